@@ -44,17 +44,24 @@ typedef struct ls_server_options {
      * time may set it, else ls_server_open returns LS_EBUSY (-20). */
     int signals;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
-    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
-     * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative
-     * number or raises a Lua error, ls_server_open fails with the message. The functions that it defines are called by
-     * the threads of the server: by one at a time in the same state, by several in different states. */
+    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state. The first
+     * calls are made inside ls_server_open, on its thread. Further states are made while the server runs, when they are
+     * needed, and after a reload: on threads of the server, several at the same time. It finds an empty stack and may
+     * leave values on it. If it returns a negative number or raises a Lua error, ls_server_open fails with the message;
+     * later the state is not made, and the message is logged. The functions that it defines are called by the threads of
+     * the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of serving and open */
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
  * in `message` (always terminated, cut to fit); nothing is left open then. A site that defines no listener, timer or
- * job is an error. Several servers may be open at a time, one of them with `signals`. */
+ * job is an error.
+ *
+ * Several servers may be open at a time, one of them with `signals`. Each has addresses, threads, Lua states, dicts,
+ * channels and counters of its own; they share the log. A server changes nothing else of the process but this:
+ *   - SIGURG has a handler while a server is open, which passes foreign signals on to the handler that was there before
+ *   - the soft limit of open descriptors is raised towards the hard limit if max_connections of the site needs it */
 LS_PUBLIC int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes);
 
 /* Print the listeners of the site and their routes to standard output, one line each. */
@@ -83,6 +90,25 @@ LS_PUBLIC void ls_server_stop(ls_server *server);
 /* Close the server: after ls_server_run has returned LS_OK or an error of the start, or if it was never called. The
  * finalizers of the site run in the calling thread, without a time limit. */
 LS_PUBLIC void ls_server_close(ls_server *server);
+
+/* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua state
+ * that is free, in a task of its own, which may wait. The bytes are copied. Posts begin in any order and at the same time;
+ * the results of the functions are ignored, their errors logged. Before ls_server_run serves, posts are kept until then.
+ * A post is unfinished until its functions have ended; the drain waits for the unfinished ones. LS_OK, or at once, without
+ * waiting:
+ *   LS_EAGAIN (-21)  LS_SERVER_POSTS_MAX posts are unfinished: try again later
+ *   LS_ECLOSED (-6)  the server drains or has ended
+ *   LS_ENOENT (-17)  the site has no ls.on("host")
+ *   LS_ENOMEM (-2)
+ * Any thread, from ls_server_open to ls_server_close; also from functions that options.open defined. It takes a mutex: not
+ * inside a signal handler. */
+enum { LS_SERVER_POSTS_MAX = 1024 };
+LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
+
+/* Read a counter by the name that it has in ls.stats() of the site: "requests", "connections_open", "lua_bytes". LS_OK and
+ * the number in *value, or LS_ENOENT (-17): there is no such name; *value is not changed. Any thread, from ls_server_open to
+ * ls_server_close. */
+LS_PUBLIC int ls_server_counter(ls_server *server, const char *name, double *value);
 
 LS_PUBLIC const char *ls_server_version(void);  /* "0.1.0" */
 LS_PUBLIC const char *ls_server_build(void);    /* build information, several lines; valid as long as the thread */

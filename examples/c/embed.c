@@ -2,14 +2,16 @@
  *
  *     embed [site.lua [arguments...]]
  *
- * Without a file the program serves the site in its own memory. The server runs on its own threads; meanwhile this
- * program waits until its standard input ends. Then it drains the server and exits with status 0. Link it with the
- * shared library and the Lua that it uses:
+ * Without a file the program serves the site in its own memory. The server runs on its own threads. A thread of the
+ * program reads lines from standard input and posts each of them into Lua, to the functions of ls.on("host"). When the
+ * input ends, the program drains the server and exits with status 0. Link it with the shared library and the Lua that it
+ * uses:
  *
  *     cc -Isrc -I/usr/include/lua5.4 examples/c/embed.c -Lbuild -lluaserve -llua5.4 -lpthread -Wl,-rpath,$PWD/build */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
-#include <unistd.h>
+#include <string.h>
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -18,7 +20,10 @@
 
 static const char own_site[] = "local ls = require 'luaserve'\n"
                                "local app = ls.app()\n"
+                               "local lines = ls.channel('lines')\n"
+                               "ls.on('host', function(line) lines:send(line) end)\n"
                                "app:get('/', function() return host.count() .. '\\n' end)\n"
+                               "app:get('/line', function() return lines:receive(10) or 204 end)\n"
                                "ls.listen(0, app)\n";
 
 typedef struct counter { /* shared by all Lua states */
@@ -54,6 +59,19 @@ static void log_line(int level, const char *line, size_t bytes, void *user)
     fprintf(stderr, "%s[%d] %.*s\n", (const char *)user, level, (int)bytes, line);
 }
 
+/* Posts each line of standard input. A site without ls.on("host") does not hear them. */
+static void *read_lines(void *server)
+{
+    char line[1000];
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        int result;
+        while ((result = ls_server_post(server, line, strlen(line))) == -21) sched_yield(); /* LS_EAGAIN */
+        if (result < 0 && result != -17) /* LS_ENOENT: no ls.on("host") */
+            fprintf(stderr, "embed: the line was not posted: %s\n", ls_error_text(result));
+    }
+    return NULL;
+}
+
 static void *serve(void *arg)
 {
     static int status;
@@ -63,10 +81,11 @@ static void *serve(void *arg)
 
 int main(int argc, char **argv)
 {
-    char message[512], address[128], bytes[256], prefix[] = "embed: ";
+    char message[512], address[128], prefix[] = "embed: ";
     counter hits = {PTHREAD_MUTEX_INITIALIZER, 0};
     ls_server *server;
-    pthread_t thread;
+    pthread_t thread, reader;
+    double requests = 0;
     void *status;
     ls_server_options options = {.threads = 2, .open = define_host, .user = &hits};
     if (argc > 1) {
@@ -92,15 +111,16 @@ int main(int argc, char **argv)
     printf("\n");
     fflush(stdout);
 
-    while (read(0, bytes, sizeof bytes) > 0) continue; /* the rest of the program */
+    if (pthread_create(&reader, NULL, read_lines, server) == 0) pthread_join(reader, NULL); /* until the input ends */
 
-    ls_server_stop(server); /* from any thread: accepted requests still get their responses */
+    ls_server_stop(server); /* from any thread: accepted requests still get their responses, posted lines their tasks */
     pthread_join(thread, &status);
     if (*(int *)status < 0) {
         fprintf(stderr, "embed: %s\n", ls_error_text(*(int *)status));
         return 1; /* a handler may still run, so exit without closing the server */
     }
+    ls_server_counter(server, "requests", &requests); /* any name of ls.stats() */
     ls_server_close(server);
-    printf("stopped\n");
+    printf("stopped after %.0f requests\n", requests);
     return 0;
 }

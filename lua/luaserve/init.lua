@@ -47,7 +47,9 @@ local ls = {
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),
   socket = later("luaserve.notify", "socket"),
-  dict = later("luaserve.dict", "open"),
+  dict = later("luaserve.dict", "open"), -- shared by all states, as are the next two
+  channel = later("luaserve.channel", "channel"),
+  semaphore = later("luaserve.channel", "semaphore"),
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }
 
@@ -87,20 +89,23 @@ function ls.config(given, ...)
   end
 end
 
-local events = { start = true, drain = true, log = true }
+local events = { start = true, drain = true, log = true, host = true }
 
 -- ls.on("start" | "drain", fn): fn() runs when the server starts to serve or to drain. ls.on("log", fn): fn(req, res,
--- info) runs after each response; info has status, bytes and duration. Raises on another event and after loading.
+-- info) runs after each response; info has status, bytes and duration. ls.on("host", fn): fn(data) runs in one state for
+-- each ls_server_post of the program. Raises on another event and after loading.
 function ls.on(name, fn, ...)
   if not events[name] then
     local suggestion = usage.suggest(name, events)
     usage.error("ls.on: unknown event %s%s", usage.quote(name), suggestion ~= "" and suggestion
-      or '; the events are "start", "drain" (the server stops) and "log" (a response was sent)')
+      or '; the events are "start", "drain" (the server stops), "log" (a response was sent) and "host" (the program '
+        .. 'posts)')
   elseif type(fn) ~= "function" then
     usage.error("ls.on: %s needs a function; got %s", name, usage.quote(fn))
   end
   usage.no_more("ls.on(event, fn)", fn, ...)
-  local ok, err = pcall(core.on, name, fn)
+  local ok, err
+  if name == "host" then ok, err = pcall(core.on_host, fn) else ok, err = pcall(core.on, name, fn) end
   if not ok then usage.error("ls.on: %s", tostring(err)) end
 end
 

@@ -29,6 +29,7 @@
 #include "script/bind/tcp.h"
 #include "script/site/site.h"
 #include "server/addresses.h"
+#include "server/posts.h"
 #include "server/udp_sockets.h"
 
 enum {
@@ -58,6 +59,7 @@ enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
     ls_site_host host; /* functions that the site may call */
+    ls_runtime *runtime; /* of the script layer */
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
@@ -71,6 +73,7 @@ struct ls_server {
     endpoint *endpoints;
     unsigned endpoint_count;
     ls_udp_sockets udp;
+    ls_posts posts; /* of ls_server_post */
     void (*serving)(void *user); /* from the options */
     void *serving_user;
     ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
@@ -143,6 +146,40 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     ls_udp_sockets_stat(&server->udp, each, to);
 }
 
+int ls_server_post(ls_server *server, const void *data, size_t bytes)
+{
+    return ls_posts_add(&server->posts, data, bytes);
+}
+
+static void deliver_post(void *user, ls_thread_ctx *ctx, ls_host_post *post)
+{
+    ls_server *server = user;
+    ls_site_post(server->site, ctx, post);
+}
+
+typedef struct counter_search {
+    const char *name;
+    double value;
+    bool found;
+} counter_search;
+
+static void compare_counter(void *to, const char *name, double value)
+{
+    counter_search *search = to;
+    if (strcmp(name, search->name) != 0) return;
+    search->value = value;
+    search->found = true;
+}
+
+int ls_server_counter(ls_server *server, const char *name, double *value)
+{
+    counter_search search = {.name = name};
+    ls_runtime_stats(server->runtime, compare_counter, &search);
+    if (!search.found) return LS_ENOENT;
+    *value = search.value;
+    return LS_OK;
+}
+
 static void stop_from_signal(void *user)
 {
     ls_server_stop(user);
@@ -161,6 +198,7 @@ static void stop(ls_server *server, bool from_outside)
     ls_mutex_lock(&server->mutex);
     const bool first = server->phase < PHASE_DRAINING;
     if (first) server->stopped_ns = ls_clock_ns();
+    if (first) ls_posts_stop(&server->posts);
     if (first)
         server->phase = PHASE_DRAINING;
     else if (from_outside && server->stopped_from_outside)
@@ -337,9 +375,9 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
 }
 
 /* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
-static void on_tick(bool idle, void *site)
+static void on_tick(bool idle, void *runtime)
 {
-    if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
+    if (!ls_site_on_tick(runtime, idle) && idle) ls_memory_trim();
 }
 
 /* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
@@ -384,12 +422,14 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     const ls_workers_options workers_options = {.threads = settings->threads,
                                                 .threads_max = settings->threads_max,
                                                 .on_user_packet = ls_packet_handler_call,
-                                                .on_stall = ls_site_on_stall,
+                                                .on_stall = ls_runtime_on_stall,
                                                 .on_tick = on_tick,
-                                                .user = server->site};
+                                                .user = server->runtime};
     if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
         return explain(err, message, message_bytes, "cannot create %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
+    if ((err = ls_site_runtime_attach(server->runtime, server->port, server->deadlines, settings->threads_max)) < 0)
+        return explain(err, message, message_bytes, "%s", ls_err_text(err));
     return LS_OK;
 }
 
@@ -403,6 +443,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     server->serving_user = options->user;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
+    if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_changed;
     const ls_signals_options signals = {
         .on_stop = stop_from_signal, .on_other = signal_without_effect, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
@@ -418,9 +459,13 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                                           .open = options->open,
                                           .open_user = options->user,
                                           .argc = options->argc,
-                                          .argv = options->argv,
-                                          .host = &server->host};
-    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
+                                          .argv = options->argv};
+    if ((err = ls_site_runtime_open(&server->host, &server->runtime)) < 0) {
+        explain(err, message, message_bytes, "%s", ls_err_text(err));
+        goto fail_signals;
+    }
+    if ((err = ls_site_open(server->runtime, &site_options, &server->site, message, message_bytes)) < 0)
+        goto fail_runtime;
 
     if (!ls_site_has_work(server->site)) {
         err = explain(LS_ESCRIPT, message, message_bytes,
@@ -428,10 +473,11 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         goto fail_site;
     }
 
+    ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
-    if ((err = ls_site_ready(server->site, server->port, server->deadlines, server->workers, message, message_bytes)) <
-        0)
+    if ((err = ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message,
+                             message_bytes)) < 0)
         goto fail_site;
     server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
     if (server->endpoints == NULL) {
@@ -458,9 +504,13 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 fail_site:
     ls_server_close(server);
     return err;
+fail_runtime:
+    ls_site_runtime_close(server->runtime);
 fail_signals:
     if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
+    ls_posts_close(&server->posts);
+fail_changed:
     ls_cond_close(&server->changed);
 fail_mutex:
     ls_mutex_close(&server->mutex);
@@ -485,10 +535,12 @@ void ls_server_close(ls_server *server)
     server->port = NULL;
     if (server->site != NULL)
         ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */
+    ls_site_runtime_close(server->runtime);
     ls_udp_sockets_free(&server->udp); /* Lua objects referred to them until now */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     free(server->endpoints);
+    ls_posts_close(&server->posts);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->mutex);
     free(server);
@@ -596,15 +648,15 @@ static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
     return ls_udp_sockets_idle(&server->udp) && ls_conn_limit_idle(&server->conn_limit) &&
+           ls_posts_unfinished(&server->posts) == 0 &&
            ls_site_busy(server->site) == 0;
 }
 
-/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
+/* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are
+ * closing. */
 static int disconnect(ls_server *server)
 {
-    if (ls_site_connections(server->site) == 0) return LS_OK;
-    ls_site_disconnect(server->site);
-    for (unsigned n = 0; ls_site_busy(server->site) > 0 || ls_site_connections(server->site) > 0; n++) {
+    for (unsigned n = 0; !ls_site_end(server->site, true); n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (n * DRAIN_POLL_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);
@@ -653,6 +705,7 @@ int ls_server_run(ls_server *server)
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     err = on_workers(server, begin_serving);
+    if (err == LS_OK) ls_posts_start(&server->posts, server->port);
     if (err == LS_OK && server->serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->serving(server->serving_user);

@@ -10,8 +10,9 @@ import struct
 import subprocess
 import threading
 import unittest
+import urllib.request
 
-from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats
+from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats, scratch
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -26,7 +27,7 @@ class Program:
             environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67")
         self.process = subprocess.Popen(
             [os.path.join(BUILD, path), *args],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
@@ -40,7 +41,7 @@ class Program:
                         threading.Thread(target=self._read_errors, daemon=True)]
         for reader in self.readers:
             reader.start()
-        self.port = int(self.line(r"listening on 127\.0\.0\.1:(\d+)").group(1))
+        self.port = int(self.line(r"(?:listening on|luaserve \S+ serves) 127\.0\.0\.1:(\d+).*").group(1))
 
     def _read(self):
         for line in self.process.stdout:
@@ -60,8 +61,9 @@ class Program:
         self.process.wait()
         for reader in self.readers:
             reader.join(WAIT)
-        self.process.stdout.close()
-        self.process.stderr.close()
+        for pipe in self.process.stdin, self.process.stdout, self.process.stderr:
+            if not pipe.closed:
+                pipe.close()
 
     def line(self, pattern):
         """Wait for a line that the whole pattern matches; returns the match."""
@@ -274,6 +276,48 @@ class OrderlyExit(unittest.TestCase):
             program.line(r"\d+ contexts freed, a thread had failed")
             self.assertEqual(program.status(), 1)
             self.assertEqual(program.count("a thread leaves"), 4)
+
+
+@not_on_windows("the example is written with POSIX calls")
+class Embedded(unittest.TestCase):
+    """embed.c: functions of C in Lua, lines of standard input posted into Lua by a thread, a clean shutdown"""
+
+    def start(self, *args):
+        return Program(self, "examples/embed_static", *args)
+
+    def get(self, program, path):
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (program.port, path), timeout=WAIT) as response:
+            return response.read().decode()
+
+    def test_functions_lines_and_shutdown(self):
+        program = self.start()
+        for n in range(1, 4):
+            self.assertEqual(self.get(program, "/"), "%d\n" % n)
+        waiting = []
+        reader = threading.Thread(target=lambda: waiting.append(self.get(program, "/line")))
+        reader.start()  # waits for the line, or finds it there
+        program.process.stdin.write("first\n")
+        program.process.stdin.flush()
+        reader.join(WAIT)
+        self.assertEqual(waiting, ["first\n"])
+        lines = ["line %d\n" % n for n in range(repeats(400))]
+        program.process.stdin.write("".join(lines))
+        program.process.stdin.flush()
+        self.assertEqual(sorted(self.get(program, "/line") for _ in lines), sorted(lines))
+        program.process.stdin.close()
+        program.line("stopped after %d requests" % (4 + len(lines)))
+        self.assertEqual(program.status(), 0)
+
+    def test_a_site_that_does_not_hear_the_lines(self):
+        with scratch(site_lua="local ls = require 'luaserve' local app = ls.app() "
+                              "app:get('/', function() return 'file' end) ls.listen(0, app)") as where:
+            program = self.start(os.path.join(where, "site.lua"))
+            program.process.stdin.write("unheard\n")
+            self.assertEqual(self.get(program, "/"), "file")
+            program.process.stdin.close()
+            program.line("stopped after 1 requests")
+            self.assertEqual(program.status(), 0)
+            self.assertNotIn("not posted", program.errors)
 
 
 @not_on_windows("the example is written with POSIX calls")

@@ -12,15 +12,15 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
-#include "script/core/module.h"
+#include "script/bind/modules.h"
+#include "script/core/runtime.h"
+#include "script/core/state.h"
 #include "script/core/udata.h"
 #include "script/shared/copy.h"
 #include "script/shared/dict.h"
 #include "script/shared/shared.h"
-#include "script/site/site_internal.h"
 
 static const char dict_tag;
 
@@ -670,7 +670,7 @@ static int core_dict(lua_State *L)
     luaL_checktype(L, 3, LUA_TTABLE);
     dict_object *object = lua_newuserdatauv(L, sizeof *object, 1);
     const int self = lua_gettop(L);
-    ls_shared *shared = ls_state_of(L)->site->shared;
+    ls_shared *shared = ls_state_runtime(ls_state_of(L))->shared;
     const int err = ls_shared_get(shared, &ls_dict_kind, name, where, has_options ? &options : NULL, &found, before);
     if (err == LS_EEXIST) {
         (void)ls_shared_get(shared, &ls_dict_kind, name, where, NULL, &found, before);

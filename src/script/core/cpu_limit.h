@@ -35,9 +35,11 @@ typedef struct ls_cpu_watch {
     uint64_t seen_run, seen_ns; /* watchdog: the thread's processor time when it first saw run `seen_run` */
 } ls_cpu_watch;
 
-/* Install the signal handler; `hook` raises the error. Call it at least once per process; further calls have no
- * effect. Returns LS_OK or LS_ESYS. */
+/* Install the signal handler unless it is installed; `hook`, the same in all calls, raises the error. LS_OK or
+ * LS_ESYS. */
 int ls_cpu_limit_install(lua_Hook hook);
+/* Undo one call of it. The last one restores the action of the signal. No run is going on. */
+void ls_cpu_limit_uninstall(void);
 
 /* Make the calling thread the owner of this CPU watch and unblock the signal in it. */
 void ls_cpu_limit_join(ls_cpu_watch *cpu);

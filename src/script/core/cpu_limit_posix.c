@@ -1,7 +1,7 @@
 /* cpu_limit_posix.c - cpu_limit.h with a queued SIGURG, which is ignored by default.
  *
  * The signal carries the address of the CPU watch. It may arrive late, in another run, so the handler compares the
- * run numbers. A CPU watch belongs to one thread and the handler runs on that thread, so the fields that the thread
+ * run numbers. A SIGURG of another origin goes to the handler that was there before. A CPU watch belongs to one thread and the handler runs on that thread, so the fields that the thread
  * writes do not change while the handler reads them. */
 #define _GNU_SOURCE
 #include "script/core/cpu_limit.h"
@@ -15,11 +15,21 @@
 
 static _Atomic(lua_Hook) raise_hook; /* global: a signal handler has no user argument; always the same function */
 
+static pthread_mutex_t install_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the number of users */
+static unsigned users;
+static struct sigaction before; /* written while the handler is not installed */
+
+static void pass_on(int signal_number, siginfo_t *info, void *context)
+{
+    if ((before.sa_flags & SA_SIGINFO) != 0)
+        before.sa_sigaction(signal_number, info, context);
+    else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+        before.sa_handler(signal_number);
+}
+
 static void interrupted(int signal_number, siginfo_t *info, void *context)
 {
     const int saved = errno;
-    (void)signal_number;
-    (void)context;
     if (info->si_code == SI_QUEUE && info->si_value.sival_ptr != NULL) {
         ls_cpu_watch *cpu = info->si_value.sival_ptr;
         const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
@@ -28,6 +38,8 @@ static void interrupted(int signal_number, siginfo_t *info, void *context)
             atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
             lua_sethook(L, atomic_load_explicit(&raise_hook, memory_order_relaxed), LUA_MASKCOUNT, 1);
         }
+    } else {
+        pass_on(signal_number, info, context);
     }
     errno = saved;
 }
@@ -35,9 +47,24 @@ static void interrupted(int signal_number, siginfo_t *info, void *context)
 int ls_cpu_limit_install(lua_Hook hook)
 {
     struct sigaction action = {.sa_sigaction = interrupted, .sa_flags = SA_SIGINFO | SA_RESTART};
-    atomic_store(&raise_hook, hook);
+    int err = LS_OK;
     sigemptyset(&action.sa_mask);
-    return sigaction(SIGURG, &action, NULL) == 0 ? LS_OK : LS_ESYS;
+    (void)pthread_mutex_lock(&install_mutex);
+    atomic_store(&raise_hook, hook);
+    if (users == 0 && (sigaction(SIGURG, NULL, &before) != 0 || sigaction(SIGURG, &action, NULL) != 0)) err = LS_ESYS;
+    if (err == LS_OK) users++;
+    (void)pthread_mutex_unlock(&install_mutex);
+    return err;
+}
+
+void ls_cpu_limit_uninstall(void)
+{
+    struct sigaction now;
+    (void)pthread_mutex_lock(&install_mutex);
+    if (--users == 0 && sigaction(SIGURG, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+        now.sa_sigaction == interrupted)
+        (void)sigaction(SIGURG, &before, NULL);
+    (void)pthread_mutex_unlock(&install_mutex);
 }
 
 void ls_cpu_limit_join(ls_cpu_watch *cpu)

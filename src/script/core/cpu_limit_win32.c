@@ -22,6 +22,11 @@ int ls_cpu_limit_install(lua_Hook hook)
     return LS_OK;
 }
 
+void ls_cpu_limit_uninstall(void)
+{
+    /* nothing of the process was changed */
+}
+
 void ls_cpu_limit_join(ls_cpu_watch *cpu)
 {
     const HANDLE self = GetCurrentProcess();

@@ -12,6 +12,8 @@
 
 #include "script/core/state.h"
 
+typedef struct ls_request ls_request;
+
 enum { LS_TASKS_FREE_MAX = 256 };
 
 /* In seconds. A wait renews the processor time of a task (max_cpu). A shorter sleep is not a wait: it only gives way to
@@ -20,6 +22,14 @@ enum { LS_TASKS_FREE_MAX = 256 };
 
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
 typedef void ls_task_ended_fn(ls_thread_ctx *ctx, ls_task *task, int status, int count);
+
+/* Called when a task ends badly: by an error, or because it has exceeded the processor-time limit, after which none of
+ * its code runs any more. For objects that the task holds for the length of a call. */
+typedef struct ls_task_end ls_task_end;
+struct ls_task_end {
+    ls_task_end *next, **at; /* at NULL: in no list */
+    void (*run)(ls_task_end *end);
+};
 
 struct ls_task {
     ls_node node; /* in the free or the live list of the state */
@@ -30,6 +40,8 @@ struct ls_task {
     bool queued;         /* `op` is in the actor's inbox */
     bool cpu_exceeded;   /* it has used too much processor time: every further run ends at once */
     bool killed;         /* the hook has suspended it forever */
+    bool canceled;       /* its state closes; implies cpu_exceeded */
+    bool held;           /* an operation that cannot be cancelled refers to it: only that one wakes it */
     bool gave_way;       /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;        /* in state->busy */
     int16_t wake_result; /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
@@ -44,6 +56,7 @@ struct ls_task {
     ls_task_ended_fn *ended;
     void *owner;         /* user data of `ended` */
     ls_request *request; /* the request that it responds to, or NULL */
+    ls_task_end *ends;
     int dispatch_ref, failed_ref;
 };
 
@@ -91,10 +104,22 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result);
 
 /* Arm a timer that wakes `task` with LS_ETIMEDOUT after `seconds` (>= 0). Raises when out of memory. */
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
+bool ls_task_try_alarm(ls_task *task, double seconds); /* the same; false: out of memory */
 /* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
 
-/* Free all tasks and alarms of a state that closes. No worker runs and the port is closed. */
+/* Call end->run(end) if the task ends badly before ls_task_end_remove(). */
+void ls_task_end_add(ls_task *task, ls_task_end *end);
+void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no list */
+
+/* Whether a task of a request runs or waits, or one that counts as busy. */
+bool ls_tasks_unfinished(const ls_state *state);
+/* The state closes: mark all tasks, so that each ends when it runs next. */
+void ls_tasks_cancel(ls_state *state);
+/* Then wake those that wait, except those that are `held`. The thread is inside the actor and no task runs. */
+void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state);
+
+/* Free all tasks and alarms of a state that closes. Lua is closed; no packet of an alarm follows. */
 void ls_task_free_all(ls_state *state);
 
 #endif

@@ -86,8 +86,9 @@ size_t ls_dict_entry_bytes(const ls_dict_key *key, const ls_dict_value *value);
 /* Drop the reference that the value holds. */
 void ls_dict_value_drop(ls_dict_value *value);
 
-/* Find the entry. Each write gives it a version that no other write to this dict has. false: there is none; then *version, unless NULL, is LS_DICT_ABSENT. The caller owns a reference of an
- * LS_DICT_VALUE; of a list *out receives only the type. */
+/* Find the entry. The caller owns a reference of an LS_DICT_VALUE; of a list *out receives only the type. *version, unless
+ * NULL, receives the version of the entry: no two writes to a dict have the same. false: the key has no entry; then
+ * *version is LS_DICT_ABSENT. */
 bool ls_dict_get(ls_dict *dict, const ls_dict_key *key, ls_dict_value *out, uint64_t *version);
 
 /* Store the value; LS_DICT_NIL removes the entry. Takes the reference of the value, also on failure. ttl_ms: 0 for an

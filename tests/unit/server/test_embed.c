@@ -2,10 +2,13 @@
  * examples/c/embed.c, whose path is the first argument, as a child process. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <locale.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -568,7 +571,7 @@ static void end_example(pid_t pid, int in, int out)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     assert_true(read(out, line, sizeof line - 1) > 0);
-    assert_string_equal(line, "stopped\n");
+    assert_int_equal(strncmp(line, "stopped after ", 14), 0);
     close(out);
 }
 
@@ -612,6 +615,283 @@ static void the_example_serves_until_its_input_ends(void **state)
     assert_non_null(strstr(response, "\r\n\r\nfrom C"));
     end_example(pid, in, out);
     place_close(&p);
+}
+
+/* ---- posts --------------------------------------------------------------------------------------------------- */
+
+enum { LS_CODE_CLOSED = -6, LS_CODE_NOENT = -17, LS_CODE_AGAIN = -21 };
+
+/* Serves the posts that it has received, one per request. */
+static const char hearing[] = "local ls = require 'luaserve' "
+                              "local app = ls.app() "
+                              "local got = ls.channel('got', { capacity = 10000 }) "
+                              "ls.on('host', function(data) got:send(data) end) "
+                              "app:get('/', function() return ('%q'):format((got:receive(20))) end) "
+                              "ls.listen(..., app)";
+
+static void open_text(ls_server **server, const char *text, char *address)
+{
+    char message[300] = "";
+    char *args[] = {address};
+    const ls_server_options options = {.site = "m.lua",
+                                       .source = text,
+                                       .source_bytes = strlen(text),
+                                       .argc = address != NULL,
+                                       .argv = args,
+                                       .threads = 2,
+                                       .open = define_hit};
+    if (ls_server_open(&options, server, message, sizeof message) < 0) fail_msg("%s", message);
+}
+
+static void expect_answer(const place *p, const char *body)
+{
+    char response[500];
+    get(p, response, sizeof response);
+    const char *found = strstr(response, "\r\n\r\n");
+    assert_non_null(found);
+    assert_string_equal(found + 4, body);
+}
+
+static void posts_reach_lua(void **state)
+{
+    place p;
+    running r;
+    (void)state;
+    place_open(&p, "");
+    open_text(&r.server, hearing, p.address);
+    assert_int_equal(ls_server_post(r.server, "before", 6), 0); /* kept until it serves */
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    expect_answer(&p, "\"before\"");
+    assert_int_equal(ls_server_post(r.server, "a\0b", 3), 0);
+    expect_answer(&p, "\"a\\0b\"");
+    assert_int_equal(ls_server_post(r.server, NULL, 0), 0);
+    expect_answer(&p, "\"\"");
+    stop(&r);
+    place_close(&p);
+}
+
+enum { POSTERS = 4, POSTS_EACH = 500 };
+
+static void post_many(void *arg)
+{
+    for (int n = 0; n < POSTS_EACH; n++) {
+        int result;
+        while ((result = ls_server_post(arg, "x", 1)) == LS_CODE_AGAIN) continue;
+        assert_int_equal(result, 0);
+    }
+}
+
+/* Every post that was accepted runs to its end before the drain ends. */
+static void many_threads_post_and_the_drain_waits(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.on('host', function(data) assert(data == 'x') ls.sleep(0.001) hit() end) "
+                               "ls.on('host', function() hit() end) ";
+    ls_thread posters[POSTERS];
+    running r;
+    (void)state;
+    hits = 0;
+    open_text(&r.server, text, NULL); /* no listener: a site that hears posts does not end by itself */
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    for (int n = 0; n < POSTERS; n++)
+        assert_int_equal(ls_thread_start(&posters[n], "poster", post_many, r.server), 0);
+    for (int n = 0; n < POSTERS; n++) ls_thread_join(&posters[n]);
+    ls_server_stop(r.server);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_CLOSED);
+    ls_thread_join(&r.thread);
+    assert_int_equal(r.result, 0);
+    assert_int_equal(hits, 2 * POSTERS * POSTS_EACH);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_CLOSED);
+    ls_server_close(r.server);
+}
+
+static void unfinished_posts_are_limited(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "local go = ls.channel('go', { capacity = 10000 }) "
+                               "ls.on('host', function() go:receive() hit() end) "
+                               "app:get('/', function() for _ = 1, 2000 do go:send(1) end return 'go' end) "
+                               "ls.listen(..., app)";
+    place p;
+    running r;
+    (void)state;
+    hits = 0;
+    place_open(&p, "");
+    open_text(&r.server, text, p.address);
+    for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_AGAIN); /* one past the limit */
+    ls_server_close(r.server); /* never delivered */
+
+    open_text(&r.server, text, p.address);
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_AGAIN); /* all wait */
+    expect_answer(&p, "go");
+    while (ls_server_post(r.server, "x", 1) == LS_CODE_AGAIN) continue;
+    stop(&r);
+    assert_int_equal(hits, LS_SERVER_POSTS_MAX + 1);
+    place_close(&p);
+}
+
+static void a_site_that_does_not_hear_refuses_posts(void **state)
+{
+    place p;
+    running r;
+    (void)state;
+    place_open(&p, site);
+    start(&r, &p, "text");
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_NOENT);
+    stop(&r);
+    place_close(&p);
+
+    static const char many[] = "local ls = require 'luaserve' "
+                               "for _ = 1, 17 do ls.on('host', function() end) end";
+    const ls_server_options options = {.site = "m.lua", .source = many, .source_bytes = sizeof many - 1};
+    check_fails(&options, "ls.on: more than 16 \"host\" hooks");
+}
+
+static void an_error_in_a_host_function_is_logged(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.on('host', function(data) error('no ' .. data) end) "
+                               "ls.on('host', function(data) hit() ls.stop() end) ";
+    lines l = {.len = 0};
+    ls_server *server;
+    (void)state;
+    hits = 0;
+    assert_int_equal(ls_mutex_open(&l.mutex), 0);
+    assert_int_equal(ls_server_log_level("error"), 0);
+    ls_server_log_to(keep_line, &l);
+    open_text(&server, text, NULL);
+    assert_int_equal(ls_server_post(server, "luck", 4), 0);
+    assert_int_equal(ls_server_run(server), 0);
+    ls_server_close(server);
+    ls_server_log_to(NULL, NULL);
+    assert_int_equal(ls_server_log_level("off"), 0);
+    assert_int_equal(hits, 1);
+    assert_non_null(strstr(l.text, "3 in a \"host\" hook: m.lua:1: no luck"));
+    ls_mutex_close(&l.mutex);
+}
+
+static void counters_are_those_of_ls_stats(void **state)
+{
+    static const char *const names[] = {"uptime", "lua_states", "lua_bytes", "threads", "packets"};
+    place p;
+    running r;
+    double value = -1;
+    (void)state;
+    place_open(&p, site);
+    start(&r, &p, "text");
+    for (int n = 0; n < 3; n++) expect_answer(&p, "text");
+    assert_int_equal(ls_server_counter(r.server, "responses", &value), 0);
+    assert_int_equal((int)value, 3);
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+        value = -1;
+        assert_int_equal(ls_server_counter(r.server, names[n], &value), 0);
+        assert_true(value > 0);
+    }
+    value = -1;
+    assert_int_equal(ls_server_counter(r.server, "response", &value), LS_CODE_NOENT);
+    assert_true(value < 0);
+    stop(&r);
+    place_close(&p);
+}
+
+/* ---- the process ------------------------------------------------------------------------------------------------ */
+
+static void on_urgent(int number)
+{
+    (void)number;
+    hits++;
+}
+
+typedef struct process { /* what libraries should leave alone */
+    struct sigaction actions[NSIG];
+    sigset_t blocked;
+    char locale[100], directory[500];
+    mode_t mask;
+    char **environment;
+    size_t variables;
+    int line_buffered[3];
+    size_t buffers[3];
+} process;
+
+static void look(process *p)
+{
+    FILE *const files[] = {stdin, stdout, stderr};
+    memset(p, 0, sizeof *p);
+    for (int n = 1; n < NSIG; n++)
+        if (sigaction(n, NULL, &p->actions[n]) != 0) memset(&p->actions[n], 0, sizeof p->actions[n]);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &p->blocked), 0);
+    snprintf(p->locale, sizeof p->locale, "%s", setlocale(LC_ALL, NULL));
+    assert_non_null(getcwd(p->directory, sizeof p->directory));
+    p->mask = umask(0);
+    umask(p->mask);
+    p->environment = environ;
+    while (environ[p->variables] != NULL) p->variables++;
+    for (int n = 0; n < 3; n++) {
+        p->line_buffered[n] = __flbf(files[n]);
+        p->buffers[n] = __fbufsize(files[n]);
+    }
+}
+
+static void expect_same(const process *a, const process *b)
+{
+    for (int n = 1; n < NSIG; n++) {
+        if (a->actions[n].sa_handler != b->actions[n].sa_handler) fail_msg("signal %d has another action", n);
+        assert_int_equal(a->actions[n].sa_flags, b->actions[n].sa_flags);
+    }
+    for (int n = 1; n < NSIG; n++) assert_int_equal(sigismember(&a->blocked, n), sigismember(&b->blocked, n));
+    assert_string_equal(a->locale, b->locale);
+    assert_string_equal(a->directory, b->directory);
+    assert_int_equal(a->mask, b->mask);
+    assert_ptr_equal(a->environment, b->environment);
+    assert_int_equal(a->variables, b->variables);
+    for (int n = 0; n < 3; n++) {
+        assert_int_equal(a->line_buffered[n], b->line_buffered[n]);
+        assert_int_equal(a->buffers[n], b->buffers[n]);
+    }
+}
+
+/* A server that serves, with max_cpu, TLS and a post, and one beside it. While a server is open only SIGURG has another
+ * action; it passes foreign signals on. */
+static void the_process_is_left_as_it_was(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "ls.on('host', function() hit() end) "
+                               "app:get('/', function() return 'text' end) "
+                               "ls.listen(..., app) "
+                               "ls.listen{ port = 0, app = app, tls = 'self-signed' }";
+    struct sigaction urgent = {.sa_handler = on_urgent}, old;
+    process before, during, after;
+    running r[2];
+    place places[2];
+    (void)state;
+    assert_int_equal(sigaction(SIGURG, &urgent, &old), 0);
+    assert_non_null(setlocale(LC_ALL, "C"));
+    look(&before);
+    for (int i = 0; i < 2; i++) {
+        place_open(&places[i], "");
+        open_text(&r[i].server, text, places[i].address);
+        assert_int_equal(ls_thread_start(&r[i].thread, "server", run, &r[i]), 0);
+        expect_answer(&places[i], "text");
+        assert_int_equal(ls_server_post(r[i].server, "x", 1), 0);
+    }
+    look(&during);
+    during.actions[SIGURG] = before.actions[SIGURG];
+    expect_same(&before, &during);
+    const int seen = hits;
+    assert_int_equal(raise(SIGURG), 0);
+    assert_true(hits > seen);
+    for (int i = 0; i < 2; i++) {
+        stop(&r[i]);
+        place_close(&places[i]);
+    }
+    look(&after);
+    expect_same(&before, &after);
+    assert_int_equal(sigaction(SIGURG, &old, NULL), 0);
 }
 
 static void *action_of(int number)
@@ -669,6 +949,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_log_goes_to_the_program),
         cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
         cmocka_unit_test(version_and_build_are_reported),
+        cmocka_unit_test(posts_reach_lua),
+        cmocka_unit_test(many_threads_post_and_the_drain_waits),
+        cmocka_unit_test(unfinished_posts_are_limited),
+        cmocka_unit_test(a_site_that_does_not_hear_refuses_posts),
+        cmocka_unit_test(an_error_in_a_host_function_is_logged),
+        cmocka_unit_test(counters_are_those_of_ls_stats),
+        cmocka_unit_test(the_process_is_left_as_it_was),
         cmocka_unit_test(the_example_serves_its_own_site),
         cmocka_unit_test(the_example_serves_until_its_input_ends),
     };

@@ -1,0 +1,48 @@
+/* posts.h - ls_server_post: bytes on their way from threads of the program to Lua.
+ *
+ *     add --> (the server serves) --> an operation at the port --> delivered by a worker --> ended
+ *
+ * A post is unfinished until all functions that received it have ended. A server that drains accepts no further posts
+ * and waits for the unfinished ones.
+ *
+ * Any thread may call these functions, except where a comment names another time. */
+#ifndef LS_SERVER_POSTS_H
+#define LS_SERVER_POSTS_H
+
+#include "base/thread.h"
+#include "luaserve.h"
+#include "script/bind/host.h"
+
+/* Passes a post to the site. Runs on a worker inside no actor. */
+typedef void ls_posts_deliver_fn(void *server, ls_thread_ctx *ctx, ls_host_post *post);
+
+typedef struct ls_posts {
+    ls_posts_deliver_fn *deliver;
+    void *server;
+    ls_mutex mutex; /* guards the fields below */
+    ls_port *port;  /* NULL: the server does not serve yet */
+    ls_node list;   /* the unfinished posts */
+    unsigned unfinished;
+    bool heard; /* the site has functions of ls.on("host") */
+    bool stopped;
+} ls_posts;
+
+/* LS_OK, or the error of the mutex. */
+int ls_posts_open(ls_posts *posts, ls_posts_deliver_fn *deliver, void *server);
+/* Free the posts that are unfinished: never delivered, or their tasks were dropped. No worker runs. */
+void ls_posts_close(ls_posts *posts);
+
+/* Whether the site that is loaded now has functions of ls.on("host"); after each load. */
+void ls_posts_set_heard(ls_posts *posts, bool heard);
+/* The server serves: deliver what was added before, and from now on at once. */
+void ls_posts_start(ls_posts *posts, ls_port *port);
+/* The server drains: accept no more. */
+void ls_posts_stop(ls_posts *posts);
+
+/* Copy the bytes. LS_OK; LS_EAGAIN: LS_SERVER_POSTS_MAX posts are unfinished; LS_ECLOSED: stopped; LS_ENOENT: the site does not
+ * hear them; LS_ENOMEM. */
+int ls_posts_add(ls_posts *posts, const void *data, size_t bytes);
+
+unsigned ls_posts_unfinished(ls_posts *posts);
+
+#endif

@@ -1,0 +1,406 @@
+"""ls.channel and ls.semaphore: between states, with limits, timeouts, close, errors, the drain and the end of a task."""
+import json
+import re
+import unittest
+
+from harness import E2E, SANITIZER, in_parallel, main, repeats
+
+# Two states, each with a consumer. Every value that a consumer takes is counted by its number in a channel of one state.
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local jobs = ls.channel("jobs", { capacity = 8 })
+local seen = ls.channel("seen", { capacity = 100000 })
+
+ls.on("start", function()
+  for job in jobs:values() do
+    if job.wait then ls.sleep(0.001) end
+    seen:send(job.number)
+  end
+  ls.log.info("consumer ends")
+end)
+app:post("/jobs", function(req)
+  local from, to = req.query.from, req.query.to
+  for number = tonumber(from), tonumber(to) do
+    assert(jobs:send({ number = number, wait = number % 7 == 0, list = { "a", { b = 1.5 } } }))
+  end
+  return 204
+end)
+app:get("/seen", function(req)
+  local numbers = {}
+  for n = 1, tonumber(req.query.count) do numbers[n] = assert(seen:receive(20)) end
+  return { numbers = numbers, left = seen:len() }
+end)
+app:get("/close", function() jobs:close() return 204 end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.config{ threads = 2 }
+"""
+
+# Snippets run inside a handler. `check(a, b)` raises unless a == b.
+SNIPPETS = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local function check(a, b)
+  if a ~= b then error("expected " .. tostring(b) .. ", got " .. tostring(a), 2) end
+end
+local env = setmetatable({ ls = ls, check = check }, { __index = _G })
+app:post("/", function(req)
+  local fn = assert(load(req:body(), "=snippet", "t", env))
+  local ok, err = xpcall(fn, debug.traceback)
+  return ok and 200 or 500, ok and "ok" or err
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.config{ threads = 2, max_cpu = 1 }
+"""
+
+
+class Served(E2E):
+    def start(self, site, **kw):
+        self.server = self.serve(site, **kw)
+        return self.server
+
+    def tearDown(self):
+        server, self.server = self.server, None
+        server.stop()
+
+
+class BetweenStates(Served):
+    def test_each_value_arrives_once(self):
+        self.start(SITE)
+        clients, each = 8, repeats(100)
+
+        def client(n):
+            self.assertEqual(self.ask("POST", "/jobs?from=%d&to=%d" % (n * each, (n + 1) * each - 1)).status, 204)
+
+        in_parallel([lambda n=n: client(n) for n in range(clients)], clients)
+        total = clients * each
+        got = json.loads(self.get("/seen?count=%d" % total).body)
+        self.assertEqual(sorted(got["numbers"]), list(range(total)))
+        self.assertEqual(got["left"], 0)
+
+    def test_one_sender_keeps_its_order(self):
+        self.start(SITE.replace("threads = 2", "threads = 1, threads_max = 1"))
+        self.assertEqual(self.ask("POST", "/jobs?from=1&to=50").status, 204)
+        self.assertEqual(json.loads(self.get("/seen?count=50").body)["numbers"], list(range(1, 51)))
+
+    def test_close_ends_every_consumer(self):
+        server = self.start(SITE.replace("threads = 2", "threads = 2, threads_max = 2"))
+        self.assertEqual(self.ask("POST", "/jobs?from=1&to=5").status, 204)
+        self.assertEqual(self.get("/close").status, 204)
+        server.wait_log("consumer ends", count=2)
+        self.assertEqual(sorted(json.loads(self.get("/seen?count=5").body)["numbers"]), [1, 2, 3, 4, 5])
+        self.assertEqual(self.ask("POST", "/jobs?from=1&to=1").status, 500)
+
+    def test_idle_consumers_do_not_delay_the_drain(self):
+        server = self.start(SITE + 'ls.config{ drain_timeout = 600 }')
+        self.assertEqual(self.ask("POST", "/jobs?from=1&to=20").status, 204)
+        self.get("/seen?count=20")
+        server.signal()
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_value_that_is_sent_during_the_drain_is_received(self):
+        server = self.start(r"""
+local ls = require "luaserve"
+local app = ls.app()
+local jobs = ls.channel("jobs")
+ls.on("start", function()
+  for job in jobs:values() do
+    ls.sleep(0.05)
+    ls.log.info("done " .. job)
+  end
+end)
+local draining = false
+ls.on("drain", function() draining = true end)
+app:get("/", function()
+  ls.log.info("request begins")
+  while not draining do ls.sleep(0.005) end
+  for n = 1, 5 do jobs:send(n) end
+  return "sent"
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.config{ threads = 1, threads_max = 1, drain_timeout = 600 }
+""")
+        conn = self.connect()
+        conn.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        server.wait_log("request begins")
+        server.signal()
+        self.assertEqual(conn.response().body, b"sent")
+        self.assertEqual(server.wait(), 0)
+        for n in range(1, 6):
+            self.assertTrue(server.logged("done %d" % n))
+
+    def test_a_site_without_listeners_ends_when_only_consumers_are_left(self):
+        server = self.start(r"""
+local ls = require "luaserve"
+local jobs = ls.channel("jobs")
+ls.on("start", function() for job in jobs:values() do ls.log.info("done " .. job) end end)
+ls.once(function() for n = 1, 30 do jobs:send(n) end end)
+ls.config{ threads = 2 }
+""", listeners=0)
+        self.assertEqual(server.wait(), 0)
+        for n in range(1, 31):
+            self.assertTrue(server.logged("done %d$" % n))
+
+    def test_semaphore_over_states(self):
+        self.start(r"""
+local ls = require "luaserve"
+local app = ls.app()
+local gate, inside = ls.semaphore("gate", 3), ls.channel("inside", { capacity = 3 })
+app:get("/", function()
+  return gate:with(function()
+    assert(inside:send(true, 0)) -- fails when more than three are inside
+    ls.sleep(0.002)
+    assert(inside:receive(0))
+    return "ok"
+  end)
+end)
+app:get("/held", function() return tostring(gate.held) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.config{ threads = 2 }
+""")
+
+        def client():
+            for _ in range(repeats(30)):
+                self.assertEqual(self.get("/").body, b"ok")
+
+        in_parallel([client] * 12, 12)
+        self.assertEqual(self.get("/held").body, b"0")
+
+
+class Rules(Served):
+    def setUp(self):
+        super().setUp()
+        self.start(SNIPPETS)
+
+    def run_lua(self, text, status=200):
+        response = self.ask("POST", "/", body=text.encode())
+        self.assertEqual(response.status, status, response.body.decode())
+        return response.body.decode()
+
+    def test_values(self):
+        self.run_lua(r"""
+local c = ls.channel("values")
+for _, v in ipairs{ true, 1, 1.5, "text", "\0", math.mininteger, math.huge } do
+  check(c:send(v), true)
+  local got = c:receive()
+  check(got, v) check(math.type(got), math.type(v))
+end
+check(c:send(false), true) check(c:receive(), false)
+c:send({ a = { 1, 2, { b = "x" } } })
+local got = c:receive()
+check(got.a[3].b, "x") got.a[3].b = "y" check(got.a[3].b, "y") -- a copy of its own
+c:send(ls.buffer("by", "tes")) check(c:receive(), "bytes")
+local function fails(what, ...)
+  local ok, err = pcall(c.send, c, ...)
+  check(ok, false)
+  if not err:find(what, 1, true) then error(err) end
+end
+fails("value that is not nil", nil)
+fails("channel:send: value.a[2].f is a function", { a = { 1, { f = print } } })
+local cycle = {} cycle.me = cycle
+fails("value.me", cycle)
+fails("is a thread", coroutine.create(print))
+fails("too many arguments", 1, 2, 3)
+check(c:len(), 0)
+""")
+
+    def test_capacity_and_timeouts(self):
+        self.run_lua(r"""
+local c = ls.channel("small", { capacity = 2 })
+check(c.capacity, 2) check(c.name, "small") check(tostring(c), "channel 'small'")
+check(c:send(1), true) check(c:send(2, 0), true) -- at the limit
+local v, message, code = c:send(3, 0) -- one past it
+check(v, nil) check(message, "full") check(code, "ELIMIT")
+v, message, code = c:send(3, 0.01)
+check(v, nil) check(code, "ETIMEDOUT")
+check(c:len(), 2) check(#c, 2)
+local job = ls.spawn(function() return c:send(3, 20) end)
+ls.sleep(0)
+check(c:receive(), 1) check(job:wait(), true)
+check(c:receive(), 2) check(c:receive(0), 3)
+v, message, code = c:receive(0)
+check(v, nil) check(code, "ETIMEDOUT")
+v, message, code = c:receive(0.01)
+check(v, nil) check(code, "ETIMEDOUT")
+job = ls.spawn(function() return c:receive(20) end)
+ls.sleep(0)
+check(c:send("x"), true) check(job:wait(), "x")
+-- one that has given up takes nothing
+job = ls.spawn(function() return c:receive(0.005) end)
+check(job:wait(), nil)
+check(c:send("kept"), true) check(c:len(), 1) check(c:receive(0), "kept")
+check(pcall(c.receive, c, -1), false)
+check(pcall(c.send, c, 1, "x"), false)
+check(select(2, pcall(function() return c.recieve end)):find("did you mean 'receive'", 1, true) ~= nil, true)
+-- where nothing can wait: what needs no wait works
+table.sort({ 1, 2 }, function(a, b) check(c:send(1), true) return a < b end)
+while c:receive(0) do end
+local ok, err = pcall(table.sort, { 1, 2 }, function() c:receive() end)
+check(ok, false) check(err:find("cannot wait here", 1, true) ~= nil, true)
+c:send(1) c:send(2)
+ok, err = pcall(table.sort, { 1, 2 }, function() c:send(3) end)
+check(ok, false) check(err:find("cannot wait here", 1, true) ~= nil, true)
+check(c:len(), 2)
+""")
+
+    def test_close(self):
+        self.run_lua(r"""
+local c = ls.channel("closing", { capacity = 2 })
+c:send(1) c:send(2)
+local sender = ls.spawn(function() return c:send(3) end)
+ls.sleep(0)
+check(c.closed, false)
+c:close() c:close()
+check(c.closed, true) check(tostring(c), "channel 'closing' (closed)")
+local v, message, code = sender:wait()
+check(v, nil) check(message, "closed") check(code, "ECLOSED")
+check(select(3, c:send(4)), "ECLOSED") check(select(3, c:send(4, 0)), "ECLOSED")
+local seen = {}
+for value in c:values() do seen[#seen + 1] = value end
+check(table.concat(seen, " "), "1 2")
+check(select(3, c:receive()), "ECLOSED") check(select(3, c:receive(0)), "ECLOSED")
+check(ls.channel("closing").closed, true)
+
+local d = ls.channel("closing2")
+local receivers = {}
+for n = 1, 3 do receivers[n] = ls.spawn(function() return d:receive(20) end) end
+ls.sleep(0)
+d:send("one") d:close()
+local counts = {}
+for n = 1, 3 do
+  local value, _, why = receivers[n]:wait()
+  counts[value or why] = (counts[value or why] or 0) + 1
+end
+check(counts.one, 1) check(counts.ECLOSED, 2)
+""")
+
+    def test_definitions(self):
+        self.run_lua(r"""
+local function fails(what, fn, ...)
+  local ok, err = pcall(fn, ...)
+  check(ok, false)
+  if not err:find(what, 1, true) then error("expected " .. what .. " in " .. err) end
+end
+local a = ls.channel("same")
+check(a.capacity, 1000)
+ls.channel("same", { capacity = 10 }) check(a.capacity, 10)
+ls.channel("same", { capacity = 10 }) ls.channel("same")
+fails('ls.channel: "same" is defined with another capacity at snippet:', ls.channel, "same", { capacity = 11 })
+fails("ls.channel: unknown option", ls.channel, "x", { capacty = 1 })
+fails("did you mean 'capacity'", ls.channel, "x", { capacty = 1 })
+fails("ls.channel: capacity must be from 1 to 10000000", ls.channel, "x", { capacity = 0 })
+fails("ls.channel: capacity must be from 1 to 10000000", ls.channel, "x", { capacity = 10000001 })
+check(ls.channel("large", { capacity = 10000000 }).capacity, 10000000)
+fails("ls.channel: name must be", ls.channel)
+fails("ls.channel: name must be", ls.channel, "")
+fails("ls.channel: name must be", ls.channel, ("x"):rep(101))
+check(ls.channel(("x"):rep(100)).name, ("x"):rep(100))
+fails("ls.channel: options must be a table", ls.channel, "x", 5)
+fails("too many arguments", ls.channel, "x", {}, 1)
+check(ls.semaphore("gate", 2).permits, 2)
+fails('ls.semaphore: "gate" is defined with another number of permits at snippet:', ls.semaphore, "gate", 3)
+fails("ls.semaphore: the number of permits must be a whole number", ls.semaphore, "gate")
+fails("ls.semaphore: the number of permits must be a whole number", ls.semaphore, "g", 0)
+fails("ls.semaphore: the number of permits must be a whole number", ls.semaphore, "g", 1000001)
+check(ls.semaphore("g", 1000000).permits, 1000000)
+fails("too many arguments", ls.semaphore, "x", 1, 1)
+""")
+
+    def test_semaphore(self):
+        self.run_lua(r"""
+local gate = ls.semaphore("one", 1)
+check(gate.name, "one") check(gate.held, 0) check(tostring(gate), "semaphore 'one'")
+local ok, err = pcall(gate.release, gate)
+check(ok, false) check(err:find("no permit of 'one' is held", 1, true) ~= nil, true)
+check(gate:acquire(), true) check(gate.held, 1)
+local v, message, code = gate:acquire(0)
+check(v, nil) check(code, "ETIMEDOUT")
+check(select(3, gate:acquire(0.01)), "ETIMEDOUT")
+local order = {}
+local jobs = {}
+for n = 1, 3 do
+  jobs[n] = ls.spawn(function() check(gate:acquire(), true) order[#order + 1] = n gate:release() end)
+end
+local impatient = ls.spawn(function() return select(3, gate:acquire(0.005)) end)
+check(impatient:wait(), "ETIMEDOUT")
+gate:release()
+for n = 1, 3 do jobs[n]:wait() end
+check(table.concat(order, " "), "1 2 3") check(gate.held, 0)
+""")
+
+    def test_with_releases_at_every_end(self):
+        self.run_lua(r"""
+local gate = ls.semaphore("with", 1)
+local function results(...) return select("#", ...), ... end
+local n, a, b, c = results(gate:with(function(x, y) check(gate.held, 1) ls.sleep(0.001) return x, nil, y end, 1, 2))
+check(n, 3) check(a, 1) check(b, nil) check(c, 2) check(gate.held, 0)
+check(results(gate:with(function() end)), 0)
+local ok, err = pcall(gate.with, gate, function() ls.sleep(0) error({ "own" }) end)
+check(ok, false) check(err[1], "own") check(gate.held, 0)
+check(pcall(gate.with, gate, 5), false) check(gate.held, 0)
+-- waits
+local order, jobs = {}, {}
+for i = 1, 3 do
+  jobs[i] = ls.spawn(function() return gate:with(function() order[#order + 1] = i ls.sleep(0.002) return i end) end)
+end
+for i = 1, 3 do check(jobs[i]:wait(), i) end
+check(table.concat(order), "123") check(gate.held, 0)
+-- a task that fails
+local job = ls.spawn(function() gate:with(function() ls.sleep(0) error("lost") end) end)
+check(pcall(job.wait, job), false) check(gate.held, 0)
+-- a coroutine that is closed, one that is dropped
+local co = coroutine.create(function() gate:with(coroutine.yield) end)
+coroutine.resume(co) check(gate.held, 1)
+coroutine.close(co) check(gate.held, 0)
+co = coroutine.create(function() gate:with(coroutine.yield) end)
+coroutine.resume(co) check(gate.held, 1)
+co = nil
+collectgarbage() collectgarbage() check(gate.held, 0)
+-- acquire does not belong to a task
+job = ls.spawn(function() return gate:acquire() end)
+check(job:wait(), true) check(gate.held, 1)
+gate:release()
+""")
+
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
+    def test_max_cpu_returns_the_permit_of_with(self):
+        self.run_lua(r"""
+local gate = ls.semaphore("burn", 1)
+local job = ls.spawn(function() gate:with(function() while true do end end) end)
+local ok, err = pcall(job.wait, job)
+check(ok, false) check(gate.held, 0)
+check(gate:with(function() return "free" end), "free")
+job = ls.spawn(function() coroutine.wrap(function() gate:with(function() while true do end end) end)() end)
+check(pcall(job.wait, job), false) check(gate.held, 0)
+""")
+
+    def test_out_of_memory_keeps_the_value(self):
+        self.server.stop()
+        server = self.start(r"""
+local ls = require "luaserve"
+local app = ls.app()
+local large = ls.channel("large")
+ls.once(function()
+  local part = ("x"):rep(1024 * 1024)
+  for n = 1, 6 do large:send(part .. n) end -- 6 MiB outside of Lua
+  ls.log.info("filled")
+end)
+app:get("/", function()
+  local kept, ok, value = {}, true
+  repeat
+    ok, value = pcall(large.receive, large, 0)
+    kept[#kept + 1] = value
+  until not ok or not value
+  return tostring(#kept - 1) .. " " .. tostring(value) .. " " .. large:len()
+end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.config{ threads = 1, threads_max = 1, max_memory = "4m" }
+""")
+        server.wait_log("filled")
+        got = re.fullmatch(rb"(\d) not enough memory (\d)", server.get("/").body)
+        self.assertTrue(got)
+        self.assertEqual(int(got.group(1)) + int(got.group(2)), 6)
+
+
+if __name__ == "__main__":
+    main()
