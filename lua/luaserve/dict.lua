@@ -43,9 +43,10 @@ function methods.keys(self, pattern, max, ...)
     usage.error("dict:keys: max must be a whole number; got %s", usage.quote(max))
   end
   usage.no_more("dict:keys(pattern, max)", max, ...)
-  local found, count, cursor, batch, length = {}, 0, 0, nil, nil
+  local found, count, cursor = {}, 0, 0
   if max == 0 then return found end
   repeat
+    local batch, length
     batch, length, cursor = scan(self, cursor, false)
     for i = 1, length do
       local key = batch[i]
