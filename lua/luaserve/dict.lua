@@ -13,14 +13,14 @@ local dict = {}
 local name_bytes_max = 100 -- LS_SHARED_NAME_BYTES_MAX
 
 local specs = {
-  size = { "bytes_max", "size", 4096, 2 ^ 40 },
+  size = { "bytes_max", "size", 4096, 1 << 40 },
   evict = { "evict", "flag" },
 }
 local known = { size = true, evict = true }
 local size_default = 16 * 1024 * 1024 -- LS_DICT_BYTES_DEFAULT
 
 dict.known = { ["ls.dict"] = known } -- for the tests
-dict.specs = specs
+dict.specs = { ["ls.dict"] = specs }
 
 local key_bytes_max = 65535 -- LS_DICT_KEY_BYTES_MAX
 
