@@ -7,13 +7,11 @@
  * A table from a dict is a read-only copy (script/shared/copy.h); the functions for dict.lua make plain tables. Because
  * nothing writes into a copy, the object keeps the last small ones and returns them again while their entries are
  * unchanged. They are found by the version of the entry. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/buffer.h"
+#include "script/bind/dict_value.h"
 #include "script/bind/modules.h"
 #include "script/core/runtime.h"
 #include "script/core/state.h"
@@ -32,9 +30,7 @@ typedef struct dict_object { /* its user value is the table of the cached copies
     uint64_t versions[CACHE_SLOTS]; /* of the cached copies; LS_DICT_ABSENT: no copy */
 } dict_object;
 
-enum { SELF = 1, KEY, VALUE, TTL_MS_MAX_BITS = 53, SHOWN_BYTES = 60 };
-
-/* ---- arguments --------------------------------------------------------------------------------------------- */
+enum { SELF = 1, KEY, VALUE };
 
 static dict_object *check_object(lua_State *L, int index)
 {
@@ -44,222 +40,6 @@ static dict_object *check_object(lua_State *L, int index)
 static ls_dict *check_dict(lua_State *L, int index)
 {
     return check_object(L, index)->dict;
-}
-
-/* Read the key at `index`. NULL, or what is wrong with it. */
-static const char *read_key(lua_State *L, int index, ls_dict_key *key)
-{
-    int is_integer = 0;
-    *key = (ls_dict_key){0};
-    if (lua_type(L, index) == LUA_TSTRING) {
-        key->bytes = lua_tolstring(L, index, &key->len);
-        return key->len <= LS_DICT_KEY_BYTES_MAX ? NULL : "key must have at most 65535 bytes";
-    }
-    if (lua_type(L, index) == LUA_TNUMBER) key->integer = lua_tointegerx(L, index, &is_integer);
-    if (is_integer) return NULL;
-    if (lua_type(L, index) == LUA_TNUMBER)
-        return lua_pushfstring(L, "key must be a string or an integer; got %f", lua_tonumber(L, index));
-    return lua_pushfstring(L, "key must be a string or an integer; got %s", luaL_typename(L, index));
-}
-
-static ls_dict_key check_key(lua_State *L, int index)
-{
-    ls_dict_key key;
-    const char *wrong = read_key(L, index, &key);
-    if (wrong != NULL) luaL_argerror(L, index, wrong);
-    return key;
-}
-
-/* The same in a metamethod, whose arguments have no numbers for its caller. */
-static ls_dict_key check_index(lua_State *L, int index)
-{
-    ls_dict_key key;
-    const char *wrong = read_key(L, index, &key);
-    if (wrong != NULL) luaL_error(L, "dict: %s", wrong);
-    return key;
-}
-
-/* The time to live in milliseconds; 0 without one. */
-static uint64_t check_ttl(lua_State *L, int index)
-{
-    if (lua_isnoneornil(L, index)) return 0;
-    const double ms = ceil(luaL_checknumber(L, index) * 1000);
-    luaL_argcheck(L, ms > 0, index, "ttl must be more than 0 seconds; leave it out for an entry that does not expire");
-    return ms < 0x1p53 ? (uint64_t)ms : (uint64_t)1 << TTL_MS_MAX_BITS;
-}
-
-static ls_dict_value check_number(lua_State *L, int index, int64_t by_default)
-{
-    if (lua_isnoneornil(L, index)) return (ls_dict_value){.type = LS_DICT_INTEGER, .as.integer = by_default};
-    luaL_checktype(L, index, LUA_TNUMBER);
-    if (lua_isinteger(L, index))
-        return (ls_dict_value){.type = LS_DICT_INTEGER, .as.integer = lua_tointeger(L, index)};
-    return (ls_dict_value){.type = LS_DICT_FLOAT, .as.number = lua_tonumber(L, index)};
-}
-
-/* ---- failures ---------------------------------------------------------------------------------------------- */
-
-static const char *push_size(lua_State *L, uint64_t bytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    unsigned unit = 0;
-    for (; bytes >= 1024 && bytes % 1024 == 0 && unit < 4; unit++) bytes /= 1024;
-    return lua_pushfstring(L, "%I %s", (LUAI_UACINT)bytes, units[unit]);
-}
-
-static const char *push_key(lua_State *L, const ls_dict_key *key)
-{
-    if (key->bytes == NULL) return lua_pushfstring(L, "%I", (LUAI_UACINT)key->integer);
-    const bool whole = key->len <= SHOWN_BYTES;
-    lua_pushlstring(L, key->bytes, whole ? key->len : SHOWN_BYTES);
-    return lua_pushfstring(L, "\"%s%s\"", lua_tostring(L, -1), whole ? "" : "...");
-}
-
-static const char *push_reason(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
-{
-    const char *name = ((const ls_shared_object *)(const void *)dict)->name;
-    switch (err) {
-    case LS_ELIMIT:
-        return lua_pushfstring(L, "no memory: the dict \"%s\" is full (%s)", name,
-                               push_size(L, ls_dict_options_get(dict).bytes_max));
-    case LS_EMSGSIZE:
-        return lua_pushfstring(L, "no memory: the value of %s is larger than the dict \"%s\" (%s)", push_key(L, key),
-                               name, push_size(L, ls_dict_options_get(dict).bytes_max));
-    case LS_EEXIST: return lua_pushfstring(L, "the key %s exists in the dict \"%s\"", push_key(L, key), name);
-    case LS_ENOENT: return lua_pushfstring(L, "the key %s is not in the dict \"%s\"", push_key(L, key), name);
-    default: return lua_pushstring(L, ls_err_text(err));
-    }
-}
-
-/* Push nil, the message, which is at the top of the stack, and the code. Returns 3. */
-static int push_message(lua_State *L, int err)
-{
-    lua_pushnil(L);
-    lua_pushvalue(L, -2);
-    lua_pushstring(L, ls_err_name(err));
-    return 3;
-}
-
-static int push_failed(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
-{
-    (void)push_reason(L, dict, key, err);
-    return push_message(L, err);
-}
-
-/* The value of the key has another type than the operation needs. */
-static int push_wrong(lua_State *L, const ls_dict_key *key, const char *wrong)
-{
-    (void)lua_pushfstring(L, "the value of %s %s", push_key(L, key), wrong);
-    return push_message(L, LS_EINVAL);
-}
-
-static int push_done(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
-{
-    if (err < 0) return push_failed(L, dict, key, err);
-    lua_pushboolean(L, 1);
-    return 1;
-}
-
-/* ---- values ------------------------------------------------------------------------------------------------ */
-
-/* The value at `index`; the caller owns its reference. LS_OK, LS_EMSGSIZE, LS_ENOMEM, or LS_EINVAL for a value that
- * cannot be shared, with the reason in `message` (LS_VALUE_MESSAGE_BYTES). Does not raise. */
-static int read_value(lua_State *L, ls_dict *dict, int index, ls_dict_value *out, char *message)
-{
-    ls_value *value = NULL;
-    *out = (ls_dict_value){.type = LS_DICT_NIL};
-    switch (lua_type(L, index)) {
-    case LUA_TNONE:
-    case LUA_TNIL: return LS_OK;
-    case LUA_TBOOLEAN:
-        *out = (ls_dict_value){.type = LS_DICT_BOOLEAN, .as.boolean = lua_toboolean(L, index) != 0};
-        return LS_OK;
-    case LUA_TNUMBER: *out = check_number(L, index, 0); return LS_OK;
-    case LUA_TSTRING: {
-        size_t len;
-        const char *bytes = lua_tolstring(L, index, &len);
-        value = ls_value_string(bytes, len);
-        if (value == NULL) return LS_ENOMEM;
-        break;
-    }
-    default: {
-        const ls_value_options options = {.bytes_max = (size_t)ls_dict_options_get(dict).bytes_max,
-                                          .slices = ls_buffer_slices};
-        const int err = ls_value_pack(L, index, &options, &value, message, LS_VALUE_MESSAGE_BYTES);
-        if (err < 0) return err == LS_ELIMIT ? LS_EINVAL : err; /* too many levels */
-    }
-    }
-    *out = (ls_dict_value){.type = LS_DICT_VALUE, .as.value = value};
-    return LS_OK;
-}
-
-static void push_scalar(lua_State *L, const ls_dict_value *value)
-{
-    switch (value->type) {
-    case LS_DICT_BOOLEAN: lua_pushboolean(L, value->as.boolean); break;
-    case LS_DICT_INTEGER: lua_pushinteger(L, value->as.integer); break;
-    case LS_DICT_FLOAT: lua_pushnumber(L, value->as.number); break;
-    default: lua_pushnil(L); break;
-    }
-}
-
-enum copy_kind { COPY_PLAIN, COPY_READ_ONLY, COPY_READ_ONLY_VALUES };
-
-typedef struct value_list {
-    const ls_dict_value *values;
-    size_t count;
-    enum copy_kind kind;
-} value_list;
-
-static int push_list_call(lua_State *L)
-{
-    const value_list *list = lua_touserdata(L, 1);
-    lua_createtable(L, list->count > 1 << 20 ? 1 << 20 : (int)list->count, 0);
-    for (size_t n = 0; n < list->count; n++) {
-        if (list->values[n].type != LS_DICT_VALUE)
-            push_scalar(L, &list->values[n]);
-        else if (list->kind == COPY_PLAIN)
-            ls_value_push(L, list->values[n].as.value);
-        else
-            ls_value_push_copy(L, list->values[n].as.value);
-        lua_rawseti(L, 2, (lua_Integer)n + 1);
-    }
-    if (list->kind == COPY_READ_ONLY) {
-        ls_copy_push_metatable(L);
-        ls_copy_push(L, 2, 3);
-    }
-    return 1;
-}
-
-/* Push a table of the values; drop their references and free the array, also when it raises. */
-static void give_list(lua_State *L, ls_dict_value *values, size_t count, enum copy_kind kind)
-{
-    value_list list = {values, count, kind};
-    lua_pushcfunction(L, push_list_call);
-    lua_pushlightuserdata(L, &list);
-    const int status = lua_pcall(L, 1, 1, 0);
-    for (size_t n = 0; n < count; n++) ls_dict_value_drop(&values[n]);
-    free(values);
-    if (status != LUA_OK) lua_error(L);
-}
-
-/* Push the value, and drop its reference; for a list, read it. */
-static void give_value(lua_State *L, ls_dict *dict, const ls_dict_key *key, ls_dict_value *value, bool read_only)
-{
-    ls_dict_value *values;
-    size_t count;
-    if (value->type == LS_DICT_VALUE) {
-        ls_value_give(L, value->as.value, read_only);
-    } else if (value->type != LS_DICT_LIST) {
-        push_scalar(L, value);
-    } else {
-        const int err = ls_dict_range(dict, key, 1, -1, &values, &count);
-        if (err == LS_ENOMEM) luaL_error(L, "not enough memory");
-        if (err < 0 || count == 0)
-            lua_pushnil(L); /* another thread has just removed the list */
-        else
-            give_list(L, values, count, read_only ? COPY_READ_ONLY : COPY_PLAIN);
-    }
 }
 
 /* ---- methods ----------------------------------------------------------------------------------------------- */
@@ -291,7 +71,7 @@ static int get(lua_State *L, dict_object *object, int cache, const ls_dict_key *
     else if (value.type == LS_DICT_VALUE && ls_value_type(value.as.value) == LUA_TTABLE)
         give_table(L, object, cache, value.as.value, version);
     else
-        give_value(L, object->dict, key, &value, true);
+        ls_dict_give_value(L, object->dict, key, &value, true);
     return 1;
 }
 
@@ -299,7 +79,7 @@ static int get(lua_State *L, dict_object *object, int cache, const ls_dict_key *
 static int dict_get(lua_State *L)
 {
     dict_object *object = check_object(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     ls_check_arguments(L, KEY, "dict:get(key)");
     (void)lua_getiuservalue(L, SELF, 1);
     return get(L, object, lua_gettop(L), &key);
@@ -308,17 +88,17 @@ static int dict_get(lua_State *L)
 static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
-    const uint64_t ttl_ms = check_ttl(L, VALUE + 1);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const uint64_t ttl_ms = ls_dict_check_ttl(L, VALUE + 1);
     char message[LS_VALUE_MESSAGE_BYTES];
     ls_dict_value value;
     ls_check_arguments(L, VALUE + 1, call);
     luaL_checkany(L, VALUE);
     luaL_argcheck(L, mode == LS_DICT_SET || !lua_isnil(L, VALUE), VALUE, "value must not be nil");
-    int err = read_value(L, dict, VALUE, &value, message);
+    int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) return luaL_argerror(L, VALUE, message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, mode, ttl_ms, 0);
-    return push_done(L, dict, &key, err);
+    return ls_dict_push_done(L, dict, &key, err);
 }
 
 /* dict:set(key, value [, ttl]) -> true | nil, message, code. A nil removes the entry. */
@@ -343,7 +123,7 @@ static int dict_replace(lua_State *L)
 static int dict_delete(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     ls_check_arguments(L, KEY, "dict:delete(key)");
     lua_pushboolean(L, ls_dict_remove(dict, &key));
     return 1;
@@ -354,17 +134,17 @@ static int dict_delete(lua_State *L)
 static int dict_incr(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
-    const ls_dict_value by = check_number(L, VALUE, 1), init = check_number(L, VALUE + 1, 0);
-    const uint64_t ttl_ms = check_ttl(L, VALUE + 2);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const ls_dict_value by = ls_dict_check_number(L, VALUE, 1), init = ls_dict_check_number(L, VALUE + 1, 0);
+    const uint64_t ttl_ms = ls_dict_check_ttl(L, VALUE + 2);
     ls_dict_value sum;
     ls_check_arguments(L, VALUE + 2, "dict:incr(key, by, init, ttl)");
     const int err = ls_dict_incr(dict, &key, by, init, ttl_ms, &sum);
     if (err == LS_EINVAL)
-        return push_wrong(L, &key,
-                          sum.type == LS_DICT_INTEGER ? "would exceed the range of an integer" : "is not a number");
-    if (err < 0) return push_failed(L, dict, &key, err);
-    push_scalar(L, &sum);
+        return ls_dict_push_wrong(
+            L, &key, sum.type == LS_DICT_INTEGER ? "would exceed the range of an integer" : "is not a number");
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
+    ls_dict_push_scalar(L, &sum);
     return 1;
 }
 
@@ -372,7 +152,7 @@ static int dict_incr(lua_State *L)
 static int dict_ttl(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     uint64_t ms;
     ls_check_arguments(L, KEY, "dict:ttl(key)");
     if (!ls_dict_ttl(dict, &key, &ms))
@@ -388,8 +168,8 @@ static int dict_ttl(lua_State *L)
 static int dict_expire(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
-    const uint64_t ms = check_ttl(L, VALUE);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const uint64_t ms = ls_dict_check_ttl(L, VALUE);
     ls_check_arguments(L, VALUE, "dict:expire(key, seconds)");
     lua_pushboolean(L, ls_dict_expire(dict, &key, ms));
     return 1;
@@ -412,7 +192,7 @@ static const char not_a_list[] = "is not a list";
 static int push(lua_State *L, bool head)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     const int count = lua_gettop(L) - KEY;
     char message[LS_VALUE_MESSAGE_BYTES];
     size_t len;
@@ -420,14 +200,16 @@ static int push(lua_State *L, bool head)
     luaL_checkany(L, VALUE);
     for (int n = 0; n < count; n++) luaL_argcheck(L, !lua_isnil(L, VALUE + n), VALUE + n, "value must not be nil");
     ls_dict_value *values = lua_newuserdatauv(L, (size_t)count * sizeof *values, 0);
-    for (; taken < count && err == LS_OK; taken++) err = read_value(L, dict, VALUE + taken, &values[taken], message);
+    for (; taken < count && err == LS_OK; taken++)
+        err = ls_dict_read_value(L, dict, VALUE + taken, &values[taken], message);
     if (err != LS_OK) {
         for (int n = 0; n < taken; n++) ls_dict_value_drop(&values[n]);
-        return err == LS_EINVAL ? luaL_argerror(L, VALUE + taken - 1, message) : push_failed(L, dict, &key, err);
+        return err == LS_EINVAL ? luaL_argerror(L, VALUE + taken - 1, message)
+                                : ls_dict_push_failed(L, dict, &key, err);
     }
     err = ls_dict_push(dict, &key, values, (size_t)count, head, &len);
-    if (err == LS_EINVAL) return push_wrong(L, &key, not_a_list);
-    if (err < 0) return push_failed(L, dict, &key, err);
+    if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
     lua_pushinteger(L, (lua_Integer)len);
     return 1;
 }
@@ -446,17 +228,17 @@ static int dict_rpush(lua_State *L)
 static int pop(lua_State *L, bool head)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     ls_dict_value value;
     ls_check_arguments(L, KEY, head ? "dict:lpop(key)" : "dict:rpop(key)");
     const int err = ls_dict_pop(dict, &key, head, &value);
-    if (err == LS_EINVAL) return push_wrong(L, &key, not_a_list);
+    if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
     if (err == LS_ENOENT)
         lua_pushnil(L);
     else if (value.type == LS_DICT_VALUE)
         ls_value_give(L, value.as.value, false);
     else
-        push_scalar(L, &value);
+        ls_dict_push_scalar(L, &value);
     return 1;
 }
 
@@ -475,10 +257,10 @@ static int dict_rpop(lua_State *L)
 static int dict_llen(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     size_t len;
     ls_check_arguments(L, KEY, "dict:llen(key)");
-    if (ls_dict_list_len(dict, &key, &len) < 0) return push_wrong(L, &key, not_a_list);
+    if (ls_dict_list_len(dict, &key, &len) < 0) return ls_dict_push_wrong(L, &key, not_a_list);
     lua_pushinteger(L, (lua_Integer)len);
     return 1;
 }
@@ -488,22 +270,22 @@ static int dict_llen(lua_State *L)
 static int dict_range(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_key(L, KEY);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
     const lua_Integer first = luaL_optinteger(L, VALUE, 1), last = luaL_optinteger(L, VALUE + 1, -1);
     ls_dict_value *values;
     size_t count;
     ls_check_arguments(L, VALUE + 1, "dict:range(key, first, last)");
     const int err = ls_dict_range(dict, &key, first, last, &values, &count);
-    if (err == LS_EINVAL) return push_wrong(L, &key, not_a_list);
-    if (err < 0) return push_failed(L, dict, &key, err);
-    give_list(L, values, count, COPY_READ_ONLY_VALUES);
+    if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
+    ls_dict_give_list(L, values, count, LS_DICT_COPY_READ_ONLY_VALUES);
     return 1;
 }
 
 /* dict[key] for a name that is not a method. Upvalues: the object, the table of its copies. */
 static int dict_index(lua_State *L)
 {
-    const ls_dict_key key = check_index(L, KEY);
+    const ls_dict_key key = ls_dict_check_index(L, KEY);
     return get(L, lua_touserdata(L, lua_upvalueindex(1)), lua_upvalueindex(2), &key);
 }
 
@@ -511,13 +293,13 @@ static int dict_index(lua_State *L)
 static int dict_newindex(lua_State *L)
 {
     ls_dict *dict = check_dict(L, SELF);
-    const ls_dict_key key = check_index(L, KEY);
+    const ls_dict_key key = ls_dict_check_index(L, KEY);
     char message[LS_VALUE_MESSAGE_BYTES];
     ls_dict_value value;
-    int err = read_value(L, dict, VALUE, &value, message);
+    int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) return luaL_error(L, "dict: %s", message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SET, 0, 0);
-    if (err < 0) return luaL_error(L, "%s", push_reason(L, dict, &key, err));
+    if (err < 0) return luaL_error(L, "%s", ls_dict_push_reason(L, dict, &key, err));
     return 0;
 }
 
@@ -527,11 +309,11 @@ static int dict_newindex(lua_State *L)
 static int core_dict_read(lua_State *L)
 {
     ls_dict *dict = check_dict(L, 1);
-    const ls_dict_key key = check_key(L, 2);
+    const ls_dict_key key = ls_dict_check_key(L, 2);
     ls_dict_value value = {.type = LS_DICT_NIL};
     uint64_t version;
     (void)ls_dict_get(dict, &key, &value, &version);
-    give_value(L, dict, &key, &value, false);
+    ls_dict_give_value(L, dict, &key, &value, false);
     lua_pushinteger(L, (lua_Integer)version);
     return 2;
 }
@@ -541,17 +323,17 @@ static int core_dict_read(lua_State *L)
 static int core_dict_swap(lua_State *L)
 {
     ls_dict *dict = check_dict(L, 1);
-    const ls_dict_key key = check_key(L, 2);
+    const ls_dict_key key = ls_dict_check_key(L, 2);
     const lua_Integer version = luaL_checkinteger(L, 4);
     char message[LS_VALUE_MESSAGE_BYTES];
     ls_dict_value value;
-    int err = read_value(L, dict, VALUE, &value, message);
+    int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) {
         (void)lua_pushstring(L, message);
-        return push_message(L, err);
+        return ls_dict_push_message(L, err);
     }
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SWAP, 0, (uint64_t)version);
-    return push_done(L, dict, &key, err);
+    return ls_dict_push_done(L, dict, &key, err);
 }
 
 typedef struct scan {
@@ -572,7 +354,7 @@ static int push_scan_call(lua_State *L)
             if (value.type == LS_DICT_VALUE)
                 ls_value_push_copy(L, value.as.value);
             else
-                give_value(L, s->dict, &key, &value, true);
+                ls_dict_give_value(L, s->dict, &key, &value, true);
             if (lua_isnil(L, -1)) { /* a list that was just removed */
                 lua_pop(L, 1);
                 continue;
@@ -677,7 +459,7 @@ static int core_dict(lua_State *L)
         const ls_dict_options other = ls_dict_options_get((ls_dict *)(void *)found);
         lua_pushboolean(L, 0);
         lua_pushstring(L, before);
-        (void)push_size(L, other.bytes_max);
+        (void)ls_dict_push_size(L, other.bytes_max);
         lua_pushboolean(L, other.evict);
         return 4;
     }
