@@ -47,7 +47,8 @@ local ls = {
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),
   socket = later("luaserve.notify", "socket"),
-  channel = later("luaserve.channel", "channel"), -- shared by all states, as is the next
+  dict = later("luaserve.dict", "open"), -- shared by all states, as are the next two
+  channel = later("luaserve.channel", "channel"),
   semaphore = later("luaserve.channel", "semaphore"),
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }

@@ -16,6 +16,18 @@ app:get("/api/items/:id", function(req)
   return { id = req.params.id, lang = query.lang or "en", page = tonumber(query.page) or 1 }
 end)
 
+-- Data that all states share; tests/bench/nginx.lua does the same with ngx.shared, and JSON for the table.
+if rawget(ls, "dict") then -- the program of --before may be older
+  local shared = ls.dict("shared", { size = "16m" })
+  shared:set("user", { id = 1042, name = "Ada Lovelace", mail = "ada@example.org", city = "London", country = "GB",
+    visits = 310, score = 12.5, admin = true, plan = "team", since = "1842-07-10" })
+  app:get("/dict/incr", function() return tostring(shared:incr("hits")) end)
+  app:get("/dict/get", function()
+    local user = shared.user
+    return user.name .. ", " .. user.city .. ", " .. user.visits
+  end)
+end
+
 -- A handler that computes for one second, and one that blocks in a C call for as long.
 app:get("/busy", function()
   local stop, sum = ls.now() + 1, 0

@@ -17,6 +17,18 @@ function handlers.item()
   answer(cjson.encode { id = ngx.var[1], lang = query.lang or "en", page = tonumber(query.page) or 1 })
 end
 
+function handlers.dict_open()
+  ngx.shared.shared:set("user", cjson.encode { id = 1042, name = "Ada Lovelace", mail = "ada@example.org",
+    city = "London", country = "GB", visits = 310, score = 12.5, admin = true, plan = "team", since = "1842-07-10" })
+end
+
+function handlers.dict_incr() answer(tostring(ngx.shared.shared:incr("hits", 1, 0))) end
+
+function handlers.dict_get()
+  local user = cjson.decode(ngx.shared.shared:get("user"))
+  answer(user.name .. ", " .. user.city .. ", " .. user.visits)
+end
+
 function handlers.busy()
   ngx.update_time()
   local stop, sum = ngx.now() + 1, 0

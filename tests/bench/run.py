@@ -31,6 +31,8 @@ PLAIN_SECTIONS = {
     "hello-64": (BOTH_BACK_ENDS, {"connections": 64}),
     "hello-512": (BOTH_BACK_ENDS, {"connections": 512}),
     "json": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": JSON_TARGET}),
+    "dict-incr": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": "/dict/incr"}),
+    "dict-get": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": "/dict/get"}),
     "pipelined": (BOTH_BACK_ENDS, {"connections": 64, "depth": 16}),
     "close": (BOTH_BACK_ENDS, {"connections": 64, "headers": ("Connection: close",)}),
 }
@@ -82,14 +84,14 @@ SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SE
 STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
 SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS
 GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS, "tls": TLS_SECTIONS,
-          "static": tuple(STATIC_SECTIONS)}
+          "static": tuple(STATIC_SECTIONS), "dict": ("dict-incr", "dict-get")}
 S9_THREADS = 48
 FREEZE_RATE = 20000
 
 ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and compare the results
 with the targets."""
 EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
-                    (`stall`, `tls` and `static` mean all of that name)
+                    (`stall`, `dict`, `tls` and `static` mean all of that name)
   over plain sockets: {' '.join(SOCKET_SECTIONS)}
                     (`s8` means all four)
   of luaserve stress: {' '.join(STRESS_SECTIONS)}

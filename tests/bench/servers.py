@@ -284,6 +284,8 @@ NGINX_RETURN = """
 NGINX_LUA = """
         location = / { content_by_lua_block { bench.hello() } }
         location = /fast { content_by_lua_block { bench.hello() } }
+        location = /dict/incr { content_by_lua_block { bench.dict_incr() } }
+        location = /dict/get { content_by_lua_block { bench.dict_get() } }
         location = /busy { content_by_lua_block { bench.busy() } }
         location = /block { content_by_lua_block { bench.block() } }
         location ~ ^/api/items/([^/]+)$ { default_type application/json; content_by_lua_block { bench.item() } }
@@ -317,8 +319,8 @@ def nginx(locations, workers=1, tls=""):
             "WORKERS": workers,
             "FILES": 2 * CONNECTIONS if os.geteuid() == 0 else CONNECTIONS,
             "CONNECTIONS": CONNECTIONS,
-            "LUA": f'lua_package_path "{HERE}/?.lua;;"; init_by_lua_block {{ bench = require "nginx" }}'
-                   if with_lua else "",
+            "LUA": f'lua_package_path "{HERE}/?.lua;;"; lua_shared_dict shared 16m; '
+                   'init_by_lua_block { bench = require "nginx"; bench.dict_open() }' if with_lua else "",
             "PORT": port,
             "LISTEN": "ssl" if tls else "",
             "LOCATIONS": tls + locations,
@@ -457,3 +459,6 @@ def check_same_answers(servers):
                 or not headers.get("Content-Type", "").startswith("application/json")
                 or "Content-Length" not in headers):
             raise Failed(f"{server.name}: the JSON route returned {status} {headers.items()} {body!r}")
+        status, _, body = get(server, "/dict/get")
+        if (status, body) != (200, b"Ada Lovelace, London, 310") and not server.name.endswith(BEFORE):
+            raise Failed(f"{server.name}: /dict/get returned {status} {body!r}")

@@ -44,6 +44,26 @@ class Static(E2E):
         server.stop()
 
 
+class Links(E2E):
+    SITE = source("links.lua")
+    ARGS = (HERE,)
+
+    def test_links(self):
+        paths = [self.ask("POST", "/", body=b"https://example.org/%d" % n).text.strip() for n in range(1, 13)]
+        self.assertEqual(paths, ["/%d" % n for n in range(1, 13)])
+        for _ in range(3):
+            response = self.get("/12")
+            self.assertEqual((response.status, response.header("Location")), (302, "https://example.org/12"))
+        latest = json.loads(self.get("/latest").text)
+        self.assertEqual([link["id"] for link in latest], list(range(12, 2, -1)))
+        self.assertEqual((latest[0]["url"], latest[0]["visits"], latest[1]["visits"]), ("https://example.org/12", 3, 0))
+        self.assertEqual(self.get("/13").status, 404)
+        self.assertEqual(self.get("/x").status, 404)
+        self.assertEqual(self.ask("POST", "/", body=b"javascript:alert(1)").status, 400)
+        statuses = [self.ask("POST", "/", body=b"https://example.org/").status for _ in range(9)]
+        self.assertEqual(statuses, [201] * 8 + [429])
+
+
 class Site(E2E):
     SITE = source("site.lua")
     ARGS = (HERE,)

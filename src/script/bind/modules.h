@@ -28,6 +28,7 @@
     X(udp_client)     \
     X(notify)         \
     X(socket)         \
+    X(dict)           \
     X(wait)           \
     X(channel)        \
     X(semaphore)      \

@@ -14,6 +14,7 @@ end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "once", "on", "log", "buffer", "now",
   "stats", "tcp", "connect", "udp", "udp_connect", "notify", "socket",
+  "dict", "dict_read", "dict_swap", "dict_scan",
   "safe_join" } do
   core[name] = recorded(name)
 end

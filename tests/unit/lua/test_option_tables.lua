@@ -3,6 +3,7 @@
 local check = require "check"
 local ls = require "luaserve"
 local app = require "luaserve.app"
+local dict = require "luaserve.dict"
 local notify = require "luaserve.notify"
 local options = require "luaserve.options"
 local tcp = require "luaserve.tcp"
@@ -11,7 +12,7 @@ local udp = require "luaserve.udp"
 
 local function handler() end
 
-local modules = { options, tcp, tls, udp, notify, app }
+local modules = { options, tcp, tls, udp, notify, dict, app }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -63,6 +64,10 @@ local calls = {
   ["ls.notify"] = function(given)
     line = check.line(1)
     ls.notify(0, "in", given)
+  end,
+  ["ls.dict"] = function(given)
+    line = check.line(1)
+    ls.dict("d", given)
   end,
   ["app:get"] = function(given)
     line = check.line(1)

@@ -1,4 +1,4 @@
-/* memory_fixture.h - allocations that fail: for programs linked with --wrap=malloc and --wrap=realloc. */
+/* memory_fixture.h - allocations that fail: for programs linked with --wrap of malloc, calloc and realloc. */
 #ifndef LS_TESTS_MEMORY_FIXTURE_H
 #define LS_TESTS_MEMORY_FIXTURE_H
 
@@ -11,6 +11,9 @@ void *__wrap_malloc(size_t size);             /* NOLINT */
 void *__real_realloc(void *ptr, size_t size); /* NOLINT */
 void *__wrap_realloc(void *ptr, size_t size); /* NOLINT */
 
+void *__real_calloc(size_t count, size_t size); /* NOLINT */
+void *__wrap_calloc(size_t count, size_t size); /* NOLINT */
+
 static inline int test_allocation_fails(void)
 {
     if (test_allocations_left < 0) return 0;
@@ -22,6 +25,11 @@ static inline int test_allocation_fails(void)
 void *__wrap_malloc(size_t size) /* NOLINT */
 {
     return test_allocation_fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size) /* NOLINT */
+{
+    return test_allocation_fails() ? NULL : __real_calloc(count, size);
 }
 
 void *__wrap_realloc(void *ptr, size_t size) /* NOLINT */

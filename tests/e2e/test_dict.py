@@ -1,0 +1,255 @@
+"""ls.dict: data that all Lua states share: values in other states, expiry, eviction, update under concurrency, the
+read-only copies, and the messages of errors."""
+import json
+from urllib.parse import quote
+
+from harness import E2E, in_parallel, main
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 4 }
+local d = ls.dict("d", { size = "4m" })
+local small = ls.dict("small", { size = "16k" })
+local strict = ls.dict("strict", { size = "16k", evict = false })
+local state = tostring({}) -- another text in each state
+
+app:put("/json/:key", function(req) d[req.params.key] = req:json() return state end)
+app:get("/json/:key", function(req, res)
+  res:header("X-State", state)
+  local value = d[req.params.key]
+  if value == nil then return 404 end
+  return value
+end)
+app:get("/run", function(req) -- the text of a chunk, with the dicts
+  local fn = assert(load(req.query.code, "=chunk", "t", setmetatable({ d = d, small = small, strict = strict, ls = ls },
+    { __index = _G })))
+  local results = table.pack(pcall(fn))
+  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
+  results.n = nil
+  return results
+end)
+app:post("/update", function()
+  local rounds = 0
+  local new = d:update("counter", function(n) rounds = rounds + 1 return (n or 0) + 1 end)
+  return { new = new, rounds = rounds }
+end)
+app:post("/update-waits", function()
+  return tostring(d:update("slow counter", function(n) ls.sleep(0.001) return (n or 0) + 1 end))
+end)
+app:post("/push/:n", function(req) return tostring(d:rpush("queue", tonumber(req.params.n))) end)
+app:post("/pop", function() return tostring(d:lpop("queue")) end)
+ls.listen { host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Dict(E2E):
+    SITE = SITE
+
+    def setUp(self):
+        super().setUp()
+        self.run_lua("d:clear() small:clear() strict:clear()")
+
+    def run_lua(self, code):
+        """The results of the chunk."""
+        results = self.results(code)
+        self.assertTrue(results[0], results)
+        return results[1:]
+
+    def results(self, code):
+        response = self.get("/run?code=" + quote(code))
+        self.assertEqual(response.status, 200, response.text)
+        return json.loads(response.text)
+
+    def raises(self, code, message):
+        results = self.results(code)
+        self.assertFalse(results[0], results)
+        self.assertIn(message, results[1])
+
+    def test_a_value_is_seen_by_every_state(self):
+        value = {"title": "tea", "items": [1, 2.5, "x", None, True], "empty": [], "object": {}}
+        self.assertEqual(self.ask("PUT", "/json/k", body=json.dumps(value).encode()).status, 200)
+        states = set()
+
+        def read():
+            response = self.get("/json/k")
+            self.assertEqual(json.loads(response.text), value)
+            states.add(response.header("x-state"))
+            return True
+
+        self.eventually(lambda: all(in_parallel([read] * 16)) and len(states) > 1, "requests in several states")
+
+    def test_methods(self):
+        cases = (
+            ('return d:set("a", 1), d:get("a"), d.a, d["a"]', [True, 1, 1, 1]),
+            ('return d:get("missing"), d.missing, d:delete("missing")', [None, None, False]),
+            ('d.a = 1 d.a = nil return d.a, #d', [None, 0]),
+            ('return d:incr("n"), d:incr("n", 5), d:incr("n", -0.5), d:incr("m", 1, 10)', [1, 6, 5.5, 11]),
+            ('return d:add("x", 1), d:add("x", 2)', [True, None, 'the key "x" exists in the dict "d"', "EEXIST"]),
+            ('return d:replace("y", 1)', [None, 'the key "y" is not in the dict "d"', "ENOENT"]),
+            ('return d:replace(7, 1)', [None, 'the key 7 is not in the dict "d"', "ENOENT"]),
+            ('d.z = true return d:incr("z")', [None, 'the value of "z" is not a number', "EINVAL"]),
+            ('d[1] = "int" d["1"] = "str" return d[1], d[1.0], d["1"]', ["int", "int", "str"]),
+            ('d.a = 1 d.b = 2 return #d, d:len(), d:clear() == nil, #d', [2, 2, True, 0]),
+            ('for i = 1, 200 do d[i] = i * i end local n, s = 0, 0 for k, v in pairs(d) do n = n + 1 s = s + v - k * k end '
+             'return n, s, #d:keys(), #d:keys("^1"), #d:keys("^1", 5), #d:keys(nil, 7)', [200, 0, 200, 111, 5, 7]),
+            ('d:set("t", 1, 100) local t = d:ttl("t") return t > 99 and t <= 100, d:expire("t"), d:ttl("t"), d:ttl("u"), '
+             'd:expire("u", 1)', [True, True, False, None, False]),
+            ('d.buffer = ls.buffer("one ", "two") return d.buffer', ["one two"]),
+            ('d.t = { b = ls.buffer() } return d.t.b', [""]),
+            ('d.null = ls.json.decode("[null,[]]") return d.null[1] == ls.json.null, ls.json.encode(d.null)',
+             [True, "[null,[]]"]),
+            ('d.array = ls.json.empty_array return ls.json.encode(d.array)', ["[]"]),
+        )
+        for code, wanted in cases:
+            with self.subTest(code):
+                self.run_lua("d:clear()")
+                self.assertEqual(self.run_lua(code), wanted)
+
+    def test_lists(self):
+        cases = (
+            ('return d:rpush("q", 1, 2), d:lpush("q", 3, 4), d:llen("q"), table.concat(d:range("q"), " ")',
+             [2, 4, 4, "4 3 1 2"]),
+            ('return table.concat(d:range("q", 2, -2), " "), d:lpop("q"), d:rpop("q"), #d.q, d.q[1]', ["3 1", 4, 2, 2, 3]),
+            ('return d:rpush("q", { deep = { 1 } }), d:range("q")[3].deep[1], d:rpop("q").deep[1]', [3, 1, 1]),
+            ('d:lpop("q") d:lpop("q") return d:lpop("q"), d:llen("q"), d.q, #d:range("q")', [None, 0, None, 0]),
+            ('d.x = 1 return d:lpush("x", 1)', [None, 'the value of "x" is not a list', "EINVAL"]),
+            ('return d:range("x")', [None, 'the value of "x" is not a list', "EINVAL"]),
+            ('d:rpush("l", 1, 2) d:update("l", function(l) l[3] = 3 return l end) return #d.l, d:llen("l")',
+             [3, None, 'the value of "l" is not a list', "EINVAL"]),
+        )
+        for code, wanted in cases:
+            with self.subTest(code):
+                self.assertEqual(self.run_lua(code), wanted)
+
+    def test_a_copy_is_read_only(self):
+        self.run_lua('d.t = { title = "tea", items = { 3, 1, 2 } }')
+        for code in ('d.t.title = "coffee"', "d.t.new = 1", "d.t.items[1] = 5", "table.insert(d.t.items, 1)",
+                     "table.sort(d.t.items)", "d:get('t').items[4] = 1"):
+            with self.subTest(code):
+                self.raises(code, "read-only copy; to change it, store the whole value again: todos[key] = t")
+        self.assertEqual(self.results("d.t.title = 1")[1][:8], "chunk:1:")  # the line of the site
+        cases = (
+            ("local t = d.t return t.title, #t.items, t.items[1], type(t), next(t.items)", ["tea", 3, 3, "table", 1, 3]),
+            ("local s = '' for i, v in ipairs(d.t.items) do s = s .. i .. v end return s", ["132132"]),
+            ("local n = 0 for k, v in pairs(d.t) do n = n + 1 end return n", [2]),
+            ("return table.concat(d.t.items, ','), select('#', table.unpack(d.t.items))", ["3,1,2", 3]),
+            ("return ls.json.encode(d.t.items), ls.json.decode(ls.json.encode(d.t)).title", ["[3,1,2]", "tea"]),
+            ("local t = d.t d.copy = t return d.copy.items[2]", [1]),
+            ("return d.t", [{"title": "tea", "items": [3, 1, 2]}]),
+        )
+        for code, wanted in cases:
+            with self.subTest(code):
+                self.assertEqual(self.run_lua(code), wanted)
+
+    def test_update(self):
+        self.assertEqual(self.run_lua(
+            "d.t = { n = 1 } local new = d:update('t', function(t) t.n = t.n + 1 t.more = true return t end) "
+            "new.n = 99 return d.t.n, d.t.more"), [2, True])
+        self.assertEqual(self.run_lua("return d:update('t', function() return nil end), d.t"), [None, None])
+        self.assertEqual(self.run_lua("return d:update('u', function(old) return old == nil and 'made' end), d.u"),
+                         ["made", "made"])
+        self.assertEqual(self.run_lua(  # written in the meantime: fn runs again
+            "local runs = 0 d.v = 1 d:update('v', function(v) runs = runs + 1 if runs == 1 then d.v = 10 end "
+            "return v + 1 end) return d.v, runs"), [11, 2])
+        self.raises("d:update('t', function() error('on purpose', 0) end)", "on purpose")
+        self.raises("d:update('t', function() return print end)", "chunk:1: dict:update: value is a function")
+        self.raises("d:update('t')", "chunk:1: dict:update: the second argument must be a function")
+
+    def test_update_by_many_clients(self):
+        def client():
+            with self.server.connect() as conn:
+                for _ in range(500):
+                    self.assertEqual(conn.ask("POST", "/update").status, 200)
+
+        in_parallel([client for _ in range(8)])
+        self.assertEqual(self.run_lua("return d.counter"), [4000])
+
+    def test_update_with_a_function_that_waits(self):
+        def client():
+            for _ in range(5):
+                self.assertEqual(self.ask("POST", "/update-waits").status, 200)
+
+        in_parallel([client for _ in range(4)])
+        self.assertEqual(self.run_lua('return d["slow counter"]'), [20])
+
+    def test_a_list_as_a_queue_of_all_states(self):
+        in_parallel([lambda n=n: self.ask("POST", f"/push/{n}") for n in range(100)])
+        taken = in_parallel([lambda: self.ask("POST", "/pop").text for _ in range(100)])
+        self.assertEqual(sorted(map(int, taken)), list(range(100)))
+        self.assertEqual(self.run_lua("return d:llen('queue')"), [0])
+
+    def test_expiry(self):
+        self.run_lua("d:set('short', 1, 0.05) d:set('long', 2, 1000) d:incr('n', 1, 0, 0.05)")
+        self.eventually(lambda: self.run_lua("return d.short, d.n") == [None, None], "the entries expire")
+        self.assertEqual(self.run_lua("return d.long, #d, d:add('short', 3)"), [2, 1, True])
+
+    def test_eviction(self):
+        self.assertEqual(self.run_lua(
+            "for i = 1, 1000 do assert(small:set(i, ('x'):rep(50))) assert(small:get(1)) end "
+            "return small[1] ~= nil, small[1000] ~= nil, small[2], #small < 200"), [True, True, None, True])
+
+    def test_a_full_dict(self):
+        self.run_lua("local i = 1 while strict:set(i, ('x'):rep(50)) do i = i + 1 end")
+        full = [None, 'no memory: the dict "strict" is full (16 KiB)', "ELIMIT"]
+        self.assertEqual(self.run_lua("return strict:set('more', ('x'):rep(50))"), full)
+        self.assertEqual(self.run_lua("return strict:rpush('more', ('x'):rep(50))"), full)
+        self.assertEqual(self.run_lua("return strict:update('more', function() return ('x'):rep(50) end)"), full)
+        self.raises("strict.more = ('x'):rep(50)", 'chunk:1: no memory: the dict "strict" is full (16 KiB)')
+        self.assertEqual(self.run_lua("return strict:set('more', ('x'):rep(20000))"),
+                         [None, 'no memory: the value of "more" is larger than the dict "strict" (16 KiB)', "EMSGSIZE"])
+        self.assertEqual(self.run_lua("return strict:set('more', { ('x'):rep(20000) })")[2], "EMSGSIZE")
+        self.assertEqual(self.run_lua("return strict:delete(1), strict:set('more', ('x'):rep(20))"), [True, True])
+
+    def test_misuse(self):
+        cases = (
+            ("d:set('k', { items = { 1, 2, { fn = print } } })",
+             "chunk:1: bad argument #2 to 'set' (value.items[3].fn is a function, which cannot be shared)"),
+            ("local t = {} t.self = t d.k = t", "chunk:1: dict: value.self refers to value: a cycle"),
+            ("d.k = io.stdout", "chunk:1: dict: value is a userdata, which cannot be shared"),
+            ("d:rpush('l', 1, 2, print)", "bad argument #4 to 'rpush' (value is a function"),
+            ("d:rpush('l', 1, nil, 2)", "bad argument #3 to 'rpush' (value must not be nil)"),
+            ("d[1.5] = 1", "chunk:1: dict: key must be a string or an integer; got 1.5"),
+            ("return d[{}]", "chunk:1: dict: key must be a string or an integer; got table"),
+            ("d:get(true)", "bad argument #1 to 'get' (key must be a string or an integer; got boolean)"),
+            ("d:get(('k'):rep(65536))", "key must have at most 65535 bytes"),
+            ("d:get('k', 'more')", "too many arguments for dict:get(key)"),
+            ("d:set('k', 1, 0)", "bad argument #3 to 'set' (ttl must be more than 0 seconds"),
+            ("d:set('k', 1, 'x')", "bad argument #3 to 'set' (number expected, got string)"),
+            ("d:set('k')", "bad argument #2 to 'set' (value expected)"),
+            ("d:add('k', nil)", "bad argument #2 to 'add' (value must not be nil)"),
+            ("d:incr('k', 'x')", "bad argument #2 to 'incr' (number expected, got string)"),
+            ("d.get('k')", "bad argument #1 to 'get' (dict expected, got string)"),
+            ("d:keys(5)", "chunk:1: dict:keys: pattern must be a string; got 5"),
+            ("d:keys('x', 1.5)", "chunk:1: dict:keys: max must be a whole number; got 1.5"),
+            ("ls.dict()", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
+            ("ls.dict(('n'):rep(101))", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
+            ("ls.dict('x', { sizes = 5 })", "chunk:1: ls.dict: unknown option \"sizes\"; did you mean 'size'?"),
+            ("ls.dict('x', { size = 4095 })", "chunk:1: ls.dict: size"),
+            ("ls.dict('x', { evict = 1 })", "chunk:1: ls.dict: evict"),
+            ("ls.dict('d', { size = '1m' })", 'chunk:1: ls.dict: "d" has other options at '),
+            ("ls.dict('d', { size = '1m' })", "site.lua:5: size 4 MiB, evict = true"),
+        )
+        for code, message in cases:
+            with self.subTest(code):
+                self.raises(code, message)
+        self.assertEqual(self.run_lua("return ls.dict(('n'):rep(100)) ~= nil, d:set(('k'):rep(65535), 1), "
+                                      "ls.dict('later') == ls.dict('later'), ls.dict('d') == d, "
+                                      "ls.dict('d', { size = '4m' }):len()"), [True, True, True, True, 1])
+
+
+class Loading(E2E):
+    def test_options_that_differ_while_loading(self):
+        self.refuses('local ls = require "luaserve"\nls.dict("d", { size = "1m" })\nls.dict("d", { size = "2m" })\n',
+                     'site.lua:3: ls.dict: "d" has other options at')
+
+    def test_one_definition_for_all_states(self):
+        server = self.serve('local ls = require "luaserve"\nls.config { threads = 4 }\nlocal app = ls.app()\n'
+                            'local d = ls.dict("d", { size = "1m" })\nd:incr("loaded")\n'
+                            'app:get("/", function() return tostring(d.loaded) end)\n'
+                            'ls.listen { host = "127.0.0.1", port = 0, app = app }\n')
+        self.assertGreaterEqual(int(self.connect(server=server).get("/").text), 1)
+
+
+if __name__ == "__main__":
+    main()
