@@ -154,8 +154,6 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
     return &http->threads[ctx->index];
 }
 
-extern const ls_http_transport ls_http1_transport;
-
 /* http1_conn.c */
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c); /* without an exchange: parse, handle, flush, receive */
 /* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */

@@ -92,6 +92,11 @@ int ls_core_url_encode(lua_State *L);
 /* inject.c */
 int ls_core_inject(lua_State *L);
 
+/* dev.c: in dev mode set the field `dev` of the table on top of the stack; a function that begins dev mode in a state,
+ * before its site is loaded. */
+void ls_dev_define(lua_State *L);
+int ls_dev_begin(lua_State *L);
+
 /* path.c */
 int ls_core_safe_join(lua_State *L);
 int ls_core_user_id(lua_State *L);

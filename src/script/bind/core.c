@@ -13,6 +13,7 @@
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/dev_page.h"
 #include "script/bind/http_task.h"
 #include "script/bind/option.h"
 #include "script/bind/option_tls.h"
@@ -102,7 +103,8 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
             return;
         }
         entry->listener = *listener;
-        entry->handler = (ls_site_handler){{ls_http_handler_start}, site, index};
+        entry->handler = (ls_site_handler){.base = {ls_http_handler_start}, .site = site, .index = index};
+        if (site->dev != NULL) ls_dev_page_handler(&entry->handler);
         site->entries[index] = entry;
         site->entry_count = index + 1;
         entry_routes(L, entry);
@@ -411,6 +413,7 @@ int ls_core_open(lua_State *L)
     lua_pushliteral(L, LS_RESOLVER);
     lua_setfield(L, -2, "names");
     lua_setfield(L, -2, "build");
+    ls_dev_define(L);
     return 1;
 }
 

@@ -19,6 +19,7 @@
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
 #include "script/core/bytecode.h"
+#include "script/core/dev.h"
 #include "script/core/error_text.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
@@ -43,8 +44,10 @@ static int load_failed(lua_State *L)
 {
     const char *text = ls_error_describe(L, 1);
     if (lua_type(L, 1) != LUA_TSTRING) text = lua_pushfstring(L, "%s: %s", ls_state_of(L)->site->path, text);
-    if (ls_log_level_get() <= LS_LOG_DEBUG) {
+    ls_dev *dev = ls_state_of(L)->site->dev;
+    if (dev != NULL || ls_log_level_get() <= LS_LOG_DEBUG) {
         luaL_traceback(L, L, text, 1);
+        if (dev != NULL) ls_dev_traceback(dev, lua_tostring(L, -1));
         ls_log(LS_LOG_DEBUG, "%s", lua_tostring(L, -1));
         lua_pop(L, 1);
     }
@@ -102,7 +105,11 @@ static int load_main(lua_State *L)
     lua_setglobal(L, "arg");
 
     int status = LUA_OK;
-    if (site->open != NULL) {
+    if (site->dev != NULL) {
+        lua_pushcfunction(L, ls_dev_begin);
+        status = lua_pcall(L, 0, 0, 1);
+    }
+    if (status == LUA_OK && site->open != NULL) {
         lua_pushcfunction(L, load_open);
         lua_pushlightuserdata(L, (void *)(uintptr_t)site);
         status = lua_pcall(L, 1, 0, 1);
@@ -154,6 +161,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->source_bytes = options->source_bytes;
     site->open = options->open;
     site->open_user = options->open_user;
+    site->dev = options->dev;
     site->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);

@@ -94,6 +94,7 @@ typedef struct ls_site_options {
     int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
     char **argv; /* must outlive the site, as must `host` */
     const ls_site_host *host;
+    struct ls_dev *dev; /* NULL, or dev mode: what outlives the site (core/dev.h) */
 } ls_site_options;
 
 /* Load the file into the first state. Returns LS_OK, LS_ESCRIPT (a Lua error), LS_ENOENT or LS_ENOMEM. On failure

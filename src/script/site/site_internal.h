@@ -11,7 +11,8 @@
 typedef struct ls_site_handler {
     ls_http_handler base; /* first */
     ls_site *site;
-    unsigned index; /* of the listener */
+    unsigned index;                  /* of the listener */
+    ls_http_transport dev_transport; /* dev mode only: see bind/dev_page.h */
 } ls_site_handler;
 
 typedef struct ls_site_entry { /* a listener; allocated one by one, because the server holds pointers into it */
@@ -52,6 +53,7 @@ struct ls_site {
     int argc;
     char **argv;
     const ls_site_host *host;
+    struct ls_dev *dev; /* NULL: no dev mode */
 
     ls_pools *load_pools; /* for buffers that are created while the site loads */
     ls_pool *load_pool;
