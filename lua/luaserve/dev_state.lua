@@ -26,20 +26,17 @@ local known -- tables and functions that are not the site's own: the libraries
 local globals_before -- names of the globals before the site was loaded
 local apps -- of ls.listen
 local variables -- array of observed variables; nil before the first request
-local reported = {} -- by place and name
 
-local function warn(place, name, text)
-  local key = place .. "\0" .. name
-  if reported[key] then return end
-  reported[key] = true
-  core.log("warn", place .. ": " .. text)
+local function warn(place, text)
+  local line = place .. ": " .. text
+  if core.dev.once(line) then core.log("warn", line) end
 end
 
 local function several_states() return core.dev.states() > 1 end
 
 -- state.begin(): before the site is loaded.
 function state.begin()
-  known, globals_before, apps, variables, reported = { [_G] = true }, {}, {}, nil, {}
+  known, globals_before, apps, variables = { [_G] = true }, {}, {}, nil
   for name in pairs(_G) do globals_before[name] = true end
   for _, module in pairs(package.loaded) do
     known[module] = true
@@ -60,7 +57,7 @@ local function set_global(t, name, value)
   rawset(t, name, value)
   local place = usage.caller()
   if not place then return end
-  warn(place, tostring(name), string.format("sets the global %s while the site serves: write \"local\"%s", tostring(name),
+  warn(place, string.format("sets the global %s while the site serves: write \"local\"%s", tostring(name),
     several_states() and "; if other requests need it, each Lua state has its own copy: use ls.dict, or ls.config{ states = 1 }"
     or ""))
 end
@@ -235,7 +232,7 @@ local function is_changed(variable)
 end
 
 local function report(variable)
-  warn(place_of(variable), variable.name, string.format("changes %s%s, of which each Lua state has its own copy: other "
+  warn(place_of(variable), string.format("changes %s%s, of which each Lua state has its own copy: other "
     .. "requests may not see it. Share it with ls.dict, or set ls.config{ states = 1 }",
     variable.global and "the global " or "", variable.name))
 end

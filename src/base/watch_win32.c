@@ -61,7 +61,6 @@ static void forget(ls_watch *watch, folder *at)
 
 void ls_watch_close(ls_watch *watch)
 {
-    for (folder *at = watch->folders; at != NULL; at = at->next) (void)CancelIo(at->handle);
     for (folder *at = watch->folders; at != NULL; at = at->next) (void)CancelIoEx(at->handle, NULL);
     while (watch->folders != NULL) {
         DWORD bytes;

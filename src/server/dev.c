@@ -151,6 +151,15 @@ void ls_dev_server_await(ls_dev_server *dev, const char *message)
     ls_log(LS_LOG_INFO, "dev: %s has changed", name);
 }
 
+/* Until the server can reload: its declaration in luaserve.h and this function go then. */
+int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
+__attribute__((weak)) int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
+{
+    (void)server;
+    (void)snprintf(message, message_bytes, "this build has no reload");
+    return LS_ENOTSUP;
+}
+
 static void reload(ls_dev_server *dev, const char *name)
 {
     char message[MESSAGE_BYTES] = "";

@@ -29,6 +29,7 @@
 #include "script/bind/tcp.h"
 #include "script/site/site.h"
 #include "server/addresses.h"
+#include "server/dev.h"
 #include "server/udp_sockets.h"
 
 enum {
@@ -58,6 +59,7 @@ enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
     ls_site_host host; /* functions that the site may call */
+    ls_dev_server *dev; /* NULL: no dev mode */
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
@@ -393,6 +395,27 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     return LS_OK;
 }
 
+/* Load the first generation of the site. In dev mode a site that does not load is loaded again after a change. */
+static int load_first(ls_server *server, ls_site_options *options, char *message, size_t message_bytes)
+{
+    for (;;) {
+        if (server->dev != NULL) {
+            options->dev = ls_dev_server_shared(server->dev);
+            ls_dev_server_load(server->dev);
+        }
+        int err = ls_site_open(options, &server->site, message, message_bytes);
+        if (err == LS_OK && ls_site_has_work(server->site)) return LS_OK;
+        if (err == LS_OK) {
+            err = explain(LS_ESCRIPT, message, message_bytes,
+                          "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
+                          options->path);
+            ls_site_close(server->site);
+        }
+        if (server->dev == NULL || (err != LS_ESCRIPT && err != LS_ENOMEM)) return err;
+        ls_dev_server_await(server->dev, message);
+    }
+}
+
 int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
 {
     int err = LS_ENOMEM;
@@ -412,7 +435,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     }
 
     server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
-    const ls_site_options site_options = {.path = options->site,
+    ls_site_options site_options = {.path = options->site,
                                           .source = options->source,
                                           .source_bytes = options->source_bytes,
                                           .open = options->open,
@@ -420,13 +443,10 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                                           .argc = options->argc,
                                           .argv = options->argv,
                                           .host = &server->host};
-    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
-
-    if (!ls_site_has_work(server->site)) {
-        err = explain(LS_ESCRIPT, message, message_bytes,
-                      "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)", options->site);
-        goto fail_site;
-    }
+    if (options->dev && !options->check &&
+        (err = ls_dev_server_open(options->dev_editor, &server->dev, message, message_bytes)) < 0)
+        goto fail_signals;
+    if ((err = load_first(server, &site_options, message, message_bytes)) < 0) goto fail_dev;
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
@@ -458,6 +478,8 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 fail_site:
     ls_server_close(server);
     return err;
+fail_dev:
+    if (server->dev != NULL) ls_dev_server_close(server->dev);
 fail_signals:
     if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
@@ -471,6 +493,7 @@ fail_alloc:
 
 void ls_server_close(ls_server *server)
 {
+    if (server->dev != NULL) ls_dev_server_close(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
     if (server->workers != NULL) {
@@ -653,6 +676,8 @@ int ls_server_run(ls_server *server)
     ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     err = on_workers(server, begin_serving);
+    if (err == LS_OK && server->dev != NULL && ls_dev_server_start(server->dev, server) < 0)
+        ls_log(LS_LOG_ERROR, "dev: cannot watch the files: no thread could be started");
     if (err == LS_OK && server->serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->serving(server->serving_user);

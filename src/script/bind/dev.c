@@ -132,6 +132,13 @@ static int dev_draining(lua_State *L)
     return 1;
 }
 
+/* dev.once(text) -> whether no state has given this text since the last load */
+static int dev_once(lua_State *L)
+{
+    lua_pushboolean(L, ls_dev_once(dev_of(L), luaL_checkstring(L, 1)));
+    return 1;
+}
+
 /* ---- waiting ----------------------------------------------------------------------------------------------- */
 
 typedef struct change_wait {
@@ -374,6 +381,7 @@ void ls_dev_define(lua_State *L)
                                          {"version", dev_version},
                                          {"states", dev_states},
                                          {"draining", dev_draining},
+                                         {"once", dev_once},
                                          {"wait", dev_wait},
                                          {"wake", dev_wake},
                                          {"slow_begin", dev_slow_begin},

@@ -12,6 +12,7 @@
 #include "proto/http1.h"
 #include "proto/http_text.h"
 #include "script/bind/http_task.h"
+#include "script/bind/request.h"
 #include "script/core/dev.h"
 
 enum { SCRIPT_BYTES = 512, NONCE_BYTES_MAX = 256, SLICES_FEW = 8 };

@@ -28,6 +28,8 @@ struct ls_dev {
     _Atomic uint64_t version;
     char *failure;   /* NULL: the last load has succeeded */
     char *traceback; /* NULL: none */
+    char *warnings[LS_DEV_WARNINGS_MAX];
+    size_t warning_count;
     ls_node waiters;
 };
 
@@ -47,8 +49,14 @@ int ls_dev_open(const char *editor, ls_dev **out)
     return LS_OK;
 }
 
+static void forget_warnings(ls_dev *dev)
+{
+    while (dev->warning_count > 0) free(dev->warnings[--dev->warning_count]);
+}
+
 void ls_dev_close(ls_dev *dev)
 {
+    forget_warnings(dev);
     for (size_t n = 0; n < dev->file_count; n++) free(dev->files[n].path);
     free(dev->files);
     free(dev->failure);
@@ -188,6 +196,7 @@ void ls_dev_load_begin(ls_dev *dev)
     dev->load++;
     free(dev->traceback);
     dev->traceback = NULL;
+    forget_warnings(dev);
     ls_mutex_unlock(&dev->mutex);
 }
 
@@ -222,6 +231,20 @@ bool ls_dev_failure(ls_dev *dev, ls_dev_failure_fn *tell, void *user)
     if (failed) tell(user, dev->failure, dev->traceback != NULL ? dev->traceback : "");
     ls_mutex_unlock(&dev->mutex);
     return failed;
+}
+
+bool ls_dev_once(ls_dev *dev, const char *text)
+{
+    bool first = true;
+    ls_mutex_lock(&dev->mutex);
+    for (size_t n = 0; n < dev->warning_count && first; n++) first = strcmp(dev->warnings[n], text) != 0;
+    if (first) {
+        char *copy = dev->warning_count < LS_DEV_WARNINGS_MAX ? copy_of(text) : NULL;
+        first = copy != NULL;
+        if (first) dev->warnings[dev->warning_count++] = copy;
+    }
+    ls_mutex_unlock(&dev->mutex);
+    return first;
 }
 
 /* ---- waiters ----------------------------------------------------------------------------------------------- */

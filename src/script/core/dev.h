@@ -59,6 +59,11 @@ uint64_t ls_dev_version(const ls_dev *dev);
 typedef void ls_dev_failure_fn(void *user, const char *message, const char *traceback);
 bool ls_dev_failure(ls_dev *dev, ls_dev_failure_fn *tell, void *user);
 
+/* Whether this is the first call with this text since the last load began: a warning appears once, not in each state.
+ * false also after LS_DEV_WARNINGS_MAX texts, or when out of memory. */
+enum { LS_DEV_WARNINGS_MAX = 1000 };
+bool ls_dev_once(ls_dev *dev, const char *text);
+
 /* ---- waiters ---- */
 
 typedef struct ls_dev_waiter ls_dev_waiter;
