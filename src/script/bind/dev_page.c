@@ -1,7 +1,9 @@
 /* dev_page.c - see dev_page.h.
  *
  * An exchange of dev mode has a transport of its own, which differs from that of HTTP/1.1 in `respond`. So a server
- * without dev mode runs none of this. Responses in parts and files are not whole texts, and remain as they are. */
+ * without dev mode runs none of this. Responses in parts are not whole texts, and remain as they are; so do those with a
+ * validator, such as files: the browser could keep the page with the number of an old version, and would reload it for
+ * ever. */
 #include "script/bind/dev_page.h"
 
 #include <stdint.h>
@@ -118,7 +120,8 @@ static int dev_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, uns
     bool known = false;
     const bool document = is_document(x, &known);
     if (request == NULL || count == 0 || !is_html(x) || (known && !document) ||
-        ls_exchange_has_field(x, "Content-Encoding", 16))
+        ls_exchange_has_field(x, "Content-Encoding", 16) || ls_exchange_has_field(x, "ETag", 4) ||
+        ls_exchange_has_field(x, "Last-Modified", 13))
         return ls_http1_transport.respond(ctx, x, slices, count);
     for (unsigned n = 0; n < count; n++)
         if (ls_slice_is_file(&slices[n])) return ls_http1_transport.respond(ctx, x, slices, count);
