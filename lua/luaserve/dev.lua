@@ -73,7 +73,6 @@ function dev.begin()
   dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
   state.begin()
   core.on("start", state.arm)
-  core.on("drain", core.dev.wake)
   core.on("log", log_request)
 end
 

@@ -192,14 +192,18 @@ int ls_dev_server_start(ls_dev_server *dev, ls_server *server)
     return err;
 }
 
-void ls_dev_server_close(ls_dev_server *dev)
+void ls_dev_server_stop(ls_dev_server *dev)
 {
     atomic_store(&dev->stopping, true);
-    if (dev->started) {
-        ls_watch_wake(dev->watch);
-        ls_thread_join(&dev->thread);
-    }
-    ls_dev_on_added(dev->shared, NULL, NULL);
+    if (!dev->started) return;
+    dev->started = false;
+    ls_watch_wake(dev->watch);
+    ls_thread_join(&dev->thread);
+}
+
+void ls_dev_server_close(ls_dev_server *dev)
+{
+    ls_dev_server_stop(dev);
     ls_watch_close(dev->watch);
     ls_dev_close(dev->shared);
     free(dev);

@@ -21,7 +21,8 @@ void ls_dev_server_await(ls_dev_server *dev, const char *message);
 
 /* The server serves: log the files, and start the thread. LS_OK, or a negative code. */
 int ls_dev_server_start(ls_dev_server *dev, ls_server *server);
-/* End the thread, after a reload that runs, and free. Before any part of the server is closed. */
-void ls_dev_server_close(ls_dev_server *dev);
+/* End the thread, after a reload that runs. Before any part of the server is closed. */
+void ls_dev_server_stop(ls_dev_server *dev);
+void ls_dev_server_close(ls_dev_server *dev); /* after the last Lua state */
 
 #endif

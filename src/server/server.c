@@ -58,8 +58,9 @@ typedef struct endpoint {
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
-    ls_site_host host; /* functions that the site may call */
+    ls_site_host host;  /* functions that the site may call */
     ls_dev_server *dev; /* NULL: no dev mode */
+    ls_runtime *runtime; /* of the script layer */
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
@@ -339,9 +340,9 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
 }
 
 /* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
-static void on_tick(bool idle, void *site)
+static void on_tick(bool idle, void *runtime)
 {
-    if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
+    if (!ls_site_on_tick(runtime, idle) && idle) ls_memory_trim();
 }
 
 /* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
@@ -386,32 +387,36 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     const ls_workers_options workers_options = {.threads = settings->threads,
                                                 .threads_max = settings->threads_max,
                                                 .on_user_packet = ls_packet_handler_call,
-                                                .on_stall = ls_site_on_stall,
+                                                .on_stall = ls_runtime_on_stall,
                                                 .on_tick = on_tick,
-                                                .user = server->site};
+                                                .user = server->runtime};
     if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
         return explain(err, message, message_bytes, "cannot create %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
+    if ((err = ls_site_runtime_attach(server->runtime, server->port, server->deadlines, settings->threads_max)) < 0)
+        return explain(err, message, message_bytes, "%s", ls_err_text(err));
     return LS_OK;
 }
 
-/* Load the first generation of the site. In dev mode a site that does not load is loaded again after a change. */
-static int load_first(ls_server *server, ls_site_options *options, char *message, size_t message_bytes)
+static int load(ls_server *server, const ls_site_options *options, char *message, size_t message_bytes)
 {
-    for (;;) {
-        if (server->dev != NULL) {
-            options->dev = ls_dev_server_shared(server->dev);
-            ls_dev_server_load(server->dev);
-        }
-        int err = ls_site_open(options, &server->site, message, message_bytes);
-        if (err == LS_OK && ls_site_has_work(server->site)) return LS_OK;
-        if (err == LS_OK) {
-            err = explain(LS_ESCRIPT, message, message_bytes,
-                          "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
-                          options->path);
-            ls_site_close(server->site);
-        }
-        if (server->dev == NULL || (err != LS_ESCRIPT && err != LS_ENOMEM)) return err;
+    int err = ls_site_open(server->runtime, options, &server->site, message, message_bytes);
+    if (err < 0 || ls_site_has_work(server->site)) return err;
+    err = explain(LS_ESCRIPT, message, message_bytes,
+                  "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)", options->path);
+    ls_site_close(server->site);
+    server->site = NULL;
+    return err;
+}
+
+/* Load the first generation of the site. In dev mode a site that does not load is loaded again after a change. */
+static int load_first(ls_server *server, const ls_site_options *options, char *message, size_t message_bytes)
+{
+    int err = LS_OK;
+    for (bool waited = false;; waited = true) {
+        if (server->dev != NULL) ls_dev_server_load(server->dev);
+        err = load(server, options, message, message_bytes);
+        if (err == LS_OK || server->dev == NULL || (err == LS_ENOENT && !waited)) return err;
         ls_dev_server_await(server->dev, message);
     }
 }
@@ -435,23 +440,28 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     }
 
     server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
-    ls_site_options site_options = {.path = options->site,
+    const ls_site_options site_options = {.path = options->site,
                                           .source = options->source,
                                           .source_bytes = options->source_bytes,
                                           .open = options->open,
                                           .open_user = options->user,
                                           .argc = options->argc,
-                                          .argv = options->argv,
-                                          .host = &server->host};
-    if (options->dev && !options->check &&
-        (err = ls_dev_server_open(options->dev_editor, &server->dev, message, message_bytes)) < 0)
+                                          .argv = options->argv};
+    if ((err = ls_site_runtime_open(&server->host, &server->runtime)) < 0) {
+        explain(err, message, message_bytes, "%s", ls_err_text(err));
         goto fail_signals;
+    }
+    if (options->dev && !options->check) {
+        if ((err = ls_dev_server_open(options->dev_editor, &server->dev, message, message_bytes)) < 0)
+            goto fail_runtime;
+        server->runtime->dev = ls_dev_server_shared(server->dev);
+    }
     if ((err = load_first(server, &site_options, message, message_bytes)) < 0) goto fail_dev;
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
-    if ((err = ls_site_ready(server->site, server->port, server->deadlines, server->workers, message, message_bytes)) <
-        0)
+    if ((err = ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message,
+                             message_bytes)) < 0)
         goto fail_site;
     server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
     if (server->endpoints == NULL) {
@@ -480,6 +490,8 @@ fail_site:
     return err;
 fail_dev:
     if (server->dev != NULL) ls_dev_server_close(server->dev);
+fail_runtime:
+    ls_site_runtime_close(server->runtime);
 fail_signals:
     if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
@@ -493,7 +505,7 @@ fail_alloc:
 
 void ls_server_close(ls_server *server)
 {
-    if (server->dev != NULL) ls_dev_server_close(server->dev);
+    if (server->dev != NULL) ls_dev_server_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     while (server->endpoint_count > 0) close_last_endpoint(server);
     if (server->workers != NULL) {
@@ -508,6 +520,8 @@ void ls_server_close(ls_server *server)
     server->port = NULL;
     if (server->site != NULL)
         ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */
+    ls_site_runtime_close(server->runtime);
+    if (server->dev != NULL) ls_dev_server_close(server->dev);
     ls_udp_sockets_free(&server->udp); /* Lua objects referred to them until now */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
@@ -622,12 +636,11 @@ static bool drained(ls_server *server, bool all)
            ls_site_busy(server->site) == 0;
 }
 
-/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
+/* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are
+ * closing. */
 static int disconnect(ls_server *server)
 {
-    if (ls_site_connections(server->site) == 0) return LS_OK;
-    ls_site_disconnect(server->site);
-    for (unsigned n = 0; ls_site_busy(server->site) > 0 || ls_site_connections(server->site) > 0; n++) {
+    for (unsigned n = 0; !ls_site_end(server->site, true); n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (n * DRAIN_POLL_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);

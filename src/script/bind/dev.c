@@ -11,14 +11,38 @@
 #include "sched/actor.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 #include "script/bind/request.h"
 #include "script/core/dev.h"
 #include "script/core/task.h"
-#include "script/site/site_internal.h"
+
+
+enum { SLOW_MS = 100, HOOK_EVERY = 1000, PLACES = 8, PLACE_BYTES = 96 };
+
+/* The run of a task that a state executes now. A *run* is what happens between two waits. */
+typedef struct slow_run {
+    uint64_t run;              /* of the CPU watch; 0: none */
+    uint64_t began_ns, last_ns; /* of the first and of the last event of the hook */
+    uint64_t blocked_ns;       /* reported already */
+    struct {
+        char place[PLACE_BYTES];
+        unsigned count;
+    } places[PLACES]; /* where samples found it, once it had run for SLOW_MS */
+} slow_run;
+
+typedef struct dev_state { /* of a state */
+    ls_node waits;         /* those that have not ended, or whose op is on its way */
+    slow_run slow;
+} dev_state;
+
+static dev_state *dev_state_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_dev);
+}
 
 static ls_dev *dev_of(lua_State *L)
 {
-    return ls_state_of(L)->site->dev;
+    return ls_state_runtime(ls_state_of(L))->dev;
 }
 
 /* ---- files and loads --------------------------------------------------------------------------------------- */
@@ -121,7 +145,7 @@ static int dev_version(lua_State *L)
 /* dev.states() -> the number of Lua states that the site may have */
 static int dev_states(lua_State *L)
 {
-    lua_pushinteger(L, ls_state_of(L)->site->state_count);
+    lua_pushinteger(L, ls_state_of(L)->generation->states_max);
     return 1;
 }
 
@@ -141,29 +165,35 @@ static int dev_once(lua_State *L)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------- */
 
+/* It is freed when the task has ended its wait and the op is not on its way. */
 typedef struct change_wait {
-    ls_dev_waiter waiter; /* first */
+    ls_dev_waiter waiter;
+    ls_node node; /* in the list of the state */
     ls_dev *dev;
     ls_state *state;
-    ls_task *task; /* NULL: it no longer waits */
+    ls_task *task; /* NULL: it was cancelled */
     ls_op op;
     bool posted; /* the op is on its way; guarded by the lock of ls_dev until the wait has ended */
+    bool ended;  /* the wait */
 } change_wait;
 
-/* Inside the actor. The object lives on the stack of the task or, if that was killed, until the state is closed. */
+static void change_free(change_wait *wait)
+{
+    if (!wait->ended || wait->posted) return;
+    ls_list_remove(&wait->node);
+    free(wait);
+}
+
+/* Inside the actor. */
 static void change_done(ls_thread_ctx *ctx, ls_op *op)
 {
     change_wait *wait = LS_CONTAINER(op, change_wait, op);
-    atomic_fetch_sub_explicit(&wait->state->busy, 1, memory_order_relaxed);
-    ls_task *task = wait->task;
     ls_state *state = wait->state;
+    ls_task *task = wait->ended ? NULL : wait->task;
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
     wait->posted = false;
-    if (task != NULL) {
-        ls_task_wake(ctx, task, LS_OK);
-        return;
-    }
-    free(wait);
-    ls_state_settle(state);
+    change_free(wait);
+    if (task != NULL) ls_task_wake(ctx, task, LS_OK);
 }
 
 /* From the thread that ends a load, or a state that drains. */
@@ -172,15 +202,14 @@ static void change_wake(ls_dev_waiter *waiter)
     change_wait *wait = LS_CONTAINER(waiter, change_wait, waiter);
     wait->posted = true;
     atomic_fetch_add_explicit(&wait->state->busy, 1, memory_order_relaxed); /* the state must outlive the op */
-    ls_actor_post_later(&wait->state->actor, wait->state->site->port, &wait->op);
+    ls_actor_post_later(&wait->state->actor, ls_state_runtime(wait->state)->port, &wait->op);
 }
 
-/* Detach the object from its task, and free it unless the op is on its way. */
 static void change_end(change_wait *wait)
 {
     (void)ls_dev_wait_end(wait->dev, &wait->waiter);
-    wait->task = NULL;
-    if (!wait->posted) free(wait);
+    wait->ended = true;
+    change_free(wait);
 }
 
 /* __gc of the box, when a state is closed whose task still waits. */
@@ -219,48 +248,19 @@ static int dev_wait(lua_State *L)
     change_wait *wait = calloc(1, sizeof *wait);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     *wait = (change_wait){.waiter = {.owner = state, .wake = change_wake},
-                          .dev = state->site->dev,
+                          .dev = dev_of(L),
                           .state = state,
                           .task = state->current,
                           .op = {.done = change_done, .actor = &state->actor}};
     ls_node_init(&wait->waiter.node);
+    ls_list_push(&dev_state_of(state)->waits, &wait->node);
     *box = wait;
     ls_task_alarm(L, state->current, seconds);
     if (!ls_dev_wait(wait->dev, &wait->waiter, (uint64_t)seen)) change_wake(&wait->waiter);
     return ls_task_suspend(L, 3, change_waited);
 }
 
-/* dev.wake(): end the waits of this state */
-static int dev_wake(lua_State *L)
-{
-    ls_dev_wake(dev_of(L), ls_state_of(L));
-    return 0;
-}
-
 /* ---- slow handlers ----------------------------------------------------------------------------------------- */
-
-enum { SLOW_MS = 100, HOOK_EVERY = 1000, PLACES = 8, PLACE_BYTES = 96 };
-
-/* The run of a task that a state executes now. A *run* is what happens between two waits. */
-typedef struct slow_run {
-    uint64_t run;              /* of the CPU watch; 0: none */
-    uint64_t began_ns, last_ns; /* of the first and of the last event of the hook */
-    uint64_t blocked_ns;       /* reported already */
-    struct {
-        char place[PLACE_BYTES];
-        unsigned count;
-    } places[PLACES]; /* where samples found it, once it had run for SLOW_MS */
-} slow_run;
-
-static const char slow_key; /* registry: the slow_run of the state */
-
-static slow_run *slow_of(lua_State *L)
-{
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &slow_key);
-    slow_run *slow = lua_touserdata(L, -1);
-    lua_pop(L, 1);
-    return slow;
-}
 
 /* The innermost line of the site, as "site.lua:12"; false: none. */
 static bool site_place(lua_State *L, char place[PLACE_BYTES])
@@ -312,9 +312,8 @@ static void log_blocked(lua_State *L, uint64_t ms)
 static void slow_hook(lua_State *L, lua_Debug *ar)
 {
     const ls_state *state = ls_state_of(L);
-    slow_run *slow = slow_of(L);
+    slow_run *slow = &dev_state_of(state)->slow;
     const uint64_t now_ns = ls_clock_ns();
-    if (slow == NULL) return;
     if (slow->run != state->cpu->runs) { /* the task has waited since, or another one ran */
         memset(slow, 0, sizeof *slow);
         slow->run = state->cpu->runs;
@@ -336,12 +335,7 @@ static void slow_hook(lua_State *L, lua_Debug *ar)
 static int dev_slow_begin(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    slow_run *slow = slow_of(L);
-    if (slow == NULL) {
-        slow = lua_newuserdatauv(L, sizeof *slow, 0);
-        memset(slow, 0, sizeof *slow);
-        lua_rawsetp(L, LUA_REGISTRYINDEX, &slow_key);
-    }
+    slow_run *slow = &dev_state_of(state)->slow;
     slow->run = state->cpu->runs;
     slow->began_ns = slow->last_ns = ls_clock_ns();
     slow->blocked_ns = 0;
@@ -354,10 +348,10 @@ static int dev_slow_begin(lua_State *L)
 static int dev_slow_end(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    slow_run *slow = slow_of(L);
+    slow_run *slow = &dev_state_of(state)->slow;
     int most = 0;
     if (lua_gethook(L) == slow_hook) lua_sethook(L, NULL, 0, 0); /* the coroutine is used again */
-    if (slow == NULL || slow->run != state->cpu->runs) return 0;
+    if (slow->run != state->cpu->runs) return 0;
     slow->run = 0;
     const uint64_t ms = (ls_clock_ns() - slow->began_ns - slow->blocked_ns) / 1000000u;
     for (int n = 1; n < PLACES; n++)
@@ -370,9 +364,10 @@ static int dev_slow_end(lua_State *L)
     return 0;
 }
 
-/* ---- definition -------------------------------------------------------------------------------------------- */
+/* ---- the module -------------------------------------------------------------------------------------------- */
 
-void ls_dev_define(lua_State *L)
+/* Set the field `dev` of luaserve.core. */
+static void define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg functions[] = {{"file", dev_file},
                                          {"has", dev_has},
@@ -383,19 +378,61 @@ void ls_dev_define(lua_State *L)
                                          {"draining", dev_draining},
                                          {"once", dev_once},
                                          {"wait", dev_wait},
-                                         {"wake", dev_wake},
                                          {"slow_begin", dev_slow_begin},
                                          {"slow_end", dev_slow_end},
                                          {NULL, NULL}};
-    const ls_state *state = ls_state_of(L);
-    if (state->site->dev == NULL) return;
+    const int top = lua_gettop(L);
+    ls_node_init(&dev_state_of(state)->waits);
+    if (dev_of(L) == NULL) return;
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "luaserve.core");
     luaL_newlib(L, functions);
-    lua_pushstring(L, state->site->path);
+    lua_pushstring(L, state->generation->path);
     lua_setfield(L, -2, "site");
-    lua_pushstring(L, ls_dev_editor(state->site->dev));
+    lua_pushstring(L, ls_dev_editor(dev_of(L)));
     lua_setfield(L, -2, "editor");
     lua_setfield(L, -2, "dev");
+    lua_settop(L, top);
 }
+
+/* The event streams end. */
+static void drain(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ctx;
+    if (ls_state_runtime(state)->dev != NULL) ls_dev_wake(ls_state_runtime(state)->dev, state);
+}
+
+/* The tasks that wait are not woken by their op any more. */
+static void cancel(ls_thread_ctx *ctx, ls_state *state)
+{
+    const dev_state *dev = dev_state_of(state);
+    (void)ctx;
+    for (ls_node *at = dev->waits.next; at != &dev->waits; at = at->next) {
+        change_wait *wait = LS_CONTAINER(at, change_wait, node);
+        (void)ls_dev_wait_end(wait->dev, &wait->waiter);
+        wait->task = NULL;
+    }
+}
+
+/* The ops on their way do not complete. */
+static void abandon(ls_state *state)
+{
+    const dev_state *dev = dev_state_of(state);
+    for (ls_node *at = dev->waits.next, *next; at != &dev->waits; at = next) {
+        change_wait *wait = LS_CONTAINER(at, change_wait, node);
+        next = at->next;
+        (void)ls_dev_wait_end(wait->dev, &wait->waiter);
+        wait->posted = false;
+        change_free(wait);
+    }
+}
+
+const ls_module ls_dev_module = {.name = "dev",
+                                 .bytes = sizeof(dev_state),
+                                 .define = define,
+                                 .drain = drain,
+                                 .close = cancel,
+                                 .abandon = abandon};
 
 int ls_dev_begin(lua_State *L)
 {

@@ -2,7 +2,7 @@
 #ifndef LS_SCRIPT_DEV_PAGE_H
 #define LS_SCRIPT_DEV_PAGE_H
 
-#include "script/site/site_internal.h"
+#include "script/bind/listener.h"
 
 /* Make `handler` one of dev mode: it adds the script to responses over HTTP/1.1 (not http.sys). */
 void ls_dev_page_handler(ls_site_handler *handler);
