@@ -167,7 +167,8 @@ local places = {
   end,
 }
 
--- body_start(req) -> the beginning of the body, or nil: there is none, or the handler has taken it in parts.
+-- body_start(req) -> the beginning of the body and its length, or nil: the request has no body, or the handler has taken
+-- it in parts.
 local function body_start(req)
   local length = tonumber(req.headers["content-length"])
   if length == 0 or length == nil and not req.headers["transfer-encoding"] then return nil end

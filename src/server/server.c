@@ -519,7 +519,7 @@ void ls_server_close(ls_server *server)
     if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
     if (server->site != NULL)
-        ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */
+        ls_site_close(server->site); /* the port's queue and timers may have referred to its tasks */
     ls_site_runtime_close(server->runtime);
     if (server->dev != NULL) ls_dev_server_close(server->dev);
     ls_udp_sockets_free(&server->udp); /* Lua objects referred to them until now */
@@ -636,11 +636,12 @@ static bool drained(ls_server *server, bool all)
            ls_site_busy(server->site) == 0;
 }
 
-/* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are
- * closing. */
+/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
 static int disconnect(ls_server *server)
 {
-    for (unsigned n = 0; !ls_site_end(server->site, true); n++) {
+    if (ls_site_connections(server->site) == 0) return LS_OK;
+    ls_site_disconnect(server->site);
+    for (unsigned n = 0; ls_site_busy(server->site) > 0 || ls_site_connections(server->site) > 0; n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (n * DRAIN_POLL_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);

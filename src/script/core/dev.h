@@ -1,5 +1,5 @@
 /* dev.h - what the server and all Lua states share in dev mode (`luaserve dev`): the files that the site has loaded, the
- * outcome of the last load, and the tasks that wait for a change. It survives reloads; without dev mode there is none.
+ * outcome of the last load, and the tasks that wait for a change. It survives reloads. Only a server in dev mode has one.
  *
  * The states record each file that they load, or look for; the server watches them (server/dev.c), reloads the site
  * between ls_dev_load_begin and ls_dev_load_end, and each such end makes a new *version*: the number that a page of

@@ -131,7 +131,8 @@ static int load_open(lua_State *L)
     const ls_site *site = lua_touserdata(L, 1);
     lua_settop(L, 0);
     const int result = site->open(L, site->open_user);
-    if (result < 0) return luaL_error(L, "%s: the open function of the program returned %d", site->generation.path, result);
+    if (result < 0)
+        return luaL_error(L, "%s: the open function of the program returned %d", site->generation.path, result);
     return 0;
 }
 
@@ -360,7 +361,8 @@ static unsigned state_count(const ls_site *site)
 int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *message, size_t message_bytes)
 {
     ls_generation *g = &site->generation;
-    const unsigned set_max = g->settings.states_max, states_max = set_max > 0 && set_max < threads_max ? set_max : threads_max;
+    const unsigned set_max = g->settings.states_max,
+                   states_max = set_max > 0 && set_max < threads_max ? set_max : threads_max;
     int err = ls_generation_room(g, states_max);
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", states_max);
     if (err < 0) return err;
@@ -404,11 +406,18 @@ void ls_site_drain(ls_site *site)
     ls_site_retire(site);
 }
 
+void ls_site_disconnect(ls_site *site)
+{
+    atomic_store(&site->generation.closing, LS_CLOSING_DISCONNECT);
+    post_steps(site);
+}
+
 bool ls_site_end(ls_site *site, bool force)
 {
     bool ended = true;
     ls_generation *g = &site->generation;
-    if (force || atomic_load(&g->closing) == LS_CLOSING_NOT) atomic_store(&g->closing, force ? LS_CLOSING_FORCED : LS_CLOSING);
+    if (force || atomic_load(&g->closing) != LS_CLOSING_FORCED)
+        atomic_store(&g->closing, force ? LS_CLOSING_FORCED : LS_CLOSING);
     for (unsigned n = 0; n < state_count(site); n++) {
         ls_state *state = state_at(site, n);
         if (state == NULL || ls_state_at_rest(state)) continue;
@@ -448,9 +457,10 @@ void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx)
 void ls_site_close(ls_site *site)
 {
     ls_generation *g = &site->generation;
-    ls_runtime_remove(g->runtime, g); /* the watchdog sees it no more */
+    ls_runtime_remove(g->runtime, g);                /* the watchdog sees it no more */
     for (unsigned n = 0; n < state_count(site); n++) /* first: a finalizer of one state may reach another one */
-        if (state_at(site, n) != NULL && !atomic_load(&state_at(site, n)->closed)) ls_state_disconnect(state_at(site, n));
+        if (state_at(site, n) != NULL && !atomic_load(&state_at(site, n)->closed))
+            ls_state_disconnect(state_at(site, n));
     for (unsigned n = state_count(site); n-- > 0;)
         if (state_at(site, n) != NULL) ls_state_free(state_at(site, n));
     ls_generation_finish(g);

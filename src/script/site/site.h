@@ -53,7 +53,7 @@ bool ls_site_on_tick(ls_runtime *runtime, bool idle);
 /* ---- a generation ------------------------------------------------------------------------------------------------ */
 
 typedef struct ls_site_options {
-    const char *path; /* of site.lua; with `source`, its name in messages and the folder of its modules */
+    const char *path;   /* of site.lua; with `source`, its name in messages and the folder of its modules */
     const char *source; /* NULL: read the file `path`; else the text of the site, which is copied */
     size_t source_bytes;
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
@@ -111,6 +111,10 @@ void ls_site_drain(ls_site *site);
  * not run yet. Any thread. */
 unsigned ls_site_busy(const ls_site *site);
 uint32_t ls_site_connections(const ls_site *site); /* open `sock` connections, those that are closing included */
+
+/* Post to every state: close connections, sockets and timers; no task is left. For the stop of the server, which closes
+ * Lua when no worker runs any more. */
+void ls_site_disconnect(ls_site *site);
 
 /* A step of the live close; the workers run. Posts to each state: close what is pending (timers, connections, sockets),
  * then close Lua. A state with unfinished tasks or requests waits for them; with `force` it ends them: connections are
