@@ -127,10 +127,10 @@ int ls_watch_wait(ls_watch *watch, int ms)
     bool changed = false;
     for (;;) {
         const uint64_t now_ns = ls_clock_ns();
-        const DWORD left = changed ? 0
-                           : ms < 0             ? INFINITE
-                           : now_ns < until_ns  ? (DWORD)((until_ns - now_ns + 999999u) / 1000000u)
-                                                : 0;
+        const DWORD left = changed             ? 0
+                           : ms < 0            ? INFINITE
+                           : now_ns < until_ns ? (DWORD)((until_ns - now_ns + 999999u) / 1000000u)
+                                               : 0;
         DWORD bytes;
         ULONG_PTR key = 0;
         OVERLAPPED *call = NULL;

@@ -68,7 +68,8 @@ static void watch_one(void *user, const char *path, bool exists)
     const int err = ls_watch_path(dev->watch, path);
     if (err != LS_ELIMIT || dev->limit_logged) return; /* else the folder is not there, or may not be read */
     dev->limit_logged = true;
-    ls_log(LS_LOG_WARN, "dev: %s is not watched: the system allows no more watches (fs.inotify.max_user_watches)", path);
+    ls_log(LS_LOG_WARN, "dev: %s is not watched: the system allows no more watches (fs.inotify.max_user_watches)",
+           path);
 }
 
 /* Watch the folders and compare the files. */

@@ -10,8 +10,8 @@
 
 enum { LINE_BYTES = 16 * 1024 + 256 };
 
-static const char off[] = "\033[0m", dim[] = "\033[2m", red[] = "\033[31m", green[] = "\033[32m", yellow[] = "\033[33m",
-                  cyan[] = "\033[36m";
+static const char off[] = "\033[0m", dim[] = "\033[2m", red[] = "\033[31m", green[] = "\033[32m",
+                  yellow[] = "\033[33m", cyan[] = "\033[36m";
 
 static const char *color_of_status(char first)
 {
@@ -45,8 +45,11 @@ static void color_sink(int level, const char *line, size_t len, void *user)
         n = snprintf(out, sizeof out, "%.*s%s%.3s%s%s%.*s%s", (int)status, line, color_of_status(line[status]),
                      line + status, off, dim, (int)(len - status - 3), line + status + 3, off);
     else
-        n = snprintf(out, sizeof out, "%s%.*s%s", level >= LS_LOG_ERROR ? red : level == LS_LOG_WARN ? yellow : "", (int)len,
-                     line, level >= LS_LOG_WARN ? off : "");
+        n = snprintf(out, sizeof out, "%s%.*s%s",
+                     level >= LS_LOG_ERROR  ? red
+                     : level == LS_LOG_WARN ? yellow
+                                            : "",
+                     (int)len, line, level >= LS_LOG_WARN ? off : "");
     (void)user;
     ls_log_stderr(level, out, n < (int)sizeof out ? (size_t)n : sizeof out - 1, NULL);
 }

@@ -16,14 +16,13 @@
 #include "script/core/dev.h"
 #include "script/core/task.h"
 
-
 enum { SLOW_MS = 100, HOOK_EVERY = 1000, PLACES = 8, PLACE_BYTES = 96 };
 
 /* The run of a task that a state executes now. A *run* is what happens between two waits. */
 typedef struct slow_run {
-    uint64_t run;              /* of the CPU watch; 0: none */
+    uint64_t run;               /* of the CPU watch; 0: none */
     uint64_t began_ns, last_ns; /* of the first and of the last event of the hook */
-    uint64_t blocked_ns;       /* reported already */
+    uint64_t blocked_ns;        /* reported already */
     struct {
         char place[PLACE_BYTES];
         unsigned count;
@@ -267,7 +266,8 @@ static bool site_place(lua_State *L, char place[PLACE_BYTES])
 {
     lua_Debug ar;
     for (int level = 0; lua_getstack(L, level, &ar) != 0; level++) {
-        if (lua_getinfo(L, "Sl", &ar) == 0 || ar.currentline <= 0 || strncmp(ar.source, "@luaserve/", 10) == 0) continue;
+        if (lua_getinfo(L, "Sl", &ar) == 0 || ar.currentline <= 0 || strncmp(ar.source, "@luaserve/", 10) == 0)
+            continue;
         (void)snprintf(place, PLACE_BYTES, "%s:%d", ar.short_src, ar.currentline);
         return true;
     }
@@ -300,7 +300,8 @@ static void log_blocked(lua_State *L, uint64_t ms)
     char place[PLACE_BYTES], text[256], name[64] = "a function in C";
     if (!site_place(L, place)) return;
     luaL_traceback(L, L, NULL, 0);
-    const char *trace = lua_tostring(L, -1), *from = strchr(trace, '\''), *to = from != NULL ? strchr(from + 1, '\'') : NULL;
+    const char *trace = lua_tostring(L, -1), *from = strchr(trace, '\''),
+               *to = from != NULL ? strchr(from + 1, '\'') : NULL;
     const char *line = strstr(trace, "[C]: in ");
     if (line != NULL && from != NULL && to != NULL && from < line + 24 && to - from < (int)sizeof name)
         (void)snprintf(name, sizeof name, "%.*s", (int)(to - from - 1), from + 1);
@@ -326,7 +327,8 @@ static void slow_hook(lua_State *L, lua_Debug *ar)
         *ar->what == 'C') {
         slow->blocked_ns += gap_ns;
         log_blocked(L, gap_ns / 1000000u);
-    } else if (ar->event == LUA_HOOKCOUNT && now_ns - slow->began_ns - slow->blocked_ns >= SLOW_MS * UINT64_C(1000000)) {
+    } else if (ar->event == LUA_HOOKCOUNT &&
+               now_ns - slow->began_ns - slow->blocked_ns >= SLOW_MS * UINT64_C(1000000)) {
         sample(L, slow);
     }
 }
@@ -369,18 +371,12 @@ static int dev_slow_end(lua_State *L)
 /* Set the field `dev` of luaserve.core. */
 static void define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg functions[] = {{"file", dev_file},
-                                         {"has", dev_has},
-                                         {"files", dev_files},
-                                         {"failure", dev_failure},
-                                         {"version", dev_version},
-                                         {"states", dev_states},
-                                         {"draining", dev_draining},
-                                         {"once", dev_once},
-                                         {"wait", dev_wait},
-                                         {"slow_begin", dev_slow_begin},
-                                         {"slow_end", dev_slow_end},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"file", dev_file},         {"has", dev_has},
+                                         {"files", dev_files},       {"failure", dev_failure},
+                                         {"version", dev_version},   {"states", dev_states},
+                                         {"draining", dev_draining}, {"once", dev_once},
+                                         {"wait", dev_wait},         {"slow_begin", dev_slow_begin},
+                                         {"slow_end", dev_slow_end}, {NULL, NULL}};
     const int top = lua_gettop(L);
     ls_node_init(&dev_state_of(state)->waits);
     if (dev_of(L) == NULL) return;
@@ -427,12 +423,8 @@ static void abandon(ls_state *state)
     }
 }
 
-const ls_module ls_dev_module = {.name = "dev",
-                                 .bytes = sizeof(dev_state),
-                                 .define = define,
-                                 .drain = drain,
-                                 .close = cancel,
-                                 .abandon = abandon};
+const ls_module ls_dev_module = {
+    .name = "dev", .bytes = sizeof(dev_state), .define = define, .drain = drain, .close = cancel, .abandon = abandon};
 
 int ls_dev_begin(lua_State *L)
 {

@@ -131,9 +131,9 @@ static int dev_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, uns
         if (at == SIZE_MAX) continue;
         char script[SCRIPT_BYTES];
         const int len = script_of(x, ls_state_runtime(request->state)->dev, script);
-        const int result = respond_with(ctx, x, slices, count, at == slices[n].len ? count - 1 : n,
-                                        at == slices[n].len ? slices[count - 1].len : at,
-                                        ls_slice_static(script, (size_t)len));
+        const int result =
+            respond_with(ctx, x, slices, count, at == slices[n].len ? count - 1 : n,
+                         at == slices[n].len ? slices[count - 1].len : at, ls_slice_static(script, (size_t)len));
         if (result != LS_ENOMEM) return result;
         break;
     }

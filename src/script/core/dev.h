@@ -69,7 +69,7 @@ bool ls_dev_once(ls_dev *dev, const char *text);
 typedef struct ls_dev_waiter ls_dev_waiter;
 struct ls_dev_waiter {
     ls_node node;
-    const void *owner; /* of ls_dev_wake */
+    const void *owner;                   /* of ls_dev_wake */
     void (*wake)(ls_dev_waiter *waiter); /* called once, without its place in the list */
 };
 

@@ -29,7 +29,8 @@ static void the_place(void **state)
         memcpy(text, cases[n].before, before);
         memcpy(text + before, cases[n].after, after);
         char *copy = test_copy_exact(text, before + after);
-        assert_true(ls_dev_page_place(copy, before + after, cases[n].document) == (cases[n].found ? before : SIZE_MAX));
+        assert_true(ls_dev_page_place(copy, before + after, cases[n].document) ==
+                    (cases[n].found ? before : SIZE_MAX));
         free(copy);
         free(text);
     }

@@ -7,7 +7,8 @@
 #include "base/fopen.h"
 #include "support.h"
 
-static const char path_a[] = "luaserve-test-dev-a.lua", path_b[] = "luaserve-test-dev-b.lua"; /* in the working directory */
+static const char path_a[] = "luaserve-test-dev-a.lua",
+                  path_b[] = "luaserve-test-dev-b.lua"; /* in the working directory */
 
 static void write_file(const char *path, const char *text)
 {
