@@ -142,6 +142,11 @@ void ls_dev_server_load(ls_dev_server *dev)
     ls_dev_load_begin(dev->shared);
 }
 
+void ls_dev_server_loaded(ls_dev_server *dev, const char *failure)
+{
+    ls_dev_load_end(dev->shared, failure);
+}
+
 void ls_dev_server_await(ls_dev_server *dev, const char *message)
 {
     char name[NAME_BYTES];
@@ -152,34 +157,21 @@ void ls_dev_server_await(ls_dev_server *dev, const char *message)
     ls_log(LS_LOG_INFO, "dev: %s has changed", name);
 }
 
-/* Until the server can reload: its declaration in luaserve.h and this function go then. */
-int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
-__attribute__((weak)) int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
+/* ls_server_reload logs the result. Another thread may be reloading for a signal. */
+static bool reload(ls_dev_server *dev, const char *name)
 {
-    (void)server;
-    (void)snprintf(message, message_bytes, "this build has no reload");
-    return LS_ENOTSUP;
-}
-
-static void reload(ls_dev_server *dev, const char *name)
-{
-    char message[MESSAGE_BYTES] = "";
-    const uint64_t from_ns = ls_clock_ns();
-    ls_dev_load_begin(dev->shared);
-    const int err = ls_server_reload(dev->server, message, sizeof message);
-    const double ms = (double)(ls_clock_ns() - from_ns) / 1e6;
-    ls_dev_load_end(dev->shared, err < 0 ? message : NULL);
-    if (err < 0)
-        ls_log(LS_LOG_ERROR, "dev: %s has changed, but the site does not load: %s", name, message);
-    else
-        ls_log(LS_LOG_INFO, "dev: %s has changed: reloaded in %.0f ms", name, ms);
+    char message[MESSAGE_BYTES];
+    ls_log(LS_LOG_INFO, "dev: %s has changed", name);
+    while (ls_server_reload(dev->server, message, sizeof message) == LS_EBUSY)
+        if (!pause_for(dev, QUIET_MS)) return false;
+    return true;
 }
 
 static void run(void *arg)
 {
     ls_dev_server *dev = arg;
     char name[NAME_BYTES];
-    while (await_change(dev, name)) reload(dev, name);
+    while (await_change(dev, name) && reload(dev, name)) continue;
 }
 
 int ls_dev_server_start(ls_dev_server *dev, ls_server *server)
@@ -188,7 +180,8 @@ int ls_dev_server_start(ls_dev_server *dev, ls_server *server)
     ls_dev_load_end(dev->shared, NULL);
     ls_dev_on_added(dev->shared, wake, dev);
     log_files(dev);
-    const int err = ls_thread_start(&dev->thread, "dev", run, dev);
+    /* As the workers: the site may start programs while it loads. */
+    const int err = ls_thread_start_parent(&dev->thread, "ls-dev", run, dev);
     dev->started = err == LS_OK;
     return err;
 }

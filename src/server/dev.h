@@ -14,8 +14,10 @@ typedef struct ls_dev_server ls_dev_server;
 int ls_dev_server_open(const char *editor, ls_dev_server **out, char *message, size_t message_bytes);
 ls_dev *ls_dev_server_shared(ls_dev_server *dev); /* for the site */
 
-/* The first load begins, or begins again. */
+/* A load begins. */
 void ls_dev_server_load(ls_dev_server *dev);
+/* It has ended, and a new site serves; failure: NULL, or the message. */
+void ls_dev_server_loaded(ls_dev_server *dev, const char *failure);
 /* The first load has failed with `message`: log it and wait for a change of a file. */
 void ls_dev_server_await(ls_dev_server *dev, const char *message);
 
