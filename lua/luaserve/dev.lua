@@ -72,7 +72,6 @@ function dev.begin()
   package.searchers[2] = searcher(package.searchers[2])
   dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
   state.begin()
-  core.on("start", state.arm)
   core.on("log", log_request)
 end
 

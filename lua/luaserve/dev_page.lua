@@ -104,7 +104,8 @@ local function trace(text, places)
     local name, number, rest = line:match("^(.-):(%d+):(.*)$")
     local path = name and name:sub(1, 9) ~= "luaserve/" and places.path_of(name)
     if path then
-      parts[#parts + 1] = linked(path, math.tointeger(tonumber(number)), name .. ":" .. number, places) .. ":" .. shown(rest)
+      local link = linked(path, math.tointeger(tonumber(number)), name .. ":" .. number, places)
+      parts[#parts + 1] = link .. ":" .. shown(rest)
     elseif line:find("^luaserve/") or line:find("^%[C%]") or line:find("^%(%.%.%.") then
       parts[#parts + 1] = '<span class="own">' .. shown(line) .. "</span>"
     else

@@ -57,9 +57,9 @@ local function set_global(t, name, value)
   rawset(t, name, value)
   local place = usage.caller()
   if not place then return end
-  warn(place, string.format("sets the global %s while the site serves: write \"local\"%s", tostring(name),
-    several_states() and "; if other requests need it, each Lua state has its own copy: use ls.dict, or ls.config{ states = 1 }"
-    or ""))
+  local advice = several_states()
+    and "; if other requests need it, each Lua state has its own copy: use ls.dict, or ls.config{ states = 1 }" or ""
+  warn(place, string.format('sets the global %s while the site serves: write "local"%s', tostring(name), advice))
 end
 
 local function arm_globals()

@@ -177,7 +177,6 @@ static void run(void *arg)
 int ls_dev_server_start(ls_dev_server *dev, ls_server *server)
 {
     dev->server = server;
-    ls_dev_load_end(dev->shared, NULL);
     ls_dev_on_added(dev->shared, wake, dev);
     log_files(dev);
     /* As the workers: the site may start programs while it loads. */

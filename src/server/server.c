@@ -298,6 +298,7 @@ static int load_first(ls_server *server, char *message, size_t message_bytes)
     for (bool waited = false;; waited = true) {
         ls_dev_server_load(server->dev);
         err = load_site(server, message, message_bytes);
+        if (err == LS_OK) ls_dev_server_loaded(server->dev, NULL);
         if (err == LS_OK || (err == LS_ENOENT && !waited)) return err;
         ls_dev_server_await(server->dev, message);
     }
