@@ -1,8 +1,11 @@
 /* dev.c - see dev.h.
  *
- * A round of the thread: watch the folders of all files, then compare the stamps of the files, then wait for an event. The
- * order matters: a change between two of these steps shows in the next one. A change is not reloaded before the files
- * have been quiet for QUIET_MS, because editors write in several steps and tools write several files; longer if a
+ * ls_server_reload logs the result and calls ls_dev_server_load and ls_dev_server_loaded, so a reload for a signal has
+ * the same effects.
+ *
+ * A round of the thread: watch the folders of all files, then compare the stamps of the files, then wait for an event.
+ * The order matters: a change between two of these steps shows in the next one. A change is not reloaded before the
+ * files have been quiet for QUIET_MS, because editors write in several steps and tools write several files; longer if a
  * file has vanished, because some editors remove it before they write it. */
 #include "server/dev.h"
 
