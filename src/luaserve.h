@@ -59,6 +59,14 @@ typedef struct ls_server_options {
      * of the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of the functions above */
+    /* Nonzero: dev mode, for the machine of a developer. The server reloads the site when one of the files that it has
+     * loaded changes; shows errors, their source and the request to browsers; adds to HTML pages a script that reloads
+     * them; logs each request, and what handlers do that Lua states do not share. ls_server_open waits for a change of
+     * the site while it does not load, without an end. `site` must be a file. */
+    int dev;
+    /* NULL, or the URL of a line in the error page, such as "vscode://file/{file}:{line}", valid until ls_server_close;
+     * else a page of the server. */
+    const char *dev_editor;
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
@@ -144,6 +152,10 @@ LS_PUBLIC int ls_server_log_level(const char *name);
  * not call functions of this header. Call ls_server_log_to while no server is open. */
 typedef void ls_server_log_fn(int level, const char *line, size_t bytes, void *user);
 LS_PUBLIC void ls_server_log_to(ls_server_log_fn *log, void *user);
+
+/* Color the lines of warnings, errors and the requests of dev mode, if standard error is a terminal and NO_COLOR is not
+ * set in the environment; else it has no effect. Call it while no server is open. */
+LS_PUBLIC void ls_server_log_color(void);
 
 /* The command line `luaserve stress`: argv[0] is "stress", its options follow (`luaserve stress --help`). Returns the
  * exit status: 0; 99: a threshold was missed; 1: the run failed, with the reason on standard error. */

@@ -72,6 +72,7 @@ function ls.listen(at, served, given, ...)
   end
   settings.where = usage.caller() or "?"
   local dispatcher = app.serve(served, settings.where)
+  if core.dev then dispatcher = require("luaserve.dev").wrap(dispatcher, served) end
   settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
   local ok, err = pcall(core.listen, settings)
   if not ok then usage.error("ls.listen: %s", tostring(err)) end

@@ -408,7 +408,8 @@ local function list_routes(flat)
   return concat(rows)
 end
 
--- compile(app) -> { dispatch =, failed =, routes = } for core.listen. Raises when two routes are the same.
+-- compile(app) -> { dispatch =, failed =, name_route =, routes = } for core.listen. Raises when two routes are the
+-- same.
 function router.compile(app)
   local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {} }
   local root_scope = flatten(flat, app, {}, nil)
@@ -555,7 +556,10 @@ function router.compile(app)
   end
 
   core.name_routes(dispatch, name_route)
-  return { dispatch = dispatch, failed = failed, routes = function() return list_routes(flat) end }
+  return {
+    dispatch = dispatch, failed = failed, name_route = name_route,
+    routes = function() return list_routes(flat) end,
+  }
 end
 
 return router

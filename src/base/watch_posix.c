@@ -52,8 +52,8 @@ void ls_watch_close(ls_watch *watch)
 /* Watch the folder of `path`, or the nearest one above it. Changes `path`. */
 static int watch_folder(ls_watch *watch, char *path)
 {
-    static const uint32_t mask = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE_SELF |
-                                 IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK;
+    static const uint32_t mask = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE |
+                                 IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK;
     for (;;) {
         const char *folder = path;
         char *slash = strrchr(path, '/');

@@ -61,7 +61,6 @@ static void forget(ls_watch *watch, folder *at)
 
 void ls_watch_close(ls_watch *watch)
 {
-    for (folder *at = watch->folders; at != NULL; at = at->next) (void)CancelIo(at->handle);
     for (folder *at = watch->folders; at != NULL; at = at->next) (void)CancelIoEx(at->handle, NULL);
     while (watch->folders != NULL) {
         DWORD bytes;
@@ -128,10 +127,10 @@ int ls_watch_wait(ls_watch *watch, int ms)
     bool changed = false;
     for (;;) {
         const uint64_t now_ns = ls_clock_ns();
-        const DWORD left = changed ? 0
-                           : ms < 0             ? INFINITE
-                           : now_ns < until_ns  ? (DWORD)((until_ns - now_ns + 999999u) / 1000000u)
-                                                : 0;
+        const DWORD left = changed             ? 0
+                           : ms < 0            ? INFINITE
+                           : now_ns < until_ns ? (DWORD)((until_ns - now_ns + 999999u) / 1000000u)
+                                               : 0;
         DWORD bytes;
         ULONG_PTR key = 0;
         OVERLAPPED *call = NULL;

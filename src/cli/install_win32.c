@@ -302,7 +302,7 @@ int ls_command_service(int argc, char **argv)
         return LS_STATUS_OK;
     }
     if (strcmp(argv[0], "uninstall") == 0) return uninstall_line(argc, argv);
-    const ls_arguments args = ls_command_parse(argc, argv, 1);
+    const ls_arguments args = ls_command_parse(argc, argv, LS_COMMAND_SERVICE);
     if (args.done) return args.status;
     return strcmp(argv[0], "install") == 0 ? install(&args) : ls_main_run_service(&args);
 }

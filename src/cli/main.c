@@ -42,6 +42,8 @@ static const char usage[] =
 
 static const char *const server_options[] = {"--threads", "--backend", "--check",   "--log", "--log-level",
                                              "--pid",     "--help",    "--version", NULL};
+static const char *const dev_options[] = {"--threads", "--backend", "--log",     "--log-level", "--pid",
+                                          "--editor",  "--help",    "--version", NULL};
 static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
                                               "--log",     "--help",    "--version",   NULL};
 
@@ -52,6 +54,7 @@ static const struct command {
     int (*run)(int argc, char **argv); /* returns the exit status */
     const char *help;
 } commands[] = {
+    {"dev", ls_command_dev, "serve a site, reload it after each change, show errors in the browser"},
     {"stress", ls_stress_main, "load test of a server"},
     {"reload", ls_command_reload, "have the running server load its site again"},
     {"stop", ls_command_stop, "stop the running server"},
@@ -186,9 +189,10 @@ static int parse_threads(const char *value, unsigned *out)
     return 0;
 }
 
-ls_arguments ls_command_parse(int argc, char **argv, int is_service)
+ls_arguments ls_command_parse(int argc, char **argv, enum ls_command_kind kind)
 {
-    ls_arguments args = {.done = 1, .server = {.signals = !is_service}};
+    const int is_service = kind == LS_COMMAND_SERVICE, is_dev = kind == LS_COMMAND_DEV;
+    ls_arguments args = {.done = 1, .server = {.signals = !is_service, .dev = is_dev}};
     int at = 1;
     const char *value;
     for (; at < argc && argv[at][0] == '-' && argv[at][1] != '\0'; at++) {
@@ -200,7 +204,7 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
             print_usage(stdout);
             return args;
         }
-        if (!is_service && strcmp(argv[at], "-e") == 0) {
+        if (kind == LS_COMMAND_SERVE && strcmp(argv[at], "-e") == 0) {
             if (at + 1 == argc) {
                 args.status = fail_usage("-e: the code is missing", NULL, "usage: luaserve -e CODE [arguments...]");
                 return args;
@@ -231,7 +235,9 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
                 return args;
             }
             args.pid = value;
-        } else if (!is_service && strcmp(argv[at], "--check") == 0) {
+        } else if (is_dev && (value = value_of("--editor", argc, argv, &at)) != NULL) {
+            args.server.dev_editor = value;
+        } else if (kind == LS_COMMAND_SERVE && strcmp(argv[at], "--check") == 0) {
             args.server.check = 1;
         } else if ((value = value_of("--threads", argc, argv, &at)) != NULL) {
             if (parse_threads(value, &args.server.threads) < 0) {
@@ -254,16 +260,22 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
             }
             args.log_level = value;
         } else {
-            args.status = fail_unknown(argv[at], is_service ? service_options : server_options);
+            args.status = fail_unknown(argv[at], is_service ? service_options : is_dev ? dev_options : server_options);
             return args;
         }
     }
     if (at >= argc) {
-        args.status = fail_usage("no site given", NULL, "usage: luaserve [options] site.lua [arguments...]");
+        args.status = fail_usage("no site given", NULL,
+                                 is_dev ? "usage: luaserve dev [options] site.lua [arguments...]"
+                                        : "usage: luaserve [options] site.lua [arguments...]");
         return args;
     }
     if (is_service && strcmp(argv[at], "-") == 0) {
         args.status = fail_usage("a service cannot read its site from standard input", NULL, "give the file");
+        return args;
+    }
+    if (is_dev && strcmp(argv[at], "-") == 0) {
+        args.status = fail_usage("luaserve dev cannot read its site from standard input", NULL, "give the file");
         return args;
     }
     if (args.server.source == NULL) args.server.site = argv[at];
@@ -329,19 +341,22 @@ int ls_command_line(int argc, char **argv)
 {
     const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
     if (command != NULL) return command->run(argc - 1, argv + 1);
-    ls_arguments args = ls_command_parse(argc, argv, 0);
-    if (args.done) return args.status;
+    ls_arguments args = ls_command_parse(argc, argv, LS_COMMAND_SERVE);
+    return args.done ? args.status : ls_command_serve(&args);
+}
 
+int ls_command_serve(ls_arguments *args)
+{
     ls_server *server;
-    if (args.log != NULL && ls_log_file_open(args.log) < 0) return LS_STATUS_FAILED;
-    args.server.reopen_logs = reopen_logs;
-    if (open_server(&args.server, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
-    if (args.pid != NULL && !args.server.check && ls_pid_file_open(args.pid) < 0) {
+    if (args->log != NULL && ls_log_file_open(args->log) < 0) return LS_STATUS_FAILED;
+    args->server.reopen_logs = reopen_logs;
+    if (open_server(&args->server, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
+    if (args->pid != NULL && !args->server.check && ls_pid_file_open(args->pid) < 0) {
         ls_server_close(server);
         return LS_STATUS_FAILED;
     }
-    if (args.server.check) {
-        printf("%s: ok\n", args.server.site);
+    if (args->server.check) {
+        printf("%s: ok\n", args->server.site);
         ls_server_describe(server);
         ls_server_close(server);
         return LS_STATUS_OK;

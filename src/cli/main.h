@@ -18,9 +18,19 @@ typedef struct ls_arguments {
     int status;
 } ls_arguments;
 
-/* Parse the options, the site and its arguments from argv[1] on. Errors are printed to standard error. `is_service`:
- * allow --name and --log. */
-ls_arguments ls_command_parse(int argc, char **argv, int is_service);
+enum ls_command_kind {
+    LS_COMMAND_SERVE,
+    LS_COMMAND_SERVICE, /* allows --name and --log */
+    LS_COMMAND_DEV      /* allows --editor, and only a file as the site */
+};
+
+/* Parse the options, the site and its arguments from argv[1] on. Errors are printed to standard error. */
+ls_arguments ls_command_parse(int argc, char **argv, enum ls_command_kind kind);
+
+/* Open the server and run it to its end. Returns the exit status. */
+int ls_command_serve(ls_arguments *args);
+
+int ls_command_dev(int argc, char **argv); /* argv[0] is "dev"; returns the exit status */
 
 /* The server has ended; the process still flushes its files, or closes the Lua states, whose finalizers are code of the
  * site. From here on the process ends with the status 1 after `seconds`, and with `status` when SIGINT or SIGTERM

@@ -156,8 +156,6 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
     return &http->threads[ctx->index];
 }
 
-extern const ls_http_transport ls_http1_transport;
-
 /* http1_conn.c */
 /* Without an exchange: parse, handle, flush, receive. `handler`: that of the actor the thread is inside, if any. */
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);

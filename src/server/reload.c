@@ -213,7 +213,9 @@ int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
     if (why != NULL) return ls_server_explain(LS_EBUSY, message, message_bytes, "%s", why);
 
     if (server->options.reopen_logs != NULL) server->options.reopen_logs(server->options.user);
+    if (server->dev != NULL) ls_dev_server_load(server->dev);
     const int err = reload(server, message, message_bytes);
+    if (server->dev != NULL) ls_dev_server_loaded(server->dev, err < 0 ? message : NULL);
     if (err == LS_OK)
         ls_log(LS_LOG_INFO, "reloaded %s in %llu ms", server->options.site,
                (unsigned long long)((ls_clock_ns() - from_ns) / 1000000u));

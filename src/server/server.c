@@ -313,16 +313,40 @@ static int open_endpoints(ls_server *server, char *message, size_t message_bytes
     return err;
 }
 
-static int open_site(ls_server *server, char *message, size_t message_bytes)
+static int load_site(ls_server *server, char *message, size_t message_bytes)
 {
     const ls_site_options options = ls_server_site_options(server);
+    int err = ls_site_open(server->runtime, &options, &server->site, message, message_bytes);
+    if (err < 0 || ls_site_has_work(server->site)) return err;
+    err = ls_server_explain(LS_ESCRIPT, message, message_bytes,
+                            "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
+                            server->options.site);
+    ls_site_close(server->site);
+    server->site = NULL;
+    return err;
+}
+
+/* In dev mode a site that does not load is loaded again after a change. */
+static int load_first(ls_server *server, char *message, size_t message_bytes)
+{
+    if (!server->options.dev || server->options.check) return load_site(server, message, message_bytes);
+    int err = ls_dev_server_open(server->options.dev_editor, &server->dev, message, message_bytes);
+    if (err < 0) return err;
+    server->runtime->dev = ls_dev_server_shared(server->dev);
+    for (bool waited = false;; waited = true) {
+        ls_dev_server_load(server->dev);
+        err = load_site(server, message, message_bytes);
+        if (err == LS_OK) ls_dev_server_loaded(server->dev, NULL);
+        if (err == LS_OK || (err == LS_ENOENT && !waited)) return err;
+        ls_dev_server_await(server->dev, message);
+    }
+}
+
+static int open_site(ls_server *server, char *message, size_t message_bytes)
+{
     int err = ls_site_runtime_open(&server->host, &server->runtime);
     if (err < 0) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
-    if ((err = ls_site_open(server->runtime, &options, &server->site, message, message_bytes)) < 0) return err;
-    if (!ls_site_has_work(server->site))
-        return ls_server_explain(LS_ESCRIPT, message, message_bytes,
-                                 "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
-                                 server->options.site);
+    if ((err = load_first(server, message, message_bytes)) < 0) return err;
     if ((err = open_core(server, &server->options, message, message_bytes)) < 0) return err;
     return ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message, message_bytes);
 }
@@ -415,6 +439,7 @@ static void close_sites(ls_server *server)
 
 void ls_server_close(ls_server *server)
 {
+    if (server->dev != NULL) ls_dev_server_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */
     each_endpoint(server, close_endpoint, server);
@@ -432,6 +457,7 @@ void ls_server_close(ls_server *server)
     server->port = NULL;
     close_sites(server); /* the port's queue and timers may have referred to their tasks */
     if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
+    if (server->dev != NULL) ls_dev_server_close(server->dev);
     each_endpoint(server, free_endpoint, NULL);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
@@ -627,6 +653,8 @@ int ls_server_run(ls_server *server)
     server->committing = false;
     ls_cond_broadcast(&server->changed);
     if (err == LS_OK) ls_posts_start(&server->posts, server->port);
+    if (err == LS_OK && server->dev != NULL && ls_dev_server_start(server->dev, server) < 0)
+        ls_log(LS_LOG_ERROR, "dev: the files are not watched: the thread could not be started");
     if (err == LS_OK && server->options.serving != NULL) {
         ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
         server->options.serving(server->options.user);

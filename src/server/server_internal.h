@@ -15,6 +15,7 @@
 #include "base/signals.h"
 #include "base/thread.h"
 #include "luaserve.h"
+#include "server/dev.h"
 #include "server/endpoint.h"
 #include "server/posts.h"
 
@@ -43,6 +44,7 @@ struct ls_server {
     ls_server_options options; /* with copies of what it points to */
     ls_site_host host;         /* functions that the site may call */
     ls_runtime *runtime;       /* of the script layer */
+    ls_dev_server *dev;        /* NULL: no dev mode */
     ls_pools *pools;
     ls_port *port;
     ls_deadlines *deadlines; /* of all streams */

@@ -114,7 +114,7 @@ class Ports:
 # ---- console -------------------------------------------------------------------------------------------------------
 
 # luaserve with a site, in the foreground or not; not luaserve stress, --check, --help, --version
-SERVES = re.compile(r"(?:^|[;&|]\s*)(?:\S*/)?luaserve\s+(?!stress\b)(?!.*--(?:check|help|version)\b)"
+SERVES = re.compile(r"(?:^|[;&|]\s*)(?:\S*/)?luaserve\s+(?!stress\b)(?!.*--(?:check|help|version)\b)(?:dev\s+)?"
                     r"(?:--[\w-]+(?:=\S+|\s+\S+)\s+)*(\S+\.lua)\b")
 
 PRINTS_WITHIN = 5.0 * SLOW  # seconds from when it serves to the last line that the page shows

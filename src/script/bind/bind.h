@@ -37,4 +37,7 @@ int ls_push_tls_failure(lua_State *L, int err, const char *why);
  * "in a timer". No task runs at the call. */
 void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what);
 
+/* dev.c: begin dev mode in a state, before its site is loaded. A lua_CFunction without arguments. */
+int ls_dev_begin(lua_State *L);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "script/bind/bind_aux.h"
+#include "script/bind/dev_page.h"
 #include "script/bind/http_task.h"
 #include "script/bind/option.h"
 #include "script/bind/option_tls.h"
@@ -67,7 +68,9 @@ static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *
     ls_listeners_of(state)->at[index] = (ls_state_listener){dispatch_ref, failed_ref};
     if (state->index > 0) return;
     entry->listener = *listener;
-    entry->handler = (ls_site_handler){{ls_http_handler_start}, state->generation, index};
+    entry->handler =
+        (ls_site_handler){.base = {ls_http_handler_start}, .generation = state->generation, .index = index};
+    if (ls_state_runtime(state)->dev != NULL) ls_dev_page_handler(&entry->handler);
     entry_routes(L, entry);
 }
 

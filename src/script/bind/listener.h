@@ -36,7 +36,8 @@ typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
 typedef struct ls_site_handler {
     ls_http_handler base; /* first */
     ls_generation *generation;
-    unsigned index; /* of the listener */
+    unsigned index;                  /* of the listener */
+    ls_http_transport dev_transport; /* dev mode only: see dev_page.h */
 } ls_site_handler;
 
 typedef struct ls_site_entry { /* a definition (core/generation.h); the server holds pointers into it */

@@ -33,6 +33,7 @@
     X(channel)        \
     X(semaphore)      \
     X(host)           \
+    X(dev)            \
     X(hooks)
 
 #define LS_MODULE_SLOT(name)   LS_SLOT_##name,

@@ -13,12 +13,14 @@
 #include "base/log.h"
 #include "net/poll.h"
 #include "proto/file_cache.h"
+#include "script/bind/bind.h"
 #include "script/bind/buffer.h"
 #include "script/bind/hooks.h"
 #include "script/bind/host.h"
 #include "script/bind/modules.h"
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
+#include "script/core/dev.h"
 #include "script/core/error_text.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
@@ -93,8 +95,10 @@ static int load_failed(lua_State *L)
 {
     const char *text = ls_error_describe(L, 1);
     if (lua_type(L, 1) != LUA_TSTRING) text = lua_pushfstring(L, "%s: %s", ls_state_of(L)->generation->path, text);
-    if (ls_log_level_get() <= LS_LOG_DEBUG) {
+    ls_dev *dev = ls_state_runtime(ls_state_of(L))->dev;
+    if (dev != NULL || ls_log_level_get() <= LS_LOG_DEBUG) {
         luaL_traceback(L, L, text, 1);
+        if (dev != NULL) ls_dev_traceback(dev, lua_tostring(L, -1));
         ls_log(LS_LOG_DEBUG, "%s", lua_tostring(L, -1));
         lua_pop(L, 1);
     }
@@ -152,7 +156,11 @@ static int load_main(lua_State *L)
     lua_setglobal(L, "arg");
 
     int status = LUA_OK;
-    if (site->open != NULL) {
+    if (ls_state_runtime(load->state)->dev != NULL) {
+        lua_pushcfunction(L, ls_dev_begin);
+        status = lua_pcall(L, 0, 0, 1);
+    }
+    if (status == LUA_OK && site->open != NULL) {
         lua_pushcfunction(L, load_open);
         lua_pushlightuserdata(L, (void *)(uintptr_t)site);
         status = lua_pcall(L, 1, 0, 1);
@@ -279,6 +287,7 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     site->generation.load = load_state;
     if ((err = ls_generation_init(&site->generation, runtime, ls_modules, LS_SLOTS, options->path)) < 0) goto fail;
     if ((err = keep_arguments(site, options)) < 0) goto fail;
+    if (runtime->dev != NULL && options->source == NULL) (void)ls_dev_file(runtime->dev, options->path);
     if ((err = read_source(site, options, message, message_bytes)) < 0) goto fail;
     if ((err = ls_generation_add_state(&site->generation, &site->generation.load_ctx, message, message_bytes)) < 0)
         goto fail;

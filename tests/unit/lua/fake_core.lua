@@ -64,7 +64,8 @@ end
 
 function core.name_routes(_, fn) core.name_route = fn end
 
-function core.html_escape(text) return (text:gsub("[&<>\"']", { ["&"] = "&amp;", ["<"] = "&lt;" })) end
+local entities = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
+function core.html_escape(text) return (text:gsub("[&<>\"']", entities)) end
 
 function core.url_encode(text)
   return (text:gsub("[^%w._~-]", function(char) return string.format("%%%02X", char:byte()) end))

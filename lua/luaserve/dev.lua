@@ -1,0 +1,240 @@
+-- dev.lua - dev mode (`luaserve dev`) in a Lua state: it records the files that the site loads, answers the requests
+-- below /__dev/, shows errors in the browser and logs a line for each request. Without dev mode core.dev is nil, and
+-- nothing of this module is loaded.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local page = require "luaserve.dev_page"
+local state = require "luaserve.dev_state"
+usage.mark_internal()
+
+local dev = {}
+
+local body_shown_max = 4096 -- bytes of a request's body in the error page
+local ping_seconds = 15 -- between the comments of an event stream, which notice that the browser has gone
+
+-- ---- files ----------------------------------------------------------------------------------------------------------
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+-- The candidates in a message of package.searchpath.
+local function record_candidates(message)
+  for path in message:gmatch("no file '([^'\n]*)'") do core.dev.file(path) end
+end
+
+-- searcher(inner) -> the searcher of Lua modules, which records the file that it finds. A module that is found nowhere
+-- may be a file that is missing: all places where it may appear are recorded.
+local function searcher(inner)
+  return function(name)
+    local path, message = package.searchpath(name, package.path)
+    if path then
+      core.dev.file(path)
+    elseif not package.preload[name] and not package.searchpath(name, package.cpath) then
+      record_candidates(message)
+    end
+    return inner(name)
+  end
+end
+
+-- opener(inner, folder) -> dofile or loadfile, which records the file. A relative name is one beside the site if that
+-- exists (src/script/core/modules.c).
+local function opener(inner, folder)
+  return function(name, ...)
+    if type(name) == "string" then
+      local beside = folder .. name
+      if folder ~= "" and not name:find("^[/\\]") and not name:find("^%a:") and exists(beside) then
+        core.dev.file(beside)
+      else
+        core.dev.file(name)
+        if folder ~= "" and not exists(name) then core.dev.file(beside) end
+      end
+    end
+    return inner(name, ...)
+  end
+end
+
+-- ---- the log --------------------------------------------------------------------------------------------------------
+
+local function log_request(req, _, info)
+  if req.path:sub(1, 7) == "/__dev/" then return end
+  core.log("info", string.format("%s %s %d %.1f ms", req.method, req.path, info.status, info.duration * 1000))
+end
+
+-- dev.begin(): begins dev mode in this state, before the site is loaded.
+function dev.begin()
+  local site = core.dev.site
+  local folder = site:match("^(.*[/\\])") or ""
+  core.dev.file(site)
+  package.searchers[2] = searcher(package.searchers[2])
+  dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
+  state.begin()
+  core.on("log", log_request)
+end
+
+-- ---- pages ----------------------------------------------------------------------------------------------------------
+
+local function no_store(type)
+  return { ["Content-Type"] = type .. "; charset=utf-8", ["Cache-Control"] = "no-store" }
+end
+
+local reload_script = [[
+(function () {
+  var seen = document.currentScript.src.split("?")[1] || "";
+  var events = new EventSource("/__dev/events?seen=" + seen);
+  events.addEventListener("change", function () { events.close(); location.reload(); });
+  addEventListener("pagehide", function () { events.close(); });
+})();
+]]
+
+-- events(req, res): an event stream that ends with the event "change" as soon as the version is not that of the page.
+-- After a restart the browser connects again, and the version differs as well.
+local function events(req, res)
+  local seen = math.tointeger(tonumber(req.query.seen)) or core.dev.version()
+  for name, value in pairs(no_store("text/event-stream")) do res:header(name, value) end
+  if not res:write("retry: 300\n\n") then return end
+  while true do
+    local version = core.dev.wait(seen, ping_seconds)
+    if version ~= seen then
+      res:write("event: change\ndata: " .. version .. "\n\n")
+      return
+    end
+    if core.dev.draining() or not res:write(":\n\n") then return end
+  end
+end
+
+-- local_host(req) -> whether the request names this machine. A page of another site can have its own name resolved to
+-- this address, and would read the sources otherwise.
+local function local_host(req)
+  local host = (req.headers.host or ""):lower()
+  local name = host:match("^%[([%x:.]+)%]") or host:gsub(":%d+$", "")
+  return name == "localhost" or name:find("%.localhost$") ~= nil or name:find("^[%x:]*:[%x:.]*$") ~= nil
+    or name:find("^%d+%.%d+%.%d+%.%d+$") ~= nil
+end
+
+-- path_of(name) -> the loaded file of this name, or nil. Lua cuts the beginning of a long name in messages.
+local function path_of(name)
+  if name:sub(1, 3) ~= "..." then return core.dev.has(name) and name or nil end
+  local tail = name:sub(4)
+  for _, path in ipairs(core.dev.files()) do
+    if #path >= #tail and path:sub(-#tail) == tail then return path end
+  end
+end
+
+local function read(path)
+  local file = io.open(path, "rb")
+  if not file then return nil end
+  local text = file:read("a")
+  file:close()
+  return text
+end
+
+local function source(req)
+  local path = req.query.file and path_of(req.query.file)
+  local text = path and local_host(req) and read(path)
+  if not text then return 404, "no such file among those that the site has loaded\n" end
+  return 200, page.source(path, text, math.tointeger(tonumber(req.query.line))), no_store("text/html")
+end
+
+local pages = {
+  ["/__dev/events"] = events,
+  ["/__dev/source"] = source,
+  ["/__dev/reload.js"] = function() return 200, reload_script, no_store("text/javascript") end,
+}
+
+-- wants_page(req) -> whether the client shows HTML, and the request is for a page.
+local function wants_page(req)
+  local use = req.headers["sec-fetch-dest"]
+  return (req.headers.accept or ""):find("text/html", 1, true) ~= nil
+    and (use == nil or use == "document" or use == "iframe")
+end
+
+-- The files and links of the error page.
+local places = {
+  path_of = path_of,
+  read = read,
+  link = function(path, line)
+    local editor = core.dev.editor
+    if editor == "" then return "/__dev/source?file=" .. core.url_encode(path) .. "&line=" .. line .. "#L" .. line end
+    local folder = os.getenv("PWD")
+    if folder and not path:find("^[/\\]") and not path:find("^%a:") then path = folder .. "/" .. path end
+    local values = { file = path, line = tostring(line) }
+    return (editor:gsub("{(%a+)}", values))
+  end,
+}
+
+-- body_start(req) -> the beginning of the body and its length, or nil: the request has no body, or the handler has taken
+-- it in parts.
+local function body_start(req)
+  local length = tonumber(req.headers["content-length"])
+  if length == 0 or length == nil and not req.headers["transfer-encoding"] then return nil end
+  local ok, body = pcall(req.body, req)
+  if not ok or type(body) ~= "string" then return nil end
+  return body:sub(1, body_shown_max), #body
+end
+
+local function request_of(req)
+  local headers = {}
+  for name, value in pairs(req.headers) do headers[#headers + 1] = { name, value } end
+  table.sort(headers, function(a, b) return a[1] < b[1] end)
+  local body, bytes = body_start(req)
+  local query = {}
+  for name, value in pairs(req.query) do query[#query + 1] = { name, value } end
+  table.sort(query, function(a, b) return a[1] < b[1] end)
+  return { method = req.method, path = req.path, headers = headers, query = query, body = body, body_bytes = bytes }
+end
+
+local function failure_page(failure)
+  local message, traceback = failure[1], failure[2]
+  return 500, page.failure({
+    title = "The site does not load",
+    note = "The version before the change still serves other clients. This page reloads itself after the next change.",
+    message = message, traceback = traceback,
+  }, places), no_store("text/html")
+end
+
+-- ---- requests -------------------------------------------------------------------------------------------------------
+
+local function finish(...)
+  core.dev.slow_end()
+  state.check()
+  return ...
+end
+
+-- wrap(dispatcher, app) -> the dispatcher of the app (router.lua) in dev mode.
+function dev.wrap(dispatcher, app)
+  local inner, inner_failed = dispatcher.dispatch, dispatcher.failed
+  state.observe(app)
+
+  local function dispatch(req, res, method, path, too_big)
+    local own = pages[path]
+    if own and method == "GET" then return own(req, res) end
+    local failure = core.dev.failure()
+    if failure and (method == "GET" or method == "HEAD") and wants_page(req) then return failure_page(failure) end
+    state.arm()
+    core.dev.slow_begin()
+    return finish(inner(req, res, method, path, too_big))
+  end
+
+  local function failed(req, res, err, traceback)
+    if wants_page(req) then
+      return 500, page.failure({
+        title = req.method .. " " .. req.path .. " failed", message = page.text_of(err, traceback), traceback = traceback,
+        request = request_of(req),
+      }, places), no_store("text/html")
+    end
+    local results = table.pack(inner_failed(req, res, err, traceback))
+    if results.n == 1 and results[1] == 500 and not res.sent then
+      return 500, "500 Internal Server Error\n\n" .. tostring(traceback) .. "\n", no_store("text/plain")
+    end
+    return table.unpack(results, 1, results.n)
+  end
+
+  core.name_routes(dispatch, dispatcher.name_route)
+  return { dispatch = dispatch, failed = failed, name_route = dispatcher.name_route, routes = dispatcher.routes }
+end
+
+return dev

@@ -1,0 +1,513 @@
+"""luaserve dev: reload after each change, the error page, pages that reload themselves, the log and its warnings.
+
+Every reload is awaited by its line of the log. The browser of the last tests is Debian's chromium, run without a window;
+without it they are skipped (`scripts/setup --browser` installs it).
+"""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import (BACKEND, E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
+                     not_on_windows, pty, run_program, scratch)
+
+DEV = (LUASERVE, "dev", *(("--backend", BACKEND) if BACKEND else ()))
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+HTML = (("Accept", "text/html,*/*"),)
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "one" end)
+ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+"""
+
+
+class Dev(E2E):
+    def dev(self, site, files=None, **kw):
+        """A server in dev mode. @PORT@ is a free port, the same in each version of the site."""
+        self.port = free_port()
+        self.folder = tempfile.mkdtemp(prefix="luaserve-dev-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        for name, text in (files or {}).items():
+            self.write(name, text)
+        self.write("site.lua", site)
+        self.server = None
+        server = self.serve(None, program=DEV, site_path="site.lua", cwd=self.folder, **kw)
+        return server
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        """Replace a file as an editor does: write another one, rename it."""
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name + ".new"), "w", newline="") as out:
+            out.write(text.replace("@PORT@", str(self.port)))
+        os.replace(self.path(name + ".new"), self.path(name))
+
+    def write_in_place(self, name, text):
+        with open(self.path(name), "w", newline="") as out:
+            out.write(text.replace("@PORT@", str(self.port)))
+
+    def change(self, server, change, pattern=r"reloaded \S+ in \d+ ms"):
+        mark = server.mark()
+        change()
+        return server.wait_log(pattern, mark)
+
+    def site_of(self, text):
+        return SITE.replace('return "one"', text)
+
+
+class Reload(Dev):
+    def test_the_first_lines(self):
+        server = self.dev("require 'helper'\n" + SITE, {"helper.lua": "return {}"})
+        server.wait_log(r"listening on http://127\.0\.0\.1:%d" % self.port)
+        server.wait_log(r"dev: watching site\.lua, \./helper\.lua$")
+        self.assertEqual(server.get("/").text, "one")
+        server.wait_log(r"info GET / 200 \d+\.\d ms$")
+        server.stop()
+
+    def test_a_saved_file(self):
+        server = self.dev(SITE)
+        self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
+        self.assertEqual(server.get("/").text, "two")
+        self.change(server, lambda: self.write_in_place("site.lua", self.site_of('return "three"')))
+        self.assertEqual(server.get("/").text, "three")
+        server.stop()
+
+    def test_a_connection_survives(self):
+        server = self.dev(SITE)
+        with server.connect() as conn:
+            self.assertEqual(conn.get("/").text, "one")
+            self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
+            self.assertEqual(conn.get("/").text, "two")
+        server.stop()
+
+    def test_files_of_require_dofile_and_loadfile(self):
+        site = """
+local ls = require "luaserve"
+local app = ls.app()
+local a, b, c = require "lib.a", dofile "b.lua", loadfile "c.lua" ()
+app:get("/", function() return a .. b .. c .. (late and late() or "") end)
+app:get("/late", function() return dofile "late.lua" end)
+ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+"""
+        server = self.dev(site, {"lib/a.lua": "return 'a'", "b.lua": "return 'b'", "c.lua": "return 'c'",
+                                 "late.lua": "return 'late'"})
+        self.assertEqual(server.get("/").text, "abc")
+        for name, expected in (("lib/a.lua", "Abc"), ("b.lua", "ABc"), ("c.lua", "ABC")):
+            upper = os.path.basename(name)[0].upper()
+            self.change(server, lambda: self.write(name, "return '%s'" % upper), "info reloaded ")
+            self.eventually(lambda: server.get("/").text == expected, expected)
+        self.assertEqual(server.get("/late").text, "late")  # a file that is loaded by a handler
+        self.change(server, lambda: self.write("late.lua", "return 'later'"), "info reloaded ")
+        server.stop()
+
+    def test_a_burst_is_one_reload(self):
+        server = self.dev("require 'helper'\n" + SITE, {"helper.lua": "return 0"})
+        mark = server.mark()
+        for n in range(20):
+            self.write("helper.lua", "return %d" % n)
+            self.write("site.lua", "require 'helper'\n" + self.site_of('return "%d"' % n))
+        server.wait_log("info reloaded ", mark)
+        self.eventually(lambda: server.get("/").text == "19", "the last version")
+        self.assertLess(len(server.logged("info reloaded ", mark)), 10)
+        server.stop()
+
+    def test_a_file_that_vanished_and_came_back(self):
+        server = self.dev(SITE)
+        self.change(server, lambda: os.remove(self.path("site.lua")), r"reload failed: .*site\.lua")
+        self.assertEqual(server.get("/").text, "one")  # the version before
+        self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
+        self.assertEqual(server.get("/").text, "two")
+        server.stop()
+
+    def test_a_module_that_appears(self):
+        server = self.dev(SITE)
+        self.change(server, lambda: self.write("site.lua", "local text = require 'sub.missing'\n" + self.site_of("return text")),
+                    "reload failed: .*module 'sub.missing' not found")
+        self.assertEqual(server.get("/").text, "one")
+        self.change(server, lambda: self.write("sub/missing.lua", "return 'found'"), "info reloaded ")
+        self.assertEqual(server.get("/").text, "found")
+        server.stop()
+
+    def test_a_broken_site_is_served_as_it_was(self):
+        server = self.dev(SITE)
+        self.change(server, lambda: self.write("site.lua", "local x = = 1\n"),
+                    r"error reload failed: site\.lua:1: unexpected symbol")
+        self.assertEqual(server.get("/").text, "one")
+        page = server.get("/", HTML)
+        self.assertEqual(page.status, 500)
+        self.assertEqual(page.header("content-type"), "text/html; charset=utf-8")
+        self.assertIn("The site does not load", page.text)
+        self.assertIn('<span id="L1" class="marked"><b>1</b>local x = = 1</span>', page.text)
+        self.change(server, lambda: self.write("site.lua", SITE))
+        self.assertEqual(server.get("/", HTML).text, "one")
+        server.stop()
+
+    def test_a_broken_site_at_the_start(self):
+        """The server waits for the file to be mended, and then begins to serve."""
+        server = self.dev("error('not yet')", listeners=0)
+        server.wait_log(r"error site\.lua:1: not yet")
+        mark = server.mark()
+        server.wait_log("dev: waiting for a change of the file")
+        self.write("site.lua", "return 1")
+        server.wait_log("defines no listener, timer or job", mark)
+        self.write("site.lua", SITE)
+        server.wait_log("listening on", mark)
+        self.assertEqual(server.get("/").text, "one")
+        server.stop()
+
+    @unittest.skipIf(SANITIZER, "a measurement")
+    def test_the_time_from_saving_to_the_new_answer(self):
+        """Prints the median of the saves; it is a figure, not a condition."""
+        server = self.dev(SITE)
+        times = []
+        for n in range(50 if SLOW else 10):
+            self.write("site.lua", self.site_of('return "v%d"' % n))
+            began = time.monotonic()
+            with server.connect() as conn:
+                self.eventually(lambda: conn.get("/").text == "v%d" % n, "version %d" % n)
+            times.append(time.monotonic() - began)
+        times.sort()
+        print("save to new answer: median %.0f ms, at most %.0f ms (%d saves)"
+              % (1e3 * times[len(times) // 2], 1e3 * times[-1], len(times)))
+        server.stop()
+
+
+PAGES = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function(_, res) res:html("<html><body><p>text</p></body></html>") end)
+app:get("/returned", function() return "<!doctype html><p>text", { ["Content-Type"] = "text/html" } end)
+app:get("/part", function(_, res) return res:html("<li>part") end)
+app:get("/plain", function() return "</body>" end)
+app:get("/json", function() return { html = "</body>" } end)
+app:get("/buffer", function(_, res)
+  local b = ls.buffer()
+  b:append("<html><body>", ("x"):rep(100000), "</body></html>")
+  res:type("html")
+  return b
+end)
+app:get("/streamed", function(_, res) res:type("html") res:write("<html><body>", "</body></html>") end)
+app:get("/encoded", function(_, res)
+  res:type("html"):header("Content-Encoding", "x-none")
+  return "<html></html>"
+end)
+app:get("/nonce", function(_, res)
+  res:header("Content-Security-Policy", "script-src 'nonce-abc='")
+  res:html("<html></html>")
+end)
+app:get("/fail", function(req)
+  local missing = req.query.nothing
+  return missing.field
+end)
+app:post("/fail", function(req) req:body() error("<script>alert(1)</script>") end)
+app:get("/value", function() error{ code = 7 } end)
+app:static("/files", "public")
+local api = ls.app()
+api:get("/fail", function() error("inside") end)
+api:error(function(_, _, err) return 500, { error = err } end)
+app:mount("/api", api)
+ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+"""
+SCRIPT = re.compile(r'<script src="/__dev/reload\.js\?\d+"></script>')
+
+
+class Pages(Dev):
+    def setUp(self):
+        self.dev_server = self.dev(PAGES, {"public/a.html": "<html><body>a</body></html>"})
+        super().setUp()
+
+    def get(self, target, headers=(), index=0):
+        return self.dev_server.get(target, headers, index)
+
+    def test_the_script_of_pages(self):
+        for target, after in (("/", "</body></html>"), ("/returned", ""), ("/buffer", "</body></html>")):
+            text = self.get(target).text
+            self.assertEqual(len(SCRIPT.findall(text)), 1, target)
+            self.assertTrue(SCRIPT.sub("@", text).endswith("@" + after), target)
+        self.assertIn("x" * 100000 + "<script", self.get("/buffer").text)
+        self.assertIn("nonce=\"abc=\"", self.get("/nonce").text)
+
+    def test_responses_without_it(self):
+        for target in ("/part", "/plain", "/json", "/streamed", "/encoded", "/files/a.html"):
+            self.assertNotIn("/__dev/", self.get(target).text, target)
+        self.assertIn("/__dev/", self.get("/part", (("Sec-Fetch-Dest", "document"),)).text)
+        self.assertNotIn("/__dev/", self.get("/", (("Sec-Fetch-Dest", "empty"),)).text)
+
+    def test_head_has_the_length_of_get(self):
+        with self.dev_server.connect() as conn:
+            body = conn.get("/")
+            head = conn.ask("HEAD", "/")
+            self.assertEqual(head.header("content-length"), body.header("content-length"))
+            self.assertEqual(int(head.header("content-length")), len(body.body))
+
+    def test_error_page(self):
+        page = self.get("/fail?q=%3Cb%3E", HTML)
+        self.assertEqual(page.status, 500)
+        text = page.text
+        self.assertIn("attempt to index a nil value (local &#39;missing&#39;)", text)
+        line = PAGES.splitlines().index("  return missing.field") + 1
+        self.assertIn('<span id="L%d" class="marked"><b>%d</b>  return missing.field</span>' % (line, line), text)
+        self.assertIn('<a href="/__dev/source?file=site.lua&amp;line=%d#L%d">site.lua:%d</a>: in ' % (line, line, line), text)
+        self.assertIn("<tr><th>q</th><td>&lt;b&gt;</td></tr>", text)
+        self.assertIn("<tr><th>accept</th>", text)
+        self.assertEqual(len(re.findall(r"<script|<link|<img| src=", text)), 2)  # <script src= of the reload
+        source = self.get("/__dev/source?file=site.lua&line=%d" % line, (("Host", "localhost:1"),))
+        self.assertEqual(source.status, 200)
+        self.assertIn('class="marked"><b>%d</b>' % line, source.text)
+
+    def test_text_of_the_client_is_escaped(self):
+        with self.dev_server.connect() as conn:
+            page = conn.ask("POST", "/fail?%22%3E%3Cscript%3E=1", (*HTML, ("X-A", "<script>")), b"<script>\x00\xff")
+        self.assertEqual(page.status, 500)
+        self.assertEqual(len(re.findall("<script", page.text)), 1)
+        self.assertIn("&lt;script&gt;alert(1)&lt;/script&gt;", page.text)
+        self.assertIn("&lt;script&gt;\\x00\\xFF", page.text)
+
+    def test_a_value_that_is_no_string(self):
+        self.assertIn("{ code = 7 }", self.get("/value", HTML).text)
+
+    def test_clients_that_show_no_html(self):
+        for headers in ((), (("Accept", "application/json"),), (*HTML, ("Sec-Fetch-Dest", "empty"))):
+            answer = self.get("/fail", headers)
+            self.assertEqual((answer.status, answer.header("content-type")), (500, "text/plain; charset=utf-8"))
+            self.assertIn("attempt to index a nil value (local 'missing')\nstack traceback:", answer.text)
+        answer = self.get("/api/fail")  # the site has its own
+        self.assertIn("inside", answer.text)
+        self.assertEqual(answer.header("content-type"), "application/json")
+        self.assertIn("inside", self.get("/api/fail", HTML).text)
+        self.assertIn("<!doctype html>", self.get("/api/fail", HTML).text)
+
+    def test_only_loaded_files_are_shown(self):
+        for name in ("/etc/passwd", "public/a.html", "../site.lua", "./site.lua", "", "...te.lua%00", "nothing.lua"):
+            self.assertEqual(self.get("/__dev/source?line=1&file=" + name, (("Host", "localhost"),)).status, 404, name)
+        self.assertEqual(self.get("/__dev/source", (("Host", "localhost"),)).status, 404)
+        for host, status in (("localhost", 200), ("127.0.0.1:80", 200), ("[::1]:80", 200), ("a.localhost", 200),
+                             ("evil.example", 404), ("localhost.evil.example", 404), ("127.0.0.1.evil.example", 404)):
+            answer = self.get("/__dev/source?file=site.lua", (("Host", host),))
+            self.assertEqual(answer.status, status, host)
+
+    def test_events(self):
+        version = SCRIPT.search(self.get("/").text).group(0).split("?")[1].split('"')[0]
+        with self.dev_server.connect() as old:
+            old.send("GET /__dev/events?seen=1 HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+            self.assertIn("event: change", old.response().text)  # another version: at once
+        with self.dev_server.connect() as conn:
+            conn.send(("GET /__dev/events?seen=%s HTTP/1.1\r\nHost: h\r\n\r\n" % version).encode())
+            head = conn.response_head()
+            self.assertEqual(head.header("content-type"), "text/event-stream; charset=utf-8")
+            self.write("site.lua", PAGES.replace("<p>text</p>", "<p>new</p>"))
+            self.assertIn(b"event: change", conn.rest() if head.closes else conn.take(20) + conn.take(20))
+            self.assertIn("<p>new</p>", self.get("/").text)  # the new version serves when the event arrives
+
+    def test_a_waiting_page_does_not_delay_the_end(self):
+        version = SCRIPT.search(self.get("/").text).group(0).split("?")[1].split('"')[0]
+        with self.dev_server.connect() as conn:
+            conn.send(("GET /__dev/events?seen=%s HTTP/1.1\r\nHost: h\r\n\r\n" % version).encode())
+            conn.response_head()
+            self.dev_server.stop()
+
+
+class Production(E2E):
+    SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function(_, res) res:html("<html><body></body></html>") end)
+app:get("/fail", function() error("secret") end)
+app:get("/core", function() return tostring(require("luaserve.core").dev) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+"""
+
+    def test_nothing_of_it_is_there(self):
+        for path in ("/__dev/events", "/__dev/source?file=site.lua", "/__dev/reload.js", "/__dev/"):
+            self.assertEqual(self.get(path).status, 404)
+        self.assertEqual(self.get("/", HTML).text, "<html><body></body></html>")
+        page = self.get("/fail", HTML)
+        self.assertEqual(page.status, 500)
+        self.assertNotIn("secret", page.text)
+        self.assertEqual(self.get("/core").text, "nil")
+        self.assertEqual(self.server.logged("GET / 200"), [])
+
+
+WARNINGS = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local visits = 0
+app:get("/global", function() total = 1 return "ok" end)
+app:get("/count", function() visits = visits + 1 return "ok" end)
+app:get("/block", function()
+  local f = io.popen("@SLEEP@")
+  f:read("a")
+  f:close()
+  return "ok"
+end)
+app:get("/wait", function() ls.sleep(0.3) return "ok" end)
+app:get("/compute", function()
+  local until_ = os.clock() + 0.4
+  local n = 0
+  while os.clock() < until_ do n = n + 1 end
+  return "ok"
+end)
+ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+"""
+
+
+class Warnings(Dev):
+    def test_data_that_is_not_shared(self):
+        server = self.dev(WARNINGS)
+        for _ in range(5):
+            server.get("/global")
+            server.get("/count")
+        server.wait_log(r"warn site\.lua:5: sets the global total while the site serves: write \"local\"")
+        server.wait_log(r"warn site\.lua:6: changes visits, of which each Lua state has its own copy")
+        self.assertEqual(len(server.logged("sets the global")), 1)
+        self.assertEqual(len(server.logged("changes visits")), 1)
+        server.stop()
+
+    def test_slow_handlers(self):
+        sleep = "ping -n 2 127.0.0.1" if WINDOWS else "sleep 0.4"
+        server = self.dev(WARNINGS.replace("@SLEEP@", sleep))
+        server.get("/wait")
+        server.get("/block")
+        server.wait_log(r"GET /block: slow: blocked \d+ ms in \S+ \(site\.lua:(8|9|10)\)")
+        server.get("/compute")
+        server.wait_log(r"GET /compute: slow: computed for \d+ ms without a wait, mostly at site\.lua:17")
+        self.assertEqual(server.logged("GET /wait: slow"), [])
+        server.stop()
+
+
+class Command(E2E):
+    def test_usage(self):
+        for arguments, status, text in ((("dev", "--help"), 0, "usage: luaserve dev"),
+                                        (("dev",), 2, "usage: luaserve dev [options] site.lua"),
+                                        (("dev", "-"), 2, "standard input"),
+                                        (("dev", "-e", "x"), 2, "unknown option -e"),
+                                        (("dev", "--check", "x"), 2, "unknown option --check"),
+                                        (("dev", "--editr=x", "y"), 2, "did you mean --editor?"),
+                                        (("--editor=x", "y"), 2, "unknown option --editor")):
+            done = subprocess.run([LUASERVE, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, timeout=WAIT, check=False)
+            self.assertEqual(done.returncode, status, arguments)
+            self.assertIn(text, done.stdout.decode(), arguments)
+
+    def test_help_lists_it(self):
+        done = subprocess.run([LUASERVE, "--help"], stdout=subprocess.PIPE, timeout=WAIT, check=True)
+        self.assertRegex(done.stdout.decode(), r"(?m)^  dev +serve a site, reload it")
+
+
+class Editor(Dev):
+    def test_links(self):
+        self.port = 0
+        with scratch() as folder:
+            path = os.path.join(folder, "site.lua")
+            with open(path, "w") as out:
+                out.write(PAGES.replace("@PORT@", "0").replace('app:static("/files", "public")', ""))
+            server = self.serve(None, program=(*DEV, "--editor", "edit://open?file={file}&line={line}"), site_path=path)
+            line = PAGES.splitlines().index("  return missing.field") + 1
+            self.assertIn('href="edit://open?file=%s&amp;line=%d"' % (path, line), server.get("/fail", HTML).text)
+            server.stop()
+
+
+@needs_terminal
+class Colors(Dev):
+    def lines(self, env):
+        self.port = free_port()
+        self.folder = tempfile.mkdtemp(prefix="luaserve-dev-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.write("site.lua", SITE)
+        master, slave = pty.openpty()
+        environment = dict(os.environ, TERM="xterm")
+        environment.pop("NO_COLOR", None)
+        environment.update(env)
+        process = subprocess.Popen([*DEV, "site.lua"], cwd=self.folder, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=slave, env=environment)
+        try:
+            os.close(slave)
+            text = b""
+            while b"watching" not in text:
+                text += os.read(master, 4096)
+            with Conn(("127.0.0.1", self.port)) as conn:
+                conn.get("/")
+                conn.get("/missing")
+            while text.count(b" ms") < 2:
+                text += os.read(master, 4096)
+        finally:
+            process.terminate()
+            process.wait(WAIT)
+            os.close(master)
+        return text
+
+    def test_a_terminal(self):
+        text = self.lines({})
+        self.assertRegex(text, rb"GET / \x1b\[32m200\x1b\[0m\x1b\[2m \d+\.\d ms\x1b\[0m")
+        self.assertRegex(text, rb"GET /missing \x1b\[33m404\x1b\[0m")
+
+    def test_no_color(self):
+        self.assertNotIn(b"\x1b", self.lines({"NO_COLOR": "1"}))
+        self.assertNotIn(b"\x1b", self.lines({"TERM": "dumb"}))
+
+
+LIVE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function(_, res)
+  res:html([[<html><body><h1>first</h1><script>fetch("/seen/" + document.querySelector("h1").textContent)</script></body></html>]])
+end)
+app:get("/seen/:text", function() return 204 end)
+ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+"""
+
+
+@not_on_windows("the browser runs on this system")
+@unittest.skipIf(SANITIZER, "the page is the same in every build")
+@unittest.skipUnless(CHROMIUM, "chromium is not installed; scripts/setup --browser installs it")
+class Browser(Dev):
+    FLAGS_OF_BROWSER = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "
+                        "--no-default-browser-check --disable-background-networking --disable-component-update "
+                        "--disable-sync --disable-default-apps --disable-extensions --remote-debugging-port=0").split()
+
+    def browse(self, url):
+        profile = tempfile.mkdtemp(prefix="luaserve-chromium-")
+        self.addCleanup(shutil.rmtree, profile, ignore_errors=True)
+        browser = subprocess.Popen([CHROMIUM, *self.FLAGS_OF_BROWSER, "--user-data-dir=" + profile, url],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(browser.wait, WAIT)
+        self.addCleanup(browser.terminate)
+
+    def test_the_page_reloads_itself(self):
+        server = self.dev(LIVE)
+        self.browse("http://127.0.0.1:%d/" % self.port)
+        server.wait_log("GET /seen/first 204", timeout=6 * WAIT)
+        self.write("site.lua", LIVE.replace("first", "second"))
+        server.wait_log("GET /seen/second 204")
+        mark = server.mark()
+        self.write("site.lua", LIVE.replace('res:html', 'res:hmtl'))  # the handler fails
+        server.wait_log("GET / 500", mark)
+        mark = server.mark()
+        self.write("site.lua", "local x = = 1")  # the site does not load
+        server.wait_log("GET / 500", mark)
+        self.write("site.lua", LIVE.replace("first", "third"))
+        server.wait_log("GET /seen/third 204")
+        server.stop()
+
+    def test_the_error_page(self):
+        server = self.dev(PAGES, {"public/a": ""})
+        done = subprocess.run(
+            [CHROMIUM, *self.FLAGS_OF_BROWSER[:-1], "--timeout=2000", "--dump-dom", "http://127.0.0.1:%d/fail" % self.port],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT * 6, check=False)
+        text = done.stdout.decode()
+        self.assertIn("attempt to index a nil value (local 'missing')", text)
+        self.assertIn('class="marked"', text)
+        self.assertIn("return missing.field</span>", text)
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

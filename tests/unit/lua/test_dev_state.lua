@@ -1,0 +1,121 @@
+-- Each test writes a site file to be loaded, because the functions of a site are known by their source.
+local check = require "check"
+local core = require "luaserve.core"
+local app = require "luaserve.app"
+local state = require "luaserve.dev_state"
+
+local tests = {}
+
+-- run(source, states) -> the warnings, sorted. The source gets `app` and returns a function, which is called between two
+-- checks.
+local function run(source, states)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "wb"))
+  file:write(source)
+  file:close()
+  local seen = {}
+  core.dev = {
+    site = path, states = function() return states or 4 end,
+    once = function(text)
+      local first = not seen[text]
+      seen[text] = true
+      return first
+    end,
+  }
+  core.take_calls()
+  state.begin()
+  local own = app.new()
+  local env_before = {}
+  for name in pairs(_G) do env_before[name] = true end
+  local act = assert(loadfile(path))(own)
+  state.observe(own)
+  state.arm()
+  local ok, message = pcall(function()
+    state.check()
+    act()
+    state.check()
+    act()
+    state.check()
+  end)
+  setmetatable(_G, nil)
+  for name in pairs(_G) do
+    if not env_before[name] then _G[name] = nil end
+  end
+  os.remove(path)
+  core.dev = nil
+  assert(ok, message)
+  local warnings = {}
+  for _, call in ipairs(core.take_calls()) do
+    if call[1] == "log" then warnings[#warnings + 1] = call[3]:gsub("^.-([^/\\]*:%d+: )", function(place)
+      return place:match(":(%d+): ") .. ": "
+    end):gsub(", of which.*", ""):gsub(" while the site serves.*", "") end
+  end
+  table.sort(warnings)
+  return warnings
+end
+
+local head = "local app = ...\nlocal handler\n" -- the sources below begin at line 3
+
+local function site(text) return head .. text .. "\napp:get('/', handler)\nreturn handler" end
+
+function tests.a_global_is_reported_once()
+  check.equal(run(site "function handler()\n total = (total or 0) + 1\nend"), { "4: sets the global total" })
+  check.equal(run(site "function handler()\n local total = 1\n return total\nend"), {})
+end
+
+function tests.a_global_is_reported_with_one_state_too()
+  check.equal(run(site "function handler() total = 1 end", 1), { "3: sets the global total" })
+end
+
+function tests.a_local_of_the_file()
+  check.equal(run(site "local visits = 0\nfunction handler()\n visits = visits + 1\nend"), { "5: changes visits" })
+  check.equal(run(site "local visits = 0\nfunction handler()\n return visits\nend"), {})
+  check.equal(run(site "local visits = 0\nfunction handler()\n visits = visits + 1\nend", 1), {})
+end
+
+function tests.tables()
+  check.equal(run(site "local items = {}\nfunction handler()\n items[#items + 1] = 1\nend"), { "5: changes items" })
+  check.equal(run(site "local items = {}\nfunction handler()\n items.a = (items.a or 0) + 1\nend"), { "5: changes items" })
+  check.equal(run(site "local items = {}\nfunction handler()\n\n table.insert(items, 1)\nend"), { "6: changes items" })
+  check.equal(run(site "local items = { 1 }\nfunction handler() items[1] = nil end"), { "4: changes items" })
+  check.equal(run(site "local items = { list = {} }\nfunction handler()\n items.list[1] = 1\nend"),
+    { "5: changes items.list" })
+end
+
+function tests.a_table_in_a_module()
+  check.equal(run(site [[
+local store = {}
+do
+  local items = {}
+  function store.add()
+    items[#items + 1] = 1
+  end
+end
+function handler() store.add() end]]), { "7: changes items" })
+end
+
+function tests.a_global_of_the_load()
+  check.equal(run(site "counter = 0\nfunction handler()\n counter = counter + 1\nend"), { "5: changes the global counter" })
+end
+
+function tests.a_large_table_is_compared_by_its_length()
+  local fill = "local items = {}\nfor i = 1, 5000 do items[i] = i end\n"
+  check.equal(run(site(fill .. "function handler()\n items[#items + 1] = 1\nend")), { "6: changes items" })
+  check.equal(run(site(fill .. "function handler()\n return items[5]\nend")), {})
+end
+
+function tests.caches_are_left_out()
+  check.equal(run(site "local page_cache, memo = {}, {}\nfunction handler() page_cache.a = os.clock memo[1] = 2 end"), {})
+end
+
+function tests.a_comparison_is_no_write()
+  check.equal(run(site
+    "local n = 0\nfunction handler()\n if n == 1 or n ~= 2 then end\n -- n = 3\n n = n + 1\nend"), { "7: changes n" })
+end
+
+function tests.libraries_are_not_observed()
+  check.equal(run(site "local s = string\nfunction handler() s.extra = 1 end"), {})
+  string.extra = nil -- luacheck: ignore 142 143
+end
+
+return tests
