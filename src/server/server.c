@@ -374,8 +374,8 @@ static void close_sites(ls_server *server)
 void ls_server_close(ls_server *server)
 {
     if (server->signals != NULL) ls_signals_close(server->signals);
+    ls_endpoint_plan_end(&server->plan); /* of a server that never ran */
     each_endpoint(server, close_endpoint, server);
-    ls_endpoint_plan_end(&server->plan);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
