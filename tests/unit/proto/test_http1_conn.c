@@ -178,8 +178,8 @@ static void other_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_e
 {
     ls_slice slice = ls_slice_static("ho", 2);
     assert_ptr_equal(handler, &other.handler);
-    assert_null(ctx->inside); /* it must not run inside the actor of the handler before */
-    assert_true(ls_actor_try_enter(&other.actor, ctx));
+    if (ctx->inside == NULL) assert_true(ls_actor_try_enter(&other.actor, ctx));
+    assert_ptr_equal(ctx->inside, &other.actor); /* it must not run inside the actor of the handler before */
     x->actor = &other.actor;
     other.starts++;
     (void)x->transport->respond(ctx, x, &slice, 1);
