@@ -44,10 +44,13 @@ typedef struct ls_server_options {
      * time may set it, else ls_server_open returns LS_EBUSY (-20). */
     int signals;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
-    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
-     * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative
-     * number or raises a Lua error, ls_server_open fails with the message. The functions that it defines are called by
-     * the threads of the server: by one at a time in the same state, by several in different states. */
+    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state. The
+     * calls for the first states, one per running thread, come inside ls_server_open on its thread; a state that is made
+     * later, when all others are in use, calls it on a thread of the server, two states possibly at the same time. It
+     * finds an empty stack and may leave values on it. If it returns a negative number or raises a Lua error,
+     * ls_server_open fails with the message; later, the server logs it and goes on with the existing states. The functions
+     * that it defines are called by the threads of the server: by one at a time in the same state, by several in
+     * different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of serving and open */
 } ls_server_options;
