@@ -419,7 +419,8 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                                           .open_user = options->user,
                                           .argc = options->argc,
                                           .argv = options->argv,
-                                          .host = &server->host};
+                                          .host = &server->host,
+                                          .listen_on = options->listen_on};
     if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
 
     if (!ls_site_has_work(server->site)) {
@@ -709,28 +710,46 @@ void ls_server_describe(const ls_server *server)
     ls_udp_sockets_describe(server->site);
 }
 
-/* The text of address `index`; NULL: past the last one. Without http.sys it is written into `text`. */
-static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES])
+/* The text of address `index`; NULL: past the last one. Without http.sys it is written into `text`. *scheme receives what
+ * precedes it in a URL. */
+static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES],
+                                const char **scheme)
 {
     for (unsigned i = 0; i < server->endpoint_count; i++) {
         const endpoint *e = &server->endpoints[i];
         if (e->kind != LS_SITE_HTTPSYS) {
+            *scheme = scheme_of(e);
             if (index-- == 0) return ls_addr_text(&e->at, text);
             continue;
         }
+        *scheme = "";
         for (const char *url = e->urls; *url != '\0'; url += strlen(url) + 1)
             if (index-- == 0) return url;
     }
+    *scheme = "udp://";
     return index < server->udp.count ? ls_addr_text(ls_udp_addr(server->udp.at[index]), text) : NULL;
 }
 
 int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes)
 {
     char own[LS_ADDR_TEXT_BYTES];
-    const char *found = address_text(server, index, own);
+    const char *scheme;
+    const char *found = address_text(server, index, own, &scheme);
     if (found == NULL) return LS_ENOENT;
     if (strlen(found) >= bytes) return LS_EMSGSIZE;
     strcpy(text, found);
+    return LS_OK;
+}
+
+int ls_server_url(const ls_server *server, unsigned index, char *text, size_t bytes)
+{
+    char own[LS_ADDR_TEXT_BYTES];
+    const char *scheme;
+    const char *found = address_text(server, index, own, &scheme);
+    if (found == NULL) return LS_ENOENT;
+    if (strlen(scheme) + strlen(found) >= bytes) return LS_EMSGSIZE;
+    strcpy(text, scheme);
+    strcat(text, found);
     return LS_OK;
 }
 

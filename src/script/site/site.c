@@ -141,6 +141,39 @@ static int site_load_state(ls_site *site, ls_state *state, char *message, size_t
     return LS_ENOMEM;
 }
 
+/* Move the listeners and UDP sockets, those of http.sys excepted, to `text`, "127.0.0.1:0" or "[::1]:0". */
+static int move_listeners(ls_site *site, const char *text, char *message, size_t message_bytes)
+{
+    ls_site_listener at = {0}; /* host and port */
+    const char *colon = strrchr(text, ':');
+    const bool brackets = colon != NULL && text[0] == '[' && colon > text + 1 && colon[-1] == ']';
+    const char *host = text + brackets;
+    const size_t len = colon != NULL ? (size_t)(colon - host) - brackets : 0;
+    ls_addr parsed;
+    char *end = NULL;
+    const unsigned long port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
+    if (len > 0 && len < sizeof at.host) memcpy(at.host, host, len);
+    if (end == NULL || end == colon + 1 || *end != '\0' || port > UINT16_MAX || at.host[0] == '\0' ||
+        ls_addr_parse(at.host, (uint16_t)port, &parsed) < 0 || parsed.family == LS_ADDR_UNIX) {
+        (void)snprintf(message, message_bytes, "listen_on: invalid address \"%s\": give one such as \"127.0.0.1:0\"",
+                       text);
+        return LS_EINVAL;
+    }
+    for (unsigned n = 0; n < site->entry_count; n++) {
+        ls_site_listener *listener = &site->entries[n]->listener;
+        if (listener->kind == LS_SITE_HTTPSYS) continue;
+        memcpy(listener->host, at.host, sizeof at.host);
+        listener->port = (uint16_t)port;
+        listener->access = (ls_path_access){0};
+    }
+    for (unsigned n = 0; n < site->udp_count; n++) {
+        ls_site_udp *udp = &site->udp_entries[n]->udp;
+        (void)snprintf(udp->host, sizeof udp->host, "%s", at.host);
+        udp->port = (uint16_t)port;
+    }
+    return LS_OK;
+}
+
 int ls_site_open(const ls_site_options *options, ls_site **out, char *message, size_t message_bytes)
 {
     int err = LS_ENOMEM;
@@ -174,6 +207,8 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     if (err < 0) goto fail;
     site->state_count = 1;
     if ((err = site_load_state(site, site->states[0], message, message_bytes)) < 0) goto fail;
+    if (options->listen_on != NULL && (err = move_listeners(site, options->listen_on, message, message_bytes)) < 0)
+        goto fail;
     if (site->settings.handler_cpu_ms_max > 0)
         site->cpu_ns_max = (uint64_t)site->settings.handler_cpu_ms_max * 1000000;
     if (message_bytes > 0) message[0] = '\0';

@@ -94,6 +94,7 @@ typedef struct ls_site_options {
     int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
     char **argv; /* must outlive the site, as must `host` */
     const ls_site_host *host;
+    const char *listen_on; /* NULL, or the "address:port" of all listeners and UDP sockets: see ls_server_options */
 } ls_site_options;
 
 /* Load the file into the first state. Returns LS_OK, LS_ESCRIPT (a Lua error), LS_ENOENT or LS_ENOMEM. On failure
