@@ -16,10 +16,10 @@ local response_meta = { __index = response_methods }
 
 -- response:json() -> the value of its body. Raises if the body is not JSON.
 function response_methods:json()
-  local ok, value = pcall(json.decode, self.body)
-  if ok then return value end
-  usage.error("the body of the response (status %d) is not JSON: %s; it is %s", self.status,
-    tostring(value):gsub("^[^:]*:%d+: ", ""), usage.quote(self.body))
+  local value, message = json.decode(self.body)
+  if value ~= nil then return value end
+  usage.error("the body of the response (status %d) is not JSON: %s; it is %s", self.status, message,
+    usage.quote(self.body))
 end
 
 local headers_meta = {

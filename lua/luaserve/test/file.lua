@@ -54,13 +54,15 @@ local function place(test_file)
   return other, other_line
 end
 
+local runner_line = arg and arg[0] .. ":1: in main chunk" -- the text that cli/test.c runs
+
 -- The traceback without the functions of luaserve and of this runner.
 local function clean_traceback(text)
   local out = {}
   for line in text:gmatch("[^\n]+") do
     local source = line:match("^%s+(.-):%d+: in ") or line:match("^%s+(.-): in ")
     if not (source and (source == "[C]" or usage.is_internal("@" .. source))) and line ~= "stack traceback:"
-      and not line:find("(...tail calls...)", 1, true) then
+      and not line:find("(...tail calls...)", 1, true) and line:match("^%s+(.*)$") ~= runner_line then
       out[#out + 1] = (line:gsub("^%s+", ""))
     end
   end
@@ -104,11 +106,15 @@ local function run_within(run, seconds, fn)
     local ok, err = xpcall(fn, run.handler)
     return { err = not ok and err or nil }
   end)
-  local result, _, code = job:wait(seconds)
-  if result then return result.err end
+  -- The limit of processor time ends the job in spite of xpcall, and wait raises its error.
+  local ok, ended, message = pcall(job.wait, job, seconds)
+  if ok and ended then return ended.err end
   local traceback = clean_traceback(debug.traceback(thread, nil, 0))
   local found = { status = "error", lines = {}, traceback = traceback,
-    message = string.format("timed out after %g s (%s)", seconds, code) }
+    message = ok and string.format("timed out after %g s", seconds) or tostring(ended or message) }
+  if found.message:find("max_cpu", 1, true) then
+    found.message = string.format("timed out: it used %g s of processor time without waiting", run.cpu_seconds)
+  end
   for _, line in ipairs(traceback) do
     local path, number = line:match("^(.-%.lua):(%d+): ")
     if path == run.short_name then
@@ -293,7 +299,8 @@ function file.main(settings)
     report { event = "end" }
     return system.finish(0)
   end
-  ls.config { threads_max = 1, max_cpu = longest(root, run.timeout) + 1 }
+  run.cpu_seconds = longest(root, run.timeout)
+  ls.config { threads_max = 1, max_cpu = math.max(run.cpu_seconds, 1) }
   ls.once(function()
     local ok, message = xpcall(run_all, debug.traceback, run, root)
     if not ok then

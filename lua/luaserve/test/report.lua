@@ -15,6 +15,20 @@ local function place(file, event)
   return (event.where or file) .. line
 end
 
+local function escape_byte(c) return string.format("\\x%02X", c:byte()) end
+
+-- utf8(text) -> the text, with \xNN for each byte that is no UTF-8.
+function report.utf8(text)
+  local out, at = {}, 1
+  while at <= #text do
+    local _, bad = utf8.len(text, at)
+    if not bad then break end
+    out[#out + 1] = text:sub(at, bad - 1) .. escape_byte(text:sub(bad, bad))
+    at = bad + 1
+  end
+  return table.concat(out) .. text:sub(at)
+end
+
 -- details(event) -> the lines that describe a failure below its message.
 local function details(event)
   local out = {}
@@ -40,7 +54,7 @@ local words = { pass = "ok     ", fail = "FAIL   ", error = "FAIL   ", skip = "s
 local SLOW_SECONDS = 0.5 -- from here on the time of a test is printed
 
 -- Control characters of names and messages do not reach the terminal.
-local function printable(text) return (text:gsub("[\0-\8\11-\31\127]", function(c) return string.format("\\x%02X", c:byte()) end)) end
+local function printable(text) return (report.utf8(text):gsub("[\0-\8\11-\31\127]", escape_byte)) end
 
 -- human(write, colours) -> a reporter
 function report.human(write, colours)
@@ -95,12 +109,12 @@ end
 local yaml_escapes = { ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ['"'] = '\\"', ["\\"] = "\\\\" }
 
 local function yaml_string(text)
-  return '"' .. text:gsub('[%c"\\]', function(c) return yaml_escapes[c] or string.format("\\x%02X", c:byte()) end) .. '"'
+  return '"' .. report.utf8(text):gsub('[%c"\\]', function(c) return yaml_escapes[c] or escape_byte(c) end) .. '"'
 end
 
 -- A description: "#" would begin a directive, a line break the next test point.
 local function tap_text(text)
-  return (text:gsub("[\\#]", "\\%0"):gsub("%c", " "))
+  return (report.utf8(text):gsub("[\\#]", "\\%0"):gsub("%c", " "))
 end
 
 -- tap(write) -> a reporter
@@ -136,23 +150,17 @@ end
 -- ---- JUnit ---------------------------------------------------------------------------------------------------------
 
 local xml_escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&apos;",
-  ["\n"] = "&#10;", ["\t"] = "&#9;", ["\r"] = "&#13;" }
+  ["\n"] = "\n", ["\t"] = "\t" }
 
--- xml(text) -> the text for an attribute or an element. XML 1.0 has no other control characters: they become \xNN, as
--- do bytes that are no UTF-8.
+-- xml(text) -> the text for an element. XML 1.0 has no other control characters: they become \xNN, as do bytes that are
+-- no UTF-8.
 function report.xml(text)
-  local out, at = {}, 1
-  while at <= #text do
-    local _, bad = utf8.len(text, at)
-    local stop = bad and bad - 1 or #text
-    out[#out + 1] = text:sub(at, stop):gsub("[%c&<>\"']", function(c)
-      return xml_escapes[c] or string.format("\\x%02X", c:byte())
-    end):gsub("\xef\xbf[\xbe\xbf]", "\\uFFFE") -- U+FFFE and U+FFFF are no characters of XML
-    if bad then out[#out + 1] = string.format("\\x%02X", text:byte(bad)) end
-    at = stop + (bad and 2 or 1)
-  end
-  return table.concat(out)
+  return (report.utf8(text):gsub("[%c&<>\"']", function(c) return xml_escapes[c] or escape_byte(c) end)
+    :gsub("\xef\xbf[\xbe\xbf]", "\\uFFFE")) -- U+FFFE and U+FFFF are no characters of XML
 end
+
+-- The text for an attribute, in which a parser turns a line break into a space.
+local function xml_attribute(text) return (report.xml(text):gsub("[\n\t]", { ["\n"] = "&#10;", ["\t"] = "&#9;" })) end
 
 -- junit(write) -> a reporter; everything is written at the end
 function report.junit(write)
@@ -172,7 +180,7 @@ function report.junit(write)
   local function attributes(pairs_list)
     local parts = {}
     for n = 1, #pairs_list, 2 do
-      parts[#parts + 1] = string.format(' %s="%s"', pairs_list[n], report.xml(tostring(pairs_list[n + 1])))
+      parts[#parts + 1] = string.format(' %s="%s"', pairs_list[n], xml_attribute(tostring(pairs_list[n + 1])))
     end
     return table.concat(parts)
   end

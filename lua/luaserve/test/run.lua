@@ -170,8 +170,8 @@ local function run_file(settings, name, result)
       end
       return
     end
-    local ok, event = pcall(ls.json.decode, line)
-    if not ok then
+    local event = ls.json.decode(line)
+    if type(event) ~= "table" then
       process:close()
       return broken("the process sent a line that is no report: " .. usage.quote(line))
     end

@@ -15,6 +15,7 @@ local server = {}
 local START_SECONDS_MAX = 30
 local STOP_SECONDS_MAX = 25 -- more than the default of drain_timeout, 15 s
 local REQUEST_SECONDS_MAX = 60
+local ENDING_SECONDS = 0.2
 
 server.backend = nil   -- of all servers, from the command line
 server.log_level = nil
@@ -121,22 +122,23 @@ local function connect(url, timeout)
   return sock, host .. ":" .. port
 end
 
+-- The end of the message about a connection that failed: how the process has ended, or "" if it runs. The connections of a
+-- process close before its pipe does.
+local function why_ended(self)
+  local line, reason = self.process:receive(ENDING_SECONDS)
+  if line or reason == "timeout" then return "" end
+  return "; the process of " .. self.site .. " " .. ending(self.process:wait())
+end
+
 -- server:connect([index]) -> sock: a connection to listener `index`, default 1, in the order of the site's calls: the
 -- object of ls.connect. A certificate is not checked.
 function methods:connect(index)
   local url = self.urls[index or 1]
   if not url then usage.error("server:connect: the site has %d listeners; got %s", #self.urls, usage.quote(index)) end
   local sock, message = connect(url)
-  if not sock then usage.error("server:connect: %s: %s%s", url, message, self:why_ended()) end
+  if not sock then usage.error("server:connect: %s: %s%s", url, message, why_ended(self)) end
   self.socks[sock] = true
   return sock
-end
-
--- server:why_ended() -> "; its process was ended by signal 11", or "" while it runs.
-function methods:why_ended()
-  local line, reason = self.process:receive(0)
-  if line or reason == "timeout" then return "" end
-  return "; the process of " .. self.site .. " " .. ending(self.process:wait())
 end
 
 -- server:request(method, path [, { headers =, json = | form = | body =, timeout = }]) -> response with status, headers
@@ -149,11 +151,11 @@ function methods:request(method, path, options)
     usage.error("%s: the site has no listener for HTTP", call)
   end
   local sock, host = connect(self.url, options.timeout)
-  if not sock then usage.error("%s: %s: %s%s", call, self.url, host, self:why_ended()) end
+  if not sock then usage.error("%s: %s: %s%s", call, self.url, host, why_ended(self)) end
   local response, message = client.exchange(sock, method, path, host, options)
   sock:close()
   if not response then
-    usage.error("%s: no response to %s %s: %s%s", call, method, path, tostring(message), self:why_ended())
+    usage.error("%s: no response to %s %s: %s%s", call, method, path, tostring(message), why_ended(self))
   end
   return response
 end
@@ -167,7 +169,6 @@ end
 -- not end with status 0. A file's servers are stopped after its last test.
 function methods:stop()
   if self.stopped then return table.unpack(self.stopped, 1, 2) end
-  local early = self:why_ended()
   for sock in pairs(self.socks) do sock:abort() end -- the drain would wait for them
   self.process:stop()
   local deadline = core.now() + STOP_SECONDS_MAX
@@ -183,14 +184,13 @@ function methods:stop()
   end
   local kind, number, name = self.process:wait()
   self.stopped = { true }
-  if kind ~= "exit" or number ~= 0 or early ~= "" then
-    local how = ending(kind, number, name)
-    self.stopped = { nil, "the process of " .. self.site .. " " .. how .. (early ~= "" and " before it was stopped" or "") }
+  if kind ~= "exit" or number ~= 0 then
+    self.stopped = { nil, "the process of " .. self.site .. " " .. ending(kind, number, name) }
   end
   return table.unpack(self.stopped, 1, 2)
 end
 
--- stop_all() -> a list of messages of servers that did not end well, or ended by themselves. For test/file.lua.
+-- stop_all() -> a list of messages of servers that did not end well. For test/file.lua.
 function server.stop_all()
   local messages = {}
   for n = #running, 1, -1 do
