@@ -178,8 +178,8 @@ end
 
 -- near(got, expected, tolerance [, note]): two numbers that differ by `tolerance` at most.
 function test.near(got, expected, tolerance, note)
-  for _, value in ipairs { expected, tolerance } do
-    if type(value) ~= "number" then usage.error("test.near: give three numbers; got %s", usage.quote(value)) end
+  if type(expected) ~= "number" or type(tolerance) ~= "number" then
+    usage.error("test.near: give three numbers: test.near(got, 3.14, 0.01)")
   end
   if type(got) ~= "number" or not (math.abs(got - expected) <= tolerance) then
     fail(note, string.format("expected %s within %s, got %s", expected, tolerance, diff.show(got)))
