@@ -44,7 +44,7 @@ local function named(call, name, a, b)
     if not block_options[option] then
       usage.error("%s: unknown option %s%s", call, usage.quote(option),
         usage.suggest(tostring(option), block_options))
-    elseif type(value) ~= "number" or not (value > 0) then
+    elseif type(value) ~= "number" or value ~= value or value <= 0 then
       usage.error("%s: timeout must be a number of seconds above 0; got %s", call, usage.quote(value))
     end
   end
@@ -181,16 +181,19 @@ function test.near(got, expected, tolerance, note)
   if type(expected) ~= "number" or type(tolerance) ~= "number" then
     usage.error("test.near: give three numbers: test.near(got, 3.14, 0.01)")
   end
-  if type(got) ~= "number" or not (math.abs(got - expected) <= tolerance) then
+  local off = type(got) == "number" and math.abs(got - expected)
+  if not off or off ~= off or off > tolerance then
     fail(note, string.format("expected %s within %s, got %s", expected, tolerance, diff.show(got)))
   end
 end
 
 -- match(text, pattern [, note]) -> the captures: the string has a part that matches the Lua pattern.
 function test.match(text, pattern, note)
-  if type(pattern) ~= "string" then usage.error("test.match: the pattern must be a string; got %s", usage.quote(pattern)) end
-  if type(text) ~= "string" then fail(note, "expected a string that matches " .. diff.show(pattern) .. ", got "
-    .. diff.show(text)) end
+  if type(pattern) ~= "string" then
+    usage.error("test.match: the pattern must be a string; got %s", usage.quote(pattern))
+  elseif type(text) ~= "string" then
+    fail(note, "expected a string that matches " .. diff.show(pattern) .. ", got " .. diff.show(text))
+  end
   local found = table.pack(text:match(pattern))
   if found[1] == nil then
     fail(note, "expected a string that matches " .. diff.show(pattern), { "got " .. diff.show(text) })

@@ -26,7 +26,7 @@ local running = {} -- the servers that have not been stopped, in the order of th
 local methods = {}
 local meta = {
   __name = "server",
-  __index = function(self, name)
+  __index = function(_, name)
     if methods[name] then return methods[name] end
     usage.error("a server has no %s%s", usage.quote(name), usage.suggest(tostring(name), methods))
   end,

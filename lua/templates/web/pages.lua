@@ -22,9 +22,10 @@ end
 function pages.guest_book(messages, form)
   local parts = {}
   if form.wrong then parts[1] = '<p class="wrong">' .. escape(form.wrong) .. "</p>\n" end
-  parts[#parts + 1] = '<form method="post" action="/messages">\n<label>Name <input name="name" maxlength="60" required value="'
-    .. escape(form.name or "") .. '"></label>\n<label>Message <textarea name="text" maxlength="1000" required>'
-    .. escape(form.text or "") .. "</textarea></label>\n<button>Send</button>\n</form>\n"
+  parts[#parts + 1] = '<form method="post" action="/messages">\n'
+    .. '<label>Name <input name="name" maxlength="60" required value="' .. escape(form.name or "") .. '"></label>\n'
+    .. '<label>Message <textarea name="text" maxlength="1000" required>' .. escape(form.text or "")
+    .. "</textarea></label>\n<button>Send</button>\n</form>\n"
   for _, message in ipairs(messages) do
     parts[#parts + 1] = "<article><h2>" .. escape(message.name) .. "</h2><time>" .. escape(message.time) .. "</time><p>"
       .. escape(message.text) .. "</p></article>\n"

@@ -85,7 +85,8 @@ end
 
 function tests.compare_shows_where_strings_differ()
   check.equal(compare("a", "b"), { 'expected "b", got "a"' })
-  check.equal(compare("a\nb\nc", "a\nB\nc"), { "the strings differ", "line 2 differs:", '  expected "B"', '  got      "b"' })
+  check.equal(compare("a\nb\nc", "a\nB\nc"), { "the strings differ", "line 2 differs:", '  expected "B"',
+    '  got      "b"' })
   check.equal(compare("a", "a\n"), { "the strings differ", "line 2 differs:", '  expected ""', "  got      no such line" })
   local text = ("x"):rep(100)
   check.equal(compare(text .. "a", text .. "b"), { "the strings differ", "byte 101 differs:",
