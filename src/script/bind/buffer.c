@@ -32,6 +32,15 @@ static ls_buffer *buffer_check(lua_State *L, int index)
     return buffer;
 }
 
+const ls_slice *ls_buffer_slices(lua_State *L, int index, unsigned *count)
+{
+    static const ls_slice empty;
+    const ls_buffer *buffer = buffer_any(L, index);
+    if (buffer == NULL || buffer->expired) return NULL;
+    *count = buffer->count;
+    return buffer->count > 0 ? buffer->slices : &empty;
+}
+
 ls_buffer *ls_buffer_push(lua_State *L)
 {
     ls_buffer *buffer = lua_newuserdatauv(L, sizeof *buffer, 0);

@@ -37,6 +37,10 @@ int ls_buffer_new(lua_State *L);
 /* The buffer at `index`, or NULL for any other value. Raises for an expired buffer. */
 ls_buffer *ls_buffer_test(lua_State *L, int index);
 
+/* The slices of the buffer at `index` and their number; NULL for any other value and for an expired buffer. Neither
+ * allocates nor raises: it is the `slices` of ls_value_options. */
+const ls_slice *ls_buffer_slices(lua_State *L, int index, unsigned *count);
+
 /* Push an empty buffer. */
 ls_buffer *ls_buffer_push(lua_State *L);
 
