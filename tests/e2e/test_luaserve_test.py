@@ -277,6 +277,11 @@ end)""")
         self.assertIn("1) x_test.lua: b\n   the process of this file exited with status 0 during this test\n", out)
         self.assertIn("1 passed, 1 failed", out)
 
+    @not_on_windows("named pipes")
+    def test_a_c_function_that_blocks(self):
+        out = self.out("it('a', { timeout = 0.1 }, function()\n  os.execute('mkfifo pipe')\n  io.open('pipe')\nend)")
+        self.assertIn("1) x_test.lua: a\n   the process was ended: it did not report for 5.1 s; a C function blocks", out)
+
     @not_on_windows("signals")
     def test_a_signal(self):
         out = self.out("it('a', function() os.execute('kill -KILL $PPID') ls.sleep(600) end)")

@@ -1,6 +1,7 @@
 -- test/client.lua - a small HTTP/1.1 client over ls.connect for the requests of tests: one connection per request.
 
 local json = require "luaserve.json"
+local reply = require "luaserve.reply"
 local usage = require "luaserve.usage"
 local core = require "luaserve.core"
 usage.mark_internal()
@@ -10,23 +11,6 @@ local client = {}
 local MESSAGE_MAX = 256 * 1024 * 1024 -- bytes of a body
 
 local request_options = { headers = true, json = true, form = true, body = true, timeout = true }
-
-local response_methods = {}
-local response_meta = { __index = response_methods }
-
--- response:json() -> the value of its body. Raises if the body is not JSON.
-function response_methods:json()
-  local value, message = json.decode(self.body)
-  if value ~= nil then return value end
-  usage.error("the body of the response (status %d) is not JSON: %s; it is %s", self.status, message,
-    usage.quote(self.body))
-end
-
-local headers_meta = {
-  __index = function(headers, name)
-    if type(name) == "string" then return rawget(headers, name:lower()) end
-  end,
-}
 
 local function form_encode(fields)
   local names, parts = {}, {}
@@ -99,9 +83,7 @@ local function read_fields(sock, headers)
     if line == "" then return true end
     local name, value = line:match("^([^:]+):%s*(.-)%s*$")
     if not name then return nil, "malformed header line " .. usage.quote(line) end
-    name = name:lower()
-    local before = headers[name]
-    rawset(headers, name, before and before .. (name == "set-cookie" and "\n" or ", ") .. value or value)
+    reply.add(headers, name, value)
   end
 end
 
@@ -146,13 +128,13 @@ function client.exchange(sock, method, path, host, options)
     if not line then return nil, message end
     local status = tonumber(line:match("^HTTP/1%.[01] (%d%d%d)"))
     if not status then return nil, "malformed status line " .. usage.quote(line) end
-    local headers = setmetatable({}, headers_meta)
+    local headers = reply.headers()
     ok, message = read_fields(sock, headers)
     if not ok then return nil, message end
     if status >= 200 then
       local body, why = read_body(sock, method, status, headers)
       if not body then return nil, "in the body of the response (status " .. status .. "): " .. tostring(why) end
-      return setmetatable({ status = status, headers = headers, body = body }, response_meta)
+      return reply.new(status, headers, body)
     end
   end
 end

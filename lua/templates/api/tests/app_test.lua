@@ -6,10 +6,10 @@ local new_app = require "app"
 
 local app
 
--- Send a request with a JSON body; returns the response and its body as a table.
+-- Send a request with a JSON body; returns the response and the value of its body.
 local function send(method, path, body)
   local res = app:inject { method = method, path = path, body = body and ls.json.encode(body) }
-  return res, res.body ~= "" and ls.json.decode(res.body) or nil
+  return res, res:json()
 end
 
 describe("items", function()
