@@ -326,6 +326,7 @@ it.skip("skipped", function() end)"""
         self.assertIn("x\ny ", cases[2].find("error").get("message"))
         self.assertIsNotNone(cases[3].find("skipped"))
 
+    @not_on_windows("pseudo terminals")
     @needs_terminal
     def test_colours_only_on_a_terminal(self):
         folder = self.folder(x_test_lua="it('a', function() end)")

@@ -1,7 +1,8 @@
 /* modules.h - the registry of the objects and functions that Lua code sees: one row each. A new one is a file with
  * `const ls_module ls_NAME_module` (core/module.h) and one row X(NAME) here. Its slot is LS_SLOT_NAME.
  *
- * The order is that of `define`: a module may use those before it. */
+ * The order is that of all calls of module.h: a module may use those before it. `hooks` is the last, so that hooks of the
+ * site find everything started. */
 #ifndef LS_SCRIPT_MODULES_H
 #define LS_SCRIPT_MODULES_H
 
@@ -12,7 +13,6 @@
     X(json)           \
     X(core)           \
     X(config)         \
-    X(hooks)          \
     X(request)        \
     X(text)           \
     X(path)           \
@@ -27,7 +27,8 @@
     X(udp)            \
     X(udp_client)     \
     X(notify)         \
-    X(socket)
+    X(socket)         \
+    X(hooks)
 
 #define LS_MODULE_SLOT(name)   LS_SLOT_##name,
 #define LS_MODULE_EXTERN(name) extern const ls_module ls_##name##_module;

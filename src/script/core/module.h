@@ -40,12 +40,14 @@ typedef struct ls_module {
     void (*retire)(ls_thread_ctx *ctx, ls_state *state);
     /* The server stops, after `retire`: let idle connections end. */
     void (*drain)(ls_thread_ctx *ctx, ls_state *state);
-    /* Cancel what waits, is open or is armed; a task must not be woken by it later. With `force`, also what tasks that
-     * wait still use; else no task exists. Called several times, also without `force` first. */
-    void (*close)(ls_thread_ctx *ctx, ls_state *state, bool force);
+    /* Cancel what waits, is open or is armed; a task must not be woken by it later. The tasks that
+     * still exist end when they run next. Called several times. */
+    void (*close)(ls_thread_ctx *ctx, ls_state *state);
     /* Whether no operation, timer, poll or other thread refers to the state or to the data any more. Called after
      * `close`. NULL: always. */
     bool (*closed)(ls_state *state);
+    /* While the port is still open, before `abandon`: close sockets. No worker runs, and no task runs any more. */
+    void (*disconnect)(ls_thread_ctx *ctx, ls_state *state);
     /* Instead of `close`: no worker runs and the port is closed, so that nothing pending completes any more. */
     void (*abandon)(ls_state *state);
     /* Free what the data refers to. Lua is closed. Also after a `define` that raised, or that was not reached. */
