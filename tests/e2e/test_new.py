@@ -2,11 +2,10 @@
 import glob
 import json
 import os
-import re
 import subprocess
 import unittest
 
-from harness import BACKEND, E2E, LUASERVE, ROOT, WAIT, main, request, scratch
+from harness import BACKEND, E2E, LUASERVE, ROOT, WAIT, main, scratch
 
 FLAGS = ["--backend", BACKEND] if BACKEND else []
 TEMPLATES = ("api", "chat", "tcp", "web")

@@ -11,7 +11,7 @@ local run = {}
 
 local STATUS_PASSED, STATUS_FAILED, STATUS_USAGE = 0, 1, 2
 local LOAD_SECONDS_MAX = 60 -- from the start of a process to its first test
-local GRACE_SECONDS = 5     -- after the timeout of a test, for the report of the process itself
+local GRACE_SECONDS = 15    -- after the timeout of a test, for the report of the process itself
 local TIMEOUT_SECONDS = 5
 local DEPTH_MAX = 32        -- of nested folders
 
