@@ -113,6 +113,8 @@ class CommandLine(Tests):
         self.refuses("--tap takes no value", "--tap=yes")
         for value in ("0", "-1", "x", "86401", "nan"):
             self.refuses("--timeout: invalid number", "--timeout", value)
+        self.refuses('--log-level: unknown value "loud"; give one of: debug info warn error off', "--log-level", "loud")
+        self.refuses('--backend: unknown value "x"; give one of: auto ', "--backend", "x")
         self.refuses("--junit: ", "--junit", "no/such/folder.xml")
 
     def test_help(self):

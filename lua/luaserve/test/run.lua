@@ -4,6 +4,7 @@ local ls = require "luaserve"
 local report = require "luaserve.test.report"
 local server = require "luaserve.test.server"
 local system = require "luaserve.test.system"
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -13,6 +14,7 @@ local STATUS_PASSED, STATUS_FAILED, STATUS_USAGE = 0, 1, 2
 local LOAD_SECONDS_MAX = 60 -- from the start of a process to its first test
 local GRACE_SECONDS = 15    -- after the timeout of a test, for the report of the process itself
 local TIMEOUT_SECONDS = 5
+local LOG_LEVELS = "debug info warn error off"
 local DEPTH_MAX = 32        -- of nested folders
 
 local help = [[
@@ -78,6 +80,12 @@ function run.parse(arguments)
   if settings.filter then
     local ok, why = pcall(string.find, "", settings.filter)
     if not ok then return nil, string.format("--filter: %q is no Lua pattern: %s", settings.filter, why) end
+  end
+  for name, values in pairs { log_level = LOG_LEVELS, backend = "auto " .. (core.build.backends or "") } do
+    local value = settings[name]
+    if value and not (" " .. values .. " "):find(" " .. value .. " ", 1, true) then
+      return nil, string.format("--%s: unknown value %q; give one of: %s", (name:gsub("_", "-")), value, values)
+    end
   end
   settings.files = files
   return settings
