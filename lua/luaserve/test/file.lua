@@ -106,12 +106,14 @@ local function run_within(run, seconds, fn)
     local ok, err = xpcall(fn, run.handler)
     return { err = not ok and err or nil }
   end)
-  -- The limit of processor time ends the job in spite of xpcall, and wait raises its error.
-  local ok, ended, message = pcall(job.wait, job, seconds)
+  -- The limit of processor time ends the job in spite of xpcall, and wait raises its error; a loop also keeps the timer of
+  -- the wait from running until it is stopped, so the second wait may be the one that raises.
+  local ok, ended = pcall(job.wait, job, seconds)
   if ok and ended then return ended.err end
+  if ok then ok, ended = pcall(job.wait, job, 0) end
   local traceback = clean_traceback(debug.traceback(thread, nil, 0))
   local found = { status = "error", lines = {}, traceback = traceback,
-    message = ok and string.format("timed out after %g s", seconds) or tostring(ended or message) }
+    message = ok and string.format("timed out after %g s", seconds) or tostring(ended) }
   if found.message:find("max_cpu", 1, true) then
     found.message = string.format("timed out: it used %g s of processor time without waiting", run.cpu_seconds)
   end
