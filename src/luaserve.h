@@ -44,6 +44,9 @@ typedef struct ls_server_options {
      * action of a signal. Only one server of the process at a
      * time may set it, else ls_server_open returns LS_EBUSY (-20). */
     int signals;
+    /* NULL, or the address of all listeners and UDP sockets of the site, instead of their own: "127.0.0.1:0" gives each a
+     * free port. For tests of a site that runs elsewhere as well. Listeners of http.sys keep their URLs. */
+    const char *listen_on;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
     /* NULL, or called at the end of each reload by its thread: LS_OK, or a negative code and the reason. It must not call
      * ls_server_reload. */
@@ -88,6 +91,10 @@ LS_PUBLIC void ls_server_describe(const ls_server *server);
  * are fewer addresses; LS_EMSGSIZE (-23): the text does not fit into `bytes` bytes (128 are enough, but for a URL). Any
  * thread, from ls_server_open to ls_server_close. */
 LS_PUBLIC int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes);
+
+/* Write the address in the form of the log: "http://127.0.0.1:43121", "https://[::1]:8443", "tcp://127.0.0.1:7000",
+ * "tls://...", "udp://...", "unix:/run/site.sock". Arguments and results as for ls_server_address. */
+LS_PUBLIC int ls_server_url(const ls_server *server, unsigned index, char *text, size_t bytes);
 
 /* Serve until the server is stopped and has drained. ls_server_stop or ls.stop of the site stops it; with
  * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default they

@@ -198,13 +198,6 @@ for _, field in ipairs { "fixed", "star", "use_where", "on_error", "on_error_whe
   field_names[field] = true
 end
 
-local headers_meta = {
-  __index = function(headers, name)
-    if type(name) ~= "string" then return nil end
-    return rawget(headers, name:lower())
-  end,
-}
-
 local inject_options = { method = true, path = true, headers = true, body = true }
 
 local function header_pairs(headers)
@@ -235,10 +228,9 @@ local function compile(self)
   return self.dispatcher
 end
 
--- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> { status =, headers =, body = } | nil,
--- message, code. Runs a request without a socket, for tests. Lookups in the result's `headers` ignore case; the values
--- of a repeated header are joined with ", " (Set-Cookie: with a line feed). Raises on unknown options, and while the
--- site loads for a handler that waits.
+-- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> response | nil, message, code. Runs a
+-- request without a socket, for tests. The response has status, headers, body and json(): see reply.lua. Raises on unknown
+-- options, and while the site loads for a handler that waits.
 function app_methods:inject(request, ...)
   check_app("app:inject", self)
   usage.no_more("app:inject{ method = ..., path = ... }", request, ...)
@@ -264,13 +256,10 @@ function app_methods:inject(request, ...)
   elseif not status then
     return nil, list, body
   end
-  local headers = setmetatable({}, headers_meta)
-  for _, header in ipairs(list) do
-    local name, before = header[1]:lower(), headers[header[1]]
-    local separator = name == "set-cookie" and "\n" or ", "
-    headers[name] = before and before .. separator .. header[2] or header[2]
-  end
-  return { status = status, headers = headers, body = body }
+  local reply = require "luaserve.reply"
+  local headers = reply.headers()
+  for _, header in ipairs(list) do reply.add(headers, header[1], header[2]) end
+  return reply.new(status, headers, body)
 end
 
 local app = {}

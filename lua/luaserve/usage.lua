@@ -12,6 +12,9 @@ function usage.mark_internal()
   internal_sources[debug.getinfo(2, "S").source] = true
 end
 
+-- is_internal(source) -> whether `source`, of debug.getinfo, is a module of luaserve that called mark_internal.
+function usage.is_internal(source) return internal_sources[source] == true end
+
 usage.mark_internal()
 
 -- caller() -> "site.lua:12", the line of the site that called luaserve, or nil when the stack has no Lua function of

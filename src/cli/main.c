@@ -55,6 +55,8 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"dev", ls_command_dev, "serve a site, reload it after each change, show errors in the browser"},
+    {"new", ls_command_new, "make a folder with a site, its tests and editor settings"},
+    {"test", ls_command_test, "run the tests of a site"},
     {"stress", ls_stress_main, "load test of a server"},
     {"reload", ls_command_reload, "have the running server load its site again"},
     {"stop", ls_command_stop, "stop the running server"},
@@ -120,9 +122,7 @@ static size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b
     return d[a_len][b_len];
 }
 
-/* The word of the list that is most similar to `given` up to its "=", or that begins with it; NULL: the list has no
- * such word. */
-static const char *nearest(const char *given, const char *const words[])
+const char *ls_command_nearest(const char *given, const char *const words[])
 {
     enum { PREFIX_BYTES_MIN = 4 };
     const size_t len = strcspn(given, "=");
@@ -147,12 +147,12 @@ static const char *nearest_command(const char *given)
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].help != NULL) names[count++] = commands[i].name;
     names[count] = NULL;
-    return nearest(given, names);
+    return ls_command_nearest(given, names);
 }
 
 static int fail_unknown(const char *option, const char *const known[])
 {
-    const char *near = nearest(option, known);
+    const char *near = ls_command_nearest(option, known);
     fprintf(stderr, "luaserve: unknown option %s", option);
     if (near != NULL) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\nluaserve --help lists the options\n");

@@ -40,6 +40,14 @@ void ls_command_end_within(unsigned seconds, int status);
 /* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
 const char *ls_main_site_hint(const char *site);
 
+/* The word of the list, which NULL ends, that is most similar to `given` up to its "=", or that begins with it; NULL: the
+ * list has no such word. */
+const char *ls_command_nearest(const char *given, const char *const words[]);
+
+/* `luaserve test` and `luaserve new`: argv[0] is the name of the command. Return the exit status. */
+int ls_command_test(int argc, char **argv);
+int ls_command_new(int argc, char **argv);
+
 /* The service commands: argv[0] is "install", "uninstall" or "run-as-service". Returns the exit status. */
 int ls_command_service(int argc, char **argv);
 

@@ -67,6 +67,7 @@ typedef struct ls_endpoint_ops {
     void (*cut)(ls_endpoint *e, uint64_t generation); /* abort what keeps generations up to this one */
     void (*stat)(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp);              /* adds */
     const char *(*address)(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES]); /* NULL: past the last */
+    const char *(*scheme)(const ls_endpoint *e); /* what precedes its addresses in a URL: "http://", "" */
     void (*close)(ls_endpoint *e); /* stopped and drained, then a grace period; or no worker runs */
 } ls_endpoint_ops;
 

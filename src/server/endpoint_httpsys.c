@@ -132,6 +132,12 @@ static const char *httpsys_address(const ls_endpoint *e, unsigned n, char text[L
     return *url != '\0' ? url : NULL;
 }
 
+static const char *httpsys_scheme(const ls_endpoint *e)
+{
+    (void)e;
+    return ""; /* the address is a URL */
+}
+
 static void httpsys_close(ls_endpoint *e)
 {
     httpsys_endpoint *h = of(e);
@@ -154,5 +160,6 @@ const ls_endpoint_ops ls_endpoint_httpsys = {
     .cut = httpsys_cut,
     .stat = httpsys_stat,
     .address = httpsys_address,
+    .scheme = httpsys_scheme,
     .close = httpsys_close,
 };

@@ -420,6 +420,12 @@ static const char *stream_address(const ls_endpoint *e, unsigned n, char text[LS
     return n == 0 ? ls_addr_text(&e->at, text) : NULL;
 }
 
+static const char *stream_scheme(const ls_endpoint *e)
+{
+    const stream_endpoint *s = (const stream_endpoint *)(const void *)e;
+    return scheme_of(s, s->current);
+}
+
 const ls_endpoint_ops ls_endpoint_stream = {
     .open = stream_open,
     .usable = stream_usable,
@@ -434,5 +440,6 @@ const ls_endpoint_ops ls_endpoint_stream = {
     .cut = stream_cut,
     .stat = stream_stat,
     .address = stream_address,
+    .scheme = stream_scheme,
     .close = stream_close,
 };

@@ -137,6 +137,12 @@ static const char *udp_address(const ls_endpoint *e, unsigned n, char text[LS_AD
     return n == 0 ? ls_addr_text(&e->at, text) : NULL;
 }
 
+static const char *udp_scheme(const ls_endpoint *e)
+{
+    (void)e;
+    return "udp://";
+}
+
 static void udp_close(ls_endpoint *e)
 {
     udp_endpoint *u = of(e);
@@ -160,5 +166,6 @@ const ls_endpoint_ops ls_endpoint_udp = {
     .cut = udp_cut,
     .stat = udp_stat,
     .address = udp_address,
+    .scheme = udp_scheme,
     .close = udp_close,
 };

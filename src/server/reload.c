@@ -38,7 +38,8 @@ ls_site_options ls_server_site_options(const ls_server *server)
                              .open = options->open,
                              .open_user = options->user,
                              .argc = options->argc,
-                             .argv = options->argv};
+                             .argv = options->argv,
+                             .listen_on = options->listen_on};
 }
 
 /* ---- the new generation ------------------------------------------------------------------------------------- */

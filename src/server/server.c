@@ -270,7 +270,9 @@ static int copy_options(ls_server *server, const ls_server_options *options)
     own->site = copy_text(options->site);
     own->argv = calloc((size_t)options->argc + 1, sizeof *own->argv);
     own->source = options->source != NULL ? malloc(options->source_bytes + 1) : NULL;
+    own->listen_on = options->listen_on != NULL ? copy_text(options->listen_on) : NULL;
     if (own->site == NULL || own->argv == NULL || (options->source != NULL && own->source == NULL)) return LS_ENOMEM;
+    if (options->listen_on != NULL && own->listen_on == NULL) return LS_ENOMEM;
     if (options->source != NULL) memcpy((char *)(uintptr_t)own->source, options->source, options->source_bytes);
     for (; own->argc < options->argc; own->argc++)
         if ((own->argv[own->argc] = copy_text(options->argv[own->argc])) == NULL) return LS_ENOMEM;
@@ -283,6 +285,7 @@ static void free_options(ls_server *server)
     for (int n = 0; own->argv != NULL && n < own->argc; n++) free(own->argv[n]);
     free(own->argv);
     free((char *)(uintptr_t)own->source);
+    free((char *)(uintptr_t)own->listen_on);
     free((char *)(uintptr_t)own->site);
 }
 
@@ -713,33 +716,48 @@ void ls_server_describe(const ls_server *server)
     }
 }
 
-/* The text of address `index`; NULL: past the last one. It may be written into `text`. */
-static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES])
+/* The text of address `index`; NULL: past the last one. It may be written into `text`. *scheme receives what precedes it in
+ * a URL. */
+static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES],
+                                const char **scheme)
 {
     for (const ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         const ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         const char *found;
+        *scheme = e->ops->scheme(e);
         for (unsigned n = 0; (found = e->ops->address(e, n, text)) != NULL; n++)
             if (index-- == 0) return found;
     }
     return NULL;
 }
 
-int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes)
+/* Copy address `index`, in a URL with its scheme. */
+static int address_copy(const ls_server *server, unsigned index, bool in_url, char *text, size_t bytes)
 {
     char own[LS_ADDR_TEXT_BYTES];
     ls_mutex *const lists = (ls_mutex *)(uintptr_t)&server->lists; /* the server is const for its caller */
+    const char *scheme;
     int err = LS_OK;
     ls_mutex_lock(lists);
-    const char *found = address_text(server, index, own);
+    const char *found = address_text(server, index, own, &scheme);
     if (found == NULL)
         err = LS_ENOENT;
-    else if (strlen(found) >= bytes)
+    else if (strlen(found) + (in_url ? strlen(scheme) : 0) >= bytes)
         err = LS_EMSGSIZE;
     else
-        strcpy(text, found);
+        (void)snprintf(text, bytes, "%s%s", in_url ? scheme : "", found);
     ls_mutex_unlock(lists);
     return err;
+}
+
+int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes)
+{
+    return address_copy(server, index, false, text, bytes);
+}
+
+int ls_server_url(const ls_server *server, unsigned index, char *text, size_t bytes)
+{
+    return address_copy(server, index, true, text, bytes);
 }
 
 const char *ls_error_text(int code)

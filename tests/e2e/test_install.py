@@ -159,7 +159,10 @@ class ManualPage(unittest.TestCase):
     def test_it_has_every_option(self):
         page = self.text()
         program, load = (page.split("\n%s\n" % title)[1] for title in ("OPTIONS", "LOAD TESTS"))
-        for arguments, section in (["--help"], program.split("\nSIGNALS\n")[0]), (["stress", "--help"], load.split("\nENVIRONMENT\n")[0]):
+        new, test = (page.split("\n%s\n" % title)[1] for title in ("NEW SITES", "TESTS"))
+        for arguments, section in ((["--help"], program.split("\nSIGNALS\n")[0]), (["new", "--help"], new.split("\nTESTS\n")[0]),
+                                   (["test", "--help"], test.split("\nLOAD TESTS\n")[0]),
+                                   (["stress", "--help"], load.split("\nENVIRONMENT\n")[0])):
             with self.subTest(arguments=arguments):
                 status, options, _ = run_program(arguments)
                 self.assertEqual(status, 0)

@@ -47,11 +47,12 @@ void ls_bytecode_close(ls_bytecode *bytecode)
     free(bytecode);
 }
 
-/* The chunk name shown in error messages: "@luaserve/init.lua", "@luaserve/app.lua". */
+/* The chunk name shown in error messages: "@luaserve/init.lua", "@luaserve/test/run.lua". */
 static const char *source_of(const char *name, char text[SOURCE_BYTES])
 {
     const char *dot = strchr(name, '.');
     (void)snprintf(text, SOURCE_BYTES, "@luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
+    for (char *at = strchr(text, '.'), *next; at != NULL && (next = strchr(at + 1, '.')) != NULL; at = next) *at = '/';
     return text;
 }
 

@@ -291,6 +291,8 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     if ((err = read_source(site, options, message, message_bytes)) < 0) goto fail;
     if ((err = ls_generation_add_state(&site->generation, &site->generation.load_ctx, message, message_bytes)) < 0)
         goto fail;
+    if (options->listen_on != NULL && (err = ls_site_listen_on(site, options->listen_on, message, message_bytes)) < 0)
+        goto fail;
     if (message_bytes > 0) message[0] = '\0';
     ls_runtime_add(runtime, &site->generation);
     *out = site;

@@ -60,6 +60,7 @@ typedef struct ls_site_options {
     void *open_user;
     int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
     char **argv; /* copied */
+    const char *listen_on; /* NULL, or the "address:port" of all listeners and UDP sockets: see ls_server_options */
 } ls_site_options;
 
 /* Load the file into the first state. Its text is kept: every further state runs the same text. LS_OK, LS_ESCRIPT (a Lua

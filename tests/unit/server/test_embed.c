@@ -465,6 +465,66 @@ static void addresses_are_those_bound(void **state)
     no_ip6 = false;
 }
 
+/* A site with each kind of listener, opened with `listen_on`. */
+static int open_on(const char *listen_on, ls_server **server, char message[300])
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.udp(1, function() end) "
+                               "ls.listen('*:1', ls.app()) "
+                               "ls.tcp({ path = '/nowhere/s', mode = '0600' }, function() end)";
+    const ls_server_options options = {
+        .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .listen_on = listen_on};
+    return ls_server_open(&options, server, message, 300);
+}
+
+static void urls_have_the_scheme(void **state)
+{
+    char message[300], url[128], again[128];
+    ls_server *server;
+    unsigned port;
+    (void)state;
+    if (open_on("127.0.0.1:0", &server, message) < 0) fail_msg("%s", message);
+    assert_int_equal(ls_server_url(server, 0, url, sizeof url), 0);
+    assert_int_equal(sscanf(url, "http://127.0.0.1:%u", &port), 1);
+    assert_in_range(port, 2, 65535);
+    assert_int_equal(ls_server_url(server, 0, again, strlen(url) + 1), 0); /* exact room */
+    assert_string_equal(again, url);
+    assert_int_equal(ls_server_url(server, 0, again, strlen(url)), -23);
+    assert_int_equal(ls_server_url(server, 1, url, sizeof url), 0);
+    assert_int_equal(sscanf(url, "tcp://127.0.0.1:%u", &port), 1); /* in place of a Unix path */
+    assert_int_equal(ls_server_url(server, 2, url, sizeof url), 0);
+    assert_int_equal(sscanf(url, "udp://127.0.0.1:%u", &port), 1);
+    assert_in_range(port, 2, 65535);
+    assert_int_equal(ls_server_url(server, 3, url, sizeof url), -17);
+    ls_server_close(server);
+}
+
+static void all_listeners_move_to_one_address(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "127.0.0.1",
+                                        "127.0.0.1:",
+                                        ":80",
+                                        "127.0.0.1:65536",
+                                        "127.0.0.1:x",
+                                        "127.0.0.1:1x",
+                                        "localhost:0",
+                                        "unix:/tmp/s",
+                                        "[]:0"};
+    char message[300], expected[300];
+    ls_server *server;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(open_on(wrong[i], &server, message), -3);
+        snprintf(expected, sizeof expected, "listen_on: invalid address \"%s\": give one such as \"127.0.0.1:0\"",
+                 wrong[i]);
+        assert_string_equal(message, expected);
+    }
+    const int err = open_on("[::1]:0", &server, message);
+    if (err == 0) ls_server_close(server);
+    assert_true(err == 0 || strstr(message, "cannot listen on [::1]:0") != NULL); /* a machine without IPv6 */
+}
+
 typedef struct lines {
     ls_mutex mutex;
     char text[4000];
@@ -945,6 +1005,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_site_in_memory_has_a_name_in_messages),
         cmocka_unit_test(a_site_without_listeners_ends_by_itself),
         cmocka_unit_test(addresses_are_those_bound),
+        cmocka_unit_test(urls_have_the_scheme),
+        cmocka_unit_test(all_listeners_move_to_one_address),
         cmocka_unit_test(the_log_goes_to_the_program),
         cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
         cmocka_unit_test(version_and_build_are_reported),

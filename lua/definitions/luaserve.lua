@@ -1,0 +1,2 @@
+---@meta luaserve
+-- Definitions of luaserve for the Lua language server. `luaserve new` writes them into .luaserve/.

@@ -1,0 +1,232 @@
+-- test.lua - the module of test files: describe, it, hooks, assertions and servers. `luaserve test` runs the files;
+-- test/file.lua runs the blocks that this module collects.
+
+local diff = require "luaserve.test.diff"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local test = {
+  running = false,        -- whether the tests of the file run; test/file.lua sets it
+  describe_error = false, -- the message handler of the file that is loaded
+}
+
+-- ---- blocks --------------------------------------------------------------------------------------------------------
+
+-- A block: { name =, parent =, items = { tests and blocks in their order }, before = {}, after = {}, before_each = {},
+-- after_each = {}, timeout =, skip =, only = }. A test: { name =, block =, fn =, line =, timeout =, skip =, only = }.
+local function new_block(name, parent)
+  return { name = name, parent = parent, items = {}, before = {}, after = {}, before_each = {}, after_each = {} }
+end
+
+local collecting      -- the block whose function runs; nil outside of the loading of a test file
+local block_options = { timeout = true }
+
+local function check_collecting(call)
+  if collecting then return end
+  if test.running then
+    usage.error("%s: call it in the file or in describe, not while a test runs", call)
+  end
+  usage.error("%s: this is a test file: run it with luaserve test %s", call, arg and arg[0] or "FILE")
+end
+
+-- The arguments (name, fn), (name, options, fn) or (name, fn, options), checked.
+local function named(call, name, a, b)
+  local given, fn = a, b
+  if type(a) == "function" then given, fn = b, a end
+  if type(name) ~= "string" or name == "" then
+    usage.error('%s: the name is missing: %s("name", function() ... end); got %s', call, call, usage.quote(name))
+  elseif type(fn) ~= "function" then
+    usage.error('%s: the function is missing: %s("name", function() ... end); got %s', call, call, usage.quote(fn))
+  elseif given ~= nil and type(given) ~= "table" then
+    usage.error("%s: the options must be a table such as { timeout = 30 }; got %s", call, usage.quote(given))
+  end
+  for option, value in pairs(given or {}) do
+    if not block_options[option] then
+      usage.error("%s: unknown option %s%s", call, usage.quote(option),
+        usage.suggest(tostring(option), block_options))
+    elseif type(value) ~= "number" or value ~= value or value <= 0 then
+      usage.error("%s: timeout must be a number of seconds above 0; got %s", call, usage.quote(value))
+    end
+  end
+  return fn, given and given.timeout
+end
+
+local function add_block(call, mark, name, a, b)
+  check_collecting(call)
+  local fn, timeout = named(call, name, a, b)
+  local parent, block = collecting, new_block(name, collecting)
+  block.timeout = timeout
+  if mark then block[mark] = true end
+  parent.items[#parent.items + 1] = block
+  collecting = block
+  local ok, err = xpcall(fn, test.describe_error or debug.traceback)
+  collecting = parent
+  if not ok then error(err, 0) end
+end
+
+local function line_of_call()
+  local info = debug.getinfo(4, "l")
+  return info and info.currentline or 0
+end
+
+local function add_test(call, mark, name, a, b)
+  check_collecting(call)
+  local fn, timeout = named(call, name, a, b)
+  local one = { name = name, block = collecting, fn = fn, timeout = timeout, line = line_of_call() }
+  if mark then one[mark] = true end
+  collecting.items[#collecting.items + 1] = one
+end
+
+local function callable(name, add)
+  return setmetatable({
+    skip = function(...) add(name .. ".skip", "skip", ...) end,
+    only = function(...) add(name .. ".only", "only", ...) end,
+  }, { __call = function(_, ...) add(name, nil, ...) end })
+end
+
+-- describe(name [, options], fn): a block of tests; fn runs at once and defines them. options: timeout, of its tests.
+-- describe.skip(...): its tests are reported as skipped. describe.only(...): of the file only blocks and tests with
+-- `only` run.
+test.describe = callable("describe", add_block)
+
+-- it(name [, options], fn): a test; fn runs later, in a task, and may wait. It passes when fn returns. options: timeout
+-- in seconds. it.skip, it.only as for describe.
+test.it = callable("it", add_test)
+
+-- pending(name [, fn]): a test that is still to be written, reported as pending.
+function test.pending(name, fn)
+  check_collecting("pending")
+  named("pending", name, fn or function() end)
+  collecting.items[#collecting.items + 1] =
+    { name = name, block = collecting, pending = true, line = debug.getinfo(2, "l").currentline }
+end
+
+-- before(fn), after(fn): run once, before the first test and after the last test of the block. before_each(fn),
+-- after_each(fn): run around each test of the block and of the blocks in it. All run in tasks, and may wait.
+for _, hook in ipairs { "before", "after", "before_each", "after_each" } do
+  test[hook] = function(fn)
+    check_collecting(hook)
+    if type(fn) ~= "function" then
+      usage.error("%s: the function is missing: %s(function() ... end); got %s", hook, hook, usage.quote(fn))
+    end
+    table.insert(collecting[hook], fn)
+  end
+end
+
+-- collect(fn) -> the block of everything that fn() defines, or nil and the error that fn raised. For test/file.lua.
+function test.collect(fn, handler)
+  local root = new_block(nil, nil)
+  collecting, test.describe_error = root, handler
+  local ok, err = xpcall(fn, handler)
+  collecting = nil
+  if not ok then return nil, err end
+  return root
+end
+
+-- ---- assertions ----------------------------------------------------------------------------------------------------
+
+-- The error value of a failed assertion. `lines`: the differences.
+local failure_meta = {
+  __name = "test failure",
+  __tostring = function(failure)
+    return table.concat({ failure.message, table.unpack(failure.lines) }, "\n  ")
+  end,
+}
+
+-- is_failure(value) -> whether an assertion raised it.
+function test.is_failure(value) return getmetatable(value) == failure_meta end
+
+local function fail(note, message, lines)
+  if note ~= nil then message = tostring(note) .. ": " .. message end
+  error(setmetatable({ message = message, lines = lines or {} }, failure_meta), 0)
+end
+
+-- fail([message]): fails the test.
+function test.fail(message) fail(nil, message == nil and "test.fail was called" or tostring(message)) end
+
+-- equal(got, expected [, note]): both are equal: as == compares them, or tables with equal fields. `note` begins the
+-- message of a failure.
+function test.equal(got, expected, note)
+  local message, lines = diff.compare(got, expected)
+  if message then fail(note, message, lines) end
+end
+
+-- not_equal(got, unexpected [, note])
+function test.not_equal(got, unexpected, note)
+  if diff.same(got, unexpected) then fail(note, "expected another value than " .. diff.show(got)) end
+end
+
+-- same(got, expected [, note]): both are the same object, as rawequal compares them.
+function test.same(got, expected, note)
+  if rawequal(got, expected) then return end
+  if diff.same(got, expected) then
+    fail(note, "expected the same object, got another one that is equal; test.equal compares the contents")
+  end
+  fail(note, "expected the object " .. diff.show(expected) .. ", got " .. diff.show(got))
+end
+
+-- truthy(value [, note]) -> value: it is neither nil nor false.
+function test.truthy(value, note)
+  if not value then fail(note, "expected a true value, got " .. diff.show(value)) end
+  return value
+end
+
+-- falsy(value [, note]): it is nil or false.
+function test.falsy(value, note)
+  if value then fail(note, "expected nil or false, got " .. diff.show(value)) end
+end
+
+-- near(got, expected, tolerance [, note]): two numbers that differ by `tolerance` at most.
+function test.near(got, expected, tolerance, note)
+  if type(expected) ~= "number" or type(tolerance) ~= "number" then
+    usage.error("test.near: give three numbers: test.near(got, 3.14, 0.01)")
+  end
+  local off = type(got) == "number" and math.abs(got - expected)
+  if not off or off ~= off or off > tolerance then
+    fail(note, string.format("expected %s within %s, got %s", expected, tolerance, diff.show(got)))
+  end
+end
+
+-- match(text, pattern [, note]) -> the captures: the string has a part that matches the Lua pattern.
+function test.match(text, pattern, note)
+  if type(pattern) ~= "string" then
+    usage.error("test.match: the pattern must be a string; got %s", usage.quote(pattern))
+  elseif type(text) ~= "string" then
+    fail(note, "expected a string that matches " .. diff.show(pattern) .. ", got " .. diff.show(text))
+  end
+  local found = table.pack(text:match(pattern))
+  if found[1] == nil then
+    fail(note, "expected a string that matches " .. diff.show(pattern), { "got " .. diff.show(text) })
+  end
+  return table.unpack(found, 1, found.n)
+end
+
+-- contains(whole, part [, note]): a string contains this text, or a list this value.
+function test.contains(whole, part, note)
+  if type(whole) == "string" and type(part) == "string" then
+    if whole:find(part, 1, true) then return end
+  elseif type(whole) == "table" then
+    for _, value in ipairs(whole) do if diff.same(value, part) then return end end
+  end
+  fail(note, "expected a value that contains " .. diff.show(part), { "got " .. diff.show(whole) })
+end
+
+-- raises(fn [, pattern [, note]]) -> the error: fn() raises. `pattern`: its text matches this Lua pattern.
+function test.raises(fn, pattern, note)
+  if type(fn) ~= "function" then
+    usage.error("test.raises: give a function: test.raises(function() ... end, \"pattern\"); got %s", usage.quote(fn))
+  end
+  local ok, err = pcall(fn)
+  if ok then fail(note, "expected an error, got none") end
+  if pattern ~= nil and not tostring(err):match(pattern) then
+    fail(note, "expected an error that matches " .. diff.show(pattern), { "got " .. diff.show(err) })
+  end
+  return err
+end
+
+-- serve(site [, options]) -> server: see test/server.lua.
+function test.serve(...)
+  return require("luaserve.test.server").start(...)
+end
+
+return usage.strict("luaserve.test", test)

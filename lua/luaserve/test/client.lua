@@ -1,0 +1,144 @@
+-- test/client.lua - a small HTTP/1.1 client over ls.connect for the requests of tests: one connection per request.
+
+local json = require "luaserve.json"
+local reply = require "luaserve.reply"
+local usage = require "luaserve.usage"
+local core = require "luaserve.core"
+usage.mark_internal()
+
+local client = {}
+
+local MESSAGE_MAX = 256 * 1024 * 1024 -- bytes of a body
+
+local request_options = { headers = true, json = true, form = true, body = true, timeout = true }
+
+local function form_encode(fields)
+  local names, parts = {}, {}
+  for name in pairs(fields) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for _, name in ipairs(names) do
+    local value = fields[name]
+    for _, one in ipairs(type(value) == "table" and value or { value }) do
+      parts[#parts + 1] = core.url_encode(tostring(name)) .. "=" .. core.url_encode(tostring(one))
+    end
+  end
+  return table.concat(parts, "&")
+end
+
+-- check(call, path, options): raises unless the arguments of a request are right.
+function client.check(call, path, options)
+  if type(path) ~= "string" or path:sub(1, 1) ~= "/" or path:find("[%s%c]") then
+    usage.error('%s: the path must begin with "/" and have no spaces; got %s', call, usage.quote(path))
+  elseif type(options) ~= "table" then
+    usage.error("%s: the options must be a table such as { json = { ... } }; got %s", call, usage.quote(options))
+  end
+  for name in pairs(options) do
+    if not request_options[name] then
+      usage.error("%s: unknown option %s%s", call, usage.quote(name), usage.suggest(tostring(name), request_options))
+    end
+  end
+  local bodies = 0
+  for _, name in ipairs { "json", "form", "body" } do if options[name] ~= nil then bodies = bodies + 1 end end
+  if bodies > 1 then usage.error("%s: give one of json, form and body", call) end
+  if options.body ~= nil and type(options.body) ~= "string" then
+    usage.error("%s: body must be a string; got %s", call, usage.quote(options.body))
+  elseif options.form ~= nil and type(options.form) ~= "table" then
+    usage.error("%s: form must be a table of fields; got %s", call, usage.quote(options.form))
+  elseif options.headers ~= nil and type(options.headers) ~= "table" then
+    usage.error('%s: headers must be a table such as { ["X-Token"] = "secret" }; got %s', call,
+      usage.quote(options.headers))
+  end
+end
+
+-- The text of the request, with a body that `options` describes.
+local function request_text(method, path, host, options)
+  local body, kind = options.body, nil
+  if options.json ~= nil then
+    body, kind = json.encode(options.json), "application/json"
+  elseif options.form then
+    body, kind = form_encode(options.form), "application/x-www-form-urlencoded"
+  end
+  local lines, given = { method .. " " .. path .. " HTTP/1.1" }, {}
+  local names = {}
+  for name in pairs(options.headers or {}) do names[#names + 1] = tostring(name) end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value = options.headers[name]
+    given[name:lower()] = true
+    for _, one in ipairs(type(value) == "table" and value or { value }) do
+      lines[#lines + 1] = name .. ": " .. tostring(one)
+    end
+  end
+  if not given.host then table.insert(lines, 2, "Host: " .. host) end
+  if not given.connection then lines[#lines + 1] = "Connection: close" end
+  if kind and not given["content-type"] then lines[#lines + 1] = "Content-Type: " .. kind end
+  if body and not given["content-length"] then lines[#lines + 1] = "Content-Length: " .. #body end
+  return table.concat(lines, "\r\n") .. "\r\n\r\n" .. (body or "")
+end
+
+local function read_fields(sock, headers)
+  while true do
+    local line, message = sock:receive("*l")
+    if not line then return nil, message end
+    if line == "" then return true end
+    local name, value = line:match("^([^:]+):%s*(.-)%s*$")
+    if not name then return nil, "malformed header line " .. usage.quote(line) end
+    reply.add(headers, name, value)
+  end
+end
+
+local function read_chunked(sock)
+  local parts = {}
+  while true do
+    local line, message = sock:receive("*l")
+    if not line then return nil, message end
+    local size = tonumber(line:match("^%x+"), 16)
+    if not size then return nil, "malformed chunk size " .. usage.quote(line) end
+    if size == 0 then
+      local ok, why = read_fields(sock, {}) -- trailers
+      if not ok then return nil, why end
+      return table.concat(parts)
+    end
+    local data
+    data, message = sock:receive(size)
+    if not data then return nil, message end
+    parts[#parts + 1] = data
+    line, message = sock:receive("*l")
+    if line ~= "" then return nil, message or "malformed chunk" end
+  end
+end
+
+local function read_body(sock, method, status, headers)
+  if method == "HEAD" or status == 204 or status == 304 then return "" end
+  if headers["transfer-encoding"] then return read_chunked(sock) end
+  local length = headers["content-length"]
+  if length == "0" then return "" end
+  if length then return sock:receive(tonumber(length)) end
+  return sock:receive("*a")
+end
+
+-- exchange(sock, method, path, host, options) -> response | nil, message. Sends the request and reads its response, and
+-- those before it with a status 1xx. The response has status, headers, body and json().
+function client.exchange(sock, method, path, host, options)
+  local ok, message = sock:send(request_text(method, path, host, options))
+  if not ok then return nil, message end
+  while true do
+    local line
+    line, message = sock:receive("*l")
+    if not line then return nil, message end
+    local status = tonumber(line:match("^HTTP/1%.[01] (%d%d%d)"))
+    if not status then return nil, "malformed status line " .. usage.quote(line) end
+    local headers = reply.headers()
+    ok, message = read_fields(sock, headers)
+    if not ok then return nil, message end
+    if status >= 200 then
+      local body, why = read_body(sock, method, status, headers)
+      if not body then return nil, "in the body of the response (status " .. status .. "): " .. tostring(why) end
+      return reply.new(status, headers, body)
+    end
+  end
+end
+
+client.sock_options = { max_line = 256 * 1024, max_message = MESSAGE_MAX }
+
+return client

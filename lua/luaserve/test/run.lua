@@ -1,0 +1,253 @@
+-- test/run.lua - the command `luaserve test`: its options, the test files, one process for each, and the reports.
+
+local ls = require "luaserve"
+local report = require "luaserve.test.report"
+local server = require "luaserve.test.server"
+local system = require "luaserve.test.system"
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local run = {}
+
+local STATUS_PASSED, STATUS_FAILED, STATUS_USAGE = 0, 1, 2
+local LOAD_SECONDS_MAX = 60 -- from the start of a process to its first test
+local GRACE_SECONDS = 15    -- after the timeout of a test, for the report of the process itself
+local TIMEOUT_SECONDS = 5
+local LOG_LEVELS = "debug info warn error off"
+local DEPTH_MAX = 32        -- of nested folders
+
+local help = [[
+usage: luaserve test [options] [FILES or folders]
+
+Runs test files, each in a process of its own. Without FILES: all *_test.lua and test_*.lua below tests/ and test/, or if
+there is no such folder, below the current one. Folders whose names begin with a dot are not searched.
+
+  --filter PATTERN   run only the tests whose full name ("block name test name") matches the Lua pattern
+  --bail             stop after the first failure
+  --timeout SECONDS  time limit of a test that sets none (default: 5)
+  --tap              print TAP version 14 to standard output
+  --junit FILE       write JUnit XML to FILE as well
+  --backend NAME     back end of the test processes and their servers, as of luaserve itself
+  --log-level LEVEL  log of the test processes and their servers on standard error (default: warn)
+  --help             print this text
+
+Exit status: 0 all tests passed, 1 a test failed, 2 the command line is wrong or no test was found.
+The variable NO_COLOR turns colours off. The page lua/docs/testing.md describes test files.
+]]
+
+local known = { ["--filter"] = true, ["--bail"] = false, ["--timeout"] = true, ["--tap"] = false, ["--junit"] = true,
+  ["--backend"] = true, ["--log-level"] = true, ["--help"] = false, ["-h"] = false }
+
+local function fail_usage(format, ...)
+  io.stderr:write("luaserve test: ", string.format(format, ...), "\n")
+  return system.finish(STATUS_USAGE)
+end
+
+-- parse(arguments) -> settings, or nil and a message
+function run.parse(arguments)
+  local settings, files, n = { timeout = TIMEOUT_SECONDS, log_level = "warn" }, {}, 1
+  while n <= #arguments do
+    local word = arguments[n]
+    if word == "--" then
+      table.move(arguments, n + 1, #arguments, #files + 1, files)
+      break
+    elseif word:sub(1, 1) ~= "-" or word == "-" then
+      files[#files + 1] = word
+    else
+      local name, value = word:match("^(%-%-[^=]+)=(.*)$")
+      name = name or word
+      if known[name] == nil then
+        return nil, "unknown option " .. name .. usage.suggest(name, known):gsub("'", "") ..
+          "\nluaserve test --help lists the options"
+      elseif known[name] and not value then
+        n = n + 1
+        value = arguments[n]
+        if value == nil then return nil, name .. ": the value is missing" end
+      elseif not known[name] and value then
+        return nil, name .. " takes no value"
+      end
+      settings[name:gsub("^%-+", ""):gsub("%-", "_")] = value or true
+    end
+    n = n + 1
+  end
+  local seconds = tonumber(settings.timeout)
+  if not seconds or not (seconds > 0 and seconds <= 86400) then
+    return nil, string.format("--timeout: invalid number %q; give seconds, above 0 and at most 86400",
+      tostring(settings.timeout))
+  end
+  settings.timeout = seconds
+  if settings.filter then
+    local ok, why = pcall(string.find, "", settings.filter)
+    if not ok then return nil, string.format("--filter: %q is no Lua pattern: %s", settings.filter, why) end
+  end
+  for name, values in pairs { log_level = LOG_LEVELS, backend = "auto " .. (core.build.backends or "") } do
+    local value = settings[name]
+    if value and not (" " .. values .. " "):find(" " .. value .. " ", 1, true) then
+      return nil, string.format("--%s: unknown value %q; give one of: %s", (name:gsub("_", "-")), value, values)
+    end
+  end
+  settings.files = files
+  return settings
+end
+
+-- ---- test files ----------------------------------------------------------------------------------------------------
+
+function run.is_test_file(name) return name:find("_test%.lua$") ~= nil or name:find("^test_.*%.lua$") ~= nil end
+
+local function join(folder, name) return folder == "." and name or (folder:gsub("[/\\]$", "")) .. "/" .. name end
+
+-- Append the test files below a folder, in the order of their names. Returns nil and a message if it cannot be read.
+local function search(folder, found, depth)
+  local entries, why = system.list(folder)
+  if not entries then return nil, why end
+  table.sort(entries, function(a, b) return a.name < b.name end)
+  for _, entry in ipairs(entries) do
+    if entry.folder then
+      if entry.name:sub(1, 1) ~= "." and depth < DEPTH_MAX then search(join(folder, entry.name), found, depth + 1) end
+    elseif run.is_test_file(entry.name) then
+      found[#found + 1] = join(folder, entry.name)
+    end
+  end
+  return true
+end
+
+-- find(names) -> the test files, or nil and a message
+local function find(names)
+  local found, looked = {}, {}
+  if #names == 0 then
+    for _, folder in ipairs { "tests", "test" } do
+      if system.kind(folder) == "folder" then names[#names + 1] = folder end
+    end
+    if #names == 0 then names[1] = "." end
+  end
+  for _, name in ipairs(names) do
+    local kind = system.kind(name)
+    if not kind then return nil, name .. ": no such file or folder" end
+    if kind == "file" then
+      found[#found + 1] = name
+    else
+      looked[#looked + 1] = name == "." and "the current folder" or name
+      local ok, why = search(name, found, 1)
+      if not ok then return nil, name .. ": " .. why end
+    end
+  end
+  if #found == 0 then
+    return nil, "no tests found: no file *_test.lua or test_*.lua below " .. table.concat(looked, " and ")
+  end
+  return found
+end
+
+-- root_of(file) -> the folder of the project: the one above tests/ or test/, else that of the file.
+function run.root_of(file)
+  local path = file:gsub("\\", "/")
+  local folder = path:match("^(.*)/[^/]*$")
+  if folder == nil then return "." end
+  local above = ("/" .. folder .. "/"):match("^(.*)/tests?/")
+  local root = above and above:sub(2) or folder
+  if root ~= "" then return root end
+  return path:sub(1, 1) == "/" and "/" or "."
+end
+
+-- ---- one file ------------------------------------------------------------------------------------------------------
+
+-- Run a test file; calls result(event) for each test. Returns whether it may go on (not so after a crash with --bail).
+local function run_file(settings, name, result)
+  local root = run.root_of(name)
+  local child = ls.json.encode { file = name, root = root, timeout = settings.timeout, filter = settings.filter,
+    bail = settings.bail, backend = settings.backend, log_level = settings.log_level }
+  local command = { "test", "--file-process", "--log-level", settings.log_level }
+  if settings.backend then table.move({ "--backend", settings.backend }, 1, 2, #command + 1, command) end
+  local base = name:match("[^/\\]*$")
+  table.move({ root == "/" and "/" .. base or join(root, base), child }, 1, 2, #command + 1, command)
+  local process, why = system.start(command)
+  local current, limit = { "loading the file" }, LOAD_SECONDS_MAX
+  local function broken(message)
+    result { names = current, status = "error", seconds = 0, message = message }
+  end
+  if not process then return broken("cannot start a process: " .. why) end
+  while true do
+    local line, reason = process:receive(limit)
+    if not line then
+      if reason == "timeout" then
+        process:close()
+        broken(string.format("the process was ended: it did not report for %g s; a C function blocks, or a loop never "
+          .. "ends", limit))
+      else
+        broken("the process of this file " .. server.ending(process:wait()) .. " during this test")
+      end
+      return
+    end
+    local event = ls.json.decode(line)
+    if type(event) ~= "table" then
+      process:close()
+      return broken("the process sent a line that is no report: " .. usage.quote(line))
+    end
+    if event.event == "end" then
+      process:receive(GRACE_SECONDS)
+      return process:close()
+    elseif event.event == "begin" then
+      current, limit = event.names, event.timeout + GRACE_SECONDS
+    else
+      result(event)
+    end
+  end
+end
+
+-- ---- the command ---------------------------------------------------------------------------------------------------
+
+local function run_all(settings)
+  local files, why = find(settings.files)
+  if not files then return fail_usage("%s", why) end
+  local reporters, junit = {}, nil
+  if settings.junit then
+    junit, why = io.open(settings.junit, "w")
+    if not junit then return fail_usage("--junit: %s", why) end
+    reporters[1] = report.junit(function(text) junit:write(text) end)
+  end
+  local function write(text)
+    io.stdout:write(text)
+    io.stdout:flush()
+  end
+  reporters[#reporters + 1] = settings.tap and report.tap(write)
+    or report.human(write, system.terminal() and (os.getenv("NO_COLOR") or "") == "")
+  local totals, begun = { pass = 0, fail = 0, skip = 0, pending = 0, seconds = 0 }, ls.now()
+  for _, name in ipairs(files) do
+    local open = false -- a file without a test that the filter chooses is not shown
+    run_file(settings, name, function(event)
+      for _, reporter in ipairs(reporters) do
+        if not open then reporter.begin(name) end
+        reporter.result(name, event)
+      end
+      open = true
+      local kind = event.status == "error" and "fail" or event.status
+      totals[kind] = totals[kind] + 1
+    end)
+    if settings.bail and totals.fail > 0 then break end
+  end
+  totals.seconds = ls.now() - begun
+  for _, reporter in ipairs(reporters) do reporter.finish(totals) end
+  if junit and not junit:close() then return fail_usage("--junit: cannot write %s", settings.junit) end
+  if totals.fail > 0 then return system.finish(STATUS_FAILED) end
+  if totals.pass + totals.skip + totals.pending == 0 then
+    return fail_usage("no tests found%s in %s", settings.filter and
+      string.format(" whose name matches %q", settings.filter) or ": no call of it()", table.concat(files, ", "))
+  end
+  return system.finish(STATUS_PASSED)
+end
+
+-- main(...): the arguments of the command. Ends the server with system.finish(status).
+function run.main(...)
+  local settings, why = run.parse { ... }
+  ls.config { threads = 1, threads_max = 1, max_cpu = 86400 } -- one task does everything
+  ls.once(function()
+    if not settings then return fail_usage("%s", why) end
+    if settings.help or settings.h then
+      io.stdout:write(help)
+      return system.finish(STATUS_PASSED)
+    end
+    return run_all(settings)
+  end)
+end
+
+return run

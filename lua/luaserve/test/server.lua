@@ -1,0 +1,206 @@
+-- test/server.lua - test.serve: a site in a process of its own. All of its listeners are moved to free ports of 127.0.0.1.
+--
+-- The process is this program with --server-process (cli/test.c). It reports one line per listener, then "ready", or
+-- "error MESSAGE". It drains when its standard input ends, so it does not outlive the process of the test file.
+
+local client = require "luaserve.test.client"
+local system = require "luaserve.test.system"
+local tcp = require "luaserve.tcp"
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local server = {}
+
+local START_SECONDS_MAX = 30
+local STOP_SECONDS_MAX = 25 -- more than the default of drain_timeout, 15 s
+local REQUEST_SECONDS_MAX = 60
+local ENDING_SECONDS = 0.2
+
+server.backend = nil   -- of all servers, from the command line
+server.log_level = nil
+server.root = "."      -- the folder that relative names begin at
+
+local running = {} -- the servers that have not been stopped, in the order of their start
+
+local methods = {}
+local meta = {
+  __name = "server",
+  __index = function(_, name)
+    if methods[name] then return methods[name] end
+    usage.error("a server has no %s%s", usage.quote(name), usage.suggest(tostring(name), methods))
+  end,
+}
+
+local serve_options = { args = true, threads = true }
+
+-- "exited with status 1" or "was ended by signal 11 (SIGSEGV)"
+local function ending(kind, number, name)
+  if kind == "signal" then
+    return string.format("was ended by signal %d%s", number, name and " (" .. name .. ")" or "")
+  end
+  return "exited with status " .. number
+end
+server.ending = ending
+
+-- start(site [, { args = { ... }, threads = n }]) -> server. `site` is the name of the file, from the folder of the
+-- project, which is the one above tests/. Raises if the site fails to load.
+function server.start(site, given, ...)
+  given = given or {}
+  usage.no_more('test.serve("site.lua", { args = { ... } })', given, ...)
+  if type(site) ~= "string" or site == "" then
+    usage.error('test.serve: the file is missing: test.serve("site.lua"); got %s', usage.quote(site))
+  elseif type(given) ~= "table" then
+    usage.error("test.serve: the options must be a table such as { args = { ... } }; got %s", usage.quote(given))
+  end
+  for name in pairs(given) do
+    if not serve_options[name] then
+      usage.error("test.serve: unknown option %s%s", usage.quote(name), usage.suggest(tostring(name), serve_options))
+    end
+  end
+  if given.args ~= nil and type(given.args) ~= "table" then
+    usage.error("test.serve: args must be a list of strings; got %s", usage.quote(given.args))
+  elseif given.threads ~= nil and (math.type(given.threads) ~= "integer" or given.threads < 1) then
+    usage.error("test.serve: threads must be a number from 1; got %s", usage.quote(given.threads))
+  end
+  local file = site
+  if server.root ~= "." and not system.is_absolute(site) and system.kind(server.root .. "/" .. site) then
+    file = server.root .. "/" .. site
+  end
+  local command = { "test", "--server-process" }
+  local function option(name, value)
+    if value then
+      command[#command + 1] = name
+      command[#command + 1] = tostring(value)
+    end
+  end
+  option("--backend", server.backend)
+  option("--log-level", server.log_level)
+  option("--threads", given.threads)
+  command[#command + 1] = file
+  for _, one in ipairs(given.args or {}) do command[#command + 1] = tostring(one) end
+
+  local process, why = system.start(command)
+  if not process then usage.error("test.serve: cannot start a process: %s", why) end
+  local self = setmetatable({ site = site, process = process, urls = {}, stopped = false,
+    socks = setmetatable({}, { __mode = "k" }) }, meta)
+  while true do
+    local line, reason = process:receive(START_SECONDS_MAX)
+    local word, rest = (line or ""):match("^(%a+) ?(.*)$")
+    if word == "ready" then break end
+    if word == "error" then
+      process:close()
+      usage.error("test.serve: %s", rest)
+    elseif word == "listening" then
+      table.insert(self.urls, rest)
+    elseif not line then
+      if reason == "timeout" then
+        process:close()
+        usage.error("test.serve: %s did not load within %d s", site, START_SECONDS_MAX)
+      end
+      usage.error("test.serve: %s: its process %s while it loaded", site, ending(process:wait()))
+    end
+  end
+  local url = self.urls[1] or ""
+  for n = #self.urls, 1, -1 do
+    if self.urls[n]:find("^https?://") then url = self.urls[n] end -- the first listener of ls.listen
+  end
+  self.url, self.port = url, tonumber(url:match(":(%d+)$")) or 0
+  running[#running + 1] = self
+  return self
+end
+
+-- connect(url, timeout) -> sock, "host:port" | nil, message
+local function connect(url, timeout)
+  local scheme, host, port = url:match("^(%w+)://%[?([^%]]-)%]?:(%d+)$")
+  if not scheme or scheme == "udp" then usage.error("%s accepts no connections", url) end
+  local options = { read_timeout = timeout or REQUEST_SECONDS_MAX }
+  for name, value in pairs(client.sock_options) do options[name] = value end
+  if scheme == "https" or scheme == "tls" then options.tls = { insecure = true } end
+  local sock, message = tcp.connect(host, tonumber(port), options)
+  if not sock then return nil, message end
+  return sock, host .. ":" .. port
+end
+
+-- The end of the message about a connection that failed: how the process has ended, or "" if it runs. The connections of a
+-- process close before its pipe does.
+local function why_ended(self)
+  local line, reason = self.process:receive(ENDING_SECONDS)
+  if line or reason == "timeout" then return "" end
+  return "; the process of " .. self.site .. " " .. ending(self.process:wait())
+end
+
+-- server:connect([index]) -> sock: a connection to listener `index`, default 1, in the order of the site's calls: the
+-- object of ls.connect. A certificate is not checked.
+function methods:connect(index)
+  local url = self.urls[index or 1]
+  if not url then usage.error("server:connect: the site has %d listeners; got %s", #self.urls, usage.quote(index)) end
+  local sock, message = connect(url)
+  if not sock then usage.error("server:connect: %s: %s%s", url, message, why_ended(self)) end
+  self.socks[sock] = true
+  return sock
+end
+
+-- server:request(method, path [, { headers =, json = | form = | body =, timeout = }]) -> response with status, headers
+-- (lookups ignore case), body and json(). Raises when there is no response.
+function methods:request(method, path, options)
+  local call = "server:" .. tostring(method):lower()
+  options = options or {}
+  client.check(call, path, options)
+  if not self.url:find("^https?:") then
+    usage.error("%s: the site has no listener for HTTP", call)
+  end
+  local sock, host = connect(self.url, options.timeout)
+  if not sock then usage.error("%s: %s: %s%s", call, self.url, host, why_ended(self)) end
+  local response, message = client.exchange(sock, method, path, host, options)
+  sock:close()
+  if not response then
+    usage.error("%s: no response to %s %s: %s%s", call, method, path, tostring(message), why_ended(self))
+  end
+  return response
+end
+
+-- server:get(path [, options]) and the other methods: see server:request.
+for _, method in ipairs { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" } do
+  methods[method:lower()] = function(self, path, options) return self:request(method, path, options) end
+end
+
+-- server:stop() -> true | nil, message. Lets the server drain, and waits until its process has ended; nil when it did
+-- not end with status 0. A file's servers are stopped after its last test.
+function methods:stop()
+  if self.stopped then return table.unpack(self.stopped, 1, 2) end
+  for sock in pairs(self.socks) do sock:abort() end -- the drain would wait for them
+  self.process:stop()
+  local deadline = core.now() + STOP_SECONDS_MAX
+  while true do
+    local line, reason = self.process:receive(core.can_wait() and 0 or 1)
+    if not line and reason == "closed" then break end
+    if core.now() > deadline then
+      self.process:close()
+      self.stopped = { nil, "the process of " .. self.site .. " did not end within " .. STOP_SECONDS_MAX .. " s" }
+      return table.unpack(self.stopped, 1, 2)
+    end
+    if not line and core.can_wait() then core.sleep(0.002) end
+  end
+  local kind, number, name = self.process:wait()
+  self.stopped = { true }
+  if kind ~= "exit" or number ~= 0 then
+    self.stopped = { nil, "the process of " .. self.site .. " " .. ending(kind, number, name) }
+  end
+  return table.unpack(self.stopped, 1, 2)
+end
+
+-- stop_all() -> a list of messages of servers that did not end well. For test/file.lua.
+function server.stop_all()
+  local messages = {}
+  for n = #running, 1, -1 do
+    if not running[n].stopped then
+      local ok, message = running[n]:stop()
+      if not ok then messages[#messages + 1] = message end
+    end
+  end
+  running = {}
+  return messages
+end
+
+return server

@@ -1,0 +1,45 @@
+-- app.lua - a guest book: a page with a form, and the files in public/. The module returns a function, so that each test
+-- has an app without messages.
+
+local ls = require "luaserve"
+local pages = require "pages"
+
+local NAME_BYTES_MAX, TEXT_BYTES_MAX, MESSAGES_MAX = 60, 1000, 100
+
+-- The field without the spaces around it; "" for one that is missing.
+local function field(form, name) return (form[name] or ""):match("^%s*(.-)%s*$") end
+
+-- check(name, text) -> nil, or the message for the person who filled in the form
+local function check(name, text)
+  if name == "" then return "Please give your name." end
+  if #name > NAME_BYTES_MAX then return "The name is too long." end
+  if text == "" then return "Please write a message." end
+  if #text > TEXT_BYTES_MAX then return "The message is too long." end
+end
+
+return function()
+  local app = ls.app()
+  local messages = {} -- the newest first
+
+  app:get("/", function(_, res)
+    return res:html(pages.guest_book(messages, {}))
+  end)
+
+  app:post("/messages", function(req, res)
+    local form = req:form()
+    if not form then return 400, "a form was expected\n" end
+    local name, text = field(form, "name"), field(form, "text")
+    local wrong = check(name, text)
+    if wrong then
+      res:status(400)
+      return res:html(pages.guest_book(messages, { name = name, text = text, wrong = wrong }))
+    end
+    table.insert(messages, 1, { name = name, text = text, time = os.date("!%Y-%m-%d %H:%M") })
+    messages[MESSAGES_MAX + 1] = nil
+    return res:redirect("/", 303) -- so that reloading the page does not send the form again
+  end)
+
+  app:static("/public", "public", { max_age = 60 })
+
+  return app
+end

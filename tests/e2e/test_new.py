@@ -1,0 +1,140 @@
+"""luaserve new: each template passes its own tests, loads with --check, and serves; what it refuses."""
+import glob
+import json
+import os
+import subprocess
+import unittest
+
+from harness import BACKEND, E2E, LUASERVE, ROOT, WAIT, main, scratch
+
+FLAGS = ["--backend", BACKEND] if BACKEND else []
+TEMPLATES = ("api", "chat", "tcp", "web")
+
+
+def run(*args, cwd):
+    return subprocess.run([LUASERVE, *args], capture_output=True, text=True, cwd=cwd, timeout=4 * WAIT, stdin=subprocess.DEVNULL,
+                          check=False)
+
+
+class Templates(E2E):
+    def make(self, *args):
+        where = scratch()
+        self.addCleanup(where.__exit__, None, None, None)
+        where = where.__enter__()
+        done = run("new", "my-site", *args, cwd=where)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        return os.path.join(where, "my-site"), done.stdout
+
+    def serve_in(self, folder, *args, listeners):
+        server = self.serve(None, site_path=os.path.join(folder, "site.lua"), args=args, listeners=listeners, cwd=folder)
+        return server
+
+    def test_all_are_listed_and_tested_here(self):
+        folders = {os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(ROOT, "lua", "templates", "*", ""))}
+        self.assertEqual(folders, {*TEMPLATES, "common"})
+        help_text = run("new", "--help", cwd=ROOT).stdout
+        for name in TEMPLATES:
+            self.assertRegex(help_text, r"(?m)^ .* %s  " % name)
+
+    def test_every_file_of_a_template_is_written(self):
+        for name in TEMPLATES:
+            folder, out = self.make("--template", name)
+            source = os.path.join(ROOT, "lua", "templates", name)
+            for path in glob.glob(os.path.join(source, "**"), recursive=True):
+                if not os.path.isfile(path):
+                    continue
+                relative = os.path.relpath(path, source)
+                with open(path, encoding="utf-8") as wanted, open(os.path.join(folder, relative), encoding="utf-8") as got:
+                    self.assertEqual(got.read(), wanted.read().replace("@NAME@", "my-site"), path)
+                self.assertIn("my-site/" + relative.replace(os.sep, "/"), out)
+            for name_of_setting in (".gitignore", ".luarc.json", ".luaserve/luaserve.lua"):
+                self.assertTrue(os.path.isfile(os.path.join(folder, name_of_setting)), name_of_setting)
+            with open(os.path.join(folder, ".luarc.json"), encoding="utf-8") as settings:
+                self.assertEqual(json.load(settings)["workspace.library"], [".luaserve"])
+            with open(os.path.join(folder, "README.md"), encoding="utf-8") as page:
+                self.assertEqual(page.readline(), "# my-site\n")
+
+    def test_each_passes_its_tests_and_loads(self):
+        for name in TEMPLATES:
+            folder, _ = self.make("--template=" + name)
+            done = run("test", *FLAGS, cwd=folder)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertRegex(done.stdout, r"\n\d+ passed in")
+            self.assertEqual(done.stderr, "")
+            check = run("--check", "site.lua", cwd=folder)
+            self.assertTrue(check.stdout.startswith("site.lua: ok\n"), check.stdout + check.stderr)
+
+    def test_the_api_serves(self):
+        folder, _ = self.make("--template", "api")
+        server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+        with server.connect() as conn:
+            self.assertEqual(conn.ask("POST", "/items", body=b'{"title":"write"}').status, 201)
+            self.assertEqual(json.loads(conn.get("/items/1").text), {"id": 1, "title": "write", "done": False})
+        server.stop()
+
+    def test_the_pages_are_served(self):
+        folder, _ = self.make()  # web is the default
+        server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+        self.assertIn("Guest book", server.get("/").text)
+        self.assertIn("font-family", server.get("/public/style.css").text)
+        server.stop()
+
+    def test_the_chat_serves(self):
+        folder, _ = self.make("--template", "chat")
+        server = self.serve_in(folder, "127.0.0.1:0", "0", listeners=2)
+        http = next(n for n, line in enumerate(server.logged("listening on")) if "http://" in line)
+        self.assertIn("chat.js", server.get("/", index=http).text)
+        self.assertEqual(json.loads(server.get("/messages", index=http).text), {"last": 0, "messages": []})
+        server.stop()
+
+    def test_the_protocol_serves(self):
+        folder, _ = self.make("--template", "tcp")
+        server = self.serve_in(folder, "0", listeners=1)
+        with server.connect() as conn:
+            conn.send(b"SET a 1\nGET a\nQUIT\n")
+            self.assertEqual(conn.rest(), b"OK\nVALUE 1\nBYE\n")
+        server.stop()
+
+
+class Refusals(unittest.TestCase):
+    def refuses(self, where, status, message, *args):
+        before = sorted(os.listdir(where))
+        done = run("new", *args, cwd=where)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertIn(message, done.stderr)
+        self.assertEqual(sorted(os.listdir(where)), before)
+
+    def test_folders(self):
+        with scratch(site_lua="") as where:
+            self.refuses(where, 1, "the folder . is not empty: it contains site.lua; give a new or an empty folder", ".")
+            self.refuses(where, 1, "site.lua is a file; give the name of a new folder", "site.lua")
+            self.refuses(where, 1, "cannot make the folder site.lua", "site.lua/sub")
+            self.refuses(where, 2, "no folder given; usage: luaserve new DIR")
+            self.refuses(where, 2, "two folders given, a and b", "a", "b")
+
+    def test_templates_and_options(self):
+        with scratch() as where:
+            self.refuses(where, 2, 'unknown template "wbe"; the templates are api, chat, tcp, web; did you mean web?',
+                         "x", "--template", "wbe")
+            self.refuses(where, 2, 'unknown template "common"', "x", "--template=common")
+            self.refuses(where, 2, 'unknown template ""', "x", "--template")
+            self.refuses(where, 2, "unknown option --templat; did you mean --template?", "x", "--templat", "web")
+
+    def test_an_empty_folder_one_with_a_repository_and_parents(self):
+        with scratch() as where:
+            self.assertEqual(run("new", ".", cwd=where).returncode, 0)
+            with open(os.path.join(where, "README.md"), encoding="utf-8") as page:
+                self.assertEqual(page.readline(), "# site\n")
+        with scratch() as where:
+            os.makedirs(os.path.join(where, "a", ".git"))
+            self.assertEqual(run("new", "a", cwd=where).returncode, 0)
+            self.assertEqual(run("new", "b/c/d/", cwd=where).returncode, 0)
+            self.assertTrue(os.path.isfile(os.path.join(where, "b", "c", "d", "tests", "app_test.lua")))
+
+    def test_misspelt_command(self):
+        done = run("nwe", cwd=ROOT)
+        self.assertIn("did you mean luaserve new?", done.stderr)
+
+
+if __name__ == "__main__":
+    main()

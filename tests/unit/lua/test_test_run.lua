@@ -1,0 +1,45 @@
+-- The command line of luaserve test, and which files and folders are those of tests.
+
+local check = require "check"
+package.loaded["luaserve.test.system"] = package.loaded["luaserve.test.system"] or {}
+local run = require "luaserve.test.run"
+
+local tests = {}
+
+function tests.parse()
+  check.equal(run.parse {}, { timeout = 5, log_level = "warn", files = {} })
+  check.equal(run.parse { "--tap", "a.lua", "--timeout=0.5", "--junit", "x.xml", "--", "--b.lua" },
+    { timeout = 0.5, log_level = "warn", tap = true, junit = "x.xml", files = { "a.lua", "--b.lua" } })
+  check.equal(run.parse({ "--timeout", "86400" }).timeout, 86400)
+end
+
+function tests.parse_refuses()
+  local function message(...) return select(2, run.parse { ... }) end
+  check.equal(message("--bial"), "unknown option --bial; did you mean --bail?\nluaserve test --help lists the options")
+  check.equal(message("--bail=1"), "--bail takes no value")
+  check.equal(message("--junit"), "--junit: the value is missing")
+  check.equal(message("--timeout", "86401"), '--timeout: invalid number "86401"; give seconds, above 0 and at most 86400')
+  check.equal(message("--timeout", "0"), '--timeout: invalid number "0"; give seconds, above 0 and at most 86400')
+  check.equal(message("--log-level", ""), '--log-level: unknown value ""; give one of: debug info warn error off')
+end
+
+function tests.files()
+  for _, name in ipairs { "a_test.lua", "test_a.lua", "_test.lua", "test_.lua" } do
+    check.equal(run.is_test_file(name), true)
+  end
+  for _, name in ipairs { "test.lua", "atest.lua", "a_test.luac", "test_a.txt", "a_test_lua" } do
+    check.equal(run.is_test_file(name), false)
+  end
+end
+
+function tests.roots()
+  for file, root in pairs {
+    ["a_test.lua"] = ".", ["tests/a_test.lua"] = ".", ["test/sub/a_test.lua"] = ".", ["p/tests/a_test.lua"] = "p",
+    ["p/a_test.lua"] = "p", ["/a_test.lua"] = "/", ["/tests/a_test.lua"] = "/", ["/p/tests/x/a_test.lua"] = "/p",
+    ["tests/p/tests/a_test.lua"] = "tests/p", ["p\\tests\\a_test.lua"] = "p", ["mytests/a_test.lua"] = "mytests",
+  } do
+    check.equal({ file, run.root_of(file) }, { file, root })
+  end
+end
+
+return tests
