@@ -43,6 +43,10 @@ typedef struct ls_server_options {
      * logged; SIGPIPE has no effect. 0: the server changes no action of a signal. Only one server of the process at a
      * time may set it, else ls_server_open returns LS_EBUSY (-20). */
     int signals;
+    /* NULL, or the path of a Unix socket: the control socket, at which `luaserve repl --attach` runs lines of Lua in the
+     * server, with the rights of the server. Its mode is 0600, and only the user of the process and root may connect. */
+    const char *control;
+    int idle; /* nonzero: open no listener of the site, and run none of its timers, ls.once functions and "start" hooks */
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
     /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
      * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative
@@ -79,6 +83,9 @@ LS_PUBLIC int ls_server_run(ls_server *server);
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
  * server immediately, also after a signal, but not after ls.stop of the site. Any thread. */
 LS_PUBLIC void ls_server_stop(ls_server *server);
+
+/* End the lines of Lua that the sessions of the control socket compute at this moment. Any thread. */
+LS_PUBLIC void ls_server_interrupt(ls_server *server);
 
 /* Close the server: after ls_server_run has returned LS_OK or an error of the start, or if it was never called. The
  * finalizers of the site run in the calling thread, without a time limit. */

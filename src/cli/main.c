@@ -22,6 +22,7 @@ static const char usage[] =
     "\n"
     "  --threads N        number of running threads (default: set by the site, else one per processor)\n"
     "  --backend NAME     %s (default: auto, the first of the others)\n"
+    "  --control PATH     Unix socket for luaserve repl --attach PATH; only the same user and root may connect\n"
     "  --check            load the site and print its listeners and routes, without serving\n"
     "  --log-level LEVEL  debug, info, warn, error or off (default: info)\n"
     "  --help             print this text\n"
@@ -36,8 +37,8 @@ static const char usage[] =
     "SIGINT or SIGTERM starts the drain: luaserve responds to every accepted request and ends with status 0. A\n"
     "second signal ends it immediately.\n";
 
-static const char *const server_options[] = {"--threads", "--backend", "--check", "--log-level",
-                                             "--help",    "--version", NULL};
+static const char *const server_options[] = {"--threads",   "--backend", "--control", "--check",
+                                             "--log-level", "--help",    "--version", NULL};
 static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
                                               "--log",     "--help",    "--version",   NULL};
 
@@ -49,6 +50,7 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"stress", ls_stress_main, "load test of a server"},
+    {"repl", ls_command_repl, "a prompt for Lua, also in a running server"},
     {"install", ls_command_service, "make a Windows service of a site"},
     {"uninstall", ls_command_service, "delete the Windows service"},
     {"run-as-service", ls_command_service, NULL},
@@ -230,6 +232,12 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
                 return args;
             }
             args.server.backend = value;
+        } else if (!is_service && (value = value_of("--control", argc, argv, &at)) != NULL) {
+            if (value[0] == '\0') {
+                args.status = fail_usage("--control: the path is missing", NULL, "give the path of a Unix socket");
+                return args;
+            }
+            args.server.control = value;
         } else if ((value = value_of("--log-level", argc, argv, &at)) != NULL) {
             if (ls_server_log_level(value) < 0) {
                 args.status = fail_usage("--log-level: unknown level", value, "give debug, info, warn, error or off");

@@ -26,6 +26,9 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service);
  * arrives. Call it once, on the main thread. */
 void ls_command_end_within(unsigned seconds, int status);
 
+/* The command `repl`: argv[0] is its name. Returns the exit status. */
+int ls_command_repl(int argc, char **argv);
+
 /* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
 const char *ls_main_site_hint(const char *site);
 

@@ -26,9 +26,11 @@
 #include "proto/http1.h"
 #include "proto/httpsys.h"
 #include "sched/workers.h"
+#include "script/bind/interrupt.h"
 #include "script/bind/tcp.h"
 #include "script/site/site.h"
 #include "server/addresses.h"
+#include "server/control.h"
 #include "server/udp_sockets.h"
 
 enum {
@@ -71,6 +73,9 @@ struct ls_server {
     endpoint *endpoints;
     unsigned endpoint_count;
     ls_udp_sockets udp;
+    ls_interrupts interrupts;
+    ls_control *control_socket;  /* NULL: none */
+    bool idle;                   /* from the options */
     void (*serving)(void *user); /* from the options */
     void *serving_user;
     ls_op control;  /* runs begin_serving, then begin_draining, on the workers */
@@ -336,6 +341,14 @@ static int open_listener(ls_server *server, unsigned index, char *message, size_
     return LS_OK;
 }
 
+static int open_control(ls_server *server, const char *path, char *message, size_t message_bytes)
+{
+    const int err = ls_control_open(server->port, server->deadlines, &server->host, path, &server->control_socket);
+    if (err < 0) return explain(err, message, message_bytes, "the control socket %s: %s", path, ls_err_text(err));
+    ls_control_serve(server->control_socket, server->site);
+    return LS_OK;
+}
+
 /* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
 static void on_tick(bool idle, void *site)
 {
@@ -401,8 +414,10 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     server->opened_ns = ls_clock_ns();
     server->serving = options->serving;
     server->serving_user = options->user;
+    server->idle = options->idle != 0;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_alloc;
     if (ls_cond_open(&server->changed) < 0) goto fail_mutex;
+    if (ls_interrupts_open(&server->interrupts) < 0) goto fail_changed;
     const ls_signals_options signals = {
         .on_stop = stop_from_signal, .on_other = signal_without_effect, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
@@ -411,18 +426,20 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         goto fail_cond;
     }
 
-    server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
+    server->host =
+        (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site, .interrupts = &server->interrupts};
     const ls_site_options site_options = {.path = options->site,
                                           .source = options->source,
                                           .source_bytes = options->source_bytes,
                                           .open = options->open,
                                           .open_user = options->user,
+                                          .control = options->check ? NULL : options->control,
                                           .argc = options->argc,
                                           .argv = options->argv,
                                           .host = &server->host};
     if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
 
-    if (!ls_site_has_work(server->site)) {
+    if (!options->idle && !ls_site_has_work(server->site)) {
         err = explain(LS_ESCRIPT, message, message_bytes,
                       "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)", options->site);
         goto fail_site;
@@ -443,13 +460,17 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
         goto fail_site;
     }
-    for (unsigned i = 0; i < listeners; i++) {
+    for (unsigned i = 0; i < listeners && !options->idle; i++) {
+        if (ls_site_listener_get(server->site, i)->control) continue;
         err = options->check ? check_listener(server, i, message, message_bytes)
                              : open_listener(server, i, message, message_bytes);
         if (err < 0) goto fail_site;
     }
-    if (!options->check &&
+    if (!options->check && !options->idle &&
         (err = ls_udp_sockets_open(&server->udp, server->site, server->port, message, message_bytes)) < 0)
+        goto fail_site;
+    if (!options->check && options->control != NULL &&
+        (err = open_control(server, options->control, message, message_bytes)) < 0)
         goto fail_site;
 
     *out = server;
@@ -461,6 +482,8 @@ fail_site:
 fail_signals:
     if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
+    ls_interrupts_close(&server->interrupts);
+fail_changed:
     ls_cond_close(&server->changed);
 fail_mutex:
     ls_mutex_close(&server->mutex);
@@ -475,6 +498,7 @@ void ls_server_close(ls_server *server)
     while (server->endpoint_count > 0) close_last_endpoint(server);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
+        if (server->control_socket != NULL) ls_control_close(server->control_socket, ctx);
         ls_udp_sockets_close(&server->udp, ctx);
         if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
         ls_workers_close(server->workers);
@@ -489,6 +513,7 @@ void ls_server_close(ls_server *server)
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     free(server->endpoints);
+    ls_interrupts_close(&server->interrupts);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->mutex);
     free(server);
@@ -534,6 +559,7 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
         }
     }
     ls_udp_sockets_start(&server->udp, ctx);
+    if (server->control_socket != NULL) ls_control_start(ctx, server->control_socket);
     control_finished(server);
 }
 
@@ -557,6 +583,7 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
         server->endpoints[i].stopped = true;
     }
     ls_udp_sockets_stop(&server->udp, ctx);
+    if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
     (void)drain_http(server,
                      false); /* before the site: its responses from now on announce the close of the connection */
     ls_site_drain(server->site);
@@ -595,6 +622,7 @@ static int on_workers(ls_server *server, ls_op_fn *what)
 static bool drained(ls_server *server, bool all)
 {
     if (drain_http(server, all) > 0) return false;
+    if (server->control_socket != NULL && !ls_control_idle(server->control_socket)) return false;
     return ls_udp_sockets_idle(&server->udp) && ls_conn_limit_idle(&server->conn_limit) &&
            ls_site_busy(server->site) == 0;
 }
@@ -650,7 +678,7 @@ int ls_server_run(ls_server *server)
 
     int err = ls_workers_start(server->workers);
     if (err < 0) return err;
-    ls_site_start(server->site);
+    if (!server->idle) ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     err = on_workers(server, begin_serving);
     if (err == LS_OK && server->serving != NULL) {
@@ -683,6 +711,11 @@ int ls_server_run(ls_server *server)
 void ls_server_stop(ls_server *server)
 {
     stop(server, true);
+}
+
+void ls_server_interrupt(ls_server *server)
+{
+    ls_interrupts_set(&server->interrupts, 0);
 }
 
 /* ---- about --------------------------------------------------------------------------------------------------------- */

@@ -92,6 +92,10 @@ int ls_core_url_encode(lua_State *L);
 /* inject.c */
 int ls_core_inject(lua_State *L);
 
+/* interrupt.c */
+int ls_core_interrupt(lua_State *L);
+int ls_core_interruptible(lua_State *L);
+
 /* path.c */
 int ls_core_safe_join(lua_State *L);
 int ls_core_user_id(lua_State *L);

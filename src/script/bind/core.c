@@ -163,7 +163,7 @@ static int core_listen(lua_State *L)
     return 0;
 }
 
-/* core.tcp{ host=, port=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, tcp={...}, backlog=, serve=fn, where= } */
+/* core.tcp{ host=, port=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, tcp={...}, backlog=, control=, serve=fn, where= } */
 static int core_tcp(lua_State *L)
 {
     ls_state *state = check_loading(L, "");
@@ -174,6 +174,7 @@ static int core_tcp(lua_State *L)
     listener_access(L, &listener.access);
     listener_security(L, state, &listener);
     ls_option_u32(L, 1, "backlog", UINT32_MAX, &listener.backlog);
+    listener.control = ls_option_flag(L, 1, "control");
     listener.tcp = ls_tcp_config_default;
     if (lua_getfield(L, 1, "tcp") == LUA_TTABLE) ls_tcp_options(L, 2, &listener.tcp);
     lua_settop(L, 1);
@@ -390,6 +391,8 @@ int ls_core_open(lua_State *L)
                                          {"udp_connect", ls_core_udp_connect},
                                          {"params", ls_core_params},
                                          {"body_max", ls_core_body_max},
+                                         {"interrupt", ls_core_interrupt},
+                                         {"interruptible", ls_core_interruptible},
                                          {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_pushliteral(L, LS_VERSION);

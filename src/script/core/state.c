@@ -93,6 +93,13 @@ static void note_line(ls_state *state, lua_State *L)
     }
 }
 
+void ls_state_raise_unhandled(lua_State *L)
+{
+    (void)lua_checkstack(L, 1);
+    lua_pushliteral(L, "not enough memory"); /* lua_error throws this message as Lua's memory error */
+    lua_error(L);
+}
+
 void ls_state_end_run(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -105,11 +112,7 @@ void ls_state_end_run(lua_State *L)
         lua_yield(L, 0);
         return;
     }
-    /* lua_error throws this message as Lua's memory error, without a call of the message handler: inside a hook a
-     * handler would run with hooks disabled, and nothing could end it. */
-    (void)lua_checkstack(L, 1);
-    lua_pushliteral(L, "not enough memory");
-    lua_error(L);
+    ls_state_raise_unhandled(L);
 }
 
 ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx)
@@ -175,7 +178,7 @@ int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void 
 void ls_state_settle(ls_state *state)
 {
     ls_site *site = state->site;
-    if (state->ended || site->entry_count + site->udp_count > 0) return;
+    if (state->ended || ls_site_served(site) > 0) return;
     if (state->timers_live > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
     state->ended = true;
     if (atomic_fetch_sub_explicit(&site->states_left, 1, memory_order_relaxed) == 1 && site->host != NULL)

@@ -84,6 +84,18 @@ static int load_open(lua_State *L)
     return 0;
 }
 
+/* Add the control socket behind the listeners of the site. */
+static int load_control(lua_State *L)
+{
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "luaserve.repl");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "listen");
+    lua_pushstring(L, ls_state_of(L)->site->control);
+    lua_call(L, 1, 0);
+    return 0;
+}
+
 static int load_main(lua_State *L)
 {
     site_load *load = lua_touserdata(L, 1);
@@ -112,6 +124,10 @@ static int load_main(lua_State *L)
         luaL_checkstack(L, site->argc, "too many arguments to the site");
         for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
         status = lua_pcall(L, site->argc, 0, 1);
+    }
+    if (status == LUA_OK && site->control != NULL) {
+        lua_pushcfunction(L, load_control);
+        status = lua_pcall(L, 0, 0, 1);
     }
     ls_quiet_end(&quiet);
     if (status == LUA_OK) return 0;
@@ -154,6 +170,7 @@ int ls_site_open(const ls_site_options *options, ls_site **out, char *message, s
     site->source_bytes = options->source_bytes;
     site->open = options->open;
     site->open_user = options->open_user;
+    site->control = options->control;
     site->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     site->cpu_ns_max = (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000;
     site->path = malloc(strlen(options->path) + 1);
@@ -212,16 +229,28 @@ ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *
     return &entry->tcp;
 }
 
+ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit)
+{
+    unsigned index = site->entry_count - 1; /* repl.lua added it after the listeners of the site */
+    while (!site->entries[index]->listener.control) index--;
+    return ls_site_tcp_server(site, index, limit);
+}
+
 const char *ls_site_routes(const ls_site *site, unsigned index)
 {
     const char *routes = site->entries[index]->routes;
     return routes != NULL ? routes : "";
 }
 
+unsigned ls_site_served(const ls_site *site)
+{
+    return site->entry_count + site->udp_count - (site->control != NULL ? 1 : 0);
+}
+
 bool ls_site_has_work(const ls_site *site)
 {
     const ls_state *state = site->states[0];
-    return site->entry_count > 0 || site->udp_count > 0 || state->timers_live > 0 || state->once.count > 0 ||
+    return ls_site_served(site) > 0 || state->timers_live > 0 || state->once.count > 0 ||
            state->hooks[LS_HOOK_START].count > 0;
 }
 

@@ -64,6 +64,7 @@ typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
     const ls_network *trusted;
     size_t trusted_count;
     uint32_t handshake_ms_max, handshakes_max; /* of PROXY header and TLS; 0: see ls_acceptor_options */
+    bool control;                              /* the control socket of ls_site_options, not a listener of the site */
     char where[80];                            /* position of the call for messages: "site.lua:12" */
 } ls_site_listener;
 
@@ -82,6 +83,7 @@ typedef struct ls_site_host {
     void *server;                                                 /* passed to the callbacks */
     void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
     void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
+    struct ls_interrupts *interrupts;                             /* bind/interrupt.h; NULL: none */
 } ls_site_host;
 
 typedef struct ls_site_options {
@@ -91,8 +93,9 @@ typedef struct ls_site_options {
     size_t source_bytes;
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
     void *open_user;
-    int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
-    char **argv; /* must outlive the site, as must `host` */
+    const char *control; /* NULL, or the path of the control socket: a listener that lua/luaserve/repl.lua serves */
+    int argc;            /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
+    char **argv;         /* must outlive the site, as must `host` */
     const ls_site_host *host;
 } ls_site_options;
 
@@ -109,6 +112,12 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
  * listener; the site leaves it once for every connection that closes. */
 typedef struct ls_tcp_server ls_tcp_server;
 ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);
+
+/* Number of ls.listen, ls.tcp and ls.udp calls: the listeners and UDP sockets without the control socket. */
+unsigned ls_site_served(const ls_site *site);
+
+/* The same for the control socket (ls_site_options.control). */
+ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit);
 
 /* The routes of listener `index`, one line each; "" without routes. */
 const char *ls_site_routes(const ls_site *site, unsigned index);
