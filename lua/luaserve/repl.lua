@@ -20,12 +20,11 @@ repl.limits = { depth = 4, items = 100, bytes = 16384, string_bytes = 4096, mess
 -- compile(text, env) -> function | nil, message, incomplete. An expression returns its values. `incomplete`: the text
 -- is the beginning of a chunk, so further lines may complete it.
 function repl.compile(text, env)
-  local expression = load("return " .. text, "=repl", "t", env)
+  local expression, expected = load("return " .. text, "=repl", "t", env)
   if expression then return expression end
   local chunk, message = load(text, "=repl", "t", env)
   if chunk then return chunk end
-  -- A text that breaks off inside of an expression ends at <eof> only with the "return": "1 +", "f(".
-  return nil, message, message:match("<eof>'?$") ~= nil or nil
+  return nil, message, (message:match("<eof>'?$") or expected:match("<eof>'?$")) ~= nil
 end
 
 -- ---- values --------------------------------------------------------------------------------------------------------
@@ -293,6 +292,7 @@ function repl.serve(sock)
     local parts = table.pack(...)
     for i = 1, parts.n do parts[i] = tostring(parts[i]) end
     send(session, "out", table.concat(parts, "\t") .. "\n")
+    if core.can_wait() then sock:flush() end
   end)
   sock:receive("*l") -- "repl": src/server/control.c has read it
   sessions[session] = true
@@ -303,11 +303,10 @@ function repl.serve(sock)
   session.interrupt:set() -- a line that waits ends when its wait does
 end
 
--- listen(path): called in each state after the site was loaded, for the control socket of the server.
-function repl.listen(path)
+-- listen(): called in each state after the site was loaded, for the control socket of the server.
+function repl.listen()
   core.tcp {
-    host = "unix:" .. path, port = 0, mode = 384, -- 0600
-    control = true, where = "the control socket", serve = repl.serve,
+    control = true, serve = repl.serve,
     tcp = { receive_ms_max = 0, message_bytes_max = repl.limits.message_bytes, write_bytes_high = 4194304 },
   }
   core.on("drain", function()

@@ -169,7 +169,7 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *
     const ls_acceptor_protocol protocol = {NULL, accepted, control, ls_tcp_user_bytes};
     const ls_acceptor_options options = {.deadlines = deadlines,
                                          .limit = &control->limit,
-                                         .listener = {.backlog = 16, .accepts = 1, .access = &owner_only},
+                                         .listener = {.backlog = LS_CONTROL_CONNECTIONS_MAX, .accepts = 1, .access = &owner_only},
                                          .protocols = &protocol,
                                          .protocol_count = 1};
     if ((err = ls_acceptor_open(port, &at, &options, &control->acceptor)) < 0) goto fail_limit;

@@ -433,7 +433,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                                           .source_bytes = options->source_bytes,
                                           .open = options->open,
                                           .open_user = options->user,
-                                          .control = options->check ? NULL : options->control,
+                                          .control = options->control != NULL && !options->check,
                                           .argc = options->argc,
                                           .argv = options->argv,
                                           .host = &server->host};

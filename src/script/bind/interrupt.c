@@ -63,10 +63,18 @@ static int interrupt_gc(lua_State *L)
     return 0;
 }
 
-/* object:set() */
+static void hook(lua_State *L, lua_Debug *ar);
+
+/* object:set(). A task that waits ends with its first instruction after the wait. */
 static int interrupt_set(lua_State *L)
 {
-    atomic_store_explicit(&check(L)->flag, true, memory_order_relaxed);
+    ls_interrupt *object = check(L);
+    const ls_state *state = ls_state_of(L);
+    atomic_store_explicit(&object->flag, true, memory_order_relaxed);
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task->interrupt == object) lua_sethook(task->co, hook, LUA_MASKCOUNT, 1);
+    }
     return 0;
 }
 

@@ -91,8 +91,7 @@ static int load_control(lua_State *L)
     lua_pushliteral(L, "luaserve.repl");
     lua_call(L, 1, 1);
     lua_getfield(L, -1, "listen");
-    lua_pushstring(L, ls_state_of(L)->site->control);
-    lua_call(L, 1, 0);
+    lua_call(L, 0, 0);
     return 0;
 }
 
@@ -125,7 +124,7 @@ static int load_main(lua_State *L)
         for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
         status = lua_pcall(L, site->argc, 0, 1);
     }
-    if (status == LUA_OK && site->control != NULL) {
+    if (status == LUA_OK && site->control) {
         lua_pushcfunction(L, load_control);
         status = lua_pcall(L, 0, 0, 1);
     }
@@ -244,7 +243,7 @@ const char *ls_site_routes(const ls_site *site, unsigned index)
 
 unsigned ls_site_served(const ls_site *site)
 {
-    return site->entry_count + site->udp_count - (site->control != NULL ? 1 : 0);
+    return site->entry_count + site->udp_count - (site->control ? 1 : 0);
 }
 
 bool ls_site_has_work(const ls_site *site)

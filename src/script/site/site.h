@@ -93,7 +93,7 @@ typedef struct ls_site_options {
     size_t source_bytes;
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
     void *open_user;
-    const char *control; /* NULL, or the path of the control socket: a listener that lua/luaserve/repl.lua serves */
+    bool control; /* the server has a control socket: one more listener, which lua/luaserve/repl.lua serves */
     int argc;            /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
     char **argv;         /* must outlive the site, as must `host` */
     const ls_site_host *host;

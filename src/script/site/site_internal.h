@@ -48,7 +48,7 @@ struct ls_site {
     size_t source_bytes;
     int (*open)(lua_State *L, void *user);
     void *open_user;
-    const char *control;
+    bool control;
     FILE *null; /* the null device, while further states load */
     int argc;
     char **argv;
