@@ -20,6 +20,7 @@ repl.limits = { depth = 4, items = 100, bytes = 16384, string_bytes = 4096, mess
 -- compile(text, env) -> function | nil, message, incomplete. An expression returns its values. `incomplete`: the text
 -- is the beginning of a chunk, so further lines may complete it.
 function repl.compile(text, env)
+  text = text .. "\n" -- else a string without its end would seem incomplete
   local expression, expected = load("return " .. text, "=repl", "t", env)
   if expression then return expression end
   local chunk, message = load(text, "=repl", "t", env)
