@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/main.h"
+#include "cli/repl.h"
 
 enum { FLUSH_SECONDS_MAX = 1, CLOSE_SECONDS_MAX = 15 };
 
@@ -209,7 +210,7 @@ ls_arguments ls_command_parse(int argc, char **argv, int is_service)
         if (strcmp(argv[at], "--version") == 0) {
             printf("luaserve %s\n%sback ends: ", ls_server_version(), ls_server_build());
             print_backends(stdout);
-            printf("\n");
+            printf("\nline editor: %s\n", ls_repl_editor);
             return args;
         }
         if (is_service && (value = value_of("--name", argc, argv, &at)) != NULL) {

@@ -61,6 +61,8 @@ int ls_repl_plain_line(const char *prompt, const char **line);
  * until the next call. */
 typedef const char *ls_repl_complete_fn(void *user, const char *text, size_t bytes);
 
+extern const char ls_repl_editor[]; /* its name, for --version */
+
 /* 0, or -1: out of memory, or the terminal cannot be edited. */
 int ls_repl_editor_open(const char *history, ls_repl_complete_fn *complete, void *user);
 /* The next line without its end in *line, valid until the next call: 1; 0: the end of the input; LS_REPL_INTERRUPTED. */

@@ -25,6 +25,8 @@ static struct {
     int interrupted;
 } editor;
 
+const char ls_repl_editor[] = "libedit";
+
 static char *prompt_of(EditLine *el)
 {
     (void)el;

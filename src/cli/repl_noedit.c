@@ -1,6 +1,8 @@
 /* repl_noedit.c - the editor of a build without libedit: that of the terminal. No history, no completion. */
 #include "cli/repl.h"
 
+const char ls_repl_editor[] = "none";
+
 int ls_repl_editor_open(const char *history, ls_repl_complete_fn *complete, void *user)
 {
     (void)history;

@@ -10,7 +10,7 @@ package.loaded["luaserve.json"] = { encode = function() end, decode = function()
 local wanted = arg[1]
 local passed, failed = 0, {}
 for _, module in ipairs { "test_usage", "test_options", "test_router", "test_app", "test_static", "test_init", "test_tcp",
-  "test_tls", "test_udp", "test_notify", "test_option_tables", "test_url", "test_repl" } do
+  "test_tls", "test_udp", "test_notify", "test_option_tables", "test_url", "test_repl", "test_definitions" } do
   local tests = require(module)
   local names = {}
   for name in pairs(tests) do names[#names + 1] = name end
