@@ -371,6 +371,7 @@ function log.error(...) end
 
 ---Options of UDP sockets.
 ---@class luaserve.UdpLimits
+---@field batch? integer datagrams that one system call receives, 1 to 32; default 32, of ls.udp_connect 8
 ---@field max_datagram? luaserve.Size longer datagrams are truncated; default 2048
 ---@field receive_buffer? luaserve.Size of the socket in the system
 ---@field send_buffer? luaserve.Size of the socket in the system
@@ -381,7 +382,6 @@ function log.error(...) end
 ---@field port? integer|string
 ---@field host? string default: the loopback interface, or the first multicast group
 ---@field handler? fun(data: string, peer: luaserve.Peer, info?: luaserve.DatagramInfo): luaserve.Data? the function, in a single table
----@field batch? integer datagrams that one system call receives, 1 to 32; default 32
 ---@field gather? boolean wait up to 20 microseconds under load; default true
 ---@field reuse? boolean several processes may share the port
 ---@field multicast? string|luaserve.Multicast a group, or a table

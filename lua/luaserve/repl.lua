@@ -306,8 +306,8 @@ end
 
 -- listen(): called in each state after the site was loaded, for the control socket of the server.
 function repl.listen()
-  core.tcp {
-    control = true, serve = repl.serve,
+  core.control {
+    serve = repl.serve,
     tcp = { receive_ms_max = 0, message_bytes_max = repl.limits.message_bytes, write_bytes_high = 4194304 },
   }
   core.on("drain", function()

@@ -11,15 +11,7 @@
 
 #include "base/err.h"
 #include "base/err_win32.h"
-
-/* In UTF-16; the caller frees it. NULL: invalid UTF-8 or not enough memory. */
-static wchar_t *wide_of(const char *text)
-{
-    const int chars = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, NULL, 0);
-    wchar_t *wide = chars > 0 ? malloc((size_t)chars * sizeof *wide) : NULL;
-    if (wide != NULL) (void)MultiByteToWideChar(CP_UTF8, 0, text, -1, wide, chars);
-    return wide;
-}
+#include "base/wide_win32.h"
 
 /* The path of an open file; the caller frees it. NULL: *error is set. */
 static wchar_t *path_of(HANDLE file, DWORD *error)
@@ -83,7 +75,7 @@ int ls_path_check_beneath(const char *directory, const char *path)
 {
     int err = LS_ENOMEM;
     DWORD error = ERROR_NOT_ENOUGH_MEMORY;
-    wchar_t *wide_directory = wide_of(directory), *part = wide_of(path);
+    wchar_t *wide_directory = ls_wide_of(directory), *part = ls_wide_of(path);
     wchar_t *real = wide_directory != NULL ? resolve(wide_directory, &error) : NULL;
     if (real == NULL)
         err = is_missing(error) ? LS_OK : ls_err_from_win32(error);
@@ -99,7 +91,7 @@ int ls_path_check_open_beneath(const char *directory, intptr_t fd)
 {
     DWORD error = ERROR_NOT_ENOUGH_MEMORY;
     int err = LS_OK;
-    wchar_t *wide = wide_of(directory), *at = NULL;
+    wchar_t *wide = ls_wide_of(directory), *at = NULL;
     wchar_t *real = wide != NULL ? resolve(wide, &error) : NULL;
     if (real != NULL) at = path_of((HANDLE)fd, &error); /* NOLINT(performance-no-int-to-ptr) */
     if (at == NULL)

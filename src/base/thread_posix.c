@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,6 +149,21 @@ int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn
 void ls_thread_join(ls_thread *thread)
 {
     must(pthread_join(*thread, NULL));
+}
+
+/* The commands of membarrier(2), which some distributions' headers lack. */
+enum { BARRIER_PRIVATE = 1 << 3, BARRIER_REGISTER_PRIVATE = 1 << 4 };
+
+void ls_thread_barrier(void)
+{
+    /* Without the call: a store of another thread is visible long before this time is over. */
+    const struct timespec pause = {.tv_nsec = 10 * 1000000L};
+    atomic_thread_fence(memory_order_seq_cst);
+    if (syscall(SYS_membarrier, BARRIER_PRIVATE, 0, 0) == 0) return;
+    if (errno == EPERM && syscall(SYS_membarrier, BARRIER_REGISTER_PRIVATE, 0, 0) == 0 &&
+        syscall(SYS_membarrier, BARRIER_PRIVATE, 0, 0) == 0)
+        return;
+    (void)nanosleep(&pause, NULL);
 }
 
 unsigned ls_cpu_count(void)

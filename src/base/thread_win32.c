@@ -142,6 +142,11 @@ void ls_thread_join(ls_thread *thread)
     (void)CloseHandle(*thread);
 }
 
+void ls_thread_barrier(void)
+{
+    FlushProcessWriteBuffers();
+}
+
 unsigned ls_cpu_count(void)
 {
     DWORD_PTR ours = 0, systems = 0;

@@ -4,7 +4,11 @@
  *
  *     ls_poll_remove or ls_poll_close: REMOVE submitted ----> REMOVE packet --> op   \
  *     ls_polls_forget, or the descriptor was closed: no packet follows               --> closed, not removing, op not
- *     ls_poll_close                                                                  /   queued: retired */
+ *     ls_poll_close                                                                  /   queued: retired
+ *
+ * The actor of a closed poll may be freed, so a packet that arrives then is handled without it. A thread sets `queued`,
+ * then reads `closed`; the actor sets `closed`, then reads `queued` (ls_polls_idle). Both are sequentially consistent: the
+ * thread sees the close, or the actor sees that an op is on its way and is not freed before. */
 #include "net/poll.h"
 
 #include <stdlib.h>
@@ -23,8 +27,8 @@ struct ls_poll {
     ls_op op;                  /* posted to the actor when events are pending */
     _Atomic uint32_t pending;  /* events */
     _Atomic bool queued;       /* op is posted and not yet handled */
-    bool removing;             /* the REMOVE packet was not handled yet */
-    bool closed;
+    _Atomic bool removing;     /* the REMOVE packet was not handled yet */
+    _Atomic bool closed;
     uint8_t trigger;
     uint16_t events; /* of the last arming */
     ls_fd fd;
@@ -108,6 +112,7 @@ static void retire_if_over(ls_poll *poll)
     if (poll->removing || atomic_load(&poll->queued)) return;
     ls_mutex_lock(&poll->polls->mutex);
     poll->retired_ns = ls_clock_ns();
+    poll->op.actor = NULL;
     ls_list_remove(&poll->retired); /* it is in the list when a late packet has posted the op again */
     ls_list_push(&poll->polls->retired, &poll->retired);
     ls_mutex_unlock(&poll->polls->mutex);
@@ -117,7 +122,14 @@ static void poll_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     ls_poll *poll = packet->key;
     atomic_fetch_or(&poll->pending, packet->events);
-    if (!atomic_exchange(&poll->queued, true)) ls_actor_post(poll->op.actor, ctx, &poll->op);
+    if (atomic_exchange(&poll->queued, true)) return;
+    if (!atomic_load(&poll->closed)) {
+        ls_actor_post(poll->op.actor, ctx, &poll->op);
+        return;
+    }
+    atomic_store(&poll->queued, false);
+    if (atomic_exchange(&poll->pending, 0) & LS_EVENT_REMOVE) atomic_store(&poll->removing, false);
+    retire_if_over(poll);
 }
 
 static void poll_op_done(ls_thread_ctx *ctx, ls_op *op)
@@ -146,7 +158,8 @@ int ls_poll_open(ls_polls *polls, const ls_poll_options *options, ls_poll **out)
     poll->handler.handle = poll_packet;
     poll->op = (ls_op){.done = poll_op_done, .actor = options->actor};
     atomic_store(&poll->pending, 0);
-    poll->removing = poll->closed = false;
+    atomic_store(&poll->removing, false);
+    atomic_store(&poll->closed, false);
     poll->trigger = options->trigger;
     poll->fd = options->fd;
     poll->polls = polls;
@@ -155,6 +168,7 @@ int ls_poll_open(ls_polls *polls, const ls_poll_options *options, ls_poll **out)
     err = submit(poll, LS_NOTIFY_REGISTER, options->events);
     if (err < 0) { /* no packet exists: the next poll may use the memory */
         poll->retired_ns = 0;
+        poll->op.actor = NULL;
         ls_list_push(polls->retired.next, &poll->retired); /* the front: before the oldest */
         goto unlock;
     }
@@ -200,6 +214,34 @@ void ls_poll_close(ls_poll *poll)
     poll->closed = true;
     if (!poll->removing) (void)ls_poll_remove(poll);
     retire_if_over(poll);
+}
+
+/* A poll of the actor that is open, or whose op is on its way, under the mutex; NULL: none. */
+static ls_poll *poll_of(const ls_polls *polls, const ls_actor *actor, bool open)
+{
+    ls_poll *poll = polls->all;
+    while (poll != NULL && (poll->op.actor != actor || !(!atomic_load(&poll->closed) || (!open && atomic_load(&poll->queued)))))
+        poll = poll->allocated;
+    return poll;
+}
+
+void ls_polls_close_actor(ls_polls *polls, const ls_actor *actor)
+{
+    for (;;) {
+        ls_mutex_lock(&polls->mutex);
+        ls_poll *poll = poll_of(polls, actor, true);
+        ls_mutex_unlock(&polls->mutex);
+        if (poll == NULL) return;
+        ls_poll_close(poll);
+    }
+}
+
+bool ls_polls_idle(ls_polls *polls, const ls_actor *actor)
+{
+    ls_mutex_lock(&polls->mutex);
+    const bool idle = poll_of(polls, actor, false) == NULL;
+    ls_mutex_unlock(&polls->mutex);
+    return idle;
 }
 
 ls_poll *ls_polls_find(ls_polls *polls, ls_fd fd, const ls_actor *actor, ls_poll_fn *report)

@@ -56,6 +56,11 @@ void ls_poll_close(ls_poll *poll);
 /* The poll of this descriptor if it has this actor and this report function, else NULL. */
 ls_poll *ls_polls_find(ls_polls *polls, ls_fd fd, const ls_actor *actor, ls_poll_fn *report);
 
+/* For the live close of an actor. ls_polls_close_actor closes its polls: their users must not use them any more.
+ * ls_polls_idle: no poll of the actor is open, and none is about to run inside it. Inside the actor. */
+void ls_polls_close_actor(ls_polls *polls, const ls_actor *actor);
+bool ls_polls_idle(ls_polls *polls, const ls_actor *actor);
+
 /* The descriptor is about to be closed: its registration ends at once, whichever poll has it. That poll is still to be
  * closed, and may still report events that it has collected. */
 void ls_polls_forget(ls_polls *polls, ls_fd fd);

@@ -37,6 +37,10 @@ int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *na
                        void *user, ls_lookup **out);
 void ls_lookup_drop(ls_lookup *lookup);
 
+/* A step of the live close: every lookup was dropped, or completes without a call of done(). true: nothing of the resolver
+ * is with the port any more, and it is freed. false: call again after its packets have arrived. Inside the actor. */
+bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *resolver);
+
 /* Post nothing to the port from now on and never call done(). Call it when no thread runs any more, before the port is
  * closed. The lookups must still be dropped. */
 void ls_resolver_stop(ls_resolver *resolver);

@@ -23,7 +23,7 @@ struct ls_resolver {
     ls_polls *polls;
     ares_channel channel;
     ls_timer timer;
-    bool armed, closing;
+    bool armed, closing, ended; /* ended: the channel is destroyed */
     unsigned queries;  /* not complete yet */
     ls_node completed; /* lookups whose done() is to be called */
 };
@@ -91,6 +91,7 @@ static void timer_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_resolver *r = LS_CONTAINER(op, ls_resolver, timer.op);
     r->armed = false;
+    if (r->ended) return;
     process(r, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
     update(ctx, r);
 }
@@ -218,6 +219,19 @@ fail_alloc:
     return err;
 }
 
+bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *r)
+{
+    if (!r->ended) {
+        r->ended = true;
+        ares_destroy(r->channel); /* closes its sockets, and with them their polls */
+        while (!ls_list_empty(&r->completed)) ls_list_remove(r->completed.next); /* dropped by their owners */
+    }
+    if (r->armed && ls_timer_cancel(ctx->port, &r->timer)) r->armed = false;
+    if (r->armed) return false; /* its packet is on its way */
+    free(r);
+    return true;
+}
+
 void ls_resolver_stop(ls_resolver *resolver)
 {
     (void)resolver; /* it posts only while it handles packets of the port */
@@ -226,6 +240,6 @@ void ls_resolver_stop(ls_resolver *resolver)
 void ls_resolver_close(ls_resolver *r)
 {
     r->closing = true; /* the port is closed, and its registrations with it */
-    ares_destroy(r->channel);
+    if (!r->ended) ares_destroy(r->channel);
     free(r);
 }

@@ -39,6 +39,13 @@ void ls_lookup_drop(ls_lookup *lookup)
     free(lookup);
 }
 
+bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *resolver)
+{
+    (void)ctx;
+    free(resolver);
+    return true;
+}
+
 void ls_resolver_stop(ls_resolver *resolver)
 {
     (void)resolver; /* it posts nothing */

@@ -33,6 +33,7 @@ struct ls_resolver {
     bool system_only; /* no name servers were given: Windows cannot choose them */
     SRWLOCK lock;     /* guards the fields below, and the state and `dropped` of each lookup */
     bool stopped;
+    bool ending; /* of a live close: nothing more is posted, but packets may be on their way */
     unsigned refs; /* the owner, and each lookup that is QUERYING */
     ls_node lookups;
 };
@@ -108,8 +109,9 @@ static void CALLBACK completed(DWORD error, DWORD bytes, OVERLAPPED *overlapped)
     ls_resolver *r = l->resolver;
     (void)bytes;
     AcquireSRWLockExclusive(&r->lock);
-    l->state = r->stopped ? OVER : POSTED;
-    if (!r->stopped)
+    const bool post = !r->stopped && !r->ending;
+    l->state = post ? POSTED : OVER;
+    if (post)
         (void)ls_port_post(r->port, &l->op, NULL, (int64_t)error); /* cannot fail with an op */
     else if (l->dropped)
         lookup_free(l);
@@ -205,6 +207,21 @@ int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char
     ls_node_init(&r->lookups);
     *out = r;
     return LS_OK;
+}
+
+bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *r)
+{
+    bool posted = false;
+    (void)ctx;
+    AcquireSRWLockExclusive(&r->lock);
+    r->ending = true;
+    for (ls_node *node = r->lookups.next; node != &r->lookups; node = node->next)
+        posted |= LS_CONTAINER(node, win_lookup, node)->state == POSTED;
+    if (posted)
+        ReleaseSRWLockExclusive(&r->lock);
+    else
+        unlock_and_unref(r); /* a query that the system still runs frees it */
+    return !posted;
 }
 
 void ls_resolver_stop(ls_resolver *r)

@@ -15,7 +15,7 @@ enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several
 
 /* A file is looked at before each piece of it is sent: a change is found after a piece at the latest. The end of a long
  * range is a piece of its own, because a client takes a response for complete once it has all bytes. */
-enum { FILE_PIECE = 1 << 20, FILE_WHOLE_MAX = 256 << 10, FILE_LAST = 64 << 10 };
+enum { FILE_PIECE = 2 << 20, FILE_WHOLE_MAX = 256 << 10, FILE_LAST = 64 << 10 };
 
 /* The queue is slices[0..count). The first `sending` of them belong to the pending send, the last of these perhaps with
  * its first `piece` bytes only. With a filter the slices that the pending send encrypted are gone from the queue

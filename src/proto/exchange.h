@@ -22,7 +22,9 @@ typedef struct ls_http_handler ls_http_handler;
 struct ls_http_handler {
     /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. A thread that is inside an actor
      * already (ctx->inside) must use that actor. Returns after the handler responded or suspended. If `start` entered
-     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. */
+     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. If no actor is free, `start` sets
+     * x->actor only: the thread is inside none, and the transport posts an operation to x->actor which calls `start`
+     * again. It must not touch the exchange after that, because another thread may run the operation at once. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 

@@ -477,6 +477,27 @@ static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
     watch(ctx, c, e);
 }
 
+static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_http1_exchange *e = LS_CONTAINER(op, ls_http1_exchange, start_op);
+    ls_http1_conn *c = ls_http1_conn_of(&e->x);
+    c->looping = true;
+    c->http->handler->start(c->http->handler, ctx, &e->x);
+    c->looping = false;
+    if (!e->ended)
+        leave_suspended(ctx, c);
+    else if (after_exchange(ctx, c) == AGAIN)
+        ls_http1_run(ctx, c);
+}
+
+/* Every actor is in use: the request waits for one. */
+LS_NOINLINE static void start_later(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
+{
+    c->looping = false;
+    e->start_op = (ls_op){.done = start_waiting, .actor = e->x.actor};
+    ls_actor_post(e->x.actor, ctx, &e->start_op);
+}
+
 static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
@@ -490,6 +511,10 @@ static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_b
     }
     c->http->handler->start(c->http->handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
+    if (ctx->inside == NULL) {
+        start_later(ctx, c, e);
+        return RELEASED;
+    }
     c->looping = false;
     leave_suspended(ctx, c);
     return RELEASED;

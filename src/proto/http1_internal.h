@@ -108,6 +108,7 @@ typedef struct ls_http1_exchange {
     ls_chunks chunks;
     ls_addr remote, local;
     ls_stream_watch watch;
+    ls_op start_op; /* starts the request when no actor was free */
     ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 

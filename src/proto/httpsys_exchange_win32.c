@@ -192,6 +192,25 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
     send_error(ctx, e, 431, "request head too large");
 }
 
+/* Start the request in Lua. false: no actor is free. */
+static bool start(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
+{
+    e->looping = true;
+    e->http->handler->start(e->http->handler, ctx, &e->x);
+    e->looping = false;
+    if (!e->ended && ctx->inside == NULL) return false;
+    if (e->ended)
+        after_exchange(ctx, e);
+    else
+        leave_suspended(ctx, e);
+    return true;
+}
+
+static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
+{
+    (void)start(ctx, LS_CONTAINER(op, ls_httpsys_exchange, start_op));
+}
+
 void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
 {
     const HTTP_REQUEST *request = (const HTTP_REQUEST *)(const void *)buffer->data;
@@ -223,13 +242,10 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
         send_error(ctx, e, 501, "CONNECT not supported");
         return;
     }
-    e->looping = true;
-    http->handler->start(http->handler, ctx, x);
-    e->looping = false;
-    if (e->ended)
-        after_exchange(ctx, e);
-    else
-        leave_suspended(ctx, e);
+    if (!start(ctx, e)) {
+        e->start_op = (ls_op){.done = start_waiting, .actor = x->actor};
+        ls_actor_post(x->actor, ctx, &e->start_op);
+    }
     if (ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 

@@ -107,7 +107,8 @@ typedef struct ls_httpsys_exchange {
     HTTP_UNKNOWN_HEADER unknown_few[LS_HTTPSYS_UNKNOWN_FEW], *unknown;
     char length_text[20];
     ls_addr remote, local;
-    ls_exchange x; /* last: it is large */
+    ls_op start_op; /* starts the request when no actor was free */
+    ls_exchange x;  /* last: it is large */
 } ls_httpsys_exchange;
 
 _Static_assert(sizeof(ls_httpsys_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");

@@ -122,6 +122,7 @@ static bool worker_run_batch(ls_worker *worker, int count)
         }
         turn += 2;
         atomic_store_explicit(&worker->turn, turn, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst); /* ls_workers_snapshot depends on this order of the compiler's */
     }
     atomic_store_explicit(&worker->turn, turn + 1, memory_order_release);
     return stop_seen;
@@ -326,6 +327,28 @@ bool ls_workers_join(ls_workers *workers, uint32_t ms)
     if (workers->watchdog_started) ls_thread_join(&workers->watchdog);
     workers->watchdog_started = false;
     return true;
+}
+
+/* A worker stores its turn and then loads pointers, without a barrier in between. ls_thread_barrier puts one into every
+ * worker: a load that ran before it has its turn visible here, a load that runs later finds the new pointers. */
+void ls_workers_snapshot(ls_workers *workers, uint64_t *turns)
+{
+    ls_thread_barrier();
+    for (unsigned i = 0; i < workers->options.threads_max; i++)
+        turns[i] = atomic_load_explicit(&workers->array[i].turn, memory_order_acquire);
+}
+
+bool ls_workers_passed(const ls_workers *workers, uint64_t *turns)
+{
+    bool passed = true;
+    for (unsigned i = 0; i < workers->options.threads_max; i++) {
+        if ((turns[i] & 1) == 0) continue; /* it was waiting, or has passed in an earlier call */
+        if (atomic_load_explicit(&workers->array[i].turn, memory_order_acquire) == turns[i])
+            passed = false;
+        else
+            turns[i] = 0;
+    }
+    return passed;
 }
 
 void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out)

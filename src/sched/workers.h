@@ -55,6 +55,16 @@ void ls_workers_stop(ls_workers *workers);
 bool ls_workers_join(ls_workers *workers, uint32_t ms);
 void ls_workers_close(ls_workers *workers); /* joined, or never started */
 
+/* Quiescence: when an object that packets find through an atomic pointer may be freed. Replace the pointer, take a
+ * snapshot, and free the object once ls_workers_passed: every worker then waits, or has begun another packet since the
+ * snapshot, so that no packet that found the object is running. A packet that suspends and keeps a reference beyond its
+ * end must count it by other means.
+ *
+ * `turns` has room for threads_max numbers. Any thread but a worker's; a worker that stays inside one packet never
+ * passes it. */
+void ls_workers_snapshot(ls_workers *workers, uint64_t *turns);
+bool ls_workers_passed(const ls_workers *workers, uint64_t *turns);
+
 typedef struct ls_workers_stats {
     unsigned threads, threads_max, stalled; /* stalled: now inside a handler for longer than LS_STALL_MS */
     uint64_t standbys_released;

@@ -167,11 +167,12 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *
     at.bytes_len = (uint8_t)bytes;
 
     const ls_acceptor_protocol protocol = {NULL, accepted, control, ls_tcp_user_bytes};
-    const ls_acceptor_options options = {.deadlines = deadlines,
-                                         .limit = &control->limit,
-                                         .listener = {.backlog = LS_CONTROL_CONNECTIONS_MAX, .accepts = 1, .access = &owner_only},
-                                         .protocols = &protocol,
-                                         .protocol_count = 1};
+    const ls_acceptor_options options = {
+        .deadlines = deadlines,
+        .limit = &control->limit,
+        .listener = {.backlog = LS_CONTROL_CONNECTIONS_MAX, .accepts = 1, .access = &owner_only},
+        .protocols = &protocol,
+        .protocol_count = 1};
     if ((err = ls_acceptor_open(port, &at, &options, &control->acceptor)) < 0) goto fail_limit;
     *out = control;
     return LS_OK;

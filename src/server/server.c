@@ -59,7 +59,8 @@ typedef struct endpoint {
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 struct ls_server {
-    ls_site_host host; /* functions that the site may call */
+    ls_site_host host;   /* functions that the site may call */
+    ls_runtime *runtime; /* of the script layer */
     ls_site *site;
     ls_pools *pools;
     ls_port *port;
@@ -350,9 +351,9 @@ static int open_control(ls_server *server, const char *path, char *message, size
 }
 
 /* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
-static void on_tick(bool idle, void *site)
+static void on_tick(bool idle, void *runtime)
 {
-    if (!ls_site_on_tick(site, idle) && idle) ls_memory_trim();
+    if (!ls_site_on_tick(runtime, idle) && idle) ls_memory_trim();
 }
 
 /* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
@@ -397,12 +398,14 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     const ls_workers_options workers_options = {.threads = settings->threads,
                                                 .threads_max = settings->threads_max,
                                                 .on_user_packet = ls_packet_handler_call,
-                                                .on_stall = ls_site_on_stall,
+                                                .on_stall = ls_runtime_on_stall,
                                                 .on_tick = on_tick,
-                                                .user = server->site};
+                                                .user = server->runtime};
     if ((err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers)) < 0)
         return explain(err, message, message_bytes, "cannot create %u threads: %s", server->settings.threads_max,
                        ls_err_text(err));
+    if ((err = ls_site_runtime_attach(server->runtime, server->port, server->deadlines, settings->threads_max)) < 0)
+        return explain(err, message, message_bytes, "%s", ls_err_text(err));
     return LS_OK;
 }
 
@@ -435,9 +438,13 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                                           .open_user = options->user,
                                           .control = options->control != NULL && !options->check,
                                           .argc = options->argc,
-                                          .argv = options->argv,
-                                          .host = &server->host};
-    if ((err = ls_site_open(&site_options, &server->site, message, message_bytes)) < 0) goto fail_signals;
+                                          .argv = options->argv};
+    if ((err = ls_site_runtime_open(&server->host, &server->runtime)) < 0) {
+        explain(err, message, message_bytes, "%s", ls_err_text(err));
+        goto fail_signals;
+    }
+    if ((err = ls_site_open(server->runtime, &site_options, &server->site, message, message_bytes)) < 0)
+        goto fail_runtime;
 
     if (!options->idle && !ls_site_has_work(server->site)) {
         err = explain(LS_ESCRIPT, message, message_bytes,
@@ -447,8 +454,8 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 
     const unsigned listeners = ls_site_listener_count(server->site);
     if ((err = open_core(server, options, message, message_bytes)) < 0) goto fail_site;
-    if ((err = ls_site_ready(server->site, server->port, server->deadlines, server->workers, message, message_bytes)) <
-        0)
+    if ((err = ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message,
+                             message_bytes)) < 0)
         goto fail_site;
     server->endpoints = calloc(2 * (size_t)listeners + 1, sizeof *server->endpoints);
     if (server->endpoints == NULL) {
@@ -461,7 +468,6 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         goto fail_site;
     }
     for (unsigned i = 0; i < listeners && !options->idle; i++) {
-        if (ls_site_listener_get(server->site, i)->control) continue;
         err = options->check ? check_listener(server, i, message, message_bytes)
                              : open_listener(server, i, message, message_bytes);
         if (err < 0) goto fail_site;
@@ -479,6 +485,8 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
 fail_site:
     ls_server_close(server);
     return err;
+fail_runtime:
+    ls_site_runtime_close(server->runtime);
 fail_signals:
     if (server->signals != NULL) ls_signals_close(server->signals);
 fail_cond:
@@ -508,7 +516,8 @@ void ls_server_close(ls_server *server)
     if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
     if (server->site != NULL)
-        ls_site_close(server->site);   /* the port's queue and timers may have referred to its tasks */
+        ls_site_close(server->site); /* the port's queue and timers may have referred to its tasks */
+    ls_site_runtime_close(server->runtime);
     ls_udp_sockets_free(&server->udp); /* Lua objects referred to them until now */
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
@@ -627,12 +636,11 @@ static bool drained(ls_server *server, bool all)
            ls_site_busy(server->site) == 0;
 }
 
-/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
+/* All handlers have ended. Close the states: connections that are still open belong to the site itself, or are
+ * closing. */
 static int disconnect(ls_server *server)
 {
-    if (ls_site_connections(server->site) == 0) return LS_OK;
-    ls_site_disconnect(server->site);
-    for (unsigned n = 0; ls_site_busy(server->site) > 0 || ls_site_connections(server->site) > 0; n++) {
+    for (unsigned n = 0; !ls_site_end(server->site, true); n++) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (n * DRAIN_POLL_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, DRAIN_POLL_MS);
@@ -678,7 +686,10 @@ int ls_server_run(ls_server *server)
 
     int err = ls_workers_start(server->workers);
     if (err < 0) return err;
-    if (!server->idle) ls_site_start(server->site);
+    if (server->idle)
+        ls_site_apply(server->site);
+    else
+        ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     err = on_workers(server, begin_serving);
     if (err == LS_OK && server->serving != NULL) {

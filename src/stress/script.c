@@ -7,7 +7,7 @@
 
 #include "proto/http_text.h"
 #include "script/bind/json.h"
-#include "script/core/modules.h"
+#include "script/core/lua_modules.h"
 
 enum { COPY_DEPTH_MAX = 32 };
 
@@ -39,8 +39,8 @@ static void define_modules(lua_State *L, const char *path)
     lua_pushcfunction(L, ls_cjson_safe_open);
     lua_setfield(L, -2, "cjson.safe");
     lua_pop(L, 1);
-    ls_modules_preload(L, "luaserve.stress", NULL);
-    ls_modules_path(L, path);
+    ls_lua_modules_preload(L, "luaserve.stress", NULL);
+    ls_lua_modules_path(L, path);
 }
 
 static int load(lua_State *L)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "stress/report.h"
-#include "stress/terminal.h"
+#include "base/terminal.h"
 
 enum {
     COLUMNS_MAX = 120, /* a wider bar shows no more */
@@ -17,9 +17,9 @@ void ls_stress_view_open(ls_stress_view *view, FILE *to, bool quiet)
 {
     *view = (ls_stress_view){.to = to, .kind = LS_STRESS_VIEW_NONE};
     if (quiet) return;
-    view->kind = ls_stress_is_terminal(to) ? LS_STRESS_VIEW_SCREEN : LS_STRESS_VIEW_LINES;
-    view->utf8 = ls_stress_terminal_utf8();
-    view->color = !ls_stress_terminal_no_color();
+    view->kind = ls_is_terminal(to) ? LS_STRESS_VIEW_SCREEN : LS_STRESS_VIEW_LINES;
+    view->utf8 = ls_terminal_utf8();
+    view->color = !ls_terminal_no_color();
 }
 
 /* ---- one line of the screen: its bytes and its columns ---------------------------------------------------------- */
@@ -262,7 +262,7 @@ static void go_to_first_line(ls_strbuf *to, const ls_stress_view *view, unsigned
 
 static void draw_screen(ls_stress_view *view, const ls_stress_sampler *sampler)
 {
-    unsigned columns = ls_stress_terminal_columns(view->to);
+    unsigned columns = ls_terminal_columns(view->to);
     ls_strbuf picture = {0}, out = {0};
     /* The last column stays empty: a terminal may fold a line that fills it. */
     ls_stress_view_screen(&picture, view, sampler, columns > 1 ? columns - 1 : 1);
@@ -307,7 +307,7 @@ void ls_stress_view_close(ls_stress_view *view)
 {
     if (view->kind == LS_STRESS_VIEW_SCREEN && view->lines > 0) {
         ls_strbuf out = {0};
-        go_to_first_line(&out, view, ls_stress_terminal_columns(view->to));
+        go_to_first_line(&out, view, ls_terminal_columns(view->to));
         ls_strbuf_put(&out, "\x1b[J");
         if (!out.failed) {
             fwrite(out.bytes, 1, out.len, view->to);

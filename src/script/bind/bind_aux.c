@@ -7,8 +7,8 @@
 
 #include "base/err.h"
 #include "port/file.h"
-#include "script/core/modules.h"
-#include "script/site/site_internal.h"
+#include "script/core/lua_modules.h"
+#include "script/core/state.h"
 
 int ls_push_failure(lua_State *L, int err)
 {
@@ -16,6 +16,13 @@ int ls_push_failure(lua_State *L, int err)
     lua_pushstring(L, ls_err_text(err));
     lua_pushstring(L, ls_err_name(err));
     return 3;
+}
+
+ls_state *ls_check_loading(lua_State *L, const char *prefix)
+{
+    ls_state *state = ls_state_of(L);
+    if (!state->loading) luaL_error(L, "%smust be called while the site loads", prefix);
+    return state;
 }
 
 double ls_check_seconds(lua_State *L, int index)
@@ -27,8 +34,8 @@ double ls_check_seconds(lua_State *L, int index)
 
 const char *ls_push_site_path(lua_State *L, int index)
 {
-    const char *site = ls_state_of(L)->site->path, *path = lua_tostring(L, index);
-    const size_t directory_len = ls_modules_directory(site);
+    const char *site = ls_state_of(L)->generation->path, *path = lua_tostring(L, index);
+    const size_t directory_len = ls_lua_modules_directory(site);
     if (directory_len == 0 || ls_file_is_absolute(path)) {
         lua_pushvalue(L, index);
     } else {

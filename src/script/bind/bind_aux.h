@@ -10,6 +10,9 @@
 /* Push nil, the message and the code of the LS_E* error `err`. Returns 3. May raise "not enough memory". */
 int ls_push_failure(lua_State *L, int err);
 
+/* The state, while its site loads; raises afterwards. `prefix` begins the message: "" where lua/luaserve adds one. */
+struct ls_state *ls_check_loading(lua_State *L, const char *prefix);
+
 /* The number of seconds at `index`. Raises unless it is a number >= 0; NaN raises. */
 double ls_check_seconds(lua_State *L, int index);
 

@@ -12,6 +12,7 @@
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/json.h"
 #include "script/bind/req.h"
 #include "script/bind/request.h"
 
@@ -100,7 +101,7 @@ static void push_body_string(lua_State *L, ls_request *r)
 
 static int decode_protected(lua_State *L)
 {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->decode_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_json_of(ls_state_of(L))->decode_ref);
     lua_insert(L, 1);
     lua_call(L, 1, 1);
     return 1;

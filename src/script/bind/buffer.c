@@ -2,12 +2,36 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/modules.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 static const char buffer_tag;
+
+/* The pause between two full collections of a busy state: this multiple of the duration of the last one, at least
+ * MIN. */
+enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };
+
+typedef struct buffers { /* of a state */
+    int meta_ref;
+    ls_buffer *late;          /* made by finalizers while the state closes */
+    int kept;                 /* `live` at the start */
+    _Atomic int live;         /* number of buffers that hold blocks */
+    _Atomic size_t bytes;     /* bytes of blocks given to buffers since the last collection for buffers */
+    size_t bytes_seen;        /* `bytes` at the watchdog's last tick */
+    ls_state *state;
+    ls_op collect_op;
+    _Atomic bool collecting;  /* collect_op is posted and has not completed */
+    bool collect_all;         /* collect_op makes a full collection; set before it is posted */
+    uint64_t collect_all_due_ms; /* earliest time of the next full collection while busy; set before collect_op ends */
+} buffers;
+
+static buffers *buffers_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_buffer);
+}
 
 enum { BUFFER_BYTES_MIN = 2 * 1024 * 1024 }; /* bytes held by buffers below which no collection is started */
 
@@ -32,16 +56,25 @@ static ls_buffer *buffer_check(lua_State *L, int index)
     return buffer;
 }
 
+const ls_slice *ls_buffer_slices(lua_State *L, int index, unsigned *count)
+{
+    static const ls_slice empty;
+    const ls_buffer *buffer = buffer_any(L, index);
+    if (buffer == NULL || buffer->expired) return NULL;
+    *count = buffer->count;
+    return buffer->count > 0 ? buffer->slices : &empty;
+}
+
 ls_buffer *ls_buffer_push(lua_State *L)
 {
     ls_buffer *buffer = lua_newuserdatauv(L, sizeof *buffer, 0);
     *buffer = (ls_buffer){.tag = &buffer_tag};
     ls_state *state = ls_state_of(L);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->buffer_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, buffers_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     if (state->closing) { /* Lua does not register its finalizer any more: see last_gc */
-        buffer->late_next = state->late_buffers;
-        state->late_buffers = buffer;
+        buffer->late_next = buffers_of(state)->late;
+        buffers_of(state)->late = buffer;
     }
     return buffer;
 }
@@ -50,8 +83,8 @@ ls_buffer *ls_buffer_push(lua_State *L)
 static void count_live(lua_State *L, int change)
 {
     ls_state *state = ls_state_of(L);
-    const int live = atomic_load_explicit(&state->buffers_live, memory_order_relaxed);
-    atomic_store_explicit(&state->buffers_live, live + change, memory_order_relaxed);
+    const int live = atomic_load_explicit(&buffers_of(state)->live, memory_order_relaxed);
+    atomic_store_explicit(&buffers_of(state)->live, live + change, memory_order_relaxed);
 }
 
 /* Double the room for slices. Their array is memory of the state and counts against its limit. false: the limit. */
@@ -147,7 +180,7 @@ static void buffer_append_values(lua_State *L, ls_buffer *buffer, int first, int
 }
 
 /* ls.buffer(...) -> buffer. Copies strings and numbers once; shares the blocks of buffers. */
-int ls_buffer_new(lua_State *L)
+static int core_buffer(lua_State *L)
 {
     const int last = lua_gettop(L);
     ls_buffer *buffer = ls_buffer_push(L);
@@ -246,18 +279,19 @@ static int buffer_gc(lua_State *L)
 static int last_gc(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
-    for (ls_buffer *buffer = state->late_buffers; buffer != NULL;) {
+    for (ls_buffer *buffer = buffers_of(state)->late; buffer != NULL;) {
         ls_buffer *const next = buffer->late_next;
         buffer_drop(L, buffer);
         buffer = next;
     }
-    state->late_buffers = NULL;
+    buffers_of(state)->late = NULL;
     return 0;
 }
 
-void ls_buffer_prepare(lua_State *L)
+static void buffer_prepare(lua_State *L, ls_state *state)
 {
     static const luaL_Reg meta[] = {{"__gc", last_gc}, {NULL, NULL}};
+    (void)state;
     (void)lua_newuserdatauv(L, 0, 0);
     luaL_newlib(L, meta);
     lua_setmetatable(L, -2);
@@ -291,7 +325,7 @@ static int buffer_keep(lua_State *L)
 
 static int collect(lua_State *L)
 {
-    atomic_store_explicit(&ls_state_of(L)->buffer_bytes, 0, memory_order_relaxed);
+    atomic_store_explicit(&buffers_of(ls_state_of(L))->bytes, 0, memory_order_relaxed);
     (void)lua_gc(L, LUA_GCSTEP, 0);
     return 0;
 }
@@ -301,26 +335,70 @@ static int collect(lua_State *L)
 void ls_buffer_account(lua_State *L, size_t bytes)
 {
     ls_state *state = ls_state_of(L);
-    const ls_site *site = state->site;
-    const uint64_t pool = site->settings.pool_bytes_max, share = pool / (2 * (uint64_t)(site->state_count + 1));
+    const ls_generation *generation = state->generation;
+    const unsigned states = atomic_load_explicit(&generation->state_count, memory_order_relaxed);
+    const uint64_t pool = generation->settings.pool_bytes_max, share = pool / (2 * (uint64_t)(states + 1));
     size_t collect_at = atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
     if (collect_at < BUFFER_BYTES_MIN) collect_at = BUFFER_BYTES_MIN;
     if (pool > 0 && collect_at > share) collect_at = (size_t)share;
-    const size_t held = atomic_load_explicit(&state->buffer_bytes, memory_order_relaxed) + bytes;
-    atomic_store_explicit(&state->buffer_bytes, held, memory_order_relaxed);
+    const size_t held = atomic_load_explicit(&buffers_of(state)->bytes, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&buffers_of(state)->bytes, held, memory_order_relaxed);
     if (held >= collect_at) (void)collect(L);
 }
 
 static int collect_all(lua_State *L)
 {
-    atomic_store_explicit(&ls_state_of(L)->buffer_bytes, 0, memory_order_relaxed);
+    atomic_store_explicit(&buffers_of(ls_state_of(L))->bytes, 0, memory_order_relaxed);
     (void)lua_gc(L, LUA_GCCOLLECT);
     return 0;
 }
 
-void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all)
+static void collect_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ls_state_protected(state, ctx, all ? collect_all : collect, NULL);
+    buffers *b = LS_CONTAINER(op, buffers, collect_op);
+    const uint64_t begun_ms = ls_clock_coarse_ms();
+    if (!atomic_load(&b->state->closed))
+        (void)ls_state_protected(b->state, ctx, b->collect_all ? collect_all : collect, NULL);
+    if (b->collect_all) {
+        const uint64_t now_ms = ls_clock_coarse_ms();
+        const uint64_t rest_ms = (now_ms - begun_ms) * COLLECT_ALL_SHARE;
+        b->collect_all_due_ms = now_ms + (rest_ms > COLLECT_ALL_MS_MIN ? rest_ms : COLLECT_ALL_MS_MIN);
+    }
+    atomic_store(&b->collecting, false);
+}
+
+static bool state_on_tick(const ls_generation *generation, buffers *b, uint64_t now_ms, bool idle)
+{
+    if (atomic_load_explicit(&b->collecting, memory_order_acquire)) return false;
+    const size_t held = atomic_load_explicit(&b->bytes, memory_order_relaxed);
+    const bool unchanged = held == b->bytes_seen;
+    b->bytes_seen = held;
+    /* A young collection does not free objects that have survived two of them. A full one does: it runs when the
+     * workers are idle, and in a server that is always busy rarely enough to cost little. */
+    const bool all = atomic_load_explicit(&b->live, memory_order_relaxed) > b->kept &&
+                     (idle || now_ms >= b->collect_all_due_ms);
+    if (!all && (held == 0 || (!unchanged && !idle))) return false;
+    b->collect_all = all;
+    atomic_store(&b->collecting, true);
+    if (atomic_load(&generation->closing) != LS_CLOSING_NOT) { /* after the store: see buffer_closed */
+        atomic_store(&b->collecting, false);
+        return false;
+    }
+    ls_port_post(generation->runtime->port, &b->collect_op, NULL, 0);
+    return true;
+}
+
+bool ls_buffers_on_tick(ls_generation *generation, bool idle)
+{
+    const uint64_t now_ms = ls_clock_coarse_ms();
+    const unsigned count = atomic_load(&generation->state_count);
+    bool posted = false;
+    if (!atomic_load(&generation->started)) return false;
+    for (unsigned n = 0; n < count; n++) {
+        const ls_state *state = atomic_load(&generation->states[n]);
+        if (state != NULL) posted |= state_on_tick(generation, buffers_of(state), now_ms, idle);
+    }
+    return posted;
 }
 
 /* A method of strings, called with the bytes of the buffer as a string; the upvalue is the function of `string`. */
@@ -364,7 +442,7 @@ static int buffer_eq(lua_State *L)
     return 1;
 }
 
-void ls_buffer_define(lua_State *L, ls_state *state)
+static void buffer_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"tostring", buffer_tostring},
                                        {"sub", buffer_sub},
@@ -375,6 +453,8 @@ void ls_buffer_define(lua_State *L, ls_state *state)
                                                  "lower", "rep",  "reverse", "len",    "unpack", NULL};
     static const luaL_Reg meta[] = {{"__tostring", buffer_tostring}, {"__len", buffer_len}, {"__gc", buffer_gc},
                                     {"__concat", buffer_concat},     {"__eq", buffer_eq},   {NULL, NULL}};
+    buffers_of(state)->state = state;
+    buffers_of(state)->collect_op = (ls_op){.done = collect_done, .actor = &state->actor};
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     lua_getglobal(L, "string");
@@ -385,5 +465,27 @@ void ls_buffer_define(lua_State *L, ls_state *state)
     }
     lua_pop(L, 1);
     ls_set_methods(L, "a buffer");
-    ls_udata_define(L, "buffer", &state->buffer_meta_ref);
+    ls_udata_define(L, "buffer", &buffers_of(state)->meta_ref);
 }
+
+static void buffer_start(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ctx;
+    buffers_of(state)->kept = atomic_load_explicit(&buffers_of(state)->live, memory_order_relaxed);
+}
+
+/* `closing` is set before this load, so that the watchdog sees it, or this load sees its collection. */
+static bool buffer_closed(ls_state *state)
+{
+    return !atomic_load(&buffers_of(state)->collecting);
+}
+
+static const luaL_Reg functions[] = {{"buffer", core_buffer}, {NULL, NULL}};
+
+const ls_module ls_buffer_module = {.name = "buffer",
+                                    .bytes = sizeof(buffers),
+                                    .functions = functions,
+                                    .prepare = buffer_prepare,
+                                    .define = buffer_define,
+                                    .start = buffer_start,
+                                    .closed = buffer_closed};

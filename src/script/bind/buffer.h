@@ -25,17 +25,12 @@ typedef struct ls_buffer {
     struct ls_buffer *late_next; /* of the buffers made while the state closes */
 } ls_buffer;
 
-/* Call it before any other object of the state gets a finalizer. Raises when out of memory. */
-void ls_buffer_prepare(lua_State *L);
-
-/* Create the metatable of buffer. Raises when out of memory. */
-void ls_buffer_define(lua_State *L, ls_state *state);
-
-/* core.buffer */
-int ls_buffer_new(lua_State *L);
-
 /* The buffer at `index`, or NULL for any other value. Raises for an expired buffer. */
 ls_buffer *ls_buffer_test(lua_State *L, int index);
+
+/* The slices of the buffer at `index` and their number; NULL for any other value and for an expired buffer. Neither
+ * allocates nor raises: it is the `slices` of ls_value_options. */
+const ls_slice *ls_buffer_slices(lua_State *L, int index, unsigned *count);
 
 /* Push an empty buffer. */
 ls_buffer *ls_buffer_push(lua_State *L);
@@ -57,9 +52,10 @@ void ls_buffer_take_back(lua_State *L, int index);
  * have received many bytes since the last one. */
 void ls_buffer_account(lua_State *L, size_t bytes);
 
-/* Collect garbage buffers of an idle state; `all`: with a full collection, which reaches old objects as well. The
- * calling thread is inside the state, and no task runs. */
-void ls_buffers_collect(ls_state *state, ls_thread_ctx *ctx, bool all);
+/* Post a garbage collection to each state of the generation whose buffers may be garbage: a young collection if the
+ * state made no buffer since the last tick, a full one if the workers are idle or the last full one is some seconds old.
+ * Returns true if it posted one. Thread: the watchdog. */
+bool ls_buffers_on_tick(ls_generation *generation, bool idle);
 
 /* Push the bytes of slices, `len` in total, as one string. */
 void ls_slices_push_string(lua_State *L, const ls_slice *slices, unsigned count, size_t len);

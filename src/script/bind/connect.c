@@ -9,14 +9,16 @@
 #include "net/dial.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/bind/option_tls.h"
 #include "script/bind/sock.h"
 #include "script/bind/sockets.h"
 #include "script/bind/tls_contexts.h"
-#include "script/site/site_internal.h"
+#include "script/core/cpu_poll.h"
 
 typedef struct connecting {
+    ls_node node;  /* in the list of the state while `dial` is not NULL */
     ls_dial *dial; /* NULL: not started, or ended */
     ls_tls *tls;   /* NULL: plain */
     ls_tcp *tcp;   /* the result, until the sock owns it */
@@ -29,6 +31,17 @@ typedef struct connecting {
     char why[256]; /* of the result */
 } connecting;
 
+typedef struct connect_data { /* of a state */
+    ls_node dialling;
+    ls_resolver *resolver; /* NULL until the first name lookup */
+    int meta_ref;
+} connect_data;
+
+static connect_data *data_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_connect);
+}
+
 enum { CONNECTING = 1, HOST = 2, LIMITS = 3, TLS = 4 }; /* stack indexes; TLS: the options for it, or nil */
 enum { CONNECT_MS_MAX = 60000 };
 
@@ -36,7 +49,8 @@ static int drop_connecting(lua_State *L)
 {
     connecting *c = lua_touserdata(L, 1);
     ls_state *state = ls_state_of(L);
-    const bool running = state->site->port != NULL;
+    const bool running = state->port != NULL;
+    ls_list_remove(&c->node);
     if (c->dial != NULL && running) ls_dial_cancel(state->ctx, c->dial);
     if (c->dial != NULL && !running) ls_dial_free(c->dial);
     if (c->tcp != NULL && running) ls_tcp_finish(state->ctx, c->tcp);
@@ -45,13 +59,6 @@ static int drop_connecting(lua_State *L)
     c->tcp = NULL;
     c->tls = NULL;
     return 0;
-}
-
-void ls_connect_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg meta[] = {{"__gc", drop_connecting}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    state->connecting_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 static int fail(lua_State *L, int err)
@@ -113,6 +120,7 @@ static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *resu
 {
     connecting *c = user;
     c->dial = NULL;
+    ls_list_remove(&c->node);
     c->result = *result;
     (void)snprintf(c->why, sizeof c->why, "%s", result->why);
     if (result->stream != NULL) c->tcp = ls_tcp_connected(c->task->state, result->stream, &c->config);
@@ -122,12 +130,13 @@ static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *resu
 /* The resolver of the state, opened at its first use. LS_OK or an error. */
 static int resolver_of(ls_state *state, ls_resolver **out)
 {
-    const ls_site *site = state->site;
-    if (state->resolver == NULL) {
-        const int err = ls_resolver_open(site->port, site->polls, &state->actor, site->nameservers, &state->resolver);
+    connect_data *data = data_of(state);
+    if (data->resolver == NULL) {
+        const int err = ls_resolver_open(state->port, ls_state_runtime(state)->polls, &state->actor,
+                                         state->generation->settings.nameservers, &data->resolver);
         if (err < 0) return err;
     }
-    *out = state->resolver;
+    *out = data->resolver;
     return LS_OK;
 }
 
@@ -144,11 +153,10 @@ static const char *server_name(lua_State *L)
 static int dial(lua_State *L, connecting *c)
 {
     ls_state *state = ls_state_of(L);
-    ls_site *site = state->site;
     ls_resolver *resolver = NULL;
     ls_addr numeric;
-    const ls_dial_options options = {.port = site->port,
-                                     .deadlines = site->deadlines,
+    const ls_dial_options options = {.port = state->port,
+                                     .deadlines = ls_state_runtime(state)->deadlines,
                                      .actor = &state->actor,
                                      .host = lua_tostring(L, HOST),
                                      .port_number = c->port,
@@ -157,14 +165,16 @@ static int dial(lua_State *L, connecting *c)
                                      .server_name = server_name(L),
                                      .handler = &ls_tcp_handler,
                                      .user_bytes = ls_tcp_client_bytes,
-                                     .live = &site->tcps_open};
+                                     .live = &ls_tcps_of(state)->live};
     int err = LS_OK;
+    ls_cpu_poll(L); /* before a dial refers to a task that was told to end */
     if (ls_addr_parse(options.host, c->port, &numeric) == LS_EINVAL && ls_addr_is_name(options.host))
         err = resolver_of(state, &resolver);
     if (err == LS_OK) err = ls_dial_start(state->ctx, &options, resolver, dial_done, c, &c->dial);
     if (err == LS_EINVAL) return fail_name(L, err);
     if (err < 0) return fail(L, err);
     c->task = state->current;
+    ls_list_push(&data_of(state)->dialling, &c->node);
     return ls_task_suspend(L, 0, dial_ended);
 }
 
@@ -174,12 +184,12 @@ static int take_tls(lua_State *L, connecting *c, char *why, size_t why_bytes)
     ls_tls_cert cert;
     ls_tls_options options;
     ls_option_tls_client(L, TLS, &cert, &options);
-    return ls_tls_contexts_get(ls_state_of(L)->site->tls_contexts, &options, &c->tls, why, why_bytes);
+    return ls_tls_contexts_get(ls_state_runtime(ls_state_of(L))->tls_contexts, &options, &c->tls, why, why_bytes);
 }
 
 /* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
  * limits.tls: the options of ls_option_tls_client, and server_name. */
-int ls_core_connect(lua_State *L)
+static int core_connect(lua_State *L)
 {
     size_t len;
     const char *host = luaL_checklstring(L, 1, &len);
@@ -191,7 +201,8 @@ int ls_core_connect(lua_State *L)
     lua_settop(L, 3);
     connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
     *c = (connecting){.config = ls_tcp_config_default, .port = (uint16_t)port};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->connecting_meta_ref);
+    ls_node_init(&c->node);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, data_of(ls_state_of(L))->meta_ref);
     lua_setmetatable(L, -2);
     ls_tcp_options(L, 3, &c->config);
     (void)ls_option_number(L, 3, "connect_ms_max", UINT32_MAX, &ms);
@@ -206,3 +217,55 @@ int ls_core_connect(lua_State *L)
     ls_sockets_make_room(L);
     return dial(L, c);
 }
+
+/* ---- the module -------------------------------------------------------------------------------------------- */
+
+static void connect_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg meta[] = {{"__gc", drop_connecting}, {NULL, NULL}};
+    ls_node_init(&data_of(state)->dialling);
+    luaL_newlib(L, meta);
+    data_of(state)->meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static void connect_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    connect_data *data = data_of(state);
+    while (!ls_list_empty(&data->dialling)) {
+        connecting *c = LS_CONTAINER(data->dialling.next, connecting, node);
+        ls_list_remove(&c->node);
+        ls_dial_cancel(ctx, c->dial);
+        c->dial = NULL;
+        c->again = true;
+        c->result = (ls_dial_result){.err = LS_ECANCELED, .phase = LS_DIAL_CONNECT};
+        ls_task_wake(ctx, c->task, LS_ECANCELED);
+    }
+    if (data->resolver != NULL && ls_resolver_end(ctx, data->resolver)) data->resolver = NULL;
+}
+
+static bool connect_closed(ls_state *state)
+{
+    return data_of(state)->resolver == NULL;
+}
+
+static void connect_disconnect(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ctx;
+    if (data_of(state)->resolver != NULL) ls_resolver_stop(data_of(state)->resolver);
+}
+
+static void connect_free(ls_state *state)
+{
+    if (data_of(state)->resolver != NULL) ls_resolver_close(data_of(state)->resolver);
+}
+
+static const luaL_Reg functions[] = {{"connect", core_connect}, {NULL, NULL}};
+
+const ls_module ls_connect_module = {.name = "connect",
+                                     .bytes = sizeof(connect_data),
+                                     .functions = functions,
+                                     .define = connect_define,
+                                     .close = connect_close,
+                                     .closed = connect_closed,
+                                     .disconnect = connect_disconnect,
+                                     .free = connect_free};

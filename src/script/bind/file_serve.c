@@ -18,9 +18,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "port/file.h"
-#include "script/bind/bind.h"
+#include "script/bind/modules.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
+#include "script/core/cpu_poll.h"
 
 enum { OPENS_MAX = 3, NO_STEP = -1 }; /* a file that changes each time while it is read is given up */
 
@@ -106,6 +106,7 @@ static int wait_for_op(lua_State *L, loading *l, int posted, lua_KFunction k)
         return found(L, l, posted);
     }
     l->task = ls_state_of(L)->current;
+    l->task->held = true;
     return ls_task_suspend(L, (lua_KContext)l, k);
 }
 
@@ -119,7 +120,7 @@ static int open_file(lua_State *L, loading *l);
 /* The entry is complete. */
 static int keep(lua_State *L, loading *l, int err)
 {
-    ls_file_cache_put(ls_state_of(L)->site->files, l->entry, ls_clock_coarse_ms());
+    ls_file_cache_put(ls_state_runtime(ls_state_of(L))->files, l->entry, ls_clock_coarse_ms());
     drop_shared(l);
     return found(L, l, err);
 }
@@ -160,6 +161,7 @@ static int open_done(lua_State *L, int status, lua_KContext context)
     }
     if (l->entry->body == NULL || l->entry->info.bytes == 0) return keep(L, l, LS_OK);
     const uint32_t len = (uint32_t)l->entry->info.bytes;
+    ls_cpu_poll(L);
     return wait_for_op(L, l, ls_file_read(ls_state_of(L)->ctx, &l->op, l->shared->fd, l->entry->body, len, 0),
                        read_done);
 }
@@ -167,6 +169,7 @@ static int open_done(lua_State *L, int status, lua_KContext context)
 static int open_file(lua_State *L, loading *l)
 {
     l->opens++;
+    ls_cpu_poll(L); /* before an operation refers to a task that was told to end */
     return wait_for_op(L, l, ls_file_open_shared(ls_state_of(L)->ctx, &l->op, l->s.path, l->s.beneath), open_done);
 }
 
@@ -177,16 +180,17 @@ static int stat_done(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (err == LS_OK && ls_cached_file_is(l->entry, &l->op.info)) return found(L, l, LS_OK);
     if (err == LS_ENOENT && l->entry->missing) return found(L, l, LS_ENOENT);
-    ls_file_cache_remove(ls_state_of(L)->site->files, l->entry);
+    ls_file_cache_remove(ls_state_runtime(ls_state_of(L))->files, l->entry);
     drop_entry(l);
     return open_file(L, l);
 }
 
 static int run(lua_State *L, loading *l)
 {
-    ls_file_cache *cache = ls_state_of(L)->site->files;
+    ls_file_cache *cache = ls_state_runtime(ls_state_of(L))->files;
     const ls_serve *s = &l->s;
     l->opens = 0;
+    ls_cpu_poll(L);
     enum ls_file_cache_result result =
         ls_file_cache_find(cache, s->path, s->path_len, ls_clock_coarse_ms(), &l->entry);
     if (result == LS_CACHE_FRESH && l->examine == (int)s->step) result = LS_CACHE_STALE;
@@ -214,14 +218,14 @@ static int load(lua_State *L, const ls_serve *first, unsigned step, size_t path_
     l->s.path_len = path_len;
     memcpy(l->s.codings, first->codings, sizeof first->codings);
     l->s.coding_count = first->coding_count;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->loading_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, *(int *)ls_state_data(state, LS_SLOT_serve));
     lua_setmetatable(L, -2);
     return run(L, l);
 }
 
 int ls_serve_begin(lua_State *L, ls_serve *s)
 {
-    ls_file_cache *cache = ls_state_of(L)->site->files;
+    ls_file_cache *cache = ls_state_runtime(ls_state_of(L))->files;
     const size_t path_len = s->path_len; /* of the first file: further paths begin with it or replace it */
     const unsigned step = s->step;
     char first[LS_SERVE_PATH_BYTES];
@@ -247,9 +251,12 @@ int ls_serve_begin(lua_State *L, ls_serve *s)
     }
 }
 
-void ls_serve_define(lua_State *L, ls_state *state)
+static void serve_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg meta[] = {{"__gc", loading_drop}, {NULL, NULL}};
     luaL_newlib(L, meta);
-    state->loading_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    *(int *)ls_state_data(state, LS_SLOT_serve) = luaL_ref(L, LUA_REGISTRYINDEX);
 }
+
+/* The data: the reference of the metatable of `loading`. */
+const ls_module ls_serve_module = {.name = "serve", .bytes = sizeof(int), .define = serve_define};

@@ -12,11 +12,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "proto/http_text.h"
+#include "script/bind/hooks.h"
 #include "script/bind/http_result.h"
+#include "script/bind/listener.h"
 #include "script/bind/request.h"
 #include "script/bind/route_name.h"
 #include "script/core/error_text.h"
-#include "script/site/site_internal.h"
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
 
@@ -38,8 +39,8 @@ static void run_log_hooks(lua_State *L, ls_request *r)
     const ls_state *state = r->state;
     push_log_info(L, r);
     const int info = lua_gettop(L);
-    for (unsigned n = 0; n < state->hooks[LS_HOOK_LOG].count && r->x != NULL; n++) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, state->hooks[LS_HOOK_LOG].refs[n]);
+    for (unsigned n = 0; n < ls_hooks_of(state)->at[LS_HOOK_LOG].count && r->x != NULL; n++) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, ls_hooks_of(state)->at[LS_HOOK_LOG].refs[n]);
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         lua_pushvalue(L, info);
@@ -54,7 +55,7 @@ static void run_log_hooks(lua_State *L, ls_request *r)
 
 static int http_done(lua_State *L, ls_request *r)
 {
-    if (r->state->hooks[LS_HOOK_LOG].count > 0) run_log_hooks(L, r);
+    if (ls_hooks_of(r->state)->at[LS_HOOK_LOG].count > 0) run_log_hooks(L, r);
     return 0;
 }
 
@@ -257,7 +258,7 @@ static void log_hooks_ended(ls_thread_ctx *ctx, ls_task *task, int status, int c
 static void http_end_logged(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
     ls_task *task;
-    if (r == NULL || r->state->hooks[LS_HOOK_LOG].count == 0 || (task = ls_task_take_outside(r->state, ctx)) == NULL) {
+    if (r == NULL || ls_hooks_of(r->state)->at[LS_HOOK_LOG].count == 0 || (task = ls_task_take_outside(r->state, ctx)) == NULL) {
         http_end(ctx, x, r);
         return;
     }
@@ -364,13 +365,11 @@ void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, l
 {
     const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
     ls_state *state = (ls_state *)(void *)ctx->inside;
-    if (state == NULL) {
-        state = ctx->user;
-        /* A thread holds at most one state and there are as many states as threads, so one is free; which one may
-         * change during the search. */
-        for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
-            state = h->site->states[n % h->site->state_count];
+    if (state == NULL && (state = ls_generation_enter(h->generation, ctx, NULL)) == NULL) {
+        x->actor = &ls_generation_busy_state(h->generation, ctx)->actor;
+        return;
     }
-    const ls_state_listener *listener = &state->listeners[h->index];
+    assert(state->generation == h->generation);
+    const ls_state_listener *listener = &ls_listeners_of(state)->at[h->index];
     ls_http_task_start(ctx, state, x, listener->dispatch_ref, listener->failed_ref);
 }

@@ -6,19 +6,25 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "net/addr.h"
 #include "port/shared_file.h"
 #include "proto/http_config.h"
 #include "proto/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http_task.h"
+#include "script/bind/modules.h"
 #include "script/bind/request.h"
-#include "script/site/site_internal.h"
 
 enum {
     INJECT_BYTES_MAX = 256 * 1024 * 1024, /* of the fields or the body of a response */
     INJECT_NESTED_MAX = 16,               /* while the site loads: nested requests share the C stack */
 };
+
+typedef struct inject_data { /* of a state */
+    uint64_t injected;       /* number of requests so far */
+    unsigned nested;         /* nesting depth while the site loads */
+} inject_data;
 
 typedef struct inject_text {
     char *bytes;
@@ -326,9 +332,10 @@ static injected *push_request(lua_State *L, const char *body, size_t body_len)
 }
 
 /* core.inject(dispatch, failed, method, target, headers, body|nil) -> status, headers, body | nil, message, code */
-int ls_core_inject(lua_State *L)
+static int core_inject(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
+    inject_data *data = ls_state_data(state, LS_SLOT_inject);
     ls_http_config config;
     size_t body_len = 0;
     luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -339,7 +346,7 @@ int ls_core_inject(lua_State *L)
     const char *body = luaL_optlstring(L, 6, NULL, &body_len);
     lua_settop(L, 6);
     if (!state->loading) ls_task_may_wait(L);
-    if (state->injects_nested == INJECT_NESTED_MAX)
+    if (data->nested == INJECT_NESTED_MAX)
         return luaL_error(L, "app:inject: more than %d nested requests while the site loads", INJECT_NESTED_MAX);
 
     injected *in = push_request(L, body, body_len);
@@ -351,16 +358,16 @@ int ls_core_inject(lua_State *L)
     in->state = state;
     in->x.transport = &inject_transport;
     in->x.conn = in;
-    in->x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++state->injected;
+    in->x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++data->injected;
     ls_http_config_defaults(&config);
     in->x.body_bytes_max = config.body_bytes_max;
     in->x.status = 200;
     in->x.length = -1;
     if (state->loading) {
         state->load_waited = false;
-        state->injects_nested++;
-        inject_start(&state->site->load_ctx, &in->op);
-        state->injects_nested--;
+        data->nested++;
+        inject_start(state->ctx, &in->op);
+        data->nested--;
         if (!state->load_waited && in->ended) return inject_result(L, in);
         lua_pushnil(L);
         lua_pushliteral(L, "the handler waits, which is not possible while the site loads");
@@ -370,6 +377,11 @@ int ls_core_inject(lua_State *L)
     in->op.actor = &state->actor;
     in->op.done = inject_start;
     in->waiter = state->current;
+    state->current->held = true; /* until the exchange has ended */
     ls_actor_post(&state->actor, state->ctx, &in->op);
     return ls_task_suspend(L, 0, inject_waited);
 }
+
+static const luaL_Reg functions[] = {{"inject", core_inject}, {NULL, NULL}};
+
+const ls_module ls_inject_module = {.name = "inject", .bytes = sizeof(inject_data), .functions = functions};

@@ -4,12 +4,13 @@
 #include <stdatomic.h>
 
 #include "base/err.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 #include "script/core/error_text.h"
+#include "script/core/generation.h"
+#include "script/core/state.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 enum { HOOK_INSTRUCTIONS = 1000 };
 
@@ -112,10 +113,10 @@ static void push_metatable(lua_State *L)
 }
 
 /* core.interrupt() -> object. object.id: its number. */
-int ls_core_interrupt(lua_State *L)
+static int core_interrupt(lua_State *L)
 {
-    const ls_site *site = ls_state_of(L)->site;
-    ls_interrupts *all = site->host != NULL ? site->host->interrupts : NULL;
+    const ls_site_host *host = ls_state_of(L)->generation->runtime->host;
+    ls_interrupts *all = host != NULL ? host->interrupts : NULL;
     ls_interrupt *object = lua_newuserdatauv(L, sizeof *object, 0);
     *object = (ls_interrupt){.tag = &interrupt_tag};
     push_metatable(L);
@@ -170,7 +171,7 @@ static int returned(lua_State *L, int status, lua_KContext context)
 
 /* core.interruptible(object, fn, ...) -> the results of fn. Raises its error as a text with a traceback, and
  * "interrupted" when the flag of the object was set. In the coroutine of a task, not nested. */
-int ls_core_interruptible(lua_State *L)
+static int core_interruptible(lua_State *L)
 {
     ls_interrupt *object = check(L);
     ls_task *task = ls_state_of(L)->current;
@@ -183,3 +184,8 @@ int ls_core_interruptible(lua_State *L)
     lua_sethook(L, hook, LUA_MASKCOUNT, HOOK_INSTRUCTIONS);
     return returned(L, lua_pcallk(L, lua_gettop(L) - 3, LUA_MULTRET, 2, 0, returned), 0);
 }
+
+static const luaL_Reg functions[] = {
+    {"interrupt", core_interrupt}, {"interruptible", core_interruptible}, {NULL, NULL}};
+
+const ls_module ls_interrupt_module = {.name = "interrupt", .functions = functions};

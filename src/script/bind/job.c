@@ -5,11 +5,21 @@
 #include "base/log.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 static const char job_tag;
+
+typedef struct jobs {    /* of a state */
+    unsigned unfinished; /* jobs of ls.spawn */
+    int meta_ref;
+} jobs;
+
+static jobs *jobs_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_job);
+}
 
 typedef struct ls_job {
     const void *tag;
@@ -73,7 +83,7 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         if (ls_state_protected(state, ctx, job_keep_error, job) != LUA_OK) job->no_memory = true;
     }
     job->task = NULL;
-    state->jobs--;
+    jobs_of(state)->unfinished--;
     ls_task_release(ctx, task, status == LUA_OK);
     ls_list_move(&woken, &job->waiters);
     luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only references in Lua keep the job */
@@ -81,22 +91,22 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 }
 
 /* core.spawn(fn, ...) -> job */
-int ls_core_spawn(lua_State *L)
+static int core_spawn(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     const int count = lua_gettop(L);
-    const uint32_t set_max = state->site->settings.jobs_max, jobs_max = set_max > 0 ? set_max : LS_JOBS_MAX;
+    const uint32_t set_max = state->generation->settings.jobs_max, jobs_max = set_max > 0 ? set_max : LS_JOBS_MAX;
     luaL_checktype(L, 1, LUA_TFUNCTION);
     if (state->loading || state->current == NULL)
         return luaL_error(L,
                           "ls.spawn: cannot be called while the site loads; call it in ls.once or ls.on(\"start\")");
-    if (state->jobs >= jobs_max)
+    if (jobs_of(state)->unfinished >= jobs_max)
         return luaL_error(L, "ls.spawn: too many jobs: this Lua state has %d unfinished ones (max_jobs = %d)",
-                          (int)state->jobs, (int)jobs_max);
+                          (int)jobs_of(state)->unfinished, (int)jobs_max);
     ls_job *job = lua_newuserdatauv(L, sizeof *job, 1);
     *job = (ls_job){.tag = &job_tag, .self_ref = LUA_NOREF};
     ls_node_init(&job->waiters);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->job_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, jobs_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -1);
     job->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -119,7 +129,7 @@ int ls_core_spawn(lua_State *L)
     task->owner = job;
     task->serial = state->current->serial;
     task->counted = true;
-    state->jobs++;
+    jobs_of(state)->unfinished++;
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
     ls_task_post(state->ctx, task, count + 1);
     return 1;
@@ -172,13 +182,13 @@ static int job_wait(lua_State *L)
     return ls_task_suspend(L, 0, job_waited);
 }
 
-void ls_jobs_define(lua_State *L, ls_state *state)
+static void job_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"wait", job_wait}, {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     ls_set_methods(L, "a job");
-    ls_udata_define(L, "job", &state->job_meta_ref);
+    ls_udata_define(L, "job", &jobs_of(state)->meta_ref);
 }
 
 /* ---- functions of ls.once, ls.on ------------------------------------------------------------------------------ */
@@ -211,3 +221,8 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *wh
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
     ls_task_run(ctx, task, 1);
 }
+
+static const luaL_Reg functions[] = {{"spawn", core_spawn}, {NULL, NULL}};
+
+const ls_module ls_job_module = {
+    .name = "job", .bytes = sizeof(jobs), .functions = functions, .define = job_define};

@@ -16,12 +16,16 @@
 #include "net/rawsock.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 #include "script/bind/notify_internal.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 static const char notification_tag;
+
+typedef struct notify_data { /* of a state */
+    int meta_ref, methods_ref;
+} notify_data;
 
 enum notification_phase { NOTIFICATION_LIVE, NOTIFICATION_REMOVING, NOTIFICATION_ENDED, NOTIFICATION_REMOVED };
 
@@ -59,10 +63,10 @@ static void notification_event(ls_thread_ctx *ctx, ls_poll *poll, uint32_t event
 void ls_notify_forget(lua_State *L, ls_fd fd)
 {
     ls_state *state = ls_state_of(L);
-    ls_site *site = state->site;
-    if (site->port == NULL) return;
-    ls_poll *poll = ls_polls_find(site->polls, fd, &state->actor, notification_event);
-    ls_polls_forget(site->polls, fd);
+    ls_polls *polls = ls_state_runtime(state)->polls;
+    if (state->port == NULL) return;
+    ls_poll *poll = ls_polls_find(polls, fd, &state->actor, notification_event);
+    ls_polls_forget(polls, fd);
     if (poll == NULL) return;
     notification *n = ls_poll_user(poll);
     n->armed = false;
@@ -76,7 +80,7 @@ static void notification_close(lua_State *L, notification *n)
     ls_poll *poll = n->poll;
     n->poll = NULL;
     n->phase = NOTIFICATION_REMOVED;
-    if (poll != NULL && ls_state_of(L)->site->port != NULL) ls_poll_close(poll); /* else the server has ended */
+    if (poll != NULL && ls_state_of(L)->port != NULL) ls_poll_close(poll); /* else it was closed before */
 }
 
 static int notification_gc(lua_State *L)
@@ -241,12 +245,12 @@ static ls_fd check_fd(lua_State *L, int index)
 }
 
 /* core.notify(fd, filter, edge, oneshot) -> n | nil, message, code */
-int ls_core_notify(lua_State *L)
+static int core_notify(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     const ls_fd fd = check_fd(L, 1);
     const lua_Integer filter = luaL_checkinteger(L, 2);
-    if (state->loading || state->site->port == NULL)
+    if (state->port == NULL)
         return luaL_error(L,
                           "cannot be called while the site loads; call it in a handler, ls.once or ls.on(\"start\")");
     lua_settop(L, 4);
@@ -258,7 +262,7 @@ int ls_core_notify(lua_State *L)
                         .armed = true};
     ls_node_init(&n->waiters);
     ls_node_init(&n->remove_waiters);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->notify->meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ((notify_data *)ls_state_data(state, LS_SLOT_notify))->meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, 1); /* keeps the file or socket alive as long as its notification */
     lua_setiuservalue(L, -2, 1);
@@ -268,42 +272,53 @@ int ls_core_notify(lua_State *L)
                                      .trigger = trigger_of(n),
                                      .report = notification_event,
                                      .user = n};
-    const int err = fd == LS_FD_NONE ? LS_EINVAL : ls_poll_open(state->site->polls, &options, &n->poll);
+    const int err = fd == LS_FD_NONE ? LS_EINVAL : ls_poll_open(ls_state_runtime(state)->polls, &options, &n->poll);
     if (err < 0) return push_failed(L, err);
     if (n->filter & LS_EVENT_IN) ls_console_raw(fd);
     return 1;
 }
 
-void ls_notify_free(ls_state *state)
-{
-    free(state->notify);
-    state->notify = NULL;
-}
-
-void ls_notify_define(lua_State *L, ls_state *state)
+static void notify_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"wait", notification_wait},
                                        {"rearm_core", notification_rearm},
                                        {"remove", notification_remove},
                                        {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", notification_gc}, {NULL, NULL}};
-    ls_notify_script *script = state->notify = calloc(1, sizeof *script);
-    if (script == NULL) {
-        luaL_error(L, "not enough memory");
-        return;
-    }
+    notify_data *data = ls_state_data(state, LS_SLOT_notify);
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     lua_pushvalue(L, -1);
-    script->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    data->methods_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     ls_set_methods(L, "a notification");
-    ls_udata_define(L, "notification", &script->meta_ref);
-    ls_socket_define(L, script);
+    ls_udata_define(L, "notification", &data->meta_ref);
 }
 
 /* core.notify_methods() -> the table of methods; notify.lua adds rearm, which takes names of events */
-int ls_core_notify_methods(lua_State *L)
+static int core_notify_methods(lua_State *L)
 {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->notify->methods_ref);
+    const notify_data *data = ls_state_data(ls_state_of(L), LS_SLOT_notify);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, data->methods_ref);
     return 1;
 }
+
+/* The polls of the resolver belong to the same actor: it has been stopped before. */
+static void notify_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ctx;
+    ls_polls_close_actor(ls_state_runtime(state)->polls, &state->actor);
+}
+
+static bool notify_closed(ls_state *state)
+{
+    return ls_polls_idle(ls_state_runtime(state)->polls, &state->actor);
+}
+
+static const luaL_Reg functions[] = {{"notify", core_notify}, {"notify_methods", core_notify_methods}, {NULL, NULL}};
+
+const ls_module ls_notify_module = {.name = "notify",
+                                    .bytes = sizeof(notify_data),
+                                    .functions = functions,
+                                    .define = notify_define,
+                                    .close = notify_close,
+                                    .closed = notify_closed};

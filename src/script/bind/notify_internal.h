@@ -7,10 +7,6 @@
 #include "port/fd.h"
 #include "script/core/state.h"
 
-typedef struct ls_notify_script { /* of one state */
-    int meta_ref, methods_ref, socket_meta_ref;
-} ls_notify_script;
-
 /* ---- notify.c -------------------------------------------------------------------------------------------- */
 
 /* `fd` is about to be closed: its registration ends, and a task of this state that waits for it wakes and gets nil,
@@ -22,8 +18,5 @@ void ls_notify_forget(lua_State *L, ls_fd fd);
 /* Whether the value at `index` is a socket of ls.socket. If so, *fd receives its descriptor, LS_FD_NONE after
  * close(). */
 bool ls_socket_test(lua_State *L, int index, ls_fd *fd);
-
-/* Create the metatable of sockets. Raises when out of memory. */
-void ls_socket_define(lua_State *L, ls_notify_script *script);
 
 #endif

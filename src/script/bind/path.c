@@ -7,7 +7,7 @@
 #include "base/owner.h"
 #include "base/path.h"
 #include "proto/http_path.h"
-#include "script/bind/bind.h"
+#include "script/bind/modules.h"
 #include "script/bind/bind_aux.h"
 
 /* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked from
@@ -23,7 +23,7 @@ static int check_beneath(lua_State *L)
 /* ls.safe_join(directory, path) -> "directory/path" | nil, message, code. `path` is an untrusted, decoded path. EINVAL:
  * it does not name something inside the directory on every system (http_path.h); EACCES: a symbolic link in it leads
  * out of the directory. Raises unless both are strings. */
-int ls_core_safe_join(lua_State *L)
+static int core_safe_join(lua_State *L)
 {
     size_t directory_len, len;
     const char *directory = luaL_checklstring(L, 1, &directory_len);
@@ -57,7 +57,7 @@ static int push_id(lua_State *L, int err, uint32_t id)
 }
 
 /* core.user_id(name) -> number | nil, message, code. ENOENT: unknown name; ENOTSUP: Windows. */
-int ls_core_user_id(lua_State *L)
+static int core_user_id(lua_State *L)
 {
     uint32_t id = 0;
     const int err = ls_user_id(luaL_checkstring(L, 1), &id);
@@ -65,9 +65,13 @@ int ls_core_user_id(lua_State *L)
 }
 
 /* core.group_id(name) -> number | nil, message, code */
-int ls_core_group_id(lua_State *L)
+static int core_group_id(lua_State *L)
 {
     uint32_t id = 0;
     const int err = ls_group_id(luaL_checkstring(L, 1), &id);
     return push_id(L, err, id);
 }
+
+static const luaL_Reg functions[] = {{"safe_join", core_safe_join}, {"user_id", core_user_id}, {"group_id", core_group_id}, {NULL, NULL}};
+
+const ls_module ls_path_module = {.name = "path", .functions = functions};

@@ -130,7 +130,7 @@ void ls_request_push_lists(lua_State *L, const char *bytes, size_t len)
         lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
         lua_remove(L, -2);
     }
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->lists_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->lists_meta_ref);
     lua_setmetatable(L, -2);
 }
 
@@ -199,7 +199,7 @@ static void push_headers(lua_State *L, const ls_exchange *x)
         }
         lua_rawset(L, -3);
     }
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->headers_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->headers_meta_ref);
     lua_setmetatable(L, -2);
 }
 
@@ -422,7 +422,7 @@ int ls_core_params(lua_State *L)
     return 0;
 }
 
-void ls_request_define_req(lua_State *L, ls_state *state)
+void ls_request_define_req(lua_State *L, ls_requests *requests)
 {
     static const luaL_Reg methods[] = {{"header", req_header},        {"body", ls_req_body}, {"buffer", ls_req_buffer},
                                        {"chunks", ls_req_chunks},     {"json", ls_req_json}, {"form", ls_req_form},
@@ -463,15 +463,15 @@ void ls_request_define_req(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__gc");
     lua_pushcfunction(L, req_tostring);
     lua_setfield(L, -2, "__tostring");
-    ls_udata_define(L, "request", &state->req_meta_ref);
+    ls_udata_define(L, "request", &requests->req_meta_ref);
 
     lua_newtable(L);
     lua_pushcfunction(L, headers_index);
     lua_setfield(L, -2, "__index");
-    state->headers_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    requests->headers_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 
     lua_newtable(L);
     lua_pushcfunction(L, lists_index);
     lua_setfield(L, -2, "__index");
-    state->lists_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    requests->lists_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }

@@ -4,10 +4,10 @@
 
 #include <stddef.h>
 
-#include "script/core/state.h"
+#include "script/bind/request.h"
 
 /* Create the metatable of req. Raises when out of memory. */
-void ls_request_define_req(lua_State *L, ls_state *state);
+void ls_request_define_req(lua_State *L, ls_requests *requests);
 
 /* Push a table of the decoded pairs of "a=1&b=2". A repeated name keeps its first value. */
 void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);

@@ -9,6 +9,13 @@
 #include "base/clock.h"
 #include "proto/http_text.h"
 #include "script/bind/buffer.h"
+#include "script/bind/hooks.h"
+#include "script/bind/http_task.h"
+#include "script/bind/json.h"
+#include "script/bind/req.h"
+#include "script/bind/res.h"
+#include "script/bind/route_name.h"
+#include "script/bind/bind.h"
 #include "script/core/udata.h"
 
 const char ls_request_tag;
@@ -17,19 +24,29 @@ static const char response_tag;
 const char ls_type_html[] = "text/html; charset=utf-8", ls_type_json[] = "application/json";
 static const char type_text[] = "text/plain; charset=utf-8";
 
+/* The task that responds has ended: its end has passed on all parts, or drops them after an error. */
+static void request_flush(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
+{
+    ls_request *r = LS_CONTAINER(flush, ls_request, flush);
+    if (r->x == NULL || (!suspended && state->current == r->task)) return;
+    (void)ls_request_push_parts(ctx, r);
+    if (r->x->response == LS_RESPONSE_OPEN) (void)r->x->transport->flush(ctx, r->x);
+}
+
 /* ---- the ring ---------------------------------------------------------------------------------------------- */
 
 static ls_request *request_new(lua_State *L, ls_state *state)
 {
+    const ls_requests *all = ls_requests_of(state);
     ls_request *r = lua_newuserdatauv(L, sizeof *r, LS_REQ_SLOTS - 1);
-    *r = (ls_request){.tag = &ls_request_tag, .state = state, .req_ref = LUA_NOREF, .res_ref = LUA_NOREF};
+    *r = (ls_request){.tag = &ls_request_tag, .state = state, .req_ref = LUA_NOREF, .res_ref = LUA_NOREF, .flush.run = request_flush};
     ls_node_init(&r->waiters);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->req_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, all->req_meta_ref);
     lua_setmetatable(L, -2);
 
     ls_response *response = lua_newuserdatauv(L, sizeof *response, 1);
     *response = (ls_response){&response_tag, r};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->res_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, all->res_meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -2);
     lua_setiuservalue(L, -2, 1);
@@ -45,21 +62,22 @@ static ls_request *request_new(lua_State *L, ls_state *state)
 ls_request *ls_request_take(lua_State *L, ls_exchange *x)
 {
     ls_state *state = ls_state_of(L);
+    ls_requests *all = ls_requests_of(state);
     ls_task *task = state->current;
     ls_request *r;
-    if (state->ring_count >= LS_REQUESTS_RING) {
-        r = state->ring[state->ring_at];
-        state->ring_at = (state->ring_at + 1) % LS_REQUESTS_FREE_MAX;
-        state->ring_count--;
+    if (all->ring_count >= LS_REQUESTS_RING) {
+        r = all->ring[all->ring_at];
+        all->ring_at = (all->ring_at + 1) % LS_REQUESTS_FREE_MAX;
+        all->ring_count--;
     } else {
         r = request_new(L, state);
     }
     assert(r->x == NULL && r->out == NULL);
     r->x = x;
     r->task = task;
-    r->serial = ++state->serial;
-    r->status_set = r->failing = r->returned = false;
-    r->began_ns = state->hooks[LS_HOOK_LOG].count > 0 ? ls_clock_ns() : 0;
+    r->serial = ++all->serial;
+    r->status_set = r->failing = r->returned = r->aborted = false;
+    r->began_ns = ls_hooks_of(state)->at[LS_HOOK_LOG].count > 0 ? ls_clock_ns() : 0;
     r->body_state = LS_BODY_UNREAD;
     r->body_error = LS_OK;
     r->written = 0;
@@ -81,6 +99,7 @@ void ls_request_drop_body(ls_request *r)
 void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_state *state = r->state;
+    ls_requests *all = ls_requests_of(state);
     assert(r->x != NULL);
     r->x = NULL;
     r->task = NULL;
@@ -102,9 +121,9 @@ void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
         r->filled = 0;
     }
     if (!ls_list_empty(&r->waiters)) ls_task_wake_all(ctx, &r->waiters, LS_OK);
-    if (state->ring_count < LS_REQUESTS_FREE_MAX) {
-        state->ring[(state->ring_at + state->ring_count) % LS_REQUESTS_FREE_MAX] = r;
-        state->ring_count++;
+    if (all->ring_count < LS_REQUESTS_FREE_MAX) {
+        all->ring[(all->ring_at + all->ring_count) % LS_REQUESTS_FREE_MAX] = r;
+        all->ring_count++;
     } else {
         const int req_ref = r->req_ref, res_ref = r->res_ref;
         luaL_unref(state->L, LUA_REGISTRYINDEX, res_ref);
@@ -221,7 +240,7 @@ void ls_body_free(ls_body *body)
 
 bool ls_json_encode(lua_State *L, int index, ls_slice *text)
 {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->encode_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_json_of(ls_state_of(L))->encode_ref);
     lua_pushvalue(L, index);
     lua_call(L, 1, 2);
     const bool is_small = lua_islightuserdata(L, -2);
@@ -325,12 +344,6 @@ int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *r)
     return r->x->transport->write(ctx, r->x, &slice, 1);
 }
 
-void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *r)
-{
-    (void)ls_request_push_parts(ctx, r);
-    if (r->x != NULL && r->x->response == LS_RESPONSE_OPEN) (void)r->x->transport->flush(ctx, r->x);
-}
-
 void ls_request_id_text(uint64_t id, char out[17])
 {
     for (int n = 15; n >= 0; n--, id >>= 4) out[n] = "0123456789abcdef"[id & 15];
@@ -353,3 +366,48 @@ void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES])
                        head->path.len < 180 ? (int)head->path.len : 180, x->bytes + head->path.at,
                        head->path.len < 180 ? "" : "...");
 }
+
+/* ---- the module -------------------------------------------------------------------------------------------- */
+
+static void request_define(lua_State *L, ls_state *state)
+{
+    static const char *const methods[LS_HTTP_METHODS] = {"",      "GET",    "HEAD",    "POST",    "PUT",
+                                                         "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"};
+    ls_requests *all = ls_requests_of(state);
+    for (int n = 0; n < LS_HTTP_METHODS; n++) {
+        lua_pushstring(L, methods[n]);
+        all->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    ls_request_define_req(L, all);
+    ls_request_define_res(L, all);
+}
+
+/* A live task whose request has a transport that has not been aborted; NULL: none. */
+static ls_request *request_in_progress(const ls_state *state)
+{
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        ls_request *r = LS_CONTAINER(node, ls_task, node)->request;
+        if (r != NULL && r->x != NULL && !r->aborted) return r;
+    }
+    return NULL;
+}
+
+static void request_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    for (ls_request *r; (r = request_in_progress(state)) != NULL;) {
+        r->aborted = true;
+        r->x->transport->abort(ctx, r->x); /* may end the task */
+    }
+}
+
+static const luaL_Reg request_functions[] = {{"params", ls_core_params},
+                                             {"last_segment", ls_core_last_segment},
+                                             {"body_max", ls_core_body_max},
+                                             {"name_routes", ls_core_name_routes},
+                                             {NULL, NULL}};
+
+const ls_module ls_request_module = {.name = "request",
+                                     .bytes = sizeof(ls_requests),
+                                     .functions = request_functions,
+                                     .define = request_define,
+                                     .close = request_close};

@@ -9,7 +9,14 @@
 #ifndef LS_SCRIPT_REQUEST_H
 #define LS_SCRIPT_REQUEST_H
 
+#include "proto/exchange.h"
+#include "script/bind/modules.h"
 #include "script/core/task.h"
+
+enum {
+    LS_REQUESTS_RING = 64,     /* below this many free request objects a new one is created, which delays reuse */
+    LS_REQUESTS_FREE_MAX = 256 /* further free objects, as after a burst of suspended requests, are dropped */
+};
 
 enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_QUERY = 1,
@@ -36,6 +43,7 @@ struct ls_request {
     unsigned filled;    /* bit n: user value n is set */
     bool status_set;    /* the handler has set the status */
     bool failing;       /* the function `failed` runs */
+    bool aborted;       /* the state closes: transport->abort was called */
     bool returned;      /* the handler has returned: an error is one of its results */
     uint8_t body_state; /* enum ls_body_state */
     int body_error;     /* LS_E* of a failed body; decides the status if the handler does not catch the error */
@@ -46,6 +54,7 @@ struct ls_request {
     ls_node waiters;     /* tasks that wait for the exchange */
     ls_block *out;       /* parts not yet passed to the transport: out[out_from .. out_len) */
     uint32_t out_from, out_len;
+    ls_flush flush;    /* sends the parts when the task waits */
     uint64_t written;  /* bytes written as parts */
     uint64_t began_ns; /* when the handler was started; 0 unless the site has a "log" hook */
 };
@@ -54,6 +63,19 @@ typedef struct ls_response { /* the res object; its user value 1 is the req obje
     const void *tag;
     ls_request *request;
 } ls_response;
+
+typedef struct ls_requests {                /* of a state */
+    ls_request *ring[LS_REQUESTS_FREE_MAX]; /* ring buffer of free request objects; the oldest is at ring_at */
+    unsigned ring_at, ring_count;
+    uint64_t serial; /* of the last request */
+    int method_refs[LS_HTTP_METHODS];
+    int req_meta_ref, res_meta_ref, headers_meta_ref, lists_meta_ref;
+} ls_requests;
+
+static inline ls_requests *ls_requests_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_request);
+}
 
 extern const char ls_request_tag;
 
@@ -83,8 +105,12 @@ int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua
 
 /* Pass the parts in `out` to the transport. Returns LS_DONE, LS_PENDING or LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
-/* The same, then flush: called before the handler waits, so that the client receives the parts written so far. */
-void ls_request_send_parts(ls_thread_ctx *ctx, ls_request *request);
+/* Parts were collected in `out`: pass them to the transport and flush when the task waits, so that the client receives
+ * the parts written so far. */
+static inline void ls_request_flush_later(ls_request *request)
+{
+    ls_state_flush_later(request->state, &request->flush);
+}
 
 /* Free the received body. */
 void ls_request_drop_body(ls_request *request);
@@ -123,7 +149,7 @@ static inline void ls_request_push_method(lua_State *L, const ls_exchange *x)
 {
     const ls_http_head *head = &x->head;
     if (head->method != LS_HTTP_OTHER)
-        lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->method_refs[head->method]);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->method_refs[head->method]);
     else
         lua_pushlstring(L, x->bytes + head->method_name.at, head->method_name.len);
 }

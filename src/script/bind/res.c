@@ -364,6 +364,7 @@ static int collect_bytes(lua_State *L, ls_request *r, const char *bytes, size_t 
         size_t run = r->out->cap - r->out_len;
         if (run > len) run = len;
         memcpy(r->out->data + r->out_len, bytes, run);
+        ls_request_flush_later(r);
         r->out_len += (uint32_t)run;
         bytes += run;
         len -= run;
@@ -380,6 +381,7 @@ static int write_slices(lua_State *L, ls_request *r, int index)
     int done = ls_request_push_parts(r->state->ctx, r);
     if (body.count > 0) { /* takes the references, also when the connection is lost */
         const int written = r->x->transport->write(r->state->ctx, r->x, body.slices, body.count);
+        ls_request_flush_later(r);
         if (done >= 0) done = written;
     }
     ls_body_free(&body);
@@ -479,7 +481,7 @@ static int res_newindex(lua_State *L)
     return luaL_error(L, "res.%s cannot be set; use a method, such as res:status(201)", luaL_tolstring(L, 2, NULL));
 }
 
-void ls_request_define_res(lua_State *L, ls_state *state)
+void ls_request_define_res(lua_State *L, ls_requests *requests)
 {
     static const luaL_Reg methods[] = {{"status", res_status},
                                        {"header", res_header},
@@ -502,5 +504,5 @@ void ls_request_define_res(lua_State *L, ls_state *state)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, res_newindex);
     lua_setfield(L, -2, "__newindex");
-    ls_udata_define(L, "response", &state->res_meta_ref);
+    ls_udata_define(L, "response", &requests->res_meta_ref);
 }

@@ -5,7 +5,7 @@
 #include "script/bind/request.h"
 
 /* Create the metatable of res. Raises when out of memory. */
-void ls_request_define_res(lua_State *L, ls_state *state);
+void ls_request_define_res(lua_State *L, ls_requests *requests);
 
 /* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
 void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);

@@ -9,7 +9,6 @@
 #include "script/bind/option.h"
 #include "script/bind/sock.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
@@ -87,7 +86,7 @@ static int sock_close(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     ls_state *state = ls_state_of(L);
-    if (o->tcp != NULL && state->site->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
+    if (o->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -147,7 +146,7 @@ static int sock_tostring(lua_State *L)
     return 1;
 }
 
-void ls_tcp_define(lua_State *L, ls_state *state)
+void ls_sock_define(lua_State *L, int *ref)
 {
     static const luaL_Reg methods[] = {{"receive", ls_sock_receive},
                                        {"receiveany", ls_sock_receiveany},
@@ -169,5 +168,5 @@ void ls_tcp_define(lua_State *L, ls_state *state)
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     ls_set_members(L, fields, sock_index);
-    ls_udata_define(L, "sock", &state->tcp_meta_ref);
+    ls_udata_define(L, "sock", ref);
 }

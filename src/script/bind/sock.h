@@ -1,6 +1,5 @@
-/* sock.h - what the files of the `sock` object share: sock.c, sock_receive.c, sock_send.c,
- * sock_starttls.c. ls.tcp
- * (core.c) and ls.connect (connect.c) read their limits with ls_tcp_options.
+/* sock.h - what the files of the `sock` object share: sock.c, sock_receive.c, sock_send.c, sock_starttls.c. ls.tcp
+ * (listener.c) and ls.connect (connect.c) read their limits with ls_tcp_options.
  *
  * Thread: the one that holds the state's actor. The methods are documented above their definitions. */
 #ifndef LS_SCRIPT_BIND_SOCK_H
@@ -12,8 +11,8 @@ enum { LS_TCP_KEEPALIVE_S = 60 };
 
 /* ---- sock.c ---------------------------------------------------------------------------------------------- */
 
-/* Create the metatable of sock. Raises when out of memory. */
-void ls_tcp_define(lua_State *L, ls_state *state);
+/* Create the metatable of sock and store its reference in *ref. Raises when out of memory. */
+void ls_sock_define(lua_State *L, int *ref);
 
 /* The sock at index 1; its `tcp` is NULL after the sock was closed. Raises for any other value. */
 ls_tcp_object *ls_tcp_check(lua_State *L);

@@ -15,7 +15,6 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
 #include "script/bind/sock.h"
-#include "script/site/site_internal.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* this many bytes and more become a buffer */
 

@@ -8,7 +8,6 @@
 #include "script/bind/option_tls.h"
 #include "script/bind/sock.h"
 #include "script/bind/tls_contexts.h"
-#include "script/site/site_internal.h"
 
 enum { SOCK = 1, OPTIONS = 2 }; /* stack indexes */
 enum { HANDSHAKE_MS_MAX = 10000, WHY_BYTES = 256 };
@@ -101,6 +100,6 @@ int ls_sock_starttls(lua_State *L)
     if (tcp->send_end != LS_OK) return fail(L, tcp, tcp->send_end, "");
     if (tcp->receive_end != LS_OK) return fail(L, tcp, tcp->receive_end, "");
     if (ms_max == 0) ms_max = default_ms(tcp);
-    const int err = ls_tls_contexts_get(tcp->state->site->tls_contexts, &options, &tls, why, sizeof why);
+    const int err = ls_tls_contexts_get(ls_state_runtime(tcp->state)->tls_contexts, &options, &tls, why, sizeof why);
     return err < 0 ? fail(L, tcp, err, why) : start(L, tcp, tls, server_name, ms_max);
 }

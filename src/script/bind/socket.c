@@ -12,7 +12,6 @@
 #include "script/bind/sockets.h"
 #include "script/bind/udp_internal.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 enum { RECEIVE_BYTES_DEFAULT = 65536, RECEIVE_BYTES_MAX = 16 * 1024 * 1024 };
 
@@ -54,13 +53,13 @@ static raw_socket *socket_push(lua_State *L, bool stream)
 {
     raw_socket *sock = lua_newuserdatauv(L, sizeof *sock, 0);
     *sock = (raw_socket){.tag = &socket_tag, .fd = LS_FD_NONE, .stream = stream};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->notify->socket_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_sockets_of(ls_state_of(L))->meta_ref);
     lua_setmetatable(L, -2);
     return sock;
 }
 
 /* core.socket("tcp"|"udp" [, "ip4"|"ip6"]) -> socket | nil, message, code */
-int ls_core_socket(lua_State *L)
+static int core_socket(lua_State *L)
 {
     static const char *const kinds[] = {"udp", "tcp", NULL}, *const families[] = {"ip4", "ip6", NULL};
     const bool stream = luaL_checkoption(L, 1, NULL, kinds) == 1;
@@ -238,7 +237,7 @@ static int socket_index(lua_State *L)
     return 1;
 }
 
-void ls_socket_define(lua_State *L, ls_notify_script *script)
+static void socket_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {
         {"bind", socket_bind},         {"listen", socket_listen},   {"accept", socket_accept},
@@ -250,5 +249,10 @@ void ls_socket_define(lua_State *L, ls_notify_script *script)
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     ls_set_members(L, fields, socket_index);
-    ls_udata_define(L, "socket", &script->socket_meta_ref);
+    ls_udata_define(L, "socket", &ls_sockets_of(state)->meta_ref);
 }
+
+static const luaL_Reg functions[] = {{"socket", core_socket}, {NULL, NULL}};
+
+const ls_module ls_socket_module = {
+    .name = "socket", .bytes = sizeof(ls_sockets), .functions = functions, .define = socket_define};

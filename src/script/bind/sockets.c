@@ -5,35 +5,35 @@
 
 enum { COLLECT_MIN = 256 };
 
-static void collect(lua_State *L, ls_state *state)
+static void collect(lua_State *L, ls_sockets *sockets)
 {
     (void)lua_gc(L, LUA_GCCOLLECT);
-    state->sockets_collect_at = 2 * state->sockets > COLLECT_MIN ? 2 * state->sockets : COLLECT_MIN;
-    state->socket_opened = false;
+    sockets->collect_at = 2 * sockets->count > COLLECT_MIN ? 2 * sockets->count : COLLECT_MIN;
+    sockets->opened = false;
 }
 
 void ls_sockets_make_room(lua_State *L)
 {
-    ls_state *state = ls_state_of(L);
-    if (state->sockets_collect_at == 0) state->sockets_collect_at = COLLECT_MIN;
-    if (state->sockets >= state->sockets_collect_at) collect(L, state);
+    ls_sockets *sockets = ls_sockets_of(ls_state_of(L));
+    if (sockets->collect_at == 0) sockets->collect_at = COLLECT_MIN;
+    if (sockets->count >= sockets->collect_at) collect(L, sockets);
 }
 
 bool ls_sockets_collect(lua_State *L, int err)
 {
-    ls_state *state = ls_state_of(L);
-    if (err != LS_EMFILE || !state->socket_opened) return false;
-    collect(L, state);
+    ls_sockets *sockets = ls_sockets_of(ls_state_of(L));
+    if (err != LS_EMFILE || !sockets->opened) return false;
+    collect(L, sockets);
     return true;
 }
 
 void ls_sockets_opened(ls_state *state)
 {
-    state->sockets++;
-    state->socket_opened = true;
+    ls_sockets_of(state)->count++;
+    ls_sockets_of(state)->opened = true;
 }
 
 void ls_sockets_closed(ls_state *state)
 {
-    state->sockets--;
+    ls_sockets_of(state)->count--;
 }

@@ -6,7 +6,20 @@
 
 #include <stdbool.h>
 
+#include "script/bind/modules.h"
 #include "script/core/state.h"
+
+typedef struct ls_sockets { /* of a state */
+    unsigned count;
+    unsigned collect_at; /* the count at which the next open collects garbage first; 0: not set */
+    bool opened;         /* since the last collection */
+    int meta_ref;        /* of ls.socket (socket.c) */
+} ls_sockets;
+
+static inline ls_sockets *ls_sockets_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_socket);
+}
 
 /* Call it before a socket is opened. When many are open, it collects garbage. Never raises. */
 void ls_sockets_make_room(lua_State *L);

@@ -13,6 +13,7 @@
 #include "proto/http_path.h"
 #include "proto/http_text.h"
 #include "script/bind/bind.h"
+#include "script/bind/modules.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/file_serve.h"
 #include "script/bind/option.h"
@@ -40,7 +41,7 @@ typedef struct static_config { /* user value 1: the function `headers`, or nil *
 /* core.static(folder, options) -> object for core.static_get. Options: index, fallback, immutable (text), cache (the
  * value of Cache-Control), dotfiles, list, precompressed (flags), headers (function). ENOENT: there is no such folder:
  * nil, message, code. */
-int ls_core_static(lua_State *L)
+static int core_static(lua_State *L)
 {
     ls_shared_file *file;
     size_t len;
@@ -321,7 +322,7 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
 
 /* core.static_get(object, res, skip) -> nothing: the response is sent; or 404; or 308, location; or "list", path of the
  * folder. `skip`: the number of segments of the request's path that are the prefix. The task may wait. */
-int ls_core_static_get(lua_State *L)
+static int core_static_get(lua_State *L)
 {
     const static_config *config = config_at(L, CONFIG);
     const ls_request *r = ls_request_check_res(L, RES);
@@ -398,7 +399,7 @@ static int listed(lua_State *L, int status, lua_KContext context)
 
 /* core.static_list(object, folder) -> { { name =, directory =, bytes =, modified = }..., more = whether there are more
  * than LS_FILE_NAMES_MAX } | nil, message, code. In no order. The task waits. */
-int ls_core_static_list(lua_State *L)
+static int core_static_list(lua_State *L)
 {
     const static_config *config = config_at(L, 1);
     const char *folder = luaL_checkstring(L, 2);
@@ -408,16 +409,24 @@ int ls_core_static_list(lua_State *L)
     listing *l = lua_newuserdatauv(L, sizeof *l, 0);
     *l = (listing){.op = {.op = {.done = listing_done, .actor = &state->actor}, .fd = LS_FD_NONE},
                    .task = state->current};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->listing_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, *(int *)ls_state_data(state, LS_SLOT_static));
     lua_setmetatable(L, -2);
     const int posted = ls_file_list(state->ctx, &l->op, folder, config->folder);
     if (posted < 0) return ls_push_failure(L, posted);
+    state->current->held = true;
     return ls_task_suspend(L, (lua_KContext)l, listed);
 }
 
-void ls_static_define(lua_State *L, ls_state *state)
+static void static_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg meta[] = {{"__gc", listing_drop}, {NULL, NULL}};
     luaL_newlib(L, meta);
-    state->listing_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    *(int *)ls_state_data(state, LS_SLOT_static) = luaL_ref(L, LUA_REGISTRYINDEX);
 }
+
+static const luaL_Reg functions[] = {
+    {"static", core_static}, {"static_get", core_static_get}, {"static_list", core_static_list}, {NULL, NULL}};
+
+/* The data: the reference of the metatable of `listing`. */
+const ls_module ls_static_module = {
+    .name = "static", .bytes = sizeof(int), .functions = functions, .define = static_define};

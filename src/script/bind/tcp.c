@@ -7,7 +7,8 @@
 
 #include "base/log.h"
 #include "script/bind/sockets.h"
-#include "script/site/site_internal.h"
+#include "script/bind/listener.h"
+#include "script/bind/sock.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -40,9 +41,9 @@ static ls_tcp *adopt(ls_state *state, ls_stream *s, ls_tcp_server *server, const
     ls_tcp_set_timeouts(tcp, config->receive_ms_max, config->send_ms_max);
     ls_node_init(&tcp->senders);
     ls_node_init(&tcp->node);
-    ls_list_push(&state->tcps, &tcp->node);
-    atomic_fetch_add_explicit(&state->tcp_count, 1, memory_order_relaxed);
-    atomic_fetch_add(&state->site->tcps_open, 1);
+    ls_list_push(&ls_tcps_of(state)->open, &tcp->node);
+    atomic_fetch_add_explicit(&ls_tcps_of(state)->count, 1, memory_order_relaxed);
+    atomic_fetch_add(&ls_tcps_of(state)->live, 1);
     return tcp;
 }
 
@@ -60,7 +61,7 @@ ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
 {
     ls_tcp_object *o = lua_newuserdatauv(L, sizeof *o, 0);
     *o = (ls_tcp_object){&ls_tcp_tag, NULL};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_state_of(L)->tcp_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_tcps_of(ls_state_of(L))->meta_ref);
     lua_setmetatable(L, -2);
     o->tcp = tcp;
     tcp->object = o;
@@ -71,11 +72,11 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx;
     ls_tcp *tcp = ls_stream_user(s);
-    ls_site *site = tcp->state->site;
+    ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: no state could serve it */
     ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
     ls_stream_free(s);
     if (limit != NULL) ls_conn_limit_leave(limit); /* not earlier: a lingering connection still uses a socket */
-    atomic_fetch_sub(&site->tcps_open, 1);         /* last access to the site: at 0 its owner may close it */
+    if (tcps != NULL) atomic_fetch_sub(&tcps->live, 1); /* last access to the state: at 0 its owner may close it */
 }
 
 static void drop_received(ls_tcp *tcp)
@@ -93,7 +94,7 @@ static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
                         (tcp->received > 0 || ls_stream_has_unread(s));
     drop_received(tcp);
     ls_list_remove(&tcp->node);
-    atomic_fetch_sub_explicit(&tcp->state->tcp_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ls_tcps_of(tcp->state)->count, 1, memory_order_relaxed);
     if (tcp->server == NULL) ls_sockets_closed(tcp->state);
     if (linger)
         ls_stream_linger(ctx, s, LS_TCP_LINGER_MS);
@@ -103,7 +104,7 @@ static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
 
 static void unlist_unflushed(ls_tcp *tcp)
 {
-    ls_tcp **at = &tcp->state->unflushed;
+    ls_tcp **at = &ls_tcps_of(tcp->state)->unflushed;
     if (!tcp->unflushed) return;
     while (*at != tcp) at = &(*at)->unflushed_next;
     *at = tcp->unflushed_next;
@@ -307,17 +308,22 @@ int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp)
 
 void ls_tcp_flush_later(ls_tcp *tcp)
 {
+    ls_tcps *tcps = ls_tcps_of(tcp->state);
     if (tcp->unflushed) return;
     tcp->unflushed = true;
-    tcp->unflushed_next = tcp->state->unflushed;
-    tcp->state->unflushed = tcp;
+    tcp->unflushed_next = tcps->unflushed;
+    tcps->unflushed = tcp;
+    ls_state_flush_later(tcp->state, &tcps->flush);
 }
 
-void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state)
+static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
-    while (state->unflushed != NULL) {
-        ls_tcp *tcp = state->unflushed;
-        state->unflushed = tcp->unflushed_next;
+    ls_tcps *tcps = LS_CONTAINER(flush, ls_tcps, flush);
+    (void)state;
+    (void)suspended;
+    while (tcps->unflushed != NULL) {
+        ls_tcp *tcp = tcps->unflushed;
+        tcps->unflushed = tcp->unflushed_next;
         tcp->unflushed = false;
         (void)ls_tcp_flush(ctx, tcp);
     }
@@ -335,7 +341,7 @@ static int serve_prepare(lua_State *L)
     serve_order *order = lua_touserdata(L, 1);
     ls_tcp *tcp = order->tcp;
     ls_state *state = tcp->state;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->listeners[tcp->server->index].dispatch_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_listeners_of(state)->at[tcp->server->index].dispatch_ref);
     (void)ls_tcp_push(L, tcp);
     order->task = ls_task_take(L, state);
     lua_xmove(L, order->task->co, 2);
@@ -353,9 +359,10 @@ static int collect(lua_State *L)
  * COLLECT_AFTER. */
 static void count_ended(ls_thread_ctx *ctx, ls_state *state)
 {
-    const unsigned live = atomic_load_explicit(&state->tcp_count, memory_order_relaxed);
-    if (++state->tcps_ended < COLLECT_AFTER || state->tcps_ended < live) return;
-    state->tcps_ended = 0;
+    ls_tcps *tcps = ls_tcps_of(state);
+    const unsigned live = atomic_load_explicit(&tcps->count, memory_order_relaxed);
+    if (++tcps->ended < COLLECT_AFTER || tcps->ended < live) return;
+    tcps->ended = 0;
     (void)ls_state_protected(state, ctx, collect, NULL);
 }
 
@@ -375,27 +382,6 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     ls_state *state = task->state;
     ls_task_release(ctx, task, status == LUA_OK);
     count_ended(ctx, state);
-}
-
-/* Enter an idle state for a new connection: the one with the fewest connections; of equals, the thread's own. */
-static ls_state *enter_idle_state(ls_thread_ctx *ctx, const ls_site *site)
-{
-    const unsigned choices = site->running_count;
-    ls_state *best = ctx->user;
-    unsigned fewest =
-        best->index < choices ? atomic_load_explicit(&best->tcp_count, memory_order_relaxed) : UINT32_MAX;
-    for (unsigned n = 0; n < choices; n++) {
-        ls_state *state = site->states[n];
-        const unsigned count = atomic_load_explicit(&state->tcp_count, memory_order_relaxed);
-        if (count < fewest && atomic_load_explicit(&state->actor.held, memory_order_relaxed) == 0) {
-            best = state;
-            fewest = count;
-        }
-    }
-    /* A thread holds at most one state and there are as many states as threads, so one is free; which one may change
-     * during the search. */
-    for (unsigned n = 0; !ls_actor_try_enter(&best->actor, ctx); n++) best = site->states[n % site->state_count];
-    return best;
 }
 
 static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls_stream *s)
@@ -419,34 +405,74 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
 
 const size_t ls_tcp_user_bytes = sizeof(ls_tcp);
 
+typedef struct waiting_stream { /* no state is free */
+    ls_op op;
+    ls_stream *stream;
+    ls_tcp_server *server;
+} waiting_stream;
+
+static void serve_waiting(ls_thread_ctx *ctx, ls_op *op)
+{
+    waiting_stream *w = LS_CONTAINER(op, waiting_stream, op);
+    ls_tcp_server *server = w->server;
+    ls_stream *s = w->stream;
+    ls_state *state = (ls_state *)(void *)op->actor;
+    free(w);
+    serve(ctx, state, server, s);
+    atomic_fetch_sub(&server->generation->waiting, 1);
+}
+
+static unsigned connection_count(const ls_state *state)
+{
+    return atomic_load_explicit(&ls_tcps_of(state)->count, memory_order_relaxed);
+}
+
 void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
 {
     ls_tcp_server *server = tcp_server;
+    ls_generation *generation = server->generation;
     assert(ctx->inside == NULL);
     ls_stream_handover(s, &ls_tcp_handler);
-    ls_state *state = enter_idle_state(ctx, server->site);
-    serve(ctx, state, server, s);
-    ls_actor_leave(&state->actor, ctx);
+    ls_state *state = ls_generation_enter(generation, ctx, connection_count);
+    if (state != NULL) {
+        serve(ctx, state, server, s);
+        ls_actor_leave(&state->actor, ctx);
+        return;
+    }
+    waiting_stream *w = calloc(1, sizeof *w);
+    if (w == NULL) {
+        ls_tcp *tcp = ls_stream_user(s);
+        tcp->server = server; /* without a state */
+        ls_log(LS_LOG_ERROR, "not enough memory to serve a connection");
+        ls_stream_close(ctx, s);
+        return;
+    }
+    state = ls_generation_busy_state(generation, ctx);
+    w->stream = s;
+    w->server = server;
+    w->op = (ls_op){.done = serve_waiting, .actor = &state->actor};
+    atomic_fetch_add(&generation->waiting, 1);
+    ls_actor_post(&state->actor, ctx, &w->op);
 }
 
 /* ---- drain and close -------------------------------------------------------------------------------------------- */
 
-void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state)
+static void tcp_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_node waiting;
     ls_node_init(&waiting);
-    for (ls_node *node = state->tcps.next; node != &state->tcps; node = node->next) {
+    for (ls_node *node = ls_tcps_of(state)->open.next; node != &ls_tcps_of(state)->open; node = node->next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         if (tcp->server != NULL && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
     }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
-void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
+static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_node waiting;
     ls_node_init(&waiting);
-    for (ls_node *node = state->tcps.next, *next; node != &state->tcps; node = next) {
+    for (ls_node *node = ls_tcps_of(state)->open.next, *next; node != &ls_tcps_of(state)->open; node = next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
         next = node->next;
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
@@ -457,10 +483,11 @@ void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state)
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
-void ls_tcps_free(ls_state *state)
+static void tcp_abandon(ls_state *state)
 {
-    while (!ls_list_empty(&state->tcps)) {
-        ls_tcp *tcp = LS_CONTAINER(state->tcps.next, ls_tcp, node);
+    const ls_tcps *tcps = ls_tcps_of(state);
+    while (!ls_list_empty(&tcps->open)) {
+        ls_tcp *tcp = LS_CONTAINER(tcps->open.next, ls_tcp, node);
         /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the object freed before has left the list */
         if (tcp->object != NULL) tcp->object->tcp = NULL;
         ls_list_remove(&tcp->node);
@@ -469,3 +496,24 @@ void ls_tcps_free(ls_state *state)
         ls_stream_free(ls_tcp_stream(tcp));
     }
 }
+
+static bool tcp_closed(ls_state *state)
+{
+    return atomic_load(&ls_tcps_of(state)->live) == 0;
+}
+
+static void tcp_define(lua_State *L, ls_state *state)
+{
+    ls_tcps *tcps = ls_tcps_of(state);
+    ls_node_init(&tcps->open);
+    tcps->flush.run = flush_all;
+    ls_sock_define(L, &tcps->meta_ref);
+}
+
+const ls_module ls_tcp_module = {.name = "tcp",
+                                 .bytes = sizeof(ls_tcps),
+                                 .define = tcp_define,
+                                 .drain = tcp_drain,
+                                 .close = tcp_close,
+                                 .closed = tcp_closed,
+                                 .abandon = tcp_abandon};

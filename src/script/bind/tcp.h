@@ -15,19 +15,28 @@
 #include "net/listener.h"
 #include "net/stream.h"
 #include "net/tls.h"
+#include "script/bind/modules.h"
 #include "script/core/task.h"
 
 typedef struct ls_tcp ls_tcp;
 
 enum { LS_TCP_LINGER_MS = 2000, LS_TCP_PATTERN_MAX = 1024 };
 
+typedef struct ls_tcp_config {            /* limits of one `sock` connection */
+    uint32_t receive_ms_max, send_ms_max; /* 0: no limit */
+    uint32_t write_bytes_high;            /* high-water mark: send waits while more bytes are queued */
+    uint32_t line_bytes_max;              /* of receive("*l") and receiveuntil */
+    uint64_t message_bytes_max;           /* of receive(n) and receive("*a") */
+    uint32_t keepalive_s;                 /* TCP keepalive: idle seconds until the first probe; 0: off */
+} ls_tcp_config;
+
 /* One ls.tcp call; shared by all states. */
-struct ls_tcp_server {
-    ls_site *site;
+typedef struct ls_tcp_server {
+    ls_generation *generation;
     unsigned index; /* of the listener; selects the `serve` function in a state */
     ls_tcp_config config;
     ls_conn_limit *conn_limit;
-};
+} ls_tcp_server;
 
 typedef struct ls_tcp_object { /* the userdata `sock` */
     const void *tag;
@@ -42,7 +51,7 @@ typedef struct ls_tcp_more {
 } ls_tcp_more;
 
 struct ls_tcp {   /* the user data of a stream */
-    ls_node node; /* state->tcps until it closes */
+    ls_node node; /* in the list of the state until it closes */
     ls_state *state;
     ls_tcp_object *object; /* NULL: closed by Lua */
     ls_tcp_server *server; /* NULL: a client connection */
@@ -62,7 +71,7 @@ struct ls_tcp {   /* the user data of a stream */
     int8_t receive_end;                   /* LS_E*: why receiving has ended; 0: it has not */
     int8_t send_end;                      /* LS_E*: why sending has ended; 0: it has not */
     int8_t ended;                         /* LS_E*: why the last loop over lines or chunks ended; 0 */
-    bool unflushed;                       /* in the list state->unflushed */
+    bool unflushed;                       /* in the list of the state */
     bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
     bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
 };
@@ -107,8 +116,6 @@ void ls_tcp_consume(ls_tcp *tcp, size_t n);
 void ls_tcp_flush_later(ls_tcp *tcp);
 /* Flush the queue now. Returns LS_DONE, LS_PENDING or LS_E*. */
 int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp);
-/* Flush all connections of ls_tcp_flush_later(). */
-void ls_tcps_flush(ls_thread_ctx *ctx, ls_state *state);
 
 /* Make `task` the receiver and start the receive timeout. */
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
@@ -131,15 +138,23 @@ void ls_tcp_starttls_drop(ls_tcp *tcp);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 
+typedef struct ls_tcps {      /* of a state */
+    ls_node open;             /* connections that are not closed for Lua */
+    _Atomic unsigned count;   /* their number; any thread reads it to choose a state */
+    _Atomic uint32_t live;    /* sockets and dials that still wait for packets, those that linger included */
+    ls_tcp *unflushed;        /* connections with output of the running task */
+    ls_flush flush;           /* flushes them */
+    unsigned ended;           /* connections that have ended since the last collection for them */
+    int meta_ref;             /* of sock */
+} ls_tcps;
+
+static inline ls_tcps *ls_tcps_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_tcp);
+}
+
 extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
 /* Push the sock object of a connection that has none. May raise; then the connection stays without an object. */
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);
-
-/* The site drains: wake the receivers of accepted connections that have no received bytes. */
-void ls_tcps_drain(ls_thread_ctx *ctx, ls_state *state);
-/* Abort all connections. */
-void ls_tcps_disconnect(ls_thread_ctx *ctx, ls_state *state);
-/* Free all connections of a state that closes. No worker runs and the port is closed. */
-void ls_tcps_free(ls_state *state);
 
 #endif

@@ -4,7 +4,7 @@
 #include <lauxlib.h>
 
 #include "proto/http_chars.h"
-#include "script/bind/bind.h"
+#include "script/bind/modules.h"
 
 /* The reference for a character that has a meaning in HTML, in text or in a quoted attribute; NULL for another. */
 static const char *html_reference(char c)
@@ -20,7 +20,7 @@ static const char *html_reference(char c)
 }
 
 /* core.html_escape(text) -> string. `text` is a string or a number. */
-int ls_core_html_escape(lua_State *L)
+static int core_html_escape(lua_State *L)
 {
     luaL_Buffer out;
     size_t len;
@@ -50,7 +50,7 @@ static bool is_unreserved(char c)
 
 /* core.url_encode(text) -> string. All bytes but the unreserved characters of RFC 3986 become %XX. `text` is a string or
  * a number. */
-int ls_core_url_encode(lua_State *L)
+static int core_url_encode(lua_State *L)
 {
     static const char digits[] = "0123456789ABCDEF";
     luaL_Buffer out;
@@ -73,3 +73,7 @@ int ls_core_url_encode(lua_State *L)
     luaL_pushresult(&out);
     return 1;
 }
+
+static const luaL_Reg functions[] = {{"html_escape", core_html_escape}, {"url_encode", core_url_encode}, {NULL, NULL}};
+
+const ls_module ls_text_module = {.name = "text", .functions = functions};

@@ -10,14 +10,14 @@
 #include "base/log.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 typedef struct script_timer {
     ls_timer timer;
     uint64_t due_ns; /* the time of the next tick; 0: not yet armed */
-    ls_node node;    /* in state->timers, until the timer is freed */
+    ls_node node;    /* in the list of the state, until the timer is freed */
     ls_state *state;
     uint64_t period_ns; /* 0: ticks once */
     double delay;       /* seconds to the first tick; counted from the start of the server when made while loading */
@@ -29,6 +29,16 @@ typedef struct script_timer {
 } script_timer;
 
 static const char timer_tag;
+
+typedef struct timers { /* of a state */
+    ls_node all;        /* the start arms those that were made while loading */
+    int meta_ref;
+} timers;
+
+static timers *timers_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_timer);
+}
 
 typedef struct timer_handle {
     const void *tag;
@@ -46,7 +56,7 @@ static int sleep_done(lua_State *L, int status, lua_KContext context)
 }
 
 /* core.sleep(seconds). 0 lets other tasks run. */
-int ls_core_sleep(lua_State *L)
+static int core_sleep(lua_State *L)
 {
     const double seconds = ls_check_seconds(L, 1);
     ls_task_may_wait(L);
@@ -79,7 +89,7 @@ static void timer_stop(script_timer *t)
     ls_state *state = t->state;
     if (t->stopped) return;
     t->stopped = true;
-    state->timers_live--;
+    state->holds--;
     luaL_unref(state->L, LUA_REGISTRYINDEX, t->ref);
     t->ref = LUA_NOREF;
 }
@@ -169,7 +179,7 @@ static void timer_cancel(ls_port *port, script_timer *t)
 static int handle_cancel(lua_State *L)
 {
     const timer_handle *handle = ls_udata_check(L, 1, &timer_tag, sizeof *handle, "timer");
-    if (handle->timer != NULL) timer_cancel(ls_state_of(L)->site->port, handle->timer);
+    if (handle->timer != NULL) timer_cancel(ls_state_of(L)->port, handle->timer);
     return 0;
 }
 
@@ -192,7 +202,7 @@ static int timer_new(lua_State *L, bool repeats)
     luaL_checktype(L, 2, LUA_TFUNCTION);
     luaL_argcheck(L, !repeats || delay >= 0.001, 1, "interval must be at least 0.001 s");
     luaL_argcheck(L, delay <= 1e9, 1, "time must be at most 1e9 s");
-    if (!state->loading && state->site->port == NULL) return luaL_error(L, "the server has stopped");
+    if (!state->loading && state->port == NULL) return luaL_error(L, "the server has stopped");
     lua_createtable(L, count, 1);
     lua_insert(L, 2);
     for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
@@ -201,7 +211,7 @@ static int timer_new(lua_State *L, bool repeats)
 
     timer_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (timer_handle){&timer_tag, NULL};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->timer_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, timers_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, 2);
     const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -218,9 +228,9 @@ static int timer_new(lua_State *L, bool repeats)
     t->ref = ref;
     t->handle = true;
     handle->timer = t;
-    ls_list_push(&state->timers, &t->node);
-    state->timers_live++;
-    if (!state->loading && timer_arm(state->site->port, t, ls_task_deadline(delay)) < 0) {
+    ls_list_push(&timers_of(state)->all, &t->node);
+    state->holds++;
+    if (!state->loading && timer_arm(state->port, t, ls_task_deadline(delay)) < 0) {
         timer_stop(t);
         return luaL_error(L, "not enough memory");
     }
@@ -228,40 +238,64 @@ static int timer_new(lua_State *L, bool repeats)
 }
 
 /* core.after(seconds, fn, ...) -> timer */
-int ls_core_after(lua_State *L)
+static int core_after(lua_State *L)
 {
     return timer_new(L, false);
 }
 
 /* core.every(seconds, fn, ...) -> timer */
-int ls_core_every(lua_State *L)
+static int core_every(lua_State *L)
 {
     return timer_new(L, true);
 }
 
-void ls_timers_start(ls_state *state)
+static void timer_start(ls_thread_ctx *ctx, ls_state *state)
 {
-    for (ls_node *node = state->timers.next; node != &state->timers; node = node->next) {
+    const ls_node *all = &timers_of(state)->all;
+    for (ls_node *node = all->next; node != all; node = node->next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
-        if (!t->stopped && t->due_ns == 0 && timer_arm(state->site->port, t, ls_task_deadline(t->delay)) < 0)
+        if (!t->stopped && t->due_ns == 0 && timer_arm(ctx->port, t, ls_task_deadline(t->delay)) < 0)
             ls_log(LS_LOG_ERROR, "not enough memory to start a timer");
     }
 }
 
-void ls_timers_drain(ls_thread_ctx *ctx, ls_state *state)
+/* Stop the timers; `repeating`: only those of ls.every. */
+static void stop_all(ls_thread_ctx *ctx, ls_state *state, bool repeating)
 {
-    for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
+    const ls_node *all = &timers_of(state)->all;
+    for (ls_node *node = all->next, *next; node != all; node = next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         next = node->next;
-        if (t->period_ns == 0 || t->stopped) continue;
+        if ((repeating && t->period_ns == 0) || t->stopped) continue;
         timer_cancel(ctx->port, t);
         timer_free_if_unused(t);
     }
 }
 
-void ls_timers_free(ls_state *state)
+static void timer_retire(ls_thread_ctx *ctx, ls_state *state)
 {
-    for (ls_node *node = state->timers.next, *next; node != &state->timers; node = next) {
+    stop_all(ctx, state, true);
+}
+
+static void timer_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    stop_all(ctx, state, false);
+}
+
+static bool timer_closed(ls_state *state)
+{
+    const ls_node *all = &timers_of(state)->all;
+    for (const ls_node *node = all->next; node != all; node = node->next) {
+        const script_timer *t = LS_CONTAINER(node, script_timer, node);
+        if (t->packet_coming || t->running) return false;
+    }
+    return true; /* their handles free them */
+}
+
+static void timer_abandon(ls_state *state)
+{
+    const ls_node *all = &timers_of(state)->all;
+    for (ls_node *node = all->next, *next; node != all; node = next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         next = node->next;
         t->stopped = true;
@@ -270,13 +304,27 @@ void ls_timers_free(ls_state *state)
     }
 }
 
-void ls_timers_define(lua_State *L, ls_state *state)
+static void timer_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
+    ls_node_init(&timers_of(state)->all);
     lua_newtable(L);
     luaL_newlib(L, methods);
     ls_set_methods(L, "a timer");
     lua_pushcfunction(L, handle_gc);
     lua_setfield(L, -2, "__gc");
-    ls_udata_define(L, "timer", &state->timer_meta_ref);
+    ls_udata_define(L, "timer", &timers_of(state)->meta_ref);
 }
+
+static const luaL_Reg functions[] = {
+    {"sleep", core_sleep}, {"after", core_after}, {"every", core_every}, {NULL, NULL}};
+
+const ls_module ls_timer_module = {.name = "timer",
+                                   .bytes = sizeof(timers),
+                                   .functions = functions,
+                                   .define = timer_define,
+                                   .start = timer_start,
+                                   .retire = timer_retire,
+                                   .close = timer_close,
+                                   .closed = timer_closed,
+                                   .abandon = timer_abandon};

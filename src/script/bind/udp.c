@@ -23,7 +23,6 @@
 #include "script/bind/udp_internal.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 enum { PEERS_CACHED = 256, PEER_ADDR_BYTES = 28 };
 
@@ -389,7 +388,7 @@ static void push_truncated(lua_State *L, ls_site_udp_entry *entry)
 static int udp_main(lua_State *L) /* stack: the run, as light userdata */
 {
     udp_run *run = lua_touserdata(L, 1);
-    ls_udp_script *script = run->state->udp;
+    ls_udp_script *script = ls_udp_script_of(run->state);
     lua_settop(L, 0);
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->handler_refs[run->entry->index]);
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->peers_ref);
@@ -446,20 +445,55 @@ static void run_rest(ls_thread_ctx *ctx, udp_run *run)
     }
 }
 
-void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
+/* Handle the batch in the state, and send the replies. */
+static void run_batch(ls_thread_ctx *ctx, ls_state *state, ls_site_udp_entry *entry, ls_udp *udp, ls_datagrams *batch)
 {
-    ls_site_udp_entry *entry = user;
-    ls_state *state = ctx->user;
-    /* There are as many states as threads, and this thread is in none: one state is free. */
-    for (unsigned n = 0; !ls_actor_try_enter(&state->actor, ctx); n++)
-        state = entry->site->states[n % entry->site->state_count];
     udp_run run = {.state = state, .udp = udp, .entry = entry, .batch = batch};
     run_rest(ctx, &run);
     if (run.replies > 0)
         (void)ls_udp_send(ctx, udp, batch, run.replies);
     else
         ls_datagrams_drop(batch);
-    ls_actor_leave(&state->actor, ctx);
+}
+
+typedef struct waiting_batch { /* no state is free */
+    ls_op op;
+    ls_site_udp_entry *entry;
+    ls_udp *udp;
+    ls_datagrams *batch;
+} waiting_batch;
+
+static void run_waiting(ls_thread_ctx *ctx, ls_op *op)
+{
+    waiting_batch *w = LS_CONTAINER(op, waiting_batch, op);
+    ls_generation *generation = w->entry->generation;
+    run_batch(ctx, (ls_state *)(void *)op->actor, w->entry, w->udp, w->batch);
+    free(w);
+    atomic_fetch_sub(&generation->waiting, 1);
+}
+
+void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
+{
+    ls_site_udp_entry *entry = user;
+    ls_state *state = ls_generation_enter(entry->generation, ctx, NULL);
+    if (state != NULL) {
+        run_batch(ctx, state, entry, udp, batch);
+        ls_actor_leave(&state->actor, ctx);
+        return;
+    }
+    waiting_batch *w = calloc(1, sizeof *w);
+    if (w == NULL) {
+        ls_log(LS_LOG_ERROR, "not enough memory to run a UDP handler: %u datagrams dropped", batch->count);
+        ls_datagrams_drop(batch);
+        return;
+    }
+    state = ls_generation_busy_state(entry->generation, ctx);
+    w->op = (ls_op){.done = run_waiting, .actor = &state->actor};
+    w->entry = entry;
+    w->udp = udp;
+    w->batch = batch;
+    atomic_fetch_add(&entry->generation->waiting, 1);
+    ls_actor_post(&state->actor, ctx, &w->op);
 }
 
 /* ---- definitions ------------------------------------------------------------------------------------------- */
@@ -502,11 +536,10 @@ void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
 }
 
 /* core.udp({ host=, port=, where=, batch=, ... }, fn) -> sock */
-int ls_core_udp(lua_State *L)
+static int core_udp(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
-    ls_site *site = state->site;
-    ls_udp_script *script = state->udp;
+    ls_udp_script *script = ls_udp_script_of(state);
     ls_site_udp udp = {.port = 0};
     uint32_t port = 0;
     if (!state->loading) return luaL_error(L, "ls.udp must be called while the site loads");
@@ -519,36 +552,27 @@ int ls_core_udp(lua_State *L)
     udp.port = (uint16_t)port;
     ls_udp_check_setup(L, 1, &udp.setup);
 
-    const unsigned index = script->handler_count;
-    if (index == LS_UDP_ENTRIES_MAX) return luaL_error(L, "more than %d UDP sockets", LS_UDP_ENTRIES_MAX);
+    unsigned index;
+    ls_site_udp_entry *entry = ls_define(L, LS_SLOT_udp, sizeof *entry, &index);
     if (state->index == 0) {
-        ls_site_udp_entry *entry = calloc(1, sizeof *entry);
-        if (entry == NULL) return luaL_error(L, "not enough memory");
         entry->udp = udp;
-        entry->site = site;
+        entry->generation = state->generation;
         entry->index = index;
-        site->udp_entries[index] = entry;
-        site->udp_count = index + 1;
-    } else if (index >= site->udp_count) {
-        return luaL_error(L,
-                          "one Lua state defines more UDP sockets than another; a site must define the same sockets "
-                          "in every state");
     }
     if (script->peer_keys == NULL && (script->peer_keys = calloc(PEERS_CACHED, sizeof(peer_key))) == NULL)
         return luaL_error(L, "not enough memory");
     lua_pushvalue(L, 2);
     script->handler_refs[index] = luaL_ref(L, LUA_REGISTRYINDEX);
-    script->handler_count++;
 
     udp_sock *sock = lua_newuserdatauv(L, sizeof *sock, 0);
     sock->tag = &sock_tag;
-    sock->entry = site->udp_entries[index];
+    sock->entry = entry;
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->sock_meta_ref);
     lua_setmetatable(L, -2);
     return 1;
 }
 
-void ls_udp_define(lua_State *L, ls_state *state)
+static void udp_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
     static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
@@ -556,12 +580,7 @@ void ls_udp_define(lua_State *L, ls_state *state)
     static const luaL_Reg peer_methods[] = {{"send", peer_send}, {NULL, NULL}};
     static const char *const peer_fields[] = {"host", "port", NULL};
     static const luaL_Reg peer_meta[] = {{"__tostring", peer_tostring}, {"__eq", peer_eq}, {NULL, NULL}};
-    ls_udp_script *script = state->udp = calloc(1, sizeof *script);
-    if (script == NULL) {
-        luaL_error(L, "not enough memory");
-        return;
-    }
-    ls_node_init(&script->clients);
+    ls_udp_script *script = ls_udp_script_of(state);
     luaL_newlib(L, sock_meta);
     luaL_newlib(L, sock_methods);
     ls_set_members(L, sock_fields, sock_index);
@@ -578,5 +597,19 @@ void ls_udp_define(lua_State *L, ls_state *state)
         lua_rawseti(L, -2, n);
     }
     script->peers_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    ls_udp_clients_define(L, script);
 }
+
+static void udp_free(ls_state *state)
+{
+    free(ls_udp_script_of(state)->peer_keys);
+}
+
+static const luaL_Reg functions[] = {{"udp", core_udp}, {NULL, NULL}};
+
+const ls_module ls_udp_module = {.name = "udp",
+                                 .bytes = sizeof(ls_udp_script),
+                                 .functions = functions,
+                                 .define = udp_define,
+                                 .free = udp_free,
+                                 .defines = "UDP sockets",
+                                 .definitions_max = LS_UDP_ENTRIES_MAX};

@@ -12,11 +12,20 @@
 #include "script/bind/udp_internal.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
-#include "script/site/site_internal.h"
 
 enum { CLIENT_BATCH_DEFAULT = 8 };
 
 static const char client_tag;
+
+typedef struct clients { /* of a state */
+    ls_node all;         /* including closed ones whose last packet is outstanding */
+    int meta_ref;
+} clients;
+
+static clients *clients_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_udp_client);
+}
 
 typedef struct udp_client {
     ls_node node;
@@ -65,38 +74,15 @@ static void client_free(udp_client *client)
 }
 
 /* Free clients without a handle whose last packet has arrived. */
-static void clients_sweep(ls_udp_script *script)
+static void clients_sweep(const clients *list)
 {
-    for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
+    for (ls_node *node = list->all.next, *next; node != &list->all; node = next) {
         udp_client *client = LS_CONTAINER(node, udp_client, node);
         next = node->next;
         if (client->handle || !ls_udp_idle(client->udp)) continue;
         ls_list_remove(&client->node);
         client_free(client);
     }
-}
-
-void ls_udp_script_close(ls_state *state, ls_thread_ctx *ctx)
-{
-    if (state->udp == NULL) return;
-    for (ls_node *node = state->udp->clients.next; node != &state->udp->clients; node = node->next) {
-        udp_client *client = LS_CONTAINER(node, udp_client, node);
-        ls_node_init(&client->waiters); /* no task runs */
-        client_close(ctx, client);
-    }
-}
-
-void ls_udp_script_free(ls_state *state)
-{
-    ls_udp_script *script = state->udp;
-    if (script == NULL) return;
-    for (ls_node *node = script->clients.next, *next; node != &script->clients; node = next) {
-        next = node->next;
-        client_free(LS_CONTAINER(node, udp_client, node));
-    }
-    free(script->peer_keys);
-    free(script);
-    state->udp = NULL;
 }
 
 static int handle_gc(lua_State *L)
@@ -107,7 +93,7 @@ static int handle_gc(lua_State *L)
     handle->client = NULL;
     if (client == NULL) return 0;
     client->handle = false;
-    if (state->site->port == NULL) return 0; /* the server has ended and closed the socket */
+    if (state->port == NULL) return 0; /* the state closes, and has closed the socket */
     client_close(state->ctx, client);
     if (!ls_udp_idle(client->udp)) return 0;
     ls_list_remove(&client->node);
@@ -251,18 +237,18 @@ static int client_tostring(lua_State *L)
 
 static int open_client(ls_state *state, const ls_udp_setup *setup, const ls_addr *to, udp_client *client)
 {
-    return ls_udp_connect(state->site->port, setup, to, &state->actor, client_batch_received, client, &client->udp);
+    return ls_udp_connect(state->port, setup, to, &state->actor, client_batch_received, client, &client->udp);
 }
 
 /* core.udp_connect(host, port [, setup]) -> sock | nil, message, code */
-int ls_core_udp_connect(lua_State *L)
+static int core_udp_connect(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     (void)luaL_checkstring(L, 1);
     const uint16_t port = (uint16_t)ls_udp_check_port(L, 2);
     ls_udp_setup setup;
     ls_addr to;
-    if (state->loading || state->site->port == NULL)
+    if (state->port == NULL)
         return luaL_error(L,
                           "cannot be called while the site loads; call it in a handler, ls.once or ls.on(\"start\")");
     if (!ls_udp_check_host(L, 1, port, &to)) return ls_udp_push_bad_host(L, 1);
@@ -275,10 +261,10 @@ int ls_core_udp_connect(lua_State *L)
 
     client_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (client_handle){.tag = &client_tag};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, state->udp->client_meta_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, clients_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     ls_sockets_make_room(L);
-    clients_sweep(state->udp);
+    clients_sweep(clients_of(state));
     udp_client *client = calloc(1, sizeof *client);
     if (client == NULL) return luaL_error(L, "not enough memory");
     int err = open_client(state, &setup, &to, client);
@@ -292,20 +278,68 @@ int ls_core_udp_connect(lua_State *L)
     client->handle = true;
     client->state = state;
     client->remote = to;
-    ls_list_push(&state->udp->clients, &client->node);
+    ls_list_push(&clients_of(state)->all, &client->node);
     handle->client = client;
     return 1;
 }
 
-void ls_udp_clients_define(lua_State *L, ls_udp_script *script)
+static void client_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {
         {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
     static const char *const fields[] = {"local_addr", "remote", NULL};
     static const luaL_Reg meta[] = {
         {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};
+    ls_node_init(&clients_of(state)->all);
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     ls_set_members(L, fields, client_index);
-    ls_udata_define(L, "connected UDP socket", &script->client_meta_ref);
+    ls_udata_define(L, "connected UDP socket", &clients_of(state)->meta_ref);
 }
+
+static void clients_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    const clients *list = clients_of(state);
+    for (ls_node *node = list->all.next, *next; node != &list->all; node = next) {
+        next = node->next;
+        client_close(ctx, LS_CONTAINER(node, udp_client, node)); /* may wake a task, which only ends */
+    }
+}
+
+static bool clients_closed(ls_state *state)
+{
+    const clients *list = clients_of(state);
+    for (ls_node *node = list->all.next; node != &list->all; node = node->next)
+        if (!ls_udp_idle(LS_CONTAINER(node, udp_client, node)->udp)) return false;
+    return true;
+}
+
+static void clients_disconnect(ls_thread_ctx *ctx, ls_state *state)
+{
+    const clients *list = clients_of(state);
+    for (ls_node *node = list->all.next; node != &list->all; node = node->next) {
+        udp_client *client = LS_CONTAINER(node, udp_client, node);
+        ls_node_init(&client->waiters); /* no task runs */
+        client_close(ctx, client);
+    }
+}
+
+static void clients_free(ls_state *state)
+{
+    const clients *list = clients_of(state);
+    for (ls_node *node = list->all.next, *next; node != NULL && node != &list->all; node = next) {
+        next = node->next;
+        client_free(LS_CONTAINER(node, udp_client, node));
+    }
+}
+
+static const luaL_Reg functions[] = {{"udp_connect", core_udp_connect}, {NULL, NULL}};
+
+const ls_module ls_udp_client_module = {.name = "udp_client",
+                                        .bytes = sizeof(clients),
+                                        .functions = functions,
+                                        .define = client_define,
+                                        .close = clients_close,
+                                        .closed = clients_closed,
+                                        .disconnect = clients_disconnect,
+                                        .free = clients_free};

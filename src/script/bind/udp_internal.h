@@ -5,14 +5,15 @@
 #ifndef LS_SCRIPT_UDP_INTERNAL_H
 #define LS_SCRIPT_UDP_INTERNAL_H
 
-#include "net/udp.h"
+#include "script/bind/modules.h"
+#include "script/bind/udp.h"
 #include "script/core/state.h"
 
 enum { LS_UDP_ENTRIES_MAX = 64 };
 
-typedef struct ls_site_udp_entry { /* one ls.udp call, shared by all states */
+typedef struct ls_site_udp_entry { /* one ls.udp call, a definition (core/generation.h) */
     ls_site_udp udp;
-    ls_site *site;
+    ls_generation *generation;
     unsigned index;
     ls_udp *sockets[LS_UDP_SOCKETS_MAX]; /* the server's; set before the workers start */
     unsigned socket_count;
@@ -21,12 +22,15 @@ typedef struct ls_site_udp_entry { /* one ls.udp call, shared by all states */
 
 typedef struct ls_udp_script { /* of one state */
     int handler_refs[LS_UDP_ENTRIES_MAX];
-    unsigned handler_count;
     int peers_ref;   /* array of cached peers, indexed by the hash of the address */
     void *peer_keys; /* the addresses of the cached peers; NULL before the first ls.udp */
-    int sock_meta_ref, peer_meta_ref, client_meta_ref;
-    ls_node clients; /* of ls.udp_connect, including closed ones whose last packet is outstanding */
+    int sock_meta_ref, peer_meta_ref;
 } ls_udp_script;
+
+static inline ls_udp_script *ls_udp_script_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_udp);
+}
 
 /* ---- udp.c ----------------------------------------------------------------------------------------------- */
 
@@ -51,10 +55,5 @@ bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out);
 
 /* Push nil, message, code for the invalid address at `index`; returns 3. */
 int ls_udp_push_bad_host(lua_State *L, int index);
-
-/* ---- udp_client.c ---------------------------------------------------------------------------------------- */
-
-/* Create the metatable of connected sockets. Raises when out of memory. */
-void ls_udp_clients_define(lua_State *L, ls_udp_script *script);
 
 #endif

@@ -9,25 +9,32 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "script/core/modules.h"
+#include "base/thread.h"
+#include "script/core/lua_modules.h"
 
 enum { SOURCE_BYTES = 80 };
 
 typedef struct module {
     char *bytes; /* NULL: not compiled yet */
     size_t len, room;
-} module;
+} module; /* never changes once it is compiled */
 
 struct ls_bytecode {
+    ls_mutex mutex; /* held while a module is compiled */
     size_t count;
     module modules[];
 };
 
 int ls_bytecode_open(ls_bytecode **out)
 {
-    ls_bytecode *bytecode = calloc(1, sizeof *bytecode + ls_modules_count * sizeof bytecode->modules[0]);
+    ls_bytecode *bytecode = calloc(1, sizeof *bytecode + ls_lua_modules_count * sizeof bytecode->modules[0]);
     if (bytecode == NULL) return LS_ENOMEM;
-    bytecode->count = ls_modules_count;
+    const int err = ls_mutex_open(&bytecode->mutex);
+    if (err < 0) {
+        free(bytecode);
+        return err;
+    }
+    bytecode->count = ls_lua_modules_count;
     *out = bytecode;
     return LS_OK;
 }
@@ -36,6 +43,7 @@ void ls_bytecode_close(ls_bytecode *bytecode)
 {
     if (bytecode == NULL) return;
     for (size_t n = 0; n < bytecode->count; n++) free(bytecode->modules[n].bytes);
+    ls_mutex_close(&bytecode->mutex);
     free(bytecode);
 }
 
@@ -49,7 +57,7 @@ static const char *source_of(const char *name, char text[SOURCE_BYTES])
 
 static int compile(lua_State *L, size_t number)
 {
-    const ls_module_source *embedded = &ls_modules[number];
+    const ls_lua_module *embedded = &ls_lua_modules[number];
     char source[SOURCE_BYTES];
     return luaL_loadbufferx(L, embedded->bytes, embedded->len, source_of(embedded->name, source), "t");
 }
@@ -85,14 +93,24 @@ static bool compile_apart(module *to, size_t number)
     return good;
 }
 
+/* The compiled module; NULL: out of memory. */
+static const module *compiled(ls_bytecode *bytecode, size_t number)
+{
+    module *kept = &bytecode->modules[number];
+    ls_mutex_lock(&bytecode->mutex);
+    const bool good = kept->bytes != NULL || compile_apart(kept, number);
+    ls_mutex_unlock(&bytecode->mutex);
+    return good ? kept : NULL;
+}
+
 void ls_bytecode_push(lua_State *L, ls_bytecode *bytecode, size_t number)
 {
-    module *kept = bytecode != NULL ? &bytecode->modules[number] : NULL;
+    const module *kept = bytecode != NULL ? compiled(bytecode, number) : NULL;
     char source[SOURCE_BYTES];
     int status;
-    if (kept == NULL || (kept->bytes == NULL && !compile_apart(kept, number)))
+    if (kept == NULL)
         status = compile(L, number);
     else
-        status = luaL_loadbufferx(L, kept->bytes, kept->len, source_of(ls_modules[number].name, source), "b");
+        status = luaL_loadbufferx(L, kept->bytes, kept->len, source_of(ls_lua_modules[number].name, source), "b");
     if (status != LUA_OK) (void)lua_error(L);
 }

@@ -8,6 +8,9 @@
 /* Define all standard libraries, as luaL_openlibs does, in a state of state.h. */
 void ls_libraries_open(lua_State *L);
 
+/* coroutine.c: replace functions of the coroutine library, which is loaded. */
+void ls_coroutine_define(lua_State *L);
+
 /* The patched libraries. */
 int ls_string_open(lua_State *L);
 int ls_table_open(lua_State *L);

@@ -3,7 +3,7 @@
  * While a state other than the first one loads, its io.stdout and io.stderr write to the null device, and print and
  * ls.log do nothing. Other effects of the file, such as writing to a file of its own, take place in every state.
  *
- * Thread: the one that loads the site. */
+ * Thread: the one that loads the state. */
 #ifndef LS_SCRIPT_QUIET_H
 #define LS_SCRIPT_QUIET_H
 

@@ -9,17 +9,10 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "net/resolver.h"
-#include "script/bind/bind.h"
-#include "script/bind/buffer.h"
-#include "script/bind/json.h"
-#include "script/bind/request.h"
-#include "script/bind/tcp.h"
-#include "script/core/bytecode.h"
+#include "script/core/lua_modules.h"
 #include "script/core/libraries.h"
-#include "script/core/modules.h"
 #include "script/core/quiet.h"
-#include "script/site/site_internal.h"
+#include "script/core/task.h"
 
 /* realloc(3) that takes small blocks from the state's allocator. old_size 0: there is no old block. */
 static void *state_resize(ls_alloc *alloc, void *ptr, size_t old_size, size_t new_size)
@@ -115,15 +108,9 @@ void ls_state_end_run(lua_State *L)
     ls_state_raise_unhandled(L);
 }
 
-ls_cpu_watch *ls_state_cpu_watch(ls_state *state, const ls_thread_ctx *ctx)
-{
-    ls_site *site = state->site;
-    return ctx == &site->load_ctx || site->cpus == NULL ? &site->load_cpu : &site->cpus[ctx->index];
-}
-
 ls_pool *ls_state_pool(const ls_state *state)
 {
-    return state->ctx != NULL ? state->ctx->pool : state->site->load_pool;
+    return state->ctx != NULL ? state->ctx->pool : state->generation->load_pool;
 }
 
 ls_block *ls_state_block(lua_State *L, size_t size)
@@ -155,8 +142,8 @@ int ls_state_protected(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, vo
     state->protected_calls--;
     (void)ls_cpu_watch_end(cpu);
     lua_settop(L, top);
-    if (state->unflushed != NULL && state->current == NULL)
-        ls_tcps_flush(ctx, state); /* else the end of the running task flushes */
+    if (state->flushes != NULL && state->current == NULL)
+        ls_state_flush(ctx, state, false); /* else the end of the running task flushes */
     if (state->loading) {
         state->ctx = outer_ctx;
         state->cpu = outer_cpu;
@@ -174,58 +161,58 @@ int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void 
     return status;
 }
 
+void ls_state_flush(ls_thread_ctx *ctx, ls_state *state, bool suspended)
+{
+    while (state->flushes != NULL) {
+        ls_flush *flush = state->flushes;
+        state->flushes = flush->next;
+        flush->listed = false;
+        flush->run(ctx, state, flush, suspended);
+    }
+}
+
 /* The state does not receive work from other states, so without a task and a timer it never has one again. */
 void ls_state_settle(ls_state *state)
 {
-    ls_site *site = state->site;
-    if (state->ended || ls_site_served(site) > 0) return;
-    if (state->timers_live > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
+    ls_generation *generation = state->generation;
+    const ls_site_host *host = generation->runtime->host;
+    if (state->ended || state->holds > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
+    if (!state->started || atomic_load(&generation->retired) || ls_generation_defines(generation)) return;
     state->ended = true;
-    if (atomic_fetch_sub_explicit(&site->states_left, 1, memory_order_relaxed) == 1 && site->host != NULL)
-        site->host->stop(site->host->server);
+    if (atomic_fetch_sub_explicit(&generation->states_left, 1, memory_order_relaxed) == 1 && host != NULL)
+        host->stop(host->server);
 }
 
 /* ---- open -------------------------------------------------------------------------------------------------- */
 
-static void preload(lua_State *L)
+/* Make the table of `luaserve.core` with the functions of all modules. */
+static void define_core(lua_State *L, const ls_generation *generation)
 {
-    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_pushcfunction(L, ls_cjson_safe_open);
-    lua_setfield(L, -2, "cjson.safe");
-    lua_pushcfunction(L, ls_core_open);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_newtable(L);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->functions != NULL) luaL_setfuncs(L, generation->modules[n]->functions, 0);
     lua_setfield(L, -2, "luaserve.core");
     lua_pop(L, 1);
-    ls_modules_preload(L, "luaserve", &ls_state_of(L)->site->bytecode);
 }
 
 static int state_define(lua_State *L)
 {
-    static const char *const methods[LS_HTTP_METHODS] = {"",      "GET",    "HEAD",    "POST",    "PUT",
-                                                         "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"};
     ls_state *state = lua_touserdata(L, 1);
-    ls_buffer_prepare(L);
+    const ls_generation *generation = state->generation;
+    lua_settop(L, 0);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->prepare != NULL) generation->modules[n]->prepare(L, state);
     ls_libraries_open(L);
     ls_coroutine_define(L);
     if (state->index > 0) ls_quiet_define(L);
-    luaL_requiref(L, "cjson", ls_cjson_open, 0);
-    lua_getfield(L, -1, "encode");
-    (void)lua_getupvalue(L, -1, 1);
-    lua_pushinteger(L, LS_STRING_SHARED_MIN);
-    lua_pushcclosure(L, ls_cjson_encode_body, 2);
-    state->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    lua_pop(L, 1);
-    lua_getfield(L, -1, "decode");
-    state->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    lua_pop(L, 1);
-    preload(L);
-    ls_modules_path(L, state->site->path); /* the directory of the site comes first */
-    for (int n = 0; n < LS_HTTP_METHODS; n++) {
-        lua_pushstring(L, methods[n]);
-        state->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
-    }
+    ls_lua_modules_preload(L, "luaserve", generation->runtime->bytecode);
+    ls_lua_modules_path(L, generation->path); /* the directory of the site comes first */
     lua_pushstring(L, exceeded_text);
     state->exceeded_text_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* for code that may not allocate */
-    ls_core_define(L, state);
+    define_core(L, generation);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->define != NULL) generation->modules[n]->define(L, state);
     /* Requests create short-lived tables and strings beside the long-lived objects of the site. Generational
      * collection saves 15 to 20 % of the time of a route with query and JSON; a hello makes no garbage in either
      * mode. */
@@ -233,60 +220,200 @@ static int state_define(lua_State *L)
     return 0;
 }
 
-int ls_state_open(ls_site *site, unsigned index, size_t bytes_max, ls_state **out, char *message, size_t message_bytes)
+static size_t aligned(size_t bytes)
 {
-    ls_state *state = calloc(1, sizeof *state);
+    return (bytes + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
+}
+
+/* One allocation: the state, the addresses of the modules' data, their counts of definitions, their data. */
+static ls_state *state_alloc_with_data(const ls_generation *generation)
+{
+    const unsigned count = generation->module_count;
+    const size_t head = sizeof(ls_state) + count * sizeof(void *), counts = aligned(head + count * sizeof(unsigned));
+    size_t bytes = counts;
+    for (unsigned n = 0; n < count; n++) bytes += aligned(generation->modules[n]->bytes);
+    ls_state *state = calloc(1, bytes);
+    if (state == NULL) return NULL;
+    state->defined = (unsigned *)(void *)((char *)state + head);
+    char *at = (char *)state + counts;
+    for (unsigned n = 0; n < count; n++) {
+        state->data[n] = at;
+        at += aligned(generation->modules[n]->bytes);
+    }
+    return state;
+}
+
+static void step_done(ls_thread_ctx *ctx, ls_op *op);
+
+/* Free what the state holds, without the state itself. Lua is closed. */
+static void state_release(ls_state *state)
+{
+    const ls_generation *generation = state->generation;
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->free != NULL) generation->modules[n]->free(state);
+    ls_strings_close(&state->strings);
+    ls_alloc_close(&state->alloc);
+    ls_task_free_all(state);
+    state->L = NULL;
+}
+
+int ls_state_open(ls_generation *generation, unsigned index, size_t bytes_max, ls_thread_ctx *ctx, ls_state **out,
+                  char *message, size_t message_bytes)
+{
+    ls_state *state = state_alloc_with_data(generation);
     if (state == NULL) goto fail;
     ls_actor_init(&state->actor);
-    state->site = site;
+    state->generation = generation;
     state->index = index;
     state->bytes_max = bytes_max;
-    state->ctx = &site->load_ctx;
-    state->cpu = &site->load_cpu;
+    state->ctx = ctx;
+    state->cpu = ls_state_cpu_watch(state, ctx);
+    state->step_op = (ls_op){.done = step_done, .actor = &state->actor};
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
-    ls_node_init(&state->timers);
-    ls_node_init(&state->tcps);
     ls_alloc_open(&state->alloc);
-    ls_strings_open(state);
+    ls_strings_open(&state->strings);
+    state->loading = true;
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
     (void)lua_atpanic(state->L, state_panic);
-    if (ls_state_protected(state, &site->load_ctx, state_define, state) != LUA_OK) goto fail_lua;
+    if (ls_state_protected(state, ctx, state_define, state) != LUA_OK) goto fail_lua;
     *out = state;
     return LS_OK;
 
 fail_lua:
+    state->closing = true;
     lua_close(state->L);
-    ls_strings_close(state);
-    ls_alloc_close(&state->alloc);
-    ls_udp_script_free(state);
-    ls_notify_free(state);
 fail_state:
+    state_release(state);
     free(state);
 fail:
     (void)snprintf(message, message_bytes, "not enough memory for a Lua state");
     return LS_ENOMEM;
 }
 
-void ls_state_close(ls_state *state)
+void ls_state_loaded(ls_state *state)
 {
-    state->ctx = &state->site->load_ctx; /* for finalizers */
-    state->cpu = &state->site->load_cpu;
+    state->loading = false;
+    state->port = state->generation->runtime->port;
+    state->strings.port = state->port;
+}
+
+/* ---- the phases of the life -------------------------------------------------------------------------------- */
+
+void ls_state_post_step(ls_state *state, ls_port *port)
+{
+    if (!atomic_exchange(&state->step_posted, true)) {
+        atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+        ls_port_post(port, &state->step_op, NULL, 0);
+    }
+}
+
+/* Close Lua: nothing refers to the state any more but this thread. */
+static void close_lua(ls_thread_ctx *ctx, ls_state *state)
+{
+    ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
+    state->ctx = ctx;
+    state->cpu = cpu;
     state->current = NULL;
-    ls_timers_free(state);
-    ls_tcps_free(state);
+    state->port = NULL;
+    state->strings.port = NULL;
     state->closing = true;
+    ls_cpu_watch_begin(cpu, state->L, 0); /* finalizers */
     lua_close(state->L);
-    ls_strings_close(state);
-    ls_alloc_close(&state->alloc);
-    if (state->resolver != NULL) ls_resolver_close(state->resolver);
-    ls_task_free_all(state);
-    ls_udp_script_free(state);
-    ls_notify_free(state);
-    for (int n = 0; n < LS_HOOKS; n++) free(state->hooks[n].refs);
-    free(state->once.refs);
-    free(state->listeners);
+    (void)ls_cpu_watch_end(cpu);
+    state_release(state);
+}
+
+/* A step of the live close. */
+static void close_step(ls_thread_ctx *ctx, ls_state *state, bool force)
+{
+    const ls_generation *generation = state->generation;
+    if (atomic_load(&state->closed)) return;
+    if (!force && ls_tasks_unfinished(state)) return;
+    ls_tasks_cancel(state);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
+    ls_tasks_end(ctx, state);
+    if (!ls_list_empty(&state->tasks_live) || state->alarms_used > 0 || !ls_strings_closed(&state->strings)) return;
+    if (atomic_load(&state->busy) > 0 || ls_actor_has_waiting(&state->actor)) return;
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->closed != NULL && !generation->modules[n]->closed(state)) return;
+    close_lua(ctx, state);
+    atomic_store(&state->closed, true);
+}
+
+static void advance(ls_thread_ctx *ctx, ls_state *state)
+{
+    const ls_generation *generation = state->generation;
+    const ls_module *const *modules = generation->modules;
+    const bool start = !state->started && atomic_load(&generation->started),
+               retire = !state->retired && atomic_load(&generation->retired),
+               drain = !state->draining && atomic_load(&generation->draining);
+    state->started |= start;
+    state->retired |= retire;
+    state->draining |= drain;
+    for (unsigned n = 0; n < generation->module_count && start; n++)
+        if (modules[n]->start != NULL) modules[n]->start(ctx, state);
+    for (unsigned n = 0; n < generation->module_count && retire; n++)
+        if (modules[n]->retire != NULL) modules[n]->retire(ctx, state);
+    for (unsigned n = 0; n < generation->module_count && drain; n++)
+        if (modules[n]->drain != NULL) modules[n]->drain(ctx, state);
+}
+
+/* The step counts as busy until it has run the hooks. */
+static void step_counted(ls_thread_ctx *ctx, ls_state *state)
+{
+    if (!atomic_load(&state->closed)) advance(ctx, state);
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    const int closing = atomic_load(&state->generation->closing);
+    if (closing != LS_CLOSING_NOT)
+        close_step(ctx, state, closing == LS_CLOSING_FORCED);
+    else
+        ls_state_settle(state);
+}
+
+static void step_done(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_state *state = LS_CONTAINER(op, ls_state, step_op);
+    atomic_store(&state->step_posted, false);
+    step_counted(ctx, state);
+}
+
+void ls_state_step(ls_thread_ctx *ctx, ls_state *state)
+{
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    step_counted(ctx, state);
+}
+
+bool ls_state_at_rest(ls_state *state)
+{
+    return atomic_load(&state->closed) && atomic_load(&state->actor.held) == 0 &&
+           atomic_load(&state->actor.wakeup_queued) == 0 && atomic_load(&state->actor.inbox) == NULL &&
+           !atomic_load(&state->step_posted);
+}
+
+void ls_state_disconnect(ls_state *state)
+{
+    state->port = NULL;
+    state->strings.port = NULL;
+}
+
+void ls_state_discard(ls_state *state, ls_thread_ctx *ctx)
+{
+    const ls_generation *generation = state->generation;
+    ls_state_disconnect(state);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->abandon != NULL) generation->modules[n]->abandon(state);
+    close_lua(ctx, state);
     free(state);
+}
+
+void ls_state_free(ls_state *state)
+{
+    if (atomic_load(&state->closed))
+        free(state);
+    else
+        ls_state_discard(state, &state->generation->load_ctx);
 }

@@ -8,25 +8,30 @@
  *
  * If D2 finds true, the O1 of that op is later than D2, so D1 < D2 < O1 < O2: O2 finds the block, unless it was taken
  * before. Only the drop that changed false to true posts the op, and O1 happens after the op has left the actor's inbox:
- * it is queued at most once at a time. */
+ * it is queued at most once at a time.
+ *
+ * A state closes when no block refers to a string, no thread is dropping one and no op is posted: a drop counts itself
+ * before D1 and until the op is posted, so the last thread that touches the state is seen. */
 #include "script/core/string_block.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "script/site/site_internal.h"
+#include "script/core/state.h"
 
 static void dropped(ls_external *external)
 {
     ls_string_block *block = (ls_string_block *)(void *)external;
     ls_state *state = block->state;
     ls_strings *strings = &state->strings;
-    ls_port *port = state->site->port; /* NULL: the site loads, or it closes and frees the block */
+    ls_port *port = strings->port; /* NULL: the state frees the block when it closes, or uses it again */
+    atomic_fetch_add(&strings->dropping, 1);
     ls_string_block *head = atomic_load_explicit(&strings->dropped, memory_order_relaxed);
     do block->next = head;
     while (!atomic_compare_exchange_weak(&strings->dropped, &head, block));
     if (port != NULL && !atomic_exchange(&strings->posted, true))
         ls_actor_post_later(&state->actor, port, &strings->op); /* often this thread is inside the actor */
+    atomic_fetch_sub(&strings->dropping, 1);
 }
 
 /* Release the strings of the blocks on the stack. Allocates nothing. */
@@ -60,9 +65,14 @@ static void release_posted(ls_thread_ctx *ctx, ls_op *op)
     release_dropped(state->L, strings);
 }
 
-void ls_strings_open(ls_state *state)
+void ls_strings_open(ls_strings *strings)
 {
-    state->strings.op = (ls_op){.done = release_posted};
+    strings->op = (ls_op){.done = release_posted};
+}
+
+bool ls_strings_closed(const ls_strings *strings)
+{
+    return strings->used == 0 && atomic_load(&strings->dropping) == 0 && !atomic_load(&strings->posted);
 }
 
 static void free_list(ls_string_block *block)
@@ -74,9 +84,8 @@ static void free_list(ls_string_block *block)
     }
 }
 
-void ls_strings_close(ls_state *state)
+void ls_strings_close(ls_strings *strings)
 {
-    ls_strings *strings = &state->strings;
     ls_string_block *stack = atomic_exchange(&strings->dropped, NULL);
     for (const ls_string_block *block = stack; block != NULL; block = block->next) strings->used--;
     assert(strings->used == 0);

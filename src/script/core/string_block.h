@@ -37,15 +37,19 @@ typedef struct ls_string_block {
 typedef struct ls_strings {             /* of one state */
     _Atomic(ls_string_block *) dropped; /* the stack */
     _Atomic bool posted;                /* `op` is on its way and has not looked at the stack yet */
+    _Atomic unsigned dropping;          /* threads that are dropping a block */
+    ls_port *port;                      /* NULL while the site loads, and when the port is closed */
     ls_op op;                           /* releases the strings */
     ls_string_block *free;
     unsigned free_count;
     unsigned used; /* blocks that refer to a string, those on the stack included */
 } ls_strings;
 
-void ls_strings_open(struct ls_state *state);
-/* Free all blocks. Every slice was dropped; no worker runs; Lua is closed. */
-void ls_strings_close(struct ls_state *state);
+void ls_strings_open(ls_strings *strings);
+/* Whether no slice of a string exists and no operation is on its way. */
+bool ls_strings_closed(const ls_strings *strings);
+/* Free all blocks. Every slice was dropped, and Lua is closed. */
+void ls_strings_close(ls_strings *strings);
 
 /* Prepare blocks for `count` strings. Returns true if that took an allocation: a finalizer may have run, so the caller
  * repeats its checks. Raises when out of memory. */

@@ -8,11 +8,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "script/bind/request.h"
-#include "script/bind/tcp.h"
 #include "script/core/cpu_poll.h"
 #include "script/core/error_text.h"
-#include "script/site/site_internal.h"
 
 /* A task that ends wakes the tasks that wait for it; these may end at once and wake further ones. Every level uses
  * some frames of the C stack. */
@@ -129,10 +126,12 @@ const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char 
 {
     const ls_state *state = task->state;
     char text[400];
+    if (task->canceled)
+        return lua_pushliteral(L, "the task was ended while it waited: its site was replaced or stopped");
     (void)snprintf(text, sizeof text, "%s%s%s%s used more processor time than max_cpu allows (%.3g s)",
                    state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
                    route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
-                   (double)state->site->cpu_ns_max / 1e9);
+                   (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
     return lua_pushstring(L, text);
 }
 
@@ -207,10 +206,10 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     if (measured) {
         const uint64_t measured_ns = before_ns + ls_cpu_watch_since_mark(cpu);
         if (used_ns < measured_ns) used_ns = measured_ns;
-        if (used_ns > state->site->cpu_ns_max) task->cpu_exceeded = true;
+        if (used_ns > atomic_load(&ls_state_runtime(state)->cpu_ns_max)) task->cpu_exceeded = true;
     }
     task->cpu_ns = used_ns;
-    if (state->unflushed != NULL) ls_tcps_flush(ctx, state);
+    if (state->flushes != NULL) ls_state_flush(ctx, state, status == LUA_YIELD);
     state->current = outer;
     if (outer != NULL || state->loading) {
         state->ctx = outer_ctx;
@@ -259,30 +258,17 @@ bool ls_task_can_wait(lua_State *L)
            state->current->blocked == 0 && lua_isyieldable(L);
 }
 
-int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
-{
-    ls_state *state = ls_state_of(L);
-    ls_task *task = state->current;
-    if (task->request != NULL) ls_request_send_parts(state->ctx, task->request);
-    task->waiting = true;
-    task->wake_result = 0;
-    *ls_state_extra(L) |= LS_EXTRA_WAITS;
-    return lua_yieldk(L, 0, context, k);
-}
-
 static void alarm_free(ls_alarm *alarm)
 {
     alarm->task = NULL;
     alarm->next = alarm->state->alarms_free;
     alarm->state->alarms_free = alarm;
+    alarm->state->alarms_used--;
 }
 
-void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
+/* The task does not wait for its event any more. */
+static void drop_wait(const ls_thread_ctx *ctx, ls_task *task)
 {
-    ls_state *state = task->state;
-    if (!task->waiting) return;
-    task->waiting = false;
-    task->wake_result = result;
     ls_list_remove(&task->wait_node);
     if (task->alarm != NULL) {
         ls_alarm *alarm = task->alarm;
@@ -291,6 +277,30 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
         if (ls_timer_cancel(ctx->port, &alarm->timer))
             alarm_free(alarm); /* else its packet is queued: alarm_done frees it */
     }
+}
+
+int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
+{
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    if (task->canceled) { /* it has resumed only to end */
+        drop_wait(state->ctx, task);
+        ls_state_end_run(L);
+    }
+    task->waiting = true;
+    task->wake_result = 0;
+    *ls_state_extra(L) |= LS_EXTRA_WAITS;
+    return lua_yieldk(L, 0, context, k);
+}
+
+void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
+{
+    ls_state *state = task->state;
+    if (!task->waiting) return;
+    task->waiting = false;
+    task->wake_result = result;
+    task->held = false;
+    drop_wait(ctx, task);
     if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
         state->wakes_nested < WAKES_NESTED_MAX) {
         state->wakes_nested++;
@@ -344,11 +354,44 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
         alarm->timer.op.done = alarm_done;
     }
     alarm->task = task;
+    state->alarms_used++;
     if (ls_timer_set(state->ctx->port, &alarm->timer, ls_task_deadline(seconds)) < 0) {
         alarm_free(alarm);
         luaL_error(L, "not enough memory");
     }
     task->alarm = alarm;
+}
+
+bool ls_tasks_unfinished(const ls_state *state)
+{
+    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task->counted || task->request != NULL) return true;
+    }
+    return false;
+}
+
+void ls_tasks_cancel(ls_state *state)
+{
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        task->canceled = task->cpu_exceeded = true;
+    }
+}
+
+/* A task that waits and may be woken; NULL: none. */
+static ls_task *waiting_task(const ls_state *state)
+{
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task->waiting && task->canceled && !task->held) return task;
+    }
+    return NULL;
+}
+
+void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
+{
+    for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
 }
 
 static void tasks_free(ls_node *head)
@@ -368,7 +411,7 @@ void ls_task_free_all(ls_state *state)
     while (state->alarms != NULL) {
         ls_alarm *alarm = state->alarms;
         state->alarms = alarm->all_next;
-        free(alarm); /* the port is closed and delivers no packet of it */
+        free(alarm);
     }
     state->alarms_free = NULL;
 }

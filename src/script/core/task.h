@@ -12,6 +12,8 @@
 
 #include "script/core/state.h"
 
+typedef struct ls_request ls_request;
+
 enum { LS_TASKS_FREE_MAX = 256 };
 
 /* In seconds. A wait renews the processor time of a task (max_cpu). A shorter sleep is not a wait: it only gives way to
@@ -30,6 +32,8 @@ struct ls_task {
     bool queued;         /* `op` is in the actor's inbox */
     bool cpu_exceeded;   /* it has used too much processor time: every further run ends at once */
     bool killed;         /* the hook has suspended it forever */
+    bool canceled;       /* its state closes; implies cpu_exceeded */
+    bool held;           /* an operation that cannot be cancelled refers to it: only that one wakes it */
     bool gave_way;       /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;        /* in state->busy */
     int16_t wake_result; /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
@@ -95,7 +99,14 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
 /* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
 
-/* Free all tasks and alarms of a state that closes. No worker runs and the port is closed. */
+/* Whether a task of a request runs or waits, or one that counts as busy. */
+bool ls_tasks_unfinished(const ls_state *state);
+/* The state closes: mark all tasks, so that each ends when it runs next. */
+void ls_tasks_cancel(ls_state *state);
+/* Then wake those that wait, except those that are `held`. The thread is inside the actor and no task runs. */
+void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state);
+
+/* Free all tasks and alarms of a state that closes. Lua is closed; no packet of an alarm follows. */
 void ls_task_free_all(ls_state *state);
 
 #endif

@@ -8,7 +8,7 @@
 #include "net/stream_internal.h"
 #include "port/shared_file.h"
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, PIECE = 2 * MIB /* FILE_PIECE of stream_queue.c */ };
 
 typedef struct sending { /* a wire, a file, and what the other end is to receive */
     wire w;
@@ -200,10 +200,10 @@ static void files_and_memory_leave_in_order(void **state)
 /* At the limits of the pieces that a file is sent in, and one past them. */
 static void ranges_of_every_length(void **state)
 {
-    static const size_t at[] = {1, 64 << 10, 256 << 10, MIB, MIB + (64 << 10), 2 * MIB};
+    static const size_t at[] = {1, 64 << 10, 256 << 10, MIB, PIECE, PIECE + (64 << 10), 2 * PIECE};
     sending t;
     (void)state;
-    sending_open(&t, 2 * MIB + 1);
+    sending_open(&t, 2 * PIECE + 1);
     for (size_t i = 0; i < 3 * sizeof at / sizeof at[0]; i++) {
         const size_t len = at[i / 3] + i % 3 - 1;
         if (len == 0) continue;
@@ -269,7 +269,7 @@ static void a_file_that_changes_while_it_is_sent(void **state)
     enum { TRUNCATED, REWRITTEN, WAYS };
     (void)state;
     for (int way = 0; way < WAYS; way++) {
-        for (size_t size = 2 * MIB; size <= 10 * MIB; size += 8 * MIB) {
+        for (size_t size = PIECE; size <= 10 * MIB; size += 4 * PIECE) {
             sending t;
             sending_open(&t, size);
             push_file(&t, 0, t.len);
@@ -285,7 +285,7 @@ static void a_file_that_changes_while_it_is_sent(void **state)
             read_until_sent(&t);
             assert_int_equal(t.w.sent, 1);
             assert_int_equal(t.w.sent_err, LS_ECHANGED);
-            assert_in_range(t.got, 1, MIB); /* one piece */
+            assert_in_range(t.got, 1, PIECE);
             assert_int_equal(ls_stream_queued(t.w.s), 0);
             sending_close(&t);
         }
@@ -310,7 +310,7 @@ static void a_file_that_ends_inside_a_piece(void **state)
         (void)wire_try(&t.w, n > 0 ? 0 : 1);
     }
     assert_int_equal(t.w.sent_err, LS_ECHANGED);
-    assert_true(got < MIB);
+    assert_true(got < PIECE);
     sending_close(&t);
 }
 
@@ -344,7 +344,8 @@ static void truncating_a_queue_with_files_at_every_position(void **state)
 /* While a piece of a file is sent: before, in and behind the piece, in the rest of the file, and behind it. */
 static void truncating_while_a_file_is_sent(void **state)
 {
-    static const size_t keep[] = {1, 3, 4, 5000, MIB + 4, MIB + 5, 5 * MIB, 10 * MIB + 4, 10 * MIB + 5, 10 * MIB + 8};
+    static const size_t keep[] = {1,           3, 4, 5000, PIECE + 4, PIECE + 5, 5 * MIB, 10 * MIB + 4, 10 * MIB + 5,
+                                  10 * MIB + 8};
     (void)state;
     for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++) {
         sending t;
@@ -354,7 +355,7 @@ static void truncating_while_a_file_is_sent(void **state)
         push_text(&t, "tail");
         assert_int_equal(wire_flush(&t.w), LS_PENDING);
         assert_true(ls_stream_truncate(t.w.s, keep[i]));
-        const size_t end = keep[i] < MIB + 4 ? MIB + 4 : keep[i]; /* the pending send stays whole */
+        const size_t end = keep[i] < PIECE + 4 ? PIECE + 4 : keep[i]; /* the pending send stays whole */
         assert_int_equal(ls_stream_end(t.w.s), end);
         assert_int_equal(ls_stream_queued(t.w.s), end);
         t.expected_len = end;

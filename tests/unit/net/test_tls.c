@@ -104,6 +104,30 @@ static void a_handshake_works_with_input_cut_anywhere(void **state)
     }
 }
 
+/* Up to where the last bytes of the client's handshake are on their way to the server. */
+static fixture open_almost_connected(void)
+{
+    fixture f = open_with(no_options, no_options, "example.org");
+    tls_step(&f.client);
+    tls_deliver(&f.client, &f.server, WHOLE);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_int_equal(f.client.handshake, LS_DONE);
+    assert_int_equal(f.server.handshake, LS_EAGAIN);
+    return f;
+}
+
+/* At once: a client with Nagle's algorithm sends its request only when these bytes are acknowledged. */
+static void one_ticket_follows_a_handshake(void **state)
+{
+    fixture f = open_almost_connected();
+    size_t lens[4];
+    (void)state;
+    tls_deliver(&f.client, &f.server, WHOLE);
+    assert_int_equal(f.server.handshake, LS_DONE);
+    assert_int_equal(tls_records(&f.server, lens, 4), 1);
+    close_fixture(&f);
+}
+
 /* No option asks for TLS 1.2 alone, so the sessions are taken back to it by OpenSSL's function. */
 static void allow_at_most_tls_1_2(tls_side *s)
 {
@@ -812,6 +836,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_handshake_works_with_input_cut_anywhere),
         cmocka_unit_test(tls_1_2_works_with_input_cut_anywhere),
+        cmocka_unit_test(one_ticket_follows_a_handshake),
         cmocka_unit_test(renegotiation_is_refused),
         cmocka_unit_test(keys_are_updated),
         cmocka_unit_test(the_peer_is_described),

@@ -300,6 +300,85 @@ static void a_stop_waits_for_the_current_packet_and_keeps_the_others(void **stat
     place_close(&place);
 }
 
+/* A worker that waits has passed at once; one inside a packet passes when it has ended it, not when a new one begins on
+ * another worker. */
+static void a_snapshot_is_passed_when_every_worker_has_left_its_packet(void **state)
+{
+    job blocking[2], quick;
+    workers_place place;
+    uint64_t turns[3];
+    (void)state;
+    place_open(&place, 2, 3);
+    ls_workers_snapshot(place.workers, turns);
+    assert_true(ls_workers_passed(place.workers, turns)); /* no worker runs */
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = 0; i < 2; i++) {
+        post(&place, &blocking[i], job_blocking);
+        EVENTUALLY(atomic_load(&blocking[i].inside));
+    }
+    ls_workers_snapshot(place.workers, turns);
+    assert_false(ls_workers_passed(place.workers, turns));
+    post(&place, &quick, job_quick); /* the standby thread runs it */
+    EVENTUALLY(atomic_load(&quick.runs) == 1);
+    assert_false(ls_workers_passed(place.workers, turns));
+    atomic_store(&blocking[0].release, true);
+    EVENTUALLY(atomic_load(&blocking[0].runs) == 1);
+    assert_false(ls_workers_passed(place.workers, turns));
+    atomic_store(&blocking[1].release, true);
+    EVENTUALLY(ls_workers_passed(place.workers, turns));
+    assert_true(ls_workers_passed(place.workers, turns)); /* for ever */
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    place_close(&place);
+}
+
+/* A worker that runs packets all the time passes too, between two packets of one batch. Each packet reads an object
+ * through an atomic pointer, as the packets of a server find their handler; the objects are freed after a snapshot, so
+ * that a sanitizer sees a packet that reads one too late. */
+static _Atomic(int *) shared_object;
+static _Atomic bool readers_end;
+
+static void job_reader(ls_thread_ctx *ctx, ls_op *op)
+{
+    const int *object = atomic_load_explicit(&shared_object, memory_order_acquire);
+    for (int i = 0; i < 100; i++) assert_int_equal(*(const volatile int *)object, 42);
+    if (!atomic_load(&readers_end))
+        (void)ls_port_post(ctx->port, op, NULL, 0);
+    else
+        job_quick(ctx, op);
+}
+
+static void an_object_may_be_freed_after_a_passed_snapshot(void **state)
+{
+    enum { READERS = 40, ROUNDS = 200 };
+    job readers[READERS];
+    workers_place place;
+    uint64_t turns[5];
+    int *object = malloc(sizeof *object);
+    (void)state;
+    *object = 42;
+    atomic_store(&shared_object, object);
+    atomic_store(&readers_end, false);
+    place_open(&place, 2, 5);
+    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = 0; i < READERS; i++) post(&place, &readers[i], job_reader);
+    for (int round = 0; round < ROUNDS; round++) {
+        int *next = malloc(sizeof *next);
+        *next = 42;
+        int *before = atomic_exchange(&shared_object, next);
+        ls_workers_snapshot(place.workers, turns);
+        EVENTUALLY(ls_workers_passed(place.workers, turns));
+        *before = 0;
+        free(before);
+    }
+    atomic_store(&readers_end, true);
+    EVENTUALLY(atomic_load(&jobs_run) == READERS);
+    ls_workers_stop(place.workers);
+    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    place_close(&place);
+    free(atomic_load(&shared_object));
+}
+
 static void idle_workers_end_immediately(void **state)
 {
     workers_place place;
@@ -443,6 +522,8 @@ int main(void)
         cmocka_unit_test(several_blocked_workers_are_replaced_up_to_the_limit),
         cmocka_unit_test(a_packet_wakes_the_watchdog),
         cmocka_unit_test(a_stop_waits_for_the_current_packet_and_keeps_the_others),
+        cmocka_unit_test(a_snapshot_is_passed_when_every_worker_has_left_its_packet),
+        cmocka_unit_test(an_object_may_be_freed_after_a_passed_snapshot),
         cmocka_unit_test(idle_workers_end_immediately),
         cmocka_unit_test(stalled_and_quick_handlers_mixed),
         cmocka_unit_test(idleness_is_reported_once),

@@ -18,6 +18,7 @@
 #include "support.h"
 
 typedef struct test_site {
+    ls_runtime *runtime;
     ls_site *site;
     ls_port *port;
     ls_deadlines *deadlines;
@@ -105,17 +106,18 @@ static inline test_site *test_site_open(const char *text)
     fprintf(file, "%s%s", test_prelude, text);
     fclose(file);
     const ls_site_options options = {.path = path};
-    t->opened = ls_site_open(&options, &t->site, t->message, sizeof t->message);
+    assert_int_equal(ls_site_runtime_open(NULL, &t->runtime), LS_OK);
+    t->opened = ls_site_open(t->runtime, &options, &t->site, t->message, sizeof t->message);
     if (t->opened == LS_OK) {
-        ls_thread_ctx *ctx = &t->ctx;
         assert_int_equal(ls_port_open(&port_options, &t->port), LS_OK);
         assert_int_equal(ls_pools_open(64 << 20, &t->pools), LS_OK);
         assert_int_equal(ls_pool_open(t->pools, &t->pool), LS_OK);
         ls_pool_enter(t->pool);
         ls_thread_ctx_init(&t->ctx, t->port, t->pool, 0);
         assert_int_equal(ls_stream_deadlines_open(t->port, &t->deadlines), LS_OK);
-        assert_int_equal(ls_site_ready_ctxs(t->site, t->port, t->deadlines, &ctx, 1, t->message, sizeof t->message),
-                         LS_OK);
+        assert_int_equal(ls_site_runtime_attach(t->runtime, t->port, t->deadlines, 1), LS_OK);
+        assert_int_equal(ls_site_ready(t->site, 1, 1, t->message, sizeof t->message), LS_OK);
+        ls_pool_enter(t->pool);
         ls_site_start(t->site);
     }
     unlink(path);
@@ -131,10 +133,19 @@ static inline void test_site_close(test_site *t)
         ls_port_close(t->port);
         ls_deadlines_close(t->deadlines);
         ls_site_close(t->site);
+    }
+    ls_site_runtime_close(t->runtime);
+    if (t->opened == LS_OK) {
         ls_pool_close(t->pool);
         ls_pools_close(t->pools);
     }
     test_site_free(t);
+}
+
+/* The only state. */
+static inline ls_state *test_state(const test_site *t)
+{
+    return ls_generation_first(&t->site->generation);
 }
 
 /* Run a snippet until it logs DONE. It fails if it logs FAILED. */

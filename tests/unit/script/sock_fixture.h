@@ -174,7 +174,7 @@ static inline void fixture_close(sock_fixture *fixture)
     }
     assert_int_equal(atomic_load(&fixture->conn_limit.count), 0);
     if (fixture_logged(fixture, "connection from")) fail_msg("%s", fixture->t->log);
-    assert_int_equal(lua_gc(fixture->t->site->states[0]->L, LUA_GCCOLLECT), 0); /* buffers */
+    assert_int_equal(lua_gc(test_state(fixture->t)->L, LUA_GCCOLLECT), 0); /* buffers */
     ls_pools_stat(fixture->t->pools, &stats);
     assert_int_equal(stats.blocks_live, 0);
     test_site_close(fixture->t);

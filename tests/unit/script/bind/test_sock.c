@@ -263,7 +263,7 @@ static void strings_below_the_limit_are_copied(void **state)
         fixture_open(&fixture, "", serve);
         const int peer = fixture_connect(&fixture);
         assert_int_equal(fixture_read(&fixture, peer, got, len), len);
-        const ls_strings *strings = &fixture.t->site->states[0]->strings;
+        const ls_strings *strings = &test_state(fixture.t)->strings;
         assert_int_equal(strings->free_count + strings->used, len == LS_STRING_SHARED_MIN);
         fixture_ends_with(&fixture, peer, "");
         fixture_close(&fixture);
@@ -284,7 +284,7 @@ static void long_strings_wait_for_a_slow_reader(void **state)
                  "core.log('info', most <= 65536 and 'sent' or 'queued ' .. most)");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
-    ls_state *lua = fixture.t->site->states[0];
+    ls_state *lua = test_state(fixture.t);
     (void)lua_gc(lua->L, LUA_GCCOLLECT);
     assert_in_range(atomic_load(&lua->bytes_live), LEN, 3 * LEN);
     assert_int_equal(lua->strings.used, 1);
@@ -308,7 +308,7 @@ static void a_closed_connection_releases_its_strings(void **state)
         "core.log('info', 'over')");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
-    const ls_state *lua = fixture.t->site->states[0];
+    const ls_state *lua = test_state(fixture.t);
     assert_int_equal(lua->strings.used, 5);
     close(peer);
     fixture_await(&fixture, "over");
@@ -629,7 +629,7 @@ static void a_finalizer_wakes_a_task_outside_tasks(void **state)
         "error('planned')");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
-    ls_state *const lua = fixture.t->site->states[0];
+    ls_state *const lua = test_state(fixture.t);
     assert_true(ls_actor_try_enter(&lua->actor, &fixture.t->ctx));
     assert_int_equal(ls_state_protected(lua, &fixture.t->ctx, collect_all, NULL), LUA_OK);
     ls_actor_leave(&lua->actor, &fixture.t->ctx);
@@ -676,7 +676,7 @@ static void out_of_memory_while_sending(void **state)
     memset(as, 'a', sizeof as);
     memset(bs, 'b', sizeof bs);
     fixture_open(&fixture, "", serve);
-    ls_state *const lua = fixture.t->site->states[0];
+    ls_state *const lua = test_state(fixture.t);
     const size_t bytes_max = lua->bytes_max;
     const int peer = fixture_connect(&fixture);
     for (size_t extra = 0; extra < 3000; extra++) {

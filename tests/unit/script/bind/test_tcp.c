@@ -3,7 +3,7 @@
 
 static unsigned in_state(const sock_fixture *fixture)
 {
-    return atomic_load(&fixture->t->site->states[0]->tcp_count);
+    return atomic_load(&ls_tcps_of(test_state(fixture->t))->count);
 }
 
 static void expect_counts(const sock_fixture *fixture, unsigned connections)
@@ -58,7 +58,7 @@ static void out_of_memory_ends_only_that_connection(void **state)
     unsigned failed = 0, served = 0;
     (void)state;
     fixture_open(&fixture, "", "sock:send('served') sock:receive('*l')");
-    ls_state *const lua = fixture.t->site->states[0];
+    ls_state *const lua = test_state(fixture.t);
     const size_t bytes_max = lua->bytes_max;
     for (size_t extra = 0; extra < 6000; extra += 24) {
         char got[8];
@@ -143,7 +143,7 @@ static const char all_kinds[] =
     "show(sock:send('x'))) "
     "elseif kind == 'many' then for i = 1, 100 do sock:send(core.buffer(('x'):rep(1024):rep(64))) end end";
 
-static void disconnect_ends_every_connection(void **state)
+static void the_forced_end_of_a_site_closes_every_connection(void **state)
 {
     static const char *const kinds[] = {"receive\n", "send\n", "sleep\n", "many\n", "begun"};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -156,12 +156,11 @@ static void disconnect_ends_every_connection(void **state)
         fixture_send(&fixture, peers[n], kinds[n]);
     }
     expect_counts(&fixture, KINDS);
-    ls_site_disconnect(fixture.t->site);
-    fixture_await(&fixture, "receive: nil|closed|ECLOSED");
-    fixture_await(&fixture, "send: nil|closed|ECLOSED");
-    fixture_await(&fixture, "sleep: nil|closed|ECLOSED");
-    while (ls_site_connections(fixture.t->site) > 0) fixture_pump(&fixture);
-    expect_counts(&fixture, 0);
+    assert_false(ls_site_end(fixture.t->site, false)); /* the tasks have not ended */
+    fixture_pump(&fixture);
+    expect_counts(&fixture, KINDS);
+    while (!ls_site_end(fixture.t->site, true)) fixture_pump(&fixture);
+    assert_int_equal(ls_site_connections(fixture.t->site), 0);
     for (unsigned n = 0; n < KINDS; n++) close(peers[n]);
     fixture_close(&fixture);
 }
@@ -174,7 +173,7 @@ int main(void)
         cmocka_unit_test(out_of_memory_ends_only_that_connection),
         cmocka_unit_test(the_drain_wakes_receivers_without_received_bytes),
         cmocka_unit_test(the_drain_keeps_received_bytes),
-        cmocka_unit_test(disconnect_ends_every_connection),
+        cmocka_unit_test(the_forced_end_of_a_site_closes_every_connection),
     };
     return cmocka_run_group_tests_name("script/tcp", tests, NULL, NULL);
 }

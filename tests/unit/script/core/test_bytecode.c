@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "script/core/bytecode.h"
-#include "script/core/modules.h"
+#include "script/core/lua_modules.h"
 
 typedef struct text {
     char *bytes;
@@ -40,8 +40,8 @@ static void bytecode_equals_the_compiled_source(void **state)
     ls_bytecode *bytecode;
     (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
-    assert_true(ls_modules_count > 0);
-    for (size_t n = 0; n < ls_modules_count; n++) {
+    assert_true(ls_lua_modules_count > 0);
+    for (size_t n = 0; n < ls_lua_modules_count; n++) {
         text forms[3]; /* compiled without a cache; compiled for the cache; loaded from the cache */
         for (int i = 0; i < 3; i++) {
             lua_State *L = luaL_newstate();
@@ -66,8 +66,8 @@ static void messages_name_the_module(void **state)
     lua_Debug info;
     (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
-    for (size_t n = 0; n < ls_modules_count; n++) {
-        const char *dot = strchr(ls_modules[n].name, '.');
+    for (size_t n = 0; n < ls_lua_modules_count; n++) {
+        const char *dot = strchr(ls_lua_modules[n].name, '.');
         char source[80];
         lua_State *L = luaL_newstate();
         assert_non_null(L);

@@ -8,7 +8,7 @@ enum { LEN = 50000, MANY = 200, THREADS = 3, ROUNDS = 10 };
 
 static ls_state *state_of(const test_site *t)
 {
-    return t->site->states[0];
+    return test_state(t);
 }
 
 static size_t bytes_after_collection(const test_site *t)
@@ -55,7 +55,7 @@ static int make_slices(lua_State *L)
 static void take(const test_site *t, ls_slice *slices, unsigned count)
 {
     order o = {slices, count};
-    assert_int_equal(ls_state_protected(state_of(t), &state_of(t)->site->load_ctx, make_slices, &o), LUA_OK);
+    assert_int_equal(ls_state_protected(state_of(t), &state_of(t)->generation->load_ctx, make_slices, &o), LUA_OK);
 }
 
 static void expect_bytes(const ls_slice *slice, unsigned n)
@@ -158,10 +158,8 @@ static void a_slice_dropped_while_the_site_closes(void **state)
     (void)state;
     take(t, slices, 2);
     ls_slice_drop(&slices[0]); /* its operation is in the port's queue when the port closes */
-    ls_port *port = t->site->port;
-    t->site->port = NULL; /* as ls_site_close does before it frees the connections */
+    ls_state_disconnect(state_of(t)); /* as ls_site_close does before it frees the connections */
     ls_slice_drop(&slices[1]);
-    t->site->port = port;
     test_site_close(t);
 }
 
@@ -179,7 +177,7 @@ static void a_reserve_past_the_memory_limit_raises(void **state)
     (void)state;
     const size_t bytes_max = lua->bytes_max;
     lua->bytes_max = bytes_after_collection(t) + 1000;
-    assert_int_equal(ls_state_protected(lua, &lua->site->load_ctx, reserve_all, NULL), LUA_ERRMEM);
+    assert_int_equal(ls_state_protected(lua, &lua->generation->load_ctx, reserve_all, NULL), LUA_ERRMEM);
     lua->bytes_max = bytes_max;
     take(t, &slice, 1);
     ls_slice_drop(&slice);

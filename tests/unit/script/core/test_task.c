@@ -176,6 +176,7 @@ static void a_buffer_made_while_the_state_closes(void **state)
     ls_port_close(t->port);
     ls_deadlines_close(t->deadlines);
     ls_site_close(t->site);
+    ls_site_runtime_close(t->runtime);
     assert_non_null(strstr(t->log, "finalizer 30720"));
     ls_pool_close(t->pool);
     ls_pools_close(t->pools); /* LeakSanitizer finds blocks and arrays that were not released */
@@ -210,7 +211,7 @@ static void watchdog_main(void *arg)
     watchdog *w = arg;
     while (!atomic_load(&w->stop)) {
         ls_clock_sleep_ms(5);
-        ls_site_on_stall(&w->t->ctx, 5, w->t->site);
+        ls_runtime_on_stall(&w->t->ctx, 5, w->t->runtime);
     }
 }
 

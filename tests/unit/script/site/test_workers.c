@@ -1,6 +1,7 @@
 /* test_workers.c - requests on several threads and states at the same time: floating starts, waiting tasks, jobs,
  * errors, and the watchdog. */
 #define _GNU_SOURCE /* mkstemp */
+#include "sched/workers.h"
 #include "script/site_fixture.h"
 
 enum { WORKERS_THREADS = 2, WORKERS_THREADS_MAX = 4, WORKERS_REQUESTS = 600 };
@@ -97,6 +98,7 @@ static void many_threads_many_states(void **state)
     test_site *t = test_site_new();
     workers_test test = {NULL, 0, 0, 0};
     ls_workers *workers;
+    ls_runtime *runtime;
     ls_site *site;
     ls_port *port;
     ls_pools *pools;
@@ -107,13 +109,15 @@ static void many_threads_many_states(void **state)
     fclose(file);
 
     const ls_site_options options = {.path = path};
-    assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
+    assert_int_equal(ls_site_runtime_open(NULL, &runtime), LS_OK);
+    assert_int_equal(ls_site_open(runtime, &options, &site, message, sizeof message), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
     assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
     const ls_workers_options workers_options = {
-        .threads = WORKERS_THREADS, .threads_max = WORKERS_THREADS_MAX, .on_stall = ls_site_on_stall, .user = site};
+        .threads = WORKERS_THREADS, .threads_max = WORKERS_THREADS_MAX, .on_stall = ls_runtime_on_stall, .user = runtime};
     assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
-    assert_int_equal(ls_site_ready(site, port, NULL, workers, message, sizeof message), LS_OK);
+    assert_int_equal(ls_site_runtime_attach(runtime, port, NULL, WORKERS_THREADS_MAX), LS_OK);
+    assert_int_equal(ls_site_ready(site, WORKERS_THREADS, WORKERS_THREADS_MAX, message, sizeof message), LS_OK);
     test.handler = ls_site_http_handler(site, 0);
     assert_int_equal(ls_workers_start(workers), LS_OK);
     ls_site_start(site);
@@ -145,6 +149,7 @@ static void many_threads_many_states(void **state)
     ls_workers_close(workers);
     ls_port_close(port);
     ls_site_close(site);
+    ls_site_runtime_close(runtime);
     ls_pools_close(pools);
     unlink(path);
     test_site_free(t);
@@ -171,7 +176,7 @@ static void out_of_memory_ends_only_that_request(void **state)
     assert_int_equal(t->opened, LS_OK);
     test_pump(t, 20);
     test.handler = ls_site_http_handler(t->site, 0);
-    ls_state *const lua = t->site->states[0];
+    ls_state *const lua = test_state(t);
     const size_t bytes_max = lua->bytes_max;
     for (int extra = -3000; extra < 24000; extra += 96) {
         workers_request *r = calloc(1, sizeof *r);
@@ -208,6 +213,7 @@ static void states_must_define_the_same(void **state)
     static const char text[] = "if not io.open('%s.mark') then io.open('%s.mark', 'w'):close() "
                                "core.listen{ host = '', port = 0, failed = failed, dispatch = print } end";
     char path[] = TEST_SCRATCH_PATH, message[400], mark[64];
+    ls_runtime *runtime;
     ls_site *site;
     (void)state;
     FILE *file = fdopen(mkstemp(path), "w");
@@ -216,11 +222,12 @@ static void states_must_define_the_same(void **state)
     fprintf(file, text, path, path);
     fclose(file);
     const ls_site_options options = {.path = path};
-    assert_int_equal(ls_site_open(&options, &site, message, sizeof message), LS_OK);
-    ls_thread_ctx ctxs[2] = {{.index = 0}, {.index = 1}}, *list[] = {&ctxs[0], &ctxs[1]};
-    assert_int_equal(ls_site_ready_ctxs(site, NULL, NULL, list, 2, message, sizeof message), LS_ESCRIPT);
+    assert_int_equal(ls_site_runtime_open(NULL, &runtime), LS_OK);
+    assert_int_equal(ls_site_open(runtime, &options, &site, message, sizeof message), LS_OK);
+    assert_int_equal(ls_site_ready(site, 2, 2, message, sizeof message), LS_ESCRIPT);
     assert_non_null(strstr(message, "1 listeners in one Lua state and 0 in another"));
     ls_site_close(site);
+    ls_site_runtime_close(runtime);
     (void)snprintf(mark, sizeof mark, "%s.mark", path);
     unlink(mark);
     unlink(path);

@@ -1,5 +1,5 @@
-/* modules.c - see modules.h. */
-#include "script/core/modules.h"
+/* lua_modules.c - see lua_modules.h. */
+#include "script/core/lua_modules.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,32 +12,31 @@
 #include "base/fopen.h"
 #include "port/file.h"
 
-/* The loader of an embedded module in package.preload. Upvalue 1: index in ls_modules; upvalue 2: the bytecode
+/* The loader of an embedded module in package.preload. Upvalue 1: index in ls_lua_modules; upvalue 2: the bytecode
  * cache. */
 static int embedded_load(lua_State *L)
 {
     const size_t number = (size_t)lua_tointeger(L, lua_upvalueindex(1));
-    ls_bytecode *const *bytecode = lua_touserdata(L, lua_upvalueindex(2));
-    ls_bytecode_push(L, bytecode != NULL ? *bytecode : NULL, number);
-    lua_pushstring(L, ls_modules[number].name);
+    ls_bytecode_push(L, lua_touserdata(L, lua_upvalueindex(2)), number);
+    lua_pushstring(L, ls_lua_modules[number].name);
     lua_call(L, 1, 1);
     return 1;
 }
 
-void ls_modules_preload(lua_State *L, const char *prefix, ls_bytecode *const *bytecode)
+void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytecode)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    for (size_t n = 0; n < ls_modules_count; n++) {
-        if (strncmp(ls_modules[n].name, prefix, strlen(prefix)) != 0) continue;
+    for (size_t n = 0; n < ls_lua_modules_count; n++) {
+        if (strncmp(ls_lua_modules[n].name, prefix, strlen(prefix)) != 0) continue;
         lua_pushinteger(L, (lua_Integer)n);
-        lua_pushlightuserdata(L, (void *)(uintptr_t)bytecode);
+        lua_pushlightuserdata(L, bytecode); /* NULL: lua_touserdata returns it as such */
         lua_pushcclosure(L, embedded_load, 2);
-        lua_setfield(L, -2, ls_modules[n].name);
+        lua_setfield(L, -2, ls_lua_modules[n].name);
     }
     lua_pop(L, 1);
 }
 
-size_t ls_modules_directory(const char *file)
+size_t ls_lua_modules_directory(const char *file)
 {
     size_t len = strlen(file);
     while (len > 0 && strchr("/" LUA_DIRSEP, file[len - 1]) == NULL) len--;
@@ -47,7 +46,7 @@ size_t ls_modules_directory(const char *file)
 /* Push the directory of `file`: "." when the name has none. */
 static const char *push_directory(lua_State *L, const char *file)
 {
-    size_t len = ls_modules_directory(file);
+    size_t len = ls_lua_modules_directory(file);
     if (len > 1) len--; /* drop the separator, unless the directory is "/" */
     return len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");
 }
@@ -80,7 +79,7 @@ static int beside(lua_State *L)
     return beside_finished(L, LUA_OK, 0);
 }
 
-void ls_modules_path(lua_State *L, const char *file)
+void ls_lua_modules_path(lua_State *L, const char *file)
 {
     static const char *const functions[] = {"dofile", "loadfile"};
     lua_getglobal(L, "package");

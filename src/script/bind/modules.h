@@ -1,0 +1,42 @@
+/* modules.h - the registry of the objects and functions that Lua code sees: one row each. A new one is a file with
+ * `const ls_module ls_NAME_module` (core/module.h) and one row X(NAME) here. Its slot is LS_SLOT_NAME.
+ *
+ * The order is that of all calls of module.h: a module may use those before it. `hooks` is the last, so that hooks of the
+ * site find everything started. */
+#ifndef LS_SCRIPT_MODULES_H
+#define LS_SCRIPT_MODULES_H
+
+#include "script/core/module.h"
+
+#define LS_MODULES(X) \
+    X(buffer)         \
+    X(json)           \
+    X(core)           \
+    X(config)         \
+    X(request)        \
+    X(text)           \
+    X(path)           \
+    X(listener)       \
+    X(job)            \
+    X(timer)          \
+    X(serve)          \
+    X(static)         \
+    X(inject)         \
+    X(tcp)            \
+    X(connect)        \
+    X(udp)            \
+    X(udp_client)     \
+    X(notify)         \
+    X(socket)         \
+    X(interrupt)      \
+    X(hooks)
+
+#define LS_MODULE_SLOT(name)   LS_SLOT_##name,
+#define LS_MODULE_EXTERN(name) extern const ls_module ls_##name##_module;
+enum ls_module_slot { LS_MODULES(LS_MODULE_SLOT) LS_SLOTS };
+LS_MODULES(LS_MODULE_EXTERN)
+
+/* The modules by slot; `luaserve.core` gets the functions of all of them. */
+extern const ls_module *const ls_modules[LS_SLOTS];
+
+#endif

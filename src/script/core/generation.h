@@ -1,0 +1,127 @@
+/* generation.h - one site with its settings and its Lua states. Several generations of a site may exist at the same time:
+ * a reload makes a new one beside the old one, which ends when its last task has ended.
+ *
+ * States are made when they are needed. The first one is made while the site loads; script/site makes one for each running
+ * thread before the start. A thread that finds every state in use makes a further one and loads the site into it, until
+ * there are states_max. When that limit is reached, work waits for a state: it is posted to the state's actor.
+ *
+ * What a site defines for all its states, such as listeners, is a *definition*: the first state makes its entry, every
+ * further state must define as many and finds the entry by its number. A module (module.h) has one list of them.
+ *
+ * Threads: one thread loads the first states. Then any thread reads the settings, the definitions and the list of
+ * states. */
+#ifndef LS_SCRIPT_GENERATION_H
+#define LS_SCRIPT_GENERATION_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "script/core/module.h"
+#include "script/core/runtime.h"
+
+enum { LS_STATES_MAX = 4096, LS_JOBS_MAX = 10000, LS_LUA_MIB_MAX = 256, LS_LOAD_POOL_BYTES_MAX = 256 * 1024 * 1024 };
+
+typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in the comment applies */
+    unsigned threads, threads_max;
+    unsigned states_max;         /* threads_max */
+    uint32_t connections_max;    /* 65,536 */
+    uint64_t pool_bytes_max;     /* all buffer pools together; 256 MiB */
+    uint64_t lua_bytes_max;      /* per state; 256 MiB */
+    uint32_t jobs_max;           /* unfinished jobs of ls.spawn per state; 10,000 */
+    uint32_t handler_cpu_ms_max; /* 5,000 */
+    uint32_t drain_ms_max;       /* 15,000 */
+    uint32_t accepts_posted;     /* per listener; 4 */
+    uint32_t backlog;            /* of listen(2); 1024 */
+    char nameservers[256];       /* "": those of the system */
+} ls_site_settings;
+
+enum ls_closing { LS_CLOSING_NOT, LS_CLOSING, LS_CLOSING_FORCED };
+
+typedef struct ls_definitions { /* of one module */
+    void **entries;
+    unsigned count;
+} ls_definitions;
+
+/* Load the site into `state`, which ls_state_open has made; the thread holds its actor unless it is the first one.
+ * LS_OK, or an error with its message. */
+typedef int ls_generation_load_fn(ls_generation *generation, ls_state *state, ls_thread_ctx *ctx, char *message,
+                                  size_t message_bytes);
+
+struct ls_generation {
+    ls_runtime *runtime;
+    ls_generation *next; /* in the list of the runtime */
+    const ls_module *const *modules;
+    unsigned module_count;
+    ls_definitions *definitions; /* by slot */
+    ls_site_settings settings;
+    char *path; /* of the site's file */
+    ls_generation_load_fn *load;
+
+    ls_thread_ctx load_ctx; /* of the thread that loads the first states */
+    ls_pools *load_pools;   /* for buffers that are made meanwhile */
+    ls_pool *load_pool;
+
+    _Atomic(ls_state *) *states; /* the first state_count; NULL: it is being loaded */
+    unsigned states_max;
+    unsigned running_count; /* number of threads that run at the same time: new connections go to this many states */
+    _Atomic unsigned state_count;
+    _Atomic unsigned states_left; /* without listeners: states that still have tasks or timers */
+    _Atomic bool load_failed;     /* a state could not be made on demand: no further one is tried */
+    _Atomic bool started;         /* states made from now on start at once */
+    _Atomic bool retired, draining;
+    _Atomic int closing;      /* enum ls_closing */
+    _Atomic unsigned waiting; /* work that waits for a state */
+};
+
+/* Initialize a zeroed generation for the site `path`. LS_OK or an error; ls_generation_close() in any case. */
+int ls_generation_init(ls_generation *generation, ls_runtime *runtime, const ls_module *const *modules,
+                       unsigned module_count, const char *path);
+/* Free what the generation holds. All states are closed. */
+void ls_generation_finish(ls_generation *generation);
+
+/* Make room for states_max states; keeps those that exist. LS_OK or LS_ENOMEM. */
+int ls_generation_room(ls_generation *generation, unsigned states_max);
+
+/* Make the next state and load the site into it, in the calling thread. LS_OK, LS_ELIMIT: there are states_max; or an
+ * error with its message, and the state is closed. */
+int ls_generation_add_state(ls_generation *generation, ls_thread_ctx *ctx, char *message, size_t message_bytes);
+
+/* The first state. */
+static inline ls_state *ls_generation_first(const ls_generation *generation)
+{
+    return atomic_load_explicit(&generation->states[0], memory_order_relaxed);
+}
+
+/* A state chooses between equals by this number: a new connection goes to the smallest. */
+typedef unsigned ls_state_load_fn(const ls_state *state);
+
+/* Enter a free state. The thread holds no actor. `load_of` NULL: the thread's own state if it is free; else the state
+ * with the smallest load among those of the running threads, of equals the thread's own. Makes a state when all are in
+ * use. NULL: all are in use, and there are states_max; use ls_generation_wait. */
+ls_state *ls_generation_enter(ls_generation *generation, ls_thread_ctx *ctx, ls_state_load_fn *load_of);
+
+/* The state whose actor may run the work that found no free state: the thread's own. */
+ls_state *ls_generation_busy_state(ls_generation *generation, const ls_thread_ctx *ctx);
+
+/* The next definition of the module with this slot in the state that loads: a new zeroed entry of `bytes` bytes in the
+ * first state, the entry of the first state in others. *index receives its number. Raises if there is none, at the
+ * limit, and when out of memory. */
+void *ls_define(lua_State *L, unsigned slot, size_t bytes, unsigned *index);
+
+static inline unsigned ls_definition_count(const ls_generation *generation, unsigned slot)
+{
+    return generation->definitions[slot].count;
+}
+
+static inline void *ls_definition_get(const ls_generation *generation, unsigned slot, unsigned index)
+{
+    return generation->definitions[slot].entries[index];
+}
+
+/* Whether the generation has a definition of any module. */
+bool ls_generation_defines(const ls_generation *generation);
+
+/* Check that the state, which has loaded, defines as many as the first one. LS_OK, or LS_ESCRIPT with a message. */
+int ls_definitions_check(const ls_state *state, char *message, size_t message_bytes);
+
+#endif

@@ -1,0 +1,104 @@
+/* runtime.c - see runtime.h. */
+#include "script/core/runtime.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/memory.h"
+#include "script/core/generation.h"
+#include "script/core/state.h"
+
+int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
+{
+    int err = LS_ENOMEM;
+    ls_runtime *runtime = ls_memory_aligned(_Alignof(ls_runtime), sizeof *runtime);
+    if (runtime == NULL) return err;
+    memset((void *)runtime, 0, sizeof *runtime);
+    if ((err = ls_mutex_open(&runtime->mutex)) < 0) goto fail_alloc;
+    if ((err = ls_bytecode_open(&runtime->bytecode)) < 0) goto fail_mutex;
+    runtime->host = host;
+    runtime->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
+    atomic_store(&runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
+    *out = runtime;
+    return LS_OK;
+
+fail_mutex:
+    ls_mutex_close(&runtime->mutex);
+fail_alloc:
+    ls_memory_aligned_free(runtime);
+    return err;
+}
+
+int ls_runtime_watch(ls_runtime *runtime, unsigned count)
+{
+    ls_cpu_watch *cpus = ls_memory_aligned(_Alignof(ls_cpu_watch), count * sizeof *cpus);
+    if (cpus == NULL) return LS_ENOMEM;
+    memset((void *)cpus, 0, count * sizeof *cpus);
+    const int err = ls_cpu_limit_install(ls_state_hook);
+    if (err < 0) {
+        ls_memory_aligned_free(cpus);
+        return err;
+    }
+    runtime->cpus = cpus;
+    runtime->cpu_count = count;
+    return LS_OK;
+}
+
+void ls_runtime_close(ls_runtime *runtime)
+{
+    for (unsigned n = 0; n < runtime->cpu_count; n++) ls_cpu_limit_leave(&runtime->cpus[n]);
+    ls_memory_aligned_free(runtime->cpus);
+    ls_bytecode_close(runtime->bytecode);
+    ls_mutex_close(&runtime->mutex);
+    ls_memory_aligned_free(runtime);
+}
+
+void ls_runtime_add(ls_runtime *runtime, ls_generation *generation)
+{
+    ls_mutex_lock(&runtime->mutex);
+    generation->next = runtime->generations;
+    runtime->generations = generation;
+    ls_mutex_unlock(&runtime->mutex);
+}
+
+void ls_runtime_remove(ls_runtime *runtime, ls_generation *generation)
+{
+    ls_mutex_lock(&runtime->mutex);
+    for (ls_generation **at = &runtime->generations; *at != NULL; at = &(*at)->next) {
+        if (*at != generation) continue;
+        *at = generation->next;
+        break;
+    }
+    ls_mutex_unlock(&runtime->mutex);
+}
+
+void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, void *user), void *user)
+{
+    ls_mutex_lock(&runtime->mutex);
+    for (ls_generation *g = runtime->generations; g != NULL; g = g->next) fn(g, user);
+    ls_mutex_unlock(&runtime->mutex);
+}
+
+void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
+{
+    ls_runtime *runtime = user;
+    (void)ms;
+    if (runtime->cpus == NULL) return;
+    ls_cpu_watch *cpu = &runtime->cpus[ctx->index];
+    const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
+    if (run == 0) return;
+    const uint64_t now = ls_cpu_limit_cpu_ns(cpu);
+    if (now == 0) return; /* not available at this time */
+    if (cpu->seen_run != run) {
+        cpu->seen_run = run;
+        cpu->seen_ns = now;
+        return;
+    }
+    const uint64_t used = atomic_load_explicit(&cpu->before_ns, memory_order_relaxed) + (now - cpu->seen_ns);
+    atomic_store_explicit(&cpu->used_ns, used, memory_order_relaxed);
+    atomic_store_explicit(&cpu->used_run, run, memory_order_release);
+    if (used <= atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed)) return;
+    atomic_store_explicit(&cpu->end_run, run, memory_order_release);
+    ls_cpu_limit_send(cpu);
+}

@@ -1,0 +1,63 @@
+/* runtime.h - what all generations of a server share: the port, the CPU watches of its threads, caches, callbacks into the
+ * server. It is opened before the first site is loaded and closed after the last one.
+ *
+ * A generation (generation.h) is in the list of the runtime from the end of its loading until it is closed. The watchdog
+ * goes through this list, so the mutex is held there: a generation is never closed meanwhile.
+ *
+ * Thread: any, except where a comment names another one. Fields are set before the workers start. */
+#ifndef LS_SCRIPT_RUNTIME_H
+#define LS_SCRIPT_RUNTIME_H
+
+#include "base/thread.h"
+#include "port/port.h"
+#include "script/core/bytecode.h"
+#include "script/core/cpu_limit.h"
+
+typedef struct ls_generation ls_generation;
+
+/* Callbacks into the server. */
+typedef void ls_site_stat_fn(void *to, const char *name, double value);
+typedef struct ls_site_host {
+    void *server;                                                 /* passed to the callbacks */
+    void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
+    void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
+    struct ls_interrupts *interrupts;                             /* bind/interrupt.h; NULL: none */
+} ls_site_host;
+
+typedef struct ls_runtime {
+    ls_port *port;                        /* NULL before the server opens it */
+    struct ls_deadlines *deadlines;       /* the same; of all streams */
+    struct ls_polls *polls;               /* the same; of ls.notify and the resolvers */
+    struct ls_tls_contexts *tls_contexts; /* of ls.connect and sock:starttls */
+    struct ls_file_cache *files;          /* of res:file and app:static */
+    const ls_site_host *host;             /* NULL: none */
+
+    ls_bytecode *bytecode; /* of the embedded modules */
+    ls_cpu_watch *cpus;    /* one for each thread context; NULL before the port is open */
+    unsigned cpu_count;
+    ls_cpu_watch load_cpu;       /* of the thread that calls ls_site_open and ls_site_ready, one at a time */
+    _Atomic uint64_t cpu_ns_max; /* the limit of the youngest generation that has started */
+
+    ls_mutex mutex; /* guards the list */
+    ls_generation *generations;
+} ls_runtime;
+
+enum { LS_HANDLER_CPU_MS_MAX = 5000 };
+
+/* Open a runtime without a port. LS_OK, LS_ENOMEM or the error of the mutex. */
+int ls_runtime_open(const ls_site_host *host, ls_runtime **out);
+/* Make the CPU watches of `count` thread contexts and install the CPU limit. LS_OK, LS_ENOMEM, LS_ESYS. */
+int ls_runtime_watch(ls_runtime *runtime, unsigned count);
+/* No generation is open. No worker runs. */
+void ls_runtime_close(ls_runtime *runtime);
+
+void ls_runtime_add(ls_runtime *runtime, ls_generation *generation);
+void ls_runtime_remove(ls_runtime *runtime, ls_generation *generation);
+/* Call fn(generation, user) for every generation in the list. */
+void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, void *user), void *user);
+
+/* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Thread: the
+ * watchdog. */
+void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *runtime);
+
+#endif

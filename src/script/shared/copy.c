@@ -1,0 +1,96 @@
+/* copy.c - see copy.h. */
+#include "script/shared/copy.h"
+
+#include <lauxlib.h>
+
+static const char hidden; /* its address is the key of the hidden field, and of the metatable in the registry */
+
+void ls_copy_push_metatable(lua_State *L)
+{
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &hidden);
+}
+
+void ls_copy_push(lua_State *L, int content, int metatable)
+{
+    content = lua_absindex(L, content);
+    metatable = lua_absindex(L, metatable);
+    lua_createtable(L, 0, 1);
+    lua_pushvalue(L, content);
+    lua_rawsetp(L, -2, &hidden);
+    lua_pushvalue(L, metatable);
+    lua_setmetatable(L, -2);
+}
+
+bool ls_copy_content(lua_State *L, int index)
+{
+    if (lua_rawgetp(L, index, &hidden) == LUA_TTABLE) return true;
+    lua_pop(L, 1);
+    return false;
+}
+
+/* The metamethods have no other table than a copy: __metatable hides the metatable from scripts. debug.getmetatable
+ * does not, so each of them checks. */
+static void check_copy(lua_State *L)
+{
+    if (lua_type(L, 1) != LUA_TTABLE || !ls_copy_content(L, 1)) luaL_typeerror(L, 1, "read-only copy");
+}
+
+static int copy_index(lua_State *L)
+{
+    if (lua_type(L, 1) != LUA_TTABLE || lua_rawgetp(L, 1, &hidden) != LUA_TTABLE)
+        return luaL_typeerror(L, 1, "read-only copy");
+    lua_pushvalue(L, 2);
+    lua_rawget(L, -2);
+    return 1;
+}
+
+static int copy_newindex(lua_State *L)
+{
+    return luaL_error(L, "the value of a dict is a read-only copy; to change it, store the whole value again: "
+                         "todos[key] = t, or use todos:update(key, function(t) t.done = true; return t end)");
+}
+
+static int copy_len(lua_State *L)
+{
+    check_copy(L);
+    lua_pushinteger(L, (lua_Integer)lua_rawlen(L, -1));
+    return 1;
+}
+
+/* next(t [, key]) for plain tables and copies. */
+static int copy_next(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 2);
+    if (lua_getmetatable(L, 1)) {
+        lua_pop(L, 1);
+        if (ls_copy_content(L, 1)) lua_replace(L, 1);
+    }
+    if (lua_next(L, 1)) return 2;
+    lua_pushnil(L);
+    return 1;
+}
+
+static int copy_pairs(lua_State *L)
+{
+    check_copy(L);
+    lua_pushcfunction(L, copy_next);
+    lua_pushvalue(L, 1);
+    lua_pushnil(L);
+    return 3;
+}
+
+void ls_copy_define(lua_State *L)
+{
+    static const luaL_Reg metamethods[] = {{"__index", copy_index},
+                                           {"__newindex", copy_newindex},
+                                           {"__len", copy_len},
+                                           {"__pairs", copy_pairs},
+                                           {NULL, NULL}};
+    luaL_newlib(L, metamethods);
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &hidden);
+    lua_pushcfunction(L, copy_next);
+    lua_setglobal(L, "next");
+}

@@ -1,0 +1,95 @@
+/* shared.c - see shared.h. */
+#include "script/shared/shared.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/thread.h"
+
+struct ls_shared {
+    ls_mutex lock;
+    ls_node objects;
+    uint32_t generation;
+};
+
+int ls_shared_open(ls_shared **out)
+{
+    ls_shared *shared = calloc(1, sizeof *shared);
+    if (shared == NULL) return LS_ENOMEM;
+    const int err = ls_mutex_open(&shared->lock);
+    if (err < 0) {
+        free(shared);
+        return err;
+    }
+    ls_node_init(&shared->objects);
+    *out = shared;
+    return LS_OK;
+}
+
+void ls_shared_close(ls_shared *shared)
+{
+    while (!ls_list_empty(&shared->objects)) {
+        ls_shared_object *object = LS_CONTAINER(shared->objects.next, ls_shared_object, node);
+        ls_list_remove(&object->node);
+        object->kind->close(object);
+    }
+    ls_mutex_close(&shared->lock);
+    free(shared);
+}
+
+void ls_shared_next_generation(ls_shared *shared)
+{
+    ls_mutex_lock(&shared->lock);
+    shared->generation++;
+    ls_mutex_unlock(&shared->lock);
+}
+
+static ls_shared_object *find(ls_shared *shared, const ls_shared_kind *kind, const char *name)
+{
+    for (ls_node *node = shared->objects.next; node != &shared->objects; node = node->next) {
+        ls_shared_object *object = LS_CONTAINER(node, ls_shared_object, node);
+        if (object->kind == kind && strcmp(object->name, name) == 0) return object;
+    }
+    return NULL;
+}
+
+/* The definition of this generation, with options. */
+static void note_definition(const ls_shared *shared, ls_shared_object *object, const char *where)
+{
+    object->generation = shared->generation;
+    (void)snprintf(object->where, sizeof object->where, "%s", where);
+}
+
+static int define_again(const ls_shared *shared, ls_shared_object *object, const char *where, const void *options,
+                        char *before)
+{
+    const bool reloaded = object->generation != shared->generation;
+    if (options == NULL || object->kind->redefine == NULL) return LS_OK;
+    if (!object->kind->redefine(object, options, reloaded)) {
+        (void)snprintf(before, LS_SHARED_WHERE_BYTES, "%s", object->where);
+        return LS_EEXIST;
+    }
+    if (reloaded) note_definition(shared, object, where);
+    return LS_OK;
+}
+
+int ls_shared_get(ls_shared *shared, const ls_shared_kind *kind, const char *name, const char *where,
+                  const void *options, ls_shared_object **out, char *before)
+{
+    int err;
+    ls_mutex_lock(&shared->lock);
+    ls_shared_object *object = find(shared, kind, name);
+    if (object != NULL) {
+        err = define_again(shared, object, where, options, before);
+    } else if ((err = kind->open(options, &object)) == LS_OK) {
+        object->kind = kind;
+        (void)snprintf(object->name, sizeof object->name, "%s", name);
+        note_definition(shared, object, where);
+        ls_list_push(&shared->objects, &object->node);
+    }
+    if (err == LS_OK) *out = object;
+    ls_mutex_unlock(&shared->lock);
+    return err;
+}
