@@ -32,15 +32,16 @@ struct lua_State;
 
 typedef struct ls_server_options {
     const char *site;   /* path of the Lua file; with `source`, its name in messages, and the folder of its modules */
-    const char *source; /* NULL, or the text of the site in memory, valid until ls_server_open returns */
+    const char *source; /* NULL, or the text of the site in memory; copied */
     size_t source_bytes;
-    int argc; /* arguments of the file: `...` and arg[1], arg[2], ... */
+    int argc; /* arguments of the file: `...` and arg[1], arg[2], ...; copied */
     char **argv;
     unsigned threads;    /* running threads; 0: the number set by the site, else one per processor of this process */
     const char *backend; /* "auto" (also NULL) or one of the names of ls_server_backends() */
     int check;           /* nonzero: only load and describe the site; no listener is opened */
-    /* Nonzero: SIGINT and SIGTERM drain the server, and a second one ends it immediately; SIGHUP, SIGUSR1 and SIGUSR2 are
-     * logged; SIGPIPE has no effect. 0: the server changes no action of a signal. Only one server of the process at a
+    /* Nonzero: SIGINT and SIGTERM drain the server, and a second one ends it immediately; SIGHUP reloads the site as
+     * ls_server_reload does; SIGUSR1 calls reopen_logs; SIGUSR2 and SIGPIPE have no effect. 0: the server changes no
+     * action of a signal. Only one server of the process at a
      * time may set it, else ls_server_open returns LS_EBUSY (-20). */
     int signals;
     /* NULL, or the path of a Unix socket: the control socket, at which `luaserve repl --attach` runs lines of Lua in the
@@ -48,12 +49,18 @@ typedef struct ls_server_options {
     const char *control;
     int idle; /* nonzero: open no listener of the site, and run none of its timers, ls.once functions and "start" hooks */
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
-    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, all calls
-     * inside ls_server_open on its thread. It finds an empty stack and may leave values on it. If it returns a negative
+    /* NULL, or called at the end of each reload by its thread: LS_OK, or a negative code and the reason. It must not call
+     * ls_server_reload. */
+    void (*reloaded)(void *user, int result, const char *message);
+    /* NULL, or called for SIGUSR1, and at the begin of each reload, to open the log files of the program again. Any
+     * thread. */
+    void (*reopen_logs)(void *user);
+    /* NULL, or called in each Lua state before the site, to define functions of the program: once per state, inside
+     * ls_server_open or ls_server_reload on its thread. It finds an empty stack and may leave values on it. If it returns a negative
      * number or raises a Lua error, ls_server_open fails with the message. The functions that it defines are called by
      * the threads of the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
-    void *user; /* argument of serving and open */
+    void *user; /* argument of the functions above */
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
@@ -79,6 +86,19 @@ LS_PUBLIC int ls_server_address(const ls_server *server, unsigned index, char *t
  * the latter two results handlers may still run, and may hold the lock of a stdio file: end the process with _Exit.
  * Another negative code: the threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
+
+/* Load the site again, in the calling thread, and serve the new one from now on. Any thread but one that runs a handler, and
+ * not before ls_server_run serves. No request is lost and no connection closes: what has begun ends with the old site, what
+ * begins later gets the new one. Addresses that both sites name stay open, new ones are opened first, and those that are
+ * gone drain. The old site ends with its last task, at the latest after drain_timeout, which cuts it. Certificates are
+ * read again. The settings threads, threads_max, max_connections and max_buffers keep their values; a warning names
+ * those that the new site sets otherwise. options.open, .site, .source and the arguments are used again.
+ *
+ * LS_OK; LS_EBUSY (-20): another reload is under way, or the server does not serve; LS_ECANCELED (-4): the server was
+ * stopped meanwhile; another negative code: the new site cannot be served (an error in the file, an address that is in use,
+ * a certificate), and the old one goes on untouched. `message` receives the reason in one line (always terminated, cut to
+ * fit), "" with LS_OK. The result is logged, and options.reloaded receives it. */
+LS_PUBLIC int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
  * server immediately, also after a signal, but not after ls.stop of the site. Any thread. */

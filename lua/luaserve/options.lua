@@ -85,6 +85,7 @@ local handshake = {
 local process = {
   threads = { "threads", "count", 1, 1024 },
   threads_max = { "threads_max", "count", 1, 1024 },
+  states = { "states_max", "count", 1, 1024 },
   max_connections = { "connections_max", "count", 1, 10000000 },
   max_buffers = { "pool_bytes_max", "size", 1024 * 1024, math.maxinteger },
   max_memory = { "lua_bytes_max", "size", 1024 * 1024, math.maxinteger },

@@ -33,11 +33,8 @@ enum {
 
 enum state { SILENT, WAITING, HOLDING, ENDING, STATES };
 
-struct ls_acceptor {
-    ls_listener *listener; /* NULL: stopped */
-    ls_port *port;
-    ls_deadlines *deadlines;
-    ls_conn_limit *limit;
+struct ls_acceptor_service { /* constant, but for the count */
+    _Atomic uint32_t handshakes;
     ls_tls *tls;
     ls_acceptor_protocol *protocols;
     size_t protocol_count;
@@ -47,12 +44,22 @@ struct ls_acceptor {
     bool proxy_protocol;
     int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
     size_t user_bytes;
-    ls_addr addr;
     uint32_t handshakes_max, handshake_ms_max, handshake_ms_min;
+};
+
+struct ls_acceptor {
+    ls_listener *listener; /* NULL: stopped */
+    ls_port *port;
+    ls_deadlines *deadlines;
+    ls_conn_limit *limit;
+    _Atomic(ls_acceptor_service *) service;
+    ls_addr addr;
     _Atomic uint64_t certificates_checked_ms;
+    _Atomic bool accepting; /* the listener exists */
 
     ls_mutex mutex;
-    ls_node handshakes[STATES]; /* each in the order of arrival in this state */
+    ls_node handshakes[STATES];                /* each in the order of arrival in this state */
+    uint32_t handshakes_max, handshake_ms_min; /* of the service */
     uint32_t held, evicting;
     uint32_t waits; /* length of handshakes[WAITING] */
     ls_timer timer; /* for the time at which the oldest may be evicted */
@@ -61,8 +68,9 @@ struct ls_acceptor {
 
 typedef struct handshake {
     ls_acceptor *acceptor;
-    ls_node node;     /* of acceptor->handshakes[state] */
-    uint64_t held_ms; /* when it got its slot */
+    ls_acceptor_service *service; /* counts it */
+    ls_node node;                 /* of acceptor->handshakes[state] */
+    uint64_t held_ms;             /* when it got its slot */
     /* Under the mutex. */
     uint8_t state;
     bool holds;     /* a slot */
@@ -178,6 +186,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     give_up_slot(h);
     ls_list_remove(&h->node);
     ls_mutex_unlock(&a->mutex);
+    atomic_fetch_sub(&h->service->handshakes, 1);
     ls_stream_free(s);
     ls_conn_limit_leave(a->limit);
 }
@@ -228,20 +237,22 @@ static void linger(ls_thread_ctx *ctx, ls_stream *s)
         ls_stream_linger(ctx, s, LINGER_MS_MAX);
 }
 
-static const ls_acceptor_protocol *protocol_of(const ls_acceptor *a, const ls_filter *session)
+static const ls_acceptor_protocol *protocol_of(const ls_acceptor_service *service, const ls_filter *session)
 {
-    if (session == NULL || a->protocol_count == 1) return a->unnamed;
+    if (session == NULL || service->protocol_count == 1) return service->unnamed;
     ls_tls_peer peer;
     ls_tls_peer_of(session, &peer);
-    for (size_t i = 0; peer.alpn != NULL && i < a->protocol_count; i++)
-        if (a->protocols[i].alpn != NULL && strcmp(a->protocols[i].alpn, peer.alpn) == 0) return &a->protocols[i];
-    return a->unnamed;
+    for (size_t i = 0; peer.alpn != NULL && i < service->protocol_count; i++)
+        if (service->protocols[i].alpn != NULL && strcmp(service->protocols[i].alpn, peer.alpn) == 0)
+            return &service->protocols[i];
+    return service->unnamed;
 }
 
 static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
 {
     handshake *h = ls_stream_user(s);
     ls_acceptor *a = h->acceptor;
+    ls_acceptor_service *const service = h->service;
     ls_filter *const session = h->session;
     ls_mutex_lock(&a->mutex);
     give_up_slot(h);
@@ -251,8 +262,9 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     if (session != NULL) ls_stream_set_filter(s, session);
     ls_stream_recv_within(s, 0);
     ls_stream_send_limits(s, 0, 0);
-    const ls_acceptor_protocol *const protocol = protocol_of(a, session);
+    const ls_acceptor_protocol *const protocol = protocol_of(service, session);
     protocol->start(ctx, s, protocol->user);
+    atomic_fetch_sub(&service->handshakes, 1); /* not earlier: until now nothing else counts the protocol's user */
 }
 
 /* ---- the steps: each returns LS_EAGAIN (receive more), LS_PENDING (the next packet continues), LS_OK (the stream is
@@ -282,7 +294,7 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
 {
     handshake *h = ls_stream_user(s);
     int err, status;
-    if (h->session == NULL && (err = ls_tls_session(h->acceptor->tls, NULL, &h->session)) < 0) {
+    if (h->session == NULL && (err = ls_tls_session(h->service->tls, NULL, &h->session)) < 0) {
         ls_slice_drop(&bytes);
         return err;
     }
@@ -291,8 +303,8 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     h->complete = status == LS_DONE;
     h->failed = status != LS_DONE && status != LS_EAGAIN;
     if (h->failed) log_failure(s, ls_tls_why(h->session));
-    if (status == LS_EINVAL && h->acceptor->refuse_plain_http != NULL) /* the step queued nothing */
-        err = h->acceptor->refuse_plain_http(ctx, s);
+    if (status == LS_EINVAL && h->service->refuse_plain_http != NULL) /* the step queued nothing */
+        err = h->service->refuse_plain_http(ctx, s);
     return err < 0 ? err : send_queued(ctx, s);
 }
 
@@ -342,7 +354,7 @@ static int continue_with(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
         if (err < 0 || bytes.len == 0) ls_slice_drop(&bytes);
         if (err < 0) return err;
     }
-    if (h->acceptor->tls != NULL) return bytes.len > 0 ? continue_tls(ctx, s, bytes) : LS_EAGAIN;
+    if (h->service->tls != NULL) return bytes.len > 0 ? continue_tls(ctx, s, bytes) : LS_EAGAIN;
     if (bytes.len > 0) ls_stream_unread(s, bytes);
     begin_protocol(ctx, s);
     return LS_OK;
@@ -371,7 +383,7 @@ static int take_slot(handshake *h)
 static int continue_after(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     handshake *h = ls_stream_user(s);
-    if (result == LS_EAGAIN) ls_stream_recv_within(s, h->acceptor->handshake_ms_max); /* it waited, and has its slot */
+    if (result == LS_EAGAIN) ls_stream_recv_within(s, h->service->handshake_ms_max); /* it waited, and has its slot */
     if (result < 0) return (int)result;
     if (!h->holds) return take_slot(h);
     if (result == 0) return LS_ECLOSED;
@@ -427,7 +439,7 @@ static const ls_stream_handler handler = {received, sent, closed};
 /* ---- accept ------------------------------------------------------------------------------------------------- */
 
 /* Use changed certificate files. One thread looks at them, at most once per interval. */
-static void refresh_certificates(ls_acceptor *a)
+static void refresh_certificates(ls_acceptor *a, ls_tls *tls)
 {
     const uint64_t now = ls_clock_coarse_ms();
     uint64_t checked_ms = atomic_load_explicit(&a->certificates_checked_ms, memory_order_relaxed);
@@ -435,22 +447,25 @@ static void refresh_certificates(ls_acceptor *a)
     if (now - checked_ms < CERTIFICATES_CHECK_MS ||
         !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now))
         return;
-    const int err = ls_tls_reload(a->tls, false, why, sizeof why);
+    const int err = ls_tls_reload(tls, false, why, sizeof why);
     if (err < 0)
         ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
     else if (why[0] != '\0')
         ls_log(LS_LOG_WARN, "%s", why);
 }
 
-static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_stream *s, bool expects_proxy_header)
+static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_acceptor_service *service, ls_stream *s,
+                            bool expects_proxy_header)
 {
     handshake *h = ls_stream_user(s);
-    if (a->tls != NULL) refresh_certificates(a);
+    if (service->tls != NULL) refresh_certificates(a, service->tls);
+    atomic_fetch_add(&service->handshakes, 1);
     h->acceptor = a;
+    h->service = service;
     h->expects_proxy_header = expects_proxy_header;
     ls_node_init(&h->node);
-    ls_stream_recv_within(s, a->handshake_ms_max);
-    ls_stream_send_limits(s, a->handshake_ms_max, 0);
+    ls_stream_recv_within(s, service->handshake_ms_max);
+    ls_stream_send_limits(s, service->handshake_ms_max, 0);
     ls_mutex_lock(&a->mutex);
     move(h, SILENT);
     ls_mutex_unlock(&a->mutex);
@@ -460,74 +475,109 @@ static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_stream *s, bo
 static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr *from)
 {
     ls_acceptor *a = user;
+    ls_acceptor_service *const service = atomic_load_explicit(&a->service, memory_order_acquire);
     ls_stream *s;
     ls_addr peer;
     ls_addr_of(from, &peer);
-    const bool proxy = a->proxy_protocol && ls_networks_have(a->trusted, a->trusted_count, &peer);
-    const bool at_once = !proxy && a->tls == NULL;
+    const bool proxy = service->proxy_protocol && ls_networks_have(service->trusted, service->trusted_count, &peer);
+    const bool at_once = !proxy && service->tls == NULL;
     /* A handshake first waits for bytes, which needs the news from the system: "may have data" is not enough. */
-    const int err = ls_stream_open(a->port, a->deadlines, fd, at_once, &peer, &handler, a->user_bytes, &s);
+    const int err = ls_stream_open(a->port, a->deadlines, fd, at_once, &peer, &handler, service->user_bytes, &s);
     if (err < 0) {
         ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
         ls_conn_limit_leave(a->limit);
     } else if (at_once) {
-        a->unnamed->start(ctx, s, a->unnamed->user);
+        service->unnamed->start(ctx, s, service->unnamed->user);
     } else {
-        begin_handshake(ctx, a, s, proxy);
+        begin_handshake(ctx, a, service, s, proxy);
     }
+}
+
+static void listener_ended(void *acceptor)
+{
+    ls_acceptor *a = acceptor;
+    atomic_store(&a->accepting, false);
+}
+
+/* ---- the service -------------------------------------------------------------------------------------------- */
+
+int ls_acceptor_service_open(const ls_acceptor_service_options *options, ls_acceptor_service **out)
+{
+    const size_t protocols_bytes = options->protocol_count * sizeof *options->protocols;
+    ls_acceptor_service *service = calloc(1, sizeof *service);
+    if (service == NULL) return LS_ENOMEM;
+    service->protocols = malloc(protocols_bytes);
+    service->trusted = malloc((options->trusted_count + 1) * sizeof *service->trusted);
+    if (service->protocols == NULL || service->trusted == NULL) {
+        ls_acceptor_service_drop(service);
+        return LS_ENOMEM;
+    }
+    memcpy(service->protocols, options->protocols, protocols_bytes);
+    if (options->trusted_count > 0)
+        memcpy(service->trusted, options->trusted, options->trusted_count * sizeof *service->trusted);
+    service->protocol_count = options->protocol_count;
+    service->trusted_count = options->trusted_count;
+    service->proxy_protocol = options->proxy_protocol;
+    service->refuse_plain_http = options->refuse_plain_http;
+    service->handshakes_max = options->handshakes_max;
+    service->handshake_ms_max = options->handshake_ms_max != 0 ? options->handshake_ms_max : HANDSHAKE_MS_MAX;
+    service->handshake_ms_min = options->handshake_ms_min != 0 ? options->handshake_ms_min : HANDSHAKE_MS_MIN;
+    service->user_bytes = options->proxy_protocol || options->tls != NULL ? sizeof(handshake) : 0;
+    for (size_t i = 0; i < service->protocol_count; i++) {
+        if (service->protocols[i].user_bytes > service->user_bytes)
+            service->user_bytes = service->protocols[i].user_bytes;
+        if (service->protocols[i].alpn == NULL) service->unnamed = &service->protocols[i];
+    }
+    assert(service->unnamed != NULL);
+    if (options->tls != NULL) service->tls = ls_tls_hold(options->tls);
+    *out = service;
+    return LS_OK;
+}
+
+bool ls_acceptor_service_used(const ls_acceptor_service *service)
+{
+    return atomic_load(&service->handshakes) > 0;
+}
+
+void ls_acceptor_service_drop(ls_acceptor_service *service)
+{
+    assert(!ls_acceptor_service_used(service));
+    if (service->tls != NULL) ls_tls_drop(service->tls);
+    free(service->protocols);
+    free(service->trusted);
+    free(service);
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
 
-static int copy_options(ls_acceptor *a, const ls_acceptor_options *options)
+/* The caller holds the mutex, or opens the acceptor. */
+static void use(ls_acceptor *a, ls_acceptor_service *service)
 {
-    const size_t protocols_bytes = options->protocol_count * sizeof *a->protocols;
-    a->protocols = malloc(protocols_bytes);
-    a->trusted = malloc((options->trusted_count + 1) * sizeof *a->trusted);
-    if (a->protocols == NULL || a->trusted == NULL) return LS_ENOMEM;
-    memcpy(a->protocols, options->protocols, protocols_bytes);
-    if (options->trusted_count > 0) memcpy(a->trusted, options->trusted, options->trusted_count * sizeof *a->trusted);
-    a->protocol_count = options->protocol_count;
-    a->trusted_count = options->trusted_count;
-    a->user_bytes = options->proxy_protocol || options->tls != NULL ? sizeof(handshake) : 0;
-    for (size_t i = 0; i < a->protocol_count; i++) {
-        if (a->protocols[i].user_bytes > a->user_bytes) a->user_bytes = a->protocols[i].user_bytes;
-        if (a->protocols[i].alpn == NULL) a->unnamed = &a->protocols[i];
-    }
-    assert(a->unnamed != NULL);
-    return LS_OK;
+    const uint32_t quarter = a->limit->max / 4;
+    a->handshakes_max = service->handshakes_max;
+    if (a->handshakes_max == 0) a->handshakes_max = quarter > HANDSHAKES_MIN ? quarter : HANDSHAKES_MIN;
+    a->handshake_ms_min = service->handshake_ms_min;
 }
 
-static void free_acceptor(ls_acceptor *a)
+int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options,
+                     ls_acceptor_service *service, ls_acceptor **out)
 {
-    if (a->tls != NULL) ls_tls_drop(a->tls);
-    free(a->protocols);
-    free(a->trusted);
-    free(a);
-}
-
-int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options, ls_acceptor **out)
-{
-    const uint32_t quarter = options->limit->max / 4;
+    ls_listener_options listener = options->listener;
     int err = LS_ENOMEM;
     ls_acceptor *a = calloc(1, sizeof *a);
     if (a == NULL) return err;
     a->port = port;
     a->deadlines = options->deadlines;
     a->limit = options->limit;
-    a->proxy_protocol = options->proxy_protocol;
-    a->refuse_plain_http = options->refuse_plain_http;
-    a->handshakes_max = options->handshakes_max;
-    a->handshake_ms_max = options->handshake_ms_max != 0 ? options->handshake_ms_max : HANDSHAKE_MS_MAX;
-    a->handshake_ms_min = options->handshake_ms_min != 0 ? options->handshake_ms_min : HANDSHAKE_MS_MIN;
-    if (a->handshakes_max == 0) a->handshakes_max = quarter > HANDSHAKES_MIN ? quarter : HANDSHAKES_MIN;
-    if (options->tls != NULL) a->tls = ls_tls_hold(options->tls);
+    use(a, service);
+    atomic_init(&a->service, service);
+    atomic_init(&a->accepting, true);
     atomic_init(&a->certificates_checked_ms, ls_clock_coarse_ms());
     for (unsigned i = 0; i < STATES; i++) ls_node_init(&a->handshakes[i]);
     a->timer.op.done = timer_fired;
-    if ((err = copy_options(a, options)) < 0) goto fail_alloc;
     if ((err = ls_mutex_open(&a->mutex)) < 0) goto fail_alloc;
-    err = ls_listener_open(port, at, &options->listener, a->limit, accepted, a, &a->listener);
+    listener.ended = listener_ended;
+    err = ls_listener_open(port, at, &listener, a->limit, accepted, a, &a->listener);
     if (err < 0) goto fail_mutex;
     a->addr = *ls_listener_addr(a->listener);
     *out = a;
@@ -536,8 +586,23 @@ int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options
 fail_mutex:
     ls_mutex_close(&a->mutex);
 fail_alloc:
-    free_acceptor(a);
+    free(a);
     return err;
+}
+
+ls_acceptor_service *ls_acceptor_replace(ls_acceptor *a, ls_acceptor_service *service)
+{
+    ls_acceptor_service *before = atomic_exchange(&a->service, service);
+    ls_mutex_lock(&a->mutex);
+    use(a, service);
+    share_slots(a);
+    ls_mutex_unlock(&a->mutex);
+    return before;
+}
+
+void ls_acceptor_set_backlog(ls_acceptor *acceptor, uint32_t backlog)
+{
+    ls_listener_set_backlog(acceptor->listener, backlog);
 }
 
 const ls_addr *ls_acceptor_addr(const ls_acceptor *acceptor)
@@ -576,7 +641,7 @@ uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent)
     for (unsigned i = 0; i < STATES; i++) open += length(&acceptor->handshakes[i]);
     if (acceptor->waits == 0 && acceptor->timing && ls_timer_cancel(acceptor->port, &acceptor->timer))
         acceptor->timing = false;
-    if (open == 0) open = acceptor->timing;
+    if (open == 0) open = acceptor->timing || atomic_load(&acceptor->accepting);
     ls_mutex_unlock(&acceptor->mutex);
     return open;
 }
@@ -599,5 +664,5 @@ void ls_acceptor_close(ls_acceptor *acceptor)
     for (unsigned i = 0; i < STATES; i++) assert(ls_list_empty(&acceptor->handshakes[i]));
     if (acceptor->timing) (void)ls_timer_cancel(acceptor->port, &acceptor->timer);
     ls_mutex_close(&acceptor->mutex);
-    free_acceptor(acceptor);
+    free(acceptor);
 }

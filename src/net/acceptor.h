@@ -35,10 +35,8 @@ typedef struct ls_acceptor_protocol {
     size_t user_bytes; /* the room it needs, see ls_stream_open */
 } ls_acceptor_protocol;
 
-typedef struct ls_acceptor_options {
-    ls_deadlines *deadlines;
-    ls_conn_limit *limit;
-    ls_listener_options listener;
+/* What an acceptor does with its connections. It can be replaced while the acceptor is open. */
+typedef struct ls_acceptor_service_options {
     const ls_acceptor_protocol *protocols; /* copied; one of them has no ALPN name */
     size_t protocol_count;
     bool proxy_protocol;       /* trusted peers send a PROXY header */
@@ -50,25 +48,50 @@ typedef struct ls_acceptor_options {
     uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64 */
     uint32_t handshake_ms_max; /* for PROXY header and TLS together; 0: 10 s */
     uint32_t handshake_ms_min; /* before it may be closed for a handshake that waits; 0: 1 s */
+} ls_acceptor_service_options;
+
+typedef struct ls_acceptor_service ls_acceptor_service;
+
+/* Make a service for ls_acceptor_open or ls_acceptor_replace. The caller drops it. LS_OK or LS_ENOMEM. */
+int ls_acceptor_service_open(const ls_acceptor_service_options *options, ls_acceptor_service **out);
+
+/* Whether a handshake uses the service: it starts a protocol of the service it began with. Any thread. */
+bool ls_acceptor_service_used(const ls_acceptor_service *service);
+
+/* After the close of its acceptor; or after it was replaced, once ls_workers_passed and it is not used any more. */
+void ls_acceptor_service_drop(ls_acceptor_service *service);
+
+typedef struct ls_acceptor_options {
+    ls_deadlines *deadlines;
+    ls_conn_limit *limit;
+    ls_listener_options listener; /* `ended` is not used */
 } ls_acceptor_options;
 
-/* Bind to `at` and listen; ls_acceptor_start posts the accepts. Errors: see ls_listener_open. */
-int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options, ls_acceptor **out);
+/* Bind to `at` and listen; ls_acceptor_start posts the accepts. The caller keeps the service until it drops it. Errors:
+ * see ls_listener_open. */
+int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options,
+                     ls_acceptor_service *service, ls_acceptor **out);
 const ls_addr *ls_acceptor_addr(const ls_acceptor *acceptor); /* with the actual port */
 void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor);
+
+/* Connections that are accepted from now on use this service; handshakes go on with theirs. Not after the stop. Any
+ * thread, one at a time. Returns the service before, for the caller to drop. */
+ls_acceptor_service *ls_acceptor_replace(ls_acceptor *acceptor, ls_acceptor_service *service);
+void ls_acceptor_set_backlog(ls_acceptor *acceptor,
+                             uint32_t backlog); /* see ls_listener_set_backlog; not after the stop */
 
 /* Stop accepting, see ls_listener_stop. Handshakes continue. Once. */
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 
 /* After the stop: close the handshakes that have received nothing, if `silent`. Returns the number of handshakes that are
- * not closed yet and belong to no protocol; 1 for the packet of its timer. Call again until it is 0. Any thread. */
+ * not closed yet and belong to no protocol, plus 1 while an accept or the packet of its timer is outstanding. Call again
+ * until it is 0. Any thread. */
 uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
 
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
 void ls_acceptor_abort(ls_acceptor *acceptor);
 
-/* After the stop, when no connection can be accepted any more (ls_conn_limit_idle) and ls_acceptor_drain has returned 0,
- * or no thread runs any more. */
+/* After the stop, when ls_acceptor_drain has returned 0 and then ls_workers_passed, or no thread runs any more. */
 void ls_acceptor_close(ls_acceptor *acceptor);
 
 #endif

@@ -58,6 +58,12 @@ static int unix_parse(const char *path, ls_addr *out)
     return LS_OK;
 }
 
+bool ls_addr_same(const ls_addr *a, const ls_addr *b)
+{
+    return a->family == b->family && a->port == b->port && a->scope == b->scope && a->bytes_len == b->bytes_len &&
+           memcmp(a->bytes, b->bytes, a->bytes_len) == 0;
+}
+
 bool ls_addr_is_any(const ls_addr *addr)
 {
     static const unsigned char zeros[16];

@@ -37,6 +37,8 @@ char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 /* Turn an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) into the IPv4 address; others stay. */
 void ls_addr_unmap(ls_addr *addr);
 
+bool ls_addr_same(const ls_addr *a, const ls_addr *b); /* the port included */
+
 /* Whether it is the address of all interfaces: 0.0.0.0 or ::. */
 bool ls_addr_is_any(const ls_addr *addr);
 

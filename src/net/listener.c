@@ -23,6 +23,7 @@ struct ls_listener {
     ls_sock *sock;
     ls_conn_limit *conn_limit;
     ls_accepted_fn *accepted;
+    void (*ended)(void *user);
     void *user;
     ls_addr addr;
     ls_path_id path;       /* of a Unix listener */
@@ -61,8 +62,11 @@ bool ls_conn_limit_idle(const ls_conn_limit *limit)
 static void unref(ls_listener *listener, uint32_t count)
 {
     if (atomic_fetch_sub(&listener->refs, count) != count) return;
+    void (*const ended)(void *user) = listener->ended;
+    void *const user = listener->user;
     ls_mutex_close(&listener->mutex);
     free(listener);
+    if (ended != NULL) ended(user);
 }
 
 /* Count one connection if the limit allows it. */
@@ -173,6 +177,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options
     l->port = port;
     l->conn_limit = limit;
     l->accepted = accepted;
+    l->ended = options->ended;
     l->user = user;
     l->slot_count = accepts;
     atomic_init(&l->refs, 1);
@@ -201,6 +206,11 @@ fail_alloc:
 const ls_addr *ls_listener_addr(const ls_listener *listener)
 {
     return &listener->addr;
+}
+
+void ls_listener_set_backlog(ls_listener *listener, uint32_t backlog)
+{
+    ls_sock_set_backlog(ls_sock_fd(listener->sock), backlog);
 }
 
 void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener)

@@ -39,6 +39,7 @@ typedef struct ls_listener_options {
     uint32_t backlog;
     uint32_t accepts;             /* posted in advance */
     const ls_path_access *access; /* NULL: none; see ls_sock_listen */
+    void (*ended)(void *user);    /* NULL, or called once after the stop, when the last accept has completed */
 } ls_listener_options;
 
 /* Bind to `at` and listen; ls_listener_start posts the accepts. On failure nothing is left open. Errors: see
@@ -47,6 +48,9 @@ int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options
                      ls_accepted_fn *accepted, void *user, ls_listener **out);
 const ls_addr *ls_listener_addr(const ls_listener *listener); /* with the actual port */
 void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener);
+
+/* Change the length of the system's queue of connections; without effect where the system fixes it at the start. */
+void ls_listener_set_backlog(ls_listener *listener, uint32_t backlog);
 
 /* Stop accepting. The listener frees itself when its accepts have completed; see ls_conn_limit_idle. Connections that
  * the system has completed are accepted first, so that none of them is dropped. */

@@ -220,7 +220,8 @@ void ls_poll_close(ls_poll *poll)
 static ls_poll *poll_of(const ls_polls *polls, const ls_actor *actor, bool open)
 {
     ls_poll *poll = polls->all;
-    while (poll != NULL && (poll->op.actor != actor || !(!atomic_load(&poll->closed) || (!open && atomic_load(&poll->queued)))))
+    while (poll != NULL &&
+           (poll->op.actor != actor || !(!atomic_load(&poll->closed) || (!open && atomic_load(&poll->queued)))))
         poll = poll->allocated;
     return poll;
 }

@@ -24,8 +24,8 @@ struct ls_resolver {
     ares_channel channel;
     ls_timer timer;
     bool armed, closing, ended; /* ended: the channel is destroyed */
-    unsigned queries;  /* not complete yet */
-    ls_node completed; /* lookups whose done() is to be called */
+    unsigned queries;           /* not complete yet */
+    ls_node completed;          /* lookups whose done() is to be called */
 };
 
 typedef struct cares_lookup {

@@ -33,7 +33,7 @@ struct ls_resolver {
     bool system_only; /* no name servers were given: Windows cannot choose them */
     SRWLOCK lock;     /* guards the fields below, and the state and `dropped` of each lookup */
     bool stopped;
-    bool ending; /* of a live close: nothing more is posted, but packets may be on their way */
+    bool ending;   /* of a live close: nothing more is posted, but packets may be on their way */
     unsigned refs; /* the owner, and each lookup that is QUERYING */
     ls_node lookups;
 };

@@ -27,6 +27,9 @@ typedef struct ls_path_id {
  * the path; LS_EEXIST: the path is a file of another type. On failure the path remains as it was. */
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound);
 
+/* Change the backlog of a listening socket. An error of the system leaves it as it is. */
+void ls_sock_set_backlog(ls_fd listener, uint32_t backlog);
+
 /* Take a connection from a listener's queue without waiting. LS_OK; LS_EAGAIN: the queue is empty; another error. The
  * socket has TCP_NODELAY set, like every socket that a port accepts: accepted sockets inherit it. */
 int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from);

@@ -152,6 +152,11 @@ fail:
     return err;
 }
 
+void ls_sock_set_backlog(ls_fd listener, uint32_t backlog)
+{
+    (void)listen(listener, (int)backlog); /* a second call changes the length of the queue */
+}
+
 int ls_sock_local(ls_fd fd, ls_addr *out)
 {
     ls_sockaddr sa;

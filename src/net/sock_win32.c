@@ -114,6 +114,13 @@ fail:
     return err;
 }
 
+/* Winsock ignores listen on a listening socket. */
+void ls_sock_set_backlog(ls_fd listener, uint32_t backlog)
+{
+    (void)listener;
+    (void)backlog;
+}
+
 int ls_sock_local(ls_fd fd, ls_addr *out)
 {
     ls_sockaddr sa;

@@ -28,11 +28,12 @@ struct ls_udp {
     ls_sock *sock;
     ls_udp_batch_fn *batch;          /* bound */
     ls_udp_received_fn *received_fn; /* connected */
-    void *user;
+    _Atomic(void *) user;
     ls_addr addr;
     bool both_families;
-    unsigned batch_max;
-    uint32_t datagram_bytes_max;
+    _Atomic unsigned batch_max;
+    _Atomic uint32_t datagram_bytes_max;
+    _Atomic bool gather;
 
     _Atomic uint32_t inside; /* threads between enter and leave, plus CLOSED */
     _Atomic bool stopping;
@@ -48,7 +49,7 @@ struct ls_udp {
     waiting_batch *queue;      /* circular */
     waiting_batch with_system; /* used by the thread that set `sending` */
 
-    bool drops_own;
+    _Atomic bool drops_own;
     _Atomic bool own_logged;
     _Atomic uint64_t received, batches, truncated, sent, failed, own;
 };
@@ -90,6 +91,12 @@ void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp)
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
 
+static int post_receive(ls_thread_ctx *ctx, ls_udp *udp)
+{
+    return ls_op_recv_from(ctx, udp->sock, &udp->recv_op, atomic_load_explicit(&udp->batch_max, memory_order_relaxed),
+                           atomic_load_explicit(&udp->datagram_bytes_max, memory_order_relaxed));
+}
+
 /* Post the next receive; the chain ends here if the socket was stopped. */
 static void receive(ls_thread_ctx *ctx, ls_udp *udp)
 {
@@ -97,7 +104,8 @@ static void receive(ls_thread_ctx *ctx, ls_udp *udp)
         atomic_fetch_sub(&udp->busy, 1);
         return;
     }
-    const int posted = ls_op_recv_from(ctx, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
+    udp->recv_op.recv_from.gather = atomic_load_explicit(&udp->gather, memory_order_relaxed);
+    const int posted = post_receive(ctx, udp);
     if (posted == LS_DONE) {
         (void)ls_port_post(udp->port, &udp->recv_op, udp->recv_op.key, udp->recv_op.result);
     } else if (posted < 0) {
@@ -166,9 +174,9 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     count(&udp->batches, 1);
     for (unsigned i = 0; i < batch->count; i++)
         if (batch->at[i].truncated) count(&udp->truncated, 1);
-    if (udp->drops_own) drop_own(udp, batch);
+    if (atomic_load_explicit(&udp->drops_own, memory_order_relaxed)) drop_own(udp, batch);
     if (batch->count > 0)
-        udp->batch(ctx, udp->user, udp, batch);
+        udp->batch(ctx, atomic_load_explicit(&udp->user, memory_order_acquire), udp, batch);
     else
         ls_datagrams_drop(batch);
     atomic_fetch_sub(&udp->busy, 1);
@@ -201,14 +209,15 @@ static void connected_received(ls_thread_ctx *ctx, ls_op *op)
     const int64_t result = op->result;
     atomic_fetch_sub(&udp->busy, 1);
     if (result > 0) count(&udp->received, (uint64_t)result);
-    udp->received_fn(ctx, udp->user, result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
+    udp->received_fn(ctx, atomic_load_explicit(&udp->user, memory_order_relaxed),
+                     result > 0 ? op->recv_from.batch : NULL, result > 0 ? LS_OK : (int)result);
 }
 
 int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out)
 {
     if (!enter(udp)) return LS_ECLOSED;
     atomic_fetch_add(&udp->busy, 1);
-    const int posted = ls_op_recv_from(ctx, udp->sock, &udp->recv_op, udp->batch_max, udp->datagram_bytes_max);
+    const int posted = post_receive(ctx, udp);
     if (posted != LS_PENDING) atomic_fetch_sub(&udp->busy, 1);
     if (posted == LS_DONE) {
         count(&udp->received, (uint64_t)udp->recv_op.result);
@@ -388,8 +397,9 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     ls_udp *udp = calloc(1, sizeof *udp);
     if (udp == NULL) return err;
     udp->port = port;
-    udp->batch_max = setup->batch;
-    udp->datagram_bytes_max = setup->datagram_bytes_max;
+    atomic_init(&udp->batch_max, setup->batch);
+    atomic_init(&udp->datagram_bytes_max, setup->datagram_bytes_max);
+    atomic_init(&udp->gather, setup->gather);
     udp->both_families = at != NULL && at->family == LS_ADDR_IP6 && is_any(at);
     udp->send_op.done = sent;
     udp->retry.op.done = retry_due;
@@ -416,10 +426,9 @@ int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_
     int err = open_any(port, setup, at, NULL, &udp);
     if (err < 0) return err;
     udp->batch = batch;
-    udp->user = user;
+    atomic_init(&udp->user, user);
     udp->recv_op.done = received;
-    udp->recv_op.recv_from.gather = setup->gather;
-    udp->drops_own = setup->group_count == 0;
+    atomic_init(&udp->drops_own, setup->group_count == 0);
     udp->sending = true; /* until the start: the first receive must be the first operation on the socket */
     *out = udp;
     return LS_OK;
@@ -432,7 +441,7 @@ int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, 
     int err = open_any(port, setup, NULL, to, &udp);
     if (err < 0) return err;
     udp->received_fn = fn;
-    udp->user = user;
+    atomic_init(&udp->user, user);
     udp->recv_op.done = connected_received;
     udp->started = true;
     udp->recv_op.actor = actor;
@@ -450,9 +459,28 @@ void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp)
     if (next_batch(udp)) (void)pump(ctx, udp);
 }
 
+int ls_udp_change(ls_udp *udp, const ls_udp_setup *before, const ls_udp_setup *setup)
+{
+    return ls_udp_sock_change(ls_sock_fd(udp->sock), &udp->addr, before, setup);
+}
+
+void ls_udp_replace(ls_udp *udp, const ls_udp_setup *setup, void *user)
+{
+    atomic_store_explicit(&udp->batch_max, setup->batch, memory_order_relaxed);
+    atomic_store_explicit(&udp->datagram_bytes_max, setup->datagram_bytes_max, memory_order_relaxed);
+    atomic_store_explicit(&udp->gather, setup->gather, memory_order_relaxed);
+    atomic_store_explicit(&udp->drops_own, setup->group_count == 0, memory_order_relaxed);
+    atomic_store(&udp->user, user);
+}
+
 const ls_addr *ls_udp_addr(const ls_udp *udp)
 {
     return &udp->addr;
+}
+
+bool ls_udp_closed(const ls_udp *udp)
+{
+    return (atomic_load(&udp->inside) & CLOSED) != 0;
 }
 
 void ls_udp_free(ls_udp *udp)

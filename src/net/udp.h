@@ -42,6 +42,11 @@ void ls_udp_setup_defaults(ls_udp_setup *setup);
  * udp_posix.c or udp_win32.c implements it. */
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local);
 
+/* Change the options of a bound socket of the family of `at`: broadcast, buffers, multicast. An option that `setup`
+ * leaves to the system's default keeps its value, and so does reuse_port, which is fixed when the socket is bound. LS_OK,
+ * or the first error; what was changed before it stays changed. */
+int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, const ls_udp_setup *setup);
+
 /* Whether `addr`, of IPv4 or IPv6, is an address of this machine: whether a socket can be bound to it. */
 bool ls_udp_addr_is_local(const ls_addr *addr);
 
@@ -60,6 +65,13 @@ typedef struct ls_udp_stats {
 int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_udp_batch_fn *batch, void *user,
                 ls_udp **out);
 void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp);
+
+/* Change the options of the socket from those of `before` to those of `setup`, see ls_udp_sock_change. It must be open. */
+int ls_udp_change(ls_udp *udp, const ls_udp_setup *before, const ls_udp_setup *setup);
+
+/* Pass the batches that arrive from now on to another user, and receive as `setup` says (batch, gather,
+ * datagram_bytes_max). The user before gets no further batch once ls_workers_passed. Any thread, one at a time. */
+void ls_udp_replace(ls_udp *udp, const ls_udp_setup *setup, void *user);
 const ls_addr *ls_udp_addr(const ls_udp *udp);
 
 /* A connected socket receives on request: `received` gets the batch (NULL with an error) and the error inside the
@@ -75,6 +87,7 @@ void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp);
 /* No batch is being received, handled or sent: once closed, it may be freed. */
 bool ls_udp_idle(ls_udp *udp);
 void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp); /* any thread, more than once */
+bool ls_udp_closed(const ls_udp *udp);
 void ls_udp_free(ls_udp *udp);
 void ls_udp_stat(const ls_udp *udp, ls_udp_stats *out);
 

@@ -35,22 +35,46 @@ static int set(int fd, int level, int name, int value)
     return setsockopt(fd, level, name, &value, sizeof value) < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
-static int join(int fd, const ls_addr *group, const interface *through)
+/* Join the group, or leave it. */
+static int join(int fd, const ls_addr *group, const interface *through, bool leave)
 {
     int result;
     if (group->family == LS_ADDR_IP4) {
         struct ip_mreqn request = through->ip4;
         memcpy(&request.imr_multiaddr, group->bytes, 4);
-        result = setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
+        result = setsockopt(fd, IPPROTO_IP, leave ? IP_DROP_MEMBERSHIP : IP_ADD_MEMBERSHIP, &request, sizeof request);
     } else {
         struct ipv6_mreq request = {.ipv6mr_interface = group->scope != 0 ? group->scope : through->number};
         memcpy(&request.ipv6mr_multiaddr, group->bytes, 16);
-        result = setsockopt(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &request, sizeof request);
+        result =
+            setsockopt(fd, IPPROTO_IPV6, leave ? IPV6_DROP_MEMBERSHIP : IPV6_ADD_MEMBERSHIP, &request, sizeof request);
     }
     return result < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
-static int set_multicast(int fd, bool ip6, const ls_udp_setup *setup)
+static bool has_group(const ls_udp_setup *setup, const ls_addr *group)
+{
+    for (unsigned i = 0; i < setup->group_count; i++)
+        if (memcmp(setup->groups[i].bytes, group->bytes, sizeof group->bytes) == 0) return true;
+    return false;
+}
+
+/* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those that
+ * only `before` has. */
+static int change_groups(int fd, const ls_udp_setup *before, const ls_udp_setup *setup, const interface *through)
+{
+    const bool same = before != NULL && strcmp(before->interface, setup->interface) == 0;
+    interface earlier;
+    int err = LS_OK;
+    if (before != NULL && interface_of(before->interface, &earlier) == LS_OK)
+        for (unsigned i = 0; i < before->group_count; i++)
+            if (!same || !has_group(setup, &before->groups[i])) (void)join(fd, &before->groups[i], &earlier, true);
+    for (unsigned i = 0; i < setup->group_count && err == LS_OK; i++)
+        if (!same || !has_group(before, &setup->groups[i])) err = join(fd, &setup->groups[i], through, false);
+    return err;
+}
+
+static int set_multicast(int fd, bool ip6, const ls_udp_setup *before, const ls_udp_setup *setup)
 {
     const int level = ip6 ? IPPROTO_IPV6 : IPPROTO_IP;
     interface through;
@@ -67,8 +91,17 @@ static int set_multicast(int fd, bool ip6, const ls_udp_setup *setup)
             err = ls_err_from_errno(errno);
         if (err < 0) return err;
     }
-    for (unsigned i = 0; i < setup->group_count; i++)
-        if ((err = join(fd, &setup->groups[i], &through)) < 0) return err;
+    return change_groups(fd, before, setup, &through);
+}
+
+static int set_options(int fd, const ls_udp_setup *setup)
+{
+    int err;
+    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
+    if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, (int)setup->recv_buffer_bytes)) < 0)
+        return err;
+    if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, (int)setup->send_buffer_bytes)) < 0)
+        return err;
     return LS_OK;
 }
 
@@ -84,12 +117,8 @@ static int set_up(int fd, bool ip6, const ls_udp_setup *setup, const ls_addr *at
     if (setup->reuse_port && ((err = set(fd, SOL_SOCKET, SO_REUSEADDR, setup->group_count > 0)) < 0 ||
                               (err = set(fd, SOL_SOCKET, SO_REUSEPORT, 1)) < 0))
         return err;
-    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
-    if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, (int)setup->recv_buffer_bytes)) < 0)
-        return err;
-    if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, (int)setup->send_buffer_bytes)) < 0)
-        return err;
-    return set_multicast(fd, ip6, setup);
+    if ((err = set_options(fd, setup)) < 0) return err;
+    return set_multicast(fd, ip6, NULL, setup);
 }
 
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local)
@@ -113,6 +142,12 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
 fail:
     ls_sock_discard(fd);
     return err;
+}
+
+int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, const ls_udp_setup *setup)
+{
+    const int err = set_options(fd, setup);
+    return err < 0 ? err : set_multicast(fd, at->family == LS_ADDR_IP6, before, setup);
 }
 
 bool ls_udp_addr_is_local(const ls_addr *addr)

@@ -36,19 +36,43 @@ static int set(SOCKET fd, int level, int name, DWORD value)
     return set_bytes(fd, level, name, &value, sizeof value);
 }
 
-static int join(SOCKET fd, const ls_addr *group, const interface_choice *through)
+/* Join the group, or leave it. */
+static int join(SOCKET fd, const ls_addr *group, const interface_choice *through, bool leave)
 {
     if (group->family == LS_ADDR_IP4) {
         struct ip_mreq request = {.imr_interface = through->ip4};
         memcpy(&request.imr_multiaddr, group->bytes, 4);
-        return set_bytes(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
+        return set_bytes(fd, IPPROTO_IP, leave ? IP_DROP_MEMBERSHIP : IP_ADD_MEMBERSHIP, &request, sizeof request);
     }
     struct ipv6_mreq request = {.ipv6mr_interface = group->scope != 0 ? group->scope : through->number};
     memcpy(&request.ipv6mr_multiaddr, group->bytes, 16);
-    return set_bytes(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &request, sizeof request);
+    return set_bytes(fd, IPPROTO_IPV6, leave ? IPV6_DROP_MEMBERSHIP : IPV6_ADD_MEMBERSHIP, &request, sizeof request);
 }
 
-static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *setup)
+static bool has_group(const ls_udp_setup *setup, const ls_addr *group)
+{
+    for (unsigned i = 0; i < setup->group_count; i++)
+        if (memcmp(setup->groups[i].bytes, group->bytes, sizeof group->bytes) == 0) return true;
+    return false;
+}
+
+/* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those that
+ * only `before` has. */
+static int change_groups(SOCKET fd, const ls_udp_setup *before, const ls_udp_setup *setup,
+                         const interface_choice *through)
+{
+    const bool same = before != NULL && strcmp(before->interface, setup->interface) == 0;
+    interface_choice earlier;
+    int err = LS_OK;
+    if (before != NULL && interface_of(before->interface, &earlier) == LS_OK)
+        for (unsigned i = 0; i < before->group_count; i++)
+            if (!same || !has_group(setup, &before->groups[i])) (void)join(fd, &before->groups[i], &earlier, true);
+    for (unsigned i = 0; i < setup->group_count && err == LS_OK; i++)
+        if (!same || !has_group(before, &setup->groups[i])) err = join(fd, &setup->groups[i], through, false);
+    return err;
+}
+
+static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *before, const ls_udp_setup *setup)
 {
     const int level = ip6 ? IPPROTO_IPV6 : IPPROTO_IP;
     interface_choice through;
@@ -63,8 +87,17 @@ static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *setup)
                   : set_bytes(fd, level, IP_MULTICAST_IF, &through.ip4, sizeof through.ip4);
         if (err < 0) return err;
     }
-    for (unsigned i = 0; i < setup->group_count; i++)
-        if ((err = join(fd, &setup->groups[i], &through)) < 0) return err;
+    return change_groups(fd, before, setup, &through);
+}
+
+static int set_options(SOCKET fd, const ls_udp_setup *setup)
+{
+    int err;
+    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
+    if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, setup->recv_buffer_bytes)) < 0)
+        return err;
+    if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, setup->send_buffer_bytes)) < 0)
+        return err;
     return LS_OK;
 }
 
@@ -78,12 +111,7 @@ static int set_up(SOCKET fd, bool ip6, const ls_udp_setup *setup, const ls_addr 
     }
     if (at != NULL && (err = set(fd, SOL_SOCKET, setup->reuse_port ? SO_REUSEADDR : SO_EXCLUSIVEADDRUSE, 1)) < 0)
         return err;
-    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
-    if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, setup->recv_buffer_bytes)) < 0)
-        return err;
-    if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, setup->send_buffer_bytes)) < 0)
-        return err;
-    return LS_OK;
+    return set_options(fd, setup);
 }
 
 /* Windows cannot bind to a group address: the socket binds to the wildcard and receives every datagram to its port. */
@@ -121,7 +149,7 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
         if (err == LS_EACCES && at != NULL) err = LS_EADDRINUSE; /* another process holds it exclusively */
         goto fail;
     }
-    if ((err = set_multicast(fd, ip6, setup)) < 0) goto fail; /* only a bound socket can join a group */
+    if ((err = set_multicast(fd, ip6, NULL, setup)) < 0) goto fail; /* only a bound socket can join a group */
     ls_addr bound;
     if ((err = ls_sock_local(fd, &bound)) < 0) goto fail;
     *local = at != NULL ? *at : bound;
@@ -132,6 +160,12 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
 fail:
     ls_sock_discard(fd);
     return err;
+}
+
+int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, const ls_udp_setup *setup)
+{
+    const int err = set_options((SOCKET)fd, setup);
+    return err < 0 ? err : set_multicast((SOCKET)fd, at->family == LS_ADDR_IP6, before, setup);
 }
 
 bool ls_udp_addr_is_local(const ls_addr *addr)

@@ -28,12 +28,18 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1);
 extern const size_t ls_http1_user_bytes;
 
-/* Queue a 400 that says that the port expects https. For ls_acceptor_options. LS_OK or LS_ENOMEM. */
+/* Queue a 400 that says that the port expects https. For ls_acceptor_service_options. LS_OK or LS_ENOMEM. */
 int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s);
 
 /* The address of the listener, which is the local address of its requests unless it is that of all interfaces. Call it
  * before the first connection. */
 void ls_http1_local(ls_http1 *http, const ls_addr *local);
+
+/* Give the requests that begin from now on to another handler. No connection closes, and a request that has begun stays
+ * with its handler. The handler before gets no further request once ls_workers_passed. Any thread. */
+void ls_http1_replace(ls_http1 *http, const ls_http_handler *handler);
+
+const ls_http_config *ls_http1_config(const ls_http1 *http);
 
 /* Close the connection after every response from now on, and close idle connections; with `all` also those that have
  * not sent a first request. Returns the number of open connections; call again until it is 0. */

@@ -2,7 +2,11 @@
  *
  * ls_http1_run runs while the connection has no exchange. It takes requests from the received bytes until a request
  * suspends, the bytes are consumed, packets wait for the Lua state, or the connection ends. Its last action is to post
- * the next receive: from then on another thread may run the connection. */
+ * the next receive: from then on another thread may run the connection.
+ *
+ * The handler can be replaced at any time. The thread inside an actor may start only requests of the handler whose actor
+ * it is: so the handler is loaded when the thread is outside, and a thread that is inside and finds it replaced goes on
+ * in a packet of its own, outside. So the handler before starts no request after the packets that run at that time. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +41,7 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
     for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
     if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
     http->config = *config;
-    http->handler = handler;
+    atomic_init(&http->handler, handler);
     http->conn_limit = limit;
     http->thread_count = threads;
     ls_node_init(&http->conns);
@@ -75,6 +79,16 @@ void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
         out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
     }
     out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
+}
+
+void ls_http1_replace(ls_http1 *http, const ls_http_handler *handler)
+{
+    atomic_store(&http->handler, handler);
+}
+
+const ls_http_config *ls_http1_config(const ls_http1 *http)
+{
+    return &http->config;
 }
 
 uint32_t ls_http1_drain(ls_http1 *http, bool all)
@@ -130,7 +144,7 @@ void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
     set_phase(c, LS_H1_FRESH);
     ls_stream_recv_within(s, http->config.head_ms_max);
     const bool outside = ctx->inside == NULL;
-    ls_http1_run(ctx, c);
+    ls_http1_run(ctx, c, NULL);
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
@@ -428,6 +442,13 @@ static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     return RELEASED;
 }
 
+/* The same, then the next request. */
+static void end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    const ls_http_handler *const handler = ls_http1_exchange_of(c)->handler;
+    if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c, handler);
+}
+
 /* The connection is lost while the handler waits: close the socket now. The handler keeps the exchange; its calls
  * return x->error. An operation that is pending ends first, with an error. */
 static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
@@ -461,8 +482,8 @@ static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
     e->link = LS_H1_LOST;
     if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
         detach(ctx, c, e);
-    else if (after_exchange(ctx, c) == AGAIN)
-        ls_http1_run(ctx, c);
+    else
+        end_exchange(ctx, c);
 }
 
 /* The handler suspended. Send the parts written so far. */
@@ -477,17 +498,24 @@ static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
     watch(ctx, c, e);
 }
 
+/* A packet of a body that is skipped has run. */
+static void skip_on(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    const ls_http_handler *const handler = ls_http1_exchange_of(c)->handler;
+    if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c, handler);
+}
+
 static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_http1_exchange *e = LS_CONTAINER(op, ls_http1_exchange, start_op);
     ls_http1_conn *c = ls_http1_conn_of(&e->x);
     c->looping = true;
-    c->http->handler->start(c->http->handler, ctx, &e->x);
+    e->handler->start(e->handler, ctx, &e->x);
     c->looping = false;
     if (!e->ended)
         leave_suspended(ctx, c);
-    else if (after_exchange(ctx, c) == AGAIN)
-        ls_http1_run(ctx, c);
+    else
+        end_exchange(ctx, c);
 }
 
 /* Every actor is in use: the request waits for one. */
@@ -498,10 +526,11 @@ LS_NOINLINE static void start_later(ls_thread_ctx *ctx, ls_http1_conn *c, ls_htt
     ls_actor_post(e->x.actor, ctx, &e->start_op);
 }
 
-static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_bytes)
+static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler, uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(ctx, c, e, head_bytes);
+    e->handler = handler;
     ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
     set_phase(c, LS_H1_HANDLING);
     if (e->x.head.method == LS_HTTP_CONNECT) {
@@ -509,7 +538,7 @@ static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t head_b
         send_error(ctx, c, 501, "CONNECT not supported");
         return RELEASED;
     }
-    c->http->handler->start(c->http->handler, ctx, &e->x);
+    handler->start(handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
     if (ctx->inside == NULL) {
         start_later(ctx, c, e);
@@ -526,14 +555,21 @@ static bool others_wait(const ls_thread_ctx *ctx)
     return ctx->inside != NULL && ls_actor_has_waiting(ctx->inside);
 }
 
-void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
+/* The handler of the actor that the thread is inside was replaced. */
+static bool is_replaced(const ls_thread_ctx *ctx, const ls_http1_conn *c, const ls_http_handler *handler)
+{
+    return ctx->inside != NULL && atomic_load_explicit(&c->http->handler, memory_order_relaxed) != handler;
+}
+
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
 {
     ls_stream *const s = ls_http1_stream(c);
     int err;
+    if (ctx->inside == NULL) handler = atomic_load_explicit(&c->http->handler, memory_order_acquire);
     for (;;) {
         const uint32_t have = c->in_to - c->in_from;
         c->looping = true;
-        if (have > c->seen) {
+        if (have > c->seen && !is_replaced(ctx, c, handler)) {
             if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
                 send_error(ctx, c, 503, "out of buffers");
                 return;
@@ -542,7 +578,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
             err = ls_http1_parse(c->in->data + c->in_from, have, c->seen, &c->http->config.head,
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
-                if (handle(ctx, c, (uint32_t)err) == RELEASED) return;
+                if (handle(ctx, c, handler, (uint32_t)err) == RELEASED) return;
                 if (c->in != NULL && ls_stream_queued(s) < c->http->config.write_bytes_high && !others_wait(ctx))
                     continue;
             } else {
@@ -566,7 +602,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c)
             set_phase(c, phase);
         }
         if (err == LS_DONE && c->in_to - c->in_from > c->seen) {
-            if (!others_wait(ctx)) continue;
+            if (!others_wait(ctx) && !is_replaced(ctx, c, handler)) continue;
             set_phase(c, LS_H1_IDLE);
             ls_stream_set_actor(s, NULL);
             ls_stream_requeue(s); /* `received` continues with the next request */
@@ -597,8 +633,8 @@ static void wake(ls_thread_ctx *ctx, ls_exchange *x)
     c->looping = false;
     if (!e->ended)
         leave_suspended(ctx, c);
-    else if (after_exchange(ctx, c) == AGAIN)
-        ls_http1_run(ctx, c);
+    else
+        end_exchange(ctx, c);
 }
 
 static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
@@ -606,14 +642,14 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
     enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
     if (result > 0) {
         ls_http1_append_rx(c, (uint32_t)result);
-        ls_http1_run(ctx, c);
+        ls_http1_run(ctx, c, NULL);
     } else if (result == LS_EAGAIN) {
-        ls_http1_run(ctx, c); /* it was requeued */
+        ls_http1_run(ctx, c, NULL); /* it was requeued */
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
         send_error(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
         c->last_look = phase != LS_H1_HEAD; /* a drain cancelled the receive, but bytes may be in transit */
-        ls_http1_run(ctx, c);
+        ls_http1_run(ctx, c, NULL);
     } else if (result == LS_ENOMEM) {
         send_error(ctx, c, 503, "out of buffers");
     } else {
@@ -643,11 +679,11 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
         case LS_H1_ENDING:
             receive_ended(c, x, result);
-            if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c);
+            end_exchange(ctx, c);
             break;
         case LS_H1_SKIPPING:
             ls_http1_body_received(ctx, x, result);
-            if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
+            skip_on(ctx, c);
             break;
         default:
             ls_http1_body_received(ctx, x, result);
@@ -684,12 +720,12 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
             conn_close(ctx, c);
         } else {
             set_phase(c, LS_H1_IDLE);
-            ls_http1_run(ctx, c);
+            ls_http1_run(ctx, c, NULL);
         }
         break;
     case LS_H1_SKIPPING:
         if (err < 0) ls_http1_exchange_of(c)->x.error = err;
-        if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c);
+        skip_on(ctx, c);
         break;
     default: conn_close(ctx, c); break;
     }
@@ -704,8 +740,8 @@ static void release(ls_thread_ctx *ctx, ls_exchange *x)
     ls_http1_conn *c = ls_http1_conn_of(x);
     if (c->looping) {
         e->ended = true; /* the caller of the handler checks it */
-    } else if (after_exchange(ctx, c) == AGAIN) {
-        ls_http1_run(ctx, c);
+    } else {
+        end_exchange(ctx, c);
     }
 }
 

@@ -56,7 +56,7 @@ typedef struct ls_http1_thread {
 
 struct ls_http1 {
     ls_conn_limit *conn_limit;
-    const ls_http_handler *handler;
+    _Atomic(const ls_http_handler *) handler; /* of requests from now on, see ls_http1_run */
     ls_http_config config;
     ls_addr local; /* of the listener */
     _Atomic bool draining, aborting;
@@ -106,10 +106,11 @@ typedef struct ls_http1_exchange {
     size_t begin_at;       /* position in the queue of the stream at which this response begins */
     uint64_t part_bytes;   /* total length of the parts so far */
     ls_chunks chunks;
+    const ls_http_handler *handler;
     ls_addr remote, local;
     ls_stream_watch watch;
     ls_op start_op; /* starts the request when no actor was free */
-    ls_exchange x; /* last: it is large */
+    ls_exchange x;  /* last: it is large */
 } ls_http1_exchange;
 
 _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
@@ -158,7 +159,8 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
 extern const ls_http_transport ls_http1_transport;
 
 /* http1_conn.c */
-void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c); /* without an exchange: parse, handle, flush, receive */
+/* Without an exchange: parse, handle, flush, receive. `handler`: that of the actor the thread is inside, if any. */
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);
 /* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
 

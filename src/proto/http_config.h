@@ -3,6 +3,7 @@
 #ifndef LS_PROTO_HTTP_CONFIG_H
 #define LS_PROTO_HTTP_CONFIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/http1_parse.h"
@@ -22,5 +23,6 @@ typedef struct ls_http_config {
 } ls_http_config;
 
 void ls_http_config_defaults(ls_http_config *config);
+bool ls_http_config_same(const ls_http_config *a, const ls_http_config *b);
 
 #endif

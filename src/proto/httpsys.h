@@ -39,6 +39,12 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
 /* Post the receives. Call it on a worker thread, outside of every actor. */
 void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http);
 
+/* Give the requests that begin from now on to another handler, with other limits. A request that has begun keeps both.
+ * The handler before gets no further request once ls_workers_passed. ls_httpsys_prepare makes the limits known first: LS_OK
+ * or LS_ENOMEM; it changes nothing. One thread at a time. */
+int ls_httpsys_prepare(ls_httpsys *http, const ls_http_config *config);
+void ls_httpsys_replace(ls_httpsys *http, const ls_http_config *config, const ls_http_handler *handler);
+
 /* Remove the URLs, so that http.sys delivers no further requests, and close the connection after each response. When
  * all requests have ended, cancel the receives and shut the queue down. Returns the number of requests and receives
  * that are left; call again until it is 0. Any thread, but one at a time. */

@@ -71,6 +71,8 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     ls_httpsys_exchange *e = (ls_httpsys_exchange *)(void *)self->data;
     memset(e, 0, offsetof(ls_httpsys_exchange, x) + offsetof(ls_exchange, head));
     e->http = http;
+    e->config = atomic_load_explicit(&http->config, memory_order_acquire);
+    e->handler = atomic_load_explicit(&http->handler, memory_order_acquire);
     e->self = self;
     e->id = id;
     e->rx.op.done = body_received;
@@ -83,7 +85,7 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     e->x.conn = e;
     e->x.id = ++http->threads[ctx->index].next_id;
     e->x.remote = &e->remote;
-    e->x.body_bytes_max = http->config.body_bytes_max;
+    e->x.body_bytes_max = e->config->body_bytes_max;
     e->x.status = 200;
     e->x.length = -1;
     atomic_fetch_add(&http->live, 1); /* before the receive that returned it can retire */
@@ -196,7 +198,7 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
 static bool start(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     e->looping = true;
-    e->http->handler->start(e->http->handler, ctx, &e->x);
+    e->handler->start(e->handler, ctx, &e->x);
     e->looping = false;
     if (!e->ended && ctx->inside == NULL) return false;
     if (e->ended)
@@ -229,7 +231,7 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     set_address(request->Address.pLocalAddress, &e->local);
     x->secure = request->pSslInfo != NULL;
     e->http2 = request->Version.MajorVersion > 1;
-    const int err = ls_httpsys_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES, &http->config.head,
+    const int err = ls_httpsys_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES, &e->config->head,
                                     &x->head, &why);
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
     e->body_left = x->head.content_length;

@@ -44,11 +44,17 @@ typedef struct ls_httpsys_thread { /* counters, one struct per thread context: t
     _Atomic uint64_t requests, responses, refused;
 } ls_httpsys_thread;
 
+typedef struct ls_httpsys_config {
+    struct ls_httpsys_config *next;
+    ls_http_config config;
+} ls_httpsys_config;
+
 struct ls_httpsys {
     ls_httpsys_api api;
     ls_port *port;
-    const ls_http_handler *handler;
-    ls_http_config config;
+    _Atomic(const ls_http_handler *) handler; /* of requests from now on */
+    _Atomic(const ls_http_config *) config;   /* the same; each request keeps the one it began with */
+    struct ls_httpsys_config *configs;        /* all that were used, freed by the close */
     HTTP_SERVER_SESSION_ID session;
     HANDLE queue;
     ls_httpsys_url urls[LS_HTTPSYS_URLS_MAX];
@@ -80,6 +86,8 @@ typedef struct ls_httpsys_out {
 /* The exchange and its http.sys state, in one small pool block. */
 typedef struct ls_httpsys_exchange {
     ls_httpsys *http;
+    const ls_http_config *config;
+    const ls_http_handler *handler;
     ls_block *self;
     HTTP_REQUEST_ID id;
     enum ls_httpsys_phase phase;

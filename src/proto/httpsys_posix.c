@@ -25,6 +25,20 @@ void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http)
     (void)http;
 }
 
+int ls_httpsys_prepare(ls_httpsys *http, const ls_http_config *config)
+{
+    (void)http;
+    (void)config;
+    return LS_ENOTSUP;
+}
+
+void ls_httpsys_replace(ls_httpsys *http, const ls_http_config *config, const ls_http_handler *handler)
+{
+    (void)http;
+    (void)config;
+    (void)handler;
+}
+
 uint32_t ls_httpsys_drain(ls_httpsys *http)
 {
     (void)http;

@@ -45,18 +45,43 @@ static USHORT seconds_of(uint32_t ms)
     return (USHORT)(s == 0 ? 1 : s > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : s);
 }
 
+static const ls_http_config *find_config(const ls_httpsys *http, const ls_http_config *config)
+{
+    for (const ls_httpsys_config *at = http->configs; at != NULL; at = at->next)
+        if (ls_http_config_same(&at->config, config)) return &at->config;
+    return NULL;
+}
+
+int ls_httpsys_prepare(ls_httpsys *http, const ls_http_config *config)
+{
+    if (find_config(http, config) != NULL) return LS_OK;
+    ls_httpsys_config *own = malloc(sizeof *own);
+    if (own == NULL) return LS_ENOMEM;
+    *own = (ls_httpsys_config){http->configs, *config};
+    http->configs = own;
+    return LS_OK;
+}
+
 /* Pass the timeouts that http.sys applies itself. If it refuses them, its defaults apply. */
 static void set_timeouts(ls_httpsys *http)
 {
+    const ls_http_config *const config = atomic_load(&http->config);
     HTTP_TIMEOUT_LIMIT_INFO limits = {.Flags = {.Present = 1},
-                                      .EntityBody = seconds_of(http->config.body_grace_ms),
-                                      .IdleConnection = seconds_of(http->config.idle_ms_max),
-                                      .HeaderWait = seconds_of(http->config.head_ms_max),
-                                      .MinSendRate =
-                                          http->config.send_rate_min > 0 ? http->config.send_rate_min : ULONG_MAX};
+                                      .EntityBody = seconds_of(config->body_grace_ms),
+                                      .IdleConnection = seconds_of(config->idle_ms_max),
+                                      .HeaderWait = seconds_of(config->head_ms_max),
+                                      .MinSendRate = config->send_rate_min > 0 ? config->send_rate_min : ULONG_MAX};
     const ULONG error =
         http->api.SetServerSessionProperty(http->session, HttpServerTimeoutsProperty, &limits, sizeof limits);
     if (error != NO_ERROR) ls_log(LS_LOG_DEBUG, "http.sys keeps its own timeouts (error %lu)", error);
+}
+
+void ls_httpsys_replace(ls_httpsys *http, const ls_http_config *config, const ls_http_handler *handler)
+{
+    const ls_http_config *const own = find_config(http, config);
+    assert(own != NULL);
+    if (atomic_exchange(&http->config, own) != own) set_timeouts(http);
+    atomic_store(&http->handler, handler);
 }
 
 static ULONG open_group(ls_httpsys *http, HTTP_URL_GROUP_ID *out)
@@ -154,6 +179,11 @@ static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
 
 static void free_memory(ls_httpsys *http)
 {
+    while (http->configs != NULL) {
+        ls_httpsys_config *const first = http->configs;
+        http->configs = first->next;
+        free(first);
+    }
     free(http->receives);
     ls_memory_aligned_free(http->threads);
     free(http);
@@ -169,11 +199,13 @@ int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_http
     if (http == NULL) return err;
     http->api = *api;
     http->port = port;
-    http->handler = options->handler;
-    http->config = *options->config;
+    atomic_init(&http->handler, options->handler);
     http->requests_max = options->requests_max;
-    if ((err = make_memory(http, options)) < 0 || (err = ls_mutex_open(&http->mutex)) < 0) goto fail_memory;
+    if ((err = make_memory(http, options)) < 0 || (err = ls_httpsys_prepare(http, options->config)) < 0 ||
+        (err = ls_mutex_open(&http->mutex)) < 0)
+        goto fail_memory;
 
+    atomic_init(&http->config, &http->configs->config);
     if ((error = api->Initialize(version, HTTP_INITIALIZE_SERVER, NULL)) != NO_ERROR) {
         err = refused("initialize", error, message, message_bytes);
         goto fail_mutex;

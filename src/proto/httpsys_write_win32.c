@@ -346,7 +346,7 @@ static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const int err = ls_httpsys_send_out(ctx, e);
     if (err < 0) return fail(x, err);
-    if (err == LS_DONE || (!all && e->out.bytes < e->http->config.write_bytes_high)) return LS_DONE;
+    if (err == LS_DONE || (!all && e->out.bytes < e->config->write_bytes_high)) return LS_DONE;
     e->awaits_sent = true;
     return LS_PENDING;
 }

@@ -26,6 +26,7 @@ enum {
 struct ls_control {
     const ls_site_host *host;
     ls_acceptor *acceptor;
+    ls_acceptor_service *service;
     ls_conn_limit limit;               /* its own: the control socket answers also at the limit of the server */
     _Atomic(ls_tcp_server *) sessions; /* of the current generation */
     bool stopped;
@@ -167,16 +168,18 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *
     at.bytes_len = (uint8_t)bytes;
 
     const ls_acceptor_protocol protocol = {NULL, accepted, control, ls_tcp_user_bytes};
+    const ls_acceptor_service_options service = {.protocols = &protocol, .protocol_count = 1};
     const ls_acceptor_options options = {
         .deadlines = deadlines,
         .limit = &control->limit,
-        .listener = {.backlog = LS_CONTROL_CONNECTIONS_MAX, .accepts = 1, .access = &owner_only},
-        .protocols = &protocol,
-        .protocol_count = 1};
-    if ((err = ls_acceptor_open(port, &at, &options, &control->acceptor)) < 0) goto fail_limit;
+        .listener = {.backlog = LS_CONTROL_CONNECTIONS_MAX, .accepts = 1, .access = &owner_only}};
+    if ((err = ls_acceptor_service_open(&service, &control->service)) < 0) goto fail_limit;
+    if ((err = ls_acceptor_open(port, &at, &options, control->service, &control->acceptor)) < 0) goto fail_service;
     *out = control;
     return LS_OK;
 
+fail_service:
+    ls_acceptor_service_drop(control->service);
 fail_limit:
     ls_conn_limit_close(&control->limit);
 fail_alloc:
@@ -209,6 +212,7 @@ void ls_control_close(ls_control *control, ls_thread_ctx *ctx)
 {
     if (!control->stopped) ls_acceptor_stop(ctx, control->acceptor);
     ls_acceptor_close(control->acceptor);
+    ls_acceptor_service_drop(control->service);
     ls_conn_limit_close(&control->limit);
     free(control);
 }

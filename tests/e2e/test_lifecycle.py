@@ -504,7 +504,7 @@ class Draining(E2E):
     @not_on_windows("it has no named pipes in directories")
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
     def test_drain_timeout_before_the_server_has_begun(self):
-        server = self.serve(STUCK + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
+        server = self.serve(STUCK.replace("threads = 1", "threads = 2") + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
         server.wait_log("stuck", count=2)
         server.signal()
         self.assertEqual(server.wait(), 1)
@@ -512,7 +512,7 @@ class Draining(E2E):
     @not_on_windows("it has no named pipes in directories")
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
     def test_second_signal_with_all_threads_taken(self):
-        server = self.serve(STUCK.replace("0.3", "3600") + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
+        server = self.serve(STUCK.replace("0.3", "3600").replace("threads = 1", "threads = 2") + 'ls.on("start", function() ls.log.info("stuck") stuck() end)\n', listeners=0)
         server.wait_log("stuck", count=2)
         server.signal()
         server.wait_log("draining")

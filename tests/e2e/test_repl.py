@@ -4,6 +4,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -472,6 +473,32 @@ class Attach(E2E):
         session = self.session()
         server.stop()
         self.assertIsNone(session.receive())
+
+    def test_a_session_follows_a_reload(self):
+        server = self.controlled()
+        session = self.session()
+        session.eval("old = double(1) return old")
+        self.assertEqual(session.receive(), ("value", "2", 1))
+        client = subprocess.Popen([LUASERVE, "repl", "--attach", self.path], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(client.kill)
+        client.stdin.write("double(1)\n")
+        client.stdin.flush()
+        self.assertEqual(client.stdout.readline(), "2\n")
+        busy = self.session()
+        busy.eval("print('begun') ls.sleep(0.2) return double(3)")
+        self.assertEqual(busy.receive(), ("out", "begun\n", 0))
+        with open(server.site, "w") as site:
+            site.write(SITE.replace("2 * x", "10 * x"))
+        server.signal(signal.SIGHUP)
+        self.assertIsNone(session.receive())  # it was idle: it ends at once
+        self.assertEqual(busy.receive(), ("value", "6", 1))  # it ends after its line
+        self.assertIsNone(busy.receive())
+        out, err = client.communicate("double(1)\nold\n", timeout=WAIT)
+        self.assertEqual((client.returncode, out), (0, "10\nnil\n"), err)
+        self.assertIn("a new session", err)
+        self.assertEqual(server.get("/").status, 200)
+        server.stop()
 
     def test_no_server(self):
         with tempfile.TemporaryDirectory() as folder:

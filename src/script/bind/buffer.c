@@ -16,15 +16,15 @@ enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };
 
 typedef struct buffers { /* of a state */
     int meta_ref;
-    ls_buffer *late;          /* made by finalizers while the state closes */
-    int kept;                 /* `live` at the start */
-    _Atomic int live;         /* number of buffers that hold blocks */
-    _Atomic size_t bytes;     /* bytes of blocks given to buffers since the last collection for buffers */
-    size_t bytes_seen;        /* `bytes` at the watchdog's last tick */
+    ls_buffer *late;      /* made by finalizers while the state closes */
+    int kept;             /* `live` at the start */
+    _Atomic int live;     /* number of buffers that hold blocks */
+    _Atomic size_t bytes; /* bytes of blocks given to buffers since the last collection for buffers */
+    size_t bytes_seen;    /* `bytes` at the watchdog's last tick */
     ls_state *state;
     ls_op collect_op;
-    _Atomic bool collecting;  /* collect_op is posted and has not completed */
-    bool collect_all;         /* collect_op makes a full collection; set before it is posted */
+    _Atomic bool collecting;     /* collect_op is posted and has not completed */
+    bool collect_all;            /* collect_op makes a full collection; set before it is posted */
     uint64_t collect_all_due_ms; /* earliest time of the next full collection while busy; set before collect_op ends */
 } buffers;
 
@@ -375,8 +375,8 @@ static bool state_on_tick(const ls_generation *generation, buffers *b, uint64_t 
     b->bytes_seen = held;
     /* A young collection does not free objects that have survived two of them. A full one does: it runs when the
      * workers are idle, and in a server that is always busy rarely enough to cost little. */
-    const bool all = atomic_load_explicit(&b->live, memory_order_relaxed) > b->kept &&
-                     (idle || now_ms >= b->collect_all_due_ms);
+    const bool all =
+        atomic_load_explicit(&b->live, memory_order_relaxed) > b->kept && (idle || now_ms >= b->collect_all_due_ms);
     if (!all && (held == 0 || (!unchanged && !idle))) return false;
     b->collect_all = all;
     atomic_store(&b->collecting, true);

@@ -19,8 +19,8 @@
 #include "base/err.h"
 #include "port/file.h"
 #include "script/bind/modules.h"
-#include "script/core/udata.h"
 #include "script/core/cpu_poll.h"
+#include "script/core/udata.h"
 
 enum { OPENS_MAX = 3, NO_STEP = -1 }; /* a file that changes each time while it is read is given up */
 

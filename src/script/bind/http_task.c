@@ -191,6 +191,10 @@ static int http_describe(lua_State *L)
         lua_pushliteral(L, "not enough memory");
     if (f->co != NULL && r != NULL && r->returned && lua_type(L, 1) == LUA_TSTRING) name_route(L, f);
     const char *message = ls_error_describe(L, 1);
+    if (f->exceeded != NULL && f->exceeded->canceled) {
+        ls_log(LS_LOG_INFO, "%s: %s", name, lua_tostring(L, 1));
+        return 0;
+    }
     if (r != NULL && (r->body_error != LS_OK || (f->retry && body_was_refused(L, f)))) {
         ls_log(LS_LOG_INFO, "%s: %s", name, message);
         return 0;
@@ -258,7 +262,8 @@ static void log_hooks_ended(ls_thread_ctx *ctx, ls_task *task, int status, int c
 static void http_end_logged(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
     ls_task *task;
-    if (r == NULL || ls_hooks_of(r->state)->at[LS_HOOK_LOG].count == 0 || (task = ls_task_take_outside(r->state, ctx)) == NULL) {
+    if (r == NULL || ls_hooks_of(r->state)->at[LS_HOOK_LOG].count == 0 ||
+        (task = ls_task_take_outside(r->state, ctx)) == NULL) {
         http_end(ctx, x, r);
         return;
     }

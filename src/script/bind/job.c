@@ -224,5 +224,4 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *wh
 
 static const luaL_Reg functions[] = {{"spawn", core_spawn}, {NULL, NULL}};
 
-const ls_module ls_job_module = {
-    .name = "job", .bytes = sizeof(jobs), .functions = functions, .define = job_define};
+const ls_module ls_job_module = {.name = "job", .bytes = sizeof(jobs), .functions = functions, .define = job_define};

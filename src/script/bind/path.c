@@ -7,8 +7,8 @@
 #include "base/owner.h"
 #include "base/path.h"
 #include "proto/http_path.h"
-#include "script/bind/modules.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
 
 /* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked from
  * both directories that its user may start at: res:file starts at that of the site, io.open at the working directory. */
@@ -72,6 +72,7 @@ static int core_group_id(lua_State *L)
     return push_id(L, err, id);
 }
 
-static const luaL_Reg functions[] = {{"safe_join", core_safe_join}, {"user_id", core_user_id}, {"group_id", core_group_id}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"safe_join", core_safe_join}, {"user_id", core_user_id}, {"group_id", core_group_id}, {NULL, NULL}};
 
 const ls_module ls_path_module = {.name = "path", .functions = functions};

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "proto/http_text.h"
+#include "script/bind/bind.h"
 #include "script/bind/buffer.h"
 #include "script/bind/hooks.h"
 #include "script/bind/http_task.h"
@@ -15,7 +16,6 @@
 #include "script/bind/req.h"
 #include "script/bind/res.h"
 #include "script/bind/route_name.h"
-#include "script/bind/bind.h"
 #include "script/core/udata.h"
 
 const char ls_request_tag;
@@ -39,7 +39,11 @@ static ls_request *request_new(lua_State *L, ls_state *state)
 {
     const ls_requests *all = ls_requests_of(state);
     ls_request *r = lua_newuserdatauv(L, sizeof *r, LS_REQ_SLOTS - 1);
-    *r = (ls_request){.tag = &ls_request_tag, .state = state, .req_ref = LUA_NOREF, .res_ref = LUA_NOREF, .flush.run = request_flush};
+    *r = (ls_request){.tag = &ls_request_tag,
+                      .state = state,
+                      .req_ref = LUA_NOREF,
+                      .res_ref = LUA_NOREF,
+                      .flush.run = request_flush};
     ls_node_init(&r->waiters);
     lua_rawgeti(L, LUA_REGISTRYINDEX, all->req_meta_ref);
     lua_setmetatable(L, -2);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "script/bind/sockets.h"
 #include "script/bind/listener.h"
 #include "script/bind/sock.h"
+#include "script/bind/sockets.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -75,7 +75,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: no state could serve it */
     ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
     ls_stream_free(s);
-    if (limit != NULL) ls_conn_limit_leave(limit); /* not earlier: a lingering connection still uses a socket */
+    if (limit != NULL) ls_conn_limit_leave(limit);      /* not earlier: a lingering connection still uses a socket */
     if (tcps != NULL) atomic_fetch_sub(&tcps->live, 1); /* last access to the state: at 0 its owner may close it */
 }
 

@@ -138,14 +138,14 @@ void ls_tcp_starttls_drop(ls_tcp *tcp);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 
-typedef struct ls_tcps {      /* of a state */
-    ls_node open;             /* connections that are not closed for Lua */
-    _Atomic unsigned count;   /* their number; any thread reads it to choose a state */
-    _Atomic uint32_t live;    /* sockets and dials that still wait for packets, those that linger included */
-    ls_tcp *unflushed;        /* connections with output of the running task */
-    ls_flush flush;           /* flushes them */
-    unsigned ended;           /* connections that have ended since the last collection for them */
-    int meta_ref;             /* of sock */
+typedef struct ls_tcps {    /* of a state */
+    ls_node open;           /* connections that are not closed for Lua */
+    _Atomic unsigned count; /* their number; any thread reads it to choose a state */
+    _Atomic uint32_t live;  /* sockets and dials that still wait for packets, those that linger included */
+    ls_tcp *unflushed;      /* connections with output of the running task */
+    ls_flush flush;         /* flushes them */
+    unsigned ended;         /* connections that have ended since the last collection for them */
+    int meta_ref;           /* of sock */
 } ls_tcps;
 
 static inline ls_tcps *ls_tcps_of(const ls_state *state)

@@ -105,7 +105,8 @@ static ls_state *make_state(ls_generation *g, ls_thread_ctx *ctx)
         return state;
     }
     if (err != LS_ELIMIT && !atomic_exchange(&g->load_failed, true))
-        ls_log(LS_LOG_ERROR, "cannot load the site into a further Lua state; requests wait for the %u existing ones: %s",
+        ls_log(LS_LOG_ERROR,
+               "cannot load the site into a further Lua state; requests wait for the %u existing ones: %s",
                atomic_load(&g->state_count) - 1, message);
     return NULL;
 }

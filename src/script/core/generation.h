@@ -35,7 +35,8 @@ typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in 
     char nameservers[256];       /* "": those of the system */
 } ls_site_settings;
 
-enum ls_closing { LS_CLOSING_NOT, LS_CLOSING, LS_CLOSING_FORCED };
+/* DISCONNECT: close connections, sockets and timers, but not Lua. */
+enum ls_closing { LS_CLOSING_NOT, LS_CLOSING_DISCONNECT, LS_CLOSING, LS_CLOSING_FORCED };
 
 typedef struct ls_definitions { /* of one module */
     void **entries;
@@ -104,8 +105,8 @@ ls_state *ls_generation_enter(ls_generation *generation, ls_thread_ctx *ctx, ls_
 ls_state *ls_generation_busy_state(ls_generation *generation, const ls_thread_ctx *ctx);
 
 /* The next definition of the module with this slot in the state that loads: a new zeroed entry of `bytes` bytes in the
- * first state, the entry of the first state in others. *index receives its number. Raises if there is none, at the
- * limit, and when out of memory. */
+ * first state, the entry of the first state in others. *index receives its number. Raises if the first state has
+ * fewer, at the limit, and when out of memory. */
 void *ls_define(lua_State *L, unsigned slot, size_t bytes, unsigned *index);
 
 static inline unsigned ls_definition_count(const ls_generation *generation, unsigned slot)

@@ -80,12 +80,9 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
     ls_mutex_unlock(&runtime->mutex);
 }
 
-void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
+/* End the run of this CPU watch if it has used more than the limit; `end`: in any case. */
+static void check(ls_runtime *runtime, ls_cpu_watch *cpu, bool end)
 {
-    ls_runtime *runtime = user;
-    (void)ms;
-    if (runtime->cpus == NULL) return;
-    ls_cpu_watch *cpu = &runtime->cpus[ctx->index];
     const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
     if (run == 0) return;
     const uint64_t now = ls_cpu_limit_cpu_ns(cpu);
@@ -93,12 +90,35 @@ void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
     if (cpu->seen_run != run) {
         cpu->seen_run = run;
         cpu->seen_ns = now;
-        return;
+        if (!end) return;
     }
     const uint64_t used = atomic_load_explicit(&cpu->before_ns, memory_order_relaxed) + (now - cpu->seen_ns);
     atomic_store_explicit(&cpu->used_ns, used, memory_order_relaxed);
     atomic_store_explicit(&cpu->used_run, run, memory_order_release);
-    if (used <= atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed)) return;
+    if (used <= atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed) && !end) return;
     atomic_store_explicit(&cpu->end_run, run, memory_order_release);
     ls_cpu_limit_send(cpu);
+}
+
+void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
+{
+    ls_runtime *runtime = user;
+    (void)ms;
+    if (runtime->cpus != NULL) check(runtime, &runtime->cpus[ctx->index], false);
+}
+
+void ls_runtime_load_begin(ls_runtime *runtime)
+{
+    ls_cpu_limit_join(&runtime->load_cpu);
+}
+
+void ls_runtime_on_load(ls_runtime *runtime, bool end)
+{
+    check(runtime, &runtime->load_cpu, end);
+}
+
+void ls_runtime_load_end(ls_runtime *runtime)
+{
+    ls_cpu_limit_leave(&runtime->load_cpu);
+    runtime->load_cpu.joined = true; /* as before: others that use it are not checked */
 }

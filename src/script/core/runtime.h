@@ -60,4 +60,10 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
  * watchdog. */
 void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *runtime);
 
+/* Limit the loading of a site by this thread too: between the two calls another thread calls ls_runtime_on_load every
+ * few milliseconds, which ends a chunk past the limit; `end`: in any case. */
+void ls_runtime_load_begin(ls_runtime *runtime);
+void ls_runtime_on_load(ls_runtime *runtime, bool end);
+void ls_runtime_load_end(ls_runtime *runtime);
+
 #endif

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "script/core/lua_modules.h"
 #include "script/core/libraries.h"
+#include "script/core/lua_modules.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 
@@ -97,7 +97,7 @@ void ls_state_end_run(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if (task != NULL && state->ended_at[0] == '\0') note_line(state, L);
+    if ((task != NULL || state->loading) && state->ended_at[0] == '\0') note_line(state, L);
     if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {
         /* Yield and never resume: no pcall, message handler or __close of the script can continue after that. */
         task->killed = true;
@@ -327,14 +327,15 @@ static void close_lua(ls_thread_ctx *ctx, ls_state *state)
 }
 
 /* A step of the live close. */
-static void close_step(ls_thread_ctx *ctx, ls_state *state, bool force)
+static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing closing)
 {
     const ls_generation *generation = state->generation;
     if (atomic_load(&state->closed)) return;
-    if (!force && ls_tasks_unfinished(state)) return;
-    ls_tasks_cancel(state);
+    if (closing != LS_CLOSING_FORCED && ls_tasks_unfinished(state)) return;
+    if (closing != LS_CLOSING_DISCONNECT) ls_tasks_cancel(state);
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
+    if (closing == LS_CLOSING_DISCONNECT) return;
     ls_tasks_end(ctx, state);
     if (!ls_list_empty(&state->tasks_live) || state->alarms_used > 0 || !ls_strings_closed(&state->strings)) return;
     if (atomic_load(&state->busy) > 0 || ls_actor_has_waiting(&state->actor)) return;
@@ -367,9 +368,9 @@ static void step_counted(ls_thread_ctx *ctx, ls_state *state)
 {
     if (!atomic_load(&state->closed)) advance(ctx, state);
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-    const int closing = atomic_load(&state->generation->closing);
+    const enum ls_closing closing = atomic_load(&state->generation->closing);
     if (closing != LS_CLOSING_NOT)
-        close_step(ctx, state, closing == LS_CLOSING_FORCED);
+        close_step(ctx, state, closing);
     else
         ls_state_settle(state);
 }

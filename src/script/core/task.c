@@ -122,12 +122,13 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task_free(task);
 }
 
+static const char canceled_text[] = "the task was ended while it waited: its site was replaced or stopped";
+
 const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route)
 {
     const ls_state *state = task->state;
     char text[400];
-    if (task->canceled)
-        return lua_pushliteral(L, "the task was ended while it waited: its site was replaced or stopped");
+    if (task->canceled) return lua_pushstring(L, canceled_text);
     (void)snprintf(text, sizeof text, "%s%s%s%s used more processor time than max_cpu allows (%.3g s)",
                    state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
                    route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
@@ -155,6 +156,10 @@ static int log_error_protected(lua_State *L)
 
 void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
 {
+    if (task->canceled) {
+        ls_log(LS_LOG_INFO, "%s: %s", what, canceled_text);
+        return;
+    }
     task_error error = {task, what};
     if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);

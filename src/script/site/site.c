@@ -180,6 +180,14 @@ static int load_main(lua_State *L)
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);
+    if (ls_cpu_watch_exceeded(load->state->cpu)) { /* the hook has raised Lua's memory error */
+        load->result = LS_ESCRIPT;
+        (void)snprintf(load->message, load->message_bytes,
+                       "%s: the site used more processor time than max_cpu allows (%.3g s) while it loaded",
+                       load->state->ended_at,
+                       (double)atomic_load(&ls_state_runtime(load->state)->cpu_ns_max) / 1e9);
+        return 0;
+    }
     if (status == LUA_ERRMEM) {
         (void)snprintf(
             load->message, load->message_bytes,
@@ -426,11 +434,17 @@ void ls_site_drain(ls_site *site)
     ls_site_retire(site);
 }
 
+void ls_site_disconnect(ls_site *site)
+{
+    atomic_store(&site->generation.closing, LS_CLOSING_DISCONNECT);
+    post_steps(site);
+}
+
 bool ls_site_end(ls_site *site, bool force)
 {
     bool ended = true;
     ls_generation *g = &site->generation;
-    if (force || atomic_load(&g->closing) == LS_CLOSING_NOT)
+    if (force || atomic_load(&g->closing) != LS_CLOSING_FORCED)
         atomic_store(&g->closing, force ? LS_CLOSING_FORCED : LS_CLOSING);
     for (unsigned n = 0; n < state_count(site); n++) {
         ls_state *state = state_at(site, n);

@@ -119,6 +119,10 @@ void ls_site_drain(ls_site *site);
 unsigned ls_site_busy(const ls_site *site);
 uint32_t ls_site_connections(const ls_site *site); /* open `sock` connections, those that are closing included */
 
+/* Post to every state: close connections, sockets and timers; no task is left. For the stop of the server, which closes
+ * Lua when no worker runs any more. */
+void ls_site_disconnect(ls_site *site);
+
 /* A step of the live close; the workers run. Posts to each state: close what is pending (timers, connections, sockets),
  * then close Lua. A state with unfinished tasks or requests waits for them; with `force` it ends them: connections are
  * aborted. Returns true when every state is closed; else call again, some milliseconds later. A handler that never ends

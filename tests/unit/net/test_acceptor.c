@@ -31,6 +31,7 @@ typedef struct place { /* `user` of the protocols: p->echo */
     ls_deadlines *deadlines;
     ls_conn_limit limit;
     ls_acceptor *acceptor;
+    ls_acceptor_service *service;
     ls_tls tls;
     ls_mutex mutex; /* protects what follows */
     started started[CONNS_MAX];
@@ -133,7 +134,7 @@ static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
 
 enum { PROXY = 1, TLS = 2, SMALL_PORT = 4 }; /* the last: room for the listener and one connection */
 
-static void place_open(place *p, unsigned what, ls_acceptor_options options)
+static void place_open(place *p, unsigned what, ls_acceptor_service_options options)
 {
     ls_network loopback[2];
     ls_addr at;
@@ -155,9 +156,8 @@ static void place_open(place *p, unsigned what, ls_acceptor_options options)
     assert_int_equal(ls_conn_limit_open(&p->limit, 1000), LS_OK);
     assert_int_equal(ls_network_parse("127.0.0.0/8", &loopback[0]), LS_OK);
     assert_int_equal(ls_network_parse("unix:", &loopback[1]), LS_OK);
-    options.deadlines = p->deadlines;
-    options.limit = &p->limit;
-    options.listener = (ls_listener_options){.backlog = 64, .accepts = 2};
+    const ls_acceptor_options acceptor = {
+        .deadlines = p->deadlines, .limit = &p->limit, .listener = {.backlog = 64, .accepts = 2}};
     options.protocols = protocols;
     options.protocol_count = 2;
     options.proxy_protocol = what & PROXY;
@@ -168,7 +168,8 @@ static void place_open(place *p, unsigned what, ls_acceptor_options options)
     }
     if (what & TLS) options.tls = &p->tls;
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
-    assert_int_equal(ls_acceptor_open(p->net.port, &at, &options, &p->acceptor), LS_OK);
+    assert_int_equal(ls_acceptor_service_open(&options, &p->service), LS_OK);
+    assert_int_equal(ls_acceptor_open(p->net.port, &at, &acceptor, p->service, &p->acceptor), LS_OK);
     assert_int_equal(p->tls.refs, what & TLS ? 1 : 0);
     ls_acceptor_start(&p->net.ctx, p->acceptor);
 }
@@ -265,6 +266,7 @@ static void place_close(place *p)
         ls_acceptor_close(p->acceptor);
     }
     pump_all(p);
+    ls_acceptor_service_drop(p->service);
     assert_int_equal(p->tls.refs, 0);
     assert_int_equal(atomic_load(&sessions_live), 0);
     ls_conn_limit_close(&p->limit);
@@ -275,7 +277,7 @@ static void place_close(place *p)
     ls_mutex_close(&p->mutex);
 }
 
-static const ls_acceptor_options defaults = {.handshakes_max = 0};
+static const ls_acceptor_service_options defaults = {.handshakes_max = 0};
 
 /* ---- plain -------------------------------------------------------------------------------------------------- */
 
@@ -294,7 +296,7 @@ static void plain_connections_start_at_once(void **state)
     assert_string_equal(p.started[0].peer, ls_addr_text(&own, peer));
     say(&p, client, "PROXY UNKNOWN\r\n"); /* without proxy_protocol it is like other bytes */
     UNTIL(&p, text_is(&p, 0, "PROXY UNKNOWN\r\n"));
-    assert_int_equal(ls_acceptor_drain(p.acceptor, false), 0);
+    assert_int_equal(ls_acceptor_drain(p.acceptor, false), 1); /* its accepts */
     close(client);
     place_close(&p);
     assert_string_equal(p.log, "");
@@ -390,7 +392,7 @@ static void a_header_of_others_is_not_parsed(void **state)
     ls_network other;
     (void)state;
     assert_int_equal(ls_network_parse("192.0.2.0/24", &other), LS_OK);
-    place_open(&p, PROXY, (ls_acceptor_options){.trusted = &other, .trusted_count = 1});
+    place_open(&p, PROXY, (ls_acceptor_service_options){.trusted = &other, .trusted_count = 1});
     const int client = dial_with(&p, "PROXY UNKNOWN\r\n");
     UNTIL(&p, text_is(&p, 0, "PROXY UNKNOWN\r\n"));
     close(client);
@@ -420,7 +422,7 @@ static void the_time_is_limited(void **state)
 {
     place p;
     (void)state;
-    place_open(&p, PROXY | TLS, (ls_acceptor_options){.handshake_ms_max = 50});
+    place_open(&p, PROXY | TLS, (ls_acceptor_service_options){.handshake_ms_max = 50});
     int clients[4] = {dial_with(&p, ""), dial_with(&p, "PROXY "), dial_with(&p, "PROXY UNKNOWN\r\n"),
                       dial_with(&p, "PROXY UNKNOWN\r\nhello\n")};
     expect_reply(&p, clients[3], "welcome\n");
@@ -440,7 +442,7 @@ static void past_the_limit_they_wait(void **state)
     place p;
     int clients[6];
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
+    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
     clients[0] = dial_with(&p, ""); /* silent ones need no slot */
     clients[1] = dial_with(&p, "");
     clients[2] = dial_with(&p, "PROXY ");
@@ -477,7 +479,7 @@ static void the_oldest_is_closed_for_one_that_waits(void **state)
     place p;
     int clients[4];
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_options){.handshakes_max = 2, .handshake_ms_min = 1});
+    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1});
     for (int i = 0; i < 2; i++) clients[i] = dial_with(&p, "PROXY ");
     UNTIL(&p, blocks_live(&p.net) == 2);
     wait_ms(2);
@@ -500,7 +502,7 @@ static void those_that_wait_need_no_further_arrival(void **state)
     place p;
     int clients[FLOOD + 1];
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_options){.handshakes_max = 2, .handshake_ms_min = 20});
+    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 20});
     for (int i = 0; i < FLOOD; i++) clients[i] = dial_with(&p, "PROXY ");
     clients[FLOOD] = dial_with(&p, LINE "last");
     UNTIL(&p, text_is(&p, 0, "last"));
@@ -515,7 +517,7 @@ static void the_default_limit(void **state)
     place p;
     int clients[MAX + 1];
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_options){.handshake_ms_min = 1000000});
+    place_open(&p, PROXY, (ls_acceptor_service_options){.handshake_ms_min = 1000000});
     for (int i = 0; i < MAX; i++) clients[i] = dial_with(&p, "PROXY ");
     UNTIL(&p, blocks_live(&p.net) == MAX);
     clients[MAX] = dial_with(&p, LINE "x");
@@ -581,7 +583,7 @@ static void a_failed_handshake_sends_its_alert(void **state)
 {
     place p;
     (void)state;
-    place_open(&p, TLS, (ls_acceptor_options){.handshakes_max = 1});
+    place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 1});
     const int client = dial_with(&p, "hello\nbad\nmore bytes");
     expect_reply(&p, client, "welcome\nalert\n");
     assert_int_equal(blocks_live(&p.net), 0);             /* while it lingers */
@@ -636,6 +638,71 @@ static void changed_certificates_are_looked_for(void **state)
     place_close(&p);
 }
 
+/* ---- replace ------------------------------------------------------------------------------------------------ */
+
+static const ls_acceptor_protocol other_protocol = {NULL, start, "o", sizeof(conn)};
+
+/* Connections from now on are plain and get the other protocol; a handshake that has begun ends with its own. */
+static void a_replaced_service_serves_new_connections(void **state)
+{
+    const ls_acceptor_service_options plain = {.protocols = &other_protocol, .protocol_count = 1};
+    ls_acceptor_service *before, *service;
+    place p;
+    (void)state;
+    place_open(&p, TLS, defaults);
+    assert_int_equal(ls_acceptor_service_open(&plain, &service), LS_OK);
+    assert_false(ls_acceptor_service_used(p.service));
+    const int silent = dial_with(&p, ""), begun = dial_with(&p, "hello\n");
+    expect_reply(&p, begun, "welcome\n");
+    assert_true(ls_acceptor_service_used(p.service));
+
+    before = ls_acceptor_replace(p.acceptor, service);
+    assert_ptr_equal(before, p.service);
+    const int later = dial_with(&p, "hello\n");
+    UNTIL(&p, text_is(&p, 0, "hello\n"));
+    assert_int_equal(p.started[0].protocol, 'o');
+    assert_false(ls_acceptor_service_used(service)); /* a plain connection has no handshake */
+
+    say(&p, begun, "finish a\n");
+    UNTIL(&p, p.count == 2);
+    assert_int_equal(p.started[1].protocol, 'a');
+    assert_true(ls_acceptor_service_used(before)); /* by the silent one */
+    close(silent);
+    UNTIL(&p, !ls_acceptor_service_used(before));
+    ls_acceptor_service_drop(before);
+    p.service = service;
+    close(begun);
+    close(later);
+    place_close(&p);
+}
+
+/* The slots count all handshakes of the acceptor. More slots serve those that wait. */
+static void a_replaced_service_has_other_limits(void **state)
+{
+    const ls_acceptor_service_options two = {.protocols = &other_protocol, .protocol_count = 1, .handshakes_max = 2};
+    ls_acceptor_service *before, *service;
+    place p;
+    (void)state;
+    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_min = 1000000});
+    const int holds = dial_with(&p, "PROXY "), waits = dial_with(&p, LINE "waits"), third = dial_with(&p, "PROXY ");
+    pump_all(&p);
+    assert_int_equal(p.count, 0);
+    assert_int_equal(ls_acceptor_service_open(&two, &service), LS_OK);
+    before = ls_acceptor_replace(p.acceptor, service);
+    UNTIL(&p, text_is(&p, 0, "waits"));
+    assert_int_equal(p.started[0].protocol, 'd');
+    say(&p, holds, "UNKNOWN\r\n");
+    say(&p, third, "UNKNOWN\r\n");
+    UNTIL(&p, p.count == 3);
+    UNTIL(&p, !ls_acceptor_service_used(before));
+    ls_acceptor_service_drop(before);
+    p.service = service;
+    close(holds);
+    close(waits);
+    close(third);
+    place_close(&p);
+}
+
 /* ---- stop --------------------------------------------------------------------------------------------------- */
 
 static void a_drain_lets_handshakes_finish(void **state)
@@ -667,7 +734,7 @@ static void an_abort_closes_in_every_state(void **state)
     place p;
     int clients[5];
     (void)state;
-    place_open(&p, TLS, (ls_acceptor_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
+    place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
     clients[0] = dial_with(&p, "bad\n");
     expect_reply(&p, clients[0], "alert\n"); /* lingers */
     clients[1] = dial_with(&p, "");
@@ -718,7 +785,7 @@ static void threads_share_the_slots(void **state)
     worker workers[WORKERS];
     int clients[CLIENTS];
     (void)state;
-    place_open(&p, PROXY | TLS, (ls_acceptor_options){.handshakes_max = 4, .handshake_ms_min = 1});
+    place_open(&p, PROXY | TLS, (ls_acceptor_service_options){.handshakes_max = 4, .handshake_ms_min = 1});
     for (unsigned i = 0; i < WORKERS; i++) {
         workers[i].p = &p;
         atomic_init(&workers[i].stop, false);
@@ -777,6 +844,8 @@ int main(void)
         cmocka_unit_test(a_failed_handshake_sends_its_alert),
         cmocka_unit_test(plain_http_gets_an_explanation),
         cmocka_unit_test(changed_certificates_are_looked_for),
+        cmocka_unit_test(a_replaced_service_serves_new_connections),
+        cmocka_unit_test(a_replaced_service_has_other_limits),
         cmocka_unit_test(a_drain_lets_handshakes_finish),
         cmocka_unit_test(an_abort_closes_in_every_state),
         cmocka_unit_test(threads_share_the_slots),

@@ -10,6 +10,7 @@
 #define OK       "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 #define GET      "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 #define HI       OK "Content-Length: 2\r\n\r\nhi"
+#define HO       OK "Content-Length: 2\r\n\r\nho"
 #define HI_CLOSE OK "Content-Length: 2\r\nConnection: close\r\n\r\nhi"
 
 static void hi(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -163,6 +164,89 @@ static void pipelined_requests_give_way(void **state)
         assert_string_equal(fixture_take(r), HI);
         fixture_close(r);
     }
+}
+
+/* ---- another handler ---------------------------------------------------------------------------------------- */
+
+static struct {
+    ls_http_handler handler;
+    ls_actor actor;
+    int starts;
+} other;
+
+static void other_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slice = ls_slice_static("ho", 2);
+    assert_ptr_equal(handler, &other.handler);
+    assert_null(ctx->inside); /* it must not run inside the actor of the handler before */
+    assert_true(ls_actor_try_enter(&other.actor, ctx));
+    x->actor = &other.actor;
+    other.starts++;
+    (void)x->transport->respond(ctx, x, &slice, 1);
+    x->transport->release(ctx, x);
+}
+
+static void replace_handler(fixture *r)
+{
+    memset(&other, 0, sizeof other);
+    other.handler.start = other_start;
+    ls_actor_init(&other.actor);
+    ls_http1_replace(r->http, &other.handler);
+}
+
+static void an_open_connection_gets_the_new_handler(void **state)
+{
+    fixture *r = connected(hi);
+    (void)state;
+    send_text(r, GET);
+    assert_string_equal(fixture_take(r), HI);
+    replace_handler(r);
+    send_text(r, GET GET);
+    assert_string_equal(fixture_take(r), HO HO);
+    assert_int_equal(r->starts, 1);
+    assert_int_equal(stats_of(r).connections, 1);
+    fixture_close(r);
+}
+
+/* A request that waits is answered by its handler; those behind it in the same packet by the new one. */
+static void a_suspended_request_stays_with_its_handler(void **state)
+{
+    fixture *r = connected(later);
+    (void)state;
+    send_text(r, GET GET GET);
+    assert_int_equal(r->starts, 1);
+    replace_handler(r);
+    fixture_resume(r);
+    assert_string_equal(fixture_take(r), HI HO HO);
+    assert_int_equal(r->starts, 1);
+    fixture_close(r);
+}
+
+static void hi_and_replace(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    replace_handler(r); /* in a server, another thread does */
+    hi(r, ctx, x);
+}
+
+static void a_request_behind_the_replacement_runs_outside_of_the_old_actor(void **state)
+{
+    fixture *r = connected(hi_and_replace);
+    (void)state;
+    send_text(r, GET GET);
+    assert_string_equal(fixture_take(r), HI HO);
+    fixture_close(r);
+}
+
+/* The rest of a body that the old handler did not read is skipped, then the new one gets the next request. */
+static void a_body_is_skipped_across_the_replacement(void **state)
+{
+    fixture *r = connected(hi_and_replace);
+    (void)state;
+    send_text(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
+    send_text(r, "ab");
+    send_text(r, "cd" GET);
+    assert_string_equal(fixture_take(r), HI HO);
+    fixture_close(r);
 }
 
 static void requests_after_close_get_no_response(void **state)
@@ -529,6 +613,10 @@ int main(void)
         cmocka_unit_test(the_exchange_that_a_handler_gets),
         cmocka_unit_test(the_next_request_waits_for_the_response),
         cmocka_unit_test(pipelined_requests_give_way),
+        cmocka_unit_test(an_open_connection_gets_the_new_handler),
+        cmocka_unit_test(a_suspended_request_stays_with_its_handler),
+        cmocka_unit_test(a_request_behind_the_replacement_runs_outside_of_the_old_actor),
+        cmocka_unit_test(a_body_is_skipped_across_the_replacement),
         cmocka_unit_test(requests_after_close_get_no_response),
         cmocka_unit_test(a_half_closed_client_gets_its_response),
         cmocka_unit_test(a_head_split_at_every_byte),

@@ -162,7 +162,9 @@ static void the_forced_end_of_a_site_closes_every_connection(void **state)
     while (!ls_site_end(fixture.t->site, true)) fixture_pump(&fixture);
     assert_int_equal(ls_site_connections(fixture.t->site), 0);
     for (unsigned n = 0; n < KINDS; n++) close(peers[n]);
-    fixture_close(&fixture);
+    assert_int_equal(atomic_load(&fixture.conn_limit.count), 0);
+    test_site_close(fixture.t);
+    ls_conn_limit_close(&fixture.conn_limit);
 }
 
 int main(void)

@@ -157,7 +157,7 @@ static void a_slice_dropped_while_the_site_closes(void **state)
     ls_slice slices[2];
     (void)state;
     take(t, slices, 2);
-    ls_slice_drop(&slices[0]); /* its operation is in the port's queue when the port closes */
+    ls_slice_drop(&slices[0]);        /* its operation is in the port's queue when the port closes */
     ls_state_disconnect(state_of(t)); /* as ls_site_close does before it frees the connections */
     ls_slice_drop(&slices[1]);
     test_site_close(t);

@@ -113,8 +113,10 @@ static void many_threads_many_states(void **state)
     assert_int_equal(ls_site_open(runtime, &options, &site, message, sizeof message), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &port), LS_OK);
     assert_int_equal(ls_pools_open(64 << 20, &pools), LS_OK);
-    const ls_workers_options workers_options = {
-        .threads = WORKERS_THREADS, .threads_max = WORKERS_THREADS_MAX, .on_stall = ls_runtime_on_stall, .user = runtime};
+    const ls_workers_options workers_options = {.threads = WORKERS_THREADS,
+                                                .threads_max = WORKERS_THREADS_MAX,
+                                                .on_stall = ls_runtime_on_stall,
+                                                .user = runtime};
     assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
     assert_int_equal(ls_site_runtime_attach(runtime, port, NULL, WORKERS_THREADS_MAX), LS_OK);
     assert_int_equal(ls_site_ready(site, WORKERS_THREADS, WORKERS_THREADS_MAX, message, sizeof message), LS_OK);

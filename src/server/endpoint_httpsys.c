@@ -1,0 +1,158 @@
+/* endpoint_httpsys.c - the endpoint of a listener with engine = "http.sys" (proto/httpsys.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "server/endpoint.h"
+
+typedef struct httpsys_endpoint {
+    ls_endpoint base; /* first */
+    const ls_endpoint_env *env;
+    ls_httpsys *http;
+    char urls[LS_HTTPSYS_URLS_BYTES];
+    bool started;
+    ls_http_config next_config; /* prepared */
+    const ls_http_handler *next_handler;
+} httpsys_endpoint;
+
+static httpsys_endpoint *of(ls_endpoint *e)
+{
+    return (httpsys_endpoint *)(void *)e;
+}
+
+static int httpsys_open(const ls_endpoint_want *want, ls_endpoint **out)
+{
+    const ls_endpoint_env *env = want->env;
+    const ls_site_settings *settings = want->settings;
+    const ls_site_listener *listener = ls_site_listener_get(want->site, want->index);
+    httpsys_endpoint *h = calloc(1, sizeof *h);
+    if (h == NULL) return LS_ENOMEM;
+    h->env = env;
+    memcpy(h->urls, listener->urls, sizeof h->urls);
+    const ls_httpsys_options options = {.urls = h->urls,
+                                        .config = &listener->http,
+                                        .handler = ls_site_http_handler(want->site, want->index),
+                                        .threads = env->threads_max,
+                                        .receives = settings->accepts_posted * env->threads_max,
+                                        .requests_max = env->limit->max};
+    const int err = ls_httpsys_open(env->port, &options, &h->http, want->message, LS_MESSAGE_BYTES);
+    if (err < 0)
+        free(h);
+    else
+        *out = &h->base;
+    return err;
+}
+
+static bool httpsys_usable(const ls_endpoint *e)
+{
+    (void)e;
+    return true;
+}
+
+static int httpsys_prepare(ls_endpoint *e, const ls_endpoint_want *want)
+{
+    httpsys_endpoint *h = of(e);
+    h->next_config = ls_site_listener_get(want->site, want->index)->http;
+    h->next_handler = ls_site_http_handler(want->site, want->index);
+    return ls_httpsys_prepare(h->http, &h->next_config);
+}
+
+static void httpsys_forget(ls_endpoint *e)
+{
+    (void)e;
+}
+
+static void httpsys_replace(ls_endpoint *e, uint64_t generation)
+{
+    httpsys_endpoint *h = of(e);
+    (void)generation; /* the grace period of the generation covers the requests that begin now */
+    ls_httpsys_replace(h->http, &h->next_config, h->next_handler);
+}
+
+static void httpsys_start(ls_thread_ctx *ctx, ls_endpoint *e)
+{
+    httpsys_endpoint *h = of(e);
+    h->started = true;
+    ls_httpsys_start(ctx, h->http);
+    for (const char *url = h->urls; *url != '\0'; url += strlen(url) + 1)
+        ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
+}
+
+static void httpsys_stop(ls_thread_ctx *ctx, ls_endpoint *e)
+{
+    (void)ctx;
+    if (of(e)->started) (void)ls_httpsys_drain(of(e)->http); /* removes the URLs */
+}
+
+static uint32_t httpsys_drain(ls_endpoint *e, bool all)
+{
+    (void)all;
+    return ls_httpsys_drain(of(e)->http);
+}
+
+static void httpsys_abort(ls_endpoint *e)
+{
+    ls_httpsys_abort(of(e)->http);
+}
+
+static uint64_t httpsys_settle(ls_endpoint *e)
+{
+    (void)e;
+    return UINT64_MAX;
+}
+
+static void httpsys_cut(ls_endpoint *e, uint64_t generation)
+{
+    (void)e;
+    (void)generation;
+}
+
+static void add(ls_http1_stats *sum, const ls_http1_stats *one)
+{
+    sum->connections += one->connections;
+    sum->requests += one->requests;
+    sum->responses += one->responses;
+    sum->refused += one->refused;
+    sum->open += one->open;
+}
+
+static void httpsys_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp)
+{
+    ls_http1_stats one;
+    (void)udp;
+    ls_httpsys_stat(((const httpsys_endpoint *)(const void *)e)->http, &one);
+    add(sum, &one);
+}
+
+static const char *httpsys_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
+{
+    const char *url = ((const httpsys_endpoint *)(const void *)e)->urls;
+    (void)text;
+    for (; n > 0 && *url != '\0'; n--) url += strlen(url) + 1;
+    return *url != '\0' ? url : NULL;
+}
+
+static void httpsys_close(ls_endpoint *e)
+{
+    httpsys_endpoint *h = of(e);
+    httpsys_stat(e, h->env->past, NULL);
+    ls_httpsys_close(h->http);
+    free(h);
+}
+
+const ls_endpoint_ops ls_endpoint_httpsys = {
+    .open = httpsys_open,
+    .usable = httpsys_usable,
+    .prepare = httpsys_prepare,
+    .forget = httpsys_forget,
+    .replace = httpsys_replace,
+    .start = httpsys_start,
+    .stop = httpsys_stop,
+    .drain = httpsys_drain,
+    .abort = httpsys_abort,
+    .settle = httpsys_settle,
+    .cut = httpsys_cut,
+    .stat = httpsys_stat,
+    .address = httpsys_address,
+    .close = httpsys_close,
+};

@@ -1,0 +1,164 @@
+/* endpoint_udp.c - the endpoint of an ls.udp call: a UDP socket. A replaced one passes its batches to the new
+ * generation. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "script/bind/udp.h"
+#include "server/endpoint.h"
+
+typedef struct udp_endpoint {
+    ls_endpoint base; /* first */
+    ls_port *port;
+    ls_udp *udp;
+    bool aborted;
+    ls_udp_setup setup;
+    ls_udp_setup next_setup; /* prepared */
+    void *next_user;
+    unsigned next_index; /* of the ls.udp call */
+} udp_endpoint;
+
+static udp_endpoint *of(ls_endpoint *e)
+{
+    return (udp_endpoint *)(void *)e;
+}
+
+static int udp_open(const ls_endpoint_want *want, ls_endpoint **out)
+{
+    udp_endpoint *u = calloc(1, sizeof *u);
+    if (u == NULL) return LS_ENOMEM;
+    u->port = want->env->port;
+    u->setup = ls_site_udp_get(want->site, want->index)->setup;
+    const int err = ls_udp_open(want->env->port, &u->setup, &want->at, ls_site_udp_batch,
+                                ls_site_udp_user(want->site, want->index), &u->udp);
+    if (err < 0) {
+        if (err == LS_ENOENT) (void)snprintf(want->message, LS_MESSAGE_BYTES, "unknown network interface");
+        free(u);
+        return err;
+    }
+    u->base.at = *ls_udp_addr(u->udp);
+    u->next_index = want->index;
+    *out = &u->base;
+    return LS_OK;
+}
+
+static bool udp_usable(const ls_endpoint *e)
+{
+    return !ls_udp_closed(((const udp_endpoint *)(const void *)e)->udp); /* by udp:close of the site */
+}
+
+static int udp_prepare(ls_endpoint *e, const ls_endpoint_want *want)
+{
+    udp_endpoint *u = of(e);
+    u->next_setup = ls_site_udp_get(want->site, want->index)->setup;
+    u->next_user = ls_site_udp_user(want->site, want->index);
+    const int err = ls_udp_change(u->udp, &u->setup, &u->next_setup);
+    if (err < 0) {
+        if (err == LS_ENOENT) (void)snprintf(want->message, LS_MESSAGE_BYTES, "unknown network interface");
+        (void)ls_udp_change(u->udp, &u->next_setup, &u->setup);
+        return err;
+    }
+    u->next_index = want->index;
+    return LS_OK;
+}
+
+static void udp_known(ls_endpoint *e, ls_site *site)
+{
+    ls_site_udp_bound(site, of(e)->next_index, of(e)->udp);
+}
+
+static void udp_forget(ls_endpoint *e)
+{
+    udp_endpoint *u = of(e);
+    (void)ls_udp_change(u->udp, &u->next_setup, &u->setup);
+}
+
+static void udp_replace(ls_endpoint *e, uint64_t generation)
+{
+    udp_endpoint *u = of(e);
+    (void)generation;
+    u->setup = u->next_setup;
+    ls_udp_replace(u->udp, &u->setup, u->next_user);
+}
+
+static void udp_start(ls_thread_ctx *ctx, ls_endpoint *e)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_udp_start(ctx, of(e)->udp);
+    ls_log(LS_LOG_INFO, "listening on udp://%s", ls_addr_text(&e->at, text));
+}
+
+static void udp_stop(ls_thread_ctx *ctx, ls_endpoint *e)
+{
+    ls_udp_stop(ctx, of(e)->udp);
+}
+
+static uint32_t udp_drain(ls_endpoint *e, bool all)
+{
+    (void)all;
+    return ls_udp_idle(of(e)->udp) ? 0 : 1;
+}
+
+/* The object stays: objects in Lua refer to it. */
+static void udp_abort(ls_endpoint *e)
+{
+    of(e)->aborted = true;
+    ls_thread_ctx ctx = {.port = of(e)->port};
+    ls_udp_close(&ctx, of(e)->udp);
+}
+
+static uint64_t udp_settle(ls_endpoint *e)
+{
+    (void)e;
+    return UINT64_MAX;
+}
+
+static void udp_cut(ls_endpoint *e, uint64_t generation)
+{
+    (void)e;
+    (void)generation;
+}
+
+static void udp_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp)
+{
+    ls_udp_stats one;
+    (void)sum;
+    ls_udp_stat(((const udp_endpoint *)(const void *)e)->udp, &one);
+    udp->received += one.received;
+    udp->batches += one.batches;
+    udp->truncated += one.truncated;
+    udp->sent += one.sent;
+    udp->failed += one.failed;
+    udp->own += one.own;
+}
+
+static const char *udp_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
+{
+    return n == 0 ? ls_addr_text(&e->at, text) : NULL;
+}
+
+static void udp_close(ls_endpoint *e)
+{
+    udp_endpoint *u = of(e);
+    if (!u->aborted) udp_abort(e);
+    ls_udp_free(u->udp);
+    free(u);
+}
+
+const ls_endpoint_ops ls_endpoint_udp = {
+    .open = udp_open,
+    .usable = udp_usable,
+    .prepare = udp_prepare,
+    .forget = udp_forget,
+    .known = udp_known,
+    .replace = udp_replace,
+    .start = udp_start,
+    .stop = udp_stop,
+    .drain = udp_drain,
+    .abort = udp_abort,
+    .settle = udp_settle,
+    .cut = udp_cut,
+    .stat = udp_stat,
+    .address = udp_address,
+    .close = udp_close,
+};

@@ -1,0 +1,94 @@
+/* generation.c - the end of an old generation: its tasks end, then its Lua states are closed while the server runs.
+ *
+ *     BUSY --> CLOSING --> CLOSED --> freed
+ *
+ * BUSY ends with the grace period of the swap, when no packet that found the old handlers runs, and nothing that was
+ * replaced gives it work any more (a handshake that began before, connections of an address that is gone). From then on it
+ * only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may still be
+ * inside, hence the second grace period. After drain_timeout what is left is cut: its connections are aborted and its
+ * tasks end. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/server_internal.h"
+
+enum {
+    CUT_MS = 1000, /* time given to aborted connections before the handlers that they wait for end */
+    LATE_MS = 5000 /* after the cut, a handler that does not end is logged */
+};
+
+/* The time is over: cut. */
+static void force(ls_server *server, ls_generation_end *g)
+{
+    ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
+           server->settings.drain_ms_max / 1e3);
+    for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
+        ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
+        e->ops->cut(e, g->number);
+    }
+    g->forced = true;
+}
+
+/* `needed`: the number of the oldest generation that may still get work. true: the site is freed. */
+static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
+{
+    const uint64_t ms = (ls_clock_ns() - g->retired_ns) / 1000000u;
+    if (!g->forced && ms >= server->settings.drain_ms_max) force(server, g);
+    if (g->forced && !g->late_logged && ms >= (uint64_t)server->settings.drain_ms_max + LATE_MS) {
+        g->late_logged = true;
+        ls_log(LS_LOG_WARN, "a handler of the old site does not end: its memory is kept until it does");
+    }
+    const bool cut = g->forced && ms >= (uint64_t)server->settings.drain_ms_max + CUT_MS;
+    switch (g->stage) {
+    case GENERATION_BUSY:
+        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !cut)) return false;
+        g->stage = GENERATION_CLOSING;
+        return false;
+    case GENERATION_CLOSING:
+        if (!ls_site_end(g->site, g->forced) || needed <= g->number) return false;
+        g->ticket = ls_grace_begin(&server->grace);
+        g->stage = GENERATION_CLOSED;
+        return false;
+    default:
+        if (!ls_grace_over(&server->grace, g->ticket)) return false;
+        ls_site_close(g->site);
+        return true;
+    }
+}
+
+bool ls_server_tend_generations(ls_server *server)
+{
+    ls_mutex_lock(&server->lists);
+    const uint64_t oldest = ls_list_empty(&server->ending)
+                                ? server->generation
+                                : LS_CONTAINER(server->ending.next, ls_generation_end, node)->number;
+    uint64_t needed = ls_endpoints_settle(&server->env, &server->gone, server->settings.drain_ms_max, oldest);
+    bool left = !ls_list_empty(&server->gone);
+    for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
+        ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
+        const uint64_t of_it = e->ops->settle(e);
+        if (of_it < needed) needed = of_it;
+    }
+    for (ls_node *node = server->ending.next, *next; node != &server->ending; node = next) {
+        ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        next = node->next;
+        if (!step(server, g, needed)) continue;
+        ls_list_remove(&g->node);
+        free(g);
+        ls_log(LS_LOG_DEBUG, "the old site has ended");
+    }
+    left |= !ls_list_empty(&server->ending) || needed != UINT64_MAX;
+    ls_mutex_unlock(&server->lists);
+    return left;
+}
+
+unsigned ls_server_busy(ls_server *server)
+{
+    ls_mutex_lock(&server->lists);
+    unsigned sum = ls_site_busy(server->site);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        sum += ls_site_busy(LS_CONTAINER(node, ls_generation_end, node)->site);
+    ls_mutex_unlock(&server->lists);
+    return sum;
+}

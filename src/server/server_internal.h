@@ -1,0 +1,118 @@
+/* server_internal.h - the struct of a server, shared by server.c (its life), reload.c (a new generation of its site) and
+ * generation.c (the end of an old one).
+ *
+ * Threads. The thread of ls_server_run supervises: it starts the workers, waits, ends old generations and drains. The
+ * workers do what touches sockets, in the packet `control`. A reload runs on the thread of its caller, or, for SIGHUP, on
+ * a thread of its own: it loads and plans there, and the commit is a packet.
+ *
+ *     mutex   phase, reload, control; the supervisor waits with it. Held for short
+ *     lists   endpoints, generations, their sites. Taken after `mutex` if both are needed. No Lua runs under it, except
+ *             while a site loads its certificates */
+#ifndef LS_SERVER_INTERNAL_H
+#define LS_SERVER_INTERNAL_H
+
+#include "base/compiler.h"
+#include "base/signals.h"
+#include "base/thread.h"
+#include "luaserve.h"
+#include "script/bind/interrupt.h"
+#include "server/control.h"
+#include "server/endpoint.h"
+
+enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
+
+enum { SUPERVISE_MS = 20 /* interval at which the supervisor looks whether a drain or a generation is at its end */ };
+
+enum generation_stage {
+    GENERATION_BUSY,    /* it could get work */
+    GENERATION_CLOSING, /* its states are closed one by one, each after its last task */
+    GENERATION_CLOSED   /* the last packet inside its states may still run */
+};
+
+typedef struct ls_generation_end { /* an old generation */
+    ls_node node;
+    ls_site *site;
+    uint64_t number;
+    uint64_t retired_ns;
+    uint64_t ticket; /* of the grace period of this stage */
+    enum generation_stage stage;
+    bool forced;
+    bool late_logged;
+} ls_generation_end;
+
+struct ls_server {
+    ls_server_options options; /* with copies of what it points to */
+    ls_site_host host;         /* functions that the site may call */
+    ls_runtime *runtime;       /* of the script layer */
+    ls_pools *pools;
+    ls_port *port;
+    ls_deadlines *deadlines; /* of all streams */
+    ls_workers *workers;
+    ls_grace grace;
+    ls_signals *signals;
+    ls_conn_limit conn_limit;
+    bool conn_limit_open;
+    ls_site_settings settings; /* the values in force: from the options, the site and the defaults */
+    uint64_t opened_ns;
+    ls_interrupts interrupts;
+    ls_control *control_socket; /* NULL: none */
+
+    ls_mutex lists;
+    ls_site *site; /* the current generation */
+    uint64_t generation;
+    ls_node endpoints, gone;
+    ls_node ending; /* old generations, oldest first */
+    ls_http1_stats past;
+    ls_endpoint_env env;
+    ls_endpoint_plan plan; /* of the start, or of the reload that is under way */
+    ls_site *next_site;    /* of the reload that is under way */
+    ls_site_settings next_settings;
+    ls_generation_end *next_end; /* allocated before the commit, which cannot fail */
+
+    ls_op control; /* runs one function on the workers at a time */
+    ls_mutex mutex;
+    ls_cond changed;
+    enum phase phase;
+    uint64_t stopped_ns;       /* time of the first stop: the drain timeout begins */
+    bool stopped_from_outside; /* by a signal or ls_server_stop */
+    bool control_done;
+    bool reloading;    /* a thread is inside ls_server_reload */
+    bool loading;      /* it loads the site: the supervisor watches the CPU time of that */
+    bool committing;   /* it waits for its commit; the drain waits for that */
+    bool reload_asked; /* by SIGHUP */
+    bool reload_thread_running, reload_thread_ended;
+    ls_thread reload_thread;
+};
+
+/* Write a message; returns err. */
+LS_PRINTF(4, 5) int ls_server_explain(int err, char *message, size_t bytes, const char *format, ...);
+
+/* Wait until the flag has this value. The caller holds the mutex. Returns as ls_server_on_workers. */
+int ls_server_wait(ls_server *server, const bool *flag, bool value);
+
+/* Run `what` on the workers and wait for it. The caller holds the mutex. All threads may be occupied for ever, so the
+ * result is LS_OK, LS_ETIMEDOUT (the drain timeout) or LS_ECANCELED (stopped a second time). */
+int ls_server_on_workers(ls_server *server, ls_op_fn *what);
+void ls_server_control_done(ls_server *server); /* the last call of `what` */
+
+/* What is left of the drain timeout, which begins with the first stop; 0: nothing. */
+uint32_t ls_server_drain_ms_left(const ls_server *server);
+
+/* ---- reload.c ----------------------------------------------------------------------------------------------- */
+
+ls_site_options ls_server_site_options(const ls_server *server);
+/* Merge the settings: the options override the site, the site overrides the defaults. threads_max is a promise to the
+ * site about the number of its states, so nothing increases it. threads > threads_max in the result: they contradict. */
+ls_site_settings ls_server_settle(const ls_server_options *options, const ls_site_settings *site);
+
+void ls_server_ask_reload(ls_server *server); /* any thread */
+/* Start the reload that was asked for; join the thread of one that has ended. The caller holds the mutex. */
+void ls_server_tend_reload(ls_server *server);
+
+/* ---- generation.c ------------------------------------------------------------------------------------------- */
+
+/* One step of the old generations and of the endpoints that are gone or replaced. true: something is left. */
+bool ls_server_tend_generations(ls_server *server);
+unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */
+
+#endif

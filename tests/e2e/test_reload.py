@@ -1,0 +1,396 @@
+"""Reload: SIGHUP loads the site again while clients go on. No request fails, no connection closes; a site that cannot be
+served leaves the old one."""
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import unittest
+
+from harness import (E2E, SANITIZER, SLOW, WAIT, WINDOWS, Conn, Server, free_port, main, request)
+
+SITE = """
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function() return "@V@" end)
+app:post("/echo", function(req) return req:body() end)
+app:get("/stream", function(req, res)
+  for n = 1, 5 do res:write("@V@ ") ls.sleep(0.01) end
+end)
+app:get("/wait/:ms", function(req) ls.sleep(tonumber(req.params.ms) / 1000) return "@V@" end)
+ls.listen(@HTTP@, app)
+@MORE@
+"""
+
+TCP = 'ls.tcp(@TCP@, function(sock) for line in sock:lines() do sock:send("@V@ " .. line .. "\\n") end end)\n'
+UDP = 'ls.udp(@UDP@, function(data) return "@V@ " .. data end)\n'
+
+
+def rss_kib(pid):
+    with open("/proc/%d/status" % pid) as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+
+
+@unittest.skipIf(WINDOWS, "signals")
+class Reload(E2E):
+    def site(self, version="one", more="", base=SITE):
+        text = base.replace("@MORE@", more).replace("@V@", version)
+        for name in ("HTTP", "TCP", "UDP", "OTHER"):
+            if "@%s@" % name in text:
+                self.ports.setdefault(name, free_port())
+                text = text.replace("@%s@" % name, str(self.ports[name]))
+        return text
+
+    def setUp(self):
+        super().setUp()
+        self.ports = {}
+
+    def start(self, *args, listeners=2, **kw):
+        self.server = self.serve(self.site(*args), listeners=listeners, **kw)
+        return self.server
+
+    def write(self, text):
+        with open(self.server.site + ".new", "w") as out:
+            out.write(text)
+        os.replace(self.server.site + ".new", self.server.site)
+
+    def reload(self, expected="reloaded site.lua in|reloaded .*site.lua in"):
+        mark = self.server.mark()
+        os.kill(self.server.pid, signal.SIGHUP)
+        return self.server.wait_log(expected, mark)
+
+    def change(self, *args, **kw):
+        self.write(self.site(*args, **kw))
+        return self.reload()
+
+    def refuse(self, text, reason):
+        """The new text is not served; the old site goes on, on the same connection."""
+        conn = self.http()
+        before = self.get(conn)
+        self.write(text)
+        line = self.reload("reload failed: ")
+        self.assertRegex(line, reason)
+        self.assertIn("the old site goes on", line)
+        self.assertEqual(self.get(conn), before)
+        conn.close()
+
+    def http(self):
+        return Conn(("127.0.0.1", self.ports["HTTP"]))
+
+    def get(self, conn, path="/"):
+        conn.send(request("GET", path))
+        response = conn.response()
+        self.assertEqual(response.status, 200)
+        return response.body.decode()
+
+    # ---- the new site
+
+    def test_a_change_is_served_on_open_and_new_connections(self):
+        self.start()
+        old = self.http()
+        self.assertEqual(self.get(old), "one")
+        self.change("two")
+        self.assertEqual(self.get(old), "two")
+        self.assertEqual(self.get(self.http()), "two")
+
+    def test_a_request_that_waits_ends_in_the_old_site(self):
+        self.start()
+        waits = self.http()
+        waits.send(request("GET", "/wait/700") + request("GET", "/"))
+        self.get(self.http())  # the first request has begun
+        self.change("two")
+        self.assertEqual(waits.response().body, b"one")
+        self.assertEqual(waits.response().body, b"two")
+
+    def test_start_hooks_run_and_old_timers_stop(self):
+        more = """ls.once(function() print("once @V@") end)
+        ls.on("start", function() ls.log.info("start @V@") end)
+        ls.on("drain", function() ls.log.info("drain @V@") end)
+        ls.every(0.02, function() ls.log.info("tick @V@") end)"""
+        self.start("one", more)
+        self.server.wait_log("tick one")
+        self.change("two", more)
+        self.server.wait_log("start two")
+        self.server.wait_log("drain one")
+        mark = self.server.mark()
+        self.server.wait_log("tick two", mark, count=10)
+        self.assertLessEqual(len(self.server.logged("tick one", mark)), 1)
+
+    def test_a_listener_is_added_and_removed(self):
+        self.start("one", TCP, listeners=4)
+        sock = socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+        sock.sendall(b"a\n")
+        self.assertEqual(sock.recv(100), b"one a\n")
+        self.change("two", 'ls.listen(@OTHER@, app)')
+        self.assertEqual(self.get(Conn(("127.0.0.1", self.ports["OTHER"]))), "two")
+        with self.assertRaises(OSError):
+            socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+        sock.sendall(b"b\n")  # the open connection goes on in the old site
+        self.assertEqual(sock.recv(100), b"one b\n")
+        sock.close()
+        self.change("three", TCP)
+        sock = socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+        sock.sendall(b"c\n")
+        self.assertEqual(sock.recv(100), b"three c\n")
+        sock.close()
+
+    def test_an_address_changes_from_http_to_tcp_and_back(self):
+        tcp = 'local ls = require "luaserve"\n' + TCP.replace("@TCP@", "@HTTP@")
+        self.start()
+        kept = self.http()
+        self.assertEqual(self.get(kept), "one")
+        self.change("two", base=tcp)
+        sock = socket.create_connection(("127.0.0.1", self.ports["HTTP"]), WAIT)
+        sock.sendall(b"a\n")
+        self.assertEqual(sock.recv(100), b"two a\n")
+        kept.expect_end()
+        self.change("three")
+        self.assertEqual(self.get(self.http()), "three")
+        sock.sendall(b"b\n")
+        self.assertEqual(sock.recv(100), b"two b\n")
+        sock.close()
+
+    def test_an_address_changes_from_plain_to_tls_and_back(self):
+        tls = SITE.replace("ls.listen(@HTTP@, app)", "ls.listen{ port = @HTTP@, tls = "self-signed", app = app }")
+        self.start()
+        kept = self.http()
+        self.assertEqual(self.get(kept), "one")
+        self.change("two", base=tls)
+        self.assertEqual(self.get(kept), "two")  # an open plain connection stays plain
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        raw = socket.create_connection(("127.0.0.1", self.ports["HTTP"]), WAIT)
+        secure = context.wrap_socket(raw)
+        certificate = secure.getpeercert(True)
+        self.change("three", base=tls)
+        secure.sendall(request("GET", "/"))
+        self.assertIn(b"three", secure.recv(4096))
+        again = context.wrap_socket(socket.create_connection(("127.0.0.1", self.ports["HTTP"]), WAIT))
+        self.assertEqual(again.getpeercert(True), certificate)  # the self-signed certificate stays
+        again.close()
+        self.change("four")
+        self.assertEqual(self.get(self.http()), "four")
+        secure.sendall(request("GET", "/"))
+        self.assertIn(b"four", secure.recv(4096))
+        secure.close()
+
+    def test_limits_change_for_new_connections(self):
+        limited = SITE.replace("ls.listen(@HTTP@, app)", "ls.listen{ port = @HTTP@, app = app, max_body = 4 }")
+        self.start()
+        kept = self.http()
+        self.assertEqual(self.get(kept), "one")
+        self.change("two", base=limited)
+        body = request("POST", "/echo", body=b"12345")
+        kept.send(body)
+        self.assertEqual(kept.response().body, b"12345")
+        self.assertEqual(self.get(kept), "two")
+        new = self.http()
+        new.send(body)
+        self.assertEqual(new.response().status, 413)
+        self.change("three")
+        new = self.http()
+        new.send(body)
+        self.assertEqual(new.response().body, b"12345")
+
+    def test_settings_of_the_process_stay_with_a_warning(self):
+        self.start()
+        mark = self.server.mark()
+        self.change("two", "ls.config{ threads = 3, max_connections = 77 }")
+        self.server.wait_log("reload: threads, threads_max, max_connections of ls.config: the change needs a restart|"
+                             "reload: threads, max_connections of ls.config: the change needs a restart", mark)
+
+    def test_udp_goes_on(self):
+        self.start("one", UDP, listeners=4)
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        udp.settimeout(WAIT)
+        udp.connect(("127.0.0.1", self.ports["UDP"]))
+        for version in ("one", "two", "three"):
+            if version != "one":
+                self.change(version, UDP)
+            udp.send(b"x")
+            self.assertEqual(udp.recv(100), version.encode() + b" x")
+        udp.close()
+
+    # ---- a site that cannot be served
+
+    def test_a_syntax_error(self):
+        self.start()
+        self.refuse("x = = 1", r"site\.lua:1: unexpected symbol")
+
+    def test_an_error_while_it_loads(self):
+        self.start()
+        self.refuse(self.site("two", 'error("no")'), r"site\.lua:\d+: no")
+
+    def test_a_vanished_file(self):
+        self.start()
+        os.rename(self.server.site, self.server.site + ".away")
+        self.assertRegex(self.reload("reload failed: "), "No such file|no such file|does not exist|cannot open")
+        self.assertEqual(self.get(self.http()), "one")
+        os.rename(self.server.site + ".away", self.server.site)
+        self.reload()
+
+    def test_nothing_to_do(self):
+        self.start()
+        self.refuse("x = 1", "nothing to do")
+
+    def test_a_port_that_is_taken(self):
+        self.start()
+        taken = socket.socket()
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        more = "ls.listen(@OTHER@, app)\nls.listen(%d, app)" % port
+        self.refuse(self.site("two", more), "cannot listen on 127.0.0.1:%d: .*in use" % port)
+        with self.assertRaises(OSError):  # what was opened for it is closed
+            socket.create_connection(("127.0.0.1", self.ports["OTHER"]), WAIT)
+        taken.close()
+        self.reload()
+        self.assertEqual(self.get(self.http()), "two")
+
+    def test_a_bad_certificate(self):
+        self.start()
+        bad = os.path.join(self.server.dir, "bad.pem")
+        with open(bad, "w") as out:
+            out.write("no certificate\n")
+        self.refuse(SITE.replace("ls.listen(@HTTP@, app)",
+                                 "ls.listen{ port = %d, tls = { cert = '%s' }, app = app }" % (self.ports["HTTP"], bad))
+                    .replace("@V@", "two").replace("@MORE@", ""), "bad.pem")
+
+    def test_a_chunk_that_never_ends_reaches_the_limit(self):
+        self.start("one", "ls.config{ max_cpu = 1 }")
+        self.refuse(self.site("two", "while true do end"), r"site\.lua:\d+: the site used more processor time than max_cpu allows \(1 s\) while it loaded")
+
+    def test_a_stop_ends_a_chunk_that_never_ends(self):
+        self.start("one", "ls.config{ max_cpu = 60 }")
+        self.write("while true do end")
+        os.kill(self.server.pid, signal.SIGHUP)
+        self.get(self.http())
+        os.kill(self.server.pid, signal.SIGTERM)
+        self.assertEqual(self.server.wait(), 0)
+        self.assertTrue(self.server.logged("reload failed: the server stops"))
+        self.server.stopped = True
+        self.server = None
+
+    def test_an_old_site_is_cut_after_drain_timeout(self):
+        self.start("one", "ls.config{ drain_timeout = 1 }\n" + TCP, listeners=4)
+        sock = socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+        sock.sendall(b"a\n")
+        self.assertEqual(sock.recv(100), b"one a\n")
+        waits = self.http()
+        waits.send(request("GET", "/wait/600000"))
+        self.get(self.http())
+        self.change("two", "ls.config{ drain_timeout = 1 }\n" + TCP)
+        self.server.wait_log("the old site has not ended within 1 s")
+        sock.settimeout(WAIT)
+        self.assertEqual(sock.recv(100), b"")
+        self.assertEqual(self.get(self.http()), "two")
+        sock.close()
+
+    # ---- under load
+
+    def test_no_request_fails_across_many_reloads(self):
+        reloads = 40 if SANITIZER else 200
+        more = "ls.config{ drain_timeout = 60 }\n" + TCP + UDP
+        self.start("v0", more, listeners=6)
+        stop, failures, counts = threading.Event(), [], {}
+
+        def client(name, once):
+            try:
+                while not stop.is_set():
+                    once()
+                    counts[name] = counts.get(name, 0) + 1
+            except Exception as error:  # noqa: any failure of a client is a failure of the test
+                failures.append("%s: %r" % (name, error))
+
+        keep, pipelined, streaming, waiting = (self.http() for _ in range(4))
+        sock = socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+        sock.settimeout(WAIT)
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        udp.settimeout(WAIT)
+        udp.connect(("127.0.0.1", self.ports["UDP"]))
+
+        def pipeline():
+            pipelined.send(request("GET", "/") * 10)
+            for _ in range(10):
+                if pipelined.response().status != 200:
+                    raise AssertionError("status")
+
+        def fresh():
+            conn = self.http()
+            self.get(conn)
+            conn.close()
+
+        def tcp():
+            sock.sendall(b"x\n")
+            if not sock.recv(100).endswith(b" x\n"):
+                raise AssertionError("tcp")
+
+        def fresh_tcp():
+            own = socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+            own.settimeout(WAIT)
+            own.sendall(b"y\n")
+            if not own.recv(100).endswith(b" y\n"):
+                raise AssertionError("fresh tcp")
+            own.close()
+
+        def datagram():
+            udp.send(b"u")
+            if not udp.recv(100).endswith(b" u"):
+                raise AssertionError("udp")
+
+        clients = {"keep-alive": lambda: self.get(keep), "pipelined": pipeline, "new": fresh,
+                   "stream": lambda: self.get(streaming, "/stream"), "wait": lambda: self.get(waiting, "/wait/50"),
+                   "tcp": tcp, "new tcp": fresh_tcp, "udp": datagram}
+        threads = [threading.Thread(target=client, args=item) for item in clients.items()]
+        for thread in threads:
+            thread.start()
+        try:
+            for n in range(1, reloads + 1):
+                self.change("v%d" % n, more)
+                if failures:
+                    break
+            self.assertEqual(self.get(self.http()), "v%d" % reloads)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(set(counts), set(clients))
+        sock.close()
+        udp.close()
+
+    @unittest.skipIf(SANITIZER, "measures memory")
+    def test_memory_after_many_reloads(self):
+        self.start("v", TCP + UDP, listeners=6)
+
+        def reloads(count):
+            for _ in range(count):
+                self.reload()
+            self.assertEqual(self.get(self.http()), "v")
+            time.sleep(1.5)  # the idle tick returns free memory to the system
+            return rss_kib(self.server.pid)
+
+        before = reloads(100)
+        after = reloads(1000)
+        print("resident: %d KiB after 100 reloads, %d KiB after 1,100" % (before, after))
+        self.assertLess(after - before, 2048)
+
+    def test_reloads_asked_for_during_a_reload_are_one(self):
+        self.start()
+        self.write(self.site("two"))
+        for _ in range(30):
+            os.kill(self.server.pid, signal.SIGHUP)
+        self.server.wait_log("reloaded")
+        conn = self.http()
+        self.write(self.site("three"))
+        self.reload()
+        self.assertEqual(self.get(conn), "three")
+
+
+if __name__ == "__main__":
+    main()

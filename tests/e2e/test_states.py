@@ -1,0 +1,184 @@
+"""Lua states: made when they are needed, limited by ls.config{ states = N }; hooks, timers and output of late states."""
+import os
+
+from harness import E2E, main, request, run_program
+
+# A handler of /hold occupies its state (and its thread) until the file exists; it looks every few milliseconds.
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+print("loading")
+io.stderr:write("a line of standard error\n")
+ls.log.info("loading")
+ls.config{ threads = %d, threads_max = %d %s }
+local started, ticks = 0, 0
+ls.on("start", function() started = started + 1 ls.log.info("started") end)
+ls.after(0.01, function() ticks = ticks + 1 ls.log.info("tick") end)
+app:get("/states", function() return tostring(ls.stats().lua_states) end)
+app:get("/here", function() return tostring(started) end)
+app:get("/hold", function(req)
+  ls.log.info("holds")
+  while true do
+    local f = io.open(req.query.file)
+    if f then f:close() break end
+    os.execute("sleep 0.005")
+  end
+  return tostring(started)
+end)
+app:get("/wait", function(req)
+  ls.log.info("waits")
+  while not io.open(req.query.file) do ls.sleep(0.005) end
+  return "waited"
+end)
+app:get("/pid", function() return "here" end)
+"""
+HTTP = 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+
+
+class OnDemand(E2E):
+    def held(self, server, count, path):
+        conns = [self.connect(server=server) for _ in range(count)]
+        for n, conn in enumerate(conns):
+            conn.send(request("GET", "/hold?file=" + path))
+            server.wait_log("holds", count=n + 1)
+        return conns
+
+    def release(self, conns, path):
+        open(path, "w").close()
+        for conn in conns:
+            response = conn.response()
+            self.assertEqual((response.status, response.text), (200, "1"))
+
+    def test_one_state_for_each_running_thread_at_the_start(self):
+        for threads in (1, 3):
+            server = self.serve(SITE % (threads, 8, "") + HTTP)
+            self.assertEqual(server.get("/states").text, str(threads))
+            server.stop()
+
+    def test_states_are_made_when_all_are_in_use(self):
+        server = self.serve(SITE % (1, 4, "") + HTTP)
+        path = os.path.join(server.dir, "go")
+        conns = self.held(server, 3, path)
+        self.assertEqual(server.get("/states").text, "4")
+        self.release(conns, path)
+        self.assertEqual(server.get("/states").text, "4")  # they stay
+        server.stop()
+
+    def test_a_late_state_runs_its_hooks_before_its_first_request_and_its_timers(self):
+        server = self.serve(SITE % (1, 2, "") + HTTP)
+        server.wait_log("tick")
+        path = os.path.join(server.dir, "go")
+        conns = self.held(server, 1, path)
+        self.assertEqual(server.get("/here").text, "1")
+        server.wait_log("tick", count=2)
+        self.assertEqual(server.log().count("started"), 2)
+        self.release(conns, path)
+        server.stop()
+
+    def test_a_late_state_prints_nothing_while_it_loads(self):
+        server = self.serve(SITE % (1, 3, "") + HTTP)
+        path = os.path.join(server.dir, "go")
+        conns = self.held(server, 2, path)
+        self.assertEqual(server.get("/states").text, "3")
+        self.assertEqual(server.log().count("info loading"), 1)
+        with open(server.out_path) as out:
+            self.assertEqual(out.read(), "loading\n")
+        self.assertEqual(server.log().count("a line of standard error"), 1)
+        self.release(conns, path)
+        server.stop()
+
+    def test_a_late_state_runs_the_text_of_the_first_one(self):
+        text = 'local version = 1\n' + SITE % (1, 2, "") + 'app:get("/version", function() return tostring(version) end)\n' + HTTP
+        server = self.serve(text)
+        path = os.path.join(server.dir, "go")
+        with open(server.site, "w") as site:
+            site.write("this is no Lua")
+        conns = self.held(server, 1, path)
+        self.assertEqual(server.get("/version").text, "1")
+        self.release(conns, path)
+        server.stop()
+
+    def test_a_state_that_does_not_load_is_reported_once_and_work_waits(self):
+        text = ('local f = io.open("@DIR@/loaded") if f then f:close() error("no second state") end '
+                'io.open("@DIR@/loaded", "w"):close()\n') + SITE % (1, 3, "") + HTTP
+        server = self.serve(text)
+        path = os.path.join(server.dir, "go")
+        conns = self.held(server, 1, path)
+        late = [self.connect(server=server) for _ in range(3)]
+        for conn in late:
+            conn.send(request("GET", "/states"))
+        server.wait_log("cannot load the site into a further Lua state")
+        self.release(conns, path)
+        for conn in late:
+            self.assertEqual(conn.response().text, "1")
+        self.assertEqual(server.log().count("no second state"), 1)
+        server.stop()
+
+
+class Limited(E2E):
+    def test_one_state(self):
+        """Requests of all threads share the variables, and wait while a handler occupies the state."""
+        server = self.serve(SITE % (2, 6, ", states = 1") + 'local n = 0\napp:get("/n", function() n = n + 1 return tostring(n) end)\n' + HTTP)
+        path = os.path.join(server.dir, "go")
+        holds = self.connect(server=server)
+        holds.send(request("GET", "/hold?file=" + path))
+        server.wait_log("holds")
+        conns = [self.connect(server=server) for _ in range(20)]
+        for conn in conns:
+            conn.send(request("GET", "/n") * 2)  # pipelined
+        open(path, "w").close()
+        self.assertEqual(holds.response().status, 200)
+        counts = sorted(int(conn.response().text) for conn in conns for _ in range(2))
+        self.assertEqual(counts, list(range(1, 41)))
+        self.assertEqual(server.get("/states").text, "1")
+        server.stop()
+
+    def test_the_limit_and_one_past_it(self):
+        server = self.serve(SITE % (1, 8, ", states = 2") + HTTP)
+        path = os.path.join(server.dir, "go")
+        conns = [self.connect(server=server) for _ in range(3)]
+        for n, conn in enumerate(conns[:2]):
+            conn.send(request("GET", "/hold?file=" + path))
+            server.wait_log("holds", count=n + 1)
+        conns[2].send(request("GET", "/states"))
+        open(path, "w").close()
+        self.assertEqual(conns[2].response().text, "2")
+        server.stop()
+
+    def test_a_task_that_waits_does_not_occupy_the_state(self):
+        server = self.serve(SITE % (2, 4, ", states = 1") + HTTP)
+        path = os.path.join(server.dir, "go")
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/wait?file=" + path))
+        server.wait_log("waits")
+        self.assertEqual(server.get("/pid").text, "here")
+        open(path, "w").close()
+        self.assertEqual(conn.response().text, "waited")
+        server.stop()
+
+    def test_tcp_and_udp_wait_for_the_state(self):
+        text = SITE % (2, 6, ", states = 1") + HTTP + """
+        ls.tcp("127.0.0.1:0", function(sock) sock:send("hello") end)
+        ls.udp({ port = 0, host = "127.0.0.1" }, function(data) return data end)
+        """
+        server = self.serve(text, listeners=2)
+        path = os.path.join(server.dir, "go")
+        holds = self.connect(server=server)
+        holds.send(request("GET", "/hold?file=" + path))
+        server.wait_log("holds")
+        conns = [self.connect(server=server, index=1) for _ in range(5)]
+        open(path, "w").close()
+        for conn in conns:
+            self.assertEqual(conn.rest(), b"hello")
+        self.assertEqual(holds.response().status, 200)
+        server.stop()
+
+    def test_invalid_values(self):
+        for value in ("0", "1025", "'x'", "1.5"):
+            status, _, err = run_program(["--check", "-e", "require('luaserve').config{ states = %s }" % value])
+            self.assertNotEqual(status, 0)
+            self.assertIn("states", err)
+
+
+if __name__ == "__main__":
+    main()
