@@ -1,4 +1,5 @@
 ---@meta luaserve
+-- luacheck: ignore 212 631
 
 -- Definitions of luaserve for the Lua language server. The reference, lua/docs/reference, describes everything in detail.
 -- Times are seconds; a size is a number of bytes or a string such as "64k". A call that fails for a reason outside of the
@@ -307,7 +308,8 @@ function log.error(...) end
 ---Options of ls.config.
 ---@class luaserve.ConfigOptions: luaserve.HttpLimits
 ---@field threads? integer threads that run at a time; default: one per processor
----@field threads_max? integer the same with the standby threads; also the number of Lua states
+---@field threads_max? integer the same with the standby threads
+---@field states? integer largest number of Lua states; default: threads_max
 ---@field max_connections? integer open connections of all listeners; default 65536
 ---@field max_buffers? luaserve.Size memory of all buffers; default "256m"
 ---@field max_memory? luaserve.Size memory of each Lua state; default "256m"

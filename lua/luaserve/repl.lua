@@ -36,7 +36,9 @@ local escapes = { ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ['"'] = '\\"',
 -- ASCII characters that are escaped.
 local function escape(text, pattern)
   text = text:gsub(pattern, function(c) return escapes[c] or string.format("\\x%02X", c:byte()) end)
-  if not utf8.len(text) then text = text:gsub("[\x80-\xff]", function(c) return string.format("\\x%02X", c:byte()) end) end
+  if not utf8.len(text) then
+    text = text:gsub("[\x80-\xff]", function(c) return string.format("\\x%02X", c:byte()) end)
+  end
   return (text:gsub("\xc2[\x80-\x9f]", function(c) return string.format("\\u{%X}", utf8.codepoint(c)) end))
 end
 
@@ -52,8 +54,8 @@ local function show_string(text)
 end
 
 local keywords = {}
-for word in ("and break do else elseif end false for function goto if in local nil not or repeat return then true until while")
-  :gmatch("%a+") do
+for word in ("and break do else elseif end false for function goto if in local nil not or repeat return then true until "
+  .. "while"):gmatch("%a+") do
   keywords[word] = true
 end
 
@@ -86,14 +88,14 @@ local show_value
 
 -- One entry for each key of the table: { text of "key = " or "", value }; the number of entries left out.
 local function entries_of(t)
-  local list, keys, left = {}, {}, 0
+  local list, keys = {}, {}
   local length = rawlen(t)
   for i = 1, math.min(length, repl.limits.items) do list[i] = { "", rawget(t, i) } end
   for key in next, t do
     if not (math.type(key) == "integer" and key >= 1 and key <= length) then keys[#keys + 1] = key end
   end
   table.sort(keys, key_before)
-  left = math.max(0, length - #list)
+  local left = math.max(0, length - #list)
   for _, key in ipairs(keys) do
     if #list < repl.limits.items then
       list[#list + 1] = { show_key(key) .. " = ", rawget(t, key) }
@@ -229,7 +231,8 @@ end
 
 local function evaluated(session, number, ok, ...)
   if not ok then
-    return finish(session, number, "error", (describe((...)):gsub("\n\t%[C%]: in function 'luaserve%.core%.interruptible'.*", "")))
+    local text = describe((...)):gsub("\n\t%[C%]: in function 'luaserve%.core%.interruptible'.*", "")
+    return finish(session, number, "error", text)
   end
   local n = select("#", ...)
   if n == 0 then return finish(session, number, "value", "") end

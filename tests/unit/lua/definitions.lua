@@ -5,8 +5,8 @@ local definitions = {}
 
 local here = (debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or ".")
 
--- parse() -> { lines = annotations, classes = { [name] = { fields =, parents =, description = } }, aliases = { [name] = true },
--- functions = { ["luaserve.App:get"] = { description =, parameters = "a, b", documented = { "a", "b" } } } }
+-- parse() -> { lines = annotations, classes = { [name] = { fields =, parents =, description = } },
+-- aliases = { [name] = true }, functions = { ["luaserve.App:get"] = { description =, parameters = "a, b", documented = { "a", "b" } } } }
 function definitions.parse()
   local result = { lines = {}, classes = {}, aliases = {}, functions = {} }
   local block = {} -- of annotations and descriptions without a blank line

@@ -1,3 +1,4 @@
+-- luacheck: ignore 631
 -- luaserve.repl: which text is a whole chunk, the text of values, completion.
 local check = require "check"
 local repl = require "luaserve.repl"
