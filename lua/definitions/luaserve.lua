@@ -1,5 +1,5 @@
 ---@meta luaserve
--- luacheck: ignore 212 631
+-- luacheck: ignore 212 241 631
 
 -- Definitions of luaserve for the Lua language server. The reference, lua/docs/reference, describes everything in detail.
 -- Times are seconds; a size is a number of bytes or a string such as "64k". A call that fails for a reason outside of the
