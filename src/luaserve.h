@@ -47,6 +47,10 @@ typedef struct ls_server_options {
     /* NULL, or the address of all listeners and UDP sockets of the site, instead of their own: "127.0.0.1:0" gives each a
      * free port. For tests of a site that runs elsewhere as well. Listeners of http.sys keep their URLs. */
     const char *listen_on;
+    /* NULL, or the path of a Unix socket: the control socket, at which `luaserve repl --attach` runs lines of Lua in the
+     * server, with the rights of the server. Its mode is 0600, and only the user of the process and root may connect. */
+    const char *control;
+    int idle; /* nonzero: open no listener of the site, and run none of its timers, ls.once functions and "start" hooks */
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
     /* NULL, or called at the end of each reload by its thread: LS_OK, or a negative code and the reason. It must not call
      * ls_server_reload. */
@@ -121,6 +125,9 @@ LS_PUBLIC int ls_server_reload(ls_server *server, char *message, size_t message_
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
  * server immediately, also after a signal, but not after ls.stop of the site. Any thread. */
 LS_PUBLIC void ls_server_stop(ls_server *server);
+
+/* End the lines of Lua that the sessions of the control socket compute at this moment. Any thread. */
+LS_PUBLIC void ls_server_interrupt(ls_server *server);
 
 /* Close the server: after ls_server_run has returned LS_OK or an error of the start, or if it was never called. The
  * finalizers of the site run in the calling thread, without a time limit. */

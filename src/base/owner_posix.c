@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <pwd.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/err.h"
 
@@ -39,4 +40,9 @@ int ls_group_id(const char *name, uint32_t *out)
         if (error != ERANGE) return LS_ENOENT;
     }
     return LS_ELIMIT;
+}
+
+bool ls_user_is_self(uint32_t user)
+{
+    return user == geteuid();
 }

@@ -6,6 +6,7 @@
 
 #include "cli/main.h"
 #include "cli/pid.h"
+#include "cli/repl.h"
 
 enum { FLUSH_SECONDS_MAX = 1, CLOSE_SECONDS_MAX = 15 };
 
@@ -23,6 +24,7 @@ static const char usage[] =
     "\n"
     "  --threads N        number of running threads (default: set by the site, else one per processor)\n"
     "  --backend NAME     %s (default: auto, the first of the others)\n"
+    "  --control PATH     Unix socket for luaserve repl --attach PATH; only the same user and root may connect\n"
     "  --check            load the site and print its listeners and routes, without serving\n"
     "  --log FILE         append the log, and what the site prints, to FILE; SIGUSR1 opens it again\n"
     "  --log-level LEVEL  debug, info, warn, error or off (default: info)\n"
@@ -40,8 +42,8 @@ static const char usage[] =
     "SIGINT or SIGTERM starts the drain: luaserve responds to every accepted request and ends with status 0. A\n"
     "second signal ends it immediately.\n";
 
-static const char *const server_options[] = {"--threads", "--backend", "--check",   "--log", "--log-level",
-                                             "--pid",     "--help",    "--version", NULL};
+static const char *const server_options[] = {"--threads",   "--backend", "--control", "--check",   "--log",
+                                             "--log-level", "--pid",     "--help",    "--version", NULL};
 static const char *const dev_options[] = {"--threads", "--backend", "--log",     "--log-level", "--pid",
                                           "--editor",  "--help",    "--version", NULL};
 static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
@@ -61,6 +63,7 @@ static const struct command {
     {"reload", ls_command_reload, "have the running server load its site again"},
     {"stop", ls_command_stop, "stop the running server"},
     {"status", ls_command_status, "print whether the server runs"},
+    {"repl", ls_command_repl, "a prompt for Lua, also in a running server"},
     {"install", ls_command_service, "make a Windows service of a site"},
     {"uninstall", ls_command_service, "delete the Windows service"},
     {"run-as-service", ls_command_service, NULL},
@@ -218,7 +221,7 @@ ls_arguments ls_command_parse(int argc, char **argv, enum ls_command_kind kind)
         if (strcmp(argv[at], "--version") == 0) {
             printf("luaserve %s\n%sback ends: ", ls_server_version(), ls_server_build());
             print_backends(stdout);
-            printf("\n");
+            printf("\nline editor: %s\n", ls_repl_editor);
             return args;
         }
         if (is_service && (value = value_of("--name", argc, argv, &at)) != NULL) {
@@ -253,6 +256,12 @@ ls_arguments ls_command_parse(int argc, char **argv, enum ls_command_kind kind)
                 return args;
             }
             args.server.backend = value;
+        } else if (!is_service && (value = value_of("--control", argc, argv, &at)) != NULL) {
+            if (value[0] == '\0') {
+                args.status = fail_usage("--control: the path is missing", NULL, "give the path of a Unix socket");
+                return args;
+            }
+            args.server.control = value;
         } else if ((value = value_of("--log-level", argc, argv, &at)) != NULL) {
             if (ls_server_log_level(value) < 0) {
                 args.status = fail_usage("--log-level: unknown level", value, "give debug, info, warn, error or off");

@@ -37,6 +37,9 @@ int ls_command_dev(int argc, char **argv); /* argv[0] is "dev"; returns the exit
  * arrives. Call it once, on the main thread. */
 void ls_command_end_within(unsigned seconds, int status);
 
+/* The command `repl`: argv[0] is its name. Returns the exit status. */
+int ls_command_repl(int argc, char **argv);
+
 /* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
 const char *ls_main_site_hint(const char *site);
 

@@ -37,6 +37,10 @@ int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from);
 /* The local address of a connected socket. LS_OK or an error. */
 int ls_sock_local(ls_fd fd, ls_addr *out);
 
+/* The user of the process that connected to a Unix listener (SO_PEERCRED). LS_OK or an error; LS_ENOTSUP: another
+ * socket, or the system does not tell. */
+int ls_sock_peer_user(ls_fd fd, uint32_t *user);
+
 /* Open a stream socket to connect to an address of this family, with TCP_NODELAY. LS_OK or an error. */
 int ls_sock_open(uint8_t family, ls_fd *out);
 

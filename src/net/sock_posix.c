@@ -207,6 +207,16 @@ int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
     return LS_OK;
 }
 
+int ls_sock_peer_user(ls_fd fd, uint32_t *user)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0) return ls_err_from_errno(errno);
+    if (peer.pid == 0) return LS_ENOTSUP; /* not a Unix socket */
+    *user = peer.uid;
+    return LS_OK;
+}
+
 void ls_sock_discard(ls_fd fd)
 {
     close(fd);

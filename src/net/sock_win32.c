@@ -164,6 +164,13 @@ bool ls_sock_unread(ls_fd fd)
     return ioctlsocket(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+int ls_sock_peer_user(ls_fd fd, uint32_t *user)
+{
+    (void)fd;
+    (void)user;
+    return LS_ENOTSUP;
+}
+
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
     WSAPROTOCOL_INFOW about;

@@ -122,6 +122,11 @@ int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s)
     return ls_sock_keepalive(ls_sock_fd(s->sock), on, idle_s);
 }
 
+int ls_stream_peer_user(const ls_stream *s, uint32_t *user)
+{
+    return ls_sock_peer_user(ls_sock_fd(s->sock), user);
+}
+
 bool ls_stream_has_unread(const ls_stream *s)
 {
     return s->unread || (s->filter != NULL && s->filter->type->has_input(s->filter)) ||

@@ -76,6 +76,8 @@ void ls_stream_set_peer(ls_stream *s, const ls_addr *peer);
 int ls_stream_local(const ls_stream *s, ls_addr *out);
 /* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
 int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s);
+/* The user of the process at the other end of a Unix socket; see ls_sock_peer_user. */
+int ls_stream_peer_user(const ls_stream *s, uint32_t *user);
 /* Whether the system or the filter holds received bytes that were not read. */
 bool ls_stream_has_unread(const ls_stream *s);
 

@@ -68,7 +68,7 @@ typedef struct ls_endpoint_ops {
     void (*stat)(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp);              /* adds */
     const char *(*address)(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES]); /* NULL: past the last */
     const char *(*scheme)(const ls_endpoint *e); /* what precedes its addresses in a URL: "http://", "" */
-    void (*close)(ls_endpoint *e); /* stopped and drained, then a grace period; or no worker runs */
+    void (*close)(ls_endpoint *e);               /* stopped and drained, then a grace period; or no worker runs */
 } ls_endpoint_ops;
 
 extern const ls_endpoint_ops ls_endpoint_stream, ls_endpoint_httpsys, ls_endpoint_udp;

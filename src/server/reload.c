@@ -33,6 +33,7 @@ ls_site_options ls_server_site_options(const ls_server *server)
 {
     const ls_server_options *options = &server->options;
     return (ls_site_options){.path = options->site,
+                             .control = options->control != NULL && !options->check,
                              .source = options->source,
                              .source_bytes = options->source_bytes,
                              .open = options->open,
@@ -143,6 +144,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_lock(&server->lists);
     ls_site_start(server->next_site); /* before its first request: the packets are posted in this order */
     ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->gone, server->generation);
+    if (server->control_socket != NULL) ls_control_serve(server->control_socket, server->next_site);
     *g = (ls_generation_end){.site = server->site,
                              .number = server->generation++,
                              .retired_ns = ls_clock_ns(),

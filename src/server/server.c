@@ -267,12 +267,14 @@ static int copy_options(ls_server *server, const ls_server_options *options)
     ls_server_options *own = &server->options;
     *own = *options;
     own->argc = 0;
+    own->control = options->control != NULL ? copy_text(options->control) : NULL;
     own->site = copy_text(options->site);
     own->argv = calloc((size_t)options->argc + 1, sizeof *own->argv);
     own->source = options->source != NULL ? malloc(options->source_bytes + 1) : NULL;
     own->listen_on = options->listen_on != NULL ? copy_text(options->listen_on) : NULL;
     if (own->site == NULL || own->argv == NULL || (options->source != NULL && own->source == NULL)) return LS_ENOMEM;
-    if (options->listen_on != NULL && own->listen_on == NULL) return LS_ENOMEM;
+    if ((options->listen_on != NULL && own->listen_on == NULL) || (options->control != NULL && own->control == NULL))
+        return LS_ENOMEM;
     if (options->source != NULL) memcpy((char *)(uintptr_t)own->source, options->source, options->source_bytes);
     for (; own->argc < options->argc; own->argc++)
         if ((own->argv[own->argc] = copy_text(options->argv[own->argc])) == NULL) return LS_ENOMEM;
@@ -287,6 +289,7 @@ static void free_options(ls_server *server)
     free((char *)(uintptr_t)own->source);
     free((char *)(uintptr_t)own->listen_on);
     free((char *)(uintptr_t)own->site);
+    free((char *)(uintptr_t)own->control);
 }
 
 /* The certificates of a listener can be read. */
@@ -302,8 +305,20 @@ static int check_listener(const ls_site_listener *listener, char *message, size_
     return LS_OK;
 }
 
+static int open_control(ls_server *server, char *message, size_t message_bytes)
+{
+    const char *path = server->options.control;
+    if (path == NULL || server->options.check) return LS_OK;
+    const int err = ls_control_open(server->port, server->deadlines, &server->host, path, &server->control_socket);
+    if (err < 0)
+        return ls_server_explain(err, message, message_bytes, "the control socket %s: %s", path, ls_err_text(err));
+    ls_control_serve(server->control_socket, server->site);
+    return LS_OK;
+}
+
 static int open_endpoints(ls_server *server, char *message, size_t message_bytes)
 {
+    if (server->options.idle) return LS_OK;
     if (server->options.check) {
         int err = LS_OK;
         for (unsigned i = 0; i < ls_site_listener_count(server->site) && err == LS_OK; i++)
@@ -320,7 +335,7 @@ static int load_site(ls_server *server, char *message, size_t message_bytes)
 {
     const ls_site_options options = ls_server_site_options(server);
     int err = ls_site_open(server->runtime, &options, &server->site, message, message_bytes);
-    if (err < 0 || ls_site_has_work(server->site)) return err;
+    if (err < 0 || server->options.idle || ls_site_has_work(server->site)) return err;
     err = ls_server_explain(LS_ESCRIPT, message, message_bytes,
                             "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
                             server->options.site);
@@ -370,13 +385,15 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
     if (ls_mutex_open(&server->lists) < 0) goto fail_mutex;
     if (ls_cond_open(&server->changed) < 0) goto fail_lists;
     if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_changed;
+    if (ls_interrupts_open(&server->interrupts) < 0) goto fail_posts;
     const ls_signals_options signals = {.on_stop = stop_from_signal, .on_other = other_signal, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s",
                           err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
         goto fail_cond;
     }
-    server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site};
+    server->host =
+        (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site, .interrupts = &server->interrupts};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
     ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
@@ -386,6 +403,7 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
         goto fail_site;
     }
     if ((err = open_endpoints(server, message, message_bytes)) < 0) goto fail_site;
+    if ((err = open_control(server, message, message_bytes)) < 0) goto fail_site;
     *out = server;
     return LS_OK;
 
@@ -393,6 +411,8 @@ fail_site:
     ls_server_close(server);
     return err;
 fail_cond:
+    ls_interrupts_close(&server->interrupts);
+fail_posts:
     ls_posts_close(&server->posts);
 fail_changed:
     ls_cond_close(&server->changed);
@@ -448,6 +468,7 @@ void ls_server_close(ls_server *server)
     each_endpoint(server, close_endpoint, server);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
+        if (server->control_socket != NULL) ls_control_close(server->control_socket, ctx);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
             ls_site_close_sockets(LS_CONTAINER(node, ls_generation_end, node)->site, ctx);
         if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
@@ -465,6 +486,7 @@ void ls_server_close(ls_server *server)
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     ls_posts_close(&server->posts);
+    ls_interrupts_close(&server->interrupts);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->lists);
     ls_mutex_close(&server->mutex);
@@ -487,6 +509,7 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     ls_endpoint_plan_run(ctx, &server->plan);
     ls_endpoint_plan_end(&server->plan);
+    if (server->control_socket != NULL) ls_control_start(ctx, server->control_socket);
     ls_server_control_done(server);
 }
 
@@ -513,6 +536,7 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     draining d = {.all = false};
     each_endpoint(server, stop_endpoint, ctx);
+    if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
     each_endpoint(server, drain_endpoint, &d); /* before the site: its responses from now on announce the close */
     ls_site_drain(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
@@ -555,6 +579,7 @@ int ls_server_on_workers(ls_server *server, ls_op_fn *what)
 /* Whether every accepted request has its response. Closes connections without a pending request. */
 static bool drained(ls_server *server, bool all)
 {
+    if (server->control_socket != NULL && !ls_control_idle(server->control_socket)) return false;
     draining d = {.all = all};
     ls_mutex_lock(&server->lists);
     each_endpoint(server, drain_endpoint, &d);
@@ -649,7 +674,10 @@ int ls_server_run(ls_server *server)
 
     int err = ls_workers_start(server->workers);
     if (err < 0) return err;
-    ls_site_start(server->site);
+    if (server->options.idle)
+        ls_site_apply(server->site);
+    else
+        ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
     server->committing = true; /* no reload commits before the start has */
     err = ls_server_on_workers(server, begin_serving);
@@ -682,6 +710,11 @@ int ls_server_run(ls_server *server)
     else
         ls_log(LS_LOG_ERROR, "ended early: %s", ls_err_text(err));
     return err;
+}
+
+void ls_server_interrupt(ls_server *server)
+{
+    ls_interrupts_set(&server->interrupts, 0);
 }
 
 void ls_server_stop(ls_server *server)

@@ -15,6 +15,8 @@
 #include "base/signals.h"
 #include "base/thread.h"
 #include "luaserve.h"
+#include "script/bind/interrupt.h"
+#include "server/control.h"
 #include "server/dev.h"
 #include "server/endpoint.h"
 #include "server/posts.h"
@@ -55,6 +57,8 @@ struct ls_server {
     bool conn_limit_open;
     ls_site_settings settings; /* the values in force: from the options, the site and the defaults */
     uint64_t opened_ns;
+    ls_interrupts interrupts;
+    ls_control *control_socket; /* NULL: none */
 
     ls_mutex lists;
     ls_site *site; /* the current generation */

@@ -63,7 +63,10 @@ static int job_keep_error(lua_State *L)
 {
     ls_job *job = lua_touserdata(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, job->self_ref);
-    lua_xmove(job->task->co, L, 1);
+    if (job->task->cpu_exceeded)
+        (void)ls_task_push_exceeded(L, job->task, NULL);
+    else
+        lua_xmove(job->task->co, L, 1);
     lua_setiuservalue(L, -2, 1);
     return 0;
 }

@@ -144,6 +144,19 @@ static int core_tcp(lua_State *L)
     return 0;
 }
 
+/* core.control{ tcp={...}, serve=fn }: the function for the connections of the server's control socket */
+static int core_control(lua_State *L)
+{
+    ls_listeners *listeners = ls_listeners_of(ls_check_loading(L, ""));
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    listeners->control = ls_tcp_config_default;
+    if (lua_getfield(L, 1, "tcp") == LUA_TTABLE) ls_tcp_options(L, 2, &listeners->control);
+    lua_settop(L, 1);
+    listeners->at[LS_LISTENER_CONTROL].dispatch_ref = ls_option_function(L, 1, "serve");
+    return 0;
+}
+
 static void entry_free(void *entry)
 {
     ls_site_entry *e = entry;
@@ -151,8 +164,11 @@ static void entry_free(void *entry)
     free(e);
 }
 
-static const luaL_Reg functions[] = {
-    {"listen", core_listen}, {"tcp", core_tcp}, {"is_network", ls_core_is_network}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"listen", core_listen},
+                                     {"tcp", core_tcp},
+                                     {"control", core_control},
+                                     {"is_network", ls_core_is_network},
+                                     {NULL, NULL}};
 
 const ls_module ls_listener_module = {.name = "listener",
                                       .bytes = sizeof(ls_listeners),

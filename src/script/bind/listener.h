@@ -51,8 +51,13 @@ typedef struct ls_state_listener { /* registry references to functions */
     int dispatch_ref, failed_ref;
 } ls_state_listener;
 
+enum {
+    LS_LISTENER_CONTROL = LS_LISTENERS_MAX
+}; /* the index of the control socket, which is no listener of the site */
+
 typedef struct ls_listeners { /* of a state */
-    ls_state_listener at[LS_LISTENERS_MAX];
+    ls_state_listener at[LS_LISTENERS_MAX + 1];
+    ls_tcp_config control; /* the limits of the control socket */
 } ls_listeners;
 
 static inline ls_listeners *ls_listeners_of(const ls_state *state)

@@ -34,6 +34,7 @@
     X(semaphore)      \
     X(host)           \
     X(dev)            \
+    X(interrupt)      \
     X(hooks)
 
 #define LS_MODULE_SLOT(name)   LS_SLOT_##name,

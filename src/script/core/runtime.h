@@ -21,6 +21,7 @@ typedef struct ls_site_host {
     void *server;                                                 /* passed to the callbacks */
     void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
     void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
+    struct ls_interrupts *interrupts;                             /* bind/interrupt.h; NULL: none */
 } ls_site_host;
 
 typedef struct ls_runtime {

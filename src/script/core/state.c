@@ -86,6 +86,13 @@ static void note_line(ls_state *state, lua_State *L)
     }
 }
 
+void ls_state_raise_unhandled(lua_State *L)
+{
+    (void)lua_checkstack(L, 1);
+    lua_pushliteral(L, "not enough memory"); /* lua_error throws this message as Lua's memory error */
+    lua_error(L);
+}
+
 void ls_state_end_run(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -98,11 +105,7 @@ void ls_state_end_run(lua_State *L)
         lua_yield(L, 0);
         return;
     }
-    /* lua_error throws this message as Lua's memory error, without a call of the message handler: inside a hook a
-     * handler would run with hooks disabled, and nothing could end it. */
-    (void)lua_checkstack(L, 1);
-    lua_pushliteral(L, "not enough memory");
-    lua_error(L);
+    ls_state_raise_unhandled(L);
 }
 
 ls_pool *ls_state_pool(const ls_state *state)

@@ -181,5 +181,8 @@ void ls_state_hook(lua_State *L, lua_Debug *ar);
  * task can be suspended, else it raises an error that no message handler receives. Returns only if the caller is a
  * hook. */
 void ls_state_end_run(lua_State *L);
+/* Raise an error without a call of the message handler: inside a hook, a handler would run with hooks disabled, and
+ * nothing could end it. */
+void ls_state_raise_unhandled(lua_State *L);
 
 #endif

@@ -58,6 +58,7 @@ struct ls_task {
     ls_request *request; /* the request that it responds to, or NULL */
     ls_task_end *ends;
     int dispatch_ref, failed_ref;
+    struct ls_interrupt *interrupt; /* bind/interrupt.h: its code can be ended from outside; NULL mostly */
 };
 
 /* A timer that wakes a task. It is a separate object because its packet may still be queued when the task no longer

@@ -138,6 +138,17 @@ static int load_open(lua_State *L)
     return 0;
 }
 
+/* Add the control socket behind the listeners of the site. */
+static int load_control(lua_State *L)
+{
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "luaserve.repl");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "listen");
+    lua_call(L, 0, 0);
+    return 0;
+}
+
 static int load_main(lua_State *L)
 {
     site_load *load = lua_touserdata(L, 1);
@@ -170,6 +181,10 @@ static int load_main(lua_State *L)
         luaL_checkstack(L, site->argc, "too many arguments to the site");
         for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
         status = lua_pcall(L, site->argc, 0, 1);
+    }
+    if (status == LUA_OK && site->control) {
+        lua_pushcfunction(L, load_control);
+        status = lua_pcall(L, 0, 0, 1);
     }
     ls_quiet_end(&quiet);
     if (status == LUA_OK) return 0;
@@ -284,6 +299,7 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     ls_shared_next_generation(runtime->shared);
     site->open = options->open;
     site->open_user = options->open_user;
+    site->control = options->control;
     site->generation.load = load_state;
     if ((err = ls_generation_init(&site->generation, runtime, ls_modules, LS_SLOTS, options->path)) < 0) goto fail;
     if ((err = keep_arguments(site, options)) < 0) goto fail;
@@ -340,6 +356,13 @@ ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *
     ls_site_entry *entry = entry_of(site, index);
     entry->tcp = (ls_tcp_server){&site->generation, index, entry->listener.tcp, limit};
     return &entry->tcp;
+}
+
+ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit)
+{
+    const ls_listeners *listeners = ls_listeners_of(ls_generation_first(&site->generation));
+    site->control_server = (ls_tcp_server){&site->generation, LS_LISTENER_CONTROL, listeners->control, limit};
+    return &site->control_server;
 }
 
 const char *ls_site_routes(const ls_site *site, unsigned index)
@@ -424,13 +447,19 @@ static void post_steps(ls_site *site)
         if (state_at(site, n) != NULL) ls_state_post_step(state_at(site, n), site->generation.runtime->port);
 }
 
-void ls_site_start(ls_site *site)
+void ls_site_apply(ls_site *site)
 {
     ls_generation *g = &site->generation;
     if (g->settings.handler_cpu_ms_max > 0)
         atomic_store(&g->runtime->cpu_ns_max, (uint64_t)g->settings.handler_cpu_ms_max * 1000000);
     else
         atomic_store(&g->runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
+}
+
+void ls_site_start(ls_site *site)
+{
+    ls_generation *g = &site->generation;
+    ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
     atomic_store(&g->started, true);
     post_steps(site);

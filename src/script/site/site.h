@@ -58,8 +58,9 @@ typedef struct ls_site_options {
     size_t source_bytes;
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
     void *open_user;
-    int argc;    /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
-    char **argv; /* copied */
+    bool control;          /* the server has a control socket, which lua/luaserve/repl.lua serves */
+    int argc;              /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
+    char **argv;           /* copied */
     const char *listen_on; /* NULL, or the "address:port" of all listeners and UDP sockets: see ls_server_options */
 } ls_site_options;
 
@@ -77,6 +78,9 @@ const ls_http_handler *ls_site_http_handler(ls_site *site, unsigned listener);
 /* The user data of ls_tcp_start() for listener `index` (LS_SITE_TCP). `limit` is the connection limit of the
  * listener; the site leaves it once for every connection that closes. */
 ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *limit);
+
+/* The same for the control socket (ls_site_options.control). */
+ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit);
 
 /* The routes of listener `index`, one line each; "" without routes. */
 const char *ls_site_routes(const ls_site *site, unsigned index);
@@ -97,6 +101,9 @@ void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp);
  * the first; settings.states_max and threads_max limit the number of states. The runtime is attached. Errors as for
  * ls_site_open(), but the site stays open. */
 int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *message, size_t message_bytes);
+
+/* Apply the limits of the site to all tasks: the part of ls_site_start that a site needs which is only loaded. */
+void ls_site_apply(ls_site *site);
 
 /* Post the start: every state runs its ls.once functions and "start" hooks and starts the timers that were defined
  * while loading. The workers must run. */

@@ -11,7 +11,8 @@ local wanted = arg[1]
 local passed, failed = 0, {}
 for _, module in ipairs { "test_usage", "test_options", "test_router", "test_app", "test_static", "test_init", "test_tcp",
   "test_tls", "test_udp", "test_dict", "test_notify", "test_option_tables", "test_url", "test_dev_page",
-  "test_dev_state", "test_diff", "test_report", "test_test", "test_test_run" } do
+  "test_dev_state", "test_diff", "test_report", "test_test", "test_test_run", "test_repl",
+  "test_definitions" } do
   local tests = require(module)
   local names = {}
   for name in pairs(tests) do names[#names + 1] = name end

@@ -1,0 +1,218 @@
+/* control.c - see control.h. A connection floats: its packets run on any thread, outside of every Lua state, until
+ * "repl" gives it to one. */
+#include "server/control.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/owner.h"
+#include "net/acceptor.h"
+#include "net/stream.h"
+#include "script/bind/interrupt.h"
+#include "script/bind/tcp.h"
+
+enum {
+    FIRST_LINE_MS_MAX = 5000, /* from the accept to the first line */
+    REPLY_MS_MAX = 5000,      /* for the client to read a reply */
+    FIRST_LINE_BYTES_MAX = 64,
+    STAT_BYTES_MAX = 96, /* of one line of "stats" */
+};
+
+struct ls_control {
+    const ls_site_host *host;
+    ls_acceptor *acceptor;
+    ls_acceptor_service *service;
+    ls_conn_limit limit;               /* its own: the control socket answers also at the limit of the server */
+    _Atomic(ls_tcp_server *) sessions; /* of the current generation */
+    bool stopped;
+};
+
+typedef struct connection { /* the user data of a stream until "repl" */
+    ls_control *control;
+} connection;
+
+static_assert(sizeof(connection) <= sizeof(ls_tcp), "the room of the stream is that of ls_tcp");
+
+static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
+
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    (void)err;
+    ls_stream_close(ctx, s);
+}
+
+static void closed(ls_thread_ctx *ctx, ls_stream *s)
+{
+    const connection *c = ls_stream_user(s);
+    (void)ctx;
+    ls_conn_limit_leave(&c->control->limit);
+    ls_stream_free(s);
+}
+
+static const ls_stream_handler handler = {run, sent, closed};
+
+typedef struct reply {
+    ls_thread_ctx *ctx;
+    ls_stream *stream;
+} reply;
+
+/* Without memory for a line, it is left out. */
+static void add_stat(void *to, const char *name, double value)
+{
+    const reply *r = to;
+    char *room = ls_stream_room(r->ctx, r->stream, STAT_BYTES_MAX);
+    if (room == NULL) return;
+    const int bytes = snprintf(room, STAT_BYTES_MAX, "%s %.15g\n", name, value);
+    ls_stream_commit(r->stream, bytes < STAT_BYTES_MAX ? (size_t)bytes : 0);
+}
+
+static void send_stats(ls_thread_ctx *ctx, ls_stream *s, const ls_site_host *host)
+{
+    reply to = {ctx, s};
+    host->stats(host->server, add_stat, &to);
+    ls_stream_send_limits(s, REPLY_MS_MAX, 0);
+    if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);
+}
+
+/* Give the stream to a Lua state, as a new one. `received` goes back: the session reads its first line again. */
+static void begin_session(ls_thread_ctx *ctx, ls_stream *s, ls_control *control, ls_slice received)
+{
+    ls_stream_recv_within(s, 0);
+    ls_stream_unread(s, received);
+    memset(ls_stream_user(s), 0, ls_tcp_user_bytes);
+    ls_tcp_start(ctx, s, atomic_load(&control->sessions));
+}
+
+/* The first line without its end in `line`. false: it is incomplete or too long. */
+static bool first_line(const ls_slice *received, char line[FIRST_LINE_BYTES_MAX])
+{
+    const char *end = memchr(received->ptr, '\n', received->len);
+    const size_t bytes = end != NULL ? (size_t)(end - received->ptr) : 0;
+    if (end == NULL || bytes >= FIRST_LINE_BYTES_MAX) return false;
+    memcpy(line, received->ptr, bytes);
+    line[bytes] = '\0';
+    return true;
+}
+
+/* The receive of the first bytes has ended. A client sends its first line in one call. */
+static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    static const char interrupt[] = "interrupt ";
+    ls_control *control = ((connection *)ls_stream_user(s))->control;
+    char line[FIRST_LINE_BYTES_MAX] = "";
+    if (result <= 0) {
+        ls_stream_close(ctx, s);
+        return;
+    }
+    ls_slice received = ls_stream_take(s);
+    if (first_line(&received, line) && strcmp(line, "repl") == 0) {
+        begin_session(ctx, s, control, received);
+        return;
+    }
+    ls_slice_drop(&received);
+    if (strcmp(line, "stats") == 0) {
+        send_stats(ctx, s, control->host);
+        return;
+    }
+    if (strncmp(line, interrupt, sizeof interrupt - 1) == 0) {
+        const uint64_t number = strtoull(line + sizeof interrupt - 1, NULL, 10);
+        if (number > 0) ls_interrupts_set(control->host->interrupts, number);
+    }
+    ls_stream_close(ctx, s);
+}
+
+static bool is_owner(const ls_stream *s)
+{
+    uint32_t user;
+    const int err = ls_stream_peer_user(s, &user);
+    if (err == LS_ENOTSUP) return true; /* Windows: the permissions of the path decide */
+    if (err == LS_OK && (user == 0 || ls_user_is_self(user))) return true;
+    ls_log(LS_LOG_WARN, "the control socket: refused a connection of user %" PRIu32, err == LS_OK ? user : 0);
+    return false;
+}
+
+static void accepted(ls_thread_ctx *ctx, ls_stream *s, void *user)
+{
+    int64_t result;
+    ls_stream_handover(s, &handler);
+    ((connection *)ls_stream_user(s))->control = user;
+    if (!is_owner(s)) {
+        ls_stream_close(ctx, s);
+        return;
+    }
+    ls_stream_recv_within(s, FIRST_LINE_MS_MAX);
+    const int err = ls_stream_recv(ctx, s, NULL, LS_BLOCK_SMALL, &result);
+    if (err == LS_PENDING) return;
+    run(ctx, s, err == LS_DONE ? result : err);
+}
+
+int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *host, const char *path,
+                    ls_control **out)
+{
+    static const ls_path_access owner_only = {.has_mode = true, .mode = 0600};
+    ls_control *control = calloc(1, sizeof *control);
+    ls_addr at = {.family = LS_ADDR_UNIX};
+    int err = LS_ENOMEM;
+    if (control == NULL) return err;
+    control->host = host;
+    if ((err = ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX)) < 0) goto fail_alloc;
+    const size_t bytes = strlen(path);
+    err = bytes == 0 ? LS_EINVAL : LS_ELIMIT;
+    if (bytes == 0 || bytes >= sizeof at.bytes) goto fail_limit;
+    memcpy(at.bytes, path, bytes);
+    at.bytes_len = (uint8_t)bytes;
+
+    const ls_acceptor_protocol protocol = {NULL, accepted, control, ls_tcp_user_bytes};
+    const ls_acceptor_service_options service = {.protocols = &protocol, .protocol_count = 1};
+    const ls_acceptor_options options = {
+        .deadlines = deadlines,
+        .limit = &control->limit,
+        .listener = {.backlog = LS_CONTROL_CONNECTIONS_MAX, .accepts = 1, .access = &owner_only}};
+    if ((err = ls_acceptor_service_open(&service, &control->service)) < 0) goto fail_limit;
+    if ((err = ls_acceptor_open(port, &at, &options, control->service, &control->acceptor)) < 0) goto fail_service;
+    *out = control;
+    return LS_OK;
+
+fail_service:
+    ls_acceptor_service_drop(control->service);
+fail_limit:
+    ls_conn_limit_close(&control->limit);
+fail_alloc:
+    free(control);
+    return err;
+}
+
+void ls_control_serve(ls_control *control, ls_site *site)
+{
+    atomic_store(&control->sessions, ls_site_control(site, &control->limit));
+}
+
+void ls_control_start(ls_thread_ctx *ctx, ls_control *control)
+{
+    ls_acceptor_start(ctx, control->acceptor);
+}
+
+void ls_control_stop(ls_thread_ctx *ctx, ls_control *control)
+{
+    control->stopped = true;
+    ls_acceptor_stop(ctx, control->acceptor);
+}
+
+bool ls_control_idle(const ls_control *control)
+{
+    return ls_conn_limit_idle(&control->limit);
+}
+
+void ls_control_close(ls_control *control, ls_thread_ctx *ctx)
+{
+    if (!control->stopped) ls_acceptor_stop(ctx, control->acceptor);
+    ls_acceptor_close(control->acceptor);
+    ls_acceptor_service_drop(control->service);
+    ls_conn_limit_close(&control->limit);
+    free(control);
+}
