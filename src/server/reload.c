@@ -237,9 +237,11 @@ int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
 void ls_server_ask_reload(ls_server *server)
 {
     ls_mutex_lock(&server->mutex);
-    server->reload_asked = true;
+    const bool stops = server->phase > PHASE_SERVING;
+    server->reload_asked = !stops;
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
+    if (stops) ls_log(LS_LOG_WARN, "SIGHUP: no reload: the server stops");
 }
 
 static void reload_main(void *arg)

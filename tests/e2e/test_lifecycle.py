@@ -468,7 +468,7 @@ class Draining(E2E):
         server.wait_log("draining")
         server.signal()
         server.signal(signal.SIGHUP)
-        server.wait_log("SIGHUP")  # both signals have had their effect
+        server.wait_log("SIGHUP: no reload: the server stops")  # both signals have had their effect
         with open(os.path.join(server.dir, "signalled"), "w"):
             pass
         self.assertEqual(conn.response().text, "whole")
