@@ -131,10 +131,11 @@ static int plan_host(planning *p, const char *host, uint16_t port, const char *w
         err = plan_address(p, &addresses.at[0], port);
         if (addresses.count == 2 && ls_address_is_missing(err)) err = plan_address(p, &addresses.at[1], port);
     }
-    if (err < 0)
+    if (err < 0 && p->want.message[0] != '\0')
+        (void)snprintf(message, message_bytes, "%s: %s", where, p->want.message);
+    else if (err < 0)
         (void)snprintf(message, message_bytes, "%s: cannot %s%s: %s", where, udp ? "receive on udp://" : "listen on ",
-                       ls_addr_text(&p->want.at, text),
-                       p->want.message[0] != '\0' ? p->want.message : ls_err_text(err));
+                       ls_addr_text(&p->want.at, text), ls_err_text(err));
     return err;
 }
 

@@ -43,7 +43,8 @@ typedef struct ls_endpoint_want { /* a listener or an ls.udp call of a new gener
     unsigned index;
     ls_addr at; /* port 0: any; not with http.sys */
     const ls_site_settings *settings;
-    char *message; /* LS_MESSAGE_BYTES: receives the reason of a failure; "": the error code says it all */
+    char *
+        message; /* LS_MESSAGE_BYTES: receives what failed and why; "": to bind the address, for the reason of the code */
 } ls_endpoint_want;
 
 /* `prepare` is undone by `forget` or completed by `replace`. */

@@ -242,6 +242,7 @@ static int stream_open(const ls_endpoint_want *want, ls_endpoint **out)
     const ls_site_listener *wanted = ls_site_listener_get(want->site, want->index);
     stream_endpoint *s = calloc(1, sizeof *s);
     if (s == NULL) return LS_ENOMEM;
+    char text[LS_ADDR_TEXT_BYTES];
     s->env = want->env;
     ls_node_init(&s->retired);
     ls_node_init(&s->engines);
@@ -255,9 +256,11 @@ static int stream_open(const ls_endpoint_want *want, ls_endpoint **out)
     err = ls_acceptor_open(want->env->port, &want->at, &options, s->current->service, &s->acceptor);
     if (err < 0) {
         if (err == LS_EACCES && (wanted->access.has_user || wanted->access.has_group))
-            (void)snprintf(want->message, LS_MESSAGE_BYTES,
-                           "%s; only root may set another user as owner, or a group of which it is no member",
-                           ls_err_text(err));
+            (void)snprintf(
+                want->message, LS_MESSAGE_BYTES,
+                "cannot listen on %s: %s; only root may set another user as owner, or a group of which it is "
+                "no member",
+                ls_addr_text(&want->at, text), ls_err_text(err));
         goto fail;
     }
     s->base.at = *ls_acceptor_addr(s->acceptor);

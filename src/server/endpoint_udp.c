@@ -23,6 +23,13 @@ static udp_endpoint *of(ls_endpoint *e)
     return (udp_endpoint *)(void *)e;
 }
 
+static void unknown_interface(const ls_endpoint_want *want)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    (void)snprintf(want->message, LS_MESSAGE_BYTES, "cannot receive on udp://%s: unknown network interface",
+                   ls_addr_text(&want->at, text));
+}
+
 static int udp_open(const ls_endpoint_want *want, ls_endpoint **out)
 {
     udp_endpoint *u = calloc(1, sizeof *u);
@@ -32,7 +39,7 @@ static int udp_open(const ls_endpoint_want *want, ls_endpoint **out)
     const int err = ls_udp_open(want->env->port, &u->setup, &want->at, ls_site_udp_batch,
                                 ls_site_udp_user(want->site, want->index), &u->udp);
     if (err < 0) {
-        if (err == LS_ENOENT) (void)snprintf(want->message, LS_MESSAGE_BYTES, "unknown network interface");
+        if (err == LS_ENOENT) unknown_interface(want);
         free(u);
         return err;
     }
@@ -54,7 +61,7 @@ static int udp_prepare(ls_endpoint *e, const ls_endpoint_want *want)
     u->next_user = ls_site_udp_user(want->site, want->index);
     const int err = ls_udp_change(u->udp, &u->setup, &u->next_setup);
     if (err < 0) {
-        if (err == LS_ENOENT) (void)snprintf(want->message, LS_MESSAGE_BYTES, "unknown network interface");
+        if (err == LS_ENOENT) unknown_interface(want);
         (void)ls_udp_change(u->udp, &u->next_setup, &u->setup);
         return err;
     }
