@@ -41,8 +41,8 @@ def core_busy_us(cpu):
     return 0.0
 
 
-def wrk(url, connections, seconds, cpu, depth=1, headers=()):
-    """Run wrk -> its summary, with its own CPU share as "cpu_share"."""
+def start_wrk(url, connections, seconds, cpu, depth=1, headers=()):
+    """Start wrk -> its process. After `seconds`, or on SIGINT, it ends; then call end_wrk."""
     script = os.path.join(HERE, "wrk.lua")
     argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", script]
     for header in headers:
@@ -51,7 +51,12 @@ def wrk(url, connections, seconds, cpu, depth=1, headers=()):
     if cpu is not None:
         argv = ["taskset", "-c", str(cpu)] + argv
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    began = time.monotonic()
+    process.began = time.monotonic()
+    return process
+
+
+def end_wrk(process):
+    """Wait for the end of wrk -> its summary, with its own CPU share as "cpu_share"."""
     try:
         output = process.stdout.read()  # ends by itself: wrk's duration is bounded
         _, status, usage = os.wait4(process.pid, 0)
@@ -62,7 +67,7 @@ def wrk(url, connections, seconds, cpu, depth=1, headers=()):
         raise
     finally:
         process.stdout.close()
-    elapsed = time.monotonic() - began
+    elapsed = time.monotonic() - process.began
     lines = [line for line in output.splitlines() if line.startswith("SUMMARY ")]
     if process.returncode != 0 or not lines:
         raise Failed(f"wrk ended with {process.returncode}: {output.strip()[-400:]}")
@@ -70,6 +75,11 @@ def wrk(url, connections, seconds, cpu, depth=1, headers=()):
     summary["errors"] = {kind: summary[kind] for kind in ERRORS if summary[kind]}
     summary["cpu_share"] = (usage.ru_utime + usage.ru_stime) / elapsed
     return summary
+
+
+def wrk(*args, **how):
+    """Run wrk, with the arguments of start_wrk -> its summary."""
+    return end_wrk(start_wrk(*args, **how))
 
 
 def cpu_per_request(server, load_cpu, seconds, target="/", connections=64, depth=1, headers=()):

@@ -63,6 +63,13 @@ ASKED = (
     ("copied by the core, 1 MiB Lua string", "copies", "luaserve", "string", None, 0, "bytes"),
     ("copied by the core, 1 MiB body echoed", "copies", "luaserve", "echo", None, 0, "bytes"),
     ("resident growth over {requests} requests", "growth", "luaserve", "growth", None, MIB - 1, "KiB"),
+    ("failed requests, {reloads} reloads under load", "reload", "luaserve reload", "failures", None, 0, "count"),
+    ("closed connections, {reloads} reloads under load", "reload", "luaserve reload", "closed", None, 0, "count"),
+    ("resident growth over {reloads} reloads", "reload", "luaserve reload", "growth", None, 2 * MIB - 1, "KiB"),
+    ("failed requests, {reloads} reloads, io_uring", "reload", "luaserve uring reload", "failures", None, 0, "count"),
+    ("closed connections, {reloads} reloads, io_uring", "reload", "luaserve uring reload", "closed", None, 0, "count"),
+    ("resident growth over {reloads} reloads, io_uring", "reload", "luaserve uring reload", "growth", None, 2 * MIB - 1,
+     "KiB"),
     ("TCP echo, 64 bytes / bare echo: CPU per message", "tcp-echo", "luaserve tcp.lua", "us", "bare-echo", 1.25,
      "ratio"),
     ("TCP echo, 64 KiB / bare echo: CPU per byte", "tcp-echo-64k", "luaserve tcp.lua", "us", "bare-echo", 1.10,
@@ -208,6 +215,20 @@ def growth_lines(results):
     return lines
 
 
+def reload_lines(results):
+    rows = [("server", "reloads", "ms each", "requests", "long", "failed", "closed", "resident before", "after",
+             "growth")]
+    for server in results["reload"]:
+        for one in rounds_of(results, "reload", server):
+            if one:
+                rows.append((server, f"{one['reloads']:,}", f"{one['ms']:.1f}", f"{one['requests']:,}",
+                             f"{one['long']:,}", str(one["failures"]), str(one["closed"]),
+                             f"{one['before'] / MIB:.2f} MiB", f"{one['resident'] / MIB:.2f} MiB",
+                             f"{one['growth'] / 1024:+,.0f} KiB"))
+    return ["reloads, one after the other, beside 64 busy connections and 100 long requests; memory at rest, after a "
+            "warm-up of 50 reloads"] + table(rows, (0,))
+
+
 def churn_lines(results):
     lines = ["connections opened, used and closed (every second one by a reset): resident memory and descriptors"]
     for one in rounds_of(results, "tcp-churn", "luaserve tcp.lua"):
@@ -325,10 +346,11 @@ def judge(results, sections):
             continue
         found = values(results, section, server, field, divide_by)
         wrong = failures(results, section, server) + (failures(results, section, divide_by) if divide_by else 0)
-        requests = [f"{n:,}" for n in values(results, section, server, "requests")] if section == "growth" else []
-        row = {"what": what.format(requests=requests[0] if requests else "1,000,000"), "unit": unit,
-               "at_most": at_most, "asked": "< 1 MiB" if field == "growth" else shown(at_most, unit),
-               "measured": None}
+        counts = {name: (values(results, section, server, name) or [usual])[0]
+                  for name, usual in (("requests", 1000000), ("reloads", 1000))}
+        row = {"what": what.format(**{name: f"{count:,}" for name, count in counts.items()}), "unit": unit,
+               "at_most": at_most, "measured": None,
+               "asked": f"< {(at_most + 1) // MIB} MiB" if field == "growth" else shown(at_most, unit)}
         if not found:
             row["verdict"] = "not measured"
         else:
@@ -383,7 +405,7 @@ def section_lines(results, section):
         return cost_lines(results, section)
     if section.startswith("stall"):
         return stall_lines(results, section)
-    return {"growth": growth_lines, "tcp-churn": churn_lines, "stress-freeze": freeze_lines, "stress-rate": rate_lines,
+    return {"growth": growth_lines, "reload": reload_lines, "tcp-churn": churn_lines, "stress-freeze": freeze_lines, "stress-rate": rate_lines,
             "stress-memory": stress_memory_lines, "stress-s9": s9_lines}.get(section, lambda _: [])(results)
 
 

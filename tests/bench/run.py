@@ -12,6 +12,7 @@ import time
 
 import machine
 import measure
+import measure_reload
 import measure_sockets
 import measure_stress
 import measure_tls
@@ -54,12 +55,13 @@ HANDSHAKE_SECTIONS = {  # section: (servers, measurement, its arguments)
 }
 TLS_SECTIONS = tuple(TLS_CPU_SECTIONS) + tuple(HANDSHAKE_SECTIONS) + ("tls-idle", "tls-stress")
 IDLE_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua")
+RELOAD_SERVERS = ("luaserve reload", "luaserve uring reload")
 STALL_SERVERS = {
     section: ("luaserve default threads", "luaserve --threads 1", "luaserve uring default threads",
               "luaserve uring --threads 1", "nginx-lua 2 workers")
     for section in ("stall-busy", "stall-block")
 }
-HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block")
+HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block", "reload")
 WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
 
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
@@ -101,7 +103,8 @@ servers: {' '.join(WEB_SERVERS)}
 CPU sections have the server on one core and the load on another; a round measures each server in turn, ratios are
 computed within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
 server's processes, user and system, from the process clock. idle and growth read smaps_rollup; copies reads
-the server's own counter (ls.stats); the stall sections measure latency from the scheduled time of a request,
+the server's own counter (ls.stats); reload sends SIGHUP again and again beside 64 busy connections and 100 long
+requests, with nothing pinned but the load; the stall sections measure latency from the scheduled time of a request,
 with nothing pinned. Each section is printed when it is measured; after Ctrl-C or SIGTERM the verdicts cover
 the sections measured by then. Over sockets every received byte is compared; the s8 sections have the echo
 server on completions beside the one-to-one server (s6) and the one with a thread per client (s7), each newly
@@ -130,6 +133,7 @@ def parse_arguments():
     parser.add_argument("--idle-connections", type=int, help="idle connections (10000, or the descriptor limit)")
     parser.add_argument("--churn-rounds", type=int, help="rounds of opening and closing connections (20)")
     parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
+    parser.add_argument("--reloads", type=int, help="reloads under load (1000)")
     parser.add_argument("--sends", type=int, help="messages of each of the 48 threads of S9 (60000)")
     parser.add_argument("--quick", action="store_true", help="2 short rounds, for a rough result")
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
@@ -143,7 +147,8 @@ def parse_arguments():
     args = parser.parse_args()
 
     usual = {"rounds": (5, 2), "seconds": (3, 1), "stall_seconds": (5, 3), "idle_connections": (10000, 1000),
-             "churn_rounds": (20, 3), "growth_requests": (1000000, 100000), "sends": (60000, 1000)}
+             "churn_rounds": (20, 3), "growth_requests": (1000000, 100000), "reloads": (1000, 50),
+             "sends": (60000, 1000)}
     for name, (full, quick) in usual.items():
         if getattr(args, name) is None:
             setattr(args, name, quick if args.quick else full)
@@ -326,6 +331,10 @@ class Bench:
         self.fresh("growth", ("luaserve",),
                    lambda s: measure.growth(s, self.args.load_core, self.args.growth_requests), 1)
 
+    def reload(self):
+        self.fresh("reload", RELOAD_SERVERS,
+                   lambda s: measure_reload.reload(s, self.args.load_core, self.args.reloads), 1)
+
     def copies(self):
         self.fresh("copies", ("luaserve",), measure.bytes_copied, self.args.rounds)
 
@@ -401,8 +410,8 @@ class Bench:
             elif section in STRESS_SECTIONS or section == "tls-stress":
                 self.stress(section)
             else:
-                {"idle": self.idle, "growth": self.growth, "copies": self.copies, "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls,
-                 "tcp-churn": self.churn}[section]()
+                {"idle": self.idle, "growth": self.growth, "copies": self.copies, "reload": self.reload,
+                 "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls, "tcp-churn": self.churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
             if lines := report.section_lines(self.results, section):
                 print("\n".join(lines) + "\n", flush=True)

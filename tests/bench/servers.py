@@ -20,6 +20,7 @@ from memory_group import MemoryGroup
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
+RELOAD_SITE = os.path.join(HERE, "reload.lua")
 CONNECTIONS = 16384
 BACKEND = "bare-echo backend"  # the server behind the proxies
 MEMORY_GROUPED = ("luaserve echo.lua", "s6", "s7")
@@ -394,8 +395,8 @@ def luaserve_echo(program, backend, end=""):
 
 
 def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
-    """All servers by name, not started; `before` is the program to compare with, or None. Servers of the stall test are
-    not pinned. The back end of the proxies must be started before them; it runs on the core of the load."""
+    """All servers by name, not started; `before` is the program to compare with, or None. Servers of the tests
+    of stalls and reloads are not pinned. The back end of the proxies must be started before them; it runs on the core of the load."""
     bare_echo = bare(os.path.join(build, "bare_echo"))
     backend = Server(BACKEND, bare_echo, load_cpu, directory, "tcp")
     web = {
@@ -413,6 +414,8 @@ def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
         "luaserve uring default threads": (luaserve(luaserve_program, backend="uring"), None),
         "luaserve uring --threads 1": (luaserve(luaserve_program, 1, backend="uring"), None),
         "nginx-lua 2 workers": (nginx(NGINX_LUA, 2), None),
+        "luaserve reload": (luaserve(luaserve_program, 2, RELOAD_SITE), None),
+        "luaserve uring reload": (luaserve(luaserve_program, 2, RELOAD_SITE, backend="uring"), None),
     }
     content = Content(directory)
     files = {
@@ -452,7 +455,7 @@ def check_same_answers(servers):
             raise Failed(f"{server.name}: / returned {status} {body!r}")
         if server.content:
             server.content.check(server)
-        if server.content or not server.name.startswith(("luaserve", "nginx-lua")):
+        if server.content or not server.name.startswith(("luaserve", "nginx-lua")) or server.name.endswith(" reload"):
             continue
         status, headers, body = get(server, "/api/items/a%2042?lang=d%65&page=3")
         if (status != 200 or json.loads(body) != {"id": "a 42", "lang": "de", "page": 3}

@@ -64,19 +64,22 @@ static void messages_name_the_module(void **state)
 {
     ls_bytecode *bytecode;
     lua_Debug info;
+    int in_folders = 0;
     (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
     for (size_t n = 0; n < ls_lua_modules_count; n++) {
-        const char *dot = strchr(ls_lua_modules[n].name, '.');
-        char source[80];
+        const char *file;
         lua_State *L = luaL_newstate();
         assert_non_null(L);
-        (void)snprintf(source, sizeof source, "luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
+        file = luaL_gsub(L, ls_lua_modules[n].name, ".", "/");
+        file = lua_pushfstring(L, "%s%s", file, strcmp(file, "luaserve") == 0 ? "/init.lua" : ".lua");
         ls_bytecode_push(L, bytecode, n);
         assert_true(lua_getinfo(L, ">S", &info));
-        assert_string_equal(info.short_src, source);
+        assert_string_equal(info.short_src, file);
+        in_folders += strchr(strchr(file, '/') + 1, '/') != NULL;
         lua_close(L);
     }
+    assert_true(in_folders > 0); /* luaserve.test.client is luaserve/test/client.lua */
     ls_bytecode_close(bytecode);
 }
 
