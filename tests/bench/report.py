@@ -63,6 +63,8 @@ ASKED = (
     ("copied by the core, 1 MiB Lua string", "copies", "luaserve", "string", None, 0, "bytes"),
     ("copied by the core, 1 MiB body echoed", "copies", "luaserve", "echo", None, 0, "bytes"),
     ("resident growth over {requests} requests", "growth", "luaserve", "growth", None, MIB - 1, "KiB"),
+    ("user memory after the start / before", "start", "luaserve", "user", "luaserve (before)", 0.50, "ratio"),
+    ("time from the start to the first answer / before", "start", "luaserve", "ms", "luaserve (before)", 1.00, "ratio"),
     ("failed requests, {reloads} reloads under load", "reload", "luaserve reload", "failures", None, 0, "count"),
     ("closed connections, {reloads} reloads under load", "reload", "luaserve reload", "closed", None, 0, "count"),
     ("resident growth over {reloads} reloads", "reload", "luaserve reload", "growth", None, 2 * MIB - 1, "KiB"),
@@ -213,6 +215,17 @@ def growth_lines(results):
                          f"to {one['resident'] / MIB:.1f} MiB "
                          f"({one['from_fresh'] / 1024:+,.0f} KiB from before the first request)")
     return lines
+
+
+def start_lines(results):
+    rows = [("server", "ms to the first answer", "min..max", "user memory", "resident memory")]
+    for server in results["start"]:
+        found = values(results, "start", server, "ms")
+        if found:
+            rows.append((server, f"{median(found):.1f}", f"{min(found):.1f}..{max(found):.1f}")
+                        + tuple(shown(median(values(results, "start", server, field)), "KiB")
+                                for field in ("user", "resident")))
+    return ["the start of a server with two threads and one route"] + table(rows, (0,))
 
 
 def reload_lines(results):
@@ -405,7 +418,7 @@ def section_lines(results, section):
         return cost_lines(results, section)
     if section.startswith("stall"):
         return stall_lines(results, section)
-    return {"growth": growth_lines, "reload": reload_lines, "tcp-churn": churn_lines, "stress-freeze": freeze_lines, "stress-rate": rate_lines,
+    return {"growth": growth_lines, "reload": reload_lines, "start": start_lines, "tcp-churn": churn_lines, "stress-freeze": freeze_lines, "stress-rate": rate_lines,
             "stress-memory": stress_memory_lines, "stress-s9": s9_lines}.get(section, lambda _: [])(results)
 
 

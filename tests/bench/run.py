@@ -14,6 +14,7 @@ import machine
 import measure
 import measure_reload
 import measure_sockets
+import measure_start
 import measure_stress
 import measure_tls
 import measure_windows
@@ -61,7 +62,7 @@ STALL_SERVERS = {
               "luaserve uring --threads 1", "nginx-lua 2 workers")
     for section in ("stall-busy", "stall-block")
 }
-HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block", "reload")
+HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block", "reload", "start")
 WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
 
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
@@ -335,6 +336,13 @@ class Bench:
         self.fresh("reload", RELOAD_SERVERS,
                    lambda s: measure_reload.reload(s, self.args.load_core, self.args.reloads), 1)
 
+    def starts(self):
+        programs = {name: program for name, program in (
+            ("luaserve", self.luaserve), ("luaserve" + catalogue_of.BEFORE, self.before)) if program}
+        for _ in range(self.args.rounds):
+            for name, program in programs.items():
+                self.one("start", name, lambda p=program: measure_start.start(p))
+
     def copies(self):
         self.fresh("copies", ("luaserve",), measure.bytes_copied, self.args.rounds)
 
@@ -411,6 +419,7 @@ class Bench:
                 self.stress(section)
             else:
                 {"idle": self.idle, "growth": self.growth, "copies": self.copies, "reload": self.reload,
+                 "start": self.starts,
                  "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls, "tcp-churn": self.churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
             if lines := report.section_lines(self.results, section):
