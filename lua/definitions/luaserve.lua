@@ -53,11 +53,12 @@ function ls.listen(at, app, options) end
 ---@param options luaserve.ConfigOptions
 function ls.config(options) end
 
----Registers a hook. Only while the site loads. The events are `"start"`, `"drain"` (the server stops) and `"log"` (a
----response was sent); a hook of `"log"` cannot wait.
+---Registers a hook. Only while the site loads. The events are `"start"`, `"drain"` (the server stops), `"log"` (a response
+---was sent) and `"host"` (the C program that luaserve is embedded in has posted `data`). A hook of `"log"` cannot wait.
 ---@param event "start"|"drain"
 ---@param fn fun()
 ---@overload fun(event: "log", fn: fun(req: luaserve.Request, res: luaserve.Response, info: luaserve.LogInfo))
+---@overload fun(event: "host", fn: fun(data: string))
 function ls.on(event, fn) end
 
 ---Runs a function in one Lua state when the server starts. Only while the site loads.
@@ -430,11 +431,16 @@ function log.error(...) end
 ---@field headers? luaserve.Headers
 ---@field body? string
 
----A response of app:inject.
+---A response of app:inject, and of a server of luaserve.test.
 ---@class luaserve.InjectResponse
 ---@field status integer
 ---@field headers table<string, string> names are found in any case
 ---@field body string
+local inject_response = {}
+
+---Decodes the body. Raises if it is not JSON.
+---@return any value
+function inject_response:json() end
 
 ---Options of res:cookie.
 ---@class luaserve.CookieOptions
@@ -1242,6 +1248,7 @@ function dict:range(key, first, last) end
 
 ---A queue of values between tasks of all Lua states.
 ---@class luaserve.Channel
+---@field name string
 ---@field capacity integer
 ---@field closed boolean
 local channel = {}
@@ -1274,6 +1281,7 @@ function channel:len() end
 
 ---Permits that tasks of all Lua states share.
 ---@class luaserve.Semaphore
+---@field name string
 ---@field permits integer
 ---@field held integer
 local semaphore = {}

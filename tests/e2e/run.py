@@ -29,14 +29,16 @@ LONGEST = """test_chaos test_stress test_limits test_fault test_package test_loa
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
     test_streaming test_udp""".split()
 
-# These run once: the load generator has one back end; the pages, the packages, JSON and the harness do not depend on it.
-NO_SERVER = set("""test_docs test_docs_reference test_harness test_install test_json test_package test_stress
+# These run once: the load generator has one back end; the pages, the definitions, the packages, JSON and the harness do
+# not depend on it.
+NO_SERVER = set("""test_definitions test_docs test_docs_reference test_harness test_install test_json test_package test_stress
     test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view""".split())
 
 # Their subject lies above the port: with a sanitizer, which makes them slow, they run on the first back end only.
-ABOVE_THE_PORT = set("""test_c_examples test_command_line test_examples test_handlers test_httpsys test_inject test_limits
-    test_misuse test_modules test_names test_paths test_pipelines test_process test_requests test_responses test_routes
-    test_scarcity test_starttls test_static test_stress_tls test_tasks test_tcp_connect_tls test_tcp_examples test_tls
+ABOVE_THE_PORT = set("""test_c_examples test_channel test_command_line test_dev test_dict test_examples test_handlers
+    test_httpsys test_inject test_limits test_luaserve_test test_misuse test_modules test_names test_new test_paths
+    test_pipelines test_process test_repl test_requests test_responses test_routes test_scarcity test_starttls
+    test_states test_static test_stress_tls test_tasks test_tcp_connect_tls test_tcp_examples test_tls
     test_udp_examples""".split())
 
 

@@ -223,7 +223,7 @@ class FilesBesideTheSite(unittest.TestCase):
 class Suggestions(unittest.TestCase):
     def test_options(self):
         for given, right in (("--thraeds", "--threads"), ("--threds=2", "--threads"), ("-threads", "--threads"),
-                             ("--chek", "--check"), ("--log", "--log-level"), ("--hlep", "--help"),
+                             ("--chek", "--check"), ("--log-lev", "--log-level"), ("--hlep", "--help"),
                              ("--bakcend", "--backend"), ("--versoin", "--version"), ("--levle", None),
                              ("--nonsense", None), ("-Z", None), ("--" + "x" * 100, None)):
             status, _, err = run(given, "site.lua")

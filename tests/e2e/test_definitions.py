@@ -1,4 +1,4 @@
-"""lua/definitions/luaserve.lua, the definitions for editors, names exactly what the program has, both ways.
+"""lua/definitions, the definitions for editors, name exactly what the program has, both ways.
 
 tests/unit/lua/test_definitions.lua checks the annotations and the options."""
 import json
@@ -6,7 +6,7 @@ import os
 import subprocess
 import unittest
 
-from harness import E2E, ROOT, main, not_on_windows
+from harness import E2E, ROOT, main, not_on_windows, run_program, scratch
 from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
@@ -31,6 +31,40 @@ CLASSES.update({"udp": "luaserve.UdpSocket", "peer": "luaserve.Peer"})
 # Fields that an object has only at times, or that its table of names does not list.
 UNLISTED = {"luaserve.Request.[]", "luaserve.Dict.[]"}
 
+# A test file that reports the names of luaserve.test, of its objects, and the globals that a site does not have.
+NAMES_OF_TESTS = """
+local ls, test = require "luaserve", require "luaserve.test"
+local function keys(t, list)
+  list = list or {}
+  for name in pairs(t) do list[#list + 1] = name end
+  return list
+end
+local function methods(object, list)
+  local index = getmetatable(object).__index
+  local _, upvalue = nil, index
+  if type(index) == "function" then _, upvalue = debug.getupvalue(index, 1) end
+  return keys(upvalue, list)
+end
+local server = test.serve "site.lua"
+it("has names", function()
+  local globals = {}
+  for name in pairs(_G) do if rawget(test, name) then globals[#globals + 1] = name end end
+  local response = server:get "/"
+  local out = assert(io.open("names.json", "w"))
+  out:write(ls.json.encode {
+    ["luaserve.Test"] = keys(test), ["_G"] = globals,
+    ["luaserve.TestDescribe"] = keys(describe), ["luaserve.TestIt"] = keys(it),
+    ["luaserve.TestServer"] = methods(server, keys(server)),
+    ["luaserve.InjectResponse"] = methods(response, keys(response)),
+  })
+  out:close()
+end)
+"""
+
+# What luaserve.test and its servers have for the program that runs the tests.
+INTERNAL = {"luaserve.Test." + name for name in ("running", "describe_error", "collect", "is_failure")} | {
+    "luaserve.TestServer." + name for name in ("site", "process", "stopped", "socks")}
+
 
 def defined():
     done = subprocess.run(["lua5.4", os.path.join(ROOT, "tests", "unit", "lua", "definitions.lua")], capture_output=True,
@@ -52,10 +86,17 @@ class Definitions(E2E):
         known = {CLASSES[prefix] for prefix in found if prefix in CLASSES}
         self.assertEqual(sorted(present - names), [], "the program has more than the definitions")
         own = {name for name in names if name.rpartition(".")[0] in known} - UNLISTED
-        for name in ("dict", "channel", "semaphore"):  # a build without them
-            if name not in found["ls."]:
-                own.discard("luaserve." + name)
         self.assertEqual(sorted(own - present), [], "the definitions have more than the program")
+
+    def test_they_name_what_test_files_have(self):
+        with scratch(names_lua=NAMES_OF_TESTS, site_lua=SITE) as folder:
+            status, out, err = run_program(["test", "names.lua"], cwd=folder)
+            self.assertEqual((status, err), (0, ""), out)
+            with open(os.path.join(folder, "names.json"), encoding="utf-8") as file:
+                found = json.load(file)
+        present = {"%s.%s" % (of, name) for of, names in found.items() for name in names} - INTERNAL
+        own = {name for name in defined() if name.rpartition(".")[0] in found}
+        self.assertEqual(sorted(own), sorted(present))
 
 
 if __name__ == "__main__":

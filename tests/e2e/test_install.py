@@ -159,9 +159,10 @@ class ManualPage(unittest.TestCase):
     def test_it_has_every_option(self):
         page = self.text()
         program, load = (page.split("\n%s\n" % title)[1] for title in ("OPTIONS", "LOAD TESTS"))
-        new, test = (page.split("\n%s\n" % title)[1] for title in ("NEW SITES", "TESTS"))
+        new, test, repl = (page.split("\n%s\n" % title)[1] for title in ("NEW SITES", "TESTS", "PROMPT"))
         for arguments, section in ((["--help"], program.split("\nSIGNALS\n")[0]), (["new", "--help"], new.split("\nTESTS\n")[0]),
-                                   (["test", "--help"], test.split("\nLOAD TESTS\n")[0]),
+                                   (["test", "--help"], test.split("\nPROMPT\n")[0]),
+                                   (["repl", "--help"], repl.split("\nLOAD TESTS\n")[0]),
                                    (["stress", "--help"], load.split("\nENVIRONMENT\n")[0])):
             with self.subTest(arguments=arguments):
                 status, options, _ = run_program(arguments)

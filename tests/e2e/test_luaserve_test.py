@@ -6,7 +6,7 @@ import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from harness import BACKEND, LUASERVE, REPORT, WAIT, main, needs_terminal, not_on_windows, pty, scratch
+from harness import BACKEND, LUASERVE, REPORT, SANITIZER, WAIT, main, needs_terminal, not_on_windows, pty, scratch
 
 FLAGS = ["--backend", BACKEND] if BACKEND else []
 HEAD = 'local test, ls = require "luaserve.test", require "luaserve"\n'
@@ -265,6 +265,7 @@ end)""")
         self.assertIn("1 passed, 1 failed", out)
         self.assertIn("timed out after 0.05 s", self.out("it('a', function() ls.sleep(600) end)", "--timeout", "0.05"))
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_a_loop_without_an_end(self):
         out = self.out("it('a', { timeout = 1 }, function()\n  while true do end\nend)\nit('b', function() end)", "--timeout", "1")
         self.assertIn("timed out: it used 1 s of processor time without waiting", out)
@@ -281,6 +282,7 @@ end)""")
         self.assertIn("1 passed, 1 failed", out)
 
     @not_on_windows("named pipes")
+    @unittest.skipIf(SANITIZER, "it waits 15 s, and a process that another one kills reports nothing")
     def test_a_c_function_that_blocks(self):
         out = self.out("it('a', { timeout = 0.1 }, function()\n  os.execute('mkfifo pipe')\n  io.open('pipe')\nend)")
         self.assertIn("1) x_test.lua: a\n   the process was ended: it did not report for 15.1 s; a C function blocks", out)

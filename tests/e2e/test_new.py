@@ -47,7 +47,7 @@ class Templates(E2E):
                 with open(path, encoding="utf-8") as wanted, open(os.path.join(folder, relative), encoding="utf-8") as got:
                     self.assertEqual(got.read(), wanted.read().replace("@NAME@", "my-site"), path)
                 self.assertIn("my-site/" + relative.replace(os.sep, "/"), out)
-            for name_of_setting in (".gitignore", ".luarc.json", ".luaserve/luaserve.lua"):
+            for name_of_setting in (".gitignore", ".luarc.json", ".luaserve/luaserve.lua", ".luaserve/test.lua"):
                 self.assertTrue(os.path.isfile(os.path.join(folder, name_of_setting)), name_of_setting)
             with open(os.path.join(folder, ".luarc.json"), encoding="utf-8") as settings:
                 self.assertEqual(json.load(settings)["workspace.library"], [".luaserve"])

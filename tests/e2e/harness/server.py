@@ -232,6 +232,7 @@ class Server:
             self.check_reports()
 
     def cleanup(self):
+        """Kill it unless it has ended; fails when a sanitizer has reported anything."""
         if not self.stopped:
             self.kill()
         if not self.reader.is_alive():  # else a process that outlives the program holds the pipe open
@@ -240,6 +241,7 @@ class Server:
             if address[-1] in httpsys.nudges:
                 httpsys.nudges.pop(address[-1]).close()
         shutil.rmtree(self.dir, ignore_errors=True)
+        self.check_reports()
 
 
 def run_program(args, timeout=None, env=None, cwd=None):

@@ -1,23 +1,20 @@
--- Parses lua/definitions/luaserve.lua. As a program, `lua5.4 definitions.lua`, prints each name that it defines, such as
--- "luaserve.App:get" and "luaserve.Sock.remote", for tests/e2e/test_definitions.py.
+-- Parses lua/definitions. As a program, `lua5.4 definitions.lua`, prints each name that they define, such as
+-- "luaserve.App:get", "luaserve.Sock.remote" and, for a global, "_G.describe", for tests/e2e/test_definitions.py.
 
 local definitions = {}
 
 local here = (debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or ".")
 
--- parse() -> { lines = annotations, classes = { [name] = { fields =, parents =, description = } },
--- aliases = { [name] = true }, functions = { ["luaserve.App:get"] = { description =, parameters = "a, b", documented = { "a", "b" } } } }
-function definitions.parse()
-  local result = { lines = {}, classes = {}, aliases = {}, functions = {} }
+local function parse_file(file, result)
   local block = {} -- of annotations and descriptions without a blank line
   local variables = {} -- the class of each local table
   local number, class = 0, nil
-  for text in io.lines(here .. "/../../../lua/definitions/luaserve.lua") do
+  for text in io.lines(here .. "/../../../lua/definitions/" .. file) do
     number = number + 1
     local tag, rest = text:match("^%-%-%-@(%a+) ?(.*)$")
     local description = text:match("^%-%-%-([^@].*)$")
     if tag then
-      local line = { number = number, text = text, tag = tag, rest = rest }
+      local line = { number = file .. ":" .. number, text = text, tag = tag, rest = rest }
       result.lines[#result.lines + 1] = line
       block[#block + 1] = line
       if tag == "class" then
@@ -34,9 +31,12 @@ function definitions.parse()
       block.description = (block.description or "") .. description
     else
       local variable = text:match("^local ([%w_]+) = {}$")
+      local global, module = text:match("^([%w_]+) = ([%w_]+)%.%1$")
       local object, mark, name, parameters = text:match("^function ([%w_]+)([.:])([%w_]+)%((.-)%) end$")
       if variable then
-        variables[variable] = assert(block.class, "line " .. number .. ": a table without a class")
+        variables[variable] = assert(block.class, file .. ":" .. number .. ": a table without a class")
+      elseif global then
+        result.globals[global] = variables[module]
       elseif object then
         local documented, generics = {}, {}
         for _, line in ipairs(block) do
@@ -46,12 +46,20 @@ function definitions.parse()
         end
         result.functions[variables[object] .. mark .. name] = {
           description = block.description, parameters = parameters, documented = documented }
-      elseif text ~= "" and not text:match("^%-%- ") and text ~= "return ls" then
-        error("line " .. number .. ": unexpected " .. text)
+      elseif text ~= "" and not text:match("^%-%- ") and not text:match("^return %l+$") then
+        error(file .. ":" .. number .. ": unexpected " .. text)
       end
       block = {}
     end
   end
+end
+
+-- parse() -> { lines = annotations, classes = { [name] = { fields =, parents =, description = } },
+-- aliases = { [name] = true }, globals = { [name] = the class of the module that has the function },
+-- functions = { ["luaserve.App:get"] = { description =, parameters = "a, b", documented = { "a", "b" } } } }
+function definitions.parse()
+  local result = { lines = {}, classes = {}, aliases = {}, globals = {}, functions = {} }
+  for _, file in ipairs { "luaserve.lua", "test.lua" } do parse_file(file, result) end
   return result
 end
 
@@ -69,6 +77,7 @@ if arg and arg[0] and arg[0]:match("definitions%.lua$") and not arg[0]:match("te
     for field in pairs(class.fields) do print(name .. "." .. field) end
   end
   for name in pairs(parsed.functions) do print(name) end
+  for name in pairs(parsed.globals) do print("_G." .. name) end
 end
 
 return definitions

@@ -1,4 +1,4 @@
--- lua/definitions/luaserve.lua, the definitions for editors: the annotations are well formed, every type is known, every
+-- lua/definitions, the definitions for editors: the annotations are well formed, every type is known, every
 -- function has a description, its parameters and results; the classes of options have the names of the modules' tables.
 -- tests/e2e/test_definitions.py compares the functions and objects with those of the program.
 local check = require "check"
@@ -33,7 +33,7 @@ end
 
 function tests.annotations_are_well_formed()
   for _, line in ipairs(parsed.lines) do
-    local where, generics = "line " .. line.number .. ": " .. line.text, line.generics or {}
+    local where, generics = line.number .. ": " .. line.text, line.generics or {}
     local rest = line.rest
     if line.tag == "field" then
       local optional
