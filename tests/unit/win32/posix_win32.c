@@ -1,7 +1,6 @@
 /* posix_win32.c - the calls of posix_win32.h whose names the C library defines as functions: they replace those. */
 #include "posix_win32.h"
 
-#include <direct.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include <winsock2.h>
 /* the order of these is significant */
 #include <afunix.h>
+#include <direct.h>
 #include <errno.h>
 #include <io.h>
 #include <iphlpapi.h>
@@ -21,7 +22,8 @@
 #include <windows.h>
 #include <ws2tcpip.h>
 
-#undef IN /* Windows annotates parameters with these */
+#undef DELETE /* a right in winnt.h */
+#undef IN     /* Windows annotates parameters with these */
 #undef OUT
 #undef far
 #undef interface
@@ -258,6 +260,7 @@ static inline int posix_setsockopt(int fd, int level, int name, const void *valu
 #define POSIX_FCNTL(fd, what, value, ...)        posix_fcntl(fd, what, value)
 #define fcntl(...)                               POSIX_FCNTL(__VA_ARGS__, 0, 0)
 #define poll(fds, count, ms)                     WSAPoll(fds, count, ms)
+#define mkdir(path, mode)                        _mkdir(path)
 #define fileno(file)                             ((int)_get_osfhandle(_fileno(file)))
 
 #endif

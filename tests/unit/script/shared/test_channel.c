@@ -55,12 +55,12 @@ static void expect(ls_message *message, unsigned number)
     ls_message_drop(message);
 }
 
-static void send(ls_channel *channel, unsigned number)
+static void send_number(ls_channel *channel, unsigned number)
 {
     assert_int_equal(ls_channel_send(channel, message_of(number), NULL), LS_OK);
 }
 
-static void receive(ls_channel *channel, unsigned number)
+static void receive_number(ls_channel *channel, unsigned number)
 {
     ls_message *message;
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_OK);
@@ -83,14 +83,14 @@ static void first_in_first_out_up_to_the_capacity(void **state)
     assert_int_equal(ls_channel_capacity(channel), 3);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_EAGAIN);
     for (unsigned round = 0; round < 3; round++) {
-        for (unsigned n = 0; n < 3; n++) send(channel, n);
+        for (unsigned n = 0; n < 3; n++) send_number(channel, n);
         assert_int_equal(ls_channel_len(channel), 3);
         message = message_of(9);
         assert_int_equal(ls_channel_send(channel, message, NULL), LS_EAGAIN); /* one past the capacity */
         ls_message_drop(message);
-        for (unsigned n = 0; n < 3; n++) receive(channel, n);
+        for (unsigned n = 0; n < 3; n++) receive_number(channel, n);
     }
-    send(channel, 1); /* freed with the channel */
+    send_number(channel, 1); /* freed with the channel */
     free_channel(channel);
 }
 
@@ -105,7 +105,7 @@ static void a_waiting_receiver_gets_the_value(void **state)
     ls_waiter_init(&second, count_wake);
     assert_int_equal(ls_channel_receive(channel, &first, &message), LS_CHANNEL_WAITS);
     assert_int_equal(ls_channel_receive(channel, &second, &message), LS_CHANNEL_WAITS);
-    send(channel, 1);
+    send_number(channel, 1);
     assert_int_equal(wakes, 1);
     assert_int_equal(first.result, LS_OK);
     assert_int_equal(second.result, LS_EAGAIN);
@@ -113,9 +113,9 @@ static void a_waiting_receiver_gets_the_value(void **state)
     assert_false(ls_channel_forget(channel, &first)); /* it has been decided */
     expect(first.message, 1);
     assert_true(ls_channel_forget(channel, &second));
-    send(channel, 2); /* stays: no receiver waits */
+    send_number(channel, 2); /* stays: no receiver waits */
     assert_int_equal(wakes, 1);
-    receive(channel, 2);
+    receive_number(channel, 2);
     free_channel(channel);
 }
 
@@ -128,19 +128,19 @@ static void a_waiting_sender_follows_the_queue(void **state)
     ls_waiter_init(&first, count_wake);
     ls_waiter_init(&second, count_wake);
     ls_waiter_init(&third, count_wake);
-    send(channel, 0);
+    send_number(channel, 0);
     assert_int_equal(ls_channel_send(channel, message_of(1), &first), LS_CHANNEL_WAITS);
     assert_int_equal(ls_channel_send(channel, message_of(2), &second), LS_CHANNEL_WAITS);
     assert_int_equal(ls_channel_send(channel, message_of(3), &third), LS_CHANNEL_WAITS);
     assert_true(ls_channel_forget(channel, &second));
     expect(second.message, 2);
-    receive(channel, 0);
+    receive_number(channel, 0);
     assert_int_equal(wakes, 1);
     assert_int_equal(first.result, LS_OK);
     assert_null(first.message);
-    receive(channel, 1);
+    receive_number(channel, 1);
     assert_int_equal(third.result, LS_OK);
-    receive(channel, 3);
+    receive_number(channel, 3);
     assert_int_equal(wakes, 2);
     free_channel(channel);
 }
@@ -152,12 +152,12 @@ static void what_is_put_back_comes_first(void **state)
     ls_message *message = NULL;
     (void)state;
     wakes = 0;
-    for (unsigned n = 0; n < 2; n++) send(channel, n);
+    for (unsigned n = 0; n < 2; n++) send_number(channel, n);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_OK);
-    send(channel, 2);
+    send_number(channel, 2);
     ls_channel_put_back(channel, message); /* above the capacity */
     assert_int_equal(ls_channel_len(channel), 3);
-    for (unsigned n = 0; n < 3; n++) receive(channel, n);
+    for (unsigned n = 0; n < 3; n++) receive_number(channel, n);
 
     ls_waiter_init(&receiver, count_wake);
     assert_int_equal(ls_channel_receive(channel, &receiver, &message), LS_CHANNEL_WAITS);
@@ -167,7 +167,7 @@ static void what_is_put_back_comes_first(void **state)
 
     ls_channel_close(channel);
     ls_channel_put_back(channel, message_of(8));
-    receive(channel, 8);
+    receive_number(channel, 8);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_ECLOSED);
     free_channel(channel);
 }
@@ -180,7 +180,7 @@ static void close_refuses_senders_and_drains(void **state)
     (void)state;
     wakes = 0;
     ls_waiter_init(&sender, count_wake);
-    send(channel, 1);
+    send_number(channel, 1);
     assert_int_equal(ls_channel_send(channel, message_of(2), &sender), LS_CHANNEL_WAITS);
     assert_false(ls_channel_is_closed(channel));
     ls_channel_close(channel);
@@ -192,7 +192,7 @@ static void close_refuses_senders_and_drains(void **state)
     message = message_of(3);
     assert_int_equal(ls_channel_send(channel, message, NULL), LS_ECLOSED);
     ls_message_drop(message);
-    receive(channel, 1);
+    receive_number(channel, 1);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_ECLOSED);
     free_channel(channel);
 
@@ -214,7 +214,7 @@ static void another_capacity(void **state)
     ls_message *message;
     (void)state;
     wakes = 0;
-    send(channel, 0);
+    send_number(channel, 0);
     for (unsigned n = 0; n < 3; n++) {
         ls_waiter_init(&senders[n], count_wake);
         assert_int_equal(ls_channel_send(channel, message_of(n + 1), &senders[n]), LS_CHANNEL_WAITS);
@@ -222,12 +222,12 @@ static void another_capacity(void **state)
     assert_true(redefine(channel, 3, true));
     assert_int_equal(wakes, 2);
     assert_true(redefine(channel, 1, true)); /* drops nothing */
-    for (unsigned n = 0; n < 3; n++) receive(channel, n);
+    for (unsigned n = 0; n < 3; n++) receive_number(channel, n);
     assert_int_equal(wakes, 3);
     message = message_of(4);
     assert_int_equal(ls_channel_send(channel, message, NULL), LS_EAGAIN);
     ls_message_drop(message);
-    receive(channel, 3);
+    receive_number(channel, 3);
     free_channel(channel);
 }
 
