@@ -45,8 +45,10 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
             free(ptr);
         return NULL;
     }
-    if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live))
+    if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live)) {
+        state->refused = true;
         return NULL;
+    }
     void *moved = state_resize(&state->alloc, ptr, old_size, new_size);
     if (moved == NULL && new_size > old_size) return NULL;
     if (moved == NULL) moved = ptr; /* shrinking: keep the old block */

@@ -54,6 +54,7 @@ struct ls_state {
     ls_alloc alloc;            /* allocator of Lua's small objects */
     _Atomic size_t bytes_live; /* memory in use by Lua; other threads read it for statistics */
     size_t bytes_max;          /* its limit */
+    bool refused;              /* the limit was reached since the last ls_task_release() */
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;

@@ -125,6 +125,20 @@ static void task_run_ends(ls_task *task, bool well)
     }
 }
 
+static int collect_protected(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+/* Free what a task has left that reached the limit of memory. Lua would collect it only when it makes many small objects:
+ * a luaL_Buffer, such as that of string.rep, raises without a collection. */
+static void collect_after_refusal(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ls_state_protected(state, ctx, collect_protected, NULL);
+    state->refused = false;
+}
+
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
 {
     ls_state *state = task->state;
@@ -143,10 +157,11 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
-        return;
+    } else {
+        if (!well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_reset_protected, task);
+        task_free(task);
     }
-    if (!well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_reset_protected, task);
-    task_free(task);
+    if (state->refused) collect_after_refusal(ctx, state);
 }
 
 static const char canceled_text[] = "the task was ended while it waited: its site was replaced or stopped";
