@@ -123,7 +123,8 @@ int ls_repl_editor_open(const char *history_path, ls_repl_complete_fn *complete,
     (void)el_set(editor.el, EL_EDITOR, "emacs");
     (void)el_set(editor.el, EL_HIST, history, editor.history);
     (void)el_set(editor.el, EL_GETCFN, read_character);
-    (void)el_set(editor.el, EL_ADDFN, "luaserve-complete", "Complete a name", on_tab);
+    /* el_set would copy the texts and never free the copies. */
+    (void)el_wset(editor.el, EL_ADDFN, L"luaserve-complete", L"Complete a name", on_tab);
     (void)el_set(editor.el, EL_BIND, "^I", "luaserve-complete", NULL);
     (void)el_set(editor.el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     (void)el_source(editor.el, NULL); /* ~/.editrc */

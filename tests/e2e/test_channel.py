@@ -409,6 +409,8 @@ gate:release()
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_max_cpu_returns_the_permit_of_with(self):
+        self.server.stop()
+        self.start(SNIPPETS.replace("max_cpu = 1", "max_cpu = 0.1"))
         self.run_lua(r"""
 local gate = ls.semaphore("burn", 1)
 local job = ls.spawn(function() gate:with(function() while true do end end) end)

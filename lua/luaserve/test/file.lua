@@ -10,7 +10,8 @@ usage.mark_internal()
 
 local file = {}
 
-local EXCERPT_LINES = 2 -- before and after the line of a failure
+local EXCERPT_LINES = 2      -- before and after the line of a failure
+local CPU_SECONDS_MIN = 0.25 -- the least limit of processor time: a report needs some as well
 local GLOBALS = { "describe", "it", "pending", "before", "after", "before_each", "after_each" }
 
 local function report(event) system.report(ls.json.encode(event)) end
@@ -301,8 +302,8 @@ function file.main(settings)
     report { event = "end" }
     return system.finish(0)
   end
-  run.cpu_seconds = longest(root, run.timeout)
-  ls.config { threads_max = 1, max_cpu = math.max(run.cpu_seconds, 1) }
+  run.cpu_seconds = math.max(longest(root, run.timeout), CPU_SECONDS_MIN)
+  ls.config { threads_max = 1, max_cpu = run.cpu_seconds }
   ls.once(function()
     local ok, message = xpcall(run_all, debug.traceback, run, root)
     if not ok then
