@@ -45,6 +45,11 @@ static inline bool system_keeps_errors(void)
     return true;
 }
 
+static inline bool system_reports_removed_folders(void)
+{
+    return true;
+}
+
 /* A reset connection keeps its error, however often it is fetched. */
 static inline bool system_resets_stay(void)
 {

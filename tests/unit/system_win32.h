@@ -79,12 +79,24 @@ static inline void need_datagrams_that_wait(void)
     skip();
 }
 
+static inline bool system_is_wine(void)
+{
+    return GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") != NULL;
+}
+
 /* A reported error stays with the socket until it is fetched. Wine 8 clears it (SO_ERROR) when its server checks the
  * socket: after a reset recv returns 0, after an ICMP refusal WSAEWOULDBLOCK; and a connected datagram socket that was
  * refused once receives nothing any more. */
 static inline bool system_keeps_errors(void)
 {
-    return GetProcAddress(GetModuleHandleA("ntdll"), "wine_get_version") == NULL;
+    return !system_is_wine();
+}
+
+/* Wine 8 removes a folder when its last handle is closed, without an event for that handle. Windows ends the calls of
+ * the handle with an error. */
+static inline bool system_reports_removed_folders(void)
+{
+    return !system_is_wine();
 }
 
 /* A reset connection keeps its error: polls report it (AFD_POLL_ABORT) however often it is fetched. */

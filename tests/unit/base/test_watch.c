@@ -11,6 +11,7 @@
 #include "base/fopen.h"
 #include "base/thread.h"
 #include "support.h"
+#include "system.h"
 
 enum { WAIT_MS = 60000 };
 
@@ -133,6 +134,10 @@ static void a_file_whose_folder_does_not_exist_yet(void **state)
 static void a_folder_that_is_removed_and_made_again(void **state)
 {
     fixture *f = *state;
+    if (!system_reports_removed_folders()) {
+        print_message("skipped: of another system: the removal of a watched folder is an event\n");
+        skip();
+    }
     assert_int_equal(mkdir(f->below, 0700), 0);
     write_file(f->deep, "return 1");
     ls_watch_stamp stamp = begin(f, f->deep);
@@ -141,7 +146,8 @@ static void a_folder_that_is_removed_and_made_again(void **state)
     assert_int_equal(rmdir(f->below), 0);
     assert_int_equal(ls_watch_wait(f->watch, WAIT_MS), LS_OK);
     assert_int_equal(ls_watch_path(f->watch, f->deep), LS_OK);
-    assert_int_equal(mkdir(f->below, 0700), 0);
+    while (mkdir(f->below, 0700) < 0) /* Windows may keep the name until the watch has closed its handle */
+        assert_int_equal(ls_watch_wait(f->watch, WAIT_MS), LS_OK);
     write_file(f->deep, "return 1");
     await_change(f, f->deep, &stamp);
     assert_true(stamp.exists);
