@@ -117,10 +117,11 @@ LS_PUBLIC int ls_server_run(ls_server *server);
  * read again. The settings threads, threads_max, max_connections and max_buffers keep their values; a warning names
  * those that the new site sets otherwise. options.open, .site, .source and the arguments are used again.
  *
- * LS_OK; LS_EBUSY (-20): another reload is under way, or the server does not serve; LS_ECANCELED (-4): the server was
- * stopped meanwhile; another negative code: the new site cannot be served (an error in the file, an address that is in use,
- * a certificate), and the old one goes on untouched. `message` receives the reason in one line (always terminated, cut to
- * fit), "" with LS_OK. The result is logged, and options.reloaded receives it. */
+ * LS_OK; LS_EBUSY (-20): another reload is under way, or the server does not serve; LS_ENOTSUP (-19): it is idle
+ * (options.idle); LS_ECANCELED (-4): the server was stopped meanwhile; another negative code: the new site cannot be served
+ * (an error in the file, an address that is in use, a certificate), and the old one goes on untouched. `message` receives
+ * the reason in one line (always terminated, cut to fit), "" with LS_OK. The result is logged, and options.reloaded
+ * receives it. */
 LS_PUBLIC int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the

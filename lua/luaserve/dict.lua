@@ -5,7 +5,7 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 usage.mark_internal()
 
-local math_type, tostring, type = math.type, tostring, type -- a site may replace the globals
+local find, math_type, pcall, tostring, type = string.find, math.type, pcall, tostring, type -- a site may replace the globals
 local read, scan, swap = core.dict_read, core.dict_scan, core.dict_swap
 
 local dict = {}
@@ -22,6 +22,7 @@ local size_default = 16 * 1024 * 1024 -- LS_DICT_BYTES_DEFAULT
 dict.known = { ["ls.dict"] = known } -- for the tests
 dict.specs = { ["ls.dict"] = specs }
 
+local update_calls_max = 1000
 local key_bytes_max = 65535 -- LS_DICT_KEY_BYTES_MAX
 
 -- check_key(call, key): raises unless it is a string or an integer.
@@ -43,6 +44,11 @@ function methods.keys(self, pattern, max, ...)
     usage.error("dict:keys: max must be a whole number; got %s", usage.quote(max))
   end
   usage.no_more("dict:keys(pattern, max)", max, ...)
+  local ok, reason = pcall(find, "", pattern or "")
+  if not ok then
+    usage.error("dict:keys: the pattern %s is malformed (%s)", usage.quote(pattern),
+      reason:gsub("^malformed pattern %((.*)%)$", "%1"))
+  end
   local found, count, cursor = {}, 0, 0
   if max == 0 then return found end
   repeat
@@ -50,7 +56,7 @@ function methods.keys(self, pattern, max, ...)
     batch, length, cursor = scan(self, cursor, false)
     for i = 1, length do
       local key = batch[i]
-      if pattern == nil or tostring(key):find(pattern) then
+      if pattern == nil or find(tostring(key), pattern) then
         count = count + 1
         found[count] = key
         if count == max then return found end
@@ -61,7 +67,8 @@ function methods.keys(self, pattern, max, ...)
 end
 
 -- dict:update(key, fn) -> the new value | nil, message, code. fn(old) returns the new value, nil to remove the entry.
--- `old` is a copy that fn may change. fn runs again if the entry was written in the meantime; it may wait.
+-- `old` is a copy that fn may change. fn runs again if the entry was written in the meantime; it may wait. Raises after
+-- update_calls_max calls: one that writes the entry itself would run without an end.
 function methods.update(self, key, fn, ...)
   check_key("dict:update", key)
   if type(fn) ~= "function" then
@@ -69,7 +76,7 @@ function methods.update(self, key, fn, ...)
       usage.quote(fn))
   end
   usage.no_more("dict:update(key, fn)", fn, ...)
-  while true do
+  for _ = 1, update_calls_max do
     local old, version = read(self, key)
     local new = fn(old)
     local ok, message, code = swap(self, key, new, version)
@@ -77,6 +84,8 @@ function methods.update(self, key, fn, ...)
     if code == "EINVAL" then usage.error("dict:update: %s", message) end
     if code ~= "EAGAIN" then return nil, message, code end
   end
+  usage.error("dict:update: %s was written during each of %d calls of the function; the function must not write this "
+    .. "key itself, nor wait for long", usage.quote(key), update_calls_max)
 end
 
 -- for key, value in pairs(dict)

@@ -111,6 +111,7 @@ local function show_table(t, out)
   local name = type(meta) == "table" and rawget(meta, "__name")
   if type(meta) == "table" and rawget(meta, "__tostring") ~= nil then return describe(t) end
   local title = type(name) == "string" and plain(name) .. " " or ""
+  t = core.dict_content(t)
   if out.path[t] then return title .. "{ <cycle> }" end
   if next(t) == nil then return title .. "{}" end
   if out.depth >= repl.limits.depth then return title .. "{ ... }" end

@@ -633,6 +633,16 @@ static void cancel_all(ls_acceptor *a, enum state state)
     for (handshake *h; (h = first(a, state)) != NULL;) cancel(h);
 }
 
+static void cancel_of(ls_acceptor *a, enum state state, const ls_acceptor_service *service)
+{
+    ls_node *const list = &a->handshakes[state];
+    for (ls_node *node = list->next, *next; node != list; node = next) {
+        handshake *h = LS_CONTAINER(node, handshake, node);
+        next = node->next;
+        if (h->service == service) cancel(h);
+    }
+}
+
 uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent)
 {
     uint32_t open = 0;
@@ -655,6 +665,15 @@ void ls_acceptor_abort(ls_acceptor *acceptor)
     cancel_all(acceptor, WAITING);                                           /* first: none of them gets a slot */
     cancel_all(acceptor, SILENT);
     cancel_all(acceptor, HOLDING);
+    ls_mutex_unlock(&acceptor->mutex);
+}
+
+void ls_acceptor_abort_service(ls_acceptor *acceptor, const ls_acceptor_service *service)
+{
+    ls_mutex_lock(&acceptor->mutex);
+    cancel_of(acceptor, WAITING, service); /* in this order, as above */
+    cancel_of(acceptor, SILENT, service);
+    cancel_of(acceptor, HOLDING, service);
     ls_mutex_unlock(&acceptor->mutex);
 }
 

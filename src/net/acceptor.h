@@ -90,6 +90,8 @@ uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
 
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
 void ls_acceptor_abort(ls_acceptor *acceptor);
+/* The same for the handshakes of a service that was replaced. One that ends at this moment may still start its protocol. */
+void ls_acceptor_abort_service(ls_acceptor *acceptor, const ls_acceptor_service *service);
 
 /* After the stop, when ls_acceptor_drain has returned 0 and then ls_workers_passed, or no thread runs any more. */
 void ls_acceptor_close(ls_acceptor *acceptor);

@@ -370,6 +370,10 @@ static uint64_t stream_settle(ls_endpoint *e)
 static void stream_cut(ls_endpoint *e, uint64_t generation)
 {
     stream_endpoint *s = of(e);
+    for (ls_node *node = s->retired.next; node != &s->retired; node = node->next) {
+        const service *old = LS_CONTAINER(node, service, node);
+        if (old->generation <= generation) ls_acceptor_abort_service(s->acceptor, old->service);
+    }
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         engine *engine = LS_CONTAINER(node, struct engine, node);
         if (engine->draining && engine->generation <= generation) ls_http1_abort(engine->http);

@@ -152,7 +152,6 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_list_push(&server->ending, &g->node);
     server->site = server->next_site;
     ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
-    server->settings = server->next_settings;
     server->next_site = NULL;
     server->next_end = NULL;
     ls_site_retire(g->site);
@@ -169,7 +168,6 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
 static int run_commit(ls_server *server, char *message, size_t message_bytes)
 {
     ls_mutex_lock(&server->mutex);
-    (void)ls_server_wait(server, &server->committing, false); /* the start */
     if (server->phase != PHASE_SERVING) {
         ls_mutex_unlock(&server->mutex);
         unload(server); /* first: its objects know the sockets of the plan */
@@ -180,8 +178,11 @@ static int run_commit(ls_server *server, char *message, size_t message_bytes)
     }
     server->committing = true;
     const int err = ls_server_on_workers(server, commit);
-    server->committing = false;
-    ls_cond_broadcast(&server->changed);
+    if (err == LS_OK) {
+        server->settings = server->next_settings;
+        server->committing = false; /* else the packet is in the queue still: it must not be posted again */
+        ls_cond_broadcast(&server->changed);
+    }
     ls_mutex_unlock(&server->mutex);
     return err < 0 ? ls_server_explain(err, message, message_bytes, "the server stops; no thread was free") : LS_OK;
 }
@@ -206,6 +207,8 @@ int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
         message_bytes = sizeof own;
     }
     message[0] = '\0';
+    if (server->options.idle) /* it would open the listeners */
+        return ls_server_explain(LS_ENOTSUP, message, message_bytes, "an idle server cannot be reloaded");
     ls_mutex_lock(&server->mutex);
     const char *why = server->phase == PHASE_OPEN     ? "the server does not serve yet"
                       : server->phase > PHASE_SERVING ? "the server stops"

@@ -530,14 +530,16 @@ static void stop_endpoint(ls_endpoint *e, void *ctx)
     e->stopped = true;
 }
 
-/* The supervisor waits for it, so that no other thread changes the lists; the locks would be held while handlers run. */
+/* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no lock. */
 static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     draining d = {.all = false};
     each_endpoint(server, stop_endpoint, ctx);
     if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
+    ls_mutex_lock(&server->lists);             /* a reload may be planning */
     each_endpoint(server, drain_endpoint, &d); /* before the site: its responses from now on announce the close */
+    ls_mutex_unlock(&server->lists);
     ls_site_drain(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
         if (LS_CONTAINER(node, ls_generation_end, node)->stage == GENERATION_BUSY)
@@ -667,11 +669,6 @@ static void abort_endpoint(ls_endpoint *e, void *user)
 
 int ls_server_run(ls_server *server)
 {
-    ls_mutex_lock(&server->mutex);
-    const bool stopped_before = server->phase != PHASE_OPEN;
-    if (!stopped_before) server->phase = PHASE_SERVING;
-    ls_mutex_unlock(&server->mutex);
-
     int err = ls_workers_start(server->workers);
     if (err < 0) return err;
     if (server->options.idle)
@@ -679,10 +676,8 @@ int ls_server_run(ls_server *server)
     else
         ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
-    server->committing = true; /* no reload commits before the start has */
     err = ls_server_on_workers(server, begin_serving);
-    server->committing = false;
-    ls_cond_broadcast(&server->changed);
+    if (server->phase == PHASE_OPEN) server->phase = PHASE_SERVING; /* now it can be reloaded */
     if (err == LS_OK) ls_posts_start(&server->posts, server->port);
     if (err == LS_OK && server->dev != NULL && ls_dev_server_start(server->dev, server) < 0)
         ls_log(LS_LOG_ERROR, "dev: the files are not watched: the thread could not be started");

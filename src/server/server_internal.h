@@ -5,7 +5,7 @@
  * workers do what touches sockets, in the packet `control`. A reload runs on the thread of its caller, or, for SIGHUP, on
  * a thread of its own: it loads and plans there, and the commit is a packet.
  *
- *     mutex   phase, reload, control; the supervisor waits with it. Held for short
+ *     mutex   phase, settings, reload, control; the supervisor waits with it. Held for short
  *     lists   endpoints, generations, their sites. Taken after `mutex` if both are needed. No Lua runs under it, except
  *             while a site loads its certificates */
 #ifndef LS_SERVER_INTERNAL_H
@@ -82,7 +82,7 @@ struct ls_server {
     bool control_done;
     bool reloading;    /* a thread is inside ls_server_reload */
     bool loading;      /* it loads the site: the supervisor watches the CPU time of that */
-    bool committing;   /* it waits for its commit; the drain waits for that */
+    bool committing;   /* its commit is posted or runs; the drain waits for that */
     bool reload_asked; /* by SIGHUP */
     bool reload_thread_running, reload_thread_ended;
     ls_thread reload_thread;

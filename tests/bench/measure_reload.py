@@ -1,13 +1,16 @@
 """Reloads of a site while clients go on: failed requests, closed connections, resident memory before and after.
 
 wrk sends requests on 64 keep-alive connections; 100 further connections have long requests, half of them long polls,
-half streams. SIGHUP asks for each reload; its line in the log ends it. Resident memory is that of a server at rest
-whose old generations have ended."""
+half streams. SIGHUP asks for each reload; its line in the log ends it. The next one follows after RELOAD_EVERY_S at the
+earliest, so that about a hundred generations of the site exist at a time, because each long request keeps one. Resident
+memory is that of a server at rest whose old generations have ended."""
 import asyncio
 import http.client
 import json
 import os
+import re
 import signal
+import statistics
 import threading
 import time
 
@@ -15,7 +18,8 @@ import measure
 from servers import Failed
 
 LONG_REQUESTS = 100
-WARM_UP_RELOADS = 50  # the allocator's high water is reached
+RELOAD_EVERY_S = 0.02
+WARM_UP_RELOADS = 200  # as many generations at a time as later
 RELOAD_SECONDS_MAX = 30
 REST_SECONDS_MAX = 90
 CONNECTIONS = 64
@@ -92,12 +96,14 @@ class Log:
         self.file.read()
 
     def await_reload(self):
+        """Wait for the line of a reload -> its milliseconds."""
         until, text = time.monotonic() + RELOAD_SECONDS_MAX, ""
         while "reloaded " not in text or not text.endswith("\n"):
             text += self.file.read()
             if "reload failed" in text or time.monotonic() > until:
                 raise Failed(f"the site was not reloaded: {text.strip()[-400:] or 'no line in the log'}")
             time.sleep(0.0005)
+        return int(re.search(r"reloaded .* in (\d+) ms", text).group(1))
 
     def close(self):
         self.file.close()
@@ -105,7 +111,7 @@ class Log:
 
 def reloads_under_load(server, load_cpu, count):
     """`count` reloads one after the other while all clients go on -> what they have seen."""
-    log = Log(server)
+    log, took = Log(server), []
     long_requests = LongRequests(server.port)
     load = measure.start_wrk(server.url(), CONNECTIONS, 3600, load_cpu)
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
@@ -115,11 +121,11 @@ def reloads_under_load(server, load_cpu, count):
             if time.monotonic() > until:
                 raise Failed(f"{before['connections_open']} connections are open")
             time.sleep(0.05)
-        began = time.monotonic()
         for _ in range(count):
+            due = time.monotonic() + RELOAD_EVERY_S
             os.kill(server.process.pid, signal.SIGHUP)
-            log.await_reload()
-        seconds = time.monotonic() - began
+            took.append(log.await_reload())
+            time.sleep(max(0.0, due - time.monotonic()))
         closed = stats(connection)["connections"] - before["connections"]  # each one was opened again
     finally:
         connection.close()
@@ -129,7 +135,7 @@ def reloads_under_load(server, load_cpu, count):
         log.close()
     errors = dict(summary["errors"], **({"long": long_requests.failed} if long_requests.failed else {}))
     return {"requests": summary["requests"], "long": long_requests.done, "errors": errors,
-            "failures": sum(errors.values()), "closed": closed + long_requests.closed, "seconds": seconds}
+            "failures": sum(errors.values()), "closed": closed + long_requests.closed, "ms": statistics.median(took)}
 
 
 def resident_at_rest(server, states):
@@ -158,5 +164,5 @@ def reload(server, load_cpu, count):
     result = reloads_under_load(server, load_cpu, count)
     after = resident_at_rest(server, states)
     result["failures"] += warm_up["failures"]
-    return dict(result, reloads=count, ms=result["seconds"] * 1e3 / count, before=before, resident=after,
+    return dict(result, reloads=count, before=before, resident=after,
                 growth=after - before, from_fresh=after - fresh)

@@ -229,17 +229,17 @@ def start_lines(results):
 
 
 def reload_lines(results):
-    rows = [("server", "reloads", "ms each", "requests", "long", "failed", "closed", "resident before", "after",
+    rows = [("server", "reloads", "ms", "requests", "long", "failed", "closed", "resident before", "after",
              "growth")]
     for server in results["reload"]:
         for one in rounds_of(results, "reload", server):
             if one:
-                rows.append((server, f"{one['reloads']:,}", f"{one['ms']:.1f}", f"{one['requests']:,}",
+                rows.append((server, f"{one['reloads']:,}", f"{one['ms']:.0f}", f"{one['requests']:,}",
                              f"{one['long']:,}", str(one["failures"]), str(one["closed"]),
                              f"{one['before'] / MIB:.2f} MiB", f"{one['resident'] / MIB:.2f} MiB",
                              f"{one['growth'] / 1024:+,.0f} KiB"))
-    return ["reloads, one after the other, beside 64 busy connections and 100 long requests; memory at rest, after a "
-            "warm-up of 50 reloads"] + table(rows, (0,))
+    return ["reloads, 20 ms apart or more, beside 64 busy connections and 100 long requests (ms: median of a reload; memory at "
+            "rest, after a warm-up of 200 reloads)"] + table(rows, (0,))
 
 
 def churn_lines(results):

@@ -153,8 +153,8 @@ class Dict(E2E):
             "local runs = 0 d.v = 1 d:update('v', function(v) runs = runs + 1 if runs == 1 then d.v = 10 end "
             "return v + 1 end) return d.v, runs"), [11, 2])
         self.raises("d:update('t', function() error('on purpose', 0) end)", "on purpose")
-        self.raises("d:update('t', function() return print end)", "chunk:1: dict:update: value is a function")
-        self.raises("d:update('t')", "chunk:1: dict:update: the second argument must be a function")
+        self.raises("d:update('t', function() return print end)", "dict:update: value is a function")
+        self.raises("d:update('t')", "dict:update: the second argument must be a function")
 
     def test_update_by_many_clients(self):
         def client():
@@ -205,12 +205,12 @@ class Dict(E2E):
         cases = (
             ("d:set('k', { items = { 1, 2, { fn = print } } })",
              "chunk:1: bad argument #2 to 'set' (value.items[3].fn is a function, which cannot be shared)"),
-            ("local t = {} t.self = t d.k = t", "chunk:1: dict: value.self refers to value: a cycle"),
-            ("d.k = io.stdout", "chunk:1: dict: value is a userdata, which cannot be shared"),
+            ("local t = {} t.self = t d.k = t", "dict: value.self refers to value: a cycle"),
+            ("d.k = io.stdout", "dict: value is a userdata, which cannot be shared"),
             ("d:rpush('l', 1, 2, print)", "bad argument #4 to 'rpush' (value is a function"),
             ("d:rpush('l', 1, nil, 2)", "bad argument #3 to 'rpush' (value must not be nil)"),
-            ("d[1.5] = 1", "chunk:1: dict: key must be a string or an integer; got 1.5"),
-            ("return d[{}]", "chunk:1: dict: key must be a string or an integer; got table"),
+            ("d[1.5] = 1", "dict: key must be a string or an integer; got 1.5"),
+            ("return d[{}]", "dict: key must be a string or an integer; got table"),
             ("d:get(true)", "bad argument #1 to 'get' (key must be a string or an integer; got boolean)"),
             ("d:get(('k'):rep(65536))", "key must have at most 65535 bytes"),
             ("d:get('k', 'more')", "too many arguments for dict:get(key)"),
@@ -220,8 +220,8 @@ class Dict(E2E):
             ("d:add('k', nil)", "bad argument #2 to 'add' (value must not be nil)"),
             ("d:incr('k', 'x')", "bad argument #2 to 'incr' (number expected, got string)"),
             ("d.get('k')", "bad argument #1 to 'get' (dict expected, got string)"),
-            ("d:keys(5)", "chunk:1: dict:keys: pattern must be a string; got 5"),
-            ("d:keys('x', 1.5)", "chunk:1: dict:keys: max must be a whole number; got 1.5"),
+            ("d:keys(5)", "dict:keys: pattern must be a string; got 5"),
+            ("d:keys('x', 1.5)", "dict:keys: max must be a whole number; got 1.5"),
             ("ls.dict()", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
             ("ls.dict(('n'):rep(101))", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
             ("ls.dict('x', { sizes = 5 })", "chunk:1: ls.dict: unknown option \"sizes\"; did you mean 'size'?"),
@@ -236,6 +236,46 @@ class Dict(E2E):
         self.assertEqual(self.run_lua("return ls.dict(('n'):rep(100)) ~= nil, d:set(('k'):rep(65535), 1), "
                                       "ls.dict('later') == ls.dict('later'), ls.dict('d') == d, "
                                       "ls.dict('d', { size = '4m' }):len()"), [True, True, True, True, 1])
+
+    def test_functions_of_ls_take_a_read_only_copy_as_any_table(self):
+        self.run_lua("d.headers = { ['X-One'] = '1', ['X-List'] = { 'a', 'b' } } d.cookie = { path = '/c', max_age = 5 } "
+                     "d.wants = { object = true }")
+        self.assertEqual(self.run_lua("""
+            local app = ls.app()
+            app:post('/headers', function(req, res)
+              res:header('X-More', d.headers['X-List'])
+              res:cookie('a', 'b', d.cookie)
+              return 200, req:json(d.wants).text, d.headers
+            end)
+            local r = app:inject { method = 'POST', path = '/headers', body = '{"text":"x"}' }
+            local h = r.headers
+            return r.status, r.body, h['X-One'], h['X-List'], h['X-More'], h['Set-Cookie']"""),
+            [200, "x", "1", "a, b", "a, b", "a=b; Path=/c; Max-Age=5"])
+
+    def test_assertions_and_the_prompt_read_a_copy(self):
+        self.assertEqual(self.run_lua("""
+            local test = require 'luaserve.test'
+            d.t = { 1, { x = 2 }, k = 'v' }
+            test.equal(d.t, { 1, { x = 2 }, k = 'v' })
+            test.equal({ { d.t } }, { { { 1, { x = 2 }, k = 'v' } } })
+            test.contains(d.t, { x = 2 })
+            test.not_equal(d.t, { 1, { x = 3 }, k = 'v' })
+            local _, err = pcall(test.equal, d.t, { 1, { x = 3 }, k = 'v' })
+            return err.lines, require 'luaserve.repl'.show(d.t)"""),
+            [["[2].x: expected 3, got 2", "expected { 1, { x = 3 }, k = \"v\" }", "got      { 1, { x = 2 }, k = \"v\" }"],
+             '{ 1, { x = 2 }, k = "v" }'])
+
+    def test_a_pattern_that_is_malformed(self):
+        self.raises("local keys = d:keys('[')", "chunk:1: dict:keys: the pattern \"[\" is malformed (missing ']')")
+
+    def test_an_update_that_writes_its_own_key(self):
+        self.raises("local new = d:update('own', function() d.own = 1 return 2 end)",
+                    'chunk:1: dict:update: "own" was written during each of 1000 calls of the function; '
+                    "the function must not write this key itself")
+
+    def test_the_name_is_in_its_text(self):
+        self.assertEqual(self.run_lua("return tostring(d)"), ["dict 'd'"])
+
 
 
 class Loading(E2E):

@@ -302,6 +302,31 @@ class Reload(E2E):
         self.assertEqual(self.get(self.http()), "two")
         sock.close()
 
+    def test_a_handshake_does_not_reach_a_site_that_was_cut(self):
+        tls = TCP.replace("ls.tcp(@TCP@, function", "ls.tcp({ port = @TCP@, tls = 'self-signed', handshake_timeout = 600 }, function")
+        self.start("one", "ls.config{ drain_timeout = 0.2 }\n" + tls, listeners=4, flags=("--log-level", "debug"))
+        raw = socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT)
+        raw.settimeout(WAIT)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        handshake = context.wrap_bio(received, sent)
+        with self.assertRaises(ssl.SSLWantReadError):
+            handshake.do_handshake()
+        raw.sendall(sent.read())
+        received.write(raw.recv(65536))  # the handshake has begun with the old site
+        self.change("two", "ls.config{ drain_timeout = 0.2 }\n" + tls)
+        self.server.wait_log("the old site has not ended within 0.2 s")
+        try:
+            while raw.recv(65536):  # the cut aborts it
+                pass
+        except ConnectionResetError:
+            pass
+        raw.close()
+        self.server.wait_log("the old site has ended")
+        self.assertEqual(self.get(self.http()), "two")
+
     # ---- under load
 
     def test_no_request_fails_across_many_reloads(self):

@@ -1,5 +1,7 @@
 -- test/diff.lua - values as text, deep comparison, and what differs between two values.
 
+local content = require "luaserve.core".dict_content -- the fields of a table; a value of a dict hides them from next
+
 local diff = {}
 
 diff.differences_max = 10 -- lines of a comparison of tables
@@ -39,6 +41,7 @@ local function show(value, depth, seen)
   if type(value) ~= "table" then return tostring(value) end
   local meta = getmetatable(value)
   if type(meta) == "table" and rawget(meta, "__tostring") then return tostring(value) end
+  value = content(value)
   if seen[value] then return "{cycle}" end
   if next(value) == nil then return "{}" end
   if depth == 0 then return "{...}" end
@@ -62,6 +65,7 @@ function diff.show(value) return show(value, DEPTH_MAX, {}) end
 local function same(a, b, pairs_seen)
   if a == b or is_nan(a) and is_nan(b) then return true end
   if type(a) ~= "table" or type(b) ~= "table" then return false end
+  a, b = content(a), content(b)
   local before = pairs_seen[a]
   if before and before[b] then return true end -- a cycle that both have
   if not before then
@@ -112,6 +116,7 @@ local function compare_strings(got, expected, add)
 end
 
 local function compare_tables(got, expected, path, seen, add)
+  got, expected = content(got), content(expected)
   if seen[got] == expected then return end
   seen[got] = expected
   local keys = sorted_keys(expected)

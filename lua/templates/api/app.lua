@@ -1,4 +1,4 @@
--- app.lua - the items of the API. The module returns a function, so that each test has an app without items.
+-- app.lua - the items of the API.
 --
 --   GET    /items          all items                          200
 --   POST   /items          { title [, done] }                 201, Location
@@ -11,6 +11,15 @@
 local ls = require "luaserve"
 
 local TITLE_BYTES_MAX = 200
+
+local app = ls.app()
+
+-- Dicts are shared by all Lua states, and survive a reload; they end with the server.
+local items = ls.dict("items", { evict = false }) -- the items by their id; when it is full, it refuses further ones
+local numbers = ls.dict("numbers")                -- "item": the id that was given last
+
+-- The id in the path; 0, which no item has, if it is not a number.
+local function id_of(req) return math.tointeger(tonumber(req.params.id)) or 0 end
 
 -- check(given, required) -> nil, or a table from the name of a field to what is wrong with it
 local function check(given, required)
@@ -30,49 +39,44 @@ local function check(given, required)
   return next(wrong) and wrong
 end
 
-return function()
-  local app = ls.app()
-  local items, last_id = {}, 0
+app:get("/items", function()
+  local ids, list = items:keys(), ls.json.array {}
+  table.sort(ids)
+  for _, id in ipairs(ids) do list[#list + 1] = items[id] end
+  return list
+end)
 
-  -- The item that the path names, or nil.
-  local function item_of(req) return items[math.tointeger(tonumber(req.params.id))] end
+app:post("/items", function(req)
+  local given = req:json { object = true } -- any other body is answered with 400
+  local wrong = check(given, true)
+  if wrong then return 400, { error = "the item is not valid", fields = wrong } end
+  local id = numbers:incr("item")
+  local item = { id = id, title = given.title, done = given.done or false }
+  local stored, message = items:set(id, item)
+  if not stored then return 507, { error = message } end -- the dict is full
+  return 201, item, { Location = "/items/" .. id }
+end)
 
-  app:get("/items", function()
-    local list = ls.json.array {}
-    for id = 1, last_id do list[#list + 1] = items[id] end
-    return list
-  end)
+app:get("/items/:id", function(req)
+  return items[id_of(req)] or 404
+end)
 
-  app:post("/items", function(req)
-    local given = req:json { object = true } -- any other body is answered with 400
-    local wrong = check(given, true)
-    if wrong then return 400, { error = "the item is not valid", fields = wrong } end
-    last_id = last_id + 1
-    items[last_id] = { id = last_id, title = given.title, done = given.done or false }
-    return 201, items[last_id], { Location = "/items/" .. last_id }
-  end)
-
-  app:get("/items/:id", function(req)
-    return item_of(req) or 404
-  end)
-
-  app:patch("/items/:id", function(req)
-    local item = item_of(req)
-    if not item then return 404 end
-    local given = req:json { object = true }
-    local wrong = check(given, false)
-    if wrong then return 400, { error = "the item is not valid", fields = wrong } end
+app:patch("/items/:id", function(req)
+  local given = req:json { object = true }
+  local wrong = check(given, false)
+  if wrong then return 400, { error = "the item is not valid", fields = wrong } end
+  local item, message = items:update(id_of(req), function(item)
+    if not item then return nil end
     if given.title ~= nil then item.title = given.title end
     if given.done ~= nil then item.done = given.done end
     return item
   end)
+  if message then return 507, { error = message } end
+  return item or 404
+end)
 
-  app:delete("/items/:id", function(req)
-    local item = item_of(req)
-    if not item then return 404 end
-    items[item.id] = nil
-    return 204
-  end)
+app:delete("/items/:id", function(req)
+  return items:delete(id_of(req)) and 204 or 404
+end)
 
-  return app
-end
+return app

@@ -13,12 +13,15 @@ local chat = {
 
 local QUEUED_BYTES_MAX = 256 * 1024 -- for a client that does not read; it is disconnected then
 
+-- The messages are in a dict, so that they survive a reload.
+local history = ls.dict("chat") -- "messages": a list; "last": the number of the last message
+
 local Room = {}
 Room.__index = Room
 
--- new() -> an empty room
+-- new() -> a room without people
 function chat.new()
-  return setmetatable({ messages = {}, last = 0, people = {} }, Room)
+  return setmetatable({ people = {} }, Room)
 end
 
 -- check(name, text) -> nil, or what is wrong
@@ -32,20 +35,22 @@ end
 
 -- Add a message, and send it to every connection.
 function Room:say(name, text)
-  self.last = self.last + 1
-  self.messages[self.last] = { number = self.last, name = name, text = text }
-  self.messages[self.last - chat.MESSAGES_MAX] = nil
+  local number = history:incr("last")
+  local count = history:rpush("messages", { number = number, name = name, text = text })
+  if count > chat.MESSAGES_MAX then history:lpop("messages") end
   local line = ls.buffer(name, ": ", text, "\n") -- one buffer for all connections
   for sock in pairs(self.people) do
     if sock.queued > QUEUED_BYTES_MAX or not sock:send(line) then sock:abort() end
   end
 end
 
+-- last() -> the number of the last message
+function Room.last() return history:get("last") or 0 end
+
 -- The messages behind `number`, the oldest first.
 function Room:after(number)
-  local list = ls.json.array {}
-  for n = math.max(number, self.last - chat.MESSAGES_MAX) + 1, self.last do list[#list + 1] = self.messages[n] end
-  return list
+  local missing = self.last() - number
+  return ls.json.array(missing > 0 and history:range("messages", -missing) or {})
 end
 
 -- Serve a connection until it ends.
@@ -75,7 +80,7 @@ function Room:app()
   app:get("/messages", function(req)
     local after = math.tointeger(tonumber(req.query.after or 0))
     if not after or after < 0 then return 400, { error = "after must be the number of a message" } end
-    return { last = self.last, messages = self:after(after) }
+    return { last = self.last(), messages = self:after(after) }
   end)
 
   app:post("/messages", function(req)

@@ -5,8 +5,8 @@
 local ls = require "luaserve"
 local chat = require "chat"
 
--- Each Lua state runs this file and has its own variables. The room is such a variable, so one state runs.
-ls.config { threads_max = 1 }
+-- A connection belongs to the Lua state that serves it. The room sends to all connections, so one state has them all.
+ls.config { states = 1 }
 
 local http_port, tcp_port = ...
 local room = chat.new()

@@ -7,49 +7,39 @@
 --   QUIT              BYE                  and the connection closes
 --   anything else     ERROR reason
 
-local protocol = {
-  LINE_BYTES_MAX = 4096,
-  NAMES_MAX = 10000,
-}
+local ls = require "luaserve"
 
--- new_store() -> the values of a server
-function protocol.new_store() return { values = {}, count = 0 } end
+local protocol = { LINE_BYTES_MAX = 4096, STORE_BYTES_MAX = 4 * 1024 * 1024 }
+
+-- The values. A dict is shared by all Lua states, and survives a reload; it ends with the server.
+local store = ls.dict("values", { size = protocol.STORE_BYTES_MAX, evict = false })
 
 local commands = {}
 
-function commands.SET(store, rest)
+function commands.SET(rest)
   local name, value = rest:match("^(%S+) (.+)$")
   if not name then return "ERROR usage: SET name value" end
-  if store.values[name] == nil then
-    if store.count == protocol.NAMES_MAX then return "ERROR the store is full" end
-    store.count = store.count + 1
-  end
-  store.values[name] = value
+  if not store:set(name, value) then return "ERROR the store is full" end
   return "OK"
 end
 
-function commands.GET(store, rest)
-  local value = store.values[rest]
+function commands.GET(rest)
+  local value = store:get(rest)
   return value and "VALUE " .. value or "NONE"
 end
 
-function commands.DEL(store, rest)
-  if store.values[rest] == nil then return "NONE" end
-  store.values[rest] = nil
-  store.count = store.count - 1
-  return "OK"
-end
+function commands.DEL(rest) return store:delete(rest) and "OK" or "NONE" end
 
-function commands.COUNT(store) return "VALUE " .. store.count end
+function commands.COUNT() return "VALUE " .. #store end
 
 function commands.QUIT() return "BYE", true end
 
--- answer(store, line) -> the line of the answer, and whether the connection closes
-function protocol.answer(store, line)
+-- answer(line) -> the line of the answer, and whether the connection closes
+function protocol.answer(line)
   local name, rest = line:match("^(%a+) ?(.*)$")
   local command = name and commands[name:upper()]
   if not command then return "ERROR unknown command" end
-  return command(store, rest)
+  return command(rest)
 end
 
 return protocol

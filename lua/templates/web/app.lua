@@ -1,10 +1,14 @@
--- app.lua - a guest book: a page with a form, and the files in public/. The module returns a function, so that each test
--- has an app without messages.
+-- app.lua - a guest book: a page with a form, and the files in public/.
 
 local ls = require "luaserve"
 local pages = require "pages"
 
 local NAME_BYTES_MAX, TEXT_BYTES_MAX, MESSAGES_MAX = 60, 1000, 100
+
+local app = ls.app()
+
+-- A dict is shared by all Lua states, and survives a reload; it ends with the server.
+local book = ls.dict("guest book") -- "messages": a list, the newest first
 
 -- The field without the spaces around it; "" for one that is missing.
 local function field(form, name) return (form[name] or ""):match("^%s*(.-)%s*$") end
@@ -17,29 +21,24 @@ local function check(name, text)
   if #text > TEXT_BYTES_MAX then return "The message is too long." end
 end
 
-return function()
-  local app = ls.app()
-  local messages = {} -- the newest first
+app:get("/", function(_, res)
+  return res:html(pages.guest_book(book:range("messages"), {}))
+end)
 
-  app:get("/", function(_, res)
-    return res:html(pages.guest_book(messages, {}))
-  end)
+app:post("/messages", function(req, res)
+  local form = req:form()
+  if not form then return 400, "a form was expected\n" end
+  local name, text = field(form, "name"), field(form, "text")
+  local wrong = check(name, text)
+  if wrong then
+    res:status(400)
+    return res:html(pages.guest_book(book:range("messages"), { name = name, text = text, wrong = wrong }))
+  end
+  local count = book:lpush("messages", { name = name, text = text, time = os.date("!%Y-%m-%d %H:%M") })
+  if count > MESSAGES_MAX then book:rpop("messages") end
+  return res:redirect("/", 303) -- so that reloading the page does not send the form again
+end)
 
-  app:post("/messages", function(req, res)
-    local form = req:form()
-    if not form then return 400, "a form was expected\n" end
-    local name, text = field(form, "name"), field(form, "text")
-    local wrong = check(name, text)
-    if wrong then
-      res:status(400)
-      return res:html(pages.guest_book(messages, { name = name, text = text, wrong = wrong }))
-    end
-    table.insert(messages, 1, { name = name, text = text, time = os.date("!%Y-%m-%d %H:%M") })
-    messages[MESSAGES_MAX + 1] = nil
-    return res:redirect("/", 303) -- so that reloading the page does not send the form again
-  end)
+app:static("/public", "public", { max_age = 60 })
 
-  app:static("/public", "public", { max_age = 60 })
-
-  return app
-end
+return app

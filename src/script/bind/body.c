@@ -15,6 +15,7 @@
 #include "script/bind/json.h"
 #include "script/bind/req.h"
 #include "script/bind/request.h"
+#include "script/shared/copy.h"
 
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 
@@ -270,6 +271,7 @@ static bool json_wants_object(lua_State *L)
 {
     bool object = false;
     luaL_checktype(L, 2, LUA_TTABLE);
+    ls_copy_open(L, 2);
     lua_pushnil(L);
     while (lua_next(L, 2) != 0) {
         if (lua_type(L, -2) != LUA_TSTRING || strcmp(lua_tostring(L, -2), "object") != 0)

@@ -391,6 +391,22 @@ static int core_dict_scan(lua_State *L)
     return 3;
 }
 
+/* core.dict_content(value) -> the table behind a read-only copy, whose fields rawget and rawlen read; each other value
+ * as it is. */
+static int core_dict_content(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    ls_copy_open(L, 1);
+    return 1;
+}
+
+static int dict_tostring(lua_State *L)
+{
+    lua_pushfstring(L, "dict '%s'", ((const ls_shared_object *)(const void *)check_dict(L, SELF))->name);
+    return 1;
+}
+
 static const luaL_Reg methods[] = {{"get", dict_get},
                                    {"set", dict_set},
                                    {"add", dict_add},
@@ -413,7 +429,8 @@ static const luaL_Reg methods[] = {{"get", dict_get},
  * __pairs. */
 static void push_metatable(lua_State *L, int object, int more)
 {
-    static const luaL_Reg metamethods[] = {{"__newindex", dict_newindex}, {"__len", dict_len}, {NULL, NULL}};
+    static const luaL_Reg metamethods[] = {
+        {"__newindex", dict_newindex}, {"__len", dict_len}, {"__tostring", dict_tostring}, {NULL, NULL}};
     luaL_newlib(L, metamethods);
     lua_pushliteral(L, "dict");
     lua_setfield(L, -2, "__name");
@@ -470,11 +487,9 @@ static int core_dict(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"dict", core_dict},
-                                     {"dict_read", core_dict_read},
-                                     {"dict_swap", core_dict_swap},
-                                     {"dict_scan", core_dict_scan},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"dict", core_dict},           {"dict_read", core_dict_read}, {"dict_content", core_dict_content},
+    {"dict_swap", core_dict_swap}, {"dict_scan", core_dict_scan}, {NULL, NULL}};
 
 static void define(lua_State *L, ls_state *state)
 {

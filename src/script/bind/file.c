@@ -8,6 +8,7 @@
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/file_serve.h"
+#include "script/shared/copy.h"
 
 enum { RES = 1, PATH, OPTIONS }; /* stack indices */
 
@@ -81,6 +82,7 @@ static void check_options(lua_State *L)
 {
     if (lua_isnil(L, OPTIONS)) return;
     luaL_checktype(L, OPTIONS, LUA_TTABLE);
+    ls_copy_open(L, OPTIONS);
     lua_pushnil(L);
     while (lua_next(L, OPTIONS) != 0) {
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";

@@ -13,6 +13,7 @@
 #include "script/bind/buffer.h"
 #include "script/bind/res.h"
 #include "script/core/error_text.h"
+#include "script/shared/copy.h"
 
 enum { SHOWN_MAX = 4 }; /* results in a message */
 
@@ -58,6 +59,7 @@ static void set_headers(lua_State *L, ls_request *r, int index)
 {
     if (lua_isnoneornil(L, index)) return;
     if (lua_type(L, index) != LUA_TTABLE) (void)wrong_results(L, result_count(L), right_order);
+    ls_copy_open(L, index);
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
         const int top = lua_gettop(L);

@@ -14,6 +14,7 @@
 #include "script/bind/request.h"
 #include "script/bind/res.h"
 #include "script/core/udata.h"
+#include "script/shared/copy.h"
 
 enum { SEND_AT_BYTES = 16384 }; /* res:send sends a body of this length itself; others leave when the handler ends */
 
@@ -86,6 +87,7 @@ void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
         header_line(L, r, name, value, true);
         return;
     }
+    ls_copy_open(L, value);
     const lua_Integer count = (lua_Integer)lua_rawlen(L, value);
     for (lua_Integer n = 1; n <= count; n++) {
         lua_rawgeti(L, value, n);
@@ -183,6 +185,7 @@ static void cookie_check_options(lua_State *L)
                                         "secure", "http_only", "same_site", NULL};
     if (lua_isnoneornil(L, 4)) return;
     luaL_checktype(L, 4, LUA_TTABLE);
+    ls_copy_open(L, 4);
     lua_pushnil(L);
     while (lua_next(L, 4) != 0) {
         const char *const *name = known;

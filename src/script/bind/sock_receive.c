@@ -15,6 +15,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
 #include "script/bind/sock.h"
+#include "script/shared/copy.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* this many bytes and more become a buffer */
 
@@ -430,6 +431,7 @@ int ls_sock_receiveuntil(lua_State *L)
     if (len > LS_TCP_PATTERN_MAX) return luaL_error(L, "the pattern is longer than %d bytes", LS_TCP_PATTERN_MAX);
     if (!lua_isnoneornil(L, 3)) {
         luaL_checktype(L, 3, LUA_TTABLE);
+        ls_copy_open(L, 3);
         lua_pushnil(L);
         while (lua_next(L, 3) != 0) {
             const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";

@@ -10,6 +10,7 @@
 #include "script/bind/buffer.h"
 #include "script/bind/request.h"
 #include "script/bind/sock.h"
+#include "script/shared/copy.h"
 
 enum {
     NESTED_MAX = 8,      /* levels of tables */
@@ -26,6 +27,7 @@ static unsigned check_value(lua_State *L, int index, int arg, int depth)
     case LUA_TTABLE:
         if (depth == NESTED_MAX) luaL_argerror(L, arg, "tables are nested too deeply");
         luaL_checkstack(L, 4, "tables are nested too deeply");
+        ls_copy_open(L, index);
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count; n++) {
             lua_rawgeti(L, index, n);
             strings += check_value(L, lua_gettop(L), arg, depth + 1);
@@ -92,6 +94,7 @@ static int queue_value(lua_State *L, ls_tcp *tcp, int index)
     int err = LS_OK;
     switch (lua_type(L, index)) {
     case LUA_TTABLE:
+        ls_copy_open(L, index);
         for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count && err == LS_OK; n++) {
             lua_rawgeti(L, index, n);
             err = queue_value(L, tcp, lua_gettop(L));

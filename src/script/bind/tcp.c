@@ -72,7 +72,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx;
     ls_tcp *tcp = ls_stream_user(s);
-    ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: no state could serve it */
+    ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: refused */
     ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
     ls_stream_free(s);
     if (limit != NULL) ls_conn_limit_leave(limit);      /* not earlier: a lingering connection still uses a socket */
@@ -384,8 +384,19 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     count_ended(ctx, state);
 }
 
+/* Close a stream that no state takes: its user stays zero, because the server may be freed before the stream is closed. */
+static void refuse(ls_thread_ctx *ctx, const ls_tcp_server *server, ls_stream *s)
+{
+    if (server->conn_limit != NULL) ls_conn_limit_leave(server->conn_limit);
+    ls_stream_close(ctx, s);
+}
+
 static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls_stream *s)
 {
+    if (atomic_load(&state->closed)) { /* the handshake has outlasted the site */
+        refuse(ctx, server, s);
+        return;
+    }
     serve_order order = {adopt(state, s, server, &server->config), NULL};
     if (server->config.keepalive_s > 0)
         (void)ls_stream_keepalive(ls_tcp_stream(order.tcp), true, server->config.keepalive_s);
@@ -433,6 +444,10 @@ void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
     ls_generation *generation = server->generation;
     assert(ctx->inside == NULL);
     ls_stream_handover(s, &ls_tcp_handler);
+    if (atomic_load(&generation->closing) >= LS_CLOSING) { /* make no state of it any more */
+        refuse(ctx, server, s);
+        return;
+    }
     ls_state *state = ls_generation_enter(generation, ctx, connection_count);
     if (state != NULL) {
         serve(ctx, state, server, s);
@@ -441,10 +456,8 @@ void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
     }
     waiting_stream *w = calloc(1, sizeof *w);
     if (w == NULL) {
-        ls_tcp *tcp = ls_stream_user(s);
-        tcp->server = server; /* without a state */
         ls_log(LS_LOG_ERROR, "not enough memory to serve a connection");
-        ls_stream_close(ctx, s);
+        refuse(ctx, server, s);
         return;
     }
     state = ls_generation_busy_state(generation, ctx);

@@ -28,6 +28,14 @@ bool ls_copy_content(lua_State *L, int index)
     return false;
 }
 
+void ls_copy_open(lua_State *L, int index)
+{
+    if (lua_type(L, index) != LUA_TTABLE || !lua_getmetatable(L, index)) return; /* most tables have no metatable */
+    lua_pop(L, 1);
+    index = lua_absindex(L, index);
+    if (ls_copy_content(L, index)) lua_replace(L, index);
+}
+
 /* The metamethods have no other table than a copy: __metatable hides the metatable from scripts. debug.getmetatable
  * does not, so each of them checks. */
 static void check_copy(lua_State *L)
@@ -62,10 +70,7 @@ static int copy_next(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 2);
-    if (lua_getmetatable(L, 1)) {
-        lua_pop(L, 1);
-        if (ls_copy_content(L, 1)) lua_replace(L, 1);
-    }
+    ls_copy_open(L, 1);
     if (lua_next(L, 1)) return 2;
     lua_pushnil(L);
     return 1;

@@ -26,4 +26,8 @@ void ls_copy_push(lua_State *L, int content, int metatable);
 /* If the table at `index` is a read-only copy, push its content and return true. Needs one stack slot. */
 bool ls_copy_content(lua_State *L, int index);
 
+/* Replace a read-only copy at `index` by its content, for functions that read fields without metamethods. Every other
+ * value stays. Needs one stack slot. */
+void ls_copy_open(lua_State *L, int index);
+
 #endif

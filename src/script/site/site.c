@@ -194,8 +194,7 @@ static int load_main(lua_State *L)
         load->result = LS_ESCRIPT;
         (void)snprintf(load->message, load->message_bytes,
                        "%s: the site used more processor time than max_cpu allows (%.3g s) while it loaded",
-                       load->state->ended_at,
-                       (double)atomic_load(&ls_state_runtime(load->state)->cpu_ns_max) / 1e9);
+                       load->state->ended_at, (double)atomic_load(&ls_state_runtime(load->state)->cpu_ns_max) / 1e9);
         return 0;
     }
     if (status == LUA_ERRMEM) {
@@ -310,7 +309,6 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     if (options->listen_on != NULL && (err = ls_site_listen_on(site, options->listen_on, message, message_bytes)) < 0)
         goto fail;
     if (message_bytes > 0) message[0] = '\0';
-    ls_runtime_add(runtime, &site->generation);
     *out = site;
     return LS_OK;
 
@@ -431,6 +429,7 @@ int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *m
     int err = ls_generation_room(g, states_max);
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", states_max);
     if (err < 0) return err;
+    ls_runtime_add(g->runtime, g); /* not before: the room for the states moved */
     g->running_count = threads;
     ls_pool_enter(g->load_pool);
     while (state_count(site) < threads && state_count(site) < states_max)

@@ -2,9 +2,12 @@
 
 local ls = require "luaserve"
 local test = require "luaserve.test"
-local new_app = require "app"
+local app = require "app"
 
-local app
+local function no_items()
+  ls.dict("items"):clear()
+  ls.dict("numbers"):clear()
+end
 
 -- Send a request with a JSON body; returns the response and the value of its body.
 local function send(method, path, body)
@@ -13,7 +16,7 @@ local function send(method, path, body)
 end
 
 describe("items", function()
-  before_each(function() app = new_app() end)
+  before_each(no_items)
 
   it("are an empty list at first", function()
     test.equal(app:inject { path = "/items" }.body, "[]")
@@ -49,7 +52,7 @@ describe("items", function()
 end)
 
 describe("an item that is not valid", function()
-  before_each(function() app = new_app() end)
+  before_each(no_items)
 
   local cases = { -- name, item, what is wrong
     { "without a title", {}, { title = "is missing" } },

@@ -10,6 +10,15 @@ it("serves the API", function()
   test.equal(server:get(created.headers.location):json().title, "write")
 end)
 
+it("gives every item an id of its own", function()
+  local seen = {}
+  for _ = 1, 20 do
+    local id = server:post("/items", { json = { title = "one of many" } }):json().id
+    test.falsy(seen[id])
+    seen[id] = true
+  end
+end)
+
 it("refuses other paths", function()
   test.equal(server:get("/").status, 404)
 end)

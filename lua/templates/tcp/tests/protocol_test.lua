@@ -1,14 +1,13 @@
 -- protocol_test.lua - the commands, without a connection.
 
+local ls = require "luaserve"
 local test = require "luaserve.test"
 local protocol = require "protocol"
 
-local store
-
-local function answer(line) return (protocol.answer(store, line)) end
+local function answer(line) return (protocol.answer(line)) end
 
 describe("the protocol", function()
-  before_each(function() store = protocol.new_store() end)
+  before_each(function() ls.dict("values"):clear() end)
 
   it("keeps values", function()
     test.equal(answer("GET color"), "NONE")
@@ -26,8 +25,10 @@ describe("the protocol", function()
   end)
 
   it("has a limit", function()
-    for n = 1, protocol.NAMES_MAX do test.equal(answer("SET name" .. n .. " x"), "OK") end
-    test.equal(answer("SET more x"), "ERROR the store is full")
+    local long, stored = ("x"):rep(4000), 0
+    while answer("SET name" .. stored + 1 .. " " .. long) == "OK" do stored = stored + 1 end
+    test.near(stored * 4000, protocol.STORE_BYTES_MAX, protocol.STORE_BYTES_MAX / 10)
+    test.equal(answer("SET more " .. long), "ERROR the store is full")
     test.equal(answer("SET name1 y"), "OK")
   end)
 
@@ -38,6 +39,6 @@ describe("the protocol", function()
   end)
 
   it("ends with QUIT", function()
-    test.equal({ protocol.answer(store, "QUIT") }, { "BYE", true })
+    test.equal({ protocol.answer("QUIT") }, { "BYE", true })
   end)
 end)

@@ -1,9 +1,8 @@
 -- app_test.lua - the pages without a server: app:inject passes a request to the app.
 
+local ls = require "luaserve"
 local test = require "luaserve.test"
-local new_app = require "app"
-
-local app
+local app = require "app"
 
 local function send(form)
   return app:inject { method = "POST", path = "/messages", body = form,
@@ -11,7 +10,7 @@ local function send(form)
 end
 
 describe("the guest book", function()
-  before_each(function() app = new_app() end)
+  before_each(function() ls.dict("guest book"):clear() end)
 
   it("has no messages at first", function()
     local res = app:inject { path = "/" }
@@ -45,6 +44,14 @@ describe("the guest book", function()
     test.equal(send("name=" .. ("x"):rep(60) .. "&text=" .. ("x"):rep(1000)).status, 303)
     test.equal(send("name=" .. ("x"):rep(61) .. "&text=x").status, 400)
     test.equal(send("name=x&text=" .. ("x"):rep(1001)).status, 400)
+  end)
+
+  it("keeps the newest messages", function()
+    for n = 1, 101 do send("name=Ada&text=message" .. n) end
+    local page = app:inject { path = "/" }.body
+    test.contains(page, "<p>message101</p>")
+    test.contains(page, "<p>message2</p>")
+    test.falsy(page:find("<p>message1</p>", 1, true))
   end)
 
   it("serves its style sheet", function()

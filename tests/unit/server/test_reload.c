@@ -1,0 +1,348 @@
+/* test_reload.c - ls_server_reload as an embedding program calls it: only luaserve.h, in this process. */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "base/thread.h"
+#include "luaserve.h"
+#include "support.h"
+
+enum { LS_ECANCELED_ = -4, LS_ENOTSUP_ = -19, LS_EBUSY_ = -20 }; /* as luaserve.h documents them */
+
+/* ---- a gate in front of a thread --------------------------------------------------------------------------------- */
+
+typedef struct gate {
+    ls_mutex mutex;
+    ls_cond changed;
+    unsigned waiting;
+    bool open;
+} gate;
+
+static void gate_init(gate *g)
+{
+    *g = (gate){.open = false};
+    assert_int_equal(ls_mutex_open(&g->mutex), 0);
+    assert_int_equal(ls_cond_open(&g->changed), 0);
+}
+
+static void gate_free(gate *g)
+{
+    ls_cond_close(&g->changed);
+    ls_mutex_close(&g->mutex);
+}
+
+static void gate_pass(gate *g)
+{
+    ls_mutex_lock(&g->mutex);
+    g->waiting++;
+    ls_cond_broadcast(&g->changed);
+    while (!g->open) ls_cond_wait(&g->changed, &g->mutex);
+    g->waiting--;
+    ls_mutex_unlock(&g->mutex);
+}
+
+/* Wait until a thread is in front of the gate. */
+static void gate_await(gate *g)
+{
+    ls_mutex_lock(&g->mutex);
+    while (g->waiting == 0) ls_cond_wait(&g->changed, &g->mutex);
+    ls_mutex_unlock(&g->mutex);
+}
+
+static void gate_set(gate *g, bool open)
+{
+    ls_mutex_lock(&g->mutex);
+    g->open = open;
+    ls_cond_broadcast(&g->changed);
+    ls_mutex_unlock(&g->mutex);
+}
+
+/* ---- a server ---------------------------------------------------------------------------------------------------- */
+
+typedef struct place {
+    ls_server *server;
+    ls_thread thread;
+    int result;
+    gate in_open, in_lua, serving; /* open function of the program; pass() of Lua; the callback `serving` */
+    ls_thread reloader;
+    int reloaded;
+    char message[300];
+} place;
+
+static int pass(lua_State *L)
+{
+    gate_pass(lua_touserdata(L, lua_upvalueindex(1)));
+    return 0;
+}
+
+static int define(lua_State *L, void *user)
+{
+    place *p = user;
+    gate_pass(&p->in_open);
+    lua_pushlightuserdata(L, &p->in_lua);
+    lua_pushcclosure(L, pass, 1);
+    lua_setglobal(L, "pass");
+    return 0;
+}
+
+static void serving(void *user)
+{
+    gate_set(&((place *)user)->serving, true);
+}
+
+static void run(void *arg)
+{
+    place *p = arg;
+    p->result = ls_server_run(p->server);
+}
+
+static void reload(void *arg)
+{
+    place *p = arg;
+    p->reloaded = ls_server_reload(p->server, p->message, sizeof p->message);
+}
+
+/* All gates but in_lua are open. */
+static void open_place(place *p, const char *text, bool idle)
+{
+    memset(p, 0, sizeof *p);
+    gate_init(&p->in_open);
+    gate_init(&p->in_lua);
+    gate_init(&p->serving);
+    gate_set(&p->in_open, true);
+    const ls_server_options options = {.site = "site.lua",
+                                       .source = text,
+                                       .source_bytes = strlen(text),
+                                       .open = define,
+                                       .serving = serving,
+                                       .idle = idle,
+                                       .user = p};
+    if (ls_server_open(&options, &p->server, p->message, sizeof p->message) < 0) fail_msg("%s", p->message);
+}
+
+static void start(place *p)
+{
+    assert_int_equal(ls_thread_start(&p->thread, "server", run, p), 0);
+}
+
+static void close_place(place *p)
+{
+    ls_server_close(p->server);
+    gate_free(&p->in_open);
+    gate_free(&p->in_lua);
+    gate_free(&p->serving);
+}
+
+static void stop(place *p)
+{
+    ls_server_stop(p->server);
+    ls_thread_join(&p->thread);
+    assert_int_equal(p->result, 0);
+}
+
+static void check_serves(const place *p)
+{
+    static const char request[] = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char text[128], response[500];
+    size_t len = 0;
+    ssize_t n;
+    assert_int_equal(ls_server_address(p->server, 0, text, sizeof text), 0);
+    at.sin_port = htons((uint16_t)strtoul(strrchr(text, ':') + 1, NULL, 10));
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
+    while ((n = read(fd, response + len, sizeof response - 1 - len)) > 0) len += (size_t)n;
+    response[len] = '\0';
+    close(fd);
+    assert_non_null(strstr(response, "\r\n\r\nserved"));
+}
+
+static void check_refused(const place *p, int result, const char *message)
+{
+    char text[300];
+    assert_int_equal(ls_server_reload(p->server, text, sizeof text), result);
+    assert_string_equal(text, message);
+}
+
+static const char plain[] = "local ls = require 'luaserve' "
+                            "local app = ls.app() "
+                            "app:get('/', function() return 'served' end) "
+                            "ls.listen({ host = '127.0.0.1', port = 0, app = app })";
+
+/* ---- when it is possible ------------------------------------------------------------------------------------------- */
+
+static void it_is_refused_before_the_run_and_after_the_stop(void **state)
+{
+    place p;
+    (void)state;
+    open_place(&p, plain, false);
+    check_refused(&p, LS_EBUSY_, "the server does not serve yet");
+    start(&p);
+    gate_pass(&p.serving);
+    assert_int_equal(ls_server_reload(p.server, NULL, 0), 0);
+    check_serves(&p);
+    stop(&p);
+    check_refused(&p, LS_EBUSY_, "the server stops");
+    close_place(&p);
+}
+
+/* Its plan would replace the one of the start, whose listeners have not been started. */
+static void it_is_refused_during_the_start(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local app = ls.app() "
+                               "app:get('/', function() return 'served' end) "
+                               "ls.config { threads = 1, threads_max = 1 } "
+                               "ls.on('start', pass) " /* holds the only thread before the packet of the start */
+                               "ls.listen({ host = '127.0.0.1', port = 0, app = app })";
+    place p;
+    (void)state;
+    open_place(&p, text, false);
+    start(&p);
+    gate_await(&p.in_lua);
+    check_refused(&p, LS_EBUSY_, "the server does not serve yet");
+    gate_set(&p.in_lua, true);
+    gate_pass(&p.serving);
+    check_serves(&p);
+    assert_int_equal(ls_server_reload(p.server, NULL, 0), 0);
+    check_serves(&p);
+    stop(&p);
+    close_place(&p);
+}
+
+static void one_at_a_time(void **state)
+{
+    place p;
+    (void)state;
+    open_place(&p, plain, false);
+    start(&p);
+    gate_pass(&p.serving);
+    gate_set(&p.in_open, false);
+    assert_int_equal(ls_thread_start(&p.reloader, "reload", reload, &p), 0);
+    gate_await(&p.in_open);
+    check_refused(&p, LS_EBUSY_, "another reload is under way");
+    gate_set(&p.in_open, true);
+    ls_thread_join(&p.reloader);
+    assert_int_equal(p.reloaded, 0);
+    assert_string_equal(p.message, "");
+    check_serves(&p);
+    stop(&p);
+    close_place(&p);
+}
+
+/* The stop waits for the function of the program, which it cannot interrupt; nothing of the new site is left. */
+static void a_stop_cancels_a_reload_that_loads(void **state)
+{
+    place p;
+    (void)state;
+    open_place(&p, plain, false);
+    start(&p);
+    gate_pass(&p.serving);
+    gate_set(&p.in_open, false);
+    assert_int_equal(ls_thread_start(&p.reloader, "reload", reload, &p), 0);
+    gate_await(&p.in_open);
+    ls_server_stop(p.server);
+    gate_set(&p.in_open, true);
+    ls_thread_join(&p.reloader);
+    assert_int_equal(p.reloaded, LS_ECANCELED_);
+    assert_string_equal(p.message, "the server stops");
+    ls_thread_join(&p.thread);
+    assert_int_equal(p.result, 0);
+    close_place(&p);
+}
+
+/* A reload would open its listeners. */
+static void an_idle_server_is_not_reloaded(void **state)
+{
+    place p;
+    (void)state;
+    open_place(&p, plain, true);
+    start(&p);
+    gate_pass(&p.serving);
+    check_refused(&p, LS_ENOTSUP_, "an idle server cannot be reloaded");
+    stop(&p);
+    close_place(&p);
+}
+
+/* ---- several servers ----------------------------------------------------------------------------------------------- */
+
+static void reload_often(void *arg)
+{
+    place *p = arg;
+    for (int i = 0; i < 20 && p->reloaded == 0; i++) reload(p);
+}
+
+static void servers_are_reloaded_at_the_same_time(void **state)
+{
+    enum { SERVERS = 3 };
+    place places[SERVERS];
+    (void)state;
+    for (int i = 0; i < SERVERS; i++) {
+        open_place(&places[i], plain, false);
+        start(&places[i]);
+        gate_pass(&places[i].serving);
+    }
+    for (int i = 0; i < SERVERS; i++)
+        assert_int_equal(ls_thread_start(&places[i].reloader, "reload", reload_often, &places[i]), 0);
+    for (int i = 0; i < SERVERS; i++) {
+        ls_thread_join(&places[i].reloader);
+        assert_int_equal(places[i].reloaded, 0);
+        check_serves(&places[i]);
+    }
+    for (int i = 0; i < SERVERS; i++) {
+        stop(&places[i]);
+        close_place(&places[i]);
+    }
+}
+
+/* The statistics are those of all generations, also of one that is being made. */
+static void read_counters(void *arg)
+{
+    place *p = arg;
+    for (bool last = false; !last;) {
+        double states = 0;
+        ls_mutex_lock(&p->in_lua.mutex);
+        last = p->in_lua.open;
+        ls_mutex_unlock(&p->in_lua.mutex);
+        assert_int_equal(ls_server_counter(p->server, "lua_states", &states), 0);
+        assert_true(states >= 1);
+    }
+}
+
+static void counters_are_read_during_reloads(void **state)
+{
+    ls_thread reader;
+    place p;
+    (void)state;
+    open_place(&p, plain, false);
+    start(&p);
+    gate_pass(&p.serving);
+    assert_int_equal(ls_thread_start(&reader, "reader", read_counters, &p), 0);
+    reload_often(&p);
+    assert_int_equal(p.reloaded, 0);
+    gate_set(&p.in_lua, true);
+    ls_thread_join(&reader);
+    stop(&p);
+    close_place(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_refused_before_the_run_and_after_the_stop),
+        cmocka_unit_test(it_is_refused_during_the_start),
+        cmocka_unit_test(one_at_a_time),
+        cmocka_unit_test(a_stop_cancels_a_reload_that_loads),
+        cmocka_unit_test(an_idle_server_is_not_reloaded),
+        cmocka_unit_test(servers_are_reloaded_at_the_same_time),
+        cmocka_unit_test(counters_are_read_during_reloads),
+    };
+    (void)ls_server_log_level("off");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
