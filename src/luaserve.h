@@ -42,7 +42,8 @@ typedef struct ls_server_options {
     /* Nonzero: SIGINT and SIGTERM drain the server, and a second one ends it immediately; SIGHUP reloads the site as
      * ls_server_reload does; SIGUSR1 calls reopen_logs; SIGUSR2 and SIGPIPE have no effect. 0: the server changes no
      * action of a signal. Only one server of the process at a
-     * time may set it, else ls_server_open returns LS_EBUSY (-20). */
+     * time may set it, else ls_server_open returns LS_EBUSY (-20). Windows: Ctrl-C and the other console events drain
+     * it; the named events Local\luaserve-stop-PID and Local\luaserve-reload-PID stand for SIGTERM and SIGHUP. */
     int signals;
     /* NULL, or the address of all listeners and UDP sockets of the site, instead of their own: "127.0.0.1:0" gives each a
      * free port. For tests of a site that runs elsewhere as well. Listeners of http.sys keep their URLs. */

@@ -1,5 +1,5 @@
 /* signals.h - the signals of the process: requests to stop (SIGINT and SIGTERM, or the console events of Windows),
- * signals that have no effect here, and SIGPIPE.
+ * other signals, and SIGPIPE. On Windows named events stand for SIGTERM and SIGHUP: signals_win32.h.
  *
  * The signals have handlers; no thread blocks them for long. Therefore a child process, which inherits the mask of the
  * thread that starts it, gets every signal with its default action (execve(2) resets handlers). */

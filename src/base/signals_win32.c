@@ -1,17 +1,31 @@
-/* signals_win32.c - see signals.h: the console events. The system calls the handler on a thread that it creates for
- * the event. On CTRL_CLOSE, CTRL_LOGOFF and CTRL_SHUTDOWN the process ends when the handler returns, so the handler
- * waits until the server has drained, at most LS_CLOSE_WAIT_MS_MAX. */
+/* signals_win32.c - see signals.h: the console events, and two named events of the process.
+ *
+ * The system calls the console handler on a thread that it creates for the event. On CTRL_CLOSE, CTRL_LOGOFF and
+ * CTRL_SHUTDOWN the process ends when the handler returns, so the handler waits until the server has drained, at most
+ * LS_CLOSE_WAIT_MS_MAX.
+ *
+ * Windows has no signals that another process could send. Therefore a thread waits for the named events
+ * LS_RELOAD_EVENT and LS_STOP_EVENT, which `luaserve reload` and `luaserve stop` set. They stand for SIGHUP and SIGTERM. */
 #include "base/signals_win32.h"
 #include "base/signals.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <wchar.h>
 
 #include "base/err.h"
+#include "base/err_win32.h"
 #include "base/log.h"
+#include "base/thread.h"
+
+enum { EVENT_CLOSE, EVENT_RELOAD, EVENT_STOP, EVENTS }; /* the first one wins when several are set */
 
 struct ls_signals {
     ls_signals_options options;
     HANDLE ended;
+    HANDLE events[EVENTS]; /* each wakes the thread once */
+    ls_thread thread;
+    atomic_bool takes_stops;
 };
 
 /* Global: a HandlerRoutine has no user argument. The handler holds the lock shared; a change holds it exclusive. */
@@ -56,23 +70,75 @@ static void set_signals(ls_signals *signals)
     ReleaseSRWLockExclusive(&lock);
 }
 
+static void run_callbacks(void *arg)
+{
+    ls_signals *signals = arg;
+    const ls_signals_options *options = &signals->options;
+    for (;;) {
+        switch (WaitForMultipleObjects(EVENTS, signals->events, FALSE, INFINITE)) {
+        case WAIT_OBJECT_0 + EVENT_RELOAD:
+            if (options->on_other != NULL) options->on_other(options->user, "SIGHUP");
+            break;
+        case WAIT_OBJECT_0 + EVENT_STOP:
+            /* Until then a stop ends the process at once, as SIGTERM and Ctrl-C do. */
+            if (!atomic_load(&signals->takes_stops))
+                (void)TerminateProcess(GetCurrentProcess(), STATUS_CONTROL_C_EXIT);
+            options->on_stop(options->user);
+            break;
+        default: return; /* EVENT_CLOSE */
+        }
+    }
+}
+
+/* LS_EBUSY: the event exists, so this process has an open ls_signals. */
+static int open_event(const wchar_t *format, HANDLE *out)
+{
+    wchar_t name[LS_EVENT_NAME_CHARS_MAX];
+    (void)_snwprintf(name, LS_EVENT_NAME_CHARS_MAX, format, (unsigned long)GetCurrentProcessId());
+    const HANDLE event = CreateEventW(NULL, FALSE, FALSE, name);
+    const DWORD error = GetLastError();
+    if (event == NULL) return ls_err_from_win32(error);
+    if (error == ERROR_ALREADY_EXISTS) {
+        (void)CloseHandle(event);
+        return LS_EBUSY;
+    }
+    *out = event;
+    return LS_OK;
+}
+
+static void close_events(ls_signals *signals)
+{
+    for (int i = 0; i < EVENTS; i++)
+        if (signals->events[i] != NULL) (void)CloseHandle(signals->events[i]);
+    if (signals->ended != NULL) (void)CloseHandle(signals->ended);
+}
+
 int ls_signals_open(const ls_signals_options *options, ls_signals **out)
 {
+    int err = LS_ENOMEM;
     ls_signals *signals = calloc(1, sizeof *signals);
     if (signals == NULL) return LS_ENOMEM;
     signals->options = *options;
-    if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) {
-        free(signals);
-        return LS_ENOMEM;
-    }
+    atomic_init(&signals->takes_stops, false);
+    if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) goto fail_events;
+    if ((signals->events[EVENT_CLOSE] = CreateEventW(NULL, FALSE, FALSE, NULL)) == NULL) goto fail_events;
+    if ((err = open_event(LS_RELOAD_EVENT, &signals->events[EVENT_RELOAD])) < 0) goto fail_events;
+    if ((err = open_event(LS_STOP_EVENT, &signals->events[EVENT_STOP])) < 0) goto fail_events;
+    if ((err = ls_thread_start(&signals->thread, "ls-signals", run_callbacks, signals)) < 0) goto fail_events;
     *out = signals;
     return LS_OK;
+
+fail_events:
+    close_events(signals);
+    free(signals);
+    return err;
 }
 
 int ls_signals_take_stops(ls_signals *signals)
 {
     (void)SetConsoleCtrlHandler(NULL, FALSE); /* the parent may have disabled Ctrl-C; children inherit that */
     set_signals(signals);
+    atomic_store(&signals->takes_stops, true);
     if (SetConsoleCtrlHandler(ls_signals_handle, TRUE)) return LS_OK;
     set_signals(NULL);
     return LS_ESYS;
@@ -87,8 +153,10 @@ void ls_signals_close(ls_signals *signals)
         (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
         set_signals(NULL); /* waits for a handler that is inside on_stop() */
     }
+    (void)SetEvent(signals->events[EVENT_CLOSE]);
+    ls_thread_join(&signals->thread);
     (void)SetEvent(signals->ended);
-    (void)CloseHandle(signals->ended);
+    close_events(signals);
     free(signals);
 }
 

@@ -11,6 +11,11 @@ void ls_pid_file_remove(void); /* the one that was opened, if any */
 int ls_log_file_open(const char *path);
 void ls_log_file_reopen(void); /* the same file again, after a rotation has renamed it */
 
+/* The process that owns the file; 0: none does. */
+long ls_pid_file_owner(const char *path);
+int ls_pid_reload(long pid);                 /* ask it to reload. 0; -1: it has ended, or is another user's */
+int ls_pid_stop(long pid, const char *path); /* ask it to stop, and wait until it has. 0, or -1 as before */
+
 /* luaserve reload | stop | status [--pid FILE]. They return the exit status. */
 int ls_command_reload(int argc, char **argv);
 int ls_command_stop(int argc, char **argv);

@@ -12,12 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/main.h"
-
-enum { STATUS_NOT_RUNNING = 3 }; /* of `status`: Linux Standard Base, "Init Script Actions" */
-
-#define DEFAULT_PATH "luaserve.pid"
-
 static int pid_fd = -1;
 static char pid_path[4096];
 static char log_path[4096]; /* "": standard error */
@@ -97,84 +91,28 @@ void ls_log_file_reopen(void)
     if (use_log(log_path) < 0) (void)fail_path("open the log again; the one in use stays:", log_path);
 }
 
-/* ---- commands ----------------------------------------------------------------------------------------------- */
+/* ---- the owner ---------------------------------------------------------------------------------------------- */
 
-/* The process that owns the file; 0: none does. */
-static pid_t owner_of(const char *path)
+long ls_pid_file_owner(const char *path)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     const int err = fcntl(fd, F_GETLK, &lock);
     (void)close(fd);
-    return err == 0 && lock.l_type != F_UNLCK ? lock.l_pid : 0;
+    return err == 0 && lock.l_type != F_UNLCK ? (long)lock.l_pid : 0;
 }
 
-/* Parse [--pid FILE]. NULL: *status is the exit status. */
-static const char *parse(int argc, char **argv, const char *what, int *status)
+int ls_pid_reload(long pid)
 {
-    const char *path = DEFAULT_PATH;
-    for (int at = 1; at < argc; at++) {
-        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
-            printf("usage: luaserve %s [--pid FILE]\n\n%s\nFILE is the file that the server wrote with --pid FILE "
-                   "(default: " DEFAULT_PATH ").\n",
-                   argv[0], what);
-            *status = LS_STATUS_OK;
-            return NULL;
-        }
-        if (strncmp(argv[at], "--pid=", 6) == 0) {
-            path = argv[at] + 6;
-        } else if (strcmp(argv[at], "--pid") == 0 && at + 1 < argc) {
-            path = argv[++at];
-        } else {
-            fprintf(stderr, "luaserve: %s: unexpected argument \"%s\"; usage: luaserve %s [--pid FILE]\n", argv[0],
-                    argv[at], argv[0]);
-            *status = LS_STATUS_USAGE;
-            return NULL;
-        }
-    }
-    return path;
+    return kill((pid_t)pid, SIGHUP);
 }
 
-static int not_running(const char *path)
-{
-    fprintf(stderr, "luaserve: no running server owns %s; start it with --pid %s\n", path, path);
-    return LS_STATUS_FAILED;
-}
-
-int ls_command_reload(int argc, char **argv)
-{
-    int status;
-    const char *path =
-        parse(argc, argv, "Have the running server load its site again. Its log shows the result.", &status);
-    if (path == NULL) return status;
-    const pid_t pid = owner_of(path);
-    if (pid == 0 || kill(pid, SIGHUP) < 0) return not_running(path);
-    return LS_STATUS_OK;
-}
-
-int ls_command_stop(int argc, char **argv)
+int ls_pid_stop(long pid, const char *path)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000000L};
-    int status;
-    const char *path = parse(argc, argv, "Stop the running server and wait until it has ended.", &status);
-    if (path == NULL) return status;
-    const pid_t pid = owner_of(path);
-    if (pid == 0 || kill(pid, SIGTERM) < 0) return not_running(path);
-    while (owner_of(path) == pid) (void)nanosleep(&pause, NULL); /* not a child: there is no event to wait for */
-    return LS_STATUS_OK;
-}
-
-int ls_command_status(int argc, char **argv)
-{
-    int status;
-    const char *path =
-        parse(argc, argv, "Print whether the server runs. The exit status is 0 if it does, else 3.", &status);
-    if (path == NULL) return status;
-    const pid_t pid = owner_of(path);
-    if (pid == 0)
-        printf("not running\n");
-    else
-        printf("running, process id %ld\n", (long)pid);
-    return pid == 0 ? STATUS_NOT_RUNNING : LS_STATUS_OK;
+    if (kill((pid_t)pid, SIGTERM) < 0) return -1;
+    while (ls_pid_file_owner(path) == pid)
+        (void)nanosleep(&pause, NULL); /* not a child: there is no event to wait for */
+    return 0;
 }

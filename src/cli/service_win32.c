@@ -5,7 +5,8 @@
  * requests. While the service starts or drains, the thread pool calls report_progress once a second. So a drain may
  * take as long as the site allows, and the manager gives up only a service that hangs.
  *
- * A stop drains, as Ctrl-C does on a console. A service installs no handler for console events: it would receive the
+ * A stop drains, as Ctrl-C does on a console. SERVICE_CONTROL_PARAMCHANGE reloads the site, on the thread pool: the
+ * manager waits for control() to return. A service installs no handler for console events: it would receive the
  * log-off event of every user.
  *
  * service_main has no user argument, so its state is the static variable `running`. */
@@ -32,8 +33,11 @@ static struct {
     SRWLOCK lock; /* guards the fields below */
     SERVICE_STATUS status;
     ls_server *server; /* NULL: not open yet, or closed */
+    PTP_WORK reload;   /* NULL: out of memory, or no server */
+    int reload_asked, reload_runs;
     int stop_requested;
-    int failed; /* service_main's result: a handler may still run */
+    wchar_t *log; /* complete path; NULL: none; not guarded: set before the server opens */
+    int failed;   /* service_main's result: a handler may still run */
 } running = {.lock = SRWLOCK_INIT};
 
 /* ---- the log
@@ -97,8 +101,9 @@ static void report(DWORD state, DWORD error)
     status->dwCheckPoint = pending ? (status->dwCurrentState == state ? status->dwCheckPoint + 1 : 1) : 0;
     status->dwWaitHint = pending ? HINT_MS : 0;
     status->dwCurrentState = state;
-    status->dwControlsAccepted =
-        state == SERVICE_RUNNING ? SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN | SERVICE_ACCEPT_PRESHUTDOWN : 0;
+    status->dwControlsAccepted = state == SERVICE_RUNNING ? SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN |
+                                                                SERVICE_ACCEPT_PRESHUTDOWN | SERVICE_ACCEPT_PARAMCHANGE
+                                                          : 0;
     if (state == SERVICE_STOPPED) {
         status->dwWin32ExitCode = error;
         status->dwServiceSpecificExitCode = error == ERROR_SERVICE_SPECIFIC_ERROR ? LS_STATUS_FAILED : 0;
@@ -117,6 +122,23 @@ static void CALLBACK report_progress(PTP_CALLBACK_INSTANCE instance, PVOID conte
     ReleaseSRWLockExclusive(&running.lock);
 }
 
+/* Requests that arrive during a reload are one further reload. */
+static void CALLBACK reload(PTP_CALLBACK_INSTANCE instance, PVOID server, PTP_WORK work)
+{
+    char message[2048];
+    (void)instance;
+    (void)work;
+    AcquireSRWLockExclusive(&running.lock);
+    while (running.reload_asked) {
+        running.reload_asked = 0;
+        ReleaseSRWLockExclusive(&running.lock);
+        (void)ls_server_reload(server, message, sizeof message); /* it logs the result */
+        AcquireSRWLockExclusive(&running.lock);
+    }
+    running.reload_runs = 0;
+    ReleaseSRWLockExclusive(&running.lock);
+}
+
 static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
 {
     (void)type;
@@ -132,6 +154,15 @@ static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
             running.stop_requested = 1;
             report(SERVICE_STOP_PENDING, 0);
             if (running.server != NULL) ls_server_stop(running.server);
+        }
+        ReleaseSRWLockExclusive(&running.lock);
+        return NO_ERROR;
+    case SERVICE_CONTROL_PARAMCHANGE:
+        AcquireSRWLockExclusive(&running.lock);
+        if (running.server != NULL && running.reload != NULL) {
+            running.reload_asked = 1;
+            if (!running.reload_runs) SubmitThreadpoolWork(running.reload);
+            running.reload_runs = 1;
         }
         ReleaseSRWLockExclusive(&running.lock);
         return NO_ERROR;
@@ -163,6 +194,12 @@ static void serving(void *user)
     ReleaseSRWLockExclusive(&running.lock);
 }
 
+static void reopen_log(void *user)
+{
+    (void)user;
+    if (running.log != NULL) (void)ls_main_log_to(running.log); /* if it fails, the one in use stays */
+}
+
 /* 0, or the error to report to the manager. */
 static DWORD serve(void)
 {
@@ -171,9 +208,8 @@ static DWORD serve(void)
     ls_server *server;
     unsigned long error = 0;
     if (running.args->log != NULL) {
-        wchar_t *log = ls_main_full_path(running.args->log);
-        error = log != NULL ? ls_main_log_to(log) : ERROR_BAD_PATHNAME;
-        free(log);
+        running.log = ls_main_full_path(running.args->log);
+        error = running.log != NULL ? ls_main_log_to(running.log) : ERROR_BAD_PATHNAME;
         snprintf(message, sizeof message, "cannot write the log %s: %s%s", running.args->log,
                  ls_main_reason(error, reason, sizeof reason),
                  error == ERROR_ACCESS_DENIED
@@ -189,6 +225,7 @@ static DWORD serve(void)
         return error;
     }
     options.serving = serving;
+    options.reopen_logs = reopen_log;
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
         const size_t len = strlen(message);
         snprintf(message + len, sizeof message - len, "%s", ls_main_site_hint(options.site));
@@ -197,6 +234,7 @@ static DWORD serve(void)
     }
     AcquireSRWLockExclusive(&running.lock);
     running.server = server;
+    running.reload = CreateThreadpoolWork(reload, server, NULL);
     if (running.stop_requested) ls_server_stop(server);
     ReleaseSRWLockExclusive(&running.lock);
 
@@ -212,6 +250,10 @@ static DWORD serve(void)
         report_failure(message);
         running.failed = 1;
         return ERROR_SERVICE_SPECIFIC_ERROR;
+    }
+    if (running.reload != NULL) { /* no further request is submitted: running.server is NULL */
+        WaitForThreadpoolWorkCallbacks(running.reload, FALSE);
+        CloseThreadpoolWork(running.reload);
     }
     ls_server_close(server);
     return NO_ERROR;

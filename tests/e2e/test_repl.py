@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BACKEND, E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, fcntl, main, needs_terminal, pty, scratch, termios
+from harness import BACKEND, E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, fcntl, main, needs_terminal, pty, scratch, termios
 
 EDITOR = "line editor: none" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
 
@@ -31,6 +31,9 @@ def repl(text, *args, env=None, cwd=None):
     done = subprocess.run([LUASERVE, "repl", *args], input=text.encode(), capture_output=True, timeout=WAIT,
                           env=dict(os.environ, **(env or {})), cwd=cwd)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+needs_unix_sockets = unittest.skipUnless(HAS_UNIX_SOCKETS, OTHER_SYSTEM + "the prompt and the control socket need Unix sockets")
 
 
 class Terminal:
@@ -115,7 +118,7 @@ class Session:
         self.link.sendall(b"eval %d\n%s" % (len(text.encode()), text.encode()))
 
 
-@unittest.skipUnless(HAS_UNIX_SOCKETS, "the prompt needs Unix sockets")
+@needs_unix_sockets
 class Pipe(E2E):
     FLAGS = ("--backend", BACKEND)
 
@@ -214,6 +217,7 @@ class Pipe(E2E):
 
 
 @needs_terminal
+@needs_unix_sockets
 class AtTerminal(E2E):
     def terminal(self, *args, env=None):
         self.state = tempfile.mkdtemp(prefix="luaserve-repl-")
@@ -301,7 +305,7 @@ class AtTerminal(E2E):
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
 
 
-@unittest.skipUnless(HAS_UNIX_SOCKETS, "the control socket is a Unix socket")
+@needs_unix_sockets
 class Attach(E2E):
     def controlled(self, site=SITE, **kw):
         folder = tempfile.mkdtemp(prefix="luaserve-repl-")

@@ -229,7 +229,7 @@ class Service(unittest.TestCase):
 
     def test_help(self):
         self.assertIn("usage: luaserve install [--name NAME]", self.program("install", "--help"))
-        self.assertIn("luaserve install --help", self.program("--help"))
+        self.assertIn("make a Windows service of a site", self.program("--help"))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 
 from harness import httpsys
 from harness.conn import Conn
-from harness.environment import LUASERVE, PROGRAM, SANITIZER, SLEEP, WAIT, WINE, system
+from harness.environment import LUASERVE, PROGRAM, SANITIZER, SLEEP, WAIT, WINDOWS, WINE, system
 
 REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error:")
 
@@ -172,6 +173,20 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         """Send a signal. Wine turns SIGINT into Ctrl-C, and has no SIGTERM."""
         system.send_signal(self.process, signal.SIGINT if WINE and number == signal.SIGTERM else number)
+
+    PID_FILE = "luaserve.pid"  # of --pid, in its directory
+
+    def reload(self):
+        """Have it load its site again: SIGHUP. Windows: `luaserve reload`, for a server with the options --pid PID_FILE."""
+        if not WINDOWS:
+            self.signal(signal.SIGHUP)
+            return
+        path, until = os.path.join(self.dir, self.PID_FILE), time.monotonic() + WAIT
+        while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < until:
+            time.sleep(0.01)  # the server writes it after it has logged its addresses
+        status, _, err = run_program(["reload", "--pid", path])
+        if status != 0:
+            raise AssertionError("luaserve reload: exit status %s: %s" % (status, err))
 
     def wait(self, timeout=None):
         """Wait for the end; returns the exit status. The log is complete afterwards."""

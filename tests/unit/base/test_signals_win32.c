@@ -1,4 +1,5 @@
-/* test_signals_win32.c - the console events: which of them wait for the server, and for how long. */
+/* test_signals_win32.c - the console events: which of them wait for the server, and for how long; the named events. */
+#include "base/err.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/signals_win32.h"
@@ -6,6 +7,7 @@
 #include "support.h"
 
 #include <stdio.h>
+#include <wchar.h>
 
 typedef struct calls {
     HANDLE called; /* signalled by each call */
@@ -107,12 +109,56 @@ static void without_a_server_the_system_decides(void **state)
     CloseHandle(h.called);
 }
 
+static void other_called(void *user, const char *name)
+{
+    if (strcmp(name, "SIGHUP") == 0) called(user);
+}
+
+static void set_named(const wchar_t *format)
+{
+    wchar_t name[LS_EVENT_NAME_CHARS_MAX];
+    (void)_snwprintf(name, LS_EVENT_NAME_CHARS_MAX, format, (unsigned long)GetCurrentProcessId());
+    const HANDLE event = OpenEventW(EVENT_MODIFY_STATE, FALSE, name);
+    assert_non_null(event);
+    assert_true(SetEvent(event));
+    CloseHandle(event);
+}
+
+static void named_events_stop_and_reload(void **state)
+{
+    calls stops = {CreateEventW(NULL, FALSE, FALSE, NULL), 0}, reloads = {CreateEventW(NULL, FALSE, FALSE, NULL), 0};
+    ls_signals *signals, *second;
+    (void)state;
+    assert_int_equal(ls_signals_open(&(ls_signals_options){.on_stop = called, .user = &stops}, &signals), LS_OK);
+    assert_int_equal(ls_signals_open(&(ls_signals_options){.on_stop = called}, &second), LS_EBUSY);
+    assert_int_equal(ls_signals_take_stops(signals), LS_OK);
+    set_named(LS_RELOAD_EVENT); /* without on_other it has no effect */
+    for (int n = 1; n <= 2; n++) {
+        set_named(LS_STOP_EVENT);
+        assert_int_equal(WaitForSingleObject(stops.called, 10000), WAIT_OBJECT_0);
+        assert_int_equal(stops.times, n);
+    }
+    ls_signals_close(signals);
+
+    assert_int_equal(ls_signals_open(&(ls_signals_options){.on_other = other_called, .user = &reloads}, &signals),
+                     LS_OK);
+    for (int n = 1; n <= 2; n++) {
+        set_named(LS_RELOAD_EVENT);
+        assert_int_equal(WaitForSingleObject(reloads.called, 10000), WAIT_OBJECT_0);
+        assert_int_equal(reloads.times, n);
+    }
+    ls_signals_close(signals);
+    CloseHandle(stops.called);
+    CloseHandle(reloads.called);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ctrl_c_calls_and_returns_immediately),
         cmocka_unit_test(a_close_waits_for_the_server),
         cmocka_unit_test(without_a_server_the_system_decides),
+        cmocka_unit_test(named_events_stop_and_reload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

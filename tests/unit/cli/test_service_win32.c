@@ -1,5 +1,6 @@
 /* test_service_win32.c - a service that cannot begin: the state that it reports to the service manager, and the message in
- * the event log, which no program can read under Wine. The calls of both are replaced. */
+ * the event log, which no program can read under Wine. And a service that is asked to reload its site. The calls of both
+ * are replaced. */
 #include <winsock2.h>
 
 #include <windows.h>
@@ -13,6 +14,10 @@ static struct {
     SERVICE_STATUS status; /* the last one reported */
     char text[4096];       /* of the last event */
     int events;
+    LPHANDLER_FUNCTION_EX control;
+    LPTHREAD_START_ROUTINE while_it_runs; /* NULL, or started when the service runs */
+    HANDLE thread;
+    DWORD accepted; /* by the running service */
 } sys;
 
 static BOOL WINAPI fake_dispatch(const SERVICE_TABLE_ENTRYW *table)
@@ -23,7 +28,8 @@ static BOOL WINAPI fake_dispatch(const SERVICE_TABLE_ENTRYW *table)
 
 static SERVICE_STATUS_HANDLE WINAPI fake_register(LPCWSTR name, LPHANDLER_FUNCTION_EX control, LPVOID context)
 {
-    (void)control, (void)context;
+    (void)context;
+    sys.control = control;
     assert_int_equal(wcscmp(name, L"the service"), 0);
     return (SERVICE_STATUS_HANDLE)&sys;
 }
@@ -32,6 +38,10 @@ static BOOL WINAPI fake_status(SERVICE_STATUS_HANDLE handle, LPSERVICE_STATUS st
 {
     assert_ptr_equal(handle, &sys);
     sys.status = *status;
+    if (status->dwCurrentState == SERVICE_RUNNING && sys.while_it_runs != NULL && sys.thread == NULL) {
+        sys.accepted = status->dwControlsAccepted;
+        sys.thread = CreateThread(NULL, 0, sys.while_it_runs, NULL, 0, NULL);
+    }
     return TRUE;
 }
 
@@ -136,6 +146,57 @@ static void a_message_longer_than_its_buffer(void **state)
     assert_int_equal(strlen(sys.text), 2047);
 }
 
+static HANDLE reloaded;
+static int reload_result;
+
+static void on_reloaded(void *user, int result, const char *message)
+{
+    (void)user, (void)message;
+    reload_result = result;
+    (void)SetEvent(reloaded);
+}
+
+static DWORD WINAPI reload_and_stop(void *unused)
+{
+    (void)unused;
+    const DWORD asked = sys.control(SERVICE_CONTROL_PARAMCHANGE, 0, NULL, NULL);
+    const DWORD waited = WaitForSingleObject(reloaded, 60000);
+    const DWORD stopped = sys.control(SERVICE_CONTROL_STOP, 0, NULL, NULL);
+    return asked == NO_ERROR && waited == WAIT_OBJECT_0 && stopped == NO_ERROR;
+}
+
+static void a_change_of_parameters_reloads_the_site(void **state)
+{
+    char path[MAX_PATH], folder[MAX_PATH];
+    DWORD done = 0;
+    (void)state;
+    assert_in_range(GetTempPathA(sizeof folder, folder), 1, sizeof folder - 1);
+    assert_int_not_equal(GetTempFileNameA(folder, "ls", 0, path), 0);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs("require('luaserve').every(3600, function() end)\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_non_null(reloaded = CreateEventW(NULL, FALSE, FALSE, NULL));
+    reload_result = 1;
+
+    ls_arguments args = {.name = "the service", .server = {.site = path, .reloaded = on_reloaded}};
+    memset(&sys, 0, sizeof sys);
+    sys.while_it_runs = reload_and_stop;
+    assert_int_equal(ls_main_run_service(&args), LS_STATUS_OK);
+    assert_int_equal(sys.status.dwCurrentState, SERVICE_STOPPED);
+    assert_int_equal(sys.status.dwWin32ExitCode, NO_ERROR);
+    assert_int_equal(sys.events, 0);
+    assert_true(sys.accepted & SERVICE_ACCEPT_PARAMCHANGE);
+    assert_non_null(sys.thread);
+    assert_int_equal(WaitForSingleObject(sys.thread, 60000), WAIT_OBJECT_0);
+    assert_true(GetExitCodeThread(sys.thread, &done) && done);
+    assert_int_equal(reload_result, 0);
+    CloseHandle(sys.thread);
+    CloseHandle(reloaded);
+    assert_int_equal(SetCurrentDirectoryA("C:\\"), TRUE);
+    assert_int_equal(DeleteFileA(path), TRUE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +204,7 @@ int main(void)
         cmocka_unit_test(a_log_that_the_account_may_not_write),
         cmocka_unit_test(a_folder_of_the_site_that_does_not_exist),
         cmocka_unit_test(a_message_longer_than_its_buffer),
+        cmocka_unit_test(a_change_of_parameters_reloads_the_site),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
