@@ -8,15 +8,13 @@
 --   count                              the number of keys
 --   quit
 --
--- Requests may be pipelined; the responses are sent together when no further request has arrived. The table is a Lua
--- variable, so one state serves all: threads_max = 1.
+-- Requests may be pipelined; the responses are sent together when no further request has arrived. All Lua states share the
+-- values, in a dict. When it is full, the least recently used ones go.
 
 local ls = require "luaserve"
 
-ls.config { threads_max = 1 }
-
 local VALUE_MAX, KEY_MAX = 1024 * 1024, 250
-local values, count = {}, 0
+local values = ls.dict("values", { size = "64m" })
 
 local commands = {}
 
@@ -33,22 +31,18 @@ function commands.set(sock, key, bytes)
     sock:send("CLIENT_ERROR bad data chunk\n")
     return false
   end
-  if values[key] == nil then count = count + 1 end
-  values[key] = value
+  values:set(key, value)
   sock:send("STORED\n")
 end
 
 function commands.get(sock, key)
-  local value = values[key]
+  local value = values:get(key)
   if value then sock:send("VALUE ", key, " ", #value, "\n", value, "\n") end
   sock:send("END\n")
 end
 
 function commands.delete(sock, key)
-  if values[key] == nil then return sock:send("NOT_FOUND\n") end
-  values[key] = nil
-  count = count - 1
-  sock:send("DELETED\n")
+  sock:send(values:delete(key) and "DELETED\n" or "NOT_FOUND\n")
 end
 
 local function serve(sock)
@@ -56,7 +50,7 @@ local function serve(sock)
     local name, key, more = line:match("^(%l+) ?(%S*) ?(%S*)$")
     if name == "quit" then return end
     if name == "count" then
-      sock:send(count, "\n")
+      sock:send(#values, "\n")
     elseif not commands[name] then
       sock:send("ERROR unknown command\n")
     elseif key == "" or #key > KEY_MAX then

@@ -119,6 +119,14 @@ class Loading(E2E):
         self.assertEqual(err.count("error stream"), 1)
         self.assertEqual((err.count("warn log"), err.count("warn later")), (1, 4))
 
+    def test_print_writes_a_whole_line(self):
+        text = STATES + """
+            ls.once(function() end)
+            local writes = setmetatable({}, { __tostring = function() io.write("between\\n") return "object" end })
+            print("first", writes, nil, 1.5) print() print("last")"""
+        status, out, err = run("--log-level", "warn", "-e", text)
+        self.assertEqual((status, out), (0, "between\nfirst\tobject\tnil\t1.5\n\nlast\n"), err)
+
     def test_files_are_still_written_in_every_state(self):
         with scratch(site_lua=STATES + 'local f = io.open("out", "a") f:write("x") f:close() io.output("out2") '
                                        'io.write("y") ls.once(function() end)') as where:

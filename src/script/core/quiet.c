@@ -1,20 +1,30 @@
 /* quiet.c - see quiet.h. */
 #include "script/core/quiet.h"
 
-/* print(...). Upvalue 1: the function of the library. */
+/* print(...), as in the library of Lua, but the line is written at once: stdio locks the stream during fwrite(), so that
+ * the lines of several threads do not mix. */
 static int quiet_print(lua_State *L)
 {
+    const int count = lua_gettop(L);
+    size_t bytes;
+    const char *line;
     if (ls_quiet_is(ls_state_of(L))) return 0;
-    lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    lua_call(L, lua_gettop(L) - 1, 0);
+    luaL_checkstack(L, 2 * count + LUA_MINSTACK, "print: too many arguments");
+    for (int i = 1; i <= count; i++) {
+        luaL_tolstring(L, i, NULL);
+        lua_pushstring(L, i < count ? "\t" : "\n");
+    }
+    if (count == 0) lua_pushliteral(L, "\n");
+    lua_concat(L, lua_gettop(L) - count);
+    line = lua_tolstring(L, -1, &bytes);
+    fwrite(line, 1, bytes, stdout);
+    fflush(stdout);
     return 0;
 }
 
 void ls_quiet_define(lua_State *L)
 {
-    lua_getglobal(L, "print");
-    lua_pushcclosure(L, quiet_print, 1);
+    lua_pushcfunction(L, quiet_print);
     lua_setglobal(L, "print");
 }
 

@@ -207,7 +207,7 @@ static int state_define(lua_State *L)
         if (generation->modules[n]->prepare != NULL) generation->modules[n]->prepare(L, state);
     ls_libraries_open(L);
     ls_coroutine_define(L);
-    if (state->index > 0) ls_quiet_define(L);
+    ls_quiet_define(L);
     ls_lua_modules_preload(L, "luaserve", generation->runtime->bytecode);
     ls_lua_modules_path(L, generation->path); /* the directory of the site comes first */
     lua_pushstring(L, exceeded_text);

@@ -8,7 +8,8 @@ local here = (debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or ".")
 local function parse_file(file, result)
   local block = {} -- of annotations and descriptions without a blank line
   local variables = {} -- the class of each local table
-  local number, class = 0, nil
+  local number = 0
+  local class -- the table of the class whose fields follow
   for text in io.lines(here .. "/../../../lua/definitions/" .. file) do
     number = number + 1
     local tag, rest = text:match("^%-%-%-@(%a+) ?(.*)$")
@@ -21,7 +22,7 @@ local function parse_file(file, result)
         local name = rest:match("^([%w_.]+)")
         class = { fields = {}, parents = {}, description = block.description }
         result.classes[name], block.class = class, name
-        for parent in (rest:match(": (.+)$") or ""):gmatch("[%w_.]+") do class.parents[#class.parents + 1] = parent end
+        for parent in (rest:match(": (.+)$") or ""):gmatch("[%w_.]+") do table.insert(class.parents, parent) end
       elseif tag == "field" then
         class.fields[rest:match("^([%w_]+)") or "[]"] = true
       elseif tag == "alias" then

@@ -96,7 +96,9 @@ function tests.the_names_of_options()
       end
       for name in pairs(fields) do
         local of_server = call == "sock:starttls" and loaded.known["ls.tcp: tls"][name] -- its other role
-        if not known[name] and not of_server then error(class .. " has " .. name .. ", which is no option of " .. call, 0) end
+        if not known[name] and not of_server then
+          error(class .. " has " .. name .. ", which is no option of " .. call, 0)
+        end
       end
     end
   end
