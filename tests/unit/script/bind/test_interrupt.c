@@ -3,12 +3,17 @@
 #include "script/bind/interrupt.h"
 #include "script/site_fixture.h"
 
+static void stop(void *server) /* the site has ended */
+{
+    (void)server;
+}
+
 /* Run `text` until it logs READY, set the flag of `number`, and run on until DONE. */
 static void interrupted(const char *text, uint64_t number)
 {
     ls_interrupts all;
     assert_int_equal(ls_interrupts_open(&all), LS_OK);
-    const ls_site_host host = {.interrupts = &all};
+    const ls_site_host host = {.stop = stop, .interrupts = &all};
     test_site *t = test_site_open(text);
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
     t->runtime->host = &host;
