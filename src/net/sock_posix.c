@@ -94,6 +94,17 @@ static int replace_path(int fd, const char *path, const ls_sockaddr *sa)
     return err;
 }
 
+int ls_sock_set_access(const ls_addr *at, const ls_path_access *access)
+{
+    char buffer[sizeof at->bytes + 1];
+    const char *path = path_of(at, buffer);
+    const uid_t user = access->has_user ? access->user : (uid_t)-1;
+    const gid_t group = access->has_group ? access->group : (gid_t)-1;
+    if (path == NULL) return LS_OK;
+    if ((access->has_user || access->has_group) && lchown(path, user, group) < 0) return ls_err_from_errno(errno);
+    return access->has_mode && chmod(path, access->mode) < 0 ? ls_err_from_errno(errno) : LS_OK;
+}
+
 static int bind_to(int fd, const ls_addr *at, const ls_path_access *access)
 {
     char buffer[sizeof at->bytes + 1];
@@ -106,13 +117,7 @@ static int bind_to(int fd, const ls_addr *at, const ls_path_access *access)
         err = replace_path(fd, path, &sa);
     }
     if (err < 0 || path == NULL || access == NULL) return err;
-    const uid_t user = access->has_user ? access->user : (uid_t)-1;
-    const gid_t group = access->has_group ? access->group : (gid_t)-1;
-    if (((access->has_user || access->has_group) && lchown(path, user, group) < 0) ||
-        (access->has_mode && chmod(path, access->mode) < 0)) {
-        err = ls_err_from_errno(errno);
-        (void)unlink(path);
-    }
+    if ((err = ls_sock_set_access(at, access)) < 0) (void)unlink(path);
     return err;
 }
 

@@ -97,7 +97,7 @@ static int set_multicast(int fd, bool ip6, const ls_udp_setup *before, const ls_
 static int set_options(int fd, const ls_udp_setup *setup)
 {
     int err;
-    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
+    if ((err = set(fd, SOL_SOCKET, SO_BROADCAST, setup->broadcast)) < 0) return err;
     if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, (int)setup->recv_buffer_bytes)) < 0)
         return err;
     if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, (int)setup->send_buffer_bytes)) < 0)

@@ -93,7 +93,7 @@ static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *before, const 
 static int set_options(SOCKET fd, const ls_udp_setup *setup)
 {
     int err;
-    if (setup->broadcast && (err = set(fd, SOL_SOCKET, SO_BROADCAST, 1)) < 0) return err;
+    if ((err = set(fd, SOL_SOCKET, SO_BROADCAST, setup->broadcast)) < 0) return err;
     if (setup->recv_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_RCVBUF, setup->recv_buffer_bytes)) < 0)
         return err;
     if (setup->send_buffer_bytes > 0 && (err = set(fd, SOL_SOCKET, SO_SNDBUF, setup->send_buffer_bytes)) < 0)

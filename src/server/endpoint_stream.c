@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "net/acceptor.h"
+#include "net/sock.h"
 #include "script/bind/tcp.h"
 #include "server/endpoint.h"
 
@@ -40,6 +41,7 @@ typedef struct stream_endpoint {
     const ls_endpoint_env *env;
     ls_acceptor *acceptor;
     service *current, *next; /* next: prepared; NULL */
+    ls_path_access access, next_access;
     ls_node retired, engines;
 } stream_endpoint;
 
@@ -237,12 +239,22 @@ static void stream_close(ls_endpoint *e)
     free(s);
 }
 
+static void explain_access(const ls_endpoint_want *want, int err)
+{
+    const ls_path_access *access = &ls_site_listener_get(want->site, want->index)->access;
+    char text[LS_ADDR_TEXT_BYTES];
+    if (err == LS_EACCES && (access->has_user || access->has_group))
+        (void)snprintf(
+            want->message, LS_MESSAGE_BYTES,
+            "cannot listen on %s: %s; only root may set another user as owner, or a group of which it is no member",
+            ls_addr_text(&want->at, text), ls_err_text(err));
+}
+
 static int stream_open(const ls_endpoint_want *want, ls_endpoint **out)
 {
     const ls_site_listener *wanted = ls_site_listener_get(want->site, want->index);
     stream_endpoint *s = calloc(1, sizeof *s);
     if (s == NULL) return LS_ENOMEM;
-    char text[LS_ADDR_TEXT_BYTES];
     s->env = want->env;
     ls_node_init(&s->retired);
     ls_node_init(&s->engines);
@@ -255,15 +267,11 @@ static int stream_open(const ls_endpoint_want *want, ls_endpoint **out)
                                                       .access = &wanted->access}};
     err = ls_acceptor_open(want->env->port, &want->at, &options, s->current->service, &s->acceptor);
     if (err < 0) {
-        if (err == LS_EACCES && (wanted->access.has_user || wanted->access.has_group))
-            (void)snprintf(
-                want->message, LS_MESSAGE_BYTES,
-                "cannot listen on %s: %s; only root may set another user as owner, or a group of which it is "
-                "no member",
-                ls_addr_text(&want->at, text), ls_err_text(err));
+        explain_access(want, err);
         goto fail;
     }
     s->base.at = *ls_acceptor_addr(s->acceptor);
+    s->access = wanted->access;
     if (s->current->engine != NULL) ls_http1_local(s->current->engine->http, &s->base.at);
     *out = &s->base;
     return LS_OK;
@@ -281,14 +289,35 @@ static bool stream_usable(const ls_endpoint *e)
 
 /* ---- replace ------------------------------------------------------------------------------------------------ */
 
+static bool same_access(const ls_path_access *a, const ls_path_access *b)
+{
+    return a->has_mode == b->has_mode && a->has_user == b->has_user && a->has_group == b->has_group &&
+           a->mode == b->mode && a->user == b->user && a->group == b->group;
+}
+
+/* Set the access to a Unix path to `to`, which replaces `from`. */
+static int change_access(const stream_endpoint *s, const ls_path_access *from, const ls_path_access *to)
+{
+    return same_access(from, to) ? LS_OK : ls_sock_set_access(&s->base.at, to);
+}
+
 static int stream_prepare(ls_endpoint *e, const ls_endpoint_want *want)
 {
-    return open_service(of(e), want, &of(e)->next);
+    stream_endpoint *s = of(e);
+    int err = open_service(s, want, &s->next);
+    if (err < 0) return err;
+    s->next_access = ls_site_listener_get(want->site, want->index)->access;
+    if ((err = change_access(s, &s->access, &s->next_access)) < 0) {
+        explain_access(want, err);
+        e->ops->forget(e);
+    }
+    return err;
 }
 
 static void stream_forget(ls_endpoint *e)
 {
     stream_endpoint *s = of(e);
+    (void)change_access(s, &s->next_access, &s->access);
     drop_service(s->next);
     s->next = NULL;
     close_engines(s);
@@ -335,6 +364,7 @@ static void stream_replace(ls_endpoint *e, uint64_t generation)
     service *before = s->current;
     s->current = s->next;
     s->next = NULL;
+    s->access = s->next_access;
     replace_handlers(s, generation);
     (void)ls_acceptor_replace(s->acceptor, s->current->service);
     if (s->current->backlog != before->backlog) ls_acceptor_set_backlog(s->acceptor, s->current->backlog);

@@ -40,7 +40,7 @@ static void define_modules(lua_State *L, const char *path)
     lua_setfield(L, -2, "cjson.safe");
     lua_pop(L, 1);
     ls_lua_modules_preload(L, "luaserve.stress", NULL);
-    ls_lua_modules_path(L, path);
+    ls_lua_modules_path(L, path, NULL);
 }
 
 static int load(lua_State *L)

@@ -19,7 +19,7 @@ from servers import Failed
 
 LONG_REQUESTS = 100
 RELOAD_EVERY_S = 0.02
-WARM_UP_RELOADS = 200  # as many generations at a time as later
+WARM_UP_RELOADS = 500  # until each thread has the buffers that it keeps
 RELOAD_SECONDS_MAX = 30
 REST_SECONDS_MAX = 90
 CONNECTIONS = 64

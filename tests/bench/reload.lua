@@ -20,5 +20,6 @@ end)
 
 app:get("/stats", function() return ls.stats() end)
 
-ls.config { drain_timeout = 60 }
+-- Each thread keeps buffers from its first request on: few threads, so that the warm-up reaches all of them.
+ls.config { drain_timeout = 60, threads_max = 4 }
 ls.listen { host = "127.0.0.1", port = port, app = app }

@@ -239,7 +239,7 @@ def reload_lines(results):
                              f"{one['before'] / MIB:.2f} MiB", f"{one['resident'] / MIB:.2f} MiB",
                              f"{one['growth'] / 1024:+,.0f} KiB"))
     return ["reloads, 20 ms apart or more, beside 64 busy connections and 100 long requests (ms: median of a reload; memory at "
-            "rest, after a warm-up of 200 reloads)"] + table(rows, (0,))
+            "rest, after a warm-up of 500 reloads)"] + table(rows, (0,))
 
 
 def churn_lines(results):

@@ -205,6 +205,20 @@ class Reload(E2E):
         new.send(body)
         self.assertEqual(new.response().body, b"12345")
 
+    def test_the_permissions_of_a_unix_socket_change(self):
+        self.start("one", 'ls.listen("unix:@DIR@/s", app, { mode = "0666" })', listeners=3)
+        path = os.path.join(self.server.dir, "s")
+        more = 'ls.listen("unix:%s", app, { mode = "%%s" })' % path
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o666)
+        self.change("two", more % "0600")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        taken = socket.socket()
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        self.refuse(self.site("three", more % "0640" + "\nls.listen(%d, app)" % taken.getsockname()[1]), "in use")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)  # as before the plan
+        taken.close()
+
     def test_settings_of_the_process_stay_with_a_warning(self):
         self.start()
         mark = self.server.mark()
@@ -286,6 +300,28 @@ class Reload(E2E):
         self.assertTrue(self.server.logged("reload failed: the server stops"))
         self.server.stopped = True
         self.server = None
+
+    def test_a_stop_at_any_time_of_a_reload(self):
+        """The limits differ, so each plan makes an engine while the drain goes through the engines."""
+        limited = SITE.replace("ls.listen(@HTTP@, app)", "ls.listen{ port = @HTTP@, app = app, max_body = @N@ }")
+        more = TCP + UDP + 'ls.log.info("loaded")\n'
+        for n in range(4 if SANITIZER else 12):
+            server = self.server = self.serve(self.site("one", more, limited.replace("@N@", "1")), listeners=6)
+            conns = [self.http() for _ in range(4)]
+            for conn in conns:
+                self.get(conn)
+            self.write(self.site("two", more, limited.replace("@N@", "2")))
+            mark = server.mark()
+            os.kill(server.pid, signal.SIGHUP)
+            if n % 3 > 0:
+                server.wait_log("loaded" if n % 3 == 1 else "reloaded", mark)
+            os.kill(server.pid, signal.SIGTERM)
+            for conn in conns:
+                conn.expect_end()
+            self.assertEqual(server.wait(), 0, server.log())
+            self.assertFalse(server.logged("ended early"))
+            server.stopped = True
+            self.server = None
 
     def test_an_old_site_is_cut_after_drain_timeout(self):
         self.start("one", "ls.config{ drain_timeout = 1 }\n" + TCP, listeners=4)

@@ -98,6 +98,45 @@ class OnDemand(E2E):
         self.release(conns, path)
         server.stop()
 
+    def test_a_late_state_runs_the_files_that_the_first_one_has_loaded(self):
+        """The files of require, dofile and loadfile have changed, or vanished; what a handler loads is read anew."""
+        write = """
+        local made = io.open("@DIR@/made")
+        if not made then
+          local function write(name, text) io.open("@DIR@/" .. name, "w"):write(text):close() end
+          write("m.lua", "#!/usr/bin/lua\\nreturn { v = 'm1', other = require 'n' }")
+          write("n.lua", "return 'n1'")
+          write("d.lua", "return 'd1'")
+          write("l.lua", "return v")
+          write("made", "")
+        end
+        """
+        more = """
+        local m, where = require "m"
+        local d = dofile("d.lua")
+        local l = loadfile("l.lua", "t", { v = "l1" })()
+        assert(where:find("m.lua", 1, true))
+        assert(select(2, loadfile("none.lua")):find("cannot open none.lua", 1, true))
+        local found, message = pcall(require, "none")
+        assert(not found and message:find("no file '.*none.lua'") and message:find("no field package.preload", 1, true))
+        app:get("/files", function() return table.concat({ m.v, m.other, d, l }, " ") end)
+        app:get("/now", function() return dofile("d.lua") end)
+        """
+        server = self.serve(SITE % (1, 3, "") + write + more + HTTP)
+        path = os.path.join(server.dir, "go")
+        for name in ("m.lua", "n.lua"):
+            os.remove(os.path.join(server.dir, name))
+        for name, text in (("d.lua", "return 'd2'"), ("l.lua", "no Lua")):
+            with open(os.path.join(server.dir, name), "w") as out:
+                out.write(text)
+        conns = self.held(server, 2, path)
+        self.assertEqual(server.get("/files").text, "m1 n1 d1 l1")
+        self.assertEqual(server.get("/now").text, "d2")
+        self.release(conns, path)
+        self.assertEqual(server.get("/states").text, "3")
+        self.assertFalse(server.logged("cannot load the site"))
+        server.stop()
+
     def test_a_state_that_does_not_load_is_reported_once_and_work_waits(self):
         text = ('local f = io.open("@DIR@/loaded") if f then f:close() error("no second state") end '
                 'io.open("@DIR@/loaded", "w"):close()\n') + SITE % (1, 3, "") + HTTP

@@ -43,6 +43,7 @@ void ls_generation_finish(ls_generation *g)
     free(g->states);
     if (g->load_pool != NULL) ls_pool_close(g->load_pool);
     if (g->load_pools != NULL) ls_pools_close(g->load_pools);
+    ls_lua_files_free(&g->lua_files);
     free(g->path);
 }
 

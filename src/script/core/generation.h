@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "script/core/lua_files.h"
 #include "script/core/module.h"
 #include "script/core/runtime.h"
 
@@ -56,6 +57,7 @@ struct ls_generation {
     ls_definitions *definitions; /* by slot */
     ls_site_settings settings;
     char *path; /* of the site's file */
+    ls_lua_files lua_files;
     ls_generation_load_fn *load;
 
     ls_thread_ctx load_ctx; /* of the thread that loads the first states */

@@ -51,6 +51,18 @@ static const char *push_directory(lua_State *L, const char *file)
     return len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");
 }
 
+static bool exists(lua_State *L, const char *path, ls_lua_modules_kept_fn *kept)
+{
+    if (kept != NULL && kept(L, path)) return true;
+    FILE *file = ls_fopen(path, "r");
+    if (file != NULL) (void)fclose(file);
+    return file != NULL;
+}
+
+typedef struct beside_with { /* a full userdata: upvalue 3 */
+    ls_lua_modules_kept_fn *kept;
+} beside_with;
+
 /* loadfile and dofile with the directory of the site. Upvalue 1: the function of the library; upvalue 2: the directory.
  * A relative name of a file that exists there is replaced. */
 static int beside_finished(lua_State *L, int status, lua_KContext context)
@@ -65,13 +77,11 @@ static int beside(lua_State *L)
     const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
     if (name != NULL && !ls_file_is_absolute(name)) {
         lua_pushfstring(L, "%s/%s", lua_tostring(L, lua_upvalueindex(2)), name);
-        FILE *file = ls_fopen(lua_tostring(L, -1), "r");
-        if (file != NULL) {
-            (void)fclose(file);
+        const beside_with *with = lua_touserdata(L, lua_upvalueindex(3));
+        if (exists(L, lua_tostring(L, -1), with->kept))
             lua_replace(L, 1);
-        } else {
+        else
             lua_pop(L, 1);
-        }
     }
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
@@ -79,7 +89,7 @@ static int beside(lua_State *L)
     return beside_finished(L, LUA_OK, 0);
 }
 
-void ls_lua_modules_path(lua_State *L, const char *file)
+void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_kept_fn *kept)
 {
     static const char *const functions[] = {"dofile", "loadfile"};
     lua_getglobal(L, "package");
@@ -91,7 +101,9 @@ void ls_lua_modules_path(lua_State *L, const char *file)
     for (size_t n = 0; n < sizeof functions / sizeof functions[0] && strcmp(dir, ".") != 0; n++) {
         lua_getglobal(L, functions[n]);
         lua_pushvalue(L, -2);
-        lua_pushcclosure(L, beside, 2);
+        beside_with *with = lua_newuserdatauv(L, sizeof *with, 0);
+        with->kept = kept;
+        lua_pushcclosure(L, beside, 3);
         lua_setglobal(L, functions[n]);
     }
     lua_pop(L, 2);

@@ -5,6 +5,7 @@
 #define LS_SCRIPT_LUA_MODULES_H
 
 #include <lua.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "script/core/bytecode.h"
@@ -27,7 +28,9 @@ void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytec
 size_t ls_lua_modules_directory(const char *file);
 
 /* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there first,
- * then in the working directory. Raises when out of memory. */
-void ls_lua_modules_path(lua_State *L, const char *file);
+ * then in the working directory. `kept`: NULL, or whether a path exists for this state although it may have vanished.
+ * Raises when out of memory. */
+typedef bool ls_lua_modules_kept_fn(lua_State *L, const char *path);
+void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_kept_fn *kept);
 
 #endif

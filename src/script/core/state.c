@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "script/core/libraries.h"
+#include "script/core/lua_files.h"
 #include "script/core/lua_modules.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
@@ -209,7 +210,8 @@ static int state_define(lua_State *L)
     ls_coroutine_define(L);
     ls_quiet_define(L);
     ls_lua_modules_preload(L, "luaserve", generation->runtime->bytecode);
-    ls_lua_modules_path(L, generation->path); /* the directory of the site comes first */
+    ls_lua_files_define(L);
+    ls_lua_modules_path(L, generation->path, ls_lua_files_kept); /* the directory of the site comes first */
     lua_pushstring(L, exceeded_text);
     state->exceeded_text_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* for code that may not allocate */
     define_core(L, generation);

@@ -22,6 +22,7 @@
 #include "script/bind/udp_internal.h"
 #include "script/core/dev.h"
 #include "script/core/error_text.h"
+#include "script/core/lua_files.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 #include "script/shared/shared.h"
@@ -105,24 +106,10 @@ static int load_failed(lua_State *L)
     return 1;
 }
 
-/* Load the chunk. As luaL_loadfile does, skip a byte order mark and a first line that begins with '#'. */
 static int load_chunk(lua_State *L, const ls_site *site)
 {
-    static const char mark[] = "\xef\xbb\xbf";
-    const char *text = site->source;
-    size_t bytes = site->source_bytes;
-    if (bytes >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0) {
-        text += sizeof mark - 1;
-        bytes -= sizeof mark - 1;
-    }
-    if (bytes > 0 && text[0] == '#') {
-        const char *end = memchr(text, '\n', bytes); /* kept, so that the lines keep their numbers */
-        const size_t skipped = end != NULL ? (size_t)(end - text) : bytes;
-        text += skipped;
-        bytes -= skipped;
-    }
     const char *name = lua_pushfstring(L, "%s%s", site->from_file ? "@" : "=", site->generation.path);
-    const int status = luaL_loadbufferx(L, text, bytes, name, NULL);
+    const int status = ls_lua_text_load(L, site->source, site->source_bytes, name, NULL);
     lua_remove(L, -2);
     return status;
 }
@@ -223,33 +210,6 @@ static int load_state(ls_generation *generation, ls_state *state, ls_thread_ctx 
     return LS_ENOMEM;
 }
 
-/* Read a whole file. LS_OK; LS_ENOMEM; LS_ENOENT: errno tells why, and *what is the operation that failed. */
-static int read_file(const char *path, char **text, size_t *bytes, const char **what)
-{
-    size_t room = 16384, len = 0, got;
-    FILE *file = ls_fopen(path, "rb");
-    *what = "open";
-    if (file == NULL) return LS_ENOENT;
-    char *to = malloc(room);
-    while (to != NULL && (got = fread(to + len, 1, room - len, file)) > 0) {
-        len += got;
-        if (len < room) continue;
-        char *grown = realloc(to, room *= 2);
-        if (grown == NULL) free(to);
-        to = grown;
-    }
-    *what = "read";
-    int err = to == NULL ? LS_ENOMEM : ferror(file) != 0 ? LS_ENOENT : LS_OK;
-    const int reason = errno;
-    (void)fclose(file);
-    if (err < 0) free(to);
-    errno = reason;
-    if (err < 0) return err;
-    *text = to;
-    *bytes = len;
-    return LS_OK;
-}
-
 /* Copy the text of the options, or read the file. LS_OK, LS_ENOMEM, or LS_ENOENT with a message. */
 static int read_source(ls_site *site, const ls_site_options *options, char *message, size_t message_bytes)
 {
@@ -261,7 +221,7 @@ static int read_source(ls_site *site, const ls_site_options *options, char *mess
         site->source_bytes = options->source_bytes;
         return LS_OK;
     }
-    const int err = read_file(options->path, &site->source, &site->source_bytes, &what);
+    const int err = ls_lua_text_read(options->path, &site->source, &site->source_bytes, &what);
     if (err == LS_ENOENT)
         (void)snprintf(message, message_bytes, "cannot %s %s: %s", what, options->path, strerror(errno));
     site->from_file = true;

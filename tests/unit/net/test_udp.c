@@ -352,6 +352,89 @@ typedef struct result {
     int err, calls;
 } result;
 
+/* The receive that is posted keeps the size of its blocks; its batch goes to the new user all the same. */
+static void a_replaced_user_gets_the_next_batches(void **state)
+{
+    ls_udp_setup setup;
+    fixture w, other = {.reply = false};
+    char text[64] = "";
+    (void)state;
+    fixture_open(&w, NULL);
+    ls_udp_start(&w.place.ctx, w.udp);
+    peer_send(&w, text, sizeof text);
+    pump(&w);
+    assert_int_equal(w.datagrams, 1);
+    ls_udp_setup_defaults(&setup);
+    setup.batch = 1;
+    setup.datagram_bytes_max = 16;
+    ls_udp_replace(w.udp, &setup, &other);
+    peer_send(&w, text, sizeof text);
+    pump(&w);
+    assert_int_equal(other.datagrams, 1);
+    for (int i = 0; i < 4; i++) peer_send(&w, text, i % 2 ? 16 : 17); /* the limit, and one past it */
+    pump(&w);
+    assert_int_equal(w.datagrams, 1);
+    assert_int_equal(other.datagrams, 5);
+    assert_int_equal(other.largest, 1);
+    assert_true(other.cut == 2 || other.cut == 3);
+    assert_int_equal(stats_of(&w).received, 6);
+    fixture_close(&w);
+}
+
+static int option_of(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t len = sizeof value;
+    assert_int_equal(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+static void options_of_a_bound_socket_change_and_go_back(void **state)
+{
+    ls_udp_setup before, after;
+    ls_sockaddr unused;
+    const ls_addr at = loopback(0);
+    (void)state;
+    const int fd = plain_socket(&unused);
+    ls_udp_setup_defaults(&before);
+    after = before;
+    after.broadcast = true;
+    after.loop_set = true;
+    after.loop = false;
+    after.ttl = 7;
+    after.recv_buffer_bytes = 65536;
+    const int usual = option_of(fd, SOL_SOCKET, SO_RCVBUF);
+    assert_int_equal(ls_udp_sock_change(fd, &at, &before, &after), LS_OK);
+    assert_int_equal(option_of(fd, SOL_SOCKET, SO_BROADCAST), 1);
+    assert_int_equal(option_of(fd, IPPROTO_IP, IP_MULTICAST_LOOP), 0);
+    assert_int_equal(option_of(fd, IPPROTO_IP, IP_MULTICAST_TTL), 7);
+    assert_int_not_equal(option_of(fd, SOL_SOCKET, SO_RCVBUF), usual);
+    assert_int_equal(ls_udp_sock_change(fd, &at, &after, &before), LS_OK);
+    assert_int_equal(option_of(fd, SOL_SOCKET, SO_BROADCAST), 0);
+    close(fd);
+}
+
+static void a_change_that_fails_is_reported(void **state)
+{
+    ls_udp_setup before, after;
+    fixture w;
+    (void)state;
+    ls_udp_setup_defaults(&before);
+    fixture_open(&w, &before);
+    after = before;
+    after.group_count = 1;
+    (void)snprintf(after.interface, sizeof after.interface, "no-such-if");
+    assert_int_equal(ls_addr_parse("239.1.2.3", 0, &after.groups[0]), LS_OK);
+    assert_int_equal(ls_udp_change(w.udp, &before, &after), LS_ENOENT);
+    assert_int_equal(ls_udp_change(w.udp, &after, &before),
+                     LS_OK); /* the way back, as a plan that is undone goes it */
+    ls_udp_start(&w.place.ctx, w.udp);
+    peer_send(&w, "x", 1);
+    pump(&w);
+    assert_int_equal(w.datagrams, 1);
+    fixture_close(&w);
+}
+
 static void received(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
 {
     result *a = user;
@@ -562,6 +645,9 @@ int main(void)
         cmocka_unit_test(addresses_of_both_families),
         cmocka_unit_test(a_close_with_pending_operations),
         cmocka_unit_test(a_failed_open_leaves_nothing_open),
+        cmocka_unit_test(a_replaced_user_gets_the_next_batches),
+        cmocka_unit_test(options_of_a_bound_socket_change_and_go_back),
+        cmocka_unit_test(a_change_that_fails_is_reported),
         cmocka_unit_test(a_connected_socket_receives_on_request),
         cmocka_unit_test(a_thread_inside_prevents_the_free),
         cmocka_unit_test(many_threads_send_receive_and_close),
