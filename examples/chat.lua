@@ -3,11 +3,11 @@
 --   luaserve examples/chat.lua 7001            then, in two other terminals:  nc 127.0.0.1 7001
 --
 -- A client first enters its name. /who lists the names, /quit leaves. Connections are spread over the Lua states, and
--- each state has its own variables; a chat needs one table for all, so it runs in one state: threads_max = 1.
+-- each state has its own variables; a chat needs one table for all, so it runs in one state: states = 1.
 
 local ls = require "luaserve"
 
-ls.config { threads_max = 1 }
+ls.config { states = 1 }
 
 local QUEUED_MAX = 1024 * 1024
 local room = {} -- name -> sock

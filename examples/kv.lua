@@ -9,11 +9,11 @@
 --   quit
 --
 -- Requests may be pipelined; the responses are sent together when no further request has arrived. The table is a Lua
--- variable, so one state serves all: threads_max = 1.
+-- variable, so one state serves all: states = 1.
 
 local ls = require "luaserve"
 
-ls.config { threads_max = 1 }
+ls.config { states = 1 }
 
 local VALUE_MAX, KEY_MAX = 1024 * 1024, 250
 local values, count = {}, 0

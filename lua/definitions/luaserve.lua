@@ -1242,6 +1242,7 @@ function dict:range(key, first, last) end
 
 ---A queue of values between tasks of all Lua states.
 ---@class luaserve.Channel
+---@field name string
 ---@field capacity integer
 ---@field closed boolean
 local channel = {}
@@ -1274,6 +1275,7 @@ function channel:len() end
 
 ---Permits that tasks of all Lua states share.
 ---@class luaserve.Semaphore
+---@field name string
 ---@field permits integer
 ---@field held integer
 local semaphore = {}

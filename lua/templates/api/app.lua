@@ -1,4 +1,4 @@
--- app.lua - the items of the API. The module returns a function, so that each test has an app without items.
+-- app.lua - the items of the API. They are in a dict: all Lua states share it, and it survives a reload of the site.
 --
 --   GET    /items          all items                          200
 --   POST   /items          { title [, done] }                 201, Location
@@ -6,7 +6,7 @@
 --   PATCH  /items/:id      { title or done or both }          200, 404
 --   DELETE /items/:id                                         204, 404
 --
--- A request that is not valid is answered with 400 and { error, fields }.
+-- A request that is not valid is answered with 400 and { error, fields }; 507: there is no memory for another item.
 
 local ls = require "luaserve"
 
@@ -30,49 +30,57 @@ local function check(given, required)
   return next(wrong) and wrong
 end
 
-return function()
-  local app = ls.app()
-  local items, last_id = {}, 0
+local app = ls.app()
+local items = ls.dict("items", { size = "16m", evict = false }) -- by id; and "last id"
 
-  -- The item that the path names, or nil.
-  local function item_of(req) return items[math.tointeger(tonumber(req.params.id))] end
-
-  app:get("/items", function()
-    local list = ls.json.array {}
-    for id = 1, last_id do list[#list + 1] = items[id] end
-    return list
-  end)
-
-  app:post("/items", function(req)
-    local given = req:json { object = true } -- any other body is answered with 400
-    local wrong = check(given, true)
-    if wrong then return 400, { error = "the item is not valid", fields = wrong } end
-    last_id = last_id + 1
-    items[last_id] = { id = last_id, title = given.title, done = given.done or false }
-    return 201, items[last_id], { Location = "/items/" .. last_id }
-  end)
-
-  app:get("/items/:id", function(req)
-    return item_of(req) or 404
-  end)
-
-  app:patch("/items/:id", function(req)
-    local item = item_of(req)
-    if not item then return 404 end
-    local given = req:json { object = true }
-    local wrong = check(given, false)
-    if wrong then return 400, { error = "the item is not valid", fields = wrong } end
-    if given.title ~= nil then item.title = given.title end
-    if given.done ~= nil then item.done = given.done end
-    return item
-  end)
-
-  app:delete("/items/:id", function(req)
-    local item = item_of(req)
-    if not item then return 404 end
-    items[item.id] = nil
-    return 204
-  end)
-
-  return app
+-- The id that the path names, or nil if there is no such item.
+local function id_of(req)
+  local id = math.tointeger(tonumber(req.params.id))
+  return id and items[id] and id
 end
+
+app:get("/items", function()
+  local list = ls.json.array {}
+  for id = 1, items["last id"] or 0 do list[#list + 1] = items[id] end
+  return list
+end)
+
+app:post("/items", function(req)
+  local given = req:json { object = true } -- any other body is answered with 400
+  local wrong = check(given, true)
+  if wrong then return 400, { error = "the item is not valid", fields = wrong } end
+  local id, message = items:incr("last id")
+  if not id then return 507, { error = message } end
+  local item = { id = id, title = given.title, done = given.done or false }
+  local stored
+  stored, message = items:set(id, item)
+  if not stored then return 507, { error = message } end
+  return 201, item, { Location = "/items/" .. id }
+end)
+
+app:get("/items/:id", function(req)
+  return items[id_of(req) or 0] or 404
+end)
+
+app:patch("/items/:id", function(req)
+  local id = id_of(req)
+  if not id then return 404 end
+  local given = req:json { object = true }
+  local wrong = check(given, false)
+  if wrong then return 400, { error = "the item is not valid", fields = wrong } end
+  local item, message = items:update(id, function(old) -- the old item, which another request may just have deleted
+    if not old then return nil end
+    if given.title ~= nil then old.title = given.title end
+    if given.done ~= nil then old.done = given.done end
+    return old
+  end)
+  if message then return 507, { error = message } end
+  return item or 404
+end)
+
+app:delete("/items/:id", function(req)
+  local id = id_of(req)
+  return id and items:delete(id) and 204 or 404
+end)
+
+return app

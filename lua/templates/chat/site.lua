@@ -5,8 +5,9 @@
 local ls = require "luaserve"
 local chat = require "chat"
 
--- Each Lua state runs this file and has its own variables. The room is such a variable, so one state runs.
-ls.config { threads_max = 1 }
+-- Each Lua state runs this file and has its own variables. The room, with its connections, is such a variable, so one
+-- state runs.
+ls.config { states = 1 }
 
 local http_port, tcp_port = ...
 local room = chat.new()

@@ -7,40 +7,31 @@
 --   QUIT              BYE                  and the connection closes
 --   anything else     ERROR reason
 
-local protocol = {
-  LINE_BYTES_MAX = 4096,
-  NAMES_MAX = 10000,
-}
+local ls = require "luaserve"
 
--- new_store() -> the values of a server
-function protocol.new_store() return { values = {}, count = 0 } end
+local protocol = { LINE_BYTES_MAX = 4096 }
+
+-- store() -> the dict with the values, which all Lua states share
+function protocol.store() return ls.dict("values", { size = "16m", evict = false }) end
 
 local commands = {}
 
 function commands.SET(store, rest)
   local name, value = rest:match("^(%S+) (.+)$")
   if not name then return "ERROR usage: SET name value" end
-  if store.values[name] == nil then
-    if store.count == protocol.NAMES_MAX then return "ERROR the store is full" end
-    store.count = store.count + 1
-  end
-  store.values[name] = value
-  return "OK"
+  return store:set(name, value) and "OK" or "ERROR the store is full"
 end
 
 function commands.GET(store, rest)
-  local value = store.values[rest]
+  local value = store:get(rest)
   return value and "VALUE " .. value or "NONE"
 end
 
 function commands.DEL(store, rest)
-  if store.values[rest] == nil then return "NONE" end
-  store.values[rest] = nil
-  store.count = store.count - 1
-  return "OK"
+  return store:delete(rest) and "OK" or "NONE"
 end
 
-function commands.COUNT(store) return "VALUE " .. store.count end
+function commands.COUNT(store) return "VALUE " .. #store end
 
 function commands.QUIT() return "BYE", true end
 

@@ -3,10 +3,7 @@
 local ls = require "luaserve"
 local protocol = require "protocol"
 
--- Each Lua state runs this file and has its own variables. The values are such a variable, so one state runs.
-ls.config { threads_max = 1 }
-
-local store = protocol.new_store()
+local store = protocol.store()
 
 ls.tcp({ port = tonumber((...)) or 7000, read_timeout = 300, max_line = protocol.LINE_BYTES_MAX }, function(sock)
   for line in sock:lines() do

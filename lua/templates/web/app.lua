@@ -1,5 +1,5 @@
--- app.lua - a guest book: a page with a form, and the files in public/. The module returns a function, so that each test
--- has an app without messages.
+-- app.lua - a guest book: a page with a form, and the files in public/. The messages are in a dict: all
+-- Lua states share it, and it survives a reload of the site.
 
 local ls = require "luaserve"
 local pages = require "pages"
@@ -17,29 +17,27 @@ local function check(name, text)
   if #text > TEXT_BYTES_MAX then return "The message is too long." end
 end
 
-return function()
-  local app = ls.app()
-  local messages = {} -- the newest first
+local app = ls.app()
+local book = ls.dict("guest book") -- "messages": a list, the newest first
 
-  app:get("/", function(_, res)
-    return res:html(pages.guest_book(messages, {}))
-  end)
+app:get("/", function(_, res)
+  return res:html(pages.guest_book(book:range("messages"), {}))
+end)
 
-  app:post("/messages", function(req, res)
-    local form = req:form()
-    if not form then return 400, "a form was expected\n" end
-    local name, text = field(form, "name"), field(form, "text")
-    local wrong = check(name, text)
-    if wrong then
-      res:status(400)
-      return res:html(pages.guest_book(messages, { name = name, text = text, wrong = wrong }))
-    end
-    table.insert(messages, 1, { name = name, text = text, time = os.date("!%Y-%m-%d %H:%M") })
-    messages[MESSAGES_MAX + 1] = nil
-    return res:redirect("/", 303) -- so that reloading the page does not send the form again
-  end)
+app:post("/messages", function(req, res)
+  local form = req:form()
+  if not form then return 400, "a form was expected\n" end
+  local name, text = field(form, "name"), field(form, "text")
+  local wrong = check(name, text)
+  if wrong then
+    res:status(400)
+    return res:html(pages.guest_book(book:range("messages"), { name = name, text = text, wrong = wrong }))
+  end
+  local length = book:lpush("messages", { name = name, text = text, time = os.date("!%Y-%m-%d %H:%M") })
+  if length > MESSAGES_MAX then book:rpop("messages") end
+  return res:redirect("/", 303) -- so that reloading the page does not send the form again
+end)
 
-  app:static("/public", "public", { max_age = 60 })
+app:static("/public", "public", { max_age = 60 })
 
-  return app
-end
+return app

@@ -2,9 +2,7 @@
 
 local ls = require "luaserve"
 local test = require "luaserve.test"
-local new_app = require "app"
-
-local app
+local app = require "app"
 
 -- Send a request with a JSON body; returns the response and the value of its body.
 local function send(method, path, body)
@@ -13,7 +11,7 @@ local function send(method, path, body)
 end
 
 describe("items", function()
-  before_each(function() app = new_app() end)
+  before_each(function() ls.dict("items"):clear() end)
 
   it("are an empty list at first", function()
     test.equal(app:inject { path = "/items" }.body, "[]")
@@ -49,7 +47,7 @@ describe("items", function()
 end)
 
 describe("an item that is not valid", function()
-  before_each(function() app = new_app() end)
+  before_each(function() ls.dict("items"):clear() end)
 
   local cases = { -- name, item, what is wrong
     { "without a title", {}, { title = "is missing" } },

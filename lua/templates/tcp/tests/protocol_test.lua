@@ -3,12 +3,12 @@
 local test = require "luaserve.test"
 local protocol = require "protocol"
 
-local store
+local store = protocol.store()
 
 local function answer(line) return (protocol.answer(store, line)) end
 
 describe("the protocol", function()
-  before_each(function() store = protocol.new_store() end)
+  before_each(function() store:clear() end)
 
   it("keeps values", function()
     test.equal(answer("GET color"), "NONE")
@@ -26,9 +26,11 @@ describe("the protocol", function()
   end)
 
   it("has a limit", function()
-    for n = 1, protocol.NAMES_MAX do test.equal(answer("SET name" .. n .. " x"), "OK") end
-    test.equal(answer("SET more x"), "ERROR the store is full")
-    test.equal(answer("SET name1 y"), "OK")
+    local value, count = ("x"):rep(16 * 1024), 0
+    while answer("SET name" .. count .. " " .. value) == "OK" do count = count + 1 end
+    test.equal(answer("SET more " .. value), "ERROR the store is full")
+    test.equal(answer("COUNT"), "VALUE " .. count)
+    test.equal(answer("SET name0 y"), "OK")
   end)
 
   it("refuses other lines", function()

@@ -1,9 +1,8 @@
 -- app_test.lua - the pages without a server: app:inject passes a request to the app.
 
+local ls = require "luaserve"
 local test = require "luaserve.test"
-local new_app = require "app"
-
-local app
+local app = require "app"
 
 local function send(form)
   return app:inject { method = "POST", path = "/messages", body = form,
@@ -11,7 +10,7 @@ local function send(form)
 end
 
 describe("the guest book", function()
-  before_each(function() app = new_app() end)
+  before_each(function() ls.dict("guest book"):clear() end)
 
   it("has no messages at first", function()
     local res = app:inject { path = "/" }
