@@ -124,11 +124,17 @@ static const char *parse(int argc, char **argv, const char *what, int *status)
         }
         if (strncmp(argv[at], "--pid=", 6) == 0) {
             path = argv[at] + 6;
-        } else if (strcmp(argv[at], "--pid") == 0 && at + 1 < argc) {
-            path = argv[++at];
+        } else if (strcmp(argv[at], "--pid") == 0) {
+            path = at + 1 < argc ? argv[++at] : "";
         } else {
             fprintf(stderr, "luaserve: %s: unexpected argument \"%s\"; usage: luaserve %s [--pid FILE]\n", argv[0],
                     argv[at], argv[0]);
+            *status = LS_STATUS_USAGE;
+            return NULL;
+        }
+        if (path[0] == '\0') {
+            fprintf(stderr, "luaserve: %s: --pid: the file is missing; usage: luaserve %s [--pid FILE]\n", argv[0],
+                    argv[0]);
             *status = LS_STATUS_USAGE;
             return NULL;
         }
@@ -150,6 +156,7 @@ int ls_command_reload(int argc, char **argv)
     if (path == NULL) return status;
     const pid_t pid = owner_of(path);
     if (pid == 0 || kill(pid, SIGHUP) < 0) return not_running(path);
+    printf("process %ld loads its site again; its log shows the result\n", (long)pid);
     return LS_STATUS_OK;
 }
 
@@ -173,7 +180,7 @@ int ls_command_status(int argc, char **argv)
     if (path == NULL) return status;
     const pid_t pid = owner_of(path);
     if (pid == 0)
-        printf("not running\n");
+        printf("not running: no server owns %s\n", path);
     else
         printf("running, process id %ld\n", (long)pid);
     return pid == 0 ? STATUS_NOT_RUNNING : LS_STATUS_OK;
