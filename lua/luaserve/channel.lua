@@ -14,8 +14,8 @@ local permits_max = 1000000
 channel.known = { ["ls.channel"] = specs } -- for the tests
 
 local function check_name(fname, name)
-  if type(name) ~= "string" or name == "" or #name > name_bytes_max or name:find("\0", 1, true) then
-    usage.error("%s: name must be a string of 1 to %d bytes without a zero byte; got %s", fname, name_bytes_max,
+  if type(name) ~= "string" or name == "" or #name > name_bytes_max or name:find("%c") then
+    usage.error("%s: name must be a string of 1 to %d bytes without control characters; got %s", fname, name_bytes_max,
       usage.quote(name))
   end
 end

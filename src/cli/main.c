@@ -239,6 +239,11 @@ ls_arguments ls_command_parse(int argc, char **argv, enum ls_command_kind kind)
             }
             args.pid = value;
         } else if (is_dev && (value = value_of("--editor", argc, argv, &at)) != NULL) {
+            if (strstr(value, "{file}") == NULL) {
+                args.status =
+                    fail_usage("--editor: the URL has no {file}:", value, "example: vscode://file/{file}:{line}");
+                return args;
+            }
             args.server.dev_editor = value;
         } else if (kind == LS_COMMAND_SERVE && strcmp(argv[at], "--check") == 0) {
             args.server.check = 1;
@@ -335,6 +340,7 @@ static int open_server(ls_server_options *options, ls_server **out)
     if (err == 0) return LS_STATUS_OK;
     const char *near = strpbrk(options->site, "./\\") == NULL ? nearest_command(options->site) : NULL;
     fprintf(stderr, "luaserve: %s%s", message, options->source == NULL ? ls_main_site_hint(options->site) : "");
+    if (strcmp(options->site, "help") == 0) near = "--help";
     if (options->source == NULL && near != NULL) fprintf(stderr, "; did you mean luaserve %s?", near);
     fprintf(stderr, "\n");
     return LS_STATUS_FAILED;

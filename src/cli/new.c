@@ -192,7 +192,7 @@ static int write_all(const char *folder, const char *template_name)
         const int status = write_file(folder, relative, file, name);
         if (status != LS_STATUS_OK) return status;
     }
-    printf("\nNext:\n  cd %s\n  luaserve test\n  luaserve site.lua\n", folder);
+    printf("\nNext:\n  cd %s\n  luaserve test\n  luaserve dev site.lua\n", folder);
     return LS_STATUS_OK;
 }
 

@@ -24,11 +24,17 @@ static const char *parse(int argc, char **argv, const char *what, int *status)
         }
         if (strncmp(argv[at], "--pid=", 6) == 0) {
             path = argv[at] + 6;
-        } else if (strcmp(argv[at], "--pid") == 0 && at + 1 < argc) {
-            path = argv[++at];
+        } else if (strcmp(argv[at], "--pid") == 0) {
+            path = at + 1 < argc ? argv[++at] : "";
         } else {
             fprintf(stderr, "luaserve: %s: unexpected argument \"%s\"; usage: luaserve %s [--pid FILE]\n", argv[0],
                     argv[at], argv[0]);
+            *status = LS_STATUS_USAGE;
+            return NULL;
+        }
+        if (path[0] == '\0') {
+            fprintf(stderr, "luaserve: %s: --pid: the file is missing; usage: luaserve %s [--pid FILE]\n", argv[0],
+                    argv[0]);
             *status = LS_STATUS_USAGE;
             return NULL;
         }
@@ -49,7 +55,9 @@ int ls_command_reload(int argc, char **argv)
         parse(argc, argv, "Have the running server load its site again. Its log shows the result.", &status);
     if (path == NULL) return status;
     const long pid = ls_pid_file_owner(path);
-    return pid == 0 || ls_pid_reload(pid) < 0 ? not_running(path) : LS_STATUS_OK;
+    if (pid == 0 || ls_pid_reload(pid) < 0) return not_running(path);
+    printf("process %ld loads its site again; its log shows the result\n", pid);
+    return LS_STATUS_OK;
 }
 
 int ls_command_stop(int argc, char **argv)
@@ -69,7 +77,7 @@ int ls_command_status(int argc, char **argv)
     if (path == NULL) return status;
     const long pid = ls_pid_file_owner(path);
     if (pid == 0)
-        printf("not running\n");
+        printf("not running: no server owns %s\n", path);
     else
         printf("running, process id %ld\n", pid);
     return pid == 0 ? STATUS_NOT_RUNNING : LS_STATUS_OK;

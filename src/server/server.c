@@ -310,8 +310,12 @@ static int open_control(ls_server *server, char *message, size_t message_bytes)
     const char *path = server->options.control;
     if (path == NULL || server->options.check) return LS_OK;
     const int err = ls_control_open(server->port, server->deadlines, &server->host, path, &server->control_socket);
-    if (err < 0)
-        return ls_server_explain(err, message, message_bytes, "the control socket %s: %s", path, ls_err_text(err));
+    if (err < 0) {
+        const char *why = err == LS_EEXIST   ? "it exists, and is no socket; give another path"
+                          : err == LS_ELIMIT ? "the path has more than 107 bytes"
+                                             : ls_err_text(err);
+        return ls_server_explain(err, message, message_bytes, "the control socket %s: %s", path, why);
+    }
     ls_control_serve(server->control_socket, server->site);
     return LS_OK;
 }
@@ -702,6 +706,8 @@ int ls_server_run(ls_server *server)
     ls_workers_stop(server->workers);
     if (err == LS_OK)
         ls_log(LS_LOG_INFO, "stopped");
+    else if (err == LS_ECANCELED)
+        ls_log(LS_LOG_INFO, "stopped a second time: the drain is not complete");
     else
         ls_log(LS_LOG_ERROR, "ended early: %s", ls_err_text(err));
     return err;

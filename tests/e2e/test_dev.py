@@ -391,6 +391,7 @@ class Command(E2E):
                                         (("dev", "-e", "x"), 2, "unknown option -e"),
                                         (("dev", "--check", "x"), 2, "unknown option --check"),
                                         (("dev", "--editr=x", "y"), 2, "did you mean --editor?"),
+                                        (("dev", "--editor", "vi", "y"), 2, '--editor: the URL has no {file}: "vi"; example: '),
                                         (("--editor=x", "y"), 2, "unknown option --editor")):
             done = subprocess.run([LUASERVE, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=WAIT, check=False)

@@ -485,8 +485,9 @@ class Commands(E2E):
         server = self.serve(self.TEXT, listeners=2, flags=("--pid", "p"))
         path = os.path.join(server.dir, "p")
         self.wait_for_file(path)
-        self.command("status", server, 0, "^running, process id %d$" % process_id(server, path))
-        self.command("reload", server, 0, "^$")
+        pid = process_id(server, path)
+        self.command("status", server, 0, "^running, process id %d$" % pid)
+        self.command("reload", server, 0, "^process %d loads its site again; its log shows the result$" % pid)
         server.wait_log("reloaded")
         second = subprocess.run([LUASERVE, "--pid", path, server.site], capture_output=True, text=True, timeout=WAIT)
         self.assertEqual(second.returncode, 1, second.stderr)
@@ -494,9 +495,17 @@ class Commands(E2E):
         self.command("stop", server, 0, "^$")
         self.assertEqual(server.wait(), 0)
         self.assertFalse(os.path.exists(path))
-        self.command("status", server, 3, "^not running$")
+        self.command("status", server, 3, "^not running: no server owns .*p$")
         for name in ("reload", "stop"):
             self.command(name, server, 1, "no running server owns .*p; start it with --pid")
+
+    def test_pid_without_a_file(self):
+        for name in ("reload", "stop", "status"):
+            for flag in ("--pid", "--pid="):
+                done = subprocess.run([LUASERVE, name, flag], capture_output=True, text=True, timeout=WAIT)
+                self.assertEqual(done.returncode, 2)
+                self.assertEqual(done.stderr, "luaserve: %s: --pid: the file is missing; usage: luaserve %s [--pid FILE]\n"
+                                 % (name, name))
 
     def wait_for_file(self, path):
         self.eventually(lambda: os.path.exists(path) and os.path.getsize(path) > 0, "the file of the process id")
@@ -507,7 +516,7 @@ class Commands(E2E):
         self.wait_for_file(path)
         server.kill()
         self.assertTrue(os.path.exists(path))
-        self.command("status", server, 3, "^not running$")
+        self.command("status", server, 3, "^not running: no server owns .*p$")
         again = self.serve(self.TEXT, listeners=2, flags=("--pid", path))
         self.wait_for_file(path)
         self.command("status", server, 0, "^running, process id %d$" % process_id(again, path))

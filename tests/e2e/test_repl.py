@@ -349,6 +349,18 @@ class Attach(E2E):
         self.assertFalse(os.path.exists(self.path))
 
     @unittest.skipUnless(hasattr(os, "getuid") and os.getuid() == 0, "only root can become another user")
+    def test_a_control_socket_that_cannot_be_opened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            site = os.path.join(folder, "site.lua")
+            with open(site, "w") as file:
+                file.write('require("luaserve").every(1, print)\n')
+            for path, why in ((site, "it exists, and is no socket; give another path"),
+                              (os.path.join(folder, "x" * 108), "the path has more than 107 bytes"),
+                              (os.path.join(folder, "none", "s"), "not found")):
+                done = subprocess.run([LUASERVE, "--control", path, site], capture_output=True, text=True, timeout=WAIT)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stderr, "luaserve: the control socket %s: %s\n" % (path, why))
+
     def test_another_user_is_refused(self):
         server = self.controlled()
         os.chmod(self.path, 0o777)
