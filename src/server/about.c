@@ -1,13 +1,16 @@
-/* about.c - version and build information, for --version and the log. */
+/* about.c - what a program can ask: the version and the build, what a server serves and where; and the log. */
 #include <stdio.h>
+#include <string.h>
 
 #include <lua.h>
 
 #include "base/compiler.h"
+#include "base/log.h"
 #include "luaserve.h"
 #include "net/tls.h"
 #include "port/port.h"
 #include "proto/httpsys.h"
+#include "server/server_internal.h"
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -38,4 +41,95 @@ const char *ls_server_build(void)
 const char *ls_server_backends(void)
 {
     return ls_port_backends();
+}
+
+/* ---- a server ----------------------------------------------------------------------------------------------- */
+
+void ls_server_describe(const ls_server *server)
+{
+    printf("threads: %u, with standby threads at most %u\nback end: %s\n", server->settings.threads,
+           server->settings.threads_max, ls_port_backend(server->port));
+    for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
+        const ls_site_listener *listener = ls_site_listener_get(server->site, i);
+        const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
+        if (listener->kind == LS_SITE_HTTPSYS) {
+            for (const char *url = listener->urls; *url != '\0'; url += strlen(url) + 1)
+                printf("listener: http.sys %s (%s)\n", url, listener->where);
+        } else {
+            const char *kind = listener->kind == LS_SITE_TCP ? "tcp " : "";
+            if (listener->tls != NULL) kind = listener->kind == LS_SITE_TCP ? "tls " : "https ";
+            printf("listener: %s%s", kind, host);
+            if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
+            printf(" (%s)\n", listener->where);
+        }
+        fputs(ls_site_routes(server->site, i), stdout);
+    }
+    for (unsigned i = 0; i < ls_site_udp_count(server->site); i++) {
+        const ls_site_udp *udp = ls_site_udp_get(server->site, i);
+        printf("udp: %s port %u (%s)\n", udp->host[0] == '\0' ? "loopback" : udp->host, udp->port, udp->where);
+    }
+}
+
+/* The text of address `index`; NULL: past the last one. It may be written into `text`. *scheme receives what precedes it in
+ * a URL. */
+static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES],
+                                const char **scheme)
+{
+    for (const ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
+        const ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
+        const char *found;
+        *scheme = e->ops->scheme(e);
+        for (unsigned n = 0; (found = e->ops->address(e, n, text)) != NULL; n++)
+            if (index-- == 0) return found;
+    }
+    return NULL;
+}
+
+/* Copy address `index`, in a URL with its scheme. */
+static int address_copy(const ls_server *server, unsigned index, bool in_url, char *text, size_t bytes)
+{
+    char own[LS_ADDR_TEXT_BYTES];
+    ls_mutex *const lists = (ls_mutex *)(uintptr_t)&server->lists; /* the server is const for its caller */
+    const char *scheme;
+    int err = LS_OK;
+    ls_mutex_lock(lists);
+    const char *found = address_text(server, index, own, &scheme);
+    if (found == NULL)
+        err = LS_ENOENT;
+    else if (strlen(found) + (in_url ? strlen(scheme) : 0) >= bytes)
+        err = LS_EMSGSIZE;
+    else
+        (void)snprintf(text, bytes, "%s%s", in_url ? scheme : "", found);
+    ls_mutex_unlock(lists);
+    return err;
+}
+
+int ls_server_address(const ls_server *server, unsigned index, char *text, size_t bytes)
+{
+    return address_copy(server, index, false, text, bytes);
+}
+
+int ls_server_url(const ls_server *server, unsigned index, char *text, size_t bytes)
+{
+    return address_copy(server, index, true, text, bytes);
+}
+
+/* ---- errors and the log ------------------------------------------------------------------------------------- */
+
+const char *ls_error_text(int code)
+{
+    return ls_err_text(code);
+}
+
+int ls_server_log_level(const char *name)
+{
+    enum ls_log_level level;
+    int err = ls_log_level_of(name, &level);
+    if (err == LS_OK) ls_log_set_level(level);
+    return err;
+}
+
+void ls_server_log_to(ls_server_log_fn *log, void *user)
+{
+    ls_log_set_sink(log, user);
 }

@@ -1,0 +1,191 @@
+/* test_control.c - the control socket without a site: its path, "stats", "interrupt", lines that it does not know. The
+ * test's thread is the worker. Sessions are tested with `luaserve repl --attach`. */
+#include "port/port_fixture.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "net/stream.h"
+#include "script/bind/interrupt.h"
+#include "server/control.h"
+
+typedef struct control_place {
+    net_place net;
+    ls_deadlines *deadlines;
+    ls_interrupts interrupts;
+    ls_site_host host;
+    char dir[40], path[60];
+    ls_control *control;
+} control_place;
+
+static void stats(void *server, ls_site_stat_fn *each, void *to)
+{
+    (void)server;
+    each(to, "one", 1);
+    each(to, "half", 0.5);
+}
+
+static void place_open(control_place *p)
+{
+    memset(p, 0, sizeof *p);
+    net_open(&p->net);
+    assert_int_equal(ls_stream_deadlines_open(p->net.port, &p->deadlines), LS_OK);
+    assert_int_equal(ls_interrupts_open(&p->interrupts), LS_OK);
+    p->host = (ls_site_host){.stats = stats, .interrupts = &p->interrupts};
+    strcpy(p->dir, TEST_SCRATCH_PATH);
+    assert_non_null(mkdtemp(p->dir));
+    (void)snprintf(p->path, sizeof p->path, "%s/control", p->dir);
+}
+
+static void start(control_place *p)
+{
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, &p->host, p->path, &p->control), LS_OK);
+    ls_control_start(&p->net.ctx, p->control);
+}
+
+static void pump(control_place *p)
+{
+    ls_packet packet;
+    while (ls_port_wait(p->net.port, &p->net.ctx, &packet, 1, 0) > 0) ls_packet_dispatch(&p->net.ctx, &packet);
+}
+
+/* Stop and close; no connection is left. */
+static void stop(control_place *p)
+{
+    ls_control_stop(&p->net.ctx, p->control);
+    pump(p);
+    assert_true(ls_control_idle(p->control));
+    ls_control_close(p->control, &p->net.ctx);
+}
+
+static void place_close(control_place *p)
+{
+    assert_int_equal(rmdir(p->dir), 0); /* the path was removed */
+    ls_interrupts_close(&p->interrupts);
+    ls_deadlines_close(p->deadlines);
+    net_close(&p->net);
+}
+
+static int dial(const control_place *p)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    strcpy(at.sun_path, p->path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+/* Send the line; the reply is this text, and then the end. */
+static void check_reply(control_place *p, const char *line, const char *expected)
+{
+    const int fd = dial(p);
+    char reply[200];
+    size_t len = 0;
+    ssize_t n = -1;
+    assert_int_equal(send(fd, line, strlen(line), MSG_NOSIGNAL), strlen(line));
+    for (int tries = 0; tries < 1000 && n != 0; tries++) {
+        pump(p);
+        while ((n = read(fd, reply + len, sizeof reply - 1 - len)) > 0) len += (size_t)n;
+        if (n < 0 && errno == ECONNRESET) n = 0;
+        if (n < 0) ls_clock_sleep_ms(1);
+    }
+    reply[len] = '\0';
+    assert_int_equal(n, 0);
+    assert_string_equal(reply, expected);
+    close(fd);
+}
+
+static void it_replies_and_closes(void **state)
+{
+    control_place p;
+    (void)state;
+    place_open(&p);
+    start(&p);
+    check_reply(&p, "stats\n", "one 1\nhalf 0.5\n");
+    check_reply(&p, "interrupt 1\n", ""); /* no session has this number */
+    check_reply(&p, "interrupt 0\n", "");
+    check_reply(&p, "interrupt x\n", "");
+    check_reply(&p, "unknown\n", "");
+    check_reply(&p, "stats", ""); /* the line has no end */
+    check_reply(&p, "stats 1\n", "");
+    stop(&p);
+    place_close(&p);
+}
+
+/* A line of 63 bytes is looked at; one of 64 is too long. Neither is known. */
+static void long_lines_are_refused(void **state)
+{
+    control_place p;
+    char line[66];
+    (void)state;
+    place_open(&p);
+    start(&p);
+    for (size_t len = 63; len <= 64; len++) {
+        memset(line, 'x', len);
+        strcpy(line + len, "\n");
+        check_reply(&p, line, "");
+    }
+    check_reply(&p, "stats\n", "one 1\nhalf 0.5\n");
+    stop(&p);
+    place_close(&p);
+}
+
+static void only_the_owner_may_connect(void **state)
+{
+    control_place p;
+    struct stat found;
+    (void)state;
+    place_open(&p);
+    start(&p);
+    assert_int_equal(stat(p.path, &found), 0);
+    assert_int_equal(found.st_mode & 0777, 0600);
+    stop(&p);
+    place_close(&p);
+}
+
+static void invalid_paths_leave_nothing_open(void **state)
+{
+    control_place p;
+    ls_control *control;
+    char path[300];
+    const size_t longest = sizeof((ls_addr *)NULL)->bytes;
+    (void)state;
+    place_open(&p);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, "", &control), LS_EINVAL);
+    memset(path, 'x', longest);
+    path[longest] = '\0';
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, path, &control), LS_ELIMIT);
+    (void)snprintf(path, sizeof path, "%s/none/control", p.dir);
+    assert_true(ls_control_open(p.net.port, p.deadlines, &p.host, path, &control) < 0);
+    start(&p);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, p.path, &control), LS_EADDRINUSE);
+    check_reply(&p, "stats\n", "one 1\nhalf 0.5\n"); /* the first one goes on */
+    stop(&p);
+    place_close(&p);
+}
+
+/* A server that is closed without a run. */
+static void one_that_never_started_is_closed(void **state)
+{
+    control_place p;
+    (void)state;
+    place_open(&p);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, p.path, &p.control), LS_OK);
+    ls_control_close(p.control, &p.net.ctx);
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_replies_and_closes),
+        cmocka_unit_test(long_lines_are_refused),
+        cmocka_unit_test(only_the_owner_may_connect),
+        cmocka_unit_test(invalid_paths_leave_nothing_open),
+        cmocka_unit_test(one_that_never_started_is_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
