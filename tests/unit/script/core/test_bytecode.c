@@ -71,7 +71,9 @@ static void messages_name_the_module(void **state)
         char source[80];
         lua_State *L = luaL_newstate();
         assert_non_null(L);
-        (void)snprintf(source, sizeof source, "luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
+        const int len = snprintf(source, sizeof source, "luaserve/%s", dot != NULL ? dot + 1 : "init");
+        for (char *at = source; (at = strchr(at, '.')) != NULL;) *at = '/'; /* a module in a folder */
+        (void)snprintf(source + len, sizeof source - (size_t)len, ".lua");
         ls_bytecode_push(L, bytecode, n);
         assert_true(lua_getinfo(L, ">S", &info));
         assert_string_equal(info.short_src, source);
