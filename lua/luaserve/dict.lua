@@ -5,7 +5,8 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 usage.mark_internal()
 
-local find, math_type, pcall, tostring, type = string.find, math.type, pcall, tostring, type -- a site may replace the globals
+-- A site may replace the globals.
+local find, math_type, pcall, tostring, type = string.find, math.type, pcall, tostring, type
 local read, scan, swap = core.dict_read, core.dict_scan, core.dict_swap
 
 local dict = {}
