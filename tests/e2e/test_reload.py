@@ -52,8 +52,8 @@ class Reload(E2E):
         if self.server is not None:
             self.server.stop()
 
-    def start(self, *args, listeners=2, **kw):
-        self.server = self.serve(self.site(*args), listeners=listeners, flags=RELOADS, **kw)
+    def start(self, *args, listeners=2, flags=(), **kw):
+        self.server = self.serve(self.site(*args), listeners=listeners, flags=(*flags, *RELOADS), **kw)
         return self.server
 
     def write(self, text):
