@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "stress/report.h"
 #include "base/terminal.h"
+#include "stress/report.h"
 
 enum {
     COLUMNS_MAX = 120, /* a wider bar shows no more */

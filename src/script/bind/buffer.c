@@ -17,7 +17,7 @@ enum { COLLECT_ALL_SHARE = 100, COLLECT_ALL_MS_MIN = 5000 };
 typedef struct buffers { /* of a state */
     int meta_ref;
     ls_buffer *late;      /* made by finalizers while the state closes */
-    _Atomic int kept;           /* `live` at the start */
+    _Atomic int kept;     /* `live` at the start */
     _Atomic int live;     /* number of buffers that hold blocks */
     _Atomic size_t bytes; /* bytes of blocks given to buffers since the last collection for buffers */
     size_t bytes_seen;    /* `bytes` at the watchdog's last tick */
