@@ -78,7 +78,7 @@ void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
         out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
         out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
     }
-    out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
+    out->open = atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
 }
 
 void ls_http1_replace(ls_http1 *http, const ls_http_handler *handler)
