@@ -64,8 +64,8 @@ static void place_close(control_place *p)
 {
     assert_int_equal(rmdir(p->dir), 0); /* the path was removed */
     ls_interrupts_close(&p->interrupts);
-    ls_deadlines_close(p->deadlines);
     net_close(&p->net);
+    ls_deadlines_close(p->deadlines); /* after the port, which holds their timer */
 }
 
 static int dial(const control_place *p)
