@@ -1,11 +1,10 @@
 """ls.dict: data that all Lua states share: values in other states, expiry, eviction, update under concurrency, the
 read-only copies, and the messages of errors."""
 import json
-import os
 import socket
 from urllib.parse import quote
 
-from harness import E2E, WAIT, in_parallel, main, scratch
+from harness import E2E, WAIT, in_parallel, main
 
 SITE = r"""
 local ls = require "luaserve"
@@ -293,13 +292,10 @@ class Loading(E2E):
         self.assertGreaterEqual(int(self.connect(server=server).get("/").text), 1)
 
     def test_a_sock_sends_a_read_only_copy(self):
-        path = os.path.join(self.enterContext(scratch()), "s")
-        self.serve('local ls = require "luaserve"\nlocal d = ls.dict("d")\n'
-                   'd.parts = { "a", { 1, ("b"):rep(100000) } }\n'
-                   'ls.tcp({ path = "%s" }, function(sock) sock:send(d.parts, "\\n") end)\n' % path)
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(WAIT)
-            client.connect(path)
+        server = self.serve('local ls = require "luaserve"\nlocal d = ls.dict("d")\n'
+                            'd.parts = { "a", { 1, ("b"):rep(100000) } }\n'
+                            'ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) sock:send(d.parts, "\\n") end)\n')
+        with socket.create_connection(("127.0.0.1", server.port()), timeout=WAIT) as client:
             with client.makefile("rb") as received:
                 self.assertEqual(received.read(), b"a1" + b"b" * 100000 + b"\n")
 

@@ -205,6 +205,7 @@ class Reload(E2E):
         new.send(body)
         self.assertEqual(new.response().body, b"12345")
 
+    @not_on_windows("modes of Unix sockets")
     def test_the_permissions_of_a_unix_socket_change(self):
         self.start("one", 'ls.listen("unix:@DIR@/s", app, { mode = "0666" })', listeners=3)
         path = os.path.join(self.server.dir, "s")
@@ -306,16 +307,16 @@ class Reload(E2E):
         limited = SITE.replace("ls.listen(@HTTP@, app)", "ls.listen{ port = @HTTP@, app = app, max_body = @N@ }")
         more = TCP + UDP + 'ls.log.info("loaded")\n'
         for n in range(4 if SANITIZER else 12):
-            server = self.server = self.serve(self.site("one", more, limited.replace("@N@", "1")), listeners=6)
+            server = self.start("one", more, limited.replace("@N@", "1"), listeners=6)
             conns = [self.http() for _ in range(4)]
             for conn in conns:
                 self.get(conn)
             self.write(self.site("two", more, limited.replace("@N@", "2")))
             mark = server.mark()
-            os.kill(server.pid, signal.SIGHUP)
+            server.reload()
             if n % 3 > 0:
                 server.wait_log("loaded" if n % 3 == 1 else "reloaded", mark)
-            os.kill(server.pid, signal.SIGTERM)
+            server.signal()
             for conn in conns:
                 conn.expect_end()
             self.assertEqual(server.wait(), 0, server.log())
