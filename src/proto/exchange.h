@@ -12,6 +12,8 @@
 #define LS_PROTO_EXCHANGE_H
 
 #include "base/buf.h"
+#include "net/listener.h"
+#include "net/stream.h"
 #include "port/port.h"
 #include "proto/http1_parse.h"
 
@@ -27,6 +29,12 @@ struct ls_http_handler {
      * again. It must not touch the exchange after that, because another thread may run the operation at once. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
+
+/* A connection that was taken over from HTTP. */
+typedef struct ls_upgraded {
+    ls_stream *stream;    /* nothing is received; the response head is queued, not flushed */
+    ls_conn_limit *limit; /* the connection keeps its place: ls_conn_limit_leave when it is closed. NULL: none */
+} ls_upgraded;
 
 /* The functions of a transport. Results: LS_DONE; LS_PENDING: the transport calls x->wake later; or a negative code:
  * LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is lost), LS_EPROTO (invalid body),
@@ -58,6 +66,15 @@ typedef struct ls_http_transport {
     /* The handler gives up the exchange: nothing more of the response is sent, further calls return LS_ECANCELED, and
      * the release closes the connection. */
     void (*abort)(ls_thread_ctx *ctx, ls_exchange *x);
+    /* Take the connection over (RFC 9110 sections 7.8 and 9.3.6): queue the head of the response, which is 101 with
+     * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand the
+     * connection, with the bytes received behind the request head, to `handler` with `user_bytes` of room. The caller's
+     * actor is that of the stream. The exchange stays valid until its release, without a connection: its response is
+     * complete, other calls return LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the request has a body,
+     * or did not ask for an upgrade; LS_ENOTSUP: this transport cannot; LS_ERESET and the like: it is lost; LS_ENOMEM. On
+     * an error nothing has changed. */
+    int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                   const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
 } ls_http_transport;
 
 enum ls_response_phase {
@@ -125,5 +142,10 @@ const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name
 
 /* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
+
+/* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
+ * the id. One allocation of the size that this head needs. Its transport refuses every call; its release frees it. NULL: out
+ * of memory. */
+ls_exchange *ls_exchange_keep(const ls_exchange *x);
 
 #endif
