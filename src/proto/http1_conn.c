@@ -532,6 +532,8 @@ static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_h
     e->handler = handler;
     ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
     set_phase(c, LS_H1_HANDLING);
+    /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
+    if (e->x.head.method == LS_HTTP_CONNECT) e->x.close = true;
     handler->start(handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
     if (ctx->inside == NULL) {
