@@ -451,10 +451,12 @@ void ls_topics_stat(ls_topics *topics, ls_topics_stats *out)
     ls_mutex_lock(&topics->lock);
     out->delivered = topics->delivered_before;
     out->dropped = topics->dropped_before;
+    out->closed = topics->closed_before;
     for (ls_node *node = topics->inboxes.next; node != &topics->inboxes; node = node->next) {
         const ls_topic_inbox *inbox = LS_CONTAINER(node, ls_topic_inbox, node);
         out->delivered += ls_counter_read(&inbox->delivered);
         out->dropped += ls_counter_read(&inbox->dropped);
+        out->closed += ls_counter_read(&inbox->closed_count);
     }
     ls_mutex_unlock(&topics->lock);
 }

@@ -117,6 +117,8 @@ void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
+/* Count a subscriber that its owner closes because it is behind. Inside the actor. */
+void ls_topic_count_closed(ls_topic_inbox *inbox);
 /* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was freed. */
 void ls_subscriber_end(ls_subscriber *subscriber);
 
@@ -142,6 +144,7 @@ typedef struct ls_topics_stats {
     uint64_t topics;        /* that exist: with subscribers, or with a retained message */
     uint64_t subscriptions; /* of all subscribers */
     uint64_t published, delivered, dropped;
+    uint64_t closed; /* subscribers that their owners closed because they were behind */
     uint64_t retained_bytes;
 } ls_topics_stats;
 void ls_topics_stat(ls_topics *topics, ls_topics_stats *out);

@@ -123,6 +123,11 @@ static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
     return inbox->slot == inbox->slot_end;
 }
 
+void ls_topic_count_closed(ls_topic_inbox *inbox)
+{
+    ls_counter_add(&inbox->closed_count, 1);
+}
+
 static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_topic_inbox *inbox = LS_CONTAINER(op, ls_topic_inbox, op);
@@ -197,6 +202,7 @@ void ls_topic_inbox_free(ls_topic_inbox *inbox)
     ls_mutex_lock(&topics->lock);
     ls_list_remove(&inbox->node);
     topics->delivered_before += ls_counter_read(&inbox->delivered);
+    topics->closed_before += ls_counter_read(&inbox->closed_count);
     topics->dropped_before += ls_counter_read(&inbox->dropped);
     ls_mutex_unlock(&topics->lock);
     free(inbox);

@@ -72,7 +72,7 @@ struct ls_topics {
     ls_topic_shard shards[LS_TOPIC_SHARDS];
     ls_mutex lock; /* guards what follows */
     ls_node inboxes;
-    uint64_t delivered_before, dropped_before; /* by inboxes that were freed */
+    uint64_t delivered_before, dropped_before, closed_before; /* by inboxes that were freed */
 };
 
 typedef struct ls_topic_entry { /* a publication in an inbox; part of the publication's memory */
@@ -93,7 +93,7 @@ struct ls_topic_inbox {
     void (*flush)(ls_thread_ctx *ctx, void *user);
     void *user;
     ls_node node; /* in the list of the topics */
-    ls_counter delivered, dropped;
+    ls_counter delivered, dropped, closed_count;
     /* Used inside the actor. */
     ls_topic_entry *ready, *ready_last; /* taken, oldest first */
     ls_topic_member *delivering; /* of the first ready entry, whose slots before `slot` are done; NULL: not begun */
