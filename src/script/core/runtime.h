@@ -32,6 +32,7 @@ typedef struct ls_runtime {
     struct ls_file_cache *files;          /* of res:file and app:static */
     const ls_site_host *host;             /* NULL: none */
     struct ls_shared *shared;             /* dicts, channels, semaphores: they outlive each generation */
+    struct ls_topics *topics;             /* the same */
     struct ls_dev *dev;                   /* NULL: no dev mode (dev.h) */
 
     ls_bytecode *bytecode; /* of the embedded modules */

@@ -61,28 +61,27 @@ enum ls_topic_form {
 
 struct ls_publication {
     _Atomic uint32_t refs;
-    bool text; /* else binary */
-    const char *topic;
+    bool text;         /* else binary */
+    uint64_t number;   /* of its topic, from 1 */
+    uint32_t site;     /* the generation of the site: ls_topics_site_starts */
+    const char *topic; /* its name */
     size_t topic_len;
     ls_slice data; /* valid as long as the publication; without a block: hold the publication */
-    struct {       /* private: use ls_publication_form */
-        _Atomic int phase;
-        ls_slice slice;
-    } forms[LS_FORMS];
+    _Atomic(struct ls_topic_form_block *) forms[LS_FORMS]; /* private: use ls_publication_form */
 };
 
 ls_publication *ls_publication_hold(ls_publication *p);
 void ls_publication_drop(ls_publication *p);
 
 /* The form of the publication. *out is valid as long as the publication and has no reference of its own, but it has a
- * block: ls_block_hold(out->block) makes one. `encode` makes the form when it is missing: a slice with one reference, which
- * the publication takes over; ls_topic_form_room makes room for it. Two threads may encode at the same time, then one result
- * is dropped. LS_OK, or the error of `encode`. */
+ * block: ls_block_hold(out->block) makes one. `encode` makes the form when it is missing, in the room that
+ * ls_topic_form_room gives it; the result may be shorter. Two threads may encode at the same time, then one result is
+ * dropped. LS_OK, or the error of `encode`, which leaves nothing in *out. */
 typedef int ls_topic_encode_fn(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out);
 int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_form form, ls_topic_encode_fn *encode,
                         ls_slice *out);
-/* Make a slice of `len` bytes with one reference and return the bytes, which the caller fills. NULL: out of memory. Of the
- * heap, because forms of retained messages stay for long. */
+/* Make a slice of `len` bytes with one reference, and return its bytes, which the caller fills. NULL: out of memory. The
+ * bytes are in the heap, because the forms of retained messages stay for long. */
 char *ls_topic_form_room(size_t len, ls_slice *out);
 
 struct ls_subscriber {
@@ -111,6 +110,9 @@ bool ls_topic_inbox_closed(const ls_topic_inbox *inbox);
 /* Free a closed inbox; also when its operation is on its way, but no worker runs. */
 void ls_topic_inbox_free(ls_topic_inbox *inbox);
 
+/* Whether the inbox holds no publication: all that were published before the call are delivered. Not inside `deliver`. */
+bool ls_topic_inbox_idle(ls_topic_inbox *inbox);
+
 /* Prepare an embedded subscriber. */
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
                         bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
@@ -118,8 +120,13 @@ void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
  * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ECLOSED: the
  * inbox is closed; LS_ENOMEM. */
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
+/* For a subscriber with one subscription that ignores the publications of other generations than `site`: the retained
+ * message with a reference, unless it is one of those that the inbox delivers; or NULL. */
+ls_publication *ls_subscriber_retained(const ls_subscriber *subscriber, uint32_t site);
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
+/* Count a subscriber that its owner closes because it is behind. Inside the actor. */
+void ls_topic_count_closed(ls_topic_inbox *inbox);
 /* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was freed. */
 void ls_subscriber_end(ls_subscriber *subscriber);
 
@@ -128,6 +135,10 @@ void ls_subscriber_end(ls_subscriber *subscriber);
  * of subscribers (>= 0), or LS_EINVAL (name), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
  * subscriber gets it, and the retained message is the old one. */
 int64_t ls_topics_publish(ls_topics *topics, const char *name, size_t len, ls_slice data, bool text, bool retain);
+
+/* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also gets
+ * those published before. So each publication belongs to one generation, although two may exist at the same time. */
+uint32_t ls_topics_site_starts(ls_topics *topics);
 
 /* The topics whose name begins with the prefix, those without subscribers but with a retained message included. They are in
  * LS_TOPIC_SHARDS parts; one part is copied at a time. Returns the room that the part needs, in bytes; if that is more than
@@ -145,6 +156,7 @@ typedef struct ls_topics_stats {
     uint64_t topics;        /* that exist: with subscribers, or with a retained message */
     uint64_t subscriptions; /* of all subscribers */
     uint64_t published, delivered, dropped;
+    uint64_t closed; /* subscribers that their owners closed because they were behind */
     uint64_t retained_bytes;
 } ls_topics_stats;
 void ls_topics_stat(ls_topics *topics, ls_topics_stats *out);
