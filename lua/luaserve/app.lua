@@ -8,6 +8,7 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
 local static = require "luaserve.static"
+require "luaserve.sse" -- for res:sse
 usage.mark_internal()
 
 local app_methods = {}
