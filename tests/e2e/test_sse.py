@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-from harness import E2E, WAIT, WINDOWS, Server, main, request
+from harness import E2E, WAIT, WINDOWS, Conn, Server, main, request
 from harness import tls
 
 SITE = r"""
@@ -356,7 +356,7 @@ class Sse(E2E):
         self.publish("k", "message")
         while stream.event() != b"data: message":
             pass
-        stream.conn.close()  # a comment finds it
+        stream.conn.close()
         self.server.wait_log(r"ended\|kept\|true\|" + r"nil\|closed\|ECLOSED\|" * 4 + r"0\|true\|true", since)
         self.eventually(lambda: self.publish("k", "x") == 0, "the subscription ends")
 
@@ -364,13 +364,38 @@ class Sse(E2E):
         stream = self.open("/wait?name=quiet&seconds=0.1")
         self.assertEqual(stream.rest(), [])  # nothing until the handler ended the stream
 
-    def test_a_reset_is_found_at_once(self):
-        if WINDOWS:
-            self.skipTest("a loss is found by the next send")
+    def test_the_client_goes(self):
+        """Without a keep-alive and without a message: the end of its direction is enough."""
+        for name, end in (("reset", Conn.reset), ("closed", Conn.close), ("half", Conn.half_close)):
+            since = self.server.mark()
+            stream = self.open("/wait?topics=gone&name=" + name)
+            end(stream.conn)
+            self.server.wait_log(r"ended\|%s\|true" % name, since)
+            self.assertEqual(self.publish("gone", "x"), 0)
         since = self.server.mark()
-        stream = self.open("/wait?name=reset")
-        stream.conn.reset()
-        self.server.wait_log(r"ended\|reset\|true", since)
+        with tls.client(self.server.port(1)) as conn:
+            conn.sendall(request("GET", "/wait?name=tls"))
+            self.assertIn(b"200 OK", conn.recv(65536))
+        self.server.wait_log(r"ended\|tls\|true", since)
+
+    def test_a_pipelined_request_is_not_the_end(self):
+        conn = self.connect()
+        conn.send(request("GET", "/wait?seconds=0.2&topics=piped"))
+        stream = Stream.__new__(Stream)
+        stream.conn, stream.chunked, stream.text = conn, True, b""
+        conn.response_head()
+        self.assertIn(b"event: ready", stream.event())
+        conn.send(request("GET", "/"))
+        self.publish("piped", "x")
+        self.assertEqual(stream.rest(), [b"data: x"])
+        conn.line(b"\r\n")  # of the last chunk
+        self.assertEqual(conn.response().body, b"root")
+        conn.send(request("GET", "/wait?seconds=0.01") + request("GET", "/"))  # before the stream begins
+        conn.response_head()
+        stream.event()
+        self.assertEqual(stream.rest(), [])
+        conn.line(b"\r\n")
+        self.assertEqual(conn.response().body, b"root")
 
     def test_wait_with_a_limit(self):
         since = self.server.mark()
@@ -484,6 +509,7 @@ class Sse(E2E):
         server.reload()
         self.assertEqual(stream.rest(), [])
         server.wait_log(r"ended\|reloaded\|true", since)
+        stream.conn.line(b"\r\n")
         again = Stream(stream.conn, "/wait?topics=a&name=new")  # the connection is there for the new site
         again.event()
         self.eventually(lambda: self.publish("a", "x", server) == 1, "the new site has the subscriber only")

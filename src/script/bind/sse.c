@@ -308,6 +308,7 @@ int ls_res_sse(lua_State *L)
     ls_list_push(&data_of(state)->open, &sse->node);
     ls_http_task_owns(r, sse, drop);
     int err = r->x->error;
+    if (err == 0 && r->x->transport->expect_end != NULL) err = r->x->transport->expect_end(state->ctx, r->x);
     if (err == 0) err = begin_keepalive(state, sse);
     if (err < 0) {
         end(state->ctx, sse);
