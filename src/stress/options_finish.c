@@ -115,9 +115,9 @@ static int finish_tls(ls_stress_options *o, ls_stress_why *why)
 static int finish_http(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
-    if (plan->message != NULL || plan->sends > 0 || plan->show)
-        return invalid(why,
-                       "--message, --sends and --show are for ws, tcp, udp and unix targets; use --body for http");
+    if (plan->message != NULL || o->size > 0 || plan->sends > 0 || plan->show)
+        return invalid(
+            why, "--message, --size, --sends and --show are for ws, tcp, udp and unix targets; use --body for http");
     if (plan->method == NULL) plan->method = plan->body != NULL ? "POST" : "GET";
     plan->path = plan->target.path;
     plan->is_head = strcmp(plan->method, "HEAD") == 0;
@@ -131,7 +131,21 @@ static int finish_http(ls_stress_options *o, ls_stress_why *why)
     return LS_OK;
 }
 
-/* The bytes of the message: --message, or --size of a text without line breaks. */
+/* Words in an irregular order, as a compressor finds in messages of people; the same in each run. */
+static void write_words(char *to, size_t len)
+{
+    static const char *const words[] = {"river", "paper", "seven", "green", "never", "light", "house", "water",
+                                        "about", "small", "table", "under", "story", "every", "music", "north"};
+    uint32_t random = 1;
+    for (size_t at = 0; at < len;) {
+        random = random * 1664525u + 1013904223u; /* Knuth, The Art of Computer Programming, 3.3.4 */
+        const char *word = words[random >> 28];
+        for (size_t i = 0; i < strlen(word) && at < len; i++) to[at++] = word[i];
+        if (at < len) to[at++] = ' ';
+    }
+}
+
+/* The bytes of the message: --message, or --size bytes of words. */
 static int finish_message(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
@@ -139,7 +153,7 @@ static int finish_message(ls_stress_options *o, ls_stress_why *why)
         return invalid(why, "--message and --size exclude each other; remove one of them");
     if (o->size > 0) {
         char *text = malloc(o->size);
-        for (size_t i = 0; text != NULL && i < o->size; i++) text[i] = (char)('a' + i % 26);
+        if (text != NULL) write_words(text, o->size);
         plan->message = text != NULL ? ls_stress_options_keep(o, text, o->size) : NULL;
         plan->message_len = o->size;
         free(text);
