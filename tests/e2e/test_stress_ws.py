@@ -1,11 +1,8 @@
 """luaserve stress against ws and wss targets: echoes, fan-out, idle connections, scripts. The server is a raw one of a few
 lines, which can break the protocol."""
 import struct
-import threading
-import unittest
 
-from harness import WAIT, main
-from harness.conn import Conn
+from harness import main
 from harness.stress import Small, Stress, head_of, stress
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Frame, accept, close_payload, frame, masked
 
@@ -173,7 +170,7 @@ class Echo(WebSockets):
 
     def test_broken_frames(self):
         for data, text in ((frame(TEXT, b"hello"), "mask"), (frame(3, b"", mask=False), "opcode"),
-                           (frame(TEXT, b"hello", mask=False, rsv=4), "reserved"),
+                           (frame(TEXT, b"hello", mask=False, rsv=4), "RSV1"),
                            (frame(CONTINUATION, b"hello", mask=False), "a continuation without a message"),
                            (frame(TEXT, b"he", mask=False, fin=False) + frame(TEXT, b"llo", mask=False), "inside another"),
                            (frame(PING, b"x" * 126, mask=False), ""),
