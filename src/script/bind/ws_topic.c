@@ -1,0 +1,39 @@
+/* ws_topic.c - a WebSocket as a subscriber of topics: a publication becomes one frame, which all connections send. */
+#include <string.h>
+
+#include "base/err.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/ws.h"
+#include "script/core/udata.h"
+
+/* The whole frame, uncompressed. */
+static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+{
+    const ls_ws_head head = {
+        .length = p->data.len, .opcode = p->text ? LS_WS_TEXT : LS_WS_BINARY, .fin = true};
+    char bytes[LS_WS_HEAD_BYTES_MAX];
+    const size_t head_len = ls_ws_head_write(&head, bytes);
+    char *to = ls_topic_form_room(head_len + p->data.len, out);
+    (void)ctx;
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, bytes, head_len);
+    if (p->data.len > 0) memcpy(to + head_len, p->data.ptr, p->data.len);
+    return LS_OK;
+}
+
+bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    ls_ws_object *o = LS_CONTAINER(subscriber, ls_ws_object, subscriber);
+    ls_slice plain;
+    if (o->ws == NULL) return false;
+    int err = ls_publication_form(ctx, p, LS_FORM_WS, encode, &plain);
+    if (err == LS_OK) err = ls_ws_publish(ctx, o->ws, &plain, NULL);
+    if (err >= 0) {
+        ls_ws_flush_later(o);
+        return true;
+    }
+    if (err == LS_ECLOSED) return false;
+    if (err == LS_ELIMIT && o->route != NULL && o->route->skip) return false;
+    ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "queue full", 10);
+    return false;
+}
