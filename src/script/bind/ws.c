@@ -449,7 +449,7 @@ static void ws_define(lua_State *L, ls_state *state)
     ls_ws_route_define(L, &wss->route_meta_ref);
 }
 
-static const luaL_Reg functions[] = {{"ws", ls_core_ws}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"ws", ls_core_ws}, {"ws_origin", ls_core_ws_origin}, {NULL, NULL}};
 
 const ls_module ls_ws_module = {.name = "ws",
                                 .bytes = sizeof(ls_wss),

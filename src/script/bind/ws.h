@@ -126,6 +126,8 @@ void ls_ws_object_define(lua_State *L, int *ref);
 
 void ls_ws_route_define(lua_State *L, int *ref);
 int ls_core_ws(lua_State *L);
+int ls_core_ws_origin(lua_State *L);
+extern const ls_ws_config ls_ws_config_default;
 
 /* ---- ws_topic.c -------------------------------------------------------------------------------------------- */
 

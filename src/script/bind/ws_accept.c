@@ -39,6 +39,15 @@ static unsigned push_names(lua_State *L, const char *name)
     return lua_getfield(L, 1, name) == LUA_TTABLE ? (unsigned)lua_rawlen(L, -1) : 0;
 }
 
+const ls_ws_config ls_ws_config_default = {.message_bytes_max = 1024 * 1024,
+                                           .queue_bytes_max = 1024 * 1024,
+                                           .write_bytes_high = 256 * 1024,
+                                           .ping_ms = 30000,
+                                           .pong_ms = 30000,
+                                           .message_ms_max = 60000,
+                                           .close_ms_max = 5000,
+                                           .send_stall_ms_max = 60000};
+
 static void read_limits(lua_State *L, ls_ws_config *out)
 {
     *out = ls_ws_config_default;
@@ -108,6 +117,15 @@ int ls_core_ws(lua_State *L)
     route->message_ref = function_of(L, "message");
     route->close_ref = function_of(L, "close");
     lua_pushcclosure(L, ws_accept, 1);
+    return 1;
+}
+
+/* core.ws_origin(value) -> whether the value is a string with a valid origin */
+int ls_core_ws_origin(lua_State *L)
+{
+    size_t len;
+    const char *text = lua_type(L, 1) == LUA_TSTRING ? lua_tolstring(L, 1, &len) : NULL;
+    lua_pushboolean(L, text != NULL && ls_ws_origin_valid(text, len));
     return 1;
 }
 
