@@ -121,6 +121,10 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
 /* ---- ws_object.c ------------------------------------------------------------------------------------------- */
 
 void ls_ws_object_define(lua_State *L, int *ref);
+/* The object at index 1. Raises for any other value. */
+ls_ws_object *ls_ws_check(lua_State *L);
+/* Whether nothing more can be sent. */
+bool ls_ws_is_closed(const ls_ws_object *o);
 
 /* ---- ws_accept.c ------------------------------------------------------------------------------------------- */
 

@@ -10,13 +10,12 @@
 #include "script/bind/ws.h"
 #include "script/core/udata.h"
 
-static ls_ws_object *check(lua_State *L)
+ls_ws_object *ls_ws_check(lua_State *L)
 {
     return ls_udata_check(L, 1, &ls_ws_tag, sizeof(ls_ws_object), "WebSocket");
 }
 
-/* Whether nothing more can be sent. */
-static bool is_closed(const ls_ws_object *o)
+bool ls_ws_is_closed(const ls_ws_object *o)
 {
     return o->ws == NULL || o->closed || ls_ws_closing(o->ws);
 }
@@ -34,7 +33,7 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
         if (o->receiver == task) o->receiver = NULL; /* a timeout, or the state closes */
     }
     if (ls_ws_object_message(o) != NULL && ls_ws_object_take(L, o)) return 2;
-    if (o->ended || is_closed(o)) {
+    if (o->ended || ls_ws_is_closed(o)) {
         if (!iterates) return ls_push_failure(L, LS_ECLOSED);
         lua_pushnil(L);
         return 1;
@@ -48,7 +47,7 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
 
 static ls_ws_object *check_receive(lua_State *L, const char *name)
 {
-    ls_ws_object *o = check(L);
+    ls_ws_object *o = ls_ws_check(L);
     if (o->route != NULL && o->route->serve_ref == LUA_NOREF)
         luaL_error(L, "ws:%s: the messages of this WebSocket go to the function 'message' of app:ws", name);
     if (o->receiver != NULL) luaL_error(L, "another task already receives from this WebSocket");
@@ -61,7 +60,7 @@ static int ws_receive(lua_State *L)
     const ls_ws_object *o = check_receive(L, "receive");
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     lua_settop(L, 1);
-    if (timeout >= 0 && ls_ws_object_message(o) == NULL && !o->ended && !is_closed(o)) {
+    if (timeout >= 0 && ls_ws_object_message(o) == NULL && !o->ended && !ls_ws_is_closed(o)) {
         ls_task_may_wait(L);
         ls_task_alarm(L, o->state->current, timeout);
     }
@@ -116,7 +115,7 @@ static int send_result(lua_State *L, int status, lua_KContext context)
 {
     const ls_ws_object *o = lua_touserdata(L, 1);
     (void)context;
-    if (status != LUA_OK && is_closed(o) && o->ended) return ls_push_failure(L, LS_ECLOSED);
+    if (status != LUA_OK && ls_ws_is_closed(o) && o->ended) return ls_push_failure(L, LS_ECLOSED);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -124,7 +123,7 @@ static int send_result(lua_State *L, int status, lua_KContext context)
 /* ws:send(data [, kind]) -> true | nil, message, code */
 static int ws_send(lua_State *L)
 {
-    ls_ws_object *o = check(L);
+    ls_ws_object *o = ls_ws_check(L);
     const enum ls_ws_opcode kind = check_kind(L, 3);
     ls_body body;
     get_data(L, 2, &body);
@@ -135,7 +134,7 @@ static int ws_send(lua_State *L)
     }
     ls_thread_ctx *ctx = o->state->ctx;
     int err = LS_ECLOSED;
-    if (is_closed(o))
+    if (ls_ws_is_closed(o))
         ls_slices_drop(body.slices, body.count);
     else
         err = ls_ws_send(ctx, o->ws, kind, body.slices, body.count);
@@ -153,12 +152,12 @@ static int ws_send(lua_State *L)
 /* ws:ping([data]) -> true | nil, message, code */
 static int ws_ping(lua_State *L)
 {
-    ls_ws_object *o = check(L);
+    ls_ws_object *o = ls_ws_check(L);
     size_t len;
     const char *data = luaL_optlstring(L, 2, "", &len);
     if (len > LS_WS_CONTROL_BYTES_MAX)
         return luaL_error(L, "ws:ping: the data of a ping have at most %d bytes", LS_WS_CONTROL_BYTES_MAX);
-    const int err = is_closed(o) ? LS_ECLOSED : ls_ws_control(o->state->ctx, o->ws, LS_WS_PING, data, len);
+    const int err = ls_ws_is_closed(o) ? LS_ECLOSED : ls_ws_control(o->state->ctx, o->ws, LS_WS_PING, data, len);
     if (err < 0) return ls_push_failure(L, err);
     ls_ws_flush_later(o);
     lua_pushboolean(L, 1);
@@ -170,7 +169,7 @@ static int ws_ping(lua_State *L)
 /* ws:close([code [, reason]]) -> true. A second call has no effect. */
 static int ws_close(lua_State *L)
 {
-    ls_ws_object *o = check(L);
+    ls_ws_object *o = ls_ws_check(L);
     size_t len;
     const lua_Integer code = luaL_optinteger(L, 2, LS_WS_NORMAL);
     const char *reason = luaL_optlstring(L, 3, "", &len);
@@ -189,7 +188,7 @@ static int ws_close(lua_State *L)
 /* The object of a client is garbage, or a <close> variable ends. That of a server is kept until its end. */
 static int ws_gc(lua_State *L)
 {
-    ls_ws_object *o = check(L);
+    ls_ws_object *o = ls_ws_check(L);
     if (o->ws != NULL && o->state->port != NULL) ls_ws_object_close(o->state->ctx, o, LS_WS_GOING_AWAY, NULL, 0);
     ls_ws_give_up(o);
     return 0;
@@ -206,7 +205,7 @@ static int ws_close_variable(lua_State *L)
 static int push_field(lua_State *L, const ls_ws_object *o, const char *name)
 {
     if (strcmp(name, "closed") == 0) {
-        lua_pushboolean(L, is_closed(o));
+        lua_pushboolean(L, ls_ws_is_closed(o));
     } else if (strcmp(name, "queued") == 0) {
         lua_pushinteger(L, o->ws != NULL ? (lua_Integer)ls_ws_queued(o->ws) : 0);
     } else if (strcmp(name, "protocol") == 0) {
@@ -233,7 +232,7 @@ static int push_field(lua_State *L, const ls_ws_object *o, const char *name)
 /* Upvalue: the methods and the names of the fields. Another name is a field of the site. */
 static int ws_index(lua_State *L)
 {
-    const ls_ws_object *o = check(L);
+    const ls_ws_object *o = ls_ws_check(L);
     lua_settop(L, 2);
     lua_pushvalue(L, 2);
     const int type = lua_rawget(L, lua_upvalueindex(1));
@@ -248,7 +247,7 @@ static int ws_index(lua_State *L)
 /* ws.NAME = value keeps a value with the connection; the names of fields and methods are read-only. */
 static int ws_newindex(lua_State *L)
 {
-    (void)check(L);
+    (void)ls_ws_check(L);
     lua_pushvalue(L, 2);
     if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL)
         return luaL_error(L, "ws.%s is read-only", lua_tostring(L, 2));
@@ -266,10 +265,10 @@ static int ws_newindex(lua_State *L)
 
 static int ws_tostring(lua_State *L)
 {
-    const ls_ws_object *o = check(L);
+    const ls_ws_object *o = ls_ws_check(L);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
-    if (is_closed(o)) {
+    if (ls_ws_is_closed(o)) {
         lua_pushliteral(L, "WebSocket (closed)");
         return 1;
     }

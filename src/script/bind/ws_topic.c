@@ -37,3 +37,37 @@ bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "queue full", 10);
     return false;
 }
+
+static const char *check_topic(lua_State *L, size_t *len)
+{
+    luaL_checktype(L, 2, LUA_TSTRING);
+    return lua_tolstring(L, 2, len);
+}
+
+/* ws:subscribe(topic) -> true | nil, message, code */
+int ls_ws_subscribe(lua_State *L)
+{
+    ls_ws_object *o = ls_ws_check(L);
+    size_t len;
+    const char *name = check_topic(L, &len);
+    ls_publication *retained = NULL;
+    if (ls_ws_is_closed(o)) return ls_push_failure(L, LS_ECLOSED);
+    const int err = ls_topic_subscribe(&o->subscriber, name, len, &retained);
+    if (err < 0 && err != LS_EEXIST) return ls_topic_refused(L, "ws:subscribe", err);
+    if (retained != NULL) {
+        (void)ls_ws_deliver(o->state->ctx, &o->subscriber, retained);
+        ls_publication_drop(retained);
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* ws:unsubscribe(topic) -> whether it had subscribed */
+int ls_ws_unsubscribe(lua_State *L)
+{
+    ls_ws_object *o = ls_ws_check(L);
+    size_t len;
+    const char *name = check_topic(L, &len);
+    lua_pushboolean(L, ls_topic_unsubscribe(&o->subscriber, name, len) == LS_OK);
+    return 1;
+}
