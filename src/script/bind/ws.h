@@ -66,12 +66,12 @@ struct ls_ws_object { /* the userdata `ws` */
     bool close_ran, advancing, unflushed;
 };
 
-typedef struct ls_ws_user { /* user data of an ls_ws */
+typedef struct ls_ws_link { /* user data of an ls_ws */
     ls_node node;           /* in the list of the state */
     ls_state *state;
     ls_ws_object *object; /* NULL: Lua has done with it */
     ls_conn_limit *limit; /* NULL: none */
-} ls_ws_user;
+} ls_ws_link;
 
 typedef struct ls_wss {      /* of a state */
     ls_node open;            /* connections that are not freed */
@@ -93,7 +93,7 @@ extern const char ls_ws_tag;
 
 /* ---- ws.c ------------------------------------------------------------------------------------------------ */
 
-/* The events of a connection whose user data begin with ls_ws_user. */
+/* The events of a connection whose user data begin with ls_ws_link. */
 extern const ls_ws_events ls_ws_lua_events;
 
 /* Push a new object without a connection. Raises. */

@@ -284,8 +284,8 @@ void ls_ws_object_define(lua_State *L, int *ref)
                                        {"messages", ws_messages},
                                        {"ping", ws_ping},
                                        {"close", ws_close},
-                                       {"subscribe", ls_ws_subscribe},
-                                       {"unsubscribe", ls_ws_unsubscribe},
+//TT                                       {"subscribe", ls_ws_subscribe},
+//TT                                       {"unsubscribe", ls_ws_unsubscribe},
                                        {NULL, NULL}};
     static const char *const fields[] = {"remote", "tls", "protocol", "closed", "queued", "code", "reason", NULL};
     static const luaL_Reg meta[] = {
