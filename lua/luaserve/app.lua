@@ -50,6 +50,9 @@ end
 
 local route_options = { max_body = true }
 
+-- The methods whose target may be no path, and the fields of an app with their handlers for the pattern "*".
+local without_path = { OPTIONS = "star", CONNECT = "connect" }
+
 local function define(fname, app, method, pattern, opts, fn, ...)
   check_can_define(fname, app)
   if usage.is_loader_data(opts, fn) then fn = nil end
@@ -65,9 +68,14 @@ local function define(fname, app, method, pattern, opts, fn, ...)
   end
   check_function(fname, fn, "req, res")
   local where = usage.caller()
-  if pattern == "*" and method == "OPTIONS" then
-    if app.star then usage.error("%s: OPTIONS * is already defined at %s", fname, app.star.where or "?") end
-    app.star = { fn = fn, where = where }
+  local pathless = without_path[method]
+  if method == "CONNECT" and pattern ~= "*" then
+    usage.error('%s: a CONNECT request has no path; write app:route("CONNECT", "*", fn), and read req.target; got %s',
+      fname, usage.quote(pattern))
+  elseif pathless and pattern == "*" then
+    if opts then usage.error("%s: a route for %s * has no options", fname, method) end
+    if app[pathless] then usage.error("%s: %s * is already defined at %s", fname, method, app[pathless].where or "?") end
+    app[pathless] = { fn = fn, where = where }
     return app
   end
   local route = { method = method, segments = router.parse(fname, pattern), fn = fn, where = where }
@@ -95,7 +103,7 @@ end
 -- app:any(path [, opts], fn) -> app. A route for every method without its own route for this path.
 function app_methods:any(pattern, ...) return define("app:any", self, "any", pattern, ...) end
 
--- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND".
+-- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND". The path of CONNECT is "*".
 function app_methods:route(method, pattern, ...)
   if type(method) ~= "string" or not method:match("^[%w!#$%%&'*+.^_`|~-]+$") then
     usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
@@ -210,8 +218,8 @@ function app_methods:error(...) return set_once("app:error", self, "on_error", "
 -- app:not_found(fn) -> app. fn(req, res) responds when no route matches; the default status is 404.
 function app_methods:not_found(...) return set_once("app:not_found", self, "on_not_found", "req, res", ...) end
 
-for _, field in ipairs { "fixed", "star", "use_where", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
-  "dispatcher", "dispatcher_version" } do
+for _, field in ipairs { "fixed", "star", "connect", "use_where", "on_error", "on_error_where", "on_not_found",
+  "on_not_found_where", "dispatcher", "dispatcher_version" } do
   field_names[field] = true
 end
 
