@@ -228,8 +228,7 @@ static int negotiate(lua_State *L, ls_request *r, const ls_ws_route *route, ls_w
                                       field->value.len, &route->deflate, out, text, &len);
     }
     if (err == LS_ENOENT) return LS_OK;
-    if (err == LS_OK)
-        err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);
+    if (err == LS_OK) err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);
     if (err < 0) ls_ws_deflate_end(out);
     return err;
 }
@@ -279,8 +278,7 @@ static int ws_accept(lua_State *L)
     ls_ws_deflate deflate;
     const int status = ls_ws_handshake_check(&r->x->head, r->x->bytes, r->x->secure, &route->policy, &shake);
     if (status != 101) {
-        if (shake.fields[0] != '\0')
-            (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
+        if (shake.fields[0] != '\0') (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
         return refuse(L, r, status, shake.why);
     }
     if (state->draining) return refuse(L, r, 503, "the server stops");
@@ -303,7 +301,8 @@ static int ws_accept(lua_State *L)
     if (err == LS_OK)
         err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Accept", 20, shake.accept, LS_WS_ACCEPT_CHARS, true);
     if (err == LS_OK && shake.protocol != NULL)
-        err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Protocol", 22, shake.protocol, shake.protocol_len, true);
+        err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Protocol", 22, shake.protocol, shake.protocol_len,
+                                 true);
     if (err == LS_OK && (h = malloc(sizeof *h)) == NULL) err = LS_ENOMEM;
     if (err == LS_OK) err = upgrade(r, o, h, &deflate);
     if (err == LS_OK) return 0;
