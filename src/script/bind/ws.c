@@ -21,7 +21,7 @@ struct ls_ws_stash {
 
 const ls_ws_message *ls_ws_object_message(const ls_ws_object *o)
 {
-    if (o->closed) return NULL;
+    if (o->closed || o->held) return NULL;
     if (o->stash != NULL) return &o->stash->message;
     return o->ws != NULL ? ls_ws_message_get(o->ws) : NULL;
 }
@@ -59,6 +59,25 @@ static void consume(ls_thread_ctx *ctx, ls_ws_object *o)
         ls_ws_consume(ctx, o->ws);
 }
 
+/* The message is in Lua. */
+static void hold(ls_ws_object *o)
+{
+    o->taken++;
+    if (o->stash != NULL) {
+        drop_stash(o);
+    } else {
+        o->held = true;
+        ls_ws_flush_later(o);
+    }
+}
+
+void ls_ws_object_go_on(ls_thread_ctx *ctx, ls_ws_object *o)
+{
+    if (!o->held) return;
+    o->held = false;
+    if (o->ws != NULL) ls_ws_consume(ctx, o->ws);
+}
+
 bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
 {
     const ls_wss *wss = ls_wss_of(o->state);
@@ -81,7 +100,7 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
         luaL_pushresultsize(&text, bytes);
     }
     lua_rawgeti(L, LUA_REGISTRYINDEX, kind_ref);
-    if (o->taken == taken && ls_ws_object_message(o) != NULL) consume(o->state->ctx, o);
+    if (o->taken == taken && ls_ws_object_message(o) != NULL) hold(o);
     return true;
 }
 
@@ -244,6 +263,7 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     }
     ls_task_release(ctx, task, status == LUA_OK); /* may run Lua */
     if (r != NULL) end_request(ctx, r);
+    ls_ws_object_go_on(ctx, o); /* o->task: it runs no further handler yet */
     o->task = NULL;
     advance(ctx, o);
 }
@@ -376,6 +396,7 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
     if (o->closed) return;
     if (o->ws != NULL) ls_ws_close(ctx, o->ws, code, reason, reason_len);
     if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is behind it */
+    ls_ws_object_go_on(ctx, o);
     o->closed = true;
     wake_receiver(ctx, o);
 }
@@ -398,7 +419,9 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
         ls_ws_object *o = wss->unflushed;
         wss->unflushed = o->unflushed_next;
         o->unflushed = false;
-        if (o->ws != NULL && (o->begun || suspended)) (void)ls_ws_flush(ctx, o->ws); /* ls_ws_begin flushes */
+        if (o->ws == NULL || (!o->begun && !suspended)) continue; /* ls_ws_begin flushes */
+        ls_ws_object_go_on(ctx, o);
+        (void)ls_ws_flush(ctx, o->ws);
     }
 }
 
