@@ -255,7 +255,7 @@ enum ls_ws_taken ls_ws_take_frames(ls_thread_ctx *ctx, ls_ws *ws)
     while (ws->state <= LS_WS_STATE_CLOSING) {
         const bool skipping = ws->state == LS_WS_STATE_CLOSING;
         if (ws->waiting && !skipping) return LS_WS_TAKEN_MESSAGE;
-        if (ws->from == ws->to && !ws->in_frame) return LS_WS_TAKEN_ALL;
+        if (ws->ready == ws->to && (!ws->in_frame || ws->left > 0)) return LS_WS_TAKEN_ALL;
         if (!ws->in_frame) {
             if (messages >= MESSAGES_MAX && ls_ws_others_wait(ctx)) return LS_WS_TAKEN_MANY;
             if (!take_head(ctx, ws)) return LS_WS_TAKEN_ALL;

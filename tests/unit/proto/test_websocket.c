@@ -499,6 +499,123 @@ static void publishes_up_to_the_limit_of_the_queue(void **state)
     }
 }
 
+/* ---- compression ------------------------------------------------------------------------------------------------ */
+
+static ls_ws_deflate_store *store;
+
+static ls_ws_deflate negotiated(bool takeover, bool client)
+{
+    const ls_ws_deflate_params params = {takeover, takeover, LS_WS_DEFLATE_BITS_MAX, LS_WS_DEFLATE_BITS_MAX};
+    ls_ws_deflate d;
+    assert_int_equal(ls_ws_deflate_begin(store, &params, 16, client, &d), LS_OK);
+    return d;
+}
+
+/* Send a compressed message as the peer, in fragments of `piece` bytes. */
+static void say_compressed(ws_place *p, ls_ws_deflate *d, const void *bytes, size_t len, size_t piece)
+{
+    const ls_slice slice = ls_slice_static(bytes, len);
+    ls_slices out = {.count = 0};
+    assert_int_equal(ls_ws_deflate_message(p->wire.place.ctx.pool, d, &slice, 1, 0, &out), LS_OK);
+    char *joined = malloc(out.bytes), *to = joined;
+    const size_t total = out.bytes;
+    for (unsigned i = 0; i < out.count; i++) {
+        memcpy(to, ls_slices_items(&out)[i].ptr, ls_slices_items(&out)[i].len);
+        to += ls_slices_items(&out)[i].len;
+    }
+    ls_slices_clear(&out);
+    for (size_t at = 0; at < total; at += piece) {
+        const size_t run = total - at < piece ? total - at : piece;
+        ws_say(p, (at == 0 ? WS_RSV1 | LS_WS_TEXT : LS_WS_CONTINUATION) | (at + run == total ? WS_FIN : 0),
+               joined + at, run);
+    }
+    free(joined);
+}
+
+/* The peer reads a compressed text next. */
+static void expect_compressed(ws_place *p, ls_ws_deflate *d, const char *bytes, size_t len)
+{
+    ls_ws_head head;
+    ls_slices out = {.count = 0};
+    char *payload = ws_hear(p, &head);
+    assert_true(head.compressed);
+    assert_int_equal(head.opcode, LS_WS_TEXT);
+    ls_slice slice = ls_slice_static(payload, (size_t)head.length);
+    assert_int_equal(ls_ws_inflate_message(p->wire.place.ctx.pool, d, &slice, 1, len, &out), LS_OK);
+    assert_int_equal(out.bytes, len);
+    assert_memory_equal(ls_slices_items(&out)[0].ptr, bytes, ls_slices_items(&out)[0].len);
+    ls_slices_clear(&out);
+    free(payload);
+}
+
+static void compresses_both_ways(void **state)
+{
+    static char letters[100000];
+    (void)state;
+    if (ls_ws_deflate_library() == NULL) skip();
+    for (size_t i = 0; i < sizeof letters; i++) letters[i] = (char)('a' + i * i % 23);
+    for (int n = 0; n < 4; n++) {
+        const bool client = n & 1, takeover = n & 2;
+        ws_place p;
+        assert_int_equal(ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &store), LS_OK);
+        ws_place_open(&p);
+        p.config.client = client;
+        p.echo = true;
+        ls_ws_deflate ours = negotiated(takeover, client), theirs = negotiated(takeover, !client);
+        ws_make(&p, &ours);
+        assert_false(ls_ws_deflate_active(&ours)); /* it has moved */
+        assert_int_equal(ls_ws_takes_compressed(p.ws), !takeover);
+        ws_inside(&p, ws_do_begin);
+        for (int i = 0; i < 3; i++) {
+            say_compressed(&p, &theirs, letters, 1000, 1 << 20);
+            expect_compressed(&p, &theirs, letters, 1000);
+            say_compressed(&p, &theirs, letters, sizeof letters, 100);
+            expect_compressed(&p, &theirs, letters, sizeof letters);
+        }
+        ws_say_text(&p, "short"); /* is not worth it */
+        ws_expect_text(&p, "short");
+        ws_disconnect(&p);
+        ls_ws_deflate_end(&theirs);
+        ls_ws_deflate_store_close(store);
+        ws_place_close(&p);
+    }
+}
+
+static void refuses_invalid_compression(void **state)
+{
+    static const char zeros[100000];
+    (void)state;
+    if (ls_ws_deflate_library() == NULL) skip();
+    assert_int_equal(ls_ws_deflate_store_open(0, &store), LS_OK);
+    for (int n = 0; n < 4; n++) {
+        static const unsigned codes[] = {LS_WS_TOO_BIG, LS_WS_BAD_DATA, LS_WS_PROTOCOL_ERROR, LS_WS_BAD_DATA};
+        ws_place p;
+        ws_place_open(&p);
+        p.config.message_bytes_max = n == 0 ? sizeof zeros - 1 : sizeof zeros;
+        ls_ws_deflate ours = negotiated(false, false), theirs = negotiated(false, true);
+        ws_make(&p, &ours);
+        ws_inside(&p, ws_do_begin);
+        if (n == 0) { /* inflates past the limit; at the limit it is a message */
+            say_compressed(&p, &theirs, zeros, sizeof zeros - 1, 1 << 20);
+            ws_await(&p, &p.messages, 1);
+            assert_int_equal(p.bytes, sizeof zeros - 1);
+            say_compressed(&p, &theirs, zeros, sizeof zeros, 1 << 20);
+        } else if (n == 1) {
+            ws_say(&p, WS_FIN | WS_RSV1 | LS_WS_TEXT, "\xff\xff\xff\xff", 4);
+        } else if (n == 2) { /* RSV1 in a continuation */
+            ws_say(&p, WS_RSV1 | LS_WS_TEXT, "a", 1);
+            ws_say(&p, WS_FIN | WS_RSV1 | LS_WS_CONTINUATION, "a", 1);
+        } else { /* text that inflates to no UTF-8 */
+            say_compressed(&p, &theirs,
+                           "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 20, 99);
+        }
+        ws_expect_close(&p, codes[n]);
+        ws_close(&p);
+        ls_ws_deflate_end(&theirs);
+    }
+    ls_ws_deflate_store_close(store);
+}
+
 /* ---- a busy actor ----------------------------------------------------------------------------------------------- */
 
 static void op_does_nothing(ls_thread_ctx *ctx, ls_op *op)
@@ -582,6 +699,8 @@ int main(void)
         cmocka_unit_test(frames_of_one_receive_leave_in_one_send),
         cmocka_unit_test(pings_without_reading_get_one_pong),
         cmocka_unit_test(publishes_up_to_the_limit_of_the_queue),
+        cmocka_unit_test(compresses_both_ways),
+        cmocka_unit_test(refuses_invalid_compression),
         cmocka_unit_test(waiting_completion_holds_no_block),
         cmocka_unit_test(unread_bytes_are_received_first),
     };
