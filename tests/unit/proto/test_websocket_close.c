@@ -232,6 +232,33 @@ static void message_outlives_our_close(void **state)
     ws_place_close(&p);
 }
 
+static void do_send_above_mark(ws_place *p)
+{
+    ls_slice slice = ls_slice_static("answer", 6);
+    assert_int_equal(ls_ws_send(&p->wire.place.ctx, p->ws, LS_WS_TEXT, &slice, 1), LS_PENDING);
+}
+
+/* `drained` closes the connection while a message waits: the peer's Close frame is received nevertheless. */
+static void close_when_drained(void **state)
+{
+    ws_place p;
+    (void)state;
+    ws_open(&p, false);
+    p.config.write_bytes_high = 0;
+    p.keep = true;
+    p.on_message = do_send_above_mark;
+    p.on_drained = do_close;
+    ws_say_text(&p, "one");
+    ws_say_text(&p, "two");
+    ws_expect_text(&p, "answer");
+    ws_expect_close(&p, LS_WS_NORMAL);
+    ws_say_close(&p, LS_WS_NORMAL, "");
+    ws_await(&p, &p.ended, 1);
+    assert_int_equal(p.messages, 1);
+    expect_tcp_end(&p);
+    ws_place_close(&p);
+}
+
 /* ---- inside events ---------------------------------------------------------------------------------------------- */
 
 static void call_in_event(void (*fn)(ws_place *p), unsigned code)
@@ -565,6 +592,7 @@ int main(void)
         cmocka_unit_test(data_after_our_close),
         cmocka_unit_test(close_is_seen_behind_messages),
         cmocka_unit_test(message_outlives_our_close),
+        cmocka_unit_test(close_when_drained),
         cmocka_unit_test(closes_and_aborts_in_an_event),
         cmocka_unit_test(aborts_anywhere),
         cmocka_unit_test(close_before_begin),
