@@ -76,6 +76,7 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "uptime", (double)(ls_clock_ns() - server->opened_ns) / 1e9);
     each(to, "connections", (double)sum.http.connections);
     each(to, "connections_open", (double)sum.http.open);
+    each(to, "websockets", ls_server_sum(server, ls_site_websockets));
     each(to, "requests", (double)sum.http.requests);
     each(to, "responses", (double)sum.http.responses);
     each(to, "refused", (double)sum.http.refused);
@@ -546,7 +547,7 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_unlock(&server->lists);
     ls_site_drain(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        if (LS_CONTAINER(node, ls_generation_end, node)->stage == GENERATION_BUSY)
+        if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
             ls_site_drain(LS_CONTAINER(node, ls_generation_end, node)->site);
     ls_server_control_done(server);
 }
@@ -591,7 +592,7 @@ static bool drained(ls_server *server, bool all)
     each_endpoint(server, drain_endpoint, &d);
     ls_mutex_unlock(&server->lists);
     return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_posts_unfinished(&server->posts) == 0 &&
-           ls_server_busy(server) == 0;
+           ls_server_sum(server, ls_site_busy) == 0;
 }
 
 /* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */
@@ -658,8 +659,9 @@ static void supervise(ls_server *server)
     while (server->phase == PHASE_SERVING) {
         ls_server_tend_reload(server);
         if (server->loading) ls_runtime_on_load(server->runtime, false);
-        if (ls_server_tend_generations(server) || server->reloading)
-            (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+        const uint32_t ms = ls_server_tend_generations(server);
+        if (ms > 0 || server->reloading)
+            (void)ls_cond_wait_ms(&server->changed, &server->mutex, server->reloading ? SUPERVISE_MS : ms);
         else
             ls_cond_wait(&server->changed, &server->mutex);
     }

@@ -21,6 +21,7 @@
 #include "script/bind/modules.h"
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
+#include "script/bind/ws.h"
 #include "script/core/dev.h"
 #include "script/core/error_text.h"
 #include "script/core/lua_files.h"
@@ -464,7 +465,17 @@ uint32_t ls_site_connections(const ls_site *site)
 {
     uint32_t sum = 0;
     for (unsigned n = 0; n < state_count(site); n++)
-        if (state_at(site, n) != NULL) sum += atomic_load(&ls_tcps_of(state_at(site, n))->live);
+        if (state_at(site, n) != NULL)
+            sum += atomic_load(&ls_tcps_of(state_at(site, n))->live) + atomic_load(&ls_wss_of(state_at(site, n))->live);
+    return sum;
+}
+
+unsigned ls_site_websockets(const ls_site *site)
+{
+    unsigned sum = 0;
+    for (unsigned n = 0; n < state_count(site); n++)
+        if (state_at(site, n) != NULL)
+            sum += atomic_load_explicit(&ls_wss_of(state_at(site, n))->count, memory_order_relaxed);
     return sum;
 }
 
