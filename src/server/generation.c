@@ -17,8 +17,8 @@
 #include "server/server_internal.h"
 
 enum {
-    CUT_MS = 1000, /* time given to aborted connections before the handlers that they wait for end */
-    LATE_MS = 5000, /* after the cut, a handler that does not end is logged */
+    CUT_MS = 1000,      /* time given to aborted connections before the handlers that they wait for end */
+    LATE_MS = 5000,     /* after the cut, a handler that does not end is logged */
     WEBSOCKETS_MS = 500 /* interval of the looks at a generation that is kept by WebSockets only */
 };
 
@@ -26,7 +26,8 @@ enum {
 static void cut(ls_server *server, ls_generation_end *g, unsigned websockets)
 {
     if (websockets > 0)
-        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s", websockets, websockets == 1 ? "" : "s");
+        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s", websockets,
+               websockets == 1 ? "" : "s");
     else
         ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
                server->settings.drain_ms_max / 1e3);
@@ -97,12 +98,12 @@ uint32_t ls_server_tend_generations(ls_server *server)
     return active || needed != UINT64_MAX ? SUPERVISE_MS : left ? WEBSOCKETS_MS : 0;
 }
 
-unsigned ls_server_sum(ls_server *server, unsigned (*count)(const ls_site *site))
+unsigned ls_server_busy(ls_server *server)
 {
     ls_mutex_lock(&server->lists);
-    unsigned sum = server->site != NULL ? count(server->site) : 0;
+    unsigned sum = ls_site_busy(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        sum += count(LS_CONTAINER(node, ls_generation_end, node)->site);
+        sum += ls_site_busy(LS_CONTAINER(node, ls_generation_end, node)->site);
     ls_mutex_unlock(&server->lists);
     return sum;
 }

@@ -76,7 +76,6 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "uptime", (double)(ls_clock_ns() - server->opened_ns) / 1e9);
     each(to, "connections", (double)sum.http.connections);
     each(to, "connections_open", (double)sum.http.open);
-    each(to, "websockets", ls_server_sum(server, ls_site_websockets));
     each(to, "requests", (double)sum.http.requests);
     each(to, "responses", (double)sum.http.responses);
     each(to, "refused", (double)sum.http.refused);
@@ -592,7 +591,7 @@ static bool drained(ls_server *server, bool all)
     each_endpoint(server, drain_endpoint, &d);
     ls_mutex_unlock(&server->lists);
     return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_posts_unfinished(&server->posts) == 0 &&
-           ls_server_sum(server, ls_site_busy) == 0;
+           ls_server_busy(server) == 0;
 }
 
 /* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */

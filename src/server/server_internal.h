@@ -120,7 +120,6 @@ void ls_server_tend_reload(ls_server *server);
 /* One step of the old generations and of the endpoints that are gone or replaced. The time until the next one in ms; 0:
  * nothing is left. */
 uint32_t ls_server_tend_generations(ls_server *server);
-/* The sum of a count of all generations: ls_site_busy, ls_site_websockets. */
-unsigned ls_server_sum(ls_server *server, unsigned (*count)(const ls_site *site));
+unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */
 
 #endif

@@ -28,6 +28,7 @@
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 #include "script/shared/shared.h"
+#include "script/shared/topic.h"
 #include "script/site/site_internal.h"
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
@@ -424,6 +425,7 @@ void ls_site_start(ls_site *site)
     ls_generation *g = &site->generation;
     ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
+    g->number = ls_topics_site_starts(g->runtime->topics);
     atomic_store(&g->started, true);
     post_steps(site);
 }
@@ -475,7 +477,7 @@ unsigned ls_site_websockets(const ls_site *site)
     unsigned sum = 0;
     for (unsigned n = 0; n < state_count(site); n++)
         if (state_at(site, n) != NULL)
-            sum += atomic_load_explicit(&ls_wss_of(state_at(site, n))->count, memory_order_relaxed);
+            sum += atomic_load_explicit(&state_at(site, n)->websockets, memory_order_relaxed);
     return sum;
 }
 
