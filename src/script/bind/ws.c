@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/topic.h"
 
 const char ls_ws_tag;
 
@@ -100,6 +101,8 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
     }
     task->ended = handler_ended;
     task->owner = o;
+    task->counted = true;
+    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
     o->task = task;
     return task;
 }
@@ -170,7 +173,7 @@ static void unlist_unflushed(ls_ws_object *o)
 /* Separate the object from its connection. */
 static void detach(ls_ws_object *o)
 {
-    if (o->ws != NULL) ((ls_ws_user *)ls_ws_user(o->ws))->object = NULL;
+    if (o->ws != NULL) ((ls_ws_link *)ls_ws_user(o->ws))->object = NULL;
     o->ws = NULL;
     ls_subscriber_end(&o->subscriber);
     unlist_unflushed(o);
@@ -192,9 +195,7 @@ static void finish(ls_thread_ctx *ctx, ls_ws_object *o)
     ls_wss *wss = ls_wss_of(state);
     detach(o);
     luaL_unref(state->L, LUA_REGISTRYINDEX, o->self_ref);
-    const unsigned left = atomic_fetch_sub_explicit(&wss->count, 1, memory_order_relaxed) - 1;
-    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-    ls_state_settle(state);
+    const unsigned left = atomic_fetch_sub_explicit(&state->websockets, 1, memory_order_relaxed) - 1;
     ls_state_count_ended(ctx, state, &wss->ended, left);
 }
 
@@ -281,7 +282,7 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 
 static ls_ws_object *object_of(ls_ws *ws)
 {
-    return ((ls_ws_user *)ls_ws_user(ws))->object;
+    return ((ls_ws_link *)ls_ws_user(ws))->object;
 }
 
 static void wake_receiver(ls_thread_ctx *ctx, ls_ws_object *o)
@@ -329,16 +330,16 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
 
 static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
 {
-    ls_ws_user *user = ls_ws_user(ws);
-    ls_ws_object *o = user->object;
+    ls_ws_link *link = ls_ws_user(ws);
+    ls_ws_object *o = link->object;
     (void)ctx;
     if (o != NULL) {
         make_stash(o);
         o->ws = NULL;
     }
-    ls_list_remove(&user->node);
-    if (user->limit != NULL) ls_conn_limit_leave(user->limit);
-    atomic_fetch_sub(&ls_wss_of(user->state)->live, 1);
+    ls_list_remove(&link->node);
+    if (link->limit != NULL) ls_conn_limit_leave(link->limit);
+    atomic_fetch_sub(&ls_wss_of(link->state)->live, 1);
 }
 
 const ls_ws_events ls_ws_lua_events = {on_message, on_drained, on_ended, on_freed};
@@ -360,15 +361,13 @@ ls_ws_object *ls_ws_push(lua_State *L)
 void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit)
 {
     ls_wss *wss = ls_wss_of(o->state);
-    ls_ws_user *user = ls_ws_user(ws);
-    *user = (ls_ws_user){.state = o->state, .object = o, .limit = limit};
+    ls_ws_link *link = ls_ws_user(ws);
+    *link = (ls_ws_link){.state = o->state, .object = o, .limit = limit};
     o->ws = ws;
-    ls_node_init(&user->node);
-    ls_list_push(&wss->open, &user->node);
+    ls_node_init(&link->node);
+    ls_list_push(&wss->open, &link->node);
     atomic_fetch_add(&wss->live, 1);
-    if (o->route == NULL) return;
-    atomic_fetch_add_explicit(&wss->count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
+    if (o->route != NULL) atomic_fetch_add_explicit(&o->state->websockets, 1, memory_order_relaxed);
 }
 
 void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, const char *reason, size_t reason_len)
@@ -408,16 +407,16 @@ static void ws_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_wss *wss = ls_wss_of(state);
     for (ls_node *node = wss->open.next; node != &wss->open; node = node->next) {
-        ls_ws_user *user = LS_CONTAINER(node, ls_ws_user, node);
-        if (user->object != NULL && user->object->route != NULL && user->object->begun)
-            ls_ws_close(ctx, ls_ws_of(user), LS_WS_GOING_AWAY, NULL, 0);
+        ls_ws_link *link = LS_CONTAINER(node, ls_ws_link, node);
+        if (link->object != NULL && link->object->route != NULL && link->object->begun)
+            ls_ws_close(ctx, ls_ws_of(link), LS_WS_GOING_AWAY, NULL, 0);
     }
 }
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_node *node = ls_wss_of(state)->open.next; node != &ls_wss_of(state)->open; node = node->next)
-        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_user, node)));
+        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_link, node)));
 }
 
 static bool ws_closed(ls_state *state)
@@ -429,10 +428,10 @@ static void ws_abandon(ls_state *state)
 {
     const ls_wss *wss = ls_wss_of(state);
     while (!ls_list_empty(&wss->open)) {
-        ls_ws_user *user = LS_CONTAINER(wss->open.next, ls_ws_user, node);
-        if (user->object != NULL) user->object->ws = NULL;
-        ls_list_remove(&user->node);
-        ls_ws_free(ls_ws_of(user));
+        ls_ws_link *link = LS_CONTAINER(wss->open.next, ls_ws_link, node);
+        if (link->object != NULL) link->object->ws = NULL;
+        ls_list_remove(&link->node);
+        ls_ws_free(ls_ws_of(link));
     }
 }
 
