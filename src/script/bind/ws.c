@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/topic.h"
 
 const char ls_ws_tag;
 
@@ -119,6 +120,8 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
     }
     task->ended = handler_ended;
     task->owner = o;
+    task->counted = true;
+    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
     o->task = task;
     return task;
 }
@@ -191,7 +194,7 @@ static void detach(ls_ws_object *o)
 {
     if (o->ws != NULL) ((ls_ws_link *)ls_ws_user(o->ws))->object = NULL;
     o->ws = NULL;
-    //TT ls_subscriber_end(&o->subscriber);
+    ls_subscriber_end(&o->subscriber);
     unlist_unflushed(o);
     drop_stash(o);
 }
@@ -211,9 +214,7 @@ static void finish(ls_thread_ctx *ctx, ls_ws_object *o)
     ls_wss *wss = ls_wss_of(state);
     detach(o);
     luaL_unref(state->L, LUA_REGISTRYINDEX, o->self_ref);
-    const unsigned left = atomic_fetch_sub_explicit(&wss->count, 1, memory_order_relaxed) - 1;
-    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-    ls_state_settle(state);
+    const unsigned left = atomic_fetch_sub_explicit(&state->websockets, 1, memory_order_relaxed) - 1;
     ls_state_count_ended(ctx, state, &wss->ended, left);
 }
 
@@ -339,7 +340,7 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
         memcpy(o->reason, reason, reason_len);
         o->reason_len = (uint16_t)reason_len;
     }
-    //TT ls_subscriber_end(&o->subscriber);
+    ls_subscriber_end(&o->subscriber);
     ls_list_move(&woken, &o->senders);
     if (o->receiver != NULL) ls_list_push(&woken, &o->receiver->wait_node);
     o->receiver = NULL;
@@ -371,7 +372,7 @@ ls_ws_object *ls_ws_push(lua_State *L)
     ls_ws_object *o = lua_newuserdatauv(L, sizeof *o, LS_WS_SLOTS - 1);
     *o = (ls_ws_object){.tag = &ls_ws_tag, .state = state, .self_ref = LUA_NOREF};
     ls_node_init(&o->senders);
-    //TT ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
+    ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_wss_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     return o;
@@ -386,9 +387,7 @@ void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit)
     ls_node_init(&link->node);
     ls_list_push(&wss->open, &link->node);
     atomic_fetch_add(&wss->live, 1);
-    if (o->route == NULL) return;
-    atomic_fetch_add_explicit(&wss->count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
+    if (o->route != NULL) atomic_fetch_add_explicit(&o->state->websockets, 1, memory_order_relaxed);
 }
 
 void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, const char *reason, size_t reason_len)

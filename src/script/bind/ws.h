@@ -77,7 +77,6 @@ typedef struct ls_ws_link { /* user data of an ls_ws */
 
 typedef struct ls_wss {      /* of a state */
     ls_node open;            /* connections that are not freed */
-    _Atomic unsigned count;  /* connections of servers whose handlers have not all returned; any thread reads it */
     _Atomic uint32_t live;   /* connections that are not freed */
     ls_ws_object *unflushed; /* with output of the running task */
     ls_flush flush;

@@ -287,14 +287,9 @@ static int ws_tostring(lua_State *L)
 
 void ls_ws_object_define(lua_State *L, int *ref)
 {
-    static const luaL_Reg methods[] = {{"send", ws_send},
-                                       {"receive", ws_receive},
-                                       {"messages", ws_messages},
-                                       {"ping", ws_ping},
-                                       {"close", ws_close},
-                                       //TT                                       {"subscribe", ls_ws_subscribe},
-                                       //TT                                       {"unsubscribe", ls_ws_unsubscribe},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"send", ws_send},   {"receive", ws_receive},        {"messages", ws_messages},          {"ping", ws_ping},
+        {"close", ws_close}, {"subscribe", ls_ws_subscribe}, {"unsubscribe", ls_ws_unsubscribe}, {NULL, NULL}};
     static const char *const fields[] = {"remote", "tls", "protocol", "closed", "queued", "code", "reason", NULL};
     static const luaL_Reg meta[] = {
         {"__gc", ws_gc}, {"__close", ws_close_variable}, {"__tostring", ws_tostring}, {NULL, NULL}};
