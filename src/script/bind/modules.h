@@ -25,6 +25,7 @@
     X(topic)          \
     X(tcp)            \
     X(connect)        \
+    X(ws)             \
     X(udp)            \
     X(udp_client)     \
     X(notify)         \
