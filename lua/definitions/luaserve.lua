@@ -502,6 +502,8 @@ function inject_response:json() end
 ---@class luaserve.PublishOptions
 ---@field kind? "text"|"binary" "text" must be valid UTF-8; default "text"
 ---@field retain? boolean keep the message for later subscribers; default false
+---@field event? string name of the server-sent event
+---@field id? string id of the server-sent event
 
 ---Options of ls.channel.
 ---@class luaserve.ChannelOptions

@@ -168,7 +168,9 @@ app:get("/errors", function()
     says(ls.publish, "t", "\xff"), says(ls.publish, "t", "\xff", "binary"), says(ls.publish, "t", true),
     says(ls.publish, "t", "x", "txt"), says(ls.publish, "t", "x", { kind = "json" }), says(ls.publish, "t", "x", { retian = true }),
     says(ls.publish, "t", "x", { retain = 1 }), says(ls.publish, "t", { f = print }), says(ls.publish, "t", {}, "binary"),
-    says(ls.subscribe, "t"), says(ls.subscribe, ("n"):rep(1025), print), says(ls.topics, print),
+    says(ls.publish, "t", "x", { id = 7 }), says(ls.publish, "t", "x", { id = "" }), says(ls.publish, "t", "x", { event = "a\nb" }),
+    says(ls.publish, "t", "x", { event = "a\0b" }), says(ls.publish, "t", "x", { id = ("i"):rep(1025) }),
+    says(ls.publish, "t", "x", { id = ("i"):rep(1024), event = "e" }), says(ls.subscribe, "t"), says(ls.subscribe, ("n"):rep(1025), print), says(ls.topics, print),
     says(ls.subscribe("t", print).remove, {}),
   } }
 end)
@@ -179,8 +181,10 @@ end)
                 "the topic has 1025 bytes; at most 1024 are possible", "the topic has 1048576 bytes; at most 1024",
                 "no error", "not valid UTF-8; publish it with the kind \"binary\"", "no error",
                 "string, number, table or buffer expected, got boolean", "the kind must be \"text\" or \"binary\"",
-                "kind must be \"text\" or \"binary\"", "unknown option 'retian'; the options are kind and retain",
-                "retain must be true or false", "function", "a table is encoded as JSON text", "function expected",
+                "kind must be \"text\" or \"binary\"", "unknown option 'retian'; the options are kind, retain, event and id",
+                "retain must be true or false", "function", "a table is encoded as JSON text",
+                "id must be a string, got number", "id has 0 bytes; 1 to 1024 are possible", "event must be UTF-8 without NUL, CR and LF",
+                "event must be UTF-8 without NUL", "id has 1025 bytes", "no error", "function expected",
                 "the topic has 1025 bytes", "string expected", "subscription expected"], strict=True):
             self.assertIn(part, message)
 

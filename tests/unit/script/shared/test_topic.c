@@ -362,9 +362,9 @@ static void retained_data_is_copied_and_other_data_is_not(void **state)
     subscribe_fresh(&r, "a");
     ls_block *block = ls_block_get(w.net.ctx.pool, LS_BLOCK_SMALL);
     memcpy(block->data, "data", 4);
-    assert_int_equal(ls_topics_publish(w.topics, "a", 1, ls_slice_of(block, 0, 4), true, true), 1);
+    assert_int_equal(publish_slice(w.topics, "a", 1, ls_slice_of(block, 0, 4), true), 1);
     assert_int_equal(atomic_load(&block->refs), 1);
-    assert_int_equal(ls_topics_publish(w.topics, "a", 1, ls_slice_of(block, 0, 4), false, false), 1);
+    assert_int_equal(publish_slice(w.topics, "a", 1, ls_slice_of(block, 0, 4), false), 1);
     assert_int_equal(atomic_load(&block->refs), 2);
     ls_block_drop(block);
     (void)pump(&w.net);
@@ -378,7 +378,7 @@ static int64_t publish_bytes(ls_topics *topics, const char *name, size_t bytes, 
 {
     static char data[LS_TOPIC_RETAINED_BYTES_MAX];
     assert_true(bytes <= sizeof data);
-    return ls_topics_publish(topics, name, strlen(name), ls_slice_static(data, bytes), false, kept);
+    return publish_slice(topics, name, strlen(name), ls_slice_static(data, bytes), kept);
 }
 
 static void the_limit_of_retained_messages(void **state)
@@ -422,9 +422,9 @@ static void lengths_of_names(void **state)
     assert_int_equal(ls_topic_subscribe(&r.subscriber, name, sizeof name - 1, &retained), LS_OK);
     assert_int_equal(ls_topic_subscribe(&r.subscriber, name, sizeof name, &retained), LS_EINVAL);
     assert_int_equal(ls_topic_subscribe(&r.subscriber, name, 0, &retained), LS_EINVAL);
-    assert_int_equal(ls_topics_publish(w.topics, name, sizeof name - 1, data, true, false), 1);
-    assert_int_equal(ls_topics_publish(w.topics, name, sizeof name, data, true, false), LS_EINVAL);
-    assert_int_equal(ls_topics_publish(w.topics, name, 0, data, true, false), LS_EINVAL);
+    assert_int_equal(publish_slice(w.topics, name, sizeof name - 1, data, false), 1);
+    assert_int_equal(publish_slice(w.topics, name, sizeof name, data, false), LS_EINVAL);
+    assert_int_equal(publish_slice(w.topics, name, 0, data, false), LS_EINVAL);
     assert_int_equal(ls_topic_unsubscribe(&r.subscriber, name, sizeof name), LS_ENOENT);
     world_close(&w);
     assert_int_equal(r.count, 1);
@@ -728,6 +728,43 @@ static void a_message_belongs_to_one_generation(void **state)
     world_close(&w);
 }
 
+static void act_event(reader *r, ls_publication *p)
+{
+    (void)r;
+    assert_int_equal(p->event.len, 4);
+    assert_memory_equal(p->event.ptr, "tick", 4);
+    assert_int_equal(p->id.len, LS_TOPIC_EVENT_BYTES_MAX);
+    assert_int_equal(p->id.ptr[LS_TOPIC_EVENT_BYTES_MAX - 1], 'i');
+}
+
+static void the_fields_of_an_event(void **state)
+{
+    static char id[LS_TOPIC_EVENT_BYTES_MAX + 1];
+    world w;
+    reader r;
+    (void)state;
+    world_open(&w);
+    reader_open(&r, &w.a);
+    subscribe_fresh(&r, "a");
+    r.act = act_event;
+    memset(id, 'i', sizeof id);
+    ls_publish_order order = {.topic = "a",
+                              .topic_len = 1,
+                              .data = ls_slice_static("data", 4),
+                              .event = ls_slice_static("tick", 4),
+                              .id = ls_slice_static(id, sizeof id - 1),
+                              .retain = true};
+    assert_int_equal(ls_topics_publish(w.topics, &order), 1);
+    assert_int_equal(stats_of(&w).retained_bytes, LS_TOPIC_MESSAGE_BYTES + 1 + 4 + 4 + LS_TOPIC_EVENT_BYTES_MAX);
+    order.id.len++;
+    assert_int_equal(ls_topics_publish(w.topics, &order), LS_EINVAL);
+    order.event = order.id;
+    order.id.len = 0;
+    assert_int_equal(ls_topics_publish(w.topics, &order), LS_EINVAL);
+    world_close(&w);
+    expect(&r, "data ");
+}
+
 static void allocations_that_fail(void **state)
 {
     world w;
@@ -809,6 +846,7 @@ int main(void)
         cmocka_unit_test(a_form_is_encoded_once),
         cmocka_unit_test(a_closed_inbox_ends_its_subscriptions),
         cmocka_unit_test(a_message_belongs_to_one_generation),
+        cmocka_unit_test(the_fields_of_an_event),
         cmocka_unit_test(allocations_that_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

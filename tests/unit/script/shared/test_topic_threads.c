@@ -87,7 +87,7 @@ static void thread_main(void *arg)
             const unsigned at = n % PLACES;
             char name[8];
             topic_name(name, (n * 7 + me) % TOPICS);
-            if (ls_topics_publish(town.topics, name, strlen(name), ls_slice_static(&m, sizeof m), false, n % 5 == 0) <
+            if (publish_slice(town.topics, name, strlen(name), ls_slice_static(&m, sizeof m), n % 5 == 0) <
                 PLACES * LASTING)
                 atomic_fetch_add(&town.wrong, 1);
             if (!atomic_exchange(&town.churning[at], true))

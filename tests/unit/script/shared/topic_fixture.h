@@ -47,14 +47,20 @@ static inline unsigned pump(net_place *net)
     return count;
 }
 
+static inline int64_t publish_slice(ls_topics *topics, const char *name, size_t len, ls_slice data, bool retain)
+{
+    return ls_topics_publish(
+        topics, &(ls_publish_order){.topic = name, .topic_len = len, .data = data, .text = true, .retain = retain});
+}
+
 static inline int64_t publish(ls_topics *topics, const char *name, const char *data)
 {
-    return ls_topics_publish(topics, name, strlen(name), ls_slice_static(data, strlen(data)), true, false);
+    return publish_slice(topics, name, strlen(name), ls_slice_static(data, strlen(data)), false);
 }
 
 static inline int64_t retain(ls_topics *topics, const char *name, const char *data)
 {
-    return ls_topics_publish(topics, name, strlen(name), ls_slice_static(data, strlen(data)), true, true);
+    return publish_slice(topics, name, strlen(name), ls_slice_static(data, strlen(data)), true);
 }
 
 #endif
