@@ -1,9 +1,10 @@
-/* utf8.h - UTF-8 sequences and control characters. Pure. */
+/* utf8.h - UTF-8: sequences, text in parts, control characters. Pure. */
 #ifndef LS_BASE_UTF8_H
 #define LS_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { LS_UTF8_BYTES_MAX = 4 }; /* of one character */
 
@@ -32,6 +33,25 @@ static inline size_t ls_utf8_len(const unsigned char *s, size_t len)
     }
     return more + 1;
 }
+
+/* Text that arrives in parts. Zeroed: between two characters. */
+typedef struct ls_utf8 {
+    uint8_t missing;   /* bytes of the character that has begun */
+    uint8_t low, high; /* of its next byte; meaningful while bytes are missing */
+} ls_utf8;
+
+/* Check the next part. False: its bytes, behind those of earlier parts, are not the beginning of any UTF-8 text; then
+ * the text is invalid, and the state has no further use. A byte is refused as soon as no character can have it. */
+bool ls_utf8_feed(ls_utf8 *state, const void *bytes, size_t len);
+
+/* Whether the text may end here: no character lacks bytes. */
+static inline bool ls_utf8_complete(const ls_utf8 *state)
+{
+    return state->missing == 0;
+}
+
+/* Whether the whole text is UTF-8. */
+bool ls_utf8_valid(const void *bytes, size_t len);
 
 /* Whether the character of n bytes at s, which ls_utf8_len has checked, may act on a terminal instead of being shown:
  * C0, DEL, C1 (U+0080 to U+009F), and the bidirectional controls U+061C, U+200E, U+200F, U+202A to U+202E and U+2066 to

@@ -6,12 +6,24 @@
  * A publisher makes one immutable ls_publication and appends it to the *inbox* of every state that has subscribers of the
  * topic; the first one in an inbox posts one operation to the actor of the state. That operation takes what is in the inbox
  * by then, calls `deliver` for each subscriber and publication, and at the end `flush` of the state once. So many
- * publications make one send per connection, and the messages of one publisher stay in order.
+ * publications make one send per connection. A publisher does work for each state, not for each subscriber.
+ *
+ *     publisher --> publication --> inbox of state 1 --> deliver, deliver, ... flush
+ *                              \--> inbox of state 2 --> deliver, deliver, ... flush
+ *
+ * Order. All subscribers of a topic get its messages in the same order. A subscriber of several topics gets the messages of
+ * one publisher in the order in which they were published. A subscriber gets the messages that are published after its
+ * subscription; one that is published during a delivery follows it.
+ *
+ * Batches. The operation ends a batch after LS_TOPIC_BATCH_SUBSCRIBERS different subscribers or LS_TOPIC_BATCH_DELIVERIES:
+ * it flushes, and posts itself to the port for the rest, behind the packets that wait there. So a topic with 100,000
+ * subscribers does not keep the other work of its state waiting.
  *
  * What a kind of subscriber sends (a frame, an event, a line) is the same for all of its kind: the first subscriber that
  * needs a form encodes it and stores it in the publication for all others.
  *
- * Threads: ls_topics_publish, ls_topics_list: any. Subscriptions: inside the actor of the subscriber's state. */
+ * Threads: ls_topics_publish, ls_topics_list, ls_topics_stat: any. Publications: any. Inboxes and subscriptions: inside the
+ * actor of their state. */
 #ifndef LS_SCRIPT_SHARED_TOPIC_H
 #define LS_SCRIPT_SHARED_TOPIC_H
 
@@ -24,17 +36,18 @@
 #include "port/port.h"
 
 typedef struct ls_topics ls_topics;           /* of a server; owned by ls_runtime; survives reloads */
-typedef struct ls_topic ls_topic;             /* one name */
 typedef struct ls_topic_inbox ls_topic_inbox; /* of a Lua state */
 typedef struct ls_publication ls_publication; /* one message, refcounted */
 typedef struct ls_subscriber ls_subscriber;   /* what gets messages: embedded in its owner */
-typedef struct ls_subscription ls_subscription;
 
 enum {
     LS_TOPIC_NAME_BYTES_MAX = 1024,
     LS_TOPIC_SUBSCRIPTIONS_MAX = 1000,      /* of one subscriber */
     LS_TOPIC_RETAINED_BYTES_MAX = 16777216, /* all retained messages together */
-    LS_TOPIC_INBOX_BYTES_MAX = 67108864     /* publications that wait in one inbox: the publisher gets LS_ELIMIT */
+    LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox: the publisher gets LS_ELIMIT */
+    LS_TOPIC_MESSAGE_BYTES = 256, /* what a publication counts in these two limits beside its data and the name */
+    LS_TOPIC_BATCH_SUBSCRIBERS = 1024,
+    LS_TOPIC_BATCH_DELIVERIES = 32768
 };
 
 /* The forms of a publication that are encoded once. */
@@ -51,57 +64,89 @@ struct ls_publication {
     bool text; /* else binary */
     const char *topic;
     size_t topic_len;
-    ls_slice data;                              /* with its reference */
-    _Atomic(struct ls_block *) forms[LS_FORMS]; /* use ls_publication_form */
+    ls_slice data; /* valid as long as the publication; without a block: hold the publication */
+    struct {       /* private: use ls_publication_form */
+        _Atomic int phase;
+        ls_slice slice;
+    } forms[LS_FORMS];
 };
 
-/* The form of the publication as a slice without a reference of its own; `encode` makes it when it is missing: a block with
- * one reference whose used length it stores. Two threads may encode at the same time, then one result is dropped. LS_OK or
- * LS_ENOMEM. */
+ls_publication *ls_publication_hold(ls_publication *p);
+void ls_publication_drop(ls_publication *p);
+
+/* The form of the publication. *out is valid as long as the publication and has no reference of its own, but it has a
+ * block: ls_block_hold(out->block) makes one. `encode` makes the form when it is missing: a slice with one reference, which
+ * the publication takes over; ls_topic_form_room makes room for it. Two threads may encode at the same time, then one result
+ * is dropped. LS_OK, or the error of `encode`. */
 typedef int ls_topic_encode_fn(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out);
 int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_form form, ls_topic_encode_fn *encode,
                         ls_slice *out);
+/* Make a slice of `len` bytes with one reference and return the bytes, which the caller fills. NULL: out of memory. Of the
+ * heap, because forms of retained messages stay for long. */
+char *ls_topic_form_room(size_t len, ls_slice *out);
 
 struct ls_subscriber {
     ls_node subscriptions;
-    unsigned count;
     ls_topic_inbox *inbox;
-    /* Take the message: queue it, flush later. It may unsubscribe and end any subscriber. */
-    void (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. false: the message
+     * was dropped because the subscriber is behind; counted in ls_topics_stats.dropped. */
+    bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+    unsigned count; /* of its subscriptions */
+    uint32_t batch; /* private: the batch of its last delivery */
 };
 
 /* LS_OK or LS_ENOMEM. Close: no inbox is left. */
 int ls_topics_open(ls_topics **out);
 void ls_topics_close(ls_topics *topics);
 
-/* The inbox of a state. `flush` runs in the actor after the deliveries of a batch. LS_OK or LS_ENOMEM. */
+/* The inbox of a state. `flush` runs in the actor after the deliveries of a batch. Publications wait in the inbox until
+ * ls_topic_inbox_start. LS_OK or LS_ENOMEM. */
 int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thread_ctx *ctx, void *user), void *user,
                         ls_topic_inbox **out);
-/* Refuse further publications and drop those that wait. No subscriber is left. Then ls_topic_inbox_closed: whether its
- * operation is not on its way any more, so that it can be freed. */
+void ls_topic_inbox_start(ls_topic_inbox *inbox, ls_port *port);
+/* End all subscriptions of the inbox, drop the publications that wait, and refuse subscriptions. Again: no effect. Then
+ * ls_topic_inbox_closed: whether its operation is not on its way any more, so that it can be freed. */
 void ls_topic_inbox_close(ls_topic_inbox *inbox);
 bool ls_topic_inbox_closed(const ls_topic_inbox *inbox);
+/* Free a closed inbox; also when its operation is on its way, but no worker runs. */
 void ls_topic_inbox_free(ls_topic_inbox *inbox);
 
 /* Prepare an embedded subscriber. */
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
-                        void (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
+                        bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
 /* Subscribe. *retained receives the retained message with a reference, or NULL; the caller delivers it. LS_OK; LS_EEXIST:
- * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ENOMEM. */
+ * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ECLOSED: the
+ * inbox is closed; LS_ENOMEM. */
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
-/* End all subscriptions: the subscriber may be freed. */
+/* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was freed. */
 void ls_subscriber_end(ls_subscriber *subscriber);
 
-/* Publish `data`, whose reference it takes in every case; bytes without a block are copied by the caller before. `retain`:
- * keep it as the last message of the topic; with empty data the retained message is removed. Returns the number of
- * subscribers (>= 0), or LS_EINVAL (name), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
- * subscriber gets it. */
-int64_t ls_topics_publish(ls_topics *topics, ls_thread_ctx *ctx, const char *name, size_t len, ls_slice data,
-                          bool text, bool retain);
+/* Publish `data`, whose reference it takes in every case; the bytes of a slice without a block are copied. `retain`: keep a
+ * copy as the last message of the topic for later subscribers; empty data removes the retained message. Returns the number
+ * of subscribers (>= 0), or LS_EINVAL (name), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
+ * subscriber gets it, and the retained message is the old one. */
+int64_t ls_topics_publish(ls_topics *topics, const char *name, size_t len, ls_slice data, bool text, bool retain);
 
-ls_publication *ls_publication_hold(ls_publication *p);
-void ls_publication_drop(ls_publication *p);
+/* The topics whose name begins with the prefix, those without subscribers but with a retained message included. They are in
+ * LS_TOPIC_SHARDS parts; one part is copied at a time. Returns the room that the part needs, in bytes; if that is more than
+ * `room`, nothing was copied: call again. ls_topics_next takes the topics out: from `at`, which it moves; false: no more. */
+enum { LS_TOPIC_SHARDS = 16 };
+typedef struct ls_topic_info {
+    uint64_t subscribers;
+    size_t len;
+    const char *name;
+} ls_topic_info;
+size_t ls_topics_list(ls_topics *topics, unsigned part, const char *prefix, size_t prefix_len, char *to, size_t room);
+bool ls_topics_next(const char **at, const char *end, ls_topic_info *out);
+
+typedef struct ls_topics_stats {
+    uint64_t topics;        /* that exist: with subscribers, or with a retained message */
+    uint64_t subscriptions; /* of all subscribers */
+    uint64_t published, delivered, dropped;
+    uint64_t retained_bytes;
+} ls_topics_stats;
+void ls_topics_stat(ls_topics *topics, ls_topics_stats *out);
 
 #endif
