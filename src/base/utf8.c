@@ -10,7 +10,7 @@ static uint64_t word_at(const unsigned char *s)
     return word;
 }
 
-/* The first byte at or behind s that may be no ASCII; `end` if there is none. */
+/* The first byte at or behind s that is not ASCII, or `end`. */
 static const unsigned char *skip_ascii(const unsigned char *s, const unsigned char *end)
 {
     const uint64_t high_bits = 0x8080808080808080u;
