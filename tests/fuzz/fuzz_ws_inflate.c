@@ -99,7 +99,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int err = inflate_pieces(&d, bytes, len, len > 0 ? len : 1, bytes_max, &whole);
     FUZZ_HOLDS(err == LS_OK || err == LS_EMSGSIZE || err == LS_EPROTO);
     const int other = inflate_pieces(&same, bytes, len, piece, bytes_max, &parts);
-    FUZZ_HOLDS(err == other && whole.bytes == parts.bytes && whole.bytes <= bytes_max);
+    /* of data that is both too long and corrupt, the call that sees more of it may find the second fault first */
+    FUZZ_HOLDS((err == LS_OK) == (other == LS_OK) && whole.bytes == parts.bytes && whole.bytes <= bytes_max);
     FUZZ_HOLDS(whole.bytes <= LS_WS_INFLATE_FREE_BYTES || whole.bytes <= len * LS_WS_INFLATE_RATIO_MAX);
     if (err == LS_OK) {
         char *one = joined(&whole), *two = joined(&parts);
