@@ -170,9 +170,9 @@ static void unlist_unflushed(ls_ws_object *o)
 /* Separate the object from its connection. */
 static void detach(ls_ws_object *o)
 {
-    if (o->ws != NULL) ((ls_ws_user *)ls_ws_user(o->ws))->object = NULL;
+    if (o->ws != NULL) ((ls_ws_link *)ls_ws_user(o->ws))->object = NULL;
     o->ws = NULL;
-    ls_subscriber_end(&o->subscriber);
+    //TT ls_subscriber_end(&o->subscriber);
     unlist_unflushed(o);
     drop_stash(o);
 }
@@ -281,7 +281,7 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 
 static ls_ws_object *object_of(ls_ws *ws)
 {
-    return ((ls_ws_user *)ls_ws_user(ws))->object;
+    return ((ls_ws_link *)ls_ws_user(ws))->object;
 }
 
 static void wake_receiver(ls_thread_ctx *ctx, ls_ws_object *o)
@@ -319,7 +319,7 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
         memcpy(o->reason, reason, reason_len);
         o->reason_len = (uint16_t)reason_len;
     }
-    ls_subscriber_end(&o->subscriber);
+    //TT ls_subscriber_end(&o->subscriber);
     ls_list_move(&woken, &o->senders);
     if (o->receiver != NULL) ls_list_push(&woken, &o->receiver->wait_node);
     o->receiver = NULL;
@@ -329,16 +329,16 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
 
 static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
 {
-    ls_ws_user *user = ls_ws_user(ws);
-    ls_ws_object *o = user->object;
+    ls_ws_link *link = ls_ws_user(ws);
+    ls_ws_object *o = link->object;
     (void)ctx;
     if (o != NULL) {
         make_stash(o);
         o->ws = NULL;
     }
-    ls_list_remove(&user->node);
-    if (user->limit != NULL) ls_conn_limit_leave(user->limit);
-    atomic_fetch_sub(&ls_wss_of(user->state)->live, 1);
+    ls_list_remove(&link->node);
+    if (link->limit != NULL) ls_conn_limit_leave(link->limit);
+    atomic_fetch_sub(&ls_wss_of(link->state)->live, 1);
 }
 
 const ls_ws_events ls_ws_lua_events = {on_message, on_drained, on_ended, on_freed};
@@ -351,7 +351,7 @@ ls_ws_object *ls_ws_push(lua_State *L)
     ls_ws_object *o = lua_newuserdatauv(L, sizeof *o, LS_WS_SLOTS - 1);
     *o = (ls_ws_object){.tag = &ls_ws_tag, .state = state, .self_ref = LUA_NOREF};
     ls_node_init(&o->senders);
-    ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
+    //TT ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_wss_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     return o;
@@ -360,11 +360,11 @@ ls_ws_object *ls_ws_push(lua_State *L)
 void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit)
 {
     ls_wss *wss = ls_wss_of(o->state);
-    ls_ws_user *user = ls_ws_user(ws);
-    *user = (ls_ws_user){.state = o->state, .object = o, .limit = limit};
+    ls_ws_link *link = ls_ws_user(ws);
+    *link = (ls_ws_link){.state = o->state, .object = o, .limit = limit};
     o->ws = ws;
-    ls_node_init(&user->node);
-    ls_list_push(&wss->open, &user->node);
+    ls_node_init(&link->node);
+    ls_list_push(&wss->open, &link->node);
     atomic_fetch_add(&wss->live, 1);
     if (o->route == NULL) return;
     atomic_fetch_add_explicit(&wss->count, 1, memory_order_relaxed);
@@ -408,16 +408,16 @@ static void ws_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_wss *wss = ls_wss_of(state);
     for (ls_node *node = wss->open.next; node != &wss->open; node = node->next) {
-        ls_ws_user *user = LS_CONTAINER(node, ls_ws_user, node);
-        if (user->object != NULL && user->object->route != NULL && user->object->begun)
-            ls_ws_close(ctx, ls_ws_of(user), LS_WS_GOING_AWAY, NULL, 0);
+        ls_ws_link *link = LS_CONTAINER(node, ls_ws_link, node);
+        if (link->object != NULL && link->object->route != NULL && link->object->begun)
+            ls_ws_close(ctx, ls_ws_of(link), LS_WS_GOING_AWAY, NULL, 0);
     }
 }
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_node *node = ls_wss_of(state)->open.next; node != &ls_wss_of(state)->open; node = node->next)
-        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_user, node)));
+        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_link, node)));
 }
 
 static bool ws_closed(ls_state *state)
@@ -429,10 +429,10 @@ static void ws_abandon(ls_state *state)
 {
     const ls_wss *wss = ls_wss_of(state);
     while (!ls_list_empty(&wss->open)) {
-        ls_ws_user *user = LS_CONTAINER(wss->open.next, ls_ws_user, node);
-        if (user->object != NULL) user->object->ws = NULL;
-        ls_list_remove(&user->node);
-        ls_ws_free(ls_ws_of(user));
+        ls_ws_link *link = LS_CONTAINER(wss->open.next, ls_ws_link, node);
+        if (link->object != NULL) link->object->ws = NULL;
+        ls_list_remove(&link->node);
+        ls_ws_free(ls_ws_of(link));
     }
 }
 

@@ -49,29 +49,29 @@ struct ls_ws_object { /* the userdata `ws` */
     ls_state *state;
     const ls_ws_route *route; /* NULL: a client */
     const ls_ws_config *config;
-    ls_task *task;            /* the task of the handler that runs, or NULL */
-    ls_task *receiver;        /* waits for a message */
-    ls_node senders;          /* tasks that wait until the queue is sent */
+    ls_task *task;     /* the task of the handler that runs, or NULL */
+    ls_task *receiver; /* waits for a message */
+    ls_node senders;   /* tasks that wait until the queue is sent */
     ls_ws_object *unflushed_next;
     ls_subscriber subscriber;
     struct ls_ws_stash *stash; /* a message that waits after the end of the connection, or NULL */
     char *reason;              /* of the peer's Close frame; NULL: none. Heap */
     uint16_t reason_len;
-    uint16_t code; /* of the peer's Close frame, or LS_WS_ABNORMAL; 0: not ended */
-    int self_ref;  /* a server: keeps the object until the end */
+    uint16_t code;  /* of the peer's Close frame, or LS_WS_ABNORMAL; 0: not ended */
+    int self_ref;   /* a server: keeps the object until the end */
     uint32_t taken; /* number of messages taken */
     bool begun;     /* ls_ws_begin was called */
-    bool closed;   /* by Lua: messages are not taken any more */
-    bool ended;    /* no message follows but one that waits */
+    bool closed;    /* by Lua: messages are not taken any more */
+    bool ended;     /* no message follows but one that waits */
     bool close_ran, advancing, unflushed;
 };
 
-typedef struct ls_ws_user { /* user data of an ls_ws */
+typedef struct ls_ws_link { /* user data of an ls_ws */
     ls_node node;           /* in the list of the state */
     ls_state *state;
     ls_ws_object *object; /* NULL: Lua has done with it */
     ls_conn_limit *limit; /* NULL: none */
-} ls_ws_user;
+} ls_ws_link;
 
 typedef struct ls_wss {      /* of a state */
     ls_node open;            /* connections that are not freed */
@@ -93,7 +93,7 @@ extern const char ls_ws_tag;
 
 /* ---- ws.c ------------------------------------------------------------------------------------------------ */
 
-/* The events of a connection whose user data begin with ls_ws_user. */
+/* The events of a connection whose user data begin with ls_ws_link. */
 extern const ls_ws_events ls_ws_lua_events;
 
 /* Push a new object without a connection. Raises. */

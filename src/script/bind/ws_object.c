@@ -174,8 +174,9 @@ static int ws_close(lua_State *L)
     const lua_Integer code = luaL_optinteger(L, 2, LS_WS_NORMAL);
     const char *reason = luaL_optlstring(L, 3, "", &len);
     if (code < 0 || code > 4999 || !ls_ws_code_valid((unsigned)code))
-        return luaL_error(L, "ws:close: invalid code %I; a site uses 1000 (normal), 1001 to 1003, 1007 to 1014, or 3000 to 4999",
-                          code);
+        return luaL_error(
+            L, "ws:close: invalid code %I; a site uses 1000 (normal), 1001 to 1003, 1007 to 1014, or 3000 to 4999",
+            code);
     if (len > LS_WS_REASON_BYTES_MAX)
         return luaL_error(L, "ws:close: the reason has at most %d bytes; got %I", LS_WS_REASON_BYTES_MAX,
                           (lua_Integer)len);
@@ -249,8 +250,7 @@ static int ws_newindex(lua_State *L)
 {
     (void)ls_ws_check(L);
     lua_pushvalue(L, 2);
-    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL)
-        return luaL_error(L, "ws.%s is read-only", lua_tostring(L, 2));
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return luaL_error(L, "ws.%s is read-only", lua_tostring(L, 2));
     lua_settop(L, 3);
     if (lua_getiuservalue(L, 1, LS_WS_OWN) != LUA_TTABLE) {
         lua_createtable(L, 0, 1);
@@ -284,8 +284,8 @@ void ls_ws_object_define(lua_State *L, int *ref)
                                        {"messages", ws_messages},
                                        {"ping", ws_ping},
                                        {"close", ws_close},
-                                       {"subscribe", ls_ws_subscribe},
-                                       {"unsubscribe", ls_ws_unsubscribe},
+                                       //TT                                       {"subscribe", ls_ws_subscribe},
+                                       //TT                                       {"unsubscribe", ls_ws_unsubscribe},
                                        {NULL, NULL}};
     static const char *const fields[] = {"remote", "tls", "protocol", "closed", "queued", "code", "reason", NULL};
     static const luaL_Reg meta[] = {

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "net/poll.h"
 #include "proto/file_cache.h"
+#include "proto/ws_deflate.h"
 #include "script/bind/bind.h"
 #include "script/bind/buffer.h"
 #include "script/bind/hooks.h"
@@ -37,6 +38,7 @@ int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
     if (err < 0) return err;
     if ((err = ls_file_cache_open(&ls_file_cache_defaults, &runtime->files)) < 0) goto fail;
     if ((err = ls_tls_contexts_open(&runtime->tls_contexts)) < 0) goto fail;
+    if ((err = ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &runtime->ws_deflates)) < 0) goto fail;
     *out = runtime;
     return LS_OK;
 
@@ -57,6 +59,7 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
 
 void ls_site_runtime_close(ls_runtime *runtime)
 {
+    ls_ws_deflate_store_close(runtime->ws_deflates);
     if (runtime->files != NULL) ls_file_cache_close(runtime->files);
     if (runtime->tls_contexts != NULL) ls_tls_contexts_close(runtime->tls_contexts);
     if (runtime->polls != NULL) ls_polls_close(runtime->polls);
