@@ -766,6 +766,13 @@ function res:flush() end
 ---@return luaserve.Code? code
 function res:file(path, options) end
 
+---Takes the connection over from HTTP: responds 101, or to CONNECT with a 2xx. The sock closes when the handler ends.
+---@param protocol? string one that the client has asked for; none for CONNECT
+---@return luaserve.Sock? sock
+---@return string? message
+---@return luaserve.Code? code
+function res:upgrade(protocol) end
+
 ---Closes the connection without the rest of the response.
 function res:abort() end
 
