@@ -198,17 +198,16 @@ static int refuse(lua_State *L, ls_request *r, int status, const char *why)
 {
     char name[LS_REQUEST_NAME_BYTES];
     const ls_exchange *x = r->x;
-    lua_settop(L, 0);
-    lua_pushinteger(L, status);
-    if (status == 403)
+    if (status == 403) {
         lua_pushfstring(L, "%s: the Origin is %s, the host of the request is %s\n", why, field_text(L, x, "Origin"),
                         lua_pushlstring(L, x->bytes + x->head.host.at, x->head.host.len));
-    else
+    } else {
         lua_pushfstring(L, "%s\n", why);
-    lua_replace(L, 2);
-    lua_settop(L, 2);
+    }
+    lua_pushinteger(L, status);
+    lua_insert(L, -2); /* below: what the text refers to */
     ls_request_log_name(x, name);
-    ls_log(LS_LOG_INFO, "%s: no WebSocket: %.*s", name, (int)lua_rawlen(L, 2) - 1, lua_tostring(L, 2));
+    ls_log(LS_LOG_INFO, "%s: no WebSocket: %.*s", name, (int)lua_rawlen(L, -1) - 1, lua_tostring(L, -1));
     return 2;
 }
 
@@ -229,8 +228,7 @@ static int negotiate(lua_State *L, ls_request *r, const ls_ws_route *route, ls_w
                                       field->value.len, &route->deflate, out, text, &len);
     }
     if (err == LS_ENOENT) return LS_OK;
-    if (err == LS_OK)
-        err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);
+    if (err == LS_OK) err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);
     if (err < 0) ls_ws_deflate_end(out);
     return err;
 }
@@ -255,7 +253,7 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
     h->kept = NULL;
     if (keep && (h->kept = ls_exchange_keep(r->x)) == NULL) return LS_ENOMEM;
     const int err = r->x->transport->upgrade(ctx, r->x, "websocket", 9, &ls_ws_stream_handler,
-                                             ls_ws_room(sizeof(ls_ws_user)), &up);
+                                             ls_ws_room(sizeof(ls_ws_link)), &up);
     if (err < 0) {
         if (h->kept != NULL) h->kept->transport->release(ctx, h->kept);
         return err;
@@ -280,8 +278,7 @@ static int ws_accept(lua_State *L)
     ls_ws_deflate deflate;
     const int status = ls_ws_handshake_check(&r->x->head, r->x->bytes, r->x->secure, &route->policy, &shake);
     if (status != 101) {
-        if (shake.fields[0] != '\0')
-            (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
+        if (shake.fields[0] != '\0') (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
         return refuse(L, r, status, shake.why);
     }
     if (state->draining) return refuse(L, r, 503, "the server stops");
@@ -304,7 +301,8 @@ static int ws_accept(lua_State *L)
     if (err == LS_OK)
         err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Accept", 20, shake.accept, LS_WS_ACCEPT_CHARS, true);
     if (err == LS_OK && shake.protocol != NULL)
-        err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Protocol", 22, shake.protocol, shake.protocol_len, true);
+        err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Protocol", 22, shake.protocol, shake.protocol_len,
+                                 true);
     if (err == LS_OK && (h = malloc(sizeof *h)) == NULL) err = LS_ENOMEM;
     if (err == LS_OK) err = upgrade(r, o, h, &deflate);
     if (err == LS_OK) return 0;
