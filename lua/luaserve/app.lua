@@ -8,6 +8,7 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
 local static = require "luaserve.static"
+local ws = require "luaserve.ws"
 usage.mark_internal()
 
 local app_methods = {}
@@ -49,6 +50,9 @@ end
 
 local route_options = { max_body = true }
 
+-- The methods whose target may be no path, and the fields of an app with their handlers for the pattern "*".
+local without_path = { OPTIONS = "star", CONNECT = "connect" }
+
 local function define(fname, app, method, pattern, opts, fn, ...)
   check_can_define(fname, app)
   if usage.is_loader_data(opts, fn) then fn = nil end
@@ -64,9 +68,14 @@ local function define(fname, app, method, pattern, opts, fn, ...)
   end
   check_function(fname, fn, "req, res")
   local where = usage.caller()
-  if pattern == "*" and method == "OPTIONS" then
-    if app.star then usage.error("%s: OPTIONS * is already defined at %s", fname, app.star.where or "?") end
-    app.star = { fn = fn, where = where }
+  local pathless = without_path[method]
+  if method == "CONNECT" and pattern ~= "*" then
+    usage.error('%s: a CONNECT request has no path; write app:route("CONNECT", "*", fn), and read req.target; got %s',
+      fname, usage.quote(pattern))
+  elseif pathless and pattern == "*" then
+    if opts then usage.error("%s: a route for %s * has no options", fname, method) end
+    if app[pathless] then usage.error("%s: %s * is already defined at %s", fname, method, app[pathless].where or "?") end
+    app[pathless] = { fn = fn, where = where }
     return app
   end
   local route = { method = method, segments = router.parse(fname, pattern), fn = fn, where = where }
@@ -94,7 +103,7 @@ end
 -- app:any(path [, opts], fn) -> app. A route for every method without its own route for this path.
 function app_methods:any(pattern, ...) return define("app:any", self, "any", pattern, ...) end
 
--- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND".
+-- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND". The path of CONNECT is "*".
 function app_methods:route(method, pattern, ...)
   if type(method) ~= "string" or not method:match("^[%w!#$%%&'*+.^_`|~-]+$") then
     usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
@@ -103,6 +112,22 @@ function app_methods:route(method, pattern, ...)
     usage.error("app:route: the method must be in upper case: %q", method:upper())
   end
   return define("app:route", self, method, pattern, ...)
+end
+
+-- app:ws(path [, options], handler) -> app. A GET route that accepts WebSocket connections. handler(ws, req) serves a
+-- connection in a coroutine of its own; or, as a table, it has the functions open(ws, req), message(ws, data, kind) and
+-- close(ws, code, reason), and the options among them: lua/docs/reference/websocket.md. Raises on an unknown option and on
+-- an invalid or duplicate path.
+function app_methods:ws(pattern, opts, handler, ...)
+  check_can_define("app:ws", self)
+  if usage.is_loader_data(opts, handler) then handler = nil end
+  if handler == nil then opts, handler = nil, opts end
+  if type(opts) == "function" and type(handler) == "table" then
+    usage.error("app:ws: the options come before the function: app:ws(path, options, fn)")
+  end
+  usage.no_more("app:ws(path, options, handler)", handler, ...)
+  local fn = ws.route(pattern, usage.caller(), opts, handler)
+  return define("app:ws", self, "GET", pattern, fn)
 end
 
 -- app:use(fn, ...) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of
@@ -193,8 +218,8 @@ function app_methods:error(...) return set_once("app:error", self, "on_error", "
 -- app:not_found(fn) -> app. fn(req, res) responds when no route matches; the default status is 404.
 function app_methods:not_found(...) return set_once("app:not_found", self, "on_not_found", "req, res", ...) end
 
-for _, field in ipairs { "fixed", "star", "use_where", "on_error", "on_error_where", "on_not_found", "on_not_found_where",
-  "dispatcher", "dispatcher_version" } do
+for _, field in ipairs { "fixed", "star", "connect", "use_where", "on_error", "on_error_where", "on_not_found",
+  "on_not_found_where", "dispatcher", "dispatcher_version" } do
   field_names[field] = true
 end
 

@@ -338,6 +338,13 @@ local function flatten(flat, app, prefix, parent)
   end
   local whole_star = app.star
   if whole_star and not parent then flat.star = { run = wrap(scope.uses, whole_star.fn), where = whole_star.where } end
+  local tunnel = app.connect
+  if tunnel and parent then
+    error(string.format("%s: a CONNECT request has no path, so its route cannot be in a mounted app; define it in the "
+      .. "app of ls.listen", tunnel.where or "?"), 0)
+  elseif tunnel then
+    flat.connect = { run = wrap(scope.uses, tunnel.fn), where = tunnel.where }
+  end
   if parent then
     local below = joined(prefix, { { rest = "rest" } })
     insert(flat.scopes, prefix, scope)
@@ -394,6 +401,7 @@ local function list_routes(flat)
     end
   end
   if flat.star then rows[#rows + 1] = { "OPTIONS", "*", flat.star.where or "?" } end
+  if flat.connect then rows[#rows + 1] = { "CONNECT", "*", flat.connect.where or "?" } end
   table.sort(rows, function(a, b)
     if a[2] ~= b[2] then return a[2] < b[2] end
     return a[1] < b[1]
@@ -435,7 +443,9 @@ function router.compile(app)
 
   local allow_order = {}
   for method in pairs(tries) do allow_order[#allow_order + 1] = method end
+  if flat.connect then allow_order[#allow_order + 1] = "CONNECT" end
   table.sort(allow_order)
+  tries.CONNECT = new_node() -- its target is no path: no `any` route matches it
 
   local function leaf_of(method, path, segments)
     local trie = tries[method] or any_trie
@@ -461,8 +471,12 @@ function router.compile(app)
     return found and concat(list, ", ") or nil
   end
 
+  local function respond_501() return 501 end
+  local tunnel = flat.connect and flat.connect.run or wrap(root_scope.uses, respond_501)
+
   -- No route has this method and path: 404; when another method has the path, 405, or 204 for OPTIONS.
   local function no_route(req, res, method, path, segments)
+    if method == "CONNECT" then return tunnel(req, res) end
     local scope = scope_of(path, segments)
     local allow = allowed(path, segments)
     if not allow then return scope.missing(req, res) end
@@ -544,6 +558,7 @@ function router.compile(app)
 
   -- The name and the place of what has answered a request, for messages about its results.
   local function name_route(method, path, failing)
+    if method == "CONNECT" and flat.connect and not failing then return "CONNECT *", flat.connect.where end
     if sub(path, 1, 1) ~= "/" then return nil end
     local segments = find(path, "%", 1, true) and decode_segments(path) or nil
     local leaf = leaf_of(method, path, segments)

@@ -20,6 +20,14 @@ _Static_assert(sizeof(ls_stream) <= 192, "an idle stream is small");
 
 static void received(ls_thread_ctx *ctx, ls_op *op);
 
+/* The bytes for ls_stream_take. */
+static void deliver(ls_stream *s, ls_block *block, char *ptr, size_t len)
+{
+    s->rx.recv.ptr = ptr;
+    s->rx.recv.block = block;
+    atomic_store_explicit(&s->rx.result, (int64_t)len, memory_order_relaxed);
+}
+
 /* ---- open --------------------------------------------------------------------------------------------------- */
 
 int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accepted, const ls_addr *peer,
@@ -27,7 +35,7 @@ int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accept
 {
     ls_stream *s = calloc(1, sizeof *s + user_bytes);
     int err = LS_ENOMEM;
-    if (s == NULL || (err = ls_sock_attach(port, fd, s, accepted, &s->sock)) < 0) {
+    if (s == NULL || (err = ls_sock_attach(port, fd, NULL, accepted, &s->sock)) < 0) {
         free(s);
         ls_sock_discard(fd);
         return err;
@@ -145,6 +153,11 @@ bool ls_stream_sending(const ls_stream *s)
 
 /* ---- deadlines ---------------------------------------------------------------------------------------------- */
 
+static uint32_t earlier(uint32_t a, uint32_t b)
+{
+    return a == 0 || (b != 0 && ls_deadline_before(b, a)) ? b : a;
+}
+
 /* Have the tick look at the stream at `at` or earlier. If memory is out, it does not, until a deadline is set again. */
 static void tick_by(ls_stream *s, uint32_t at)
 {
@@ -227,11 +240,6 @@ static uint32_t send_deadline(ls_stream *s, uint32_t now, uint32_t at)
     return pace(s, now, moved, stall_ms);
 }
 
-static uint32_t earlier(uint32_t a, uint32_t b)
-{
-    return a == 0 || (b != 0 && ls_deadline_before(b, a)) ? b : a;
-}
-
 /* A tick: cancels what has passed its deadline. Runs beside the owner, who stores a deadline and then reads armed_ms;
  * here armed_ms is 0 already, and the deadlines are read. So one of the two sees the other's store. */
 static uint32_t due(ls_deadline *deadline, uint32_t now)
@@ -264,6 +272,59 @@ static uint32_t due(ls_deadline *deadline, uint32_t now)
 int ls_stream_deadlines_open(ls_port *port, ls_deadlines **out)
 {
     return ls_deadlines_open(port, due, out);
+}
+
+/* ---- move --------------------------------------------------------------------------------------------------- */
+
+static void move_deadlines(ls_stream *from, ls_stream *to)
+{
+    ls_deadline_disarm(from->deadlines, &from->deadline); /* no tick uses `from` any more, and none uses `to` yet */
+    const uint32_t recv_at = atomic_load(&from->recv_at), send_at = atomic_load(&from->send_at);
+    to->paced_from = from->paced_from;
+    to->paced_size = from->paced_size;
+    atomic_store(&to->paced, atomic_load(&from->paced));
+    atomic_store(&to->stall_ms, atomic_load(&from->stall_ms));
+    atomic_store(&to->rate_min, atomic_load(&from->rate_min));
+    atomic_store(&to->recv_expired, atomic_load(&from->recv_expired));
+    atomic_store(&to->send_expired, atomic_load(&from->send_expired));
+    atomic_store(&to->recv_at, recv_at);
+    atomic_store(&to->send_at, send_at);
+    const uint32_t at = earlier(recv_at, send_at);
+    if (at != 0) tick_by(to, at);
+}
+
+int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
+{
+    assert(!s->rx_pending && !s->lingering && !s->ending && !atomic_load(&s->closing));
+    assert(!s->tx_pending || s->rx.actor != NULL); /* else its packet may run on another thread meanwhile */
+    ls_stream *n = calloc(1, sizeof *n + user_bytes);
+    if (n == NULL) return LS_ENOMEM;
+    n->handler = handler;
+    n->deadlines = s->deadlines;
+    n->sock = s->sock;
+    n->generation = s->generation;
+    n->filter = s->filter;
+    n->rx.done = received;
+    n->rx.actor = s->rx.actor;
+    if (s->unread) deliver(n, s->rx.recv.block, s->rx.recv.ptr, (size_t)atomic_load(&s->rx.result));
+    n->unread = s->unread;
+    n->peer_family = s->peer_family;
+    n->peer_port = s->peer_port;
+    n->peer_scope = s->peer_scope;
+    memcpy(n->peer, s->peer, sizeof n->peer);
+    n->tx_pending = s->tx_pending;
+    n->aborted = s->aborted;
+    n->corked = s->corked;
+    n->ended = s->ended;
+    n->large = s->large;
+    ls_stream_move_queue(s, n);
+    ls_node_init(&n->deadline.entry.node);
+    move_deadlines(s, n);
+    s->sock = NULL;
+    s->filter = NULL;
+    s->unread = s->tx_pending = false;
+    *out = n;
+    return LS_OK;
 }
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
@@ -377,14 +438,6 @@ static int post_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
     const int err = ls_op_recv(ctx, s->sock, &s->rx, ptr, len);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
-}
-
-/* The bytes for ls_stream_take. */
-static void deliver(ls_stream *s, ls_block *block, char *ptr, size_t len)
-{
-    s->rx.recv.ptr = ptr;
-    s->rx.recv.block = block;
-    atomic_store_explicit(&s->rx.result, (int64_t)len, memory_order_relaxed);
 }
 
 ls_slice ls_stream_take(ls_stream *s)

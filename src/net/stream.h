@@ -59,8 +59,9 @@ void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler);
 
 /* Move the connection to a new stream with this handler and `user_bytes` of zeroed room, for a handler that needs more
  * room than the opener reserved: socket, addresses, filter, queue with its pending send, deadlines, actor and unread
- * bytes. No receive and no watch is pending. Afterwards `s` has no connection: only ls_stream_user and ls_stream_free may
- * follow. LS_OK; LS_ENOMEM: nothing has changed. */
+ * bytes. No receive and no watch is pending, a send only inside the actor. No other thread may cancel operations of `s` any
+ * more. Afterwards `s` has no connection: only ls_stream_user and ls_stream_free may follow. LS_OK; LS_ENOMEM: nothing has
+ * changed. */
 int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
 
 /* Pin the packets of operations posted from now on to `actor`; NULL: floating, any thread runs them. Not while a

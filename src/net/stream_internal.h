@@ -58,6 +58,7 @@ void ls_stream_send_begins(ls_stream *s);                 /* the deadline of a s
 
 /* stream_queue.c */
 void ls_stream_drop_queue(ls_stream *s);
+void ls_stream_move_queue(ls_stream *from, ls_stream *to); /* `to` has none */
 /* Send the end of the filter's protocol, or the alert that it holds. LS_DONE, LS_PENDING or an error. */
 int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s);
 

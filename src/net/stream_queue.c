@@ -90,6 +90,13 @@ void ls_stream_drop_queue(ls_stream *s)
     ls_block_drop(q->home);
 }
 
+void ls_stream_move_queue(ls_stream *from, ls_stream *to)
+{
+    to->out = from->out;
+    if (to->out != NULL) to->out->stream = to;
+    from->out = NULL;
+}
+
 /* Make room for one more slice. The array that a pending send uses stays until that send has ended. */
 static int grow(ls_outq *q)
 {

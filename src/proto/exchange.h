@@ -68,13 +68,15 @@ typedef struct ls_http_transport {
     void (*abort)(ls_thread_ctx *ctx, ls_exchange *x);
     /* Take the connection over (RFC 9110 sections 7.8 and 9.3.6): queue the head of the response, which is 101 with
      * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand the
-     * connection, with the bytes received behind the request head, to `handler` with `user_bytes` of room. The caller's
-     * actor is that of the stream. The exchange stays valid until its release, without a connection: its response is
-     * complete, other calls return LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the request has a body,
-     * or did not ask for an upgrade; LS_ENOTSUP: this transport cannot; LS_ERESET and the like: it is lost; LS_ENOMEM. On
-     * an error nothing has changed. */
+     * connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. The actor of the
+     * stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The exchange stays
+     * valid until its release, without a connection and without its TLS session: its response is complete, x->status is
+     * the one that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not
+     * read to its end, the request did not ask for this protocol (ls_exchange_asks_for), or x->status of a CONNECT is
+     * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+    const char *no_upgrade; /* if upgrade is ls_exchange_no_upgrade: the reason */
 } ls_http_transport;
 
 enum ls_response_phase {
@@ -143,9 +145,24 @@ const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name
 /* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
 
+/* Whether the client offers to change to the protocol, such as "websocket": "Connection: upgrade" in HTTP/1.1, and an
+ * element of Upgrade that equals it; case is ignored (RFC 9110 sections 7.8 and 16.7). */
+bool ls_exchange_asks_for(const ls_exchange *x, const char *protocol, size_t len);
+
+/* Whether transport->upgrade has succeeded for this exchange. */
+static inline bool ls_exchange_upgraded(const ls_exchange *x)
+{
+    return x->status == 101 || (x->head.method == LS_HTTP_CONNECT && x->response == LS_RESPONSE_DONE &&
+                                x->error == LS_ECLOSED && x->status >= 200 && x->status <= 299);
+}
+
+/* transport->upgrade of a transport that cannot: LS_ENOTSUP. */
+int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                           const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
- * the id. One allocation of the size that this head needs. Its transport refuses every call; its release frees it. NULL: out
- * of memory. */
+ * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body is
+ * complete as well, and a read finds its end. The release frees it. NULL: out of memory. */
 ls_exchange *ls_exchange_keep(const ls_exchange *x);
 
 #endif

@@ -373,8 +373,7 @@ static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
     return RELEASED;
 }
 
-/* The watch is not pending any more. false: its packet follows. */
-static bool end_watch(ls_http1_conn *c, ls_http1_exchange *e)
+bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->link & LS_H1_WATCHED && ls_stream_unwatch(ls_http1_stream(c), &e->watch))
         e->link &= (uint8_t)~LS_H1_WATCHED;
@@ -413,7 +412,7 @@ LS_NOINLINE static bool is_settled(ls_http1_conn *c, ls_http1_exchange *e)
         return false;
     }
     ls_stream *const s = ls_http1_stream(c);
-    if (!ls_stream_receiving(s) && end_watch(c, e)) return true;
+    if (!ls_stream_receiving(s) && ls_http1_end_watch(c, e)) return true;
     set_phase(c, LS_H1_ENDING);
     c->looping = false;
     if (ls_stream_receiving(s)) ls_stream_cancel_recv(s);
@@ -455,7 +454,7 @@ static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->x.error == 0) e->x.error = LS_ERESET;
     ls_stream *const s = ls_http1_stream(c);
-    if (ls_stream_receiving(s) || ls_stream_sending(s) || !end_watch(c, e)) return;
+    if (ls_stream_receiving(s) || ls_stream_sending(s) || !ls_http1_end_watch(c, e)) return;
     e->link |= LS_H1_DETACHED;
     atomic_fetch_add(&c->holders, 1);
     unlist(c);
@@ -533,11 +532,6 @@ static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_h
     e->handler = handler;
     ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
     set_phase(c, LS_H1_HANDLING);
-    if (e->x.head.method == LS_HTTP_CONNECT) {
-        drop_exchange(c);
-        send_error(ctx, c, 501, "CONNECT not supported");
-        return RELEASED;
-    }
     handler->start(handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
     if (ctx->inside == NULL) {
@@ -749,12 +743,17 @@ static const ls_addr *local(const ls_exchange *x)
 {
     ls_http1_conn *c = x->conn;
     ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (e->link & LS_H1_UPGRADED) return &e->local;
+    if (e->link & LS_H1_DETACHED) return &c->http->local;
     if (!ls_addr_is_any(&c->http->local) || ls_stream_local(ls_http1_stream(c), &e->local) < 0) return &c->http->local;
     return &e->local;
 }
 
 static const ls_filter *session(const ls_exchange *x)
 {
+    const ls_http1_conn *c = x->conn;
+    if (ls_http1_exchange_of(c)->link & LS_H1_UPGRADED)
+        return NULL; /* it belongs to the new owner of the connection */
     return ls_stream_filter(ls_http1_stream(x->conn));
 }
 
@@ -768,4 +767,5 @@ const ls_http_transport ls_http1_transport = {
     .finish = ls_http1_finish,
     .release = release,
     .abort = ls_http1_abort_response,
+    .upgrade = ls_http1_upgrade,
 };

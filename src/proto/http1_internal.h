@@ -1,5 +1,5 @@
 /* http1_internal.h - shared by the files of HTTP/1.1: http1_conn.c (the connection), http1_body.c (the request body),
- * http1_write.c (the response).
+ * http1_write.c (the response), http1_upgrade.c (the end of HTTP on a connection).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
  *                 \          \________________________________ SENDING (the queue is full; continue when it is sent)
@@ -82,7 +82,8 @@ enum ls_http1_phase {
 enum {
     LS_H1_WATCHED = 1,  /* `watch` is pending */
     LS_H1_LOST = 2,     /* the connection is lost: nothing can be sent */
-    LS_H1_DETACHED = 4, /* the socket of the lost connection is closed; only the exchange is left */
+    LS_H1_DETACHED = 4, /* the socket of the lost connection is closed, or has moved; only the exchange is left */
+    LS_H1_UPGRADED = 8, /* it has moved to the stream of another protocol */
 };
 
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
@@ -161,6 +162,8 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);
 /* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
+/* The watch is not pending any more. false: its packet follows. */
+bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
@@ -177,10 +180,18 @@ int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
 void ls_http1_abort_response(ls_thread_ctx *ctx, ls_exchange *x);
 
+/* Queue the head of a response that ends HTTP on the connection: 101 with this protocol, or without one (length 0) a 2xx.
+ * LS_OK or LS_ENOMEM: then part of it may be queued. */
+int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *protocol, size_t protocol_len);
+
 /* Flush the stream. Results as for ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
 /* Queue a whole response without a handler: a short text, Connection: close. LS_OK or an error. */
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+
+/* http1_upgrade.c */
+int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                     const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
 
 #endif

@@ -334,6 +334,26 @@ int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x)
     return LS_DONE;
 }
 
+/* ---- the last response of HTTP ------------------------------------------------------------------------------ */
+
+int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *protocol, size_t protocol_len)
+{
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    char *const from = ls_stream_room(ctx, ls_http1_stream(c), HEAD_ROOM + protocol_len);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put_status(from, status);
+    if (x->fields_len == 0 || !ls_exchange_has_field(x, "server", 6)) to = PUT(to, "Server: luaserve\r\n");
+    to = put_date(to, ls_http1_thread_of(c->http, ctx));
+    if (protocol_len > 0) {
+        to = PUT(to, "Connection: upgrade\r\nUpgrade: ");
+        to = put(to, protocol, protocol_len);
+        to = PUT(to, "\r\n");
+    }
+    ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
+    if (x->fields_len > 0 && put_copy(ctx, c, x->fields->data, x->fields_len) < 0) return LS_ENOMEM;
+    return put_copy(ctx, c, "\r\n", 2);
+}
+
 /* ---- without a handler -------------------------------------------------------------------------------------- */
 
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)

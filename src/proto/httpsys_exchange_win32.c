@@ -352,4 +352,6 @@ static const ls_http_transport transport = {
     .finish = ls_httpsys_finish,
     .release = release,
     .abort = ls_httpsys_abort_response,
+    .upgrade = ls_exchange_no_upgrade,
+    .no_upgrade = "the listener uses http.sys, which cannot hand over a connection",
 };

@@ -24,7 +24,8 @@ typedef struct ls_stress_config {
     double rate;          /* per second, all threads together; 0: closed loop, or see the stages */
     unsigned pipeline;    /* outstanding requests per connection; 1: no pipelining */
     bool keepalive;
-    bool tls, tls_resume; /* an https target; its connections resume the session of an earlier one */
+    bool tls, tls_resume; /* an https or wss target; its connections resume the session of an earlier one */
+    bool websocket;       /* a ws or wss target */
     uint64_t timeout_ns;  /* of a connect and of one request; 0: no limit */
     const ls_stress_stage *stages;
     size_t stage_count;

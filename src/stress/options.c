@@ -343,6 +343,49 @@ static int set_message(ls_stress_options *o, const char *text, ls_stress_why *wh
     return LS_OK;
 }
 
+static int set_size(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    double n;
+    (void)why;
+    if (parse_integer(text, 1, LS_STRESS_MESSAGE_BYTES_MAX, &n) < 0) return LS_EINVAL;
+    o->size = (size_t)n;
+    return LS_OK;
+}
+
+static int set_text(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->text_given = true;
+    return LS_OK;
+}
+
+static int set_binary(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.ws.binary = true;
+    return LS_OK;
+}
+
+static int set_binary_to(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
+    o->plan.ws.binary =
+        !o->text_given && (o->plan.ws.binary || text[0] == 't'); /* the command line overrides the script */
+    return LS_OK;
+}
+
+static int set_protocol(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    if (!ls_is_token(text, strlen(text))) return LS_EINVAL;
+    if (o->plan.ws.protocol_count == LS_STRESS_PROTOCOLS_MAX)
+        return too_many(why, LS_STRESS_PROTOCOLS_MAX, "subprotocols");
+    o->plan.ws.protocols[o->plan.ws.protocol_count++] = text;
+    return LS_OK;
+}
+
 static int set_sends(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
@@ -519,6 +562,11 @@ const ls_stress_option ls_stress_options_known[] = {
     {'s', "script", NULL, true, set_script, "a file name"},
     {0, NULL, "target", true, set_target, "a URL"},
     {0, "message", "message", true, set_message, "a text of at least one byte"},
+    {0, "size", "size", true, set_size, "a number of bytes from 1 to 67108864"},
+    {0, "text", NULL, false, set_text, ""},
+    {0, "binary", NULL, false, set_binary, ""},
+    {0, NULL, "binary", true, set_binary_to, "true or false"},
+    {0, "protocol", "protocol", true, set_protocol, "the name of a subprotocol, such as chat.v1"},
     {0, "sends", "sends", true, set_sends, "a whole number from 1"},
     {0, "show", NULL, false, set_show, ""},
     {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", such as \"p99 < 5ms\""},

@@ -1,6 +1,7 @@
 /* report_json.c - the run as one JSON object. REPORTS.md specifies it. Names may be added; a change of a name's
  * meaning increases FORMAT. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/http_text.h"
@@ -208,6 +209,26 @@ static void put_tls(ls_strbuf *to, const ls_stress_result *r)
     ls_strbuf_put(to, "}");
 }
 
+static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
+{
+    char name[8];
+    if (r->upgrade == NULL) {
+        put_string(to, "websocket", NULL);
+        return;
+    }
+    open_value(to, "websocket", "{");
+    put_count(to, "handshakes", r->upgrades);
+    put_count(to, "failed", r->upgrades_failed);
+    put_latency(to, "handshake_us", r->upgrade, false);
+    open_value(to, "close_codes", "{");
+    for (unsigned i = 0; i < LS_STRESS_CODE_COUNT; i++) {
+        if (r->codes[i] == 0) continue;
+        (void)snprintf(name, sizeof name, "%u", LS_STRESS_CODE_MIN + i);
+        put_count(to, name, r->codes[i]);
+    }
+    ls_strbuf_put(to, "}}");
+}
+
 static void put_thread_rate(ls_strbuf *to, const ls_histogram *rates)
 {
     open_value(to, "thread_rate_per_s", "{");
@@ -327,6 +348,7 @@ void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *r)
     put_latency(to, "uncorrected", r->sent, true);
     ls_strbuf_put(to, "}");
     put_tls(to, r);
+    put_websocket(to, r);
     put_latency(to, "engine_lag_us", r->lag, false);
     put_bool(to, "engine_late", ls_stress_result_engine_late(r));
     put_thread_rate(to, r->rates);

@@ -159,14 +159,10 @@ static void put_side_by_side(ls_strbuf *to, const ls_stress_result *r)
     put_both(to, r, "max", 100);
 }
 
-static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
+/* "; mean 1.20ms, ..." if there is a value, and the end of the line. */
+static void put_spread(ls_strbuf *to, const ls_histogram *h)
 {
-    typedef unsigned long long ull;
-    const ls_histogram *h = r->handshake;
     char mean[48], p50[48], p99[48], max[48];
-    if (h == NULL) return;
-    ls_strbuf_format(to, "TLS handshakes: full %llu, resumed %llu, failed %llu", (ull)r->handshakes_full,
-                     (ull)r->handshakes_resumed, (ull)r->handshakes_failed);
     if (ls_histogram_count(h) > 0) {
         ls_stress_time_text(mean, sizeof mean, ls_histogram_mean(h));
         ls_stress_time_text(p50, sizeof p50, (double)ls_histogram_at(h, 50));
@@ -177,10 +173,34 @@ static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
     ls_strbuf_put(to, "\n");
 }
 
+static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    if (r->handshake == NULL) return;
+    ls_strbuf_format(to, "TLS handshakes: full %llu, resumed %llu, failed %llu", (ull)r->handshakes_full,
+                     (ull)r->handshakes_resumed, (ull)r->handshakes_failed);
+    put_spread(to, r->handshake);
+}
+
+static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    const char *between = "Closed by the server: ";
+    if (r->upgrade == NULL) return;
+    ls_strbuf_format(to, "WebSocket handshakes: %llu, failed %llu", (ull)r->upgrades, (ull)r->upgrades_failed);
+    put_spread(to, r->upgrade);
+    for (unsigned i = 0; i < LS_STRESS_CODE_COUNT; i++) {
+        if (r->codes[i] == 0) continue;
+        ls_strbuf_format(to, "%s%u %llu", between, LS_STRESS_CODE_MIN + i, (ull)r->codes[i]);
+        between = ", ";
+    }
+    if (between[0] == ',') ls_strbuf_put(to, "\n");
+}
+
 static void put_errors(ls_strbuf *to, const ls_stress_result *r)
 {
-    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_TLS, LS_STRESS_ERROR_ANSWER, LS_STRESS_ERROR_SCRIPT,
-                                            LS_STRESS_ERROR_BODY, LS_STRESS_ERROR_CHECK};
+    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_TLS,    LS_STRESS_ERROR_HANDSHAKE, LS_STRESS_ERROR_ANSWER,
+                                            LS_STRESS_ERROR_SCRIPT, LS_STRESS_ERROR_BODY,      LS_STRESS_ERROR_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (r->errors[kinds[i]] == 0) continue;
         ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(kinds[i]),
@@ -285,6 +305,7 @@ void ls_stress_report_text(ls_strbuf *to, const ls_stress_result *r)
 {
     put_wrk(to, r);
     put_handshakes(to, r);
+    put_websocket(to, r);
     put_errors(to, r);
     put_warnings(to, r);
     if (r->due != NULL) put_side_by_side(to, r);

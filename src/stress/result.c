@@ -15,6 +15,7 @@ void ls_stress_result_close(ls_stress_result *r)
     ls_histogram_close(r->due);
     ls_histogram_close(r->lag);
     ls_histogram_close(r->handshake);
+    ls_histogram_close(r->upgrade);
     ls_histogram_close(r->rates);
     ls_stress_checks_close(&r->checks);
     free(r->points);

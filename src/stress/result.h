@@ -57,6 +57,9 @@ typedef struct ls_stress_result {
     ls_histogram *lag;       /* how late the load generator noticed due requests; NULL in a closed loop */
     ls_histogram *handshake; /* of TLS, from the connect to its end; NULL without TLS */
     uint64_t handshakes_full, handshakes_resumed, handshakes_failed;
+    ls_histogram *upgrade; /* handshakes of WebSocket, from the request to the response; NULL: not WebSocket */
+    uint64_t upgrades, upgrades_failed;
+    uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code from LS_STRESS_CODE_MIN */
     ls_histogram *rates; /* requests per second of one thread, sampled every 100 ms: wrk's Req/Sec. Not nanoseconds */
 
     ls_stress_point *points;

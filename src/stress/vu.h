@@ -1,7 +1,8 @@
 /* vu.h - a virtual user: one connection of the load generator. It connects, sends requests, receives and closes. The
  * transport (transport.h) moves the bytes, and the protocol (protocol.h) decides what they mean.
  *
- * States: CLOSED -> CONNECTING -> OPEN -> CLOSING -> CLOSED. ls_stress_vu_close() alone closes a socket. The virtual user
+ * States: CLOSED -> CONNECTING -> OPEN -> CLOSING -> CLOSED. CONNECTING includes the handshakes of TLS and
+ * WebSocket. ls_stress_vu_close() alone closes a socket. The virtual user
  * is CLOSED when the transport has released the socket.
  *
  * The worker owns its virtual users. All functions run in the worker's thread. */
@@ -34,16 +35,24 @@ typedef enum ls_stress_vu_state {
     LS_STRESS_VU_CLOSING /* the socket is being closed; packets may be pending */
 } ls_stress_vu_state;
 
+typedef enum ls_stress_step {
+    LS_STRESS_STEP_CONNECT,
+    LS_STRESS_STEP_TLS,    /* connected; the TLS handshake is not complete */
+    LS_STRESS_STEP_UPGRADE /* the handshake of WebSocket is not complete */
+} ls_stress_step;
+
 struct ls_stress_vu {
     ls_stress_worker *worker;
     ls_stream *stream;                     /* of a stream target; NULL: closed */
     struct ls_stress_udp *udp;             /* of a datagram target */
     size_t output;                         /* bytes to send */
     struct ls_stress_handshake *handshake; /* while a TLS handshake runs; else NULL */
-    uint32_t index;                        /* in the whole run, from 0 */
-    uint8_t state;                         /* ls_stress_vu_state */
-    bool attached;                         /* the transport has a socket */
-    bool shaking;                          /* connected; the TLS handshake is not complete */
+    struct ls_stress_ws *ws;               /* of a WebSocket; kept for the next connection. NULL until needed */
+    const struct ls_stress_proto *proto;
+    uint32_t index; /* in the whole run, from 0 */
+    uint8_t state;  /* ls_stress_vu_state */
+    bool attached;  /* the transport has a socket */
+    uint8_t step;   /* while CONNECTING: ls_stress_step */
     bool rx_pending, tx_pending;
     bool in_idle_list;
     bool inactive;        /* not in use: a stage has fewer connections, or all its messages are sent */

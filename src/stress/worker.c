@@ -12,6 +12,7 @@
 #include "net/deadline.h"
 #include "stress/arrivals.h"
 #include "stress/script.h"
+#include "stress/ws.h"
 
 enum { CONNECTING_MAX = 64, HOUSEKEEPING_MS = 100, STOP_GRACE_MS = 1000, PORT_SPARE = 8 };
 #define MS UINT64_C(1000000)
@@ -338,7 +339,8 @@ static void free_vus(ls_stress_worker *w)
         free(u->timer);
         free(u->http.buf);
         free(u->echo.text);
-        if (w->proto->free != NULL) w->proto->free(u);
+        ls_stress_ws_free(u);
+        if (u->proto->free != NULL) u->proto->free(u);
     }
     free(w->requests);
     free(w->vus);
@@ -361,6 +363,7 @@ static int make_vus(ls_stress_worker *w)
     for (uint32_t i = 0; i < w->vu_count; i++) {
         ls_stress_vu *u = &w->vus[i];
         u->worker = w;
+        u->proto = w->proto;
         u->index = w->first_vu + i;
         u->requests = &w->requests[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
@@ -389,6 +392,8 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->plan = plan;
     w->index = index;
     w->proto = protos[plan->mode];
+    if (plan->target.kind == LS_STRESS_TARGET_WS && plan->mode == LS_STRESS_PLAN_ECHO)
+        w->proto = &ls_stress_ws_echo_proto;
     w->transport = plan->target.kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport;
     w->script = script;
     w->batch = script != NULL ? ls_stress_script_batch(script) : 1;
@@ -414,7 +419,8 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
     if ((err = ls_port_open(&(ls_port_options){.sockets_max = vu_count + PORT_SPARE}, &w->port)) < 0) goto fail_pool;
     if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
-    if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL)) < 0) goto fail_port;
+    if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->config.websocket)) < 0)
+        goto fail_port;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);

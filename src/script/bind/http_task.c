@@ -17,6 +17,7 @@
 #include "script/bind/listener.h"
 #include "script/bind/request.h"
 #include "script/bind/route_name.h"
+#include "script/bind/tcp.h"
 #include "script/core/error_text.h"
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
@@ -341,6 +342,18 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         respond_without_lua(ctx, x, answer, f.refused[0] != '\0' ? f.refused : ls_status_text(answer));
     }
     http_end_logged(ctx, x, r);
+}
+
+static void upgraded_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    const ls_request *r = task->request;
+    if (r->upgraded != NULL) ls_tcp_finish(ctx, r->upgraded);
+    http_ended(ctx, task, status, count);
+}
+
+void ls_http_task_owns(ls_request *request)
+{
+    request->task->ended = upgraded_ended;
 }
 
 /* ---- start ------------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #define LS_SCRIPT_HTTP_TASK_H
 
 #include "proto/exchange.h"
-#include "script/core/state.h"
+#include "script/bind/request.h"
 
 /* Start a request in a task of `state`, whose actor the thread holds. dispatch_ref and failed_ref are registry
  * references to functions. Returns when the task is suspended or has ended; the exchange is released when it has
@@ -13,5 +13,8 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
 /* ls_http_handler.start of the listeners of a site. If the thread holds no actor, enters a free state, which the
  * caller must leave (ctx->inside); else starts the request in the state that the thread holds. */
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
+
+/* The task that responds owns request->upgraded, a connection: it closes when that task ends. */
+void ls_http_task_owns(ls_request *request);
 
 #endif

@@ -188,6 +188,8 @@ static const ls_http_transport inject_transport = {
     .finish = inject_finish,
     .release = inject_end,
     .abort = inject_abort,
+    .upgrade = ls_exchange_no_upgrade,
+    .no_upgrade = "app:inject has no connection to hand over",
 };
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */

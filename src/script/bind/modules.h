@@ -24,6 +24,7 @@
     X(inject)         \
     X(tcp)            \
     X(connect)        \
+    X(ws)             \
     X(udp)            \
     X(udp_client)     \
     X(notify)         \

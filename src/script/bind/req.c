@@ -233,6 +233,23 @@ static int push_address(lua_State *L, const ls_addr *addr)
     return 1;
 }
 
+/* Push req.tls and keep it in the req object at `self`. */
+static void push_tls(lua_State *L, ls_request *r, int self)
+{
+    const ls_exchange *x = r->x;
+    ls_push_tls(L, x->transport->session != NULL ? x->transport->session(x) : NULL);
+    ls_request_keep(L, r, self, LS_REQ_TLS);
+}
+
+void ls_request_keep_tls(lua_State *L, ls_request *r)
+{
+    const int top = lua_gettop(L);
+    if (!r->x->secure) return;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    if (!ls_request_kept(L, r, top + 1, LS_REQ_TLS)) push_tls(L, r, top + 1);
+    lua_settop(L, top);
+}
+
 static int push_field(lua_State *L, ls_request *r, lua_Integer field)
 {
     const ls_exchange *x = r->x;
@@ -279,8 +296,7 @@ static int push_field(lua_State *L, ls_request *r, lua_Integer field)
     case REQ_SECURE: lua_pushboolean(L, x->secure); return 1;
     case REQ_TLS:
         if (ls_request_kept(L, r, 1, LS_REQ_TLS)) return 1;
-        ls_push_tls(L, x->transport->session != NULL ? x->transport->session(x) : NULL);
-        ls_request_keep(L, r, 1, LS_REQ_TLS);
+        push_tls(L, r, 1);
         return 1;
     case REQ_HOST:
         if (head->host.len == 0) return 0;

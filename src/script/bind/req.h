@@ -9,6 +9,10 @@
 /* Create the metatable of req. Raises when out of memory. */
 void ls_request_define_req(lua_State *L, ls_requests *requests);
 
+/* Make req.tls, if the connection uses TLS, before the exchange loses its session (transport->upgrade). Leaves the stack as
+ * it is. */
+void ls_request_keep_tls(lua_State *L, ls_request *request);
+
 /* Push a table of the decoded pairs of "a=1&b=2". A repeated name keeps its first value. */
 void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 /* Push a table from each name to the list of its values, in order. Another name reads as an empty list. */

@@ -57,6 +57,7 @@ struct ls_request {
     ls_flush flush;    /* sends the parts when the task waits */
     uint64_t written;  /* bytes written as parts */
     uint64_t began_ns; /* when the handler was started; 0 unless the site has a "log" hook */
+    void *upgraded;    /* the ls_tcp of res:upgrade until it closes, else NULL */
 };
 
 typedef struct ls_response { /* the res object; its user value 1 is the req object, to keep it alive */

@@ -18,11 +18,18 @@
 
 enum { SEND_AT_BYTES = 16384 }; /* res:send sends a body of this length itself; others leave when the handler ends */
 
-/* The request of the res object at index 1. Raises when the head of the response was already sent. */
-static ls_request *check_open(lua_State *L)
+/* The response is complete. */
+static int raise_sent(lua_State *L, const ls_request *r)
+{
+    return luaL_error(L, ls_exchange_upgraded(r->x)
+                             ? "res:upgrade has taken over the connection; use the sock that it has returned"
+                             : "the response was sent already");
+}
+
+ls_request *ls_res_check_open(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    if (r->x->response == LS_RESPONSE_DONE) luaL_error(L, "the response was sent already");
+    if (r->x->response == LS_RESPONSE_DONE) (void)raise_sent(L, r);
     if (r->x->response == LS_RESPONSE_OPEN || r->out != NULL)
         luaL_error(L, "the head of the response was sent already");
     return r;
@@ -44,7 +51,7 @@ static int res_status(lua_State *L)
         lua_pushinteger(L, ls_request_check_res(L, 1)->x->status);
         return 1;
     }
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     r->x->status = check_status(L, 2);
     r->status_set = true;
     lua_settop(L, 1);
@@ -99,7 +106,7 @@ void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
 /* res:header(name, value) -> res. Replaces; a table of values gives several lines. */
 static int res_header(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     ls_check_arguments(L, 3, "res:header(name, value)");
     luaL_checkany(L, 3);
     ls_request_set_header(L, r, 2, 3);
@@ -110,7 +117,7 @@ static int res_header(lua_State *L)
 /* res:type(name) -> res. Sets the Content-Type: a media type, or the extension of a file name. */
 static int res_type(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     const char *name = luaL_checkstring(L, 2);
     ls_check_arguments(L, 2, "res:type(name)");
     if (strchr(name, '/') == NULL) {
@@ -203,7 +210,7 @@ static void cookie_check_options(lua_State *L)
 /* res:cookie(name, value [, options]) -> res */
 static int res_cookie(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     size_t name_len, value_len, len;
     const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
     char text[64];
@@ -297,7 +304,7 @@ static int send_value(lua_State *L, ls_request *r, int index, const char *type)
 /* res:send(body) -> true | nil, message, code. String, buffer, number, or a table for JSON. */
 static int res_send(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:send(body)");
     lua_settop(L, 2);
@@ -307,7 +314,7 @@ static int res_send(lua_State *L)
 /* res:html(text) -> true | nil, message, code. String, number or buffer. */
 static int res_html(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:html(text)");
     if (lua_type(L, 2) == LUA_TTABLE) return luaL_error(L, "res:html: string, number or buffer expected, got table");
@@ -318,7 +325,7 @@ static int res_html(lua_State *L)
 /* res:json(value) -> true | nil, message, code */
 static int res_json(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:json(value)");
     lua_settop(L, 2);
@@ -328,7 +335,7 @@ static int res_json(lua_State *L)
 /* res:redirect(url [, 302]) -> true | nil, message, code */
 static int res_redirect(lua_State *L)
 {
-    ls_request *r = check_open(L);
+    ls_request *r = ls_res_check_open(L);
     (void)luaL_checkstring(L, 2);
     ls_check_arguments(L, 3, "res:redirect(url, status)");
     const lua_Integer code = luaL_optinteger(L, 3, 302);
@@ -431,7 +438,7 @@ static int res_write(lua_State *L)
     ls_request *r = ls_request_check_res(L, 1);
     uint64_t bytes = 0;
     const int last = lua_gettop(L);
-    if (r->x->response == LS_RESPONSE_DONE) return luaL_error(L, "the response was sent already");
+    if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
     for (int n = 2; n <= last; n++) { /* check all arguments first: nothing is written when one is invalid */
         const int type = lua_type(L, n);
         const ls_buffer *buffer = NULL;
@@ -451,6 +458,7 @@ static int res_flush(lua_State *L)
     ls_request *r = ls_request_check_res(L, 1);
     ls_check_arguments(L, 1, "res:flush(); res:write sends data");
     int result = ls_request_push_parts(r->state->ctx, r);
+    if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
     if (r->x->error != 0) return ls_push_failure(L, r->x->error);
     if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = r->x->transport->flush(r->state->ctx, r->x);
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
@@ -462,6 +470,7 @@ static int res_abort(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
     ls_check_arguments(L, 1, "res:abort(), which sends nothing");
+    if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
     r->x->transport->abort(r->state->ctx, r->x);
     return 0;
 }
@@ -486,19 +495,13 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_requests *requests)
 {
-    static const luaL_Reg methods[] = {{"status", res_status},
-                                       {"header", res_header},
-                                       {"cookie", res_cookie},
-                                       {"write", res_write},
-                                       {"flush", res_flush},
-                                       {"send", res_send},
-                                       {"html", res_html},
-                                       {"json", res_json},
-                                       {"type", res_type},
-                                       {"redirect", res_redirect},
-                                       {"file", ls_res_file},
-                                       {"abort", res_abort},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header},
+                                       {"cookie", res_cookie}, {"write", res_write},
+                                       {"flush", res_flush},   {"send", res_send},
+                                       {"html", res_html},     {"json", res_json},
+                                       {"type", res_type},     {"redirect", res_redirect},
+                                       {"file", ls_res_file},  {"upgrade", ls_res_upgrade},
+                                       {"abort", res_abort},   {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

@@ -7,6 +7,9 @@
 /* Create the metatable of res. Raises when out of memory. */
 void ls_request_define_res(lua_State *L, ls_requests *requests);
 
+/* The request of the res object at index 1. Raises when the head of the response was already sent. */
+ls_request *ls_res_check_open(lua_State *L);
+
 /* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
 void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
 

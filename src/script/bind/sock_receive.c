@@ -42,7 +42,7 @@ static int receive_more(lua_State *L, ls_tcp *tcp)
         if (tcp->receive_end != LS_OK) return tcp->receive_end;
         err = ls_tcp_fill(state->ctx, tcp);
     }
-    return err == LS_PENDING && state->draining && tcp->server != NULL && tcp->received == 0 ? END_DRAINING : err;
+    return err == LS_PENDING && state->draining && !tcp->client && tcp->received == 0 ? END_DRAINING : err;
 }
 
 static int wait_for_more(lua_State *L, ls_tcp *tcp, lua_KContext context, lua_KFunction k)

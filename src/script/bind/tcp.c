@@ -14,7 +14,6 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
 
-enum { COLLECT_AFTER = 1024 }; /* fewer ended connections cause no garbage collection */
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 const ls_stream_handler ls_tcp_handler = {received, sent, closed};
@@ -31,12 +30,12 @@ void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms)
 }
 
 /* Make the user of a stream that has the room for it. */
-static ls_tcp *adopt(ls_state *state, ls_stream *s, ls_tcp_server *server, const ls_tcp_config *config)
+static ls_tcp *adopt(ls_state *state, ls_stream *s, const ls_tcp_config *config, ls_conn_limit *limit)
 {
     ls_tcp *tcp = ls_stream_user(s);
     ls_stream_set_actor(s, &state->actor);
     tcp->state = state;
-    tcp->server = server;
+    tcp->conn_limit = limit;
     tcp->config = config;
     ls_tcp_set_timeouts(tcp, config->receive_ms_max, config->send_ms_max);
     ls_node_init(&tcp->senders);
@@ -54,7 +53,18 @@ ls_tcp *ls_tcp_connected(ls_state *state, ls_stream *s, const ls_tcp_config *con
     ls_tcp_config *own = (ls_tcp_config *)(void *)((ls_tcp *)ls_stream_user(s) + 1);
     *own = *config;
     ls_sockets_opened(state);
-    return adopt(state, s, NULL, own);
+    ls_tcp *tcp = adopt(state, s, own, NULL);
+    tcp->client = true;
+    return tcp;
+}
+
+ls_tcp *ls_tcp_upgraded(ls_state *state, ls_stream *s, ls_conn_limit *limit, void **owner)
+{
+    ls_tcp *tcp = adopt(state, s, &ls_tcp_config_default, limit);
+    tcp->owner = owner;
+    *owner = tcp;
+    ls_tcp_flush_later(tcp);
+    return tcp;
 }
 
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
@@ -63,9 +73,14 @@ ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
     *o = (ls_tcp_object){&ls_tcp_tag, NULL};
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_tcps_of(ls_state_of(L))->meta_ref);
     lua_setmetatable(L, -2);
-    o->tcp = tcp;
-    tcp->object = o;
+    if (tcp != NULL) ls_tcp_attach(o, tcp);
     return o;
+}
+
+void ls_tcp_attach(ls_tcp_object *object, ls_tcp *tcp)
+{
+    object->tcp = tcp;
+    tcp->object = object;
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
@@ -73,7 +88,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     (void)ctx;
     ls_tcp *tcp = ls_stream_user(s);
     ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: refused */
-    ls_conn_limit *limit = tcp->server != NULL ? tcp->server->conn_limit : NULL;
+    ls_conn_limit *limit = tcp->conn_limit;
     ls_stream_free(s);
     if (limit != NULL) ls_conn_limit_leave(limit);      /* not earlier: a lingering connection still uses a socket */
     if (tcps != NULL) atomic_fetch_sub(&tcps->live, 1); /* last access to the state: at 0 its owner may close it */
@@ -95,7 +110,7 @@ static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
     drop_received(tcp);
     ls_list_remove(&tcp->node);
     atomic_fetch_sub_explicit(&ls_tcps_of(tcp->state)->count, 1, memory_order_relaxed);
-    if (tcp->server == NULL) ls_sockets_closed(tcp->state);
+    if (tcp->client) ls_sockets_closed(tcp->state);
     if (linger)
         ls_stream_linger(ctx, s, LS_TCP_LINGER_MS);
     else
@@ -115,9 +130,9 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     ls_task *receiver = tcp->receiver;
     if (tcp->object != NULL) tcp->object->tcp = NULL;
-    if (tcp->task != NULL) tcp->task->owner = NULL;
+    if (tcp->owner != NULL) *tcp->owner = NULL;
     tcp->object = NULL;
-    tcp->task = NULL;
+    tcp->owner = NULL;
     tcp->receiver = NULL;
     tcp->finishing = true;
     if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
@@ -333,6 +348,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 
 typedef struct serve_order {
     ls_tcp *tcp;
+    unsigned index; /* of the listener */
     ls_task *task;
 } serve_order;
 
@@ -341,29 +357,11 @@ static int serve_prepare(lua_State *L)
     serve_order *order = lua_touserdata(L, 1);
     ls_tcp *tcp = order->tcp;
     ls_state *state = tcp->state;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_listeners_of(state)->at[tcp->server->index].dispatch_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_listeners_of(state)->at[order->index].dispatch_ref);
     (void)ls_tcp_push(L, tcp);
     order->task = ls_task_take(L, state);
     lua_xmove(L, order->task->co, 2);
     return 0;
-}
-
-static int collect(lua_State *L)
-{
-    (void)lua_gc(L, LUA_GCCOLLECT);
-    return 0;
-}
-
-/* The coroutines of ended connections belong to the old generation, which the collector visits rarely, so they can
- * pile up. Therefore a full collection runs once as many connections have ended as are open, and at least
- * COLLECT_AFTER. */
-static void count_ended(ls_thread_ctx *ctx, ls_state *state)
-{
-    ls_tcps *tcps = ls_tcps_of(state);
-    const unsigned live = atomic_load_explicit(&tcps->count, memory_order_relaxed);
-    if (++tcps->ended < COLLECT_AFTER || tcps->ended < live) return;
-    tcps->ended = 0;
-    (void)ls_state_protected(state, ctx, collect, NULL);
 }
 
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
@@ -381,7 +379,8 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     if (task->owner != NULL) ls_tcp_finish(ctx, task->owner); /* before the release: it clears task->owner */
     ls_state *state = task->state;
     ls_task_release(ctx, task, status == LUA_OK);
-    count_ended(ctx, state);
+    ls_tcps *tcps = ls_tcps_of(state);
+    ls_state_count_ended(ctx, state, &tcps->ended, atomic_load_explicit(&tcps->count, memory_order_relaxed));
 }
 
 /* Close a stream that no state takes: its user stays zero, because the server may be freed before the stream is closed. */
@@ -397,7 +396,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
         refuse(ctx, server, s);
         return;
     }
-    serve_order order = {adopt(state, s, server, &server->config), NULL};
+    serve_order order = {adopt(state, s, &server->config, server->conn_limit), server->index, NULL};
     if (server->config.keepalive_s > 0)
         (void)ls_stream_keepalive(ls_tcp_stream(order.tcp), true, server->config.keepalive_s);
     if (ls_state_protected(state, ctx, serve_prepare, &order) != LUA_OK || order.task == NULL) {
@@ -406,9 +405,9 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
         return;
     }
     ls_task *task = order.task;
-    order.tcp->task = task;
     task->ended = serve_ended;
     task->owner = order.tcp;
+    order.tcp->owner = &task->owner;
     task->counted = true;
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
     ls_task_run(ctx, task, 1);
@@ -476,7 +475,7 @@ static void tcp_drain(ls_thread_ctx *ctx, ls_state *state)
     ls_node_init(&waiting);
     for (ls_node *node = ls_tcps_of(state)->open.next; node != &ls_tcps_of(state)->open; node = node->next) {
         ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
-        if (tcp->server != NULL && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
+        if (!tcp->client && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
     }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }

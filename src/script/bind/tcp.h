@@ -53,11 +53,11 @@ typedef struct ls_tcp_more {
 struct ls_tcp {   /* the user data of a stream */
     ls_node node; /* in the list of the state until it closes */
     ls_state *state;
-    ls_tcp_object *object; /* NULL: closed by Lua */
-    ls_tcp_server *server; /* NULL: a client connection */
-    ls_task *task;         /* the task that runs `serve`, or NULL */
-    ls_task *receiver;     /* waits for bytes */
-    ls_node senders;       /* tasks that wait until the queue has been sent */
+    ls_tcp_object *object;     /* NULL: closed by Lua */
+    ls_conn_limit *conn_limit; /* in which it has a place; NULL: none */
+    void **owner;              /* where the task that serves the connection refers to it; NULL: no task does */
+    ls_task *receiver;         /* waits for bytes */
+    ls_node senders;           /* tasks that wait until the queue has been sent */
     ls_tcp *unflushed_next;
     ls_starttls *starttls; /* while a task, the receiver, waits in sock:starttls; else NULL */
 
@@ -73,6 +73,7 @@ struct ls_tcp {   /* the user data of a stream */
     int8_t ended;                         /* LS_E*: why the last loop over lines or chunks ended; 0 */
     bool unflushed;                       /* in the list of the state */
     bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
+    bool client;                          /* of ls.connect */
     bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
 };
 
@@ -90,6 +91,10 @@ static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
 ls_tcp *ls_tcp_connected(ls_state *state, ls_stream *s, const ls_tcp_config *config);
 extern const ls_stream_handler ls_tcp_handler;
 extern const size_t ls_tcp_client_bytes;
+
+/* Make a connection that was taken over from HTTP (res:upgrade), with this handler and ls_tcp_user_bytes of room, and the
+ * limits of ls_tcp_config_default. It leaves `limit` (or NULL) when it is closed. *owner refers to it until it closes. */
+ls_tcp *ls_tcp_upgraded(ls_state *state, ls_stream *s, ls_conn_limit *limit, void **owner);
 
 /* sock:settimeouts: in ms; 0: no limit. */
 void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
@@ -154,7 +159,9 @@ static inline ls_tcps *ls_tcps_of(const ls_state *state)
 }
 
 extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
-/* Push the sock object of a connection that has none. May raise; then the connection stays without an object. */
+/* Push the sock object of a connection that has none. May raise; then the connection stays without an object. NULL: a closed
+ * sock, for ls_tcp_attach. */
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);
+void ls_tcp_attach(ls_tcp_object *object, ls_tcp *tcp);
 
 #endif

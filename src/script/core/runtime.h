@@ -30,6 +30,7 @@ typedef struct ls_runtime {
     struct ls_polls *polls;               /* the same; of ls.notify and the resolvers */
     struct ls_tls_contexts *tls_contexts; /* of ls.connect and sock:starttls */
     struct ls_file_cache *files;          /* of res:file and app:static */
+    struct ls_ws_deflate_store *ws_deflates; /* the compression of WebSockets; NULL: not built in */
     const ls_site_host *host;             /* NULL: none */
     struct ls_shared *shared;             /* dicts, channels, semaphores: they outlive each generation */
     struct ls_dev *dev;                   /* NULL: no dev mode (dev.h) */

@@ -172,6 +172,12 @@ ls_pool *ls_state_pool(const ls_state *state);
  * Raises if there is still no block. */
 ls_block *ls_state_block(lua_State *L, size_t size);
 
+/* A connection with a coroutine or an object has ended: count it in *ended; `left` are open. Coroutines and objects of ended
+ * connections belong to the old generation, which the collector visits rarely, so they can pile up. Therefore a full
+ * collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task runs. */
+enum { LS_COLLECT_AFTER = 1024 };
+void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, unsigned left);
+
 /* A task or a timer has ended. When it was the last one of a site without listeners, the server stops. The caller holds
  * the actor. */
 void ls_state_settle(ls_state *state);

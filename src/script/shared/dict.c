@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/memory.h"
 #include "script/shared/dict_internal.h"
+#include "script/shared/hash.h"
 
 enum { BUCKETS_FIRST = 16, SHARD_BYTES = 64 * 1024 /* a dict has one shard for each of these */ };
 
@@ -244,7 +245,7 @@ static int dict_open(const void *given, ls_shared_object **out)
     if (dict == NULL) return LS_ENOMEM;
     atomic_init(&dict->bytes_max, bytes_max);
     atomic_init(&dict->evict, options == NULL || options->evict);
-    ls_dict_seed(dict->seed);
+    ls_hash_seed(dict->seed);
     dict->shard_count = 1;
     while (dict->shard_count < LS_DICT_SHARDS_MAX && bytes_max / SHARD_BYTES >= dict->shard_count * 2)
         dict->shard_count *= 2;

@@ -1,10 +1,11 @@
-/* dict_entry.c - the entries of a dict: their memory, the hash of a key, an operation on one key under the lock of its
+/* dict_entry.c - the entries of a dict: their memory, an operation on one key under the lock of its
  * shard, expiry, the order of use, eviction. dict.c builds the operations of dict.h from these. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "script/shared/dict_internal.h"
+#include "script/shared/hash.h"
 
 enum {
     ALLOCATION_BYTES = 16, /* what the C library adds to an allocation, about */
@@ -74,62 +75,6 @@ static void free_garbage(ls_dict_entry *entry)
     }
 }
 
-/* ---- the hash of a key: SipHash-1-3, so that a client cannot choose keys that share a bucket ----------------- */
-
-static inline uint64_t rotate(uint64_t x, unsigned by)
-{
-    return x << by | x >> (64 - by);
-}
-
-static inline void mix(uint64_t v[4])
-{
-    v[0] += v[1];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[3];
-    v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] += v[3];
-    v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] += v[1];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[2] = rotate(v[2], 32);
-}
-
-static uint64_t hash_of(const uint64_t seed[2], const char *bytes, size_t len)
-{
-    uint64_t v[4] = {seed[0] ^ 0x736f6d6570736575, seed[1] ^ 0x646f72616e646f6d, seed[0] ^ 0x6c7967656e657261,
-                     seed[1] ^ 0x7465646279746573};
-    uint64_t word;
-    size_t left = len;
-    for (; left >= 8; left -= 8, bytes += 8) {
-        memcpy(&word, bytes, 8);
-        v[3] ^= word;
-        mix(v);
-        v[0] ^= word;
-    }
-    word = 0;
-    memcpy(&word, bytes, left);
-    word |= (uint64_t)len << 56;
-    v[3] ^= word;
-    mix(v);
-    v[0] ^= word;
-    v[2] ^= 0xff;
-    mix(v);
-    mix(v);
-    mix(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
-
-/* Times in full resolution, and addresses, which the system randomizes. */
-void ls_dict_seed(uint64_t seed[2])
-{
-    const uint64_t times[3] = {ls_clock_ns(), (uint64_t)ls_clock_wall_us(), (uint64_t)(uintptr_t)seed};
-    const uint64_t places[3] = {(uint64_t)(uintptr_t)&times, (uint64_t)(uintptr_t)ls_dict_seed, ls_clock_ns()};
-    const uint64_t zero[2] = {0, 0};
-    seed[0] = hash_of(zero, (const char *)times, sizeof times);
-    seed[1] = hash_of(seed, (const char *)places, sizeof places);
-}
-
 /* ---- one operation ----------------------------------------------------------------------------------------- */
 
 void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key)
@@ -138,7 +83,7 @@ void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key
     access->key = key;
     access->key_bytes = key->bytes != NULL ? key->bytes : (const char *)&key->integer;
     access->key_len = key->bytes != NULL ? key->len : sizeof key->integer;
-    access->hash = hash_of(dict->seed, access->key_bytes, access->key_len);
+    access->hash = ls_hash(dict->seed, access->key_bytes, access->key_len);
     access->shard = &dict->shards[access->hash >> 32 & (dict->shard_count - 1)];
     access->now_ms = ls_clock_coarse_ms();
     access->garbage = NULL;

@@ -59,9 +59,6 @@ typedef struct ls_dict_access {
     ls_dict_entry *garbage; /* removed entries; freed after the unlock */
 } ls_dict_access;
 
-/* Make a seed of the hash that a client cannot guess. */
-void ls_dict_seed(uint64_t seed[2]);
-
 /* Lock the shard of the key, or the shard with this index; unlock it and free the garbage. */
 void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key);
 void ls_dict_enter_shard(ls_dict_access *access, ls_dict *dict, unsigned shard);

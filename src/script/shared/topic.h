@@ -65,24 +65,21 @@ struct ls_publication {
     const char *topic;
     size_t topic_len;
     ls_slice data; /* valid as long as the publication; without a block: hold the publication */
-    struct {       /* private: use ls_publication_form */
-        _Atomic int phase;
-        ls_slice slice;
-    } forms[LS_FORMS];
+    _Atomic(struct ls_topic_form_block *) forms[LS_FORMS]; /* private: use ls_publication_form */
 };
 
 ls_publication *ls_publication_hold(ls_publication *p);
 void ls_publication_drop(ls_publication *p);
 
 /* The form of the publication. *out is valid as long as the publication and has no reference of its own, but it has a
- * block: ls_block_hold(out->block) makes one. `encode` makes the form when it is missing: a slice with one reference, which
- * the publication takes over; ls_topic_form_room makes room for it. Two threads may encode at the same time, then one result
- * is dropped. LS_OK, or the error of `encode`. */
+ * block: ls_block_hold(out->block) makes one. `encode` makes the form when it is missing, in the room that
+ * ls_topic_form_room gives it; the result may be shorter. Two threads may encode at the same time, then one result is
+ * dropped. LS_OK, or the error of `encode`, which leaves nothing in *out. */
 typedef int ls_topic_encode_fn(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out);
 int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_form form, ls_topic_encode_fn *encode,
                         ls_slice *out);
-/* Make a slice of `len` bytes with one reference and return the bytes, which the caller fills. NULL: out of memory. Of the
- * heap, because forms of retained messages stay for long. */
+/* Make a slice of `len` bytes with one reference, and return its bytes, which the caller fills. NULL: out of memory. The
+ * bytes are in the heap, because the forms of retained messages stay for long. */
 char *ls_topic_form_room(size_t len, ls_slice *out);
 
 struct ls_subscriber {
@@ -120,6 +117,8 @@ void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
+/* Count a subscriber that its owner closes because it is behind. Inside the actor. */
+void ls_topic_count_closed(ls_topic_inbox *inbox);
 /* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was freed. */
 void ls_subscriber_end(ls_subscriber *subscriber);
 
@@ -145,6 +144,7 @@ typedef struct ls_topics_stats {
     uint64_t topics;        /* that exist: with subscribers, or with a retained message */
     uint64_t subscriptions; /* of all subscribers */
     uint64_t published, delivered, dropped;
+    uint64_t closed; /* subscribers that their owners closed because they were behind */
     uint64_t retained_bytes;
 } ls_topics_stats;
 void ls_topics_stat(ls_topics *topics, ls_topics_stats *out);

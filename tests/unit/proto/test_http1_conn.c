@@ -335,7 +335,6 @@ static void a_refused_request_gets_the_reason_and_ends_the_connection(void **sta
     refused(GET "GET / HTTP/1.1\r\n\r\n" GET, HI,
             "HTTP/1.1 400 Bad Request"); /* no Host; the request behind it is ignored */
     refused("GET / HTTP/2.0\r\nHost: h\r\n\r\n", "", "HTTP/1.1 505 HTTP Version Not Supported");
-    refused("CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", "", "HTTP/1.1 501 Not Implemented");
     refused("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "",
             "HTTP/1.1 501 Not Implemented");
     refused("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", "",

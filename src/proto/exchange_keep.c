@@ -1,0 +1,137 @@
+/* exchange_keep.c - a copy of a request that outlives its exchange. Each span of the head gets its own bytes, because the
+ * spans of a transport may lie far apart. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/exchange.h"
+
+typedef struct kept {
+    ls_addr remote, local;
+    bool has_local;
+    ls_exchange x; /* last: memory for the fields that the head has */
+} kept;
+
+static const ls_addr *local(const ls_exchange *x)
+{
+    const kept *k = x->conn;
+    return k->has_local ? &k->local : NULL;
+}
+
+/* The body is complete: it was read before, or there was none. */
+static int read_nothing(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
+{
+    (void)ctx;
+    (void)x;
+    *out = ls_slice_static(NULL, 0);
+    return LS_DONE;
+}
+
+static int refuse_slices(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    (void)ctx;
+    ls_slices_drop(slices, count);
+    return x->error;
+}
+
+static int refuse(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    return x->error;
+}
+
+static void ignore(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    (void)x;
+}
+
+static void release(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    free(x->conn);
+}
+
+static int upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                   const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
+{
+    (void)ctx;
+    (void)protocol;
+    (void)protocol_len;
+    (void)handler;
+    (void)user_bytes;
+    (void)out;
+    return x->error;
+}
+
+static const ls_http_transport transport = {
+    .local = local,
+    .read = read_nothing,
+    .respond = refuse_slices,
+    .write = refuse_slices,
+    .flush = refuse,
+    .finish = refuse,
+    .release = release,
+    .abort = ignore,
+    .upgrade = upgrade,
+};
+
+static size_t span_bytes(const ls_http_head *head)
+{
+    size_t sum = (size_t)head->method_name.len + head->target.len + head->path.len + head->query.len + head->host.len;
+    for (uint32_t n = 0; n < head->field_count; n++)
+        sum += (size_t)head->fields[n].name.len + head->fields[n].value.len;
+    return sum;
+}
+
+/* Copy the bytes of a span to `at` of `to`. Returns the position behind them. */
+static uint32_t keep_span(const char *from, ls_span *span, char *to, uint32_t at)
+{
+    memcpy(to + at, from + span->at, span->len);
+    span->at = at;
+    return at + span->len;
+}
+
+ls_exchange *ls_exchange_keep(const ls_exchange *x)
+{
+    const size_t head_bytes = offsetof(ls_http_head, fields) + x->head.field_count * sizeof x->head.fields[0];
+    const size_t fixed = offsetof(kept, x) + offsetof(ls_exchange, head) + head_bytes;
+    char *const memory = malloc(fixed + span_bytes(&x->head));
+    if (memory == NULL) return NULL;
+    memset(memory, 0, offsetof(kept, x) + offsetof(ls_exchange, head));
+    kept *k = (kept *)(void *)memory;
+    const ls_addr *at = x->transport->local(x);
+    k->has_local = at != NULL;
+    if (at != NULL) k->local = *at;
+    if (x->remote != NULL) k->remote = *x->remote;
+    ls_exchange *copy = &k->x;
+    copy->transport = &transport;
+    copy->conn = k;
+    copy->actor = x->actor;
+    copy->id = x->id;
+    copy->remote = x->remote != NULL ? &k->remote : NULL;
+    copy->secure = x->secure;
+    copy->body_bytes_max = x->body_bytes_max;
+    copy->body_bytes = x->body_bytes;
+    copy->body_done = true;
+    copy->status = x->status;
+    copy->response = LS_RESPONSE_DONE;
+    copy->length = -1;
+    copy->error = LS_ECLOSED;
+
+    char *const bytes = memory + fixed;
+    uint32_t end = 0;
+    memcpy((char *)copy + offsetof(ls_exchange, head), &x->head, head_bytes);
+    copy->bytes = bytes;
+    end = keep_span(x->bytes, &copy->head.method_name, bytes, end);
+    end = keep_span(x->bytes, &copy->head.target, bytes, end);
+    end = keep_span(x->bytes, &copy->head.path, bytes, end);
+    end = keep_span(x->bytes, &copy->head.query, bytes, end);
+    end = keep_span(x->bytes, &copy->head.host, bytes, end);
+    for (uint32_t n = 0; n < copy->head.field_count; n++) {
+        end = keep_span(x->bytes, &copy->head.fields[n].name, bytes, end);
+        end = keep_span(x->bytes, &copy->head.fields[n].value, bytes, end);
+    }
+    copy->head.bytes = end;
+    return copy;
+}

@@ -1,0 +1,98 @@
+/* topic_message.c - publications: one allocation with the entries for the inboxes, the name and mostly the data; and their
+ * encoded forms. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "script/shared/topic_internal.h"
+
+typedef struct message {
+    ls_publication publication; /* first */
+    unsigned members;
+    ls_topic_entry entries[]; /* then the name, then the data if they are copied */
+} message;
+
+typedef struct ls_topic_form_block {
+    ls_external external; /* first */
+    size_t len;
+    char bytes[];
+} form_block;
+
+ls_topic_entry *ls_publication_entries(ls_publication *p)
+{
+    return LS_CONTAINER(p, message, publication)->entries;
+}
+
+ls_publication *ls_publication_make(const char *topic, size_t len, const ls_slice *data, bool copy, bool text,
+                                    unsigned members)
+{
+    const size_t copied = copy || data->block == NULL ? data->len : 0,
+                 fixed = sizeof(message) + members * sizeof(ls_topic_entry);
+    if (copied > SIZE_MAX - fixed - len) return NULL;
+    message *m = malloc(fixed + len + copied);
+    if (m == NULL) return NULL;
+    char *bytes = (char *)m + fixed;
+    *m = (message){.publication = {.text = text, .topic = bytes, .topic_len = len, .data = *data}, .members = members};
+    atomic_init(&m->publication.refs, 1);
+    memcpy(bytes, topic, len);
+    if (copy || data->block == NULL) {
+        if (copied > 0) memcpy(bytes + len, data->ptr, copied);
+        m->publication.data = ls_slice_static(bytes + len, copied);
+    } else {
+        (void)ls_block_hold(data->block);
+    }
+    return &m->publication;
+}
+
+ls_publication *ls_publication_hold(ls_publication *p)
+{
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
+}
+
+void ls_publication_drop(ls_publication *p)
+{
+    if (atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1) return;
+    for (int form = 0; form < LS_FORMS; form++) {
+        form_block *block = atomic_load_explicit(&p->forms[form], memory_order_relaxed);
+        if (block != NULL) ls_block_drop(ls_external_block(&block->external));
+    }
+    ls_slice_drop(&p->data);
+    free(LS_CONTAINER(p, message, publication));
+}
+
+/* ---- forms -------------------------------------------------------------------------------------------------- */
+
+static void form_release(ls_external *external)
+{
+    free(LS_CONTAINER(external, form_block, external));
+}
+
+char *ls_topic_form_room(size_t len, ls_slice *out)
+{
+    if (len > SIZE_MAX - sizeof(form_block)) return NULL;
+    form_block *block = malloc(sizeof *block + len);
+    if (block == NULL) return NULL;
+    ls_external_init(&block->external, LS_BLOCK_EXTERNAL, form_release);
+    *out = ls_slice_external(&block->external, block->bytes, len);
+    return block->bytes;
+}
+
+int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_form form, ls_topic_encode_fn *encode,
+                        ls_slice *out)
+{
+    form_block *block = atomic_load_explicit(&p->forms[form], memory_order_acquire);
+    if (block == NULL) {
+        ls_slice made;
+        const int err = encode(ctx, p, &made);
+        if (err < 0) return err;
+        form_block *mine = LS_CONTAINER((ls_external *)(void *)made.block, form_block, external);
+        mine->len = made.len;
+        if (atomic_compare_exchange_strong(&p->forms[form], &block, mine))
+            block = mine;
+        else
+            ls_slice_drop(&made); /* another state was first */
+    }
+    *out = ls_slice_external(&block->external, block->bytes, block->len);
+    return LS_OK;
+}
