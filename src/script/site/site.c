@@ -26,6 +26,7 @@
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 #include "script/shared/shared.h"
+#include "script/shared/topic.h"
 #include "script/site/site_internal.h"
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
@@ -420,6 +421,7 @@ void ls_site_start(ls_site *site)
     ls_generation *g = &site->generation;
     ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
+    g->number = ls_topics_site_starts(g->runtime->topics);
     atomic_store(&g->started, true);
     post_steps(site);
 }
