@@ -8,6 +8,7 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
 local static = require "luaserve.static"
+local ws = require "luaserve.ws"
 require "luaserve.sse" -- for res:sse
 usage.mark_internal()
 
@@ -112,6 +113,22 @@ function app_methods:route(method, pattern, ...)
     usage.error("app:route: the method must be in upper case: %q", method:upper())
   end
   return define("app:route", self, method, pattern, ...)
+end
+
+-- app:ws(path [, options], handler) -> app. A GET route that accepts WebSocket connections. handler(ws, req) serves a
+-- connection in a coroutine of its own; or, as a table, it has the functions open(ws, req), message(ws, data, kind) and
+-- close(ws, code, reason), and the options among them: lua/docs/reference/websocket.md. Raises on an unknown option and on
+-- an invalid or duplicate path.
+function app_methods:ws(pattern, opts, handler, ...)
+  check_can_define("app:ws", self)
+  if usage.is_loader_data(opts, handler) then handler = nil end
+  if handler == nil then opts, handler = nil, opts end
+  if type(opts) == "function" and type(handler) == "table" then
+    usage.error("app:ws: the options come before the function: app:ws(path, options, fn)")
+  end
+  usage.no_more("app:ws(path, options, handler)", handler, ...)
+  local fn = ws.route(pattern, usage.caller(), opts, handler)
+  return define("app:ws", self, "GET", pattern, fn)
 end
 
 -- app:use(fn, ...) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of

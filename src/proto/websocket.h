@@ -6,11 +6,12 @@
  *
  *     open --> (messages both ways) --> closing: a Close frame was queued or received --> ended --> freed
  *
- * Every call and event happens inside one actor, that of the stream. While an event runs, or while received frames are
- * handled one after the other, nothing is flushed: the queue leaves in one send at the end (ls_ws_flush returns LS_DONE).
+ * Every call and event happens inside one actor, that of the stream. Events are called by packets, by ls_ws_begin and
+ * ls_ws_consume, and `drained` by ls_ws_flush too. While an event runs, or while received frames are handled one after the
+ * other, no call causes an event, and nothing is flushed: the queue leaves in one send at the end.
  *
  * Memory: ls_ws is the user data of its stream, followed by the `user_bytes` of its user. An idle connection holds no
- * buffer. */
+ * buffer. It stays valid through every call and event until `freed`, which only a packet calls. */
 #ifndef LS_PROTO_WEBSOCKET_H
 #define LS_PROTO_WEBSOCKET_H
 
@@ -28,9 +29,9 @@ typedef struct ls_ws_config {   /* of one route or client; stays valid until the
     uint32_t write_bytes_high;  /* high-water mark: ls_ws_send returns LS_PENDING above it */
     uint32_t ping_ms,
         pong_ms; /* nothing was received for ping_ms: a ping; then nothing for pong_ms: the end. 0: no pings */
-    uint32_t message_ms_max;    /* from the first byte of a message to its last; 0: no limit */
-    uint32_t close_ms_max;      /* for the Close frame of the peer, and for the end of the stream */
-    uint32_t send_stall_ms_max; /* a send without progress ends the connection */
+    uint32_t message_ms_max;    /* from the first byte of a message to its last: 1008; 0: no limit */
+    uint32_t close_ms_max;      /* for the Close frame of the peer, and for the end of the stream; 0: does not wait */
+    uint32_t send_stall_ms_max; /* a send without progress ends the connection; 0: no limit */
 } ls_ws_config;
 
 typedef struct ls_ws_message { /* one slice mostly */
@@ -43,13 +44,13 @@ typedef struct ls_ws_message { /* one slice mostly */
 typedef struct ls_ws_events {
     /* A message is complete: ls_ws_message, then ls_ws_consume, now or later. Frames behind it wait meanwhile. */
     void (*message)(ls_thread_ctx *ctx, ls_ws *ws);
-    /* The queue was sent after a call that returned LS_PENDING. */
+    /* The queue was sent after a call that returned LS_PENDING. Not after `ended`. */
     void (*drained)(ls_thread_ctx *ctx, ls_ws *ws);
     /* No message follows, and nothing more can be sent: the peer has sent a Close frame, or the connection was lost
-     * (LS_WS_ABNORMAL), or a frame was refused. Once; the reason is valid during the call. A complete message that waits can
-     * still be taken. */
+     * (LS_WS_ABNORMAL), or a frame was refused (`code` and `reason` of the Close frame that it gets). Once; the reason is valid
+     * during the call. A message that waits can still be taken until `freed`. */
     void (*ended)(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
-    /* The last call: the stream is closed. Its memory is freed when the function returns. Any thread. */
+    /* The last call: the stream is closed. Its memory is freed when the function returns. */
     void (*freed)(ls_thread_ctx *ctx, ls_ws *ws);
 } ls_ws_events;
 
@@ -58,10 +59,9 @@ size_t ls_ws_room(size_t user_bytes);
 extern const ls_stream_handler ls_ws_stream_handler;
 
 /* Make the connection of a stream with ls_ws_stream_handler and this room, whose actor is set. `deflate`: what the
- * handshake has negotiated (ws_deflate.h), or NULL; copied. Nothing is received before ls_ws_begin. */
-ls_ws *ls_ws_open(ls_stream *s, const ls_ws_config *config, const ls_ws_deflate_params *deflate,
-                  const ls_ws_events *events);
-/* Flush the queue, and receive from now on. May call events. */
+ * handshake has negotiated, which moves into the connection, or NULL. Nothing is received before ls_ws_begin. */
+ls_ws *ls_ws_open(ls_stream *s, const ls_ws_config *config, ls_ws_deflate *deflate, const ls_ws_events *events);
+/* Flush the queue, and receive from now on. Once. May call events. */
 void ls_ws_begin(ls_thread_ctx *ctx, ls_ws *ws);
 
 void *ls_ws_user(ls_ws *ws);
@@ -70,9 +70,9 @@ ls_stream *ls_ws_stream(ls_ws *ws);
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
-/* The message that waits; NULL: none. Valid until ls_ws_consume. */
+/* The message that waits; NULL: none. Valid until ls_ws_consume; hold the block of a slice to keep its bytes longer. */
 const ls_ws_message *ls_ws_message_get(const ls_ws *ws);
-/* Drop it, and go on: may call events, unless one runs. */
+/* Drop it, if there is one, and go on: may call events, unless one runs. */
 void ls_ws_consume(ls_thread_ctx *ctx, ls_ws *ws);
 
 /* ---- send --------------------------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ void ls_ws_consume(ls_thread_ctx *ctx, ls_ws *ws);
 /* Queue a message (text or binary). Takes the references in every case; a slice without a block is copied. Text must be
  * valid UTF-8. Compressed if that was negotiated and it is long enough. LS_DONE; LS_PENDING: queued, but the queue is above
  * the high-water mark, `drained` follows when it is sent; LS_ECLOSED: a Close frame was queued or received, or the
- * connection is lost; LS_ENOMEM: nothing was queued, or, inside a message, the connection ends. */
+ * connection is lost; LS_ENOMEM: nothing was queued; with context takeover the connection is lost. */
 int ls_ws_send(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, ls_slice *slices, unsigned count);
 
 /* Queue a ping or pong with at most LS_WS_CONTROL_BYTES_MAX bytes; they are copied. LS_DONE, LS_ECLOSED, LS_ENOMEM. */
@@ -93,15 +93,17 @@ int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls
 /* Whether ls_ws_publish uses `compressed`. */
 bool ls_ws_takes_compressed(const ls_ws *ws);
 
-/* Send the queue. LS_DONE; LS_PENDING: `drained` follows; or an error: `ended` follows, or was called. */
+/* Send the queue. LS_DONE: it was sent, or is sent after the event that runs; LS_PENDING: `drained` follows; or an error:
+ * `ended` follows, or was called. */
 int ls_ws_flush(ls_thread_ctx *ctx, ls_ws *ws);
 
 size_t ls_ws_queued(const ls_ws *ws); /* bytes */
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
-/* Queue a Close frame and flush: the closing handshake begins. `ended` follows with the code of the peer, or
- * LS_WS_ABNORMAL after close_ms_max. `code` LS_WS_NO_CODE: a frame without a payload. Again: no effect. */
+/* Queue a Close frame and flush: the closing handshake begins. No message follows; `ended` follows with the code of the
+ * peer, or LS_WS_ABNORMAL after close_ms_max. `code` LS_WS_NO_CODE: a frame without a payload. `reason` is valid UTF-8 with at
+ * most LS_WS_REASON_BYTES_MAX bytes. Again: no effect. */
 void ls_ws_close(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
 bool ls_ws_closing(const ls_ws *ws); /* a Close frame was queued or received, or the connection is lost */
 

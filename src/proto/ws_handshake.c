@@ -175,7 +175,7 @@ static const ls_http_field *field_next(const ls_http_head *head, const char *byt
     return NULL;
 }
 
-/* The only field with this name; NULL: there is none, or more than one: *repeated. */
+/* The only field with this name; NULL: no field, or more than one: *repeated. */
 static const ls_http_field *field_single(const ls_http_head *head, const char *bytes, const char *name, bool *repeated)
 {
     uint32_t at = 0;

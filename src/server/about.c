@@ -10,6 +10,7 @@
 #include "net/tls.h"
 #include "port/port.h"
 #include "proto/httpsys.h"
+#include "proto/ws_deflate.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)
@@ -26,15 +27,18 @@ const char *ls_server_version(void)
 const char *ls_server_build(void)
 {
     static LS_THREAD_LOCAL char text[512];
-    const char *tls = ls_tls_library(); /* of the shared library that runs, not of the headers */
+    const char *tls = ls_tls_library(); /* these two: of the shared library that runs, not of the headers */
+    const char *zlib = ls_ws_deflate_library();
     snprintf(text, sizeof text,
              "Lua: " LUA_RELEASE "\n"
              "JSON: lua-cjson\n"
              "names: " LS_RESOLVER "\n"
              "TLS: %s\n"
+             "compression: %s%s\n"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
-             tls != NULL ? tls : "not built in", ls_httpsys_supported() ? " http.sys" : "");
+             tls != NULL ? tls : "not built in", zlib != NULL ? "zlib " : "not built in", zlib != NULL ? zlib : "",
+             ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls)
+int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, bool websocket)
 {
     memset(c, 0, sizeof *c);
     c->sent = ls_histogram_open();
@@ -14,7 +14,9 @@ int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls)
         c->lag = ls_histogram_open();
     }
     if (tls) c->handshake = ls_histogram_open();
-    if (c->sent == NULL || (open_loop && (c->due == NULL || c->lag == NULL)) || (tls && c->handshake == NULL)) {
+    if (websocket) c->upgrade = ls_histogram_open();
+    if (c->sent == NULL || (open_loop && (c->due == NULL || c->lag == NULL)) || (tls && c->handshake == NULL) ||
+        (websocket && c->upgrade == NULL)) {
         ls_stress_counters_close(c);
         return LS_ENOMEM;
     }
@@ -27,7 +29,8 @@ void ls_stress_counters_close(ls_stress_counters *c)
     ls_histogram_close(c->due);
     ls_histogram_close(c->lag);
     ls_histogram_close(c->handshake);
-    c->sent = c->due = c->lag = c->handshake = NULL;
+    ls_histogram_close(c->upgrade);
+    c->sent = c->due = c->lag = c->handshake = c->upgrade = NULL;
 }
 
 static const struct {

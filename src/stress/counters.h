@@ -17,6 +17,8 @@
 #define LS_STRESS_ERRORS(X)                                                           \
     X(CONNECT, "connect", "a connect failed")                                         \
     X(TLS, "tls", "a TLS handshake failed")                                           \
+    X(HANDSHAKE, "handshake", "a WebSocket handshake failed")                         \
+    X(SUBSCRIBE, "subscribe", "a subscriber received no message before the run")      \
     X(READ, "read", "a connection closed or failed before the response was complete") \
     X(WRITE, "write", "a request could not be sent")                                  \
     X(TIMEOUT, "timeout", "no complete response within the time limit")               \
@@ -33,6 +35,9 @@ typedef enum ls_stress_error {
 } ls_stress_error;
 
 enum { LS_STRESS_STATUS_MAX = 999 }; /* an HTTP status has three digits (RFC 9110 15) */
+
+/* The codes of Close frames (RFC 6455 section 7.4), with 1005 (no code) and 1006 (no Close frame). */
+enum { LS_STRESS_CODE_MIN = 1000, LS_STRESS_CODE_MAX = 4999, LS_STRESS_CODE_COUNT = 4000 };
 
 typedef struct ls_stress_counters {
     _Atomic uint64_t requests;    /* completed, of any status; rates count these */
@@ -54,12 +59,18 @@ typedef struct ls_stress_counters {
      * idle connection is not included: the server causes that wait, and `due` contains it. */
     ls_histogram *lag;
     _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
-    ls_histogram *handshake; /* from the connect to the end of the handshake; NULL without TLS */
+    ls_histogram *handshake;                    /* from the connect to the end of the handshake; NULL without TLS */
+    _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */
+    ls_histogram *upgrade;                      /* from the request to the response; NULL: not WebSocket */
+    /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries behind a later
+     * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */
+    _Atomic uint64_t published, expected, lost, reordered, duplicated, foreign;
+    _Atomic uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code */
 } ls_stress_counters;
 
-/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `handshake` only for TLS. LS_OK or
- * LS_ENOMEM. */
-int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls);
+/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `handshake` only for TLS, `upgrade`
+ * only for WebSocket. LS_OK or LS_ENOMEM. */
+int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, bool websocket);
 void ls_stress_counters_close(ls_stress_counters *c);
 
 /* "connect", "read", ...; and a one-line explanation. Static strings. */

@@ -73,7 +73,6 @@ static void complete(ls_stress_vu *u)
     ls_stream_set_filter(u->stream, h->session);
     ls_stream_handover(u->stream, h->then);
     h->session = NULL;
-    u->shaking = false;
     ls_stress_handshake_drop(u);
 }
 
@@ -129,7 +128,7 @@ int ls_stress_handshake(ls_stress_vu *u, const ls_stream_handler *then)
 {
     const ls_stress_plan *plan = u->worker->plan;
     struct ls_stress_handshake *h = calloc(1, sizeof *h);
-    u->shaking = true;
+    u->step = LS_STRESS_STEP_TLS;
     const int err = h != NULL ? ls_tls_session(plan->tls, plan->target.host, &h->session) : LS_ENOMEM;
     if (err < 0) {
         free(h);

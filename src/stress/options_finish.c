@@ -5,9 +5,14 @@
 #include "base/err.h"
 #include "base/thread.h"
 #include "port/port.h"
+#include "proto/http_text.h"
+#include "stress/delivery.h"
+#include "stress/echo.h"
 #include "stress/options_internal.h"
+#include "stress/strbuf.h"
+#include "stress/ws.h"
 
-enum { CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507, NUMBER_BYTES_MAX = 48 };
+enum { FANOUT_BYTES_DEFAULT = 64, CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507 };
 #define DURATION_DEFAULT_NS UINT64_C(10000000000)
 
 static int invalid(ls_stress_why *why, const char *text)
@@ -49,6 +54,7 @@ static int finish_load(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     ls_stress_config *config = &plan->config;
+    if (o->cycles > 0) plan->sends = o->cycles;
     if (plan->numbered && !o->connections_given && o->threads_given) {
         config->connections = config->threads;
         o->connections_given = true;
@@ -89,7 +95,7 @@ static int finish_tls(ls_stress_options *o, ls_stress_why *why)
     char reason[LS_STRESS_WHY_BYTES / 2];
     if (!plan->target.tls) {
         if (o->insecure || o->ca != NULL || o->cert != NULL || o->key != NULL || o->tls_resume_given)
-            return invalid(why, "--insecure, --ca, --cert, --key and --tls-resume are for https targets");
+            return invalid(why, "--insecure, --ca, --cert, --key and --tls-resume are for https and wss targets");
         plan->config.tls_resume = false;
         return LS_OK;
     }
@@ -111,8 +117,9 @@ static int finish_tls(ls_stress_options *o, ls_stress_why *why)
 static int finish_http(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
-    if (plan->message != NULL || plan->sends > 0 || plan->show)
-        return invalid(why, "--message, --sends and --show are for tcp, udp and unix targets; use --body for http");
+    if (plan->message != NULL || o->size > 0 || plan->sends > 0 || plan->show)
+        return invalid(
+            why, "--message, --size, --sends and --show are for ws, tcp, udp and unix targets; use --body for http");
     if (plan->method == NULL) plan->method = plan->body != NULL ? "POST" : "GET";
     plan->path = plan->target.path;
     plan->is_head = strcmp(plan->method, "HEAD") == 0;
@@ -126,31 +133,233 @@ static int finish_http(ls_stress_options *o, ls_stress_why *why)
     return LS_OK;
 }
 
+/* Words in an irregular order, as a compressor finds in messages of people; the same in each run. */
+static void write_words(char *to, size_t len)
+{
+    static const char *const words[] = {"river", "paper", "seven", "green", "never", "light", "house", "water",
+                                        "about", "small", "table", "under", "story", "every", "music", "north"};
+    uint32_t random = 1;
+    for (size_t at = 0; at < len;) {
+        random = random * 1664525u + 1013904223u; /* Knuth, The Art of Computer Programming, 3.3.4 */
+        const char *word = words[random >> 28];
+        for (size_t i = 0; i < strlen(word) && at < len; i++) to[at++] = word[i];
+        if (at < len) to[at++] = ' ';
+    }
+}
+
+/* The message behind `head_bytes` that come with it: --message, or words up to --size or `size_default` bytes in all. */
+static int finish_message(ls_stress_options *o, size_t head_bytes, size_t size_default, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    if (plan->message != NULL && o->size > 0)
+        return invalid(why, "--message and --size exclude each other; remove one of them");
+    if (plan->message == NULL) {
+        const size_t size = o->size > 0 ? o->size : size_default;
+        if (size < head_bytes) {
+            ls_stress_why_set(why,
+                              "--size %zu: a message of --fanout has at least %zu bytes: its number and its times",
+                              size, head_bytes);
+            return LS_EINVAL;
+        }
+        plan->message_len = size - head_bytes;
+        char *text = malloc(plan->message_len + 1);
+        if (text != NULL) write_words(text, plan->message_len);
+        plan->message = text != NULL ? ls_stress_options_keep(o, text, plan->message_len) : NULL;
+        free(text);
+        if (plan->message == NULL) {
+            ls_stress_why_set(why, "not enough memory for a message of %zu bytes", size);
+            return LS_ENOMEM;
+        }
+    }
+    plan->config.message_bytes = head_bytes + plan->message_len;
+    return LS_OK;
+}
+
+/* `copies` messages in a row; for a WebSocket as frames. */
+static int finish_request(ls_stress_plan *plan, ls_stress_why *why)
+{
+    const bool framed = plan->target.kind == LS_STRESS_TARGET_WS;
+    const size_t copies = plan->config.pipeline, len = plan->message_len;
+    const size_t room = framed ? ls_stress_ws_frame_bytes(len) : len;
+    if (room > SIZE_MAX / copies || (plan->request = malloc(room * copies)) == NULL) {
+        ls_stress_why_set(why, "not enough memory for the messages");
+        return LS_ENOMEM;
+    }
+    plan->request_len = len;
+    if (framed)
+        plan->request_len =
+            ls_stress_ws_frame(plan->ws.binary ? LS_WS_BINARY : LS_WS_TEXT, plan->message, len, plan->request);
+    else
+        memcpy(plan->request, plan->message, len);
+    for (size_t i = 1; i < copies; i++)
+        memcpy(plan->request + i * plan->request_len, plan->request, plan->request_len);
+    return LS_OK;
+}
+
 static int finish_echo(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     const ls_stress_plan_expect *expect = &plan->expect;
-    if (plan->method != NULL || plan->body != NULL || plan->header_count > 0)
-        return invalid(why, "--method, --header and --body are for http targets; use --message");
+    if (plan->method != NULL || plan->body != NULL)
+        return invalid(why, "--method and --body are for http targets; use --message");
+    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--header is for http and ws targets; use --message");
     if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
         return invalid(why, "--expect-... is for http targets; echoes are always compared");
     if (plan->mode == LS_STRESS_PLAN_SCENARIO) return LS_OK;
-    if (plan->message == NULL) {
+    if (plan->message == NULL && o->size == 0) {
         plan->message = "hello";
         plan->message_len = 5;
     }
+    int err = finish_message(o, 0, 0, why);
+    if (err < 0) return err;
     if (plan->target.kind == LS_STRESS_TARGET_UDP) {
         if (plan->config.pipeline > 1) return invalid(why, "datagrams have no order; remove --pipeline");
-        if (plan->message_len + (plan->numbered ? NUMBER_BYTES_MAX : 0) > UDP_PAYLOAD_MAX)
+        if (plan->message_len + (plan->numbered ? LS_STRESS_ECHO_NUMBER_BYTES_MAX : 0) > UDP_PAYLOAD_MAX)
             return invalid(why, "the message exceeds the size of a datagram (65507 bytes)");
     }
-    const size_t copies = plan->config.pipeline;
-    if ((plan->request = malloc(plan->message_len * copies)) == NULL) {
-        ls_stress_why_set(why, "not enough memory for the messages");
-        return LS_ENOMEM;
+    return finish_request(plan, why);
+}
+
+static bool is_header(const char *line, const char *name)
+{
+    return ls_text_same(line, strcspn(line, ":"), name, strlen(name));
+}
+
+/* The value of Host, and the other headers as lines. */
+static int finish_fields(ls_stress_options *o, const char **host, const char **fields, ls_stress_why *why)
+{
+    static const char *const ours[] = {"connection",
+                                       "upgrade",
+                                       "sec-websocket-key",
+                                       "sec-websocket-version",
+                                       "sec-websocket-extensions",
+                                       "sec-websocket-protocol",
+                                       "content-length"};
+    const ls_stress_plan *plan = &o->plan;
+    char authority[LS_STRESS_TARGET_HOST_BYTES + 16];
+    ls_strbuf lines = {0};
+    *host = NULL;
+    for (unsigned i = 0; i < plan->header_count; i++) {
+        const char *line = plan->headers[i];
+        for (size_t k = 0; k < sizeof ours / sizeof ours[0]; k++) {
+            if (!is_header(line, ours[k])) continue;
+            ls_strbuf_close(&lines);
+            ls_stress_why_set(why, "--header \"%s\": the handshake of WebSocket sets this field%s", line,
+                              is_header(line, "sec-websocket-protocol") ? "; use --protocol" : "");
+            return LS_EINVAL;
+        }
+        if (is_header(line, "host")) {
+            line = strchr(line, ':') + 1;
+            *host = line + strspn(line, " \t");
+        } else {
+            ls_strbuf_format(&lines, "%s\r\n", line);
+        }
     }
-    for (size_t i = 0; i < copies; i++)
-        memcpy(plan->request + i * plan->message_len, plan->message, plan->message_len);
+    if (*host == NULL) {
+        ls_stress_target_authority(&plan->target, authority, sizeof authority);
+        *host = ls_stress_options_keep(o, authority, strlen(authority));
+    }
+    *fields = ls_stress_options_keep(o, lines.bytes != NULL ? lines.bytes : "", lines.len);
+    const bool failed = lines.failed || *host == NULL || *fields == NULL;
+    ls_strbuf_close(&lines);
+    if (failed) ls_stress_why_set(why, "not enough memory");
+    return failed ? LS_ENOMEM : LS_OK;
+}
+
+static int finish_ws(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    ls_ws_request *request = &plan->ws.request;
+    if (plan->target.kind != LS_STRESS_TARGET_WS) {
+        if (plan->ws.binary || o->text_given || plan->ws.protocol_count > 0)
+            return invalid(why, "--text, --binary and --protocol are for ws and wss targets");
+        return LS_OK;
+    }
+    if (plan->ws.binary && o->text_given)
+        return invalid(why, "--text and --binary exclude each other; remove one of them");
+    plan->config.websocket = true;
+    request->target = plan->target.path;
+    request->protocols = (ls_ws_names){plan->ws.protocols, plan->ws.protocol_count};
+    return finish_fields(o, &request->host, &request->fields, why);
+}
+
+static int finish_fanout(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    ls_stress_config *config = &plan->config;
+    const bool is_ws = plan->target.kind == LS_STRESS_TARGET_WS, is_http = plan->target.kind == LS_STRESS_TARGET_HTTP;
+    if (plan->script_path != NULL) return invalid(why, "--fanout does not run a script; remove one of them");
+    if (!is_ws && !is_http)
+        return invalid(why, "--fanout needs a ws or wss target, or an http or https target with --sse");
+    if (is_http && !config->sse)
+        return invalid(why, "--fanout with an http or https target needs --sse; or use a ws or wss target");
+    if (is_ws && config->sse) return invalid(why, "--sse needs an http or https target, not ws or wss");
+    if (config->sse && plan->subscribe != NULL)
+        return invalid(why, "--subscribe sends a message on a WebSocket; with --sse use the path of the URL");
+    if (plan->method != NULL || plan->body != NULL)
+        return invalid(why, "--fanout makes its requests itself; remove --method and --body");
+    if (plan->sends > 0 || plan->show) return invalid(why, "--fanout excludes --sends and --show");
+    if (!config->keepalive) return invalid(why, "--fanout keeps its connections; remove --no-keepalive");
+    if (plan->expect.status_from > 0 || plan->expect.has_length || plan->expect.has_crc || plan->expect.has_body)
+        return invalid(why, "--fanout compares its deliveries itself; remove --expect-...");
+    for (unsigned i = 0; i < o->stage_count; i++)
+        if (o->stages[i].connections > 0) return invalid(why, "--fanout with --stages: use rates, not connections");
+    if (config->publishers == 0) config->publishers = config->topics > 0 ? config->topics : 1;
+    if (config->topics == 0) config->topics = 1;
+    if (config->topics > config->publishers || config->topics > config->connections) {
+        ls_stress_why_set(why, "%u topics need at least as many publishers and connections, not %u and %u",
+                          config->topics, config->publishers, config->connections);
+        return LS_EINVAL;
+    }
+    if (config->stalled > config->connections - config->topics) {
+        ls_stress_why_set(why, "%u stalled connections of %u: each topic needs a subscriber that reads",
+                          config->stalled, config->connections);
+        return LS_EINVAL;
+    }
+    if (plan->publish_path == NULL) plan->publish_path = plan->target.path;
+    plan->mode = LS_STRESS_PLAN_FANOUT;
+    return finish_message(o, LS_DELIVERY_HEAD_BYTES, FANOUT_BYTES_DEFAULT, why);
+}
+
+static int finish_idle(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    const char *name = plan->config.hold ? "--hold" : "--cycles";
+    if (plan->config.hold && o->cycles > 0)
+        return invalid(why, "--hold and --cycles exclude each other; remove one of them");
+    if (plan->config.hold && plan->target.kind == LS_STRESS_TARGET_UDP)
+        return invalid(why, "--hold needs connections; udp has none");
+    if (o->cycles > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--cycles is for ws and wss targets");
+    if (plan->subscribe != NULL && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--subscribe is for ws and wss targets");
+    if (plan->script_path != NULL || plan->message != NULL || o->size > 0 || plan->body != NULL || plan->numbered ||
+        plan->show || plan->config.pipeline > 1 || !plan->config.keepalive || o->rate_given || o->stage_count > 0 ||
+        plan->config.requests > 0) {
+        ls_stress_why_set(why,
+                          "%s sends no messages: remove --message, --size, --body, --sends, --show, --pipeline, "
+                          "--no-keepalive, --rate, --stages, --requests and scripts",
+                          name);
+        return LS_EINVAL;
+    }
+    plan->mode = plan->config.hold ? LS_STRESS_PLAN_HOLD : LS_STRESS_PLAN_CYCLES;
+    return LS_OK;
+}
+
+/* The kind of run, for options that choose one. */
+static int finish_mode(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    const ls_stress_config *config = &plan->config;
+    if (config->fanout && (config->hold || o->cycles > 0))
+        return invalid(why, "--fanout excludes --hold and --cycles; remove them");
+    if (!config->fanout && (config->publishers > 0 || config->topics > 0 || config->stalled > 0 || config->sse ||
+                            plan->publish_path != NULL))
+        return invalid(why, "--publishers, --publish-path, --topics, --stalled and --sse are for --fanout");
+    if (config->hold || o->cycles > 0) return finish_idle(o, why);
+    if (!config->fanout && plan->subscribe != NULL)
+        return invalid(why, "--subscribe is for --fanout, --hold and --cycles");
     return LS_OK;
 }
 
@@ -166,12 +375,19 @@ int ls_stress_options_finish(ls_stress_options *o, char *text, size_t text_bytes
     plan->config.script = plan->script_path;
     if (plan->mode == LS_STRESS_PLAN_SCRIPT && plan->target.kind != LS_STRESS_TARGET_HTTP)
         return invalid(&why,
-                       "the hooks request and response are for http targets; use scenario for tcp, udp and unix");
+                       "the hooks request and response are for http targets; use scenario for ws, tcp, udp and unix");
     if (plan->mode == LS_STRESS_PLAN_STATIC && plan->target.kind != LS_STRESS_TARGET_HTTP)
         plan->mode = LS_STRESS_PLAN_ECHO;
+    if ((err = finish_mode(o, &why)) < 0) return err;
     if (plan->mode == LS_STRESS_PLAN_SCENARIO && plan->config.pipeline > 1)
         return invalid(&why, "a scenario cannot use --pipeline");
-    if ((err = finish_load(o, &why)) < 0 || (err = finish_tls(o, &why)) < 0) return err;
-    return plan->mode == LS_STRESS_PLAN_STATIC || plan->mode == LS_STRESS_PLAN_SCRIPT ? finish_http(o, &why)
-                                                                                      : finish_echo(o, &why);
+    if ((err = finish_load(o, &why)) < 0 || (err = finish_tls(o, &why)) < 0 || (err = finish_ws(o, &why)) < 0)
+        return err;
+    switch (plan->mode) {
+    case LS_STRESS_PLAN_HOLD:
+    case LS_STRESS_PLAN_CYCLES: return LS_OK;
+    case LS_STRESS_PLAN_STATIC:
+    case LS_STRESS_PLAN_SCRIPT: return plan->config.fanout ? finish_fanout(o, &why) : finish_http(o, &why);
+    default: return plan->config.fanout ? finish_fanout(o, &why) : finish_echo(o, &why);
+    }
 }

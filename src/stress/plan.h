@@ -9,6 +9,7 @@
 
 #include "net/addr.h"
 #include "net/tls.h"
+#include "proto/ws_handshake.h"
 #include "stress/config.h"
 #include "stress/schedule.h"
 #include "stress/target.h"
@@ -18,6 +19,8 @@ enum {
     LS_STRESS_CONNECTIONS_MAX = 1 << 20,
     LS_STRESS_PIPELINE_MAX = 1024,
     LS_STRESS_HEADERS_MAX = 64,
+    LS_STRESS_PROTOCOLS_MAX = 16,
+    LS_STRESS_MESSAGE_BYTES_MAX = 64 << 20,
     LS_STRESS_HEAD_BYTES_MAX = 65536, /* of one response */
 };
 
@@ -25,6 +28,9 @@ typedef enum ls_stress_plan_mode {
     LS_STRESS_PLAN_STATIC,  /* HTTP, always the same request: no Lua */
     LS_STRESS_PLAN_SCRIPT,  /* HTTP with hooks of a script */
     LS_STRESS_PLAN_ECHO,    /* messages that the server must echo, byte for byte */
+    LS_STRESS_PLAN_FANOUT,  /* messages that the server must deliver to all subscribers */
+    LS_STRESS_PLAN_HOLD,    /* connections stay idle */
+    LS_STRESS_PLAN_CYCLES,  /* connections come and go */
     LS_STRESS_PLAN_SCENARIO /* a coroutine of the script for each connection */
 } ls_stress_plan_mode;
 
@@ -62,8 +68,8 @@ typedef struct ls_stress_plan {
     const char *headers[LS_STRESS_HEADERS_MAX]; /* "Name: value" */
     unsigned header_count;
     uint32_t body_bytes_max; /* of a response, for scripts that look at bodies */
-    char *request;           /* LS_STRESS_PLAN_STATIC: config.pipeline copies in a row */
-    size_t request_len;
+    char *request;           /* LS_STRESS_PLAN_STATIC, and the frames of an echo: config.pipeline copies in a row */
+    size_t request_len;      /* of one */
     bool is_head;
     ls_stress_plan_expect expect;
 
@@ -72,6 +78,17 @@ typedef struct ls_stress_plan {
     size_t message_len;
     bool numbered; /* "<i>. Thread <t> - <message>" */
     bool show;     /* print every echo */
+
+    /* fan-out: `message` follows the head of each message (delivery.h). Both may contain {topic} */
+    const char *publish_path; /* of publishers */
+    const char *subscribe;    /* the first message of a subscriber or idle WebSocket; NULL: none */
+
+    struct { /* WebSocket */
+        bool binary, compress;
+        const char *protocols[LS_STRESS_PROTOCOLS_MAX];
+        unsigned protocol_count;
+        ls_ws_request request; /* its handshake */
+    } ws;
 
     const char *script_path;
     int script_argc; /* the arguments after "--" */
@@ -82,5 +99,9 @@ typedef struct ls_stress_plan {
  * header lines must be valid: no control characters, and no white space in method and path. NULL: out of memory. */
 char *ls_stress_plan_request(const ls_stress_plan *plan, const char *method, const char *path, const char *body,
                              size_t body_len, unsigned copies, size_t *len);
+
+/* The share of thread `index` of `count` connections or publishers, and the shares of the threads before it. */
+uint32_t ls_stress_plan_share(uint32_t count, unsigned threads, unsigned index);
+uint32_t ls_stress_plan_share_before(uint32_t count, unsigned threads, unsigned index);
 
 #endif

@@ -17,9 +17,13 @@ typedef struct ls_stress_proto {
     void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
     void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */
     void (*start)(ls_stress_vu *u); /* NULL: compose and send; else start the one request that was recorded */
+    /* WebSocket (ws.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them, which may
+     * be none. NULL: another protocol. */
+    bool (*message)(ls_stress_vu *u, const char *bytes, size_t len, bool last);
 } ls_stress_proto;
 
-extern const ls_stress_proto ls_stress_http_proto, ls_stress_echo_proto, ls_stress_scenario_proto;
+extern const ls_stress_proto ls_stress_http_proto, ls_stress_echo_proto, ls_stress_scenario_proto,
+    ls_stress_ws_echo_proto, ls_stress_hold_proto, ls_stress_ws_hold_proto, ls_stress_ws_cycle_proto;
 
 /* Build the CRC-32 table. Call once, before any worker runs. */
 void ls_stress_http_init(void);

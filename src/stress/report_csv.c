@@ -40,18 +40,38 @@ static void put_row(ls_strbuf *to, const ls_stress_result *r, const char *percen
     put_us(to, sent, ls_histogram_count(r->sent) > 0, "\r\n");
 }
 
-static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
+static void put_spread(ls_strbuf *to, const ls_histogram *h)
 {
-    typedef unsigned long long ull;
-    const ls_histogram *h = r->handshake;
     const int known = ls_histogram_count(h) > 0;
-    ls_strbuf_put(to, "\r\nfull_handshakes,resumed_handshakes,failed_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
-    ls_strbuf_format(to, "%llu,%llu,%llu,", (ull)r->handshakes_full, (ull)r->handshakes_resumed,
-                     (ull)r->handshakes_failed);
     put_us(to, (uint64_t)ls_histogram_mean(h), known, ",");
     put_us(to, ls_histogram_at(h, 50), known, ",");
     put_us(to, ls_histogram_at(h, 99), known, ",");
     put_us(to, ls_histogram_max(h), known, "\r\n");
+}
+
+static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    ls_strbuf_put(to, "\r\nfull_handshakes,resumed_handshakes,failed_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
+    ls_strbuf_format(to, "%llu,%llu,%llu,", (ull)r->handshakes_full, (ull)r->handshakes_resumed,
+                     (ull)r->handshakes_failed);
+    put_spread(to, r->handshake);
+}
+
+static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    ls_strbuf_put(to, "\r\nwebsocket_handshakes,failed_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
+    ls_strbuf_format(to, "%llu,%llu,", (ull)r->upgrades, (ull)r->upgrades_failed);
+    put_spread(to, r->upgrade);
+}
+
+static void put_fanout(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    ls_strbuf_put(to, "\r\npublished,expected,delivered,lost,reordered,duplicated,ignored\r\n");
+    ls_strbuf_format(to, "%llu,%llu,%llu,%llu,%llu,%llu,%llu\r\n", (ull)r->published, (ull)r->expected,
+                     (ull)r->requests, (ull)r->lost, (ull)r->reordered, (ull)r->duplicated, (ull)r->foreign);
 }
 
 void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *r)
@@ -67,4 +87,6 @@ void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *r)
     }
     put_row(to, r, "100", r->due != NULL ? ls_histogram_max(r->due) : 0, ls_histogram_max(r->sent));
     if (r->handshake != NULL) put_handshakes(to, r);
+    if (r->upgrade != NULL) put_websocket(to, r);
+    if (r->config.fanout) put_fanout(to, r);
 }

@@ -15,6 +15,7 @@ void ls_stress_result_close(ls_stress_result *r)
     ls_histogram_close(r->due);
     ls_histogram_close(r->lag);
     ls_histogram_close(r->handshake);
+    ls_histogram_close(r->upgrade);
     ls_histogram_close(r->rates);
     ls_stress_checks_close(&r->checks);
     free(r->points);
@@ -30,6 +31,16 @@ const ls_histogram *ls_stress_result_latency(const ls_stress_result *r)
 double ls_stress_result_rate(const ls_stress_result *r)
 {
     return r->duration_ns > 0 ? (double)r->requests * 1e9 / (double)r->duration_ns : 0;
+}
+
+uint64_t ls_stress_result_made(const ls_stress_result *r)
+{
+    return r->config.fanout ? r->published : r->requests;
+}
+
+double ls_stress_result_made_rate(const ls_stress_result *r)
+{
+    return r->duration_ns > 0 ? (double)ls_stress_result_made(r) * 1e9 / (double)r->duration_ns : 0;
 }
 
 uint64_t ls_stress_result_errors(const ls_stress_result *r)

@@ -244,6 +244,15 @@ static void total(const ls_stress_sampler *m, ls_stress_result *r)
         r->handshakes_full += ls_counter_read(&c->handshakes_full);
         r->handshakes_resumed += ls_counter_read(&c->handshakes_resumed);
         r->handshakes_failed += ls_counter_read(&c->handshakes_failed);
+        r->published += ls_counter_read(&c->published);
+        r->expected += ls_counter_read(&c->expected);
+        r->lost += ls_counter_read(&c->lost);
+        r->reordered += ls_counter_read(&c->reordered);
+        r->duplicated += ls_counter_read(&c->duplicated);
+        r->foreign += ls_counter_read(&c->foreign);
+        r->upgrades += ls_counter_read(&c->upgrades);
+        r->upgrades_failed += ls_counter_read(&c->upgrades_failed);
+        for (size_t i = 0; i < LS_STRESS_CODE_COUNT; i++) r->codes[i] += ls_counter_read(&c->codes[i]);
         r->unsent += ls_counter_read(&c->unsent);
         const uint64_t behind_ns = ls_counter_read(&c->behind_ns), wanted_ns = ls_counter_read(&c->wanted_ns);
         if (behind_ns > r->behind_ns) r->behind_ns = behind_ns;
@@ -287,6 +296,11 @@ static const ls_histogram *which_handshake(const ls_stress_counters *c)
     return c->handshake;
 }
 
+static const ls_histogram *which_upgrade(const ls_stress_counters *c)
+{
+    return c->upgrade;
+}
+
 static int fill(const ls_stress_sampler *m, const ls_stress_checks *const *checks,
                 const ls_stress_threshold *thresholds, size_t threshold_count, ls_stress_result *r)
 {
@@ -296,6 +310,7 @@ static int fill(const ls_stress_sampler *m, const ls_stress_checks *const *check
     if ((err = merge(m, which_due, &r->due)) < 0) return err;
     if ((err = merge(m, which_lag, &r->lag)) < 0) return err;
     if ((err = merge(m, which_handshake, &r->handshake)) < 0) return err;
+    if ((err = merge(m, which_upgrade, &r->upgrade)) < 0) return err;
     for (size_t t = 0; checks != NULL && t < m->threads; t++) {
         if (checks[t] != NULL && (err = ls_stress_checks_add(&r->checks, checks[t])) < 0) return err;
     }
@@ -311,9 +326,10 @@ static int fill(const ls_stress_sampler *m, const ls_stress_checks *const *check
 /* The connections of a run that ended before the first tick: all that were configured, or made if fewer. */
 static uint64_t made_connections(const ls_stress_sampler *m)
 {
+    const uint64_t all = m->config.connections + m->config.publishers;
     uint64_t made = 0;
     for (size_t t = 0; t < m->threads; t++) made += ls_counter_read(&m->counters[t]->connects);
-    return made < m->config.connections ? made : m->config.connections;
+    return made < all ? made : all;
 }
 
 /* Add `rest` to `p`. */

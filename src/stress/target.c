@@ -21,6 +21,8 @@ static const scheme schemes[] = {
     {"http://", "http", LS_STRESS_TARGET_HTTP, false, 80, false},
     {"https://", "https", LS_STRESS_TARGET_HTTP, false, 443, true},
     {"http+unix:", "unix", LS_STRESS_TARGET_HTTP, true, 0, false},
+    {"ws://", "ws", LS_STRESS_TARGET_WS, false, 80, false},
+    {"wss://", "wss", LS_STRESS_TARGET_WS, false, 443, true},
     {"tcp://", "tcp", LS_STRESS_TARGET_TCP, false, 0, false},
     {"udp://", "udp", LS_STRESS_TARGET_UDP, false, 0, false},
     {"unix:", "unix", LS_STRESS_TARGET_TCP, true, 0, false},
@@ -81,14 +83,11 @@ int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, si
     const scheme *found = NULL;
     for (size_t i = 0; found == NULL && i < sizeof schemes / sizeof schemes[0]; i++)
         if (begins_with(url, schemes[i].prefix)) found = &schemes[i];
-    if (begins_with(url, "ws://") || begins_with(url, "wss://")) {
-        (void)snprintf(why, why_bytes,
-                       "WebSocket is not supported: \"%s\"; supported are http, https, tcp, udp and unix", url);
-        return LS_ENOTSUP;
-    }
     if (found == NULL)
-        return fail(LS_EINVAL, why, why_bytes,
-                    "invalid URL (must begin with http://, https://, tcp://, udp://, unix: or http+unix:)", url);
+        return fail(
+            LS_EINVAL, why, why_bytes,
+            "invalid URL (must begin with http://, https://, ws://, wss://, tcp://, udp://, unix: or http+unix:)",
+            url);
     for (const char *p = url; *p != '\0'; p++)
         if ((unsigned char)*p <= ' ' || *p == 0x7f)
             return fail(LS_EINVAL, why, why_bytes, "white space or control character in the URL", url);
@@ -108,7 +107,7 @@ int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, si
     const char *end = rest + strcspn(rest, "/?#");
     int err = parse_authority(url, rest, end, &target, why, why_bytes);
     if (err < 0) return err;
-    if (target.kind == LS_STRESS_TARGET_HTTP) {
+    if (target.kind == LS_STRESS_TARGET_HTTP || target.kind == LS_STRESS_TARGET_WS) {
         if (strchr(end, '#') != NULL)
             return fail(LS_EINVAL, why, why_bytes, "remove the fragment (#...); it is not sent to servers", url);
         if (*end == '?') return fail(LS_EINVAL, why, why_bytes, "missing path before the query (write /?...)", url);

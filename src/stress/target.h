@@ -14,24 +14,25 @@ enum { LS_STRESS_TARGET_HOST_BYTES = 256, LS_STRESS_TARGET_ADDRS_MAX = 16 };
 typedef enum ls_stress_target_kind {
     LS_STRESS_TARGET_HTTP,
     LS_STRESS_TARGET_TCP,
-    LS_STRESS_TARGET_UDP
+    LS_STRESS_TARGET_UDP,
+    LS_STRESS_TARGET_WS
 } ls_stress_target_kind;
 
 typedef struct ls_stress_target {
     ls_stress_target_kind kind;
-    char scheme[8];                         /* "http", "https", "tcp", "udp", "unix" */
+    char scheme[8];                         /* "http", "https", "tcp", "udp", "unix", "ws", "wss" */
     char host[LS_STRESS_TARGET_HOST_BYTES]; /* without brackets; "unix:/path" for a Unix socket */
     bool is_unix, has_port, tls;
     uint16_t port;
-    const char *path; /* http: path and query, points into the URL; "/" if the URL has none */
+    const char *path; /* http and ws: path and query, points into the URL; "/" if the URL has none */
 } ls_stress_target;
 
 /* Split a URL:
  *     http://host[:port][/path]     https://host[:port][/path]
  *     http+unix:/run/a.sock         (HTTP on a Unix socket; the path is "/")
+ *     ws://host[:port][/path]       wss://host[:port][/path]      (WebSocket, RFC 6455 section 3)
  *     tcp://host:port               unix:/run/a.sock           udp://host:port
- * LS_OK, with out->path pointing into `url`; LS_EINVAL, or LS_ENOTSUP (ws, wss), with a one-line message in
- * `why`. */
+ * LS_OK, with out->path pointing into `url`; LS_EINVAL with a one-line message in `why`. */
 int ls_stress_target_parse(const char *url, ls_stress_target *out, char *why, size_t why_bytes);
 
 /* The authority for a Host field: "h", "h:8080", "[::1]:8080". Returns out. */

@@ -42,13 +42,13 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     ls_stress_vu_sent(vu_of(s), err);
 }
 
-static const ls_stream_handler open_handler = {received, sent, released};
+const ls_stream_handler ls_stress_stream_handler = {received, sent, released};
 
 /* The stream is connected. As ls_stress_handshake(). */
 static int connected_stream(ls_stress_vu *u)
 {
-    ls_stream_handover(u->stream, &open_handler);
-    return u->worker->plan->tls != NULL ? ls_stress_handshake(u, &open_handler) : LS_DONE;
+    ls_stream_handover(u->stream, &ls_stress_stream_handler);
+    return u->worker->plan->tls != NULL ? ls_stress_handshake(u, &ls_stress_stream_handler) : LS_DONE;
 }
 
 static void connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -130,7 +130,7 @@ static bool deliver(ls_stress_vu *u, int64_t result)
     u->recv_room = (uint32_t)result == data.block->cap ? LS_BLOCK_LARGE
                    : result > LS_BLOCK_SMALL           ? u->recv_room
                                                        : LS_BLOCK_SMALL;
-    const bool ok = w->proto->received(u, data.ptr, data.len);
+    const bool ok = u->proto->received(u, data.ptr, data.len);
     ls_block_drop(data.block);
     return ok;
 }

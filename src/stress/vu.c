@@ -7,7 +7,9 @@
 #include "stress/arrivals.h"
 #include "stress/handshake.h"
 #include "stress/transport.h"
+#include "stress/upgrade.h"
 #include "stress/worker.h"
+#include "stress/ws.h"
 
 /* ---- sending ---------------------------------------------------------------------------------------------------- */
 
@@ -52,8 +54,8 @@ void ls_stress_vu_sent(ls_stress_vu *u, int err)
     u->tx_pending = false;
     if (err < 0)
         ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    else if (u->worker->proto->sent != NULL)
-        u->worker->proto->sent(u);
+    else if (u->proto->sent != NULL)
+        u->proto->sent(u);
     else
         ls_stress_arrivals_vu_ready(u->worker, u);
 }
@@ -66,11 +68,11 @@ static void send_requests(ls_stress_vu *u, uint32_t count)
     assert(u->state == LS_STRESS_VU_OPEN && !u->tx_pending && from + count <= pipeline);
     u->outstanding += count;
     w->outstanding += count;
-    if (w->proto->compose != NULL && !w->proto->compose(u, count)) return;
+    if (u->proto->compose != NULL && !u->proto->compose(u, count)) return;
     const uint64_t now_ns = ls_stress_worker_now(w);
     for (uint32_t i = from; i < u->outstanding; i++) u->requests[(u->first + i) % pipeline].sent_ns = now_ns;
-    if (w->proto->start != NULL)
-        w->proto->start(u);
+    if (u->proto->start != NULL)
+        u->proto->start(u);
     else
         (void)ls_stress_vu_send(u);
 }
@@ -86,7 +88,7 @@ void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
     for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
         u->requests[(u->first + i) % w->pipeline].is_head =
             w->plan->is_head; /* compose() sets it for a script's requests */
-    if (w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
+    if (w->running && w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
     send_requests(u, count);
 }
@@ -107,22 +109,31 @@ void ls_stress_vu_retry_later(ls_stress_vu *u)
     u->outstanding = 0;
 }
 
+void ls_stress_vu_retire(ls_stress_vu *u)
+{
+    assert(u->outstanding > 0);
+    if (++u->first == u->worker->pipeline) u->first = 0;
+    u->outstanding--;
+    u->used = true;
+    u->worker->outstanding--;
+}
+
 void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
 {
     ls_stress_worker *w = u->worker;
     const ls_stress_request *request = &u->requests[u->first];
     const uint64_t now_ns = w->now_ns;
-    assert(u->outstanding > 0);
+    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
+    if (u->role == LS_STRESS_ROLE_PUBLISHER) {
+        ls_stress_vu_retire(u);
+        return;
+    }
     ls_counter_add(&w->count.requests, 1);
     if (u->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
     u->check_failed = false;
-    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
     ls_histogram_record(w->count.sent, now_ns > request->sent_ns ? now_ns - request->sent_ns : 0);
     if (w->open_loop) ls_histogram_record(w->count.due, now_ns > request->due_ns ? now_ns - request->due_ns : 0);
-    if (++u->first == w->pipeline) u->first = 0;
-    u->outstanding--;
-    u->used = true;
-    w->outstanding--;
+    ls_stress_vu_retire(u);
     if (!w->ending) w->ended_ns = now_ns;
 }
 
@@ -141,7 +152,7 @@ static bool handle_receive(ls_stress_vu *u, int64_t result)
     if (result == LS_ETRUNCATED && u->outstanding == 0) result = 0;
     if (result < 0 && u->outstanding > 0) ls_stress_worker_record_failure(w, ls_err_text((int)result), "", 0);
     if (result == 0)
-        w->proto->peer_closed(u);
+        u->proto->peer_closed(u);
     else
         ls_stress_vu_fail(u, result == LS_EREFUSED ? LS_STRESS_ERROR_CONNECT : LS_STRESS_ERROR_READ);
     return false;
@@ -151,7 +162,7 @@ static bool handle_receive(ls_stress_vu *u, int64_t result)
 static void receive(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending) {
+    while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending && !u->stalled) {
         int64_t result = 0;
         const int err = w->transport->receive(u, &result);
         if (err == LS_PENDING) {
@@ -174,7 +185,10 @@ void ls_stress_vu_received(ls_stress_vu *u, int64_t result)
 static void connect_failed(ls_stress_vu *u, int err)
 {
     ls_stress_worker *w = u->worker;
-    const ls_stress_error kind = u->shaking ? LS_STRESS_ERROR_TLS : LS_STRESS_ERROR_CONNECT;
+    static const ls_stress_error kinds[] = {[LS_STRESS_STEP_CONNECT] = LS_STRESS_ERROR_CONNECT,
+                                            [LS_STRESS_STEP_TLS] = LS_STRESS_ERROR_TLS,
+                                            [LS_STRESS_STEP_UPGRADE] = LS_STRESS_ERROR_HANDSHAKE};
+    const ls_stress_error kind = kinds[u->step];
     int no_error = 0;
     ls_counter_add(&w->count.errors[kind], 1);
     (void)atomic_compare_exchange_strong(&w->first_error, &no_error, err);
@@ -198,14 +212,16 @@ static void opened(ls_stress_vu *u)
     w->connecting--;
     ls_counter_add(&w->count.connects, 1);
     ls_counter_add(&w->count.connections, 1);
-    ls_stress_worker_vu_settled(w, u);
-    if (w->proto->opened != NULL && !w->proto->opened(u)) return;
+    if (u->subscriber == NULL || u->stalled) ls_stress_worker_vu_settled(w, u); /* else by its first message */
+    if (u->proto->opened != NULL && !u->proto->opened(u)) return;
     ls_stress_arrivals_vu_ready(w, u);
     receive(u);
 }
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
+    if (err >= 0 && u->proto->message != NULL && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
+    if (err == LS_PENDING) return;
     if (err < 0)
         connect_failed(u, err);
     else
@@ -222,7 +238,7 @@ int ls_stress_vu_open(ls_stress_vu *u)
     w->unclosed++;
     u->state = LS_STRESS_VU_CONNECTING;
     u->rx_pending = u->tx_pending = false;
-    u->shaking = false;
+    u->step = LS_STRESS_STEP_CONNECT;
     u->output = 0;
     const int err = w->transport->open(u);
     w->clock_stale = true;
@@ -257,7 +273,7 @@ void ls_stress_vu_close(ls_stress_vu *u)
     if (u->state == LS_STRESS_VU_CONNECTING) w->connecting--;
     if (u->state == LS_STRESS_VU_OPEN) {
         atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1, memory_order_relaxed);
-        w->proto->closed(u);
+        u->proto->closed(u);
     }
     u->state = LS_STRESS_VU_CLOSING;
     w->clock_stale = true;
@@ -273,7 +289,8 @@ void ls_stress_vu_time_out(ls_stress_vu *u)
         ls_stress_vu_fail(u, LS_STRESS_ERROR_TIMEOUT);
         return;
     }
-    if (u->shaking) ls_stress_handshake_failed(u->worker, ls_err_text(LS_ETIMEDOUT));
+    if (u->step == LS_STRESS_STEP_TLS) ls_stress_handshake_failed(u->worker, ls_err_text(LS_ETIMEDOUT));
+    if (u->step == LS_STRESS_STEP_UPGRADE) ls_stress_ws_failed(u, ls_err_text(LS_ETIMEDOUT), "", 0);
     connect_failed(u, LS_ETIMEDOUT);
 }
 

@@ -1,4 +1,5 @@
 """The machine: its description, and the packages and programs that the benchmark needs."""
+import json
 import os
 import platform
 import resource
@@ -22,16 +23,19 @@ NEEDED = (
     ("/usr/include/openssl/ssl.h", "libssl-dev"),
     ("openssl", "openssl"),
 )
+NEEDED_FOR_WEBSOCKET = (("node", "nodejs"), ("npm", "npm"))
+NPM_PACKAGES = ("bun", "ws")
 
 
 def is_there(places):
     return any(os.path.exists(place) if place.startswith("/") else shutil.which(place) for place in places.split())
 
 
-def install_missing():
+def install_missing(websocket):
     """Install missing packages with apt; if that is not possible, exit with their names."""
     os.environ["PATH"] += os.pathsep + "/usr/sbin" + os.pathsep + "/sbin"
-    packages = [package for places, package in NEEDED if not is_there(places)]
+    packages = [package for places, package in NEEDED + (NEEDED_FOR_WEBSOCKET if websocket else ())
+                if not is_there(places)]
     if not packages:
         return
     command = ["apt-get", "install", "-y", "--no-install-recommends"] + packages
@@ -44,6 +48,26 @@ def install_missing():
     keep_off = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
     if subprocess.run(command, env=keep_off, stdout=sys.stderr, check=False).returncode != 0:
         sys.exit("bench: apt-get failed; `apt-get update` may be needed. Packages: " + " ".join(packages))
+
+
+def bun_of(packages):
+    """The program of Bun in a folder of install_packages."""
+    return os.path.join(packages, "node_modules", ".bin", "bun")
+
+
+def install_packages(directory):
+    """Install the packages of npm into this folder, once. Without them their servers are left out of the run."""
+    modules = os.path.join(directory, "node_modules")
+    if all(os.path.exists(os.path.join(modules, name)) for name in NPM_PACKAGES):
+        return
+    os.makedirs(directory, exist_ok=True)
+    command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", directory, *NPM_PACKAGES]
+    print("bench: " + " ".join(command), file=sys.stderr)
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
+        print("bench: npm failed", file=sys.stderr)
+        return
+    if first_line([bun_of(directory), "--version"]) == "missing":  # the system does not run scripts of packages
+        subprocess.run(["node", "install.js"], cwd=os.path.join(modules, "bun"), stdout=sys.stderr, check=False)
 
 
 def build_programs(directory):
@@ -95,7 +119,16 @@ def first_line(command):
     return (ended.stdout.strip().splitlines() or ["?"])[0]
 
 
-def describe(luaserve):
+def version_of_package(directory, name):
+    try:
+        with open(os.path.join(directory, "node_modules", name, "package.json"), encoding="utf-8") as file:
+            return json.load(file)["version"]
+    except OSError:
+        return "missing"
+
+
+def describe(luaserve, packages=None):
+    """What the report says about the machine; `packages`: the folder of install_packages, if the run needs it."""
     cpu = "unknown"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -114,5 +147,7 @@ def describe(luaserve):
             "wrk": first_line(["wrk", "-v"]),
             "openssl": first_line(["openssl", "version"]),
             "gcc": first_line(["gcc", "--version"]),
+            **({"node": first_line(["node", "--version"]), "bun": first_line([bun_of(packages), "--version"]),
+                "ws": version_of_package(packages, "ws")} if packages else {}),
         },
     }

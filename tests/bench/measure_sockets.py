@@ -149,19 +149,27 @@ def descriptors(pids):
     return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
 
 
-def churn(server, open_load, connections, rounds):
-    """Memory and descriptors while `connections` are opened, used and closed (every second one by a reset), `rounds`
-    times: "seen" has (resident, descriptors) before and after each. "growth" is from after the first round, when the
-    server has allocated for that number of connections, to after the last; "from_fresh" from before any connection."""
+def churn(server, hold, connections, rounds, warm_up=1):
+    """Memory and descriptors while `connections` are opened, used and closed, `rounds` times: "seen" has (resident,
+    descriptors) before and after each. hold(round) is a context manager that has them open. "growth" is from after the
+    rounds of `warm_up`, when the server has allocated for that number of connections, to after the last; "from_fresh" from
+    before any connection."""
     def now():
         time.sleep(1.0)
         return memory(server.pids())[0], descriptors(server.pids())
 
     seen, full = [now()], None
     for number in range(1, rounds + 1):
-        with open_load("echo_load", server.port, connections, len(MESSAGE), number):
+        with hold(number):
             full = memory(server.pids())[0], descriptors(server.pids())
         seen.append(now())
-    return {"connections": connections, "rounds": rounds, "seen": seen, "full": full,
-            "growth": seen[-1][0] - seen[1][0], "from_fresh": seen[-1][0] - seen[0][0],
+    warm_up = min(warm_up, rounds - 1)
+    return {"connections": connections, "rounds": rounds, "warm_up": warm_up, "seen": seen, "full": full,
+            "growth": seen[-1][0] - seen[warm_up][0], "from_fresh": seen[-1][0] - seen[0][0],
             "descriptors": seen[-1][1] - seen[0][1]}
+
+
+def tcp_churn(server, open_load, connections, rounds):
+    """Every second connection is closed by a reset."""
+    return churn(server, lambda number: open_load("echo_load", server.port, connections, len(MESSAGE), number),
+                 connections, rounds)

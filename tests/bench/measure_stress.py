@@ -18,45 +18,80 @@ MESSAGE = "thirty bytes of a text, as is."
 FREEZE_SECONDS = 0.5
 
 
-def run(argv, cpu, meanwhile=None, good=(0,)):
-    """Run a generator pinned to a core -> (its output, its seconds of CPU, its peak resident bytes). `good`: accepted
-    exit statuses."""
+def start(argv, cpu):
+    """Start a generator, pinned to a core -> its process."""
     if cpu is not None:
         argv = ["taskset", "-c", str(cpu)] + argv
-    with tempfile.TemporaryFile(mode="w+") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, text=True)
+    out = tempfile.TemporaryFile(mode="w+")
+    process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, text=True)
+    process.out, process.began = out, time.monotonic()
+    return process
+
+
+def end(process, good=(0,)):
+    """Wait for its end -> (its output, its seconds of CPU, its peak resident bytes). `good`: accepted exit statuses."""
+    with process.out:
         try:
-            if meanwhile:
-                meanwhile()
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         except BaseException:
             process.kill()
             process.wait()
             raise
-        out.seek(0)
-        text = out.read()
+        process.out.seek(0)
+        text = process.out.read()
     if process.returncode not in good:
-        raise Failed(f"{' '.join(argv)} ended with {process.returncode}: {text.strip()[-400:]}")
+        raise Failed(f"{' '.join(process.args)} ended with {process.returncode}: {text.strip()[-400:]}")
     return text, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def stress(program, cpu, *args, meanwhile=None):
-    """Run luaserve stress -> (its JSON report, CPU seconds, peak resident bytes)."""
-    with tempfile.TemporaryDirectory() as where:
-        path = os.path.join(where, "report.json")
-        argv = [program, "stress", "-q", "--json", path, *map(str, args)]
-        if args[-1].startswith("https:"):
-            argv.insert(2, "--insecure")
-        text, used, resident = run(argv, cpu, meanwhile, good=(0, 1))
-        report = {}
+def has_ended(process):
+    """Whether it has ended; end() remains to be called."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def start_stress(program, cpu, *args):
+    """Start luaserve stress -> its process. End it with end_stress."""
+    where = tempfile.TemporaryDirectory()
+    argv = [program, "stress", "-q", "--json", os.path.join(where.name, "report.json"), *map(str, args)]
+    if args[-1].startswith("https:"):
+        argv.insert(2, "--insecure")
+    process = start(argv, cpu)
+    process.where = where
+    return process
+
+
+def end_stress(process):
+    """-> (its JSON report, CPU seconds, peak resident bytes)."""
+    with process.where as where:
+        text, used, resident = end(process, good=(0, 1))
+        report, path = {}, os.path.join(where, "report.json")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
         # A rate that was not reached is a result: the deviation.
         if not report or (report["failure"] and not report["short_of"]):
-            raise Failed(f"{' '.join(argv)}: {text.strip()[-400:]}")
+            raise Failed(f"{' '.join(process.args)}: {text.strip()[-400:]}")
         return report, used, resident
+
+
+def cancel_stress(process):
+    process.kill()
+    process.wait()
+    process.out.close()
+    process.where.cleanup()
+
+
+def stress(program, cpu, *args, meanwhile=None):
+    """Run luaserve stress -> as end_stress."""
+    process = start_stress(program, cpu, *args)
+    try:
+        if meanwhile:
+            meanwhile()
+    except BaseException:
+        cancel_stress(process)
+        raise
+    return end_stress(process)
 
 
 def cost_of_stress(program, cpu, server, seconds, script):
@@ -68,7 +103,7 @@ def cost_of_stress(program, cpu, server, seconds, script):
 
 def cost_of_wrk(cpu, server, seconds, script):
     argv = ["wrk", "-t1", "-c64", f"-d{seconds}s", *(["-s", SCRIPT] if script else []), server.url()]
-    text, used, _ = run(argv, cpu)
+    text, used, _ = end(start(argv, cpu))
     requests = next(int(line.split()[0]) for line in text.splitlines() if " requests in " in line)
     speed = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("Requests/sec"))
     return {"us": used * 1e6 / requests, "requests": requests, "per_second": speed,

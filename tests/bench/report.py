@@ -27,7 +27,14 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "udp-echo": ("UDP echo, 64 bytes, 16 peers with 8 in flight each", "datagram", "bare-udp"),
     "tcp-proxy": ("TCP proxy, 1 MiB there and back, 4 connections (the ratio is that of CPU per byte)", "block",
                   "haproxy-tcp"),
+    "ws-echo": ("WebSocket echo, 64 bytes, 64 connections", "message", "bun"),
+    "ws-echo-16k": ("WebSocket echo, 16 KiB, 64 connections", "message", "bun"),
+    "ws-fanout-64": ("64 bytes to 1,000 WebSocket subscribers, 50 times a second", "delivery", "bun"),
+    "ws-fanout-1k": ("1 KiB to 1,000 WebSocket subscribers, 50 times a second", "delivery", "bun"),
+    "ws-fanout-deflate": ("the same with and without permessage-deflate", "delivery", "luaserve ws"),
+    "ws-sse": ("64 bytes to 1,000 WebSocket subscribers, to 1,000 clients of server-sent events", "delivery", "luaserve ws"),
 }
+PLURAL = {"delivery": "deliveries"}
 S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
 COST_SECTIONS = {
     "stress-plain": "cost of a request for the client: the same URL again and again, 64 connections",
@@ -37,7 +44,12 @@ COST_SECTIONS = {
 IDLE_SECTIONS = {
     "idle": "memory per idle keep-alive connection (growth after a warm-up, without tables allocated at the start)",
     "tls-idle": "memory per idle keep-alive connection over TLS 1.3 (growth after a warm-up)",
+    "ws-idle": "memory per idle WebSocket connection, after an echo (growth after a warm-up)",
     "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
+}
+CHURN_SECTIONS = {
+    "tcp-churn": "TCP connections opened, used and closed",
+    "ws-churn": "WebSocket connections that come, subscribe, receive a message and go",
 }
 
 # The targets: (row, section, server, field, server to divide by or None, at most, unit)
@@ -103,6 +115,20 @@ ASKED = (
     ("rate off by, half of saturation", "stress-rate", "half of saturation", "off", None, 0.01, "percent"),
     ("resident memory of the client, 10,000 connections", "stress-memory", "luaserve stress", "resident", None, 64 * MIB,
      "KiB"),
+    ("WebSocket echo, 64 bytes / Bun", "ws-echo", "luaserve ws", "us", "bun", 1.00, "ratio"),
+    ("WebSocket echo, 16 KiB / Bun", "ws-echo-16k", "luaserve ws", "us", "bun", 0.90, "ratio"),
+    ("64 bytes to 1,000 subscribers / Bun", "ws-fanout-64", "luaserve ws", "us", "bun", 1.00, "ratio"),
+    ("1 KiB to 1,000 subscribers / Bun", "ws-fanout-1k", "luaserve ws", "us", "bun", 1.00, "ratio"),
+    ("1 KiB to 1,000 subscribers with permessage-deflate / without", "ws-fanout-deflate", "luaserve ws deflate", "us",
+     "luaserve ws", 1.20, "ratio"),
+    ("64 bytes to 1,000 clients of server-sent events / WebSocket", "ws-sse", "luaserve sse", "us", "luaserve ws", 1.00,
+     "ratio"),
+    ("p99 delivery with one of 1,000 that does not read / with none", "ws-stalled", "luaserve ws, one stalled", "p99_ms",
+     "luaserve ws", 1.10, "ratio"),
+    ("user memory per idle WebSocket, event form", "ws-idle", "luaserve ws", "user", None, 1024, "bytes"),
+    ("user memory per idle WebSocket, coroutine form", "ws-idle", "luaserve ws coroutine", "user", None, 3072, "bytes"),
+    ("descriptors left by closed WebSockets", "ws-churn", "luaserve ws", "descriptors", None, 0, "count"),
+    ("resident growth from their fifth round to the last", "ws-churn", "luaserve ws", "growth", None, MIB - 1, "KiB"),
     ("S9: echoes lost or wrong", "stress-s9", "luaserve stress", "lost", None, 0, "count"),
 ) + tuple(
     (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
@@ -165,7 +191,7 @@ def generator_note(runs):
 
 def cpu_lines(results, section):
     title, unit, base = CPU_SECTIONS[section]
-    rows = [("server", f"us/{unit}", "min..max", "user", "system", f"{unit}s/s", f"of {base}", "notes")]
+    rows = [("server", f"us/{unit}", "min..max", "user", "system", f"{PLURAL.get(unit, unit + 's')}/s", f"of {base}", "notes")]
     for server in results[section]:
         us = values(results, section, server, "us")
         if not us:
@@ -242,16 +268,16 @@ def reload_lines(results):
             "rest, after a warm-up of 500 reloads)"] + table(rows, (0,))
 
 
-def churn_lines(results):
-    lines = ["connections opened, used and closed (every second one by a reset): resident memory and descriptors"]
-    for one in rounds_of(results, "tcp-churn", "luaserve tcp.lua"):
+def churn_lines(results, section):
+    lines = [CHURN_SECTIONS[section] + " (every second one ends by a reset): resident memory and descriptors"]
+    for one in next(iter(results[section].values()), []):
         if one is None:
             continue
         last = one["rounds"]
         when = [(f"after round {i}" if i else "before", *one["seen"][i], "")
                 for i in sorted({0, 1, 2, 5, 10, last}) if i < last]
         when.append((f"in round {last}, {one['connections']:,} open", *one["full"], ""))
-        when.append((f"after round {last}", *one["seen"][last], f"{one['growth'] / 1024:+,.0f} KiB since round 1, "
+        when.append((f"after round {last}", *one["seen"][last], f"{one['growth'] / 1024:+,.0f} KiB since round {one['warm_up']}, "
                      f"{one['from_fresh'] / 1024:+,.0f} KiB in all"))
         rows = [("when", "resident MiB", "descriptors", "")]
         rows += [(what, f"{size / MIB:.1f}", f"{count:,}", note) for what, size, count, note in when]
@@ -299,6 +325,19 @@ def stall_lines(results, section):
                      str(failures(results, section, server)), f"{median(lag_p99):.2f}/{max(lag_max):.2f}"))
     title = f"64 clients on schedule (10/s each) while another client sends requests of which each {what}; from the intended moment"
     return [title] + table(rows)
+
+
+def stalled_lines(results):
+    rows = [("server", "p99 ms", "min..max", "deliveries/s", "of none", "notes")]
+    for server in results["ws-stalled"]:
+        p99 = values(results, "ws-stalled", server, "p99_ms")
+        of = values(results, "ws-stalled", server, "p99_ms", "luaserve ws")
+        if p99:
+            failed = failures(results, "ws-stalled", server)
+            rows.append((server, f"{median(p99):.2f}", f"{min(p99):.2f}..{max(p99):.2f}",
+                         f"{median(values(results, 'ws-stalled', server, 'per_second')):,.0f}", f"{median(of):.2f}" if of else "",
+                         f"{failed} failed" if failed else ""))
+    return ["1 KiB to 1,000 subscribers, of which one does not read: time from the publication to the arrival"] + table(rows)
 
 
 def cost_lines(results, section):
@@ -414,12 +453,15 @@ def section_lines(results, section):
         return cpu_lines(results, section)
     if section in IDLE_SECTIONS:
         return idle_lines(results, section)
+    if section in CHURN_SECTIONS:
+        return churn_lines(results, section)
     if section in COST_SECTIONS:
         return cost_lines(results, section)
     if section.startswith("stall"):
         return stall_lines(results, section)
-    return {"growth": growth_lines, "reload": reload_lines, "start": start_lines, "tcp-churn": churn_lines, "stress-freeze": freeze_lines, "stress-rate": rate_lines,
-            "stress-memory": stress_memory_lines, "stress-s9": s9_lines}.get(section, lambda _: [])(results)
+    return {"growth": growth_lines, "reload": reload_lines, "start": start_lines, "stress-freeze": freeze_lines,
+            "stress-rate": rate_lines, "stress-memory": stress_memory_lines, "stress-s9": s9_lines,
+            "ws-stalled": stalled_lines}.get(section, lambda _: [])(results)
 
 
 def closing_lines(results, rows):

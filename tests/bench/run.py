@@ -17,6 +17,7 @@ import measure_sockets
 import measure_start
 import measure_stress
 import measure_tls
+import measure_websocket
 import measure_windows
 import report
 import servers as catalogue_of
@@ -85,21 +86,25 @@ S8_SECTIONS = {  # section: (servers, clients)
 }
 SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SECTIONS)
 STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
-SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS
+WEBSOCKET_SERVERS = ("bun", "node")
+WEBSOCKET_SECTIONS = measure_websocket.SECTIONS
+SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS + WEBSOCKET_SECTIONS
+SERVERS = WEB_SERVERS + SOCKET_SERVERS + WEBSOCKET_SERVERS
 GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS, "tls": TLS_SECTIONS,
-          "static": tuple(STATIC_SECTIONS), "dict": ("dict-incr", "dict-get")}
+          "static": tuple(STATIC_SECTIONS), "websocket": WEBSOCKET_SECTIONS, "dict": ("dict-incr", "dict-get")}
 S9_THREADS = 48
 FREEZE_RATE = 20000
 
-ABOUT = """Measure luaserve beside nginx, HAProxy and bare servers in C, in one run, and compare the results
+ABOUT = """Measure luaserve beside nginx, HAProxy, Bun, node and bare servers in C, in one run, and compare the results
 with the targets."""
 EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
                     (`stall`, `dict`, `tls` and `static` mean all of that name)
   over plain sockets: {' '.join(SOCKET_SECTIONS)}
                     (`s8` means all four)
   of luaserve stress: {' '.join(STRESS_SECTIONS)}
+  of WebSocket:       {' '.join(WEBSOCKET_SECTIONS)}
 servers: {' '.join(WEB_SERVERS)}
-         {' '.join(SOCKET_SERVERS)}
+         {' '.join(SOCKET_SERVERS)} {' '.join(WEBSOCKET_SERVERS)}
 
 CPU sections have the server on one core and the load on another; a round measures each server in turn, ratios are
 computed within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
@@ -114,6 +119,7 @@ In the tls sections both servers have the same P-256 certificate; in tls-full an
 connection and a handshake of its own. static-* send files of a temporary folder, nginx with sendfile.
 In the stress sections the server is nginx (for s9 luaserve with examples/echo.lua), and the load generator is
 measured, luaserve stress beside wrk; tls-stress is the same over TLS.
+In the ws sections luaserve stress is the load; Bun and the package ws of node are installed by npm into the build directory.
 --windows measures hello from Lua in luaserve.exe under Wine, including all of Wine's own processes, on completion
 ports and on Wine's http.sys.
 Exit status: 0 if everything could be measured, whatever the verdicts; 1 if something failed to run."""
@@ -126,6 +132,7 @@ def parse_arguments():
     which.add_argument("--sections", help="comma-separated list (default: all over HTTP)")
     which.add_argument("--sockets", action="store_true", help="all sections over plain sockets")
     which.add_argument("--stress", action="store_true", help="all sections of luaserve stress, the load generator")
+    which.add_argument("--websocket", action="store_true", help="all sections of WebSocket, beside Bun and node")
     which.add_argument("--windows", action="store_true", help="luaserve.exe under Wine: completion ports beside http.sys")
     parser.add_argument("--servers", help="comma-separated list; may include luaserve (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each measure (5)")
@@ -156,17 +163,18 @@ def parse_arguments():
         elif getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     chosen = []
-    every = SOCKET_SECTIONS if args.sockets else STRESS_SECTIONS if args.stress else WEB_SECTIONS
+    every = next((sections for wanted, sections in ((args.sockets, SOCKET_SECTIONS), (args.stress, STRESS_SECTIONS),
+                                                    (args.websocket, WEBSOCKET_SECTIONS)) if wanted), WEB_SECTIONS)
     for name in args.sections.split(",") if args.sections else every:
         chosen += GROUPS.get(name, (name,))
     for name in chosen:
         if name not in SECTIONS:
             parser.error(f"unknown section '{name}'; available: {' '.join(SECTIONS)}, {', '.join(GROUPS)}")
     args.sections = [name for name in SECTIONS if name in chosen]
-    args.servers = args.servers.split(",") if args.servers else list(WEB_SERVERS + SOCKET_SERVERS)
+    args.servers = args.servers.split(",") if args.servers else list(SERVERS)
     for name in args.servers:
-        if name not in WEB_SERVERS + SOCKET_SERVERS:
-            parser.error(f"unknown server '{name}'; available: {' '.join(WEB_SERVERS + SOCKET_SERVERS)}")
+        if name not in SERVERS:
+            parser.error(f"unknown server '{name}'; available: {' '.join(SERVERS)}")
     cores = sorted(os.sched_getaffinity(0))
     args.server_core = cores[0] if args.server_core is None else args.server_core
     args.load_core = cores[min(1, len(cores) - 1)] if args.load_core is None else args.load_core
@@ -178,10 +186,10 @@ def parse_arguments():
 class Bench:
     """One run: its servers, its results ({section: {server: [a dict or None per round]}}) and its problems."""
 
-    def __init__(self, args, luaserve, directory):
+    def __init__(self, args, luaserve, directory, packages):
         self.args = args
         self.before = os.path.abspath(args.before) if args.before else None
-        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", self.before, args.build,
+        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", self.before, args.build, packages,
                                          args.server_core, args.load_core)
         self.open_load = functools.partial(measure_sockets.Load, args.build, args.load_core)
         self.luaserve = luaserve
@@ -254,25 +262,26 @@ class Bench:
                 yield name + catalogue_of.BEFORE
 
     def interleaved(self, section, place, run):
-        """Measurements of warm servers, in turn, round by round. `place`: the server that runs under each name."""
+        """Measurements of warm servers, in turn, round by round. `place`: the server that runs under each name; run(name,
+        server, seconds)."""
         names = [name for name in self.chosen(place) if self.start(place[name])]
         for name in names:
             try:
-                run(self.all[place[name]], 1)
+                run(name, self.all[place[name]], 1)
             except Failed as reason:
                 self.problem(f"{section}: {name}: warming up: {reason}")
         for _ in range(self.args.rounds):
             for name in names:
                 server = self.start(place[name])
                 if server:
-                    self.one(section, name, lambda s=server: run(s, self.args.seconds))
+                    self.one(section, name, lambda n=name, s=server: run(n, s, self.args.seconds))
 
     def cpu(self, section):
         names, how = CPU_SECTIONS[section]
         # The bare responders read no header, so a separate program closes the connection after each response.
         names = list(self.with_before(names))
         place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
-        self.interleaved(section, place, lambda server, seconds: measure.cpu_per_request(
+        self.interleaved(section, place, lambda _, server, seconds: measure.cpu_per_request(
             server, self.args.load_core, seconds, **how))
         for name in names:
             if place[name] != name:
@@ -286,19 +295,44 @@ class Bench:
                 return
             how = dict(how, backend=backend)
         self.interleaved(section, {name: name for name in self.with_before(names)},
-                         lambda server, seconds: run(server, self.open_load, seconds=seconds, **how))
+                         lambda _, server, seconds: run(server, self.open_load, seconds=seconds, **how))
         # The proxies' backend shares the load's core, and no idle server may disturb the others.
         self.stop_all()
 
+    def websocket(self, section):
+        """The load generator is luaserve stress of the program under test for all servers."""
+        places, run, how = measure_websocket.LOAD_SECTIONS[section]
+        names = list(self.with_before(places))
+        places = {name: places[name.removesuffix(catalogue_of.BEFORE)] for name in names}
+        place = {name: places[name][0] + (catalogue_of.BEFORE if name.endswith(catalogue_of.BEFORE) else "")
+                 for name in names}
+        self.interleaved(section, place, lambda name, server, seconds: run(
+            server, program=self.luaserve, load_cpu=self.args.load_core, seconds=seconds, **how, **places[name][1]))
+        self.stop_all()  # no idle server may disturb the others
+
+    def websocket_idle(self):
+        count = self.connections(self.args.idle_connections)
+        for _ in range(self.args.rounds):
+            for name, (place, how) in measure_websocket.IDLE.items():
+                self.fresh("ws-idle", {name: place}, lambda s, h=how: measure_websocket.idle(
+                    s, program=self.luaserve, load_cpu=self.args.load_core, count=count, **h), 1)
+
+    def websocket_churn(self):
+        count = self.connections(self.args.idle_connections)
+        self.fresh("ws-churn", ("luaserve ws",), lambda s: measure_sockets.churn(
+            s, lambda number: measure_websocket.subscribed(s, count, number), count, self.args.churn_rounds,
+            measure_websocket.WARM_UP_ROUNDS), 1)
+
     def fresh(self, section, names, run, rounds):
-        """Measurements that need a newly started server."""
+        """Measurements that need a newly started server. `names`: of servers; or {shown name: server}."""
         for _ in range(rounds):
             for name in self.chosen(names):
-                self.stop(name)
-                server = self.start(name)
+                place = names[name] if isinstance(names, dict) else name
+                self.stop(place)
+                server = self.start(place)
                 if server:
                     self.one(section, name, lambda s=server: run(s))
-                    self.stop(name)
+                    self.stop(place)
 
     def connections(self, wanted):
         return min(wanted, self.descriptors - 200)
@@ -321,7 +355,7 @@ class Bench:
     def churn(self):
         count = self.connections(self.args.idle_connections)
         self.fresh("tcp-churn", ("luaserve tcp.lua",),
-                   lambda s: measure_sockets.churn(s, self.open_load, count, self.args.churn_rounds), 1)
+                   lambda s: measure_sockets.tcp_churn(s, self.open_load, count, self.args.churn_rounds), 1)
 
     def s8(self, section):
         names, clients = S8_SECTIONS[section]
@@ -415,12 +449,14 @@ class Bench:
             elif section.startswith("stall"):
                 self.stop_all()
                 self.stall(section)
+            elif section in measure_websocket.LOAD_SECTIONS:
+                self.websocket(section)
             elif section in STRESS_SECTIONS or section == "tls-stress":
                 self.stress(section)
             else:
                 {"idle": self.idle, "growth": self.growth, "copies": self.copies, "reload": self.reload,
-                 "start": self.starts,
-                 "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls, "tcp-churn": self.churn}[section]()
+                 "start": self.starts, "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls, "tcp-churn": self.churn,
+                 "ws-idle": self.websocket_idle, "ws-churn": self.websocket_churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
             if lines := report.section_lines(self.results, section):
                 print("\n".join(lines) + "\n", flush=True)
@@ -455,16 +491,20 @@ def main():
     args = parse_arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_on_signal)
+    websocket = bool(set(args.sections) & set(WEBSOCKET_SECTIONS))
     if not args.no_install:
-        machine.install_missing()
+        machine.install_missing(websocket)
     if args.windows:
         return measure_windows.main(args)
     machine.build_programs(args.build)
     wanted = "luaserve" in args.servers
     luaserve = os.path.abspath(args.luaserve) if args.luaserve else machine.build_luaserve() if wanted else None
-    about = machine.describe(luaserve)
+    packages = os.path.join(args.build, "npm")
+    if websocket and not args.no_install:
+        machine.install_packages(packages)
+    about = machine.describe(luaserve, packages if websocket else None)
     directory = tempfile.mkdtemp(prefix="luaserve-bench-")
-    bench = Bench(args, luaserve, directory)
+    bench = Bench(args, luaserve, directory, packages)
     try:
         bench.run(about)
     except KeyboardInterrupt:

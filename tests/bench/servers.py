@@ -9,6 +9,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import ssl
@@ -16,7 +17,11 @@ import subprocess
 import sys
 import time
 
+import machine
 from memory_group import MemoryGroup
+
+sys.path.append(os.path.join(machine.ROOT, "tests", "e2e"))
+from harness.websocket import CLOSE, WebSocket  # noqa: E402  (of the end-to-end tests)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
@@ -88,6 +93,22 @@ def echoes(port, kind):
         return text == ECHOED
 
 
+def websocket(server, path, **how):
+    """A WebSocket on a server; `how` as for harness.websocket.WebSocket. Over "... deflate" with permessage-deflate."""
+    deflate = True if server.name.removesuffix(BEFORE).endswith(" deflate") else None
+    ws = WebSocket(("127.0.0.1", server.port), path, deflate=deflate, **how)
+    if deflate and ws.deflate is None:
+        ws.conn.close()
+        raise Failed(f"{server.name}: did not negotiate permessage-deflate")
+    return ws
+
+
+def echoes_messages(server):
+    with websocket(server, "/echo", timeout=1) as ws:
+        ws.send(ECHOED.decode())
+        return ws.receive() == ECHOED.decode()
+
+
 @functools.cache
 def unverified_tls():
     """The settings of our TLS clients, which accept any certificate."""
@@ -110,6 +131,7 @@ READY = {  # whether a server responds as expected
     "https": lambda server: get(server, "/")[0] == 200,
     "tcp": lambda server: echoes(server.port, socket.SOCK_STREAM),
     "udp": lambda server: echoes(server.port, socket.SOCK_DGRAM),
+    "ws": lambda server: echoes_messages(server),
     # It serves only one client, so no probe may connect: it prints a line when it listens.
     "tcp once": lambda server: "listening" in server.output(),
 }
@@ -128,8 +150,8 @@ class Server:
         self.group = None
         self.port = None
 
-    def url(self, target="/"):
-        return f"{self.kind}://127.0.0.1:{self.port}{target}"
+    def url(self, target="/", scheme=None):
+        return f"{scheme or self.kind}://127.0.0.1:{self.port}{target}"
 
     def connect(self):
         """A connection to it, over TLS if it is an https server."""
@@ -166,7 +188,7 @@ class Server:
             try:
                 if READY[self.kind](self):
                     return
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException, AssertionError):  # AssertionError: of the harness
                 pass
             time.sleep(0.02)
         self.stop()
@@ -268,6 +290,19 @@ class Content:
 
 
 TLS_AGREED = ("TLSv1.3", "TLS_AES_256_GCM_SHA384")  # the first choice of OpenSSL's clients
+
+
+def javascript(packages, script, *args):
+    """Bun or node with a script of websocket/; `packages`: the folder of npm's packages."""
+    bun = script == "bun.js"
+
+    def make(_directory, port):
+        program = machine.bun_of(packages) if bun else shutil.which("node")
+        if not program or not os.path.exists(os.path.join(packages, "node_modules", "bun" if bun else "ws")):
+            raise Unavailable(f"{script}: its packages are not installed; `scripts/bench --websocket` installs them by npm")
+        modules = os.path.join(packages, "node_modules")
+        return ["env", "NODE_PATH=" + modules, program, os.path.join(HERE, "websocket", script), str(port), *args]
+    return make
 
 
 def bare(program, *args):
@@ -394,8 +429,17 @@ def luaserve_echo(program, backend, end=""):
     }
 
 
-def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
-    """All servers by name, not started; `before` is the program to compare with, or None. Servers of the tests
+def luaserve_websocket(program, end=""):
+    site = os.path.join(HERE, "websocket", "ws.lua")
+    return {
+        "luaserve ws" + end: luaserve(program, 1, site),
+        "luaserve uring ws" + end: luaserve(program, 1, site, backend="uring"),
+        "luaserve ws deflate" + end: luaserve(program, 1, site, ["deflate"]),
+    }
+
+
+def catalogue(directory, luaserve_program, before, build, packages, cpu, load_cpu):
+    """All servers by name, not started; `before` is the program to compare with, or None; `packages` has those of npm. Servers of the tests
     of stalls and reloads are not pinned. The back end of the proxies must be started before them; it runs on the core of the load."""
     bare_echo = bare(os.path.join(build, "bare_echo"))
     backend = Server(BACKEND, bare_echo, load_cpu, directory, "tcp")
@@ -434,11 +478,20 @@ def catalogue(directory, luaserve_program, before, build, cpu, load_cpu):
         "s6": (bare(os.path.join(build, "s6")), "tcp once"),
         "s7": (bare(os.path.join(build, "s7")), "tcp"),
     }
+    websocket = {
+        **luaserve_websocket(luaserve_program),
+        **(luaserve_websocket(before, BEFORE) if before else {}),
+        "bun": javascript(packages, "bun.js"),
+        "bun deflate": javascript(packages, "bun.js", "deflate"),
+        "node": javascript(packages, "node.js"),
+        "node deflate": javascript(packages, "node.js", "deflate"),
+    }
     servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
     servers.update((name, Server(name, make, cpu, directory, kind, content=content))
                    for name, (make, kind) in files.items())
     servers.update((name, Server(name, make, cpu, directory, kind, name in MEMORY_GROUPED))
                    for name, (make, kind) in echo.items())
+    servers.update((name, Server(name, make, cpu, directory, "ws")) for name, make in websocket.items())
     servers[BACKEND] = backend
     return servers
 

@@ -1,15 +1,22 @@
 """The harness itself: with Python for Windows every module of tests can be imported, and system_windows.py makes the
-calls of Windows as they are documented. Fakes stand for these calls here."""
+calls of Windows as they are documented. Fakes stand for these calls here. The WebSocket client meets servers that break
+the rules."""
 import ast
 import ctypes
 import os
+import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import tempfile
+import threading
 import unittest
 from unittest import mock
 
-from harness import main, system_windows
+from harness import Framing, main, system_windows, tls, websocket
+from harness.websocket import WebSocket, frame
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -145,6 +152,112 @@ class Windows(unittest.TestCase):
             with self.assertRaises(unittest.SkipTest):
                 system_windows.send_signal(mock.Mock(pid=42), 10)
         self.assertEqual(system_windows.PROCESS_OPTIONS, {"creationflags": 0x200})
+
+
+class Peer(threading.Thread):
+    """A server for one connection: it reads a handshake, answers it, then sends `reply` and records what it receives."""
+
+    def __init__(self, reply=b"", lines=(), tls=None):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.at = self.listener.getsockname()
+        self.reply, self.lines, self.tls, self.received = reply, lines, tls, b""
+        self.start()
+
+    def run(self):
+        sock, _ = self.listener.accept()
+        self.listener.close()
+        if self.tls:
+            sock = self.tls.wrap_socket(sock, server_side=True)
+        with sock:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += sock.recv(4096)
+            key = re.search(rb"Sec-WebSocket-Key: (\S+)", head)[1].decode()
+            lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: upgrade",
+                     "Sec-WebSocket-Accept: " + websocket.accept(key), *self.lines, "", ""]
+            sock.sendall("\r\n".join(lines).encode() + self.reply)
+            data = True
+            while data:
+                data = sock.recv(65536)
+                self.received += data
+
+
+class WebSocketClient(unittest.TestCase):
+    def client(self, reply=b"", lines=(), **options):
+        self.peer = Peer(reply, lines)
+        ws = WebSocket(self.peer.at, "/", timeout=20, **options)
+        self.addCleanup(ws.conn.close)
+        return ws
+
+    def received(self, ws):
+        ws.conn.half_close()
+        self.peer.join(20)
+        return self.peer.received
+
+    def test_frames_are_those_of_the_rfc(self):
+        self.assertEqual(frame(websocket.TEXT, b"Hello", mask=False), b"\x81\x05Hello")
+        self.assertEqual(frame(websocket.TEXT, b"Hello", mask=b"\x37\xfa\x21\x3d"), b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58")
+        self.assertEqual(frame(websocket.TEXT, b"Hel", fin=False, mask=False), b"\x01\x03Hel")
+        self.assertEqual(frame(websocket.BINARY, b"x" * 256, mask=False)[:4], b"\x82\x7e\x01\x00")
+        self.assertEqual(frame(websocket.BINARY, b"x" * 65536, mask=False)[:10], b"\x82\x7f\0\0\0\0\0\1\0\0")
+        self.assertEqual(frame(websocket.PING, rsv=4, fin=False, mask=False), b"\x49\x00")
+        self.assertEqual(frame(websocket.PING, length=200, bits=64, mask=False), b"\x89\x7f\0\0\0\0\0\0\0\xc8")
+        self.assertEqual(websocket.accept(websocket.KEY), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+
+    def test_messages_fragments_and_pings(self):
+        ws = self.client(b"\x81\x02hi\x02\x01a\x89\x01p\x80\x01b\x8a\x00\x88\x05\x03\xe8bye")
+        self.assertEqual(ws.receive(), "hi")
+        self.assertEqual(ws.receive(), b"ab")
+        with self.assertRaises(websocket.CloseFrame) as raised:
+            ws.receive()
+        self.assertEqual((raised.exception.code, raised.exception.reason), (1000, "bye"))
+        ws.send_frame(websocket.TEXT, b"x", mask=False)
+        got = self.received(ws)
+        self.assertEqual((got[:2], websocket.masked(got[6:7], got[2:6]), got[7:]), (b"\x8a\x81", b"p", b"\x81\x01x"))
+
+    def test_a_message_in_fragments(self):
+        ws = self.client()
+        ws.send("hello", fragments=3)
+        self.assertEqual([n & 0x8f for n in self.received(ws)[::8][:2]], [1, 0])
+
+    def test_broken_frames_of_a_server_are_found(self):
+        for reply in (b"\x81\x80abcd", b"\xc1\x00", b"\x83\x00", b"\x09\x00", b"\x89\x7e\x00\x7e", b"\x81\x7e\x00\x7d", b"\x80\x00",
+                      b"\x01\x00\x01\x00", b"\x81\x7f\0\0\0\0\0\0\xff\xff", b"\x88\x01a"):
+            with self.subTest(reply), self.assertRaises(Framing):
+                self.client(reply).receive()
+
+    def test_bad_responses_are_found(self):
+        for line in ("Sec-WebSocket-Protocol: other", "Sec-WebSocket-Extensions: permessage-deflate", "Content-Length: 0"):
+            with self.subTest(line), self.assertRaises(Framing):
+                self.client(lines=[line], protocols=["a"])
+        for value in ("x", "permessage-deflate; server_max_window_bits=16", "permessage-deflate; x", "permessage-deflate; "
+                      "client_no_context_takeover=1", "permessage-deflate; server_max_window_bits"):
+            with self.subTest(value), self.assertRaises(Framing):
+                self.client(lines=["Sec-WebSocket-Extensions: " + value], deflate=True)
+
+    def test_compression_both_ways(self):
+        for parameters in ("", "; server_no_context_takeover; client_no_context_takeover",
+                           "; server_max_window_bits=9; client_max_window_bits=9"):
+            with self.subTest(parameters):
+                turned = re.sub("server|client", lambda side: "client" if side[0] == "server" else "server", parameters)
+                other = websocket.Deflate("permessage-deflate" + turned, "client_max_window_bits")
+                reply = b"".join(frame(websocket.TEXT, other.compress(text), rsv=4, mask=False) for text in (b"one" * 99, b"one" * 99))
+                ws = self.client(reply, ["Sec-WebSocket-Extensions: permessage-deflate" + parameters], deflate=True)
+                self.assertEqual([ws.receive(), ws.receive()], ["one" * 99] * 2)
+                ws.send("two" * 99, compress=True)
+                got = self.received(ws)
+                self.assertEqual(other.decompress(websocket.masked(got[6:], got[2:6])), b"two" * 99)
+                self.assertEqual(got[0], 0xc1)
+
+    def test_over_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tls.certificate(folder, "own")
+            server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            server.load_cert_chain(os.path.join(folder, "own.pem"), os.path.join(folder, "own.key"))
+            self.peer = Peer(b"\x81\x02hi", tls=server)
+            with WebSocket(self.peer.at, "/", tls=tls.context(), timeout=20) as ws:
+                self.assertEqual(ws.receive(), "hi")
 
 
 if __name__ == "__main__":

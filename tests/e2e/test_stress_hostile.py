@@ -157,8 +157,6 @@ class Wrong(Stress):
         self.fails(stress("http://127.0.0.1:%d/" % port), "127.0.0.1:%d: connection refused" % port)
         closed.close()
         self.fails(stress("http://no-such-host.invalid/"), "no-such-host.invalid")
-        self.fails(stress("ws://127.0.0.1/"), "WebSocket is not supported")
-        self.fails(stress("wss://127.0.0.1/"), "WebSocket is not supported")
         self.fails(stress("unix:/does/not/exist"), "unix:/does/not/exist")
         self.fails(stress(self.url + "/#x"), "fragment", status=2)
 

@@ -26,6 +26,8 @@
     X(sse)            \
     X(tcp)            \
     X(connect)        \
+    X(ws)             \
+    X(ws_client)      \
     X(udp)            \
     X(udp_client)     \
     X(notify)         \

@@ -14,7 +14,6 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
 
-enum { COLLECT_AFTER = 1024 }; /* fewer ended connections cause no garbage collection */
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 const ls_stream_handler ls_tcp_handler = {received, sent, closed};
@@ -366,24 +365,6 @@ static int serve_prepare(lua_State *L)
     return 0;
 }
 
-static int collect(lua_State *L)
-{
-    (void)lua_gc(L, LUA_GCCOLLECT);
-    return 0;
-}
-
-/* The coroutines of ended connections belong to the old generation, which the collector visits rarely, so they can
- * pile up. Therefore a full collection runs once as many connections have ended as are open, and at least
- * COLLECT_AFTER. */
-static void count_ended(ls_thread_ctx *ctx, ls_state *state)
-{
-    ls_tcps *tcps = ls_tcps_of(state);
-    const unsigned live = atomic_load_explicit(&tcps->count, memory_order_relaxed);
-    if (++tcps->ended < COLLECT_AFTER || tcps->ended < live) return;
-    tcps->ended = 0;
-    (void)ls_state_protected(state, ctx, collect, NULL);
-}
-
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_tcp *tcp = task->owner;
@@ -399,7 +380,8 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     if (task->owner != NULL) ls_tcp_finish(ctx, task->owner); /* before the release: it clears task->owner */
     ls_state *state = task->state;
     ls_task_release(ctx, task, status == LUA_OK);
-    count_ended(ctx, state);
+    ls_tcps *tcps = ls_tcps_of(state);
+    ls_state_count_ended(ctx, state, &tcps->ended, atomic_load_explicit(&tcps->count, memory_order_relaxed));
 }
 
 /* Close a stream that no state takes: its user stays zero, because the server may be freed before the stream is closed. */

@@ -304,6 +304,19 @@ void ls_state_loaded(ls_state *state)
     state->strings.port = state->port;
 }
 
+static int collect(lua_State *L)
+{
+    (void)lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, unsigned left)
+{
+    if (++*ended < LS_COLLECT_AFTER || *ended < left) return;
+    *ended = 0;
+    (void)ls_state_protected(state, ctx, collect, NULL);
+}
+
 /* ---- the phases of the life -------------------------------------------------------------------------------- */
 
 void ls_state_post_step(ls_state *state, ls_port *port)
@@ -335,7 +348,7 @@ static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing clos
 {
     const ls_generation *generation = state->generation;
     if (atomic_load(&state->closed)) return;
-    if (closing != LS_CLOSING_FORCED && ls_tasks_unfinished(state)) return;
+    if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state) || atomic_load(&state->websockets) > 0)) return;
     if (closing != LS_CLOSING_DISCONNECT) ls_tasks_cancel(state);
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);

@@ -68,6 +68,8 @@ struct ls_state {
     int exceeded_text_ref;
     ls_strings strings; /* long strings that are being sent */
 
+    _Atomic unsigned websockets; /* of routes: open, or with a handler that has not returned. They outlive a reload */
+
     ls_op step_op;            /* ls_state_step() */
     _Atomic bool step_posted; /* the op is on its way and has not looked at the phase yet */
     _Atomic bool closed;      /* Lua is closed; nothing posts to the actor */
@@ -171,6 +173,12 @@ ls_pool *ls_state_pool(const ls_state *state);
 /* Get a block from that pool. If the pool is at its limit, a full garbage collection runs first to free buffers.
  * Raises if there is still no block. */
 ls_block *ls_state_block(lua_State *L, size_t size);
+
+/* A connection with a coroutine or an object has ended: count it in *ended; `left` are open. Coroutines and objects of ended
+ * connections belong to the old generation, which the collector visits rarely, so they can pile up. Therefore a full
+ * collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task runs. */
+enum { LS_COLLECT_AFTER = 1024 };
+void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, unsigned left);
 
 /* A task or a timer has ended. When it was the last one of a site without listeners, the server stops. The caller holds
  * the actor. */

@@ -47,7 +47,8 @@ static inline void sample_open(sample *s, const ls_stress_config *config)
     s->random = 88172645463325252u;
     s->now = SAMPLE_START;
     for (int t = 0; t < SAMPLE_THREADS; t++) {
-        sample_must(ls_stress_counters_open(&s->counters[t], config->open_loop, config->tls) == LS_OK);
+        sample_must(ls_stress_counters_open(&s->counters[t], config->open_loop, config->tls, config->websocket) ==
+                    LS_OK);
         s->pointers[t] = &s->counters[t];
     }
     sample_must(ls_stress_sampler_open(&s->config, s->pointers, SAMPLE_THREADS, s->now, &s->sampler) == LS_OK);

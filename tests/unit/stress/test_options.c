@@ -2,6 +2,7 @@
 #include "stress/options.h"
 
 #include "base/err.h"
+#include "proto/ws_frame.h"
 #include "support.h"
 
 enum { ARGS_MAX = 32 };
@@ -212,26 +213,65 @@ static void invalid_options_are_refused(void **state)
     is_refused("--pipeline|2|udp://h:1", "remove --pipeline");
     is_refused("--sends|5|-R|5|tcp://h:1", "closed loop");
     is_refused("--sends|5|-n|5|tcp://h:1", "exclude each other");
-    is_refused("ws://h/", "WebSocket is not supported");
-    is_refused("--insecure|http://h/", "are for https targets");
-    is_refused("--ca|f|tcp://h:1", "are for https targets");
-    is_refused("--tls-resume|on|http://h/", "are for https targets");
+    is_refused("--size|0|ws://h/", "a number of bytes from 1 to 67108864");
+    is_refused("--size|67108865|ws://h/", "a number of bytes from 1 to 67108864");
+    is_refused("--size|5|--message|x|ws://h/", "--message and --size exclude each other");
+    is_refused("--text|--binary|ws://h/", "--text and --binary exclude each other");
+    is_refused("--binary|tcp://h:1", "are for ws and wss targets");
+    is_refused("--protocol|chat|http://h/", "are for ws and wss targets");
+    is_refused("--protocol|a b|ws://h/", "the name of a subprotocol");
+    is_refused("--body|x|ws://h/", "use --message");
+    is_refused("-H|Upgrade: x|ws://h/", "the handshake of WebSocket sets this field");
+    is_refused("-H|sec-websocket-protocol: x|ws://h/", "use --protocol");
+    is_refused("-H|A: b|tcp://h:1", "--header is for http and ws targets");
+    is_refused("--size|5|http://h/", "are for ws, tcp, udp and unix targets");
+    is_refused("--insecure|http://h/", "are for https and wss targets");
+    is_refused("--ca|f|tcp://h:1", "are for https and wss targets");
+    is_refused("--tls-resume|on|ws://h/", "are for https and wss targets");
     is_refused("--tls-resume|x|https://h/", "on or off");
     is_refused("--insecure|--ca|f|https://h/", "remove it or --ca");
     is_refused("--key|f|https://h/", "--key without --cert");
     is_refused("--insecure=yes|https://h/", "takes no value");
 }
 
+/* The frames of an echo are prepared: each unmasks to the message (RFC 6455 section 5.3). */
+static void messages_become_frames(void **state)
+{
+    line l;
+    (void)state;
+    const ls_stress_plan *plan = good(&l, "--size|200|--pipeline|3|--binary|ws://h:81/a?b");
+    assert_int_equal(plan->mode, LS_STRESS_PLAN_ECHO);
+    assert_int_equal(plan->message_len, 200);
+    assert_int_equal(plan->request_len, 4 + 4 + 200);
+    assert_string_equal(plan->ws.request.target, "/a?b");
+    assert_string_equal(plan->ws.request.host, "h:81");
+    const ls_ws_rules rules = {.masked = true};
+    for (unsigned i = 0; i < 3; i++) {
+        ls_ws_head head;
+        const char *why;
+        char *at = plan->request + i * plan->request_len;
+        assert_int_equal(ls_ws_head_parse(at, plan->request_len, &rules, &head, &why), 8);
+        assert_int_equal(head.opcode, LS_WS_BINARY);
+        ls_ws_mask(at + 8, 200, head.key, 0);
+        assert_memory_equal(at + 8, plan->message, 200);
+    }
+    ls_stress_options_close(&l.options);
+
+    plan = good(&l, "-H|Host: other|-H|A: b|-H|C: d|--protocol|x|--protocol|y|ws://h/");
+    assert_string_equal(plan->ws.request.host, "other");
+    assert_string_equal(plan->ws.request.fields, "A: b\r\nC: d\r\n");
+    assert_int_equal(plan->ws.request.protocols.count, 2);
+    assert_int_equal(plan->message_len, 5);
+    ls_stress_options_close(&l.options);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_and_times),
-        cmocka_unit_test(omitted_options_have_defaults),
-        cmocka_unit_test(an_option_can_be_written_in_four_ways),
-        cmocka_unit_test(the_bytes_of_a_request),
-        cmocka_unit_test(stages),
-        cmocka_unit_test(lists_are_limited_to_64_entries),
-        cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(messages_become_frames),          cmocka_unit_test(counts_and_times),
+        cmocka_unit_test(omitted_options_have_defaults),   cmocka_unit_test(an_option_can_be_written_in_four_ways),
+        cmocka_unit_test(the_bytes_of_a_request),          cmocka_unit_test(stages),
+        cmocka_unit_test(lists_are_limited_to_64_entries), cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,16 @@ static void valid_urls_are_split(void **state)
     t = good("https://[::1]:8443/a");
     assert_int_equal(t.port, 8443);
     assert_string_equal(t.path, "/a");
+    t = good("ws://h/chat?a=b");
+    assert_int_equal(t.kind, LS_STRESS_TARGET_WS);
+    assert_int_equal(t.port, 80);
+    assert_false(t.tls);
+    assert_string_equal(t.path, "/chat?a=b");
+    t = good("wss://[::1]");
+    assert_int_equal(t.kind, LS_STRESS_TARGET_WS);
+    assert_int_equal(t.port, 443);
+    assert_true(t.tls);
+    assert_string_equal(t.path, "/");
     t = good("tcp://h:65535");
     assert_int_equal(t.kind, LS_STRESS_TARGET_TCP);
     assert_int_equal(t.port, 65535);
@@ -68,8 +78,8 @@ static void invalid_urls_are_refused(void **state)
     is_refused("ftp://h/", LS_EINVAL, "invalid URL");
     is_refused("https://", LS_EINVAL, "missing host");
     is_refused("https+unix:/run/a.sock", LS_EINVAL, "invalid URL");
-    is_refused("wss://h/", LS_ENOTSUP, "WebSocket is not supported");
-    is_refused("ws://h/", LS_ENOTSUP, "WebSocket is not supported");
+    is_refused("wss://", LS_EINVAL, "missing host");
+    is_refused("ws://h/#a", LS_EINVAL, "fragment");
     is_refused("http://", LS_EINVAL, "missing host");
     is_refused("http://:80/", LS_EINVAL, "missing host");
     is_refused("http://h:/", LS_EINVAL, "1 to 65535");

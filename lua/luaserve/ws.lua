@@ -1,0 +1,143 @@
+-- ws.lua - app:ws: checks the arguments and converts them to the names and units of the core.
+--
+-- ls.websocket, the client, has the same limits: ws.limits and ws.compression.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+usage.mark_internal()
+
+local ws = {}
+
+local uint32_max = 2 ^ 32 - 1
+
+-- As in options.lua: { name in the core, kind, minimum, maximum, none = the core's value for `false` }
+ws.limits = {
+  max_message = { "message_bytes_max", "size", 1, math.maxinteger },
+  write_ahead = { "write_bytes_high", "size", 1, uint32_max },
+  ping = { "ping_ms", "seconds", 1, uint32_max, none = 0 },
+  ping_timeout = { "pong_ms", "seconds", 1, uint32_max },
+  message_timeout = { "message_ms_max", "seconds", 1, uint32_max, none = 0 },
+  close_timeout = { "close_ms_max", "seconds", 1, uint32_max },
+  send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max, none = 0 },
+}
+local server_limits = options.merged(ws.limits, { max_queue = { "queue_bytes_max", "size", 1, uint32_max } })
+local compression = {
+  context = { "compress_takeover", "flag" },
+  min_size = { "compress_bytes_min", "size", 0, uint32_max },
+  window = { "compress_bits", "count", 9, 15 },
+}
+
+local functions = { open = "ws, req", message = "ws, data, kind", close = "ws, code, reason" }
+local route_known = options.merged(server_limits, { protocols = true, origins = true, overflow = true, compress = true })
+local table_known = options.merged(route_known, functions)
+
+-- The tables of options, for the tests.
+ws.known = { ["app:ws"] = route_known, ["app:ws: compress"] = compression }
+ws.specs = { ["app:ws"] = server_limits, ["app:ws: compress"] = compression }
+
+-- read_compression(fname, value, out): the option `compress`, false, true or a table, into `out`. Raises.
+function ws.read_compression(fname, value, out)
+  if value == nil or value == false then return end
+  out.compress = true
+  if value == true then return end
+  if type(value) ~= "table" then
+    usage.error("%s: compress must be true, false or a table such as { context = true }; got %s", fname,
+      usage.quote(value))
+  end
+  options.check_names(fname .. ": compress", value, compression)
+  options.read_all(fname, value, compression, out, "compress.")
+end
+
+-- read_protocols(fname, list) -> a copy of the list of subprotocols. Raises.
+function ws.read_protocols(fname, list)
+  if type(list) == "string" then
+    usage.error("%s: protocols must be a list: protocols = { %s }", fname, usage.quote(list))
+  elseif type(list) ~= "table" or #list == 0 then
+    usage.error('%s: protocols must be a list of names such as { "chat.v1" }; got %s', fname, usage.quote(list))
+  end
+  local copy, seen = {}, {}
+  for i, name in ipairs(list) do
+    if type(name) ~= "string" or not name:match("^[%w!#$%%&'*+.^_`|~-]+$") then
+      usage.error("%s: a subprotocol is a token of letters, digits and !#$%%&'*+-.^_`|~; got %s", fname, usage.quote(name))
+    end
+    if seen[name] then usage.error("%s: duplicate subprotocol %q", fname, name) end
+    copy[i], seen[name] = name, true
+  end
+  for key in pairs(list) do
+    if copy[key] == nil then usage.error("%s: protocols must be a list; got the key %s", fname, usage.quote(key)) end
+  end
+  return copy
+end
+
+local origin_form = 'origins must be "*" or a list such as { "https://example.org" }'
+
+local function read_origins(fname, value, out)
+  if value == "*" then
+    out.any_origin = true
+    return
+  end
+  if type(value) == "string" then
+    usage.error("%s: %s; got %s: write { %s }", fname, origin_form, usage.quote(value), usage.quote(value))
+  elseif type(value) ~= "table" or #value == 0 then
+    usage.error("%s: %s; got %s", fname, origin_form, usage.quote(value))
+  end
+  out.origins = {}
+  for i, origin in ipairs(value) do
+    if origin == "*" then usage.error('%s: for any origin write origins = "*", not a list with "*"', fname) end
+    if not core.ws_origin(origin) then
+      usage.error('%s: an origin is a scheme, a host and perhaps a port, without a path: "https://example.org"; got %s',
+        fname, usage.quote(origin))
+    end
+    out.origins[i] = origin
+  end
+end
+
+local overflows = { close = true, skip = true }
+
+-- route(pattern, where, opts, handler) -> the handler of a GET route, which is called as handler(req, res). Raises.
+function ws.route(pattern, where, opts, handler)
+  local fname = "app:ws"
+  local out = { name = string.format("%s (%s)", pattern, where or "?") }
+  local given = opts
+  if type(handler) == "function" then
+    out.serve = handler
+  elseif type(handler) == "table" then
+    if opts ~= nil then
+      usage.error("app:ws: put the options into the table of functions: app:ws(path, { message = fn, compress = true })")
+    end
+    given = handler
+  else
+    usage.error("app:ws needs a function(ws, req), or a table { message = function(ws, data, kind) end }; got %s",
+      usage.quote(handler))
+  end
+  if given ~= nil then
+    if type(given) ~= "table" then
+      usage.error('app:ws: options must be a table such as { max_message = "64k" }; got %s', usage.quote(given))
+    end
+    options.check_names(fname, given, out.serve and route_known or table_known)
+    options.read_all(fname, given, server_limits, out)
+    if given.protocols ~= nil then out.protocols = ws.read_protocols(fname, given.protocols) end
+    if given.origins ~= nil then read_origins(fname, given.origins, out) end
+    ws.read_compression(fname, given.compress, out)
+    if given.overflow ~= nil and not overflows[given.overflow] then
+      usage.error('app:ws: overflow must be "close" or "skip"; got %s', usage.quote(given.overflow))
+    end
+    out.skip = given.overflow == "skip"
+  end
+  if not out.serve then
+    for name, signature in pairs(functions) do
+      local fn = given[name]
+      if fn ~= nil and type(fn) ~= "function" then
+        usage.error("app:ws: %s must be a function(%s); got %s", name, signature, usage.quote(fn))
+      end
+      out[name] = fn
+    end
+    if not (out.open or out.message or out.close) then
+      usage.error("app:ws: the table has no function; it needs open, message or close")
+    end
+  end
+  return core.ws(out)
+end
+
+return ws

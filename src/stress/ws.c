@@ -1,0 +1,302 @@
+/* ws.c - see ws.h. */
+#include "stress/ws.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "stress/transport.h"
+#include "stress/worker.h"
+
+struct ls_stress_ws {
+    uint64_t asked_ns; /* when the handshake began */
+    char key[LS_WS_KEY_CHARS + 1];
+    bool in_frame, in_message, text, close_sent;
+    uint16_t code;       /* of the server's Close frame; 0: none so far */
+    uint8_t partial_len; /* of a head of which more bytes are missing */
+    char partial[LS_WS_HEAD_BYTES_MAX];
+    ls_ws_head frame; /* being received */
+    uint64_t at;      /* bytes of its payload received so far */
+    char control[LS_WS_CONTROL_BYTES_MAX];
+    char *buf; /* during the handshake the head of the response, then a frame to send */
+    size_t len, room;
+};
+
+static bool reserve(struct ls_stress_ws *ws, size_t room)
+{
+    if (room <= ws->room) return true;
+    char *buf = realloc(ws->buf, room);
+    if (buf == NULL) return false;
+    ws->buf = buf;
+    ws->room = room;
+    return true;
+}
+
+void ls_stress_ws_free(ls_stress_vu *u)
+{
+    if (u->ws == NULL) return;
+    free(u->ws->buf);
+    free(u->ws);
+}
+
+/* ---- the handshake ---------------------------------------------------------------------------------------------- */
+
+int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **text, size_t *len)
+{
+    if (u->ws == NULL && (u->ws = calloc(1, sizeof *u->ws)) == NULL) return LS_ENOMEM;
+    struct ls_stress_ws *ws = u->ws;
+    ws->in_frame = ws->in_message = ws->close_sent = false;
+    ws->partial_len = 0;
+    ws->code = 0;
+    ws->len = 0;
+    ls_ws_key(ws->key);
+    ws->asked_ns = ls_stress_worker_now(u->worker);
+    *len = ls_ws_request_write(request, ws->key, NULL, 0);
+    if ((*text = malloc(*len + 1)) == NULL) return LS_ENOMEM;
+    (void)ls_ws_request_write(request, ws->key, *text, *len + 1);
+    return LS_OK;
+}
+
+void ls_stress_ws_failed(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
+{
+    char text[sizeof u->worker->first_failure];
+    (void)snprintf(text, sizeof text, "WebSocket handshake: %s", why);
+    ls_stress_worker_record_failure(u->worker, text, bytes, len);
+    ls_counter_add(&u->worker->count.upgrades_failed, 1);
+}
+
+static int fail_handshake(ls_stress_vu *u, const char *why, int err)
+{
+    ls_stress_ws_failed(u, why, u->ws->buf, u->ws->len);
+    return err;
+}
+
+int ls_stress_ws_response(ls_stress_vu *u, const ls_ws_request *request, const char *bytes, size_t len, size_t *used)
+{
+    ls_stress_worker *w = u->worker;
+    struct ls_stress_ws *ws = u->ws;
+    const size_t before = ws->len;
+    ls_http_response head;
+    ls_ws_response response;
+    const char *why = NULL;
+    if (!reserve(ws, before + len)) return fail_handshake(u, ls_err_text(LS_ENOMEM), LS_ENOMEM);
+    memcpy(ws->buf + before, bytes, len);
+    ws->len += len;
+    const int n = ls_http1_parse_response(ws->buf, ws->len, before, LS_STRESS_HEAD_BYTES_MAX, false, &head, &why);
+    if (n == 0) return LS_EAGAIN;
+    int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf, request, ws->key, &response, &why);
+    if (err < 0) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
+    *used = (size_t)n - before;
+    const uint64_t now_ns = ls_stress_worker_now(w);
+    ls_counter_add(&w->count.upgrades, 1);
+    ls_histogram_record(w->count.upgrade, now_ns > ws->asked_ns ? now_ns - ws->asked_ns : 0);
+    return LS_DONE;
+}
+
+/* ---- frames that are sent --------------------------------------------------------------------------------------- */
+
+size_t ls_stress_ws_frame_bytes(size_t len)
+{
+    return LS_WS_HEAD_BYTES_MAX + len;
+}
+
+size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, const char *payload, size_t len, char *out)
+{
+    ls_ws_head head = {.length = len, .opcode = (uint8_t)opcode, .fin = true, .masked = true};
+    ls_random(head.key, sizeof head.key);
+    const size_t n = ls_ws_head_write(&head, out);
+    ls_ws_mask_copy(out + n, payload, len, head.key, 0);
+    return n + len;
+}
+
+bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *payload, size_t len)
+{
+    ls_stress_worker *w = u->worker;
+    struct ls_stress_ws *ws = u->ws;
+    if (!reserve(ws, ls_stress_ws_frame_bytes(len))) {
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
+        return false;
+    }
+    const size_t n = ls_stress_ws_frame(opcode, payload, len, ws->buf);
+    if (!u->tx_pending) return ls_stress_vu_put(u, ws->buf, n) && ls_stress_vu_send(u);
+    /* The pending send includes what is queued meanwhile. */
+    ls_counter_add(&w->count.bytes_out, n);
+    if (w->transport->put(u, ws->buf, n)) return true;
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
+    return false;
+}
+
+bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size_t len)
+{
+    char payload[LS_WS_CONTROL_BYTES_MAX];
+    if (u->ws->close_sent) return true;
+    u->ws->close_sent = true;
+    if (code == LS_WS_NO_CODE) return ls_stress_ws_send(u, LS_WS_CLOSE, "", 0);
+    payload[0] = (char)(code >> 8);
+    payload[1] = (char)code;
+    memcpy(payload + 2, reason, len);
+    return ls_stress_ws_send(u, LS_WS_CLOSE, payload, 2 + len);
+}
+
+/* ---- frames that are received ----------------------------------------------------------------------------------- */
+
+bool ls_stress_ws_text(const ls_stress_vu *u)
+{
+    return u->ws->text;
+}
+
+unsigned ls_stress_ws_code(const ls_stress_vu *u)
+{
+    return u->ws->code;
+}
+
+static bool invalid(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
+{
+    ls_stress_worker_record_failure(u->worker, why, bytes, len);
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
+    return false;
+}
+
+static void count_code(ls_stress_vu *u, unsigned code)
+{
+    if (code >= LS_STRESS_CODE_MIN && code <= LS_STRESS_CODE_MAX)
+        ls_counter_add(&u->worker->count.codes[code - LS_STRESS_CODE_MIN], 1);
+}
+
+/* The server's Close frame: answer it (section 5.5.1). The protocol decides what it means. */
+static bool take_close(ls_stress_vu *u)
+{
+    struct ls_stress_ws *ws = u->ws;
+    const size_t len = (size_t)ws->frame.length;
+    unsigned code;
+    const char *reason;
+    size_t reason_len;
+    if (ls_ws_close_parse(ws->control, len, &code, &reason, &reason_len) < 0)
+        return invalid(u, "the server sent an invalid Close frame", ws->control, len);
+    ws->code = (uint16_t)code;
+    count_code(u, code);
+    if (!ls_stress_ws_close(u, code, "", 0)) return false;
+    u->proto->peer_closed(u);
+    return u->state == LS_STRESS_VU_OPEN;
+}
+
+static bool take_control(ls_stress_vu *u)
+{
+    struct ls_stress_ws *ws = u->ws;
+    ws->in_frame = false;
+    if (ws->frame.opcode == LS_WS_CLOSE) return take_close(u);
+    if (ws->frame.opcode != LS_WS_PING || ws->close_sent) return true;
+    return ls_stress_ws_send(u, LS_WS_PONG, ws->control, (size_t)ws->frame.length);
+}
+
+/* The head of a frame is complete: check its place in the message (section 5.4). */
+static bool begin_frame(ls_stress_vu *u)
+{
+    struct ls_stress_ws *ws = u->ws;
+    ws->in_frame = true;
+    ws->at = 0;
+    if (ws->frame.opcode >= LS_WS_CLOSE) return true;
+    if (ws->frame.opcode == LS_WS_CONTINUATION)
+        return ws->in_message || invalid(u, "the server sent a continuation without a message", "", 0);
+    if (ws->in_message) return invalid(u, "the server began a message inside another one", "", 0);
+    ws->in_message = true;
+    ws->text = ws->frame.opcode == LS_WS_TEXT;
+    return true;
+}
+
+/* Parse the head of a frame. Returns the number of bytes used; 0: all of them, and the head is incomplete; or negative: an
+ * error, handled. */
+static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    static const ls_ws_rules rules = {.masked = false};
+    struct ls_stress_ws *ws = u->ws;
+    const size_t before = ws->partial_len;
+    const char *why = NULL;
+    size_t have = len;
+    if (before > 0) {
+        have = len < sizeof ws->partial - before ? len : sizeof ws->partial - before;
+        memcpy(ws->partial + before, bytes, have);
+    }
+    const int n = ls_ws_head_parse(before > 0 ? ws->partial : bytes, before + have, &rules, &ws->frame, &why);
+    if (n < 0) {
+        (void)invalid(u, why, bytes, len);
+        return n;
+    }
+    if (n == 0 && before == 0) memcpy(ws->partial, bytes, len);
+    ws->partial_len = n == 0 ? (uint8_t)(before + have) : 0;
+    return n == 0 ? 0 : n - (int)before;
+}
+
+/* Bytes of the payload of this frame. */
+static bool read_payload(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    struct ls_stress_ws *ws = u->ws;
+    const uint64_t at = ws->at;
+    ws->at += len;
+    const bool ends = ws->at == ws->frame.length;
+    if (ws->frame.opcode >= LS_WS_CLOSE) {
+        memcpy(ws->control + at, bytes, len);
+        return !ends || take_control(u);
+    }
+    const bool last = ends && ws->frame.fin;
+    if (ends) ws->in_frame = false;
+    if (last) ws->in_message = false;
+    return u->proto->message(u, bytes, len, last);
+}
+
+bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    struct ls_stress_ws *ws = u->ws;
+    while (len > 0 && ws->code == 0) { /* what follows a Close frame is ignored */
+        if (!ws->in_frame) {
+            const int n = read_head(u, bytes, len);
+            if (n <= 0) return n == 0;
+            bytes += n;
+            len -= (size_t)n;
+            if (!begin_frame(u)) return false;
+        }
+        const uint64_t left = ws->frame.length - ws->at;
+        const size_t n = len < left ? len : (size_t)left;
+        if (n == 0 && left > 0) return true;
+        if (!read_payload(u, bytes, n)) return false;
+        bytes += n;
+        len -= n;
+    }
+    return true;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
+
+void ls_stress_ws_lost(ls_stress_vu *u)
+{
+    char why[80];
+    const unsigned code = u->ws->code;
+    if (code == 0) count_code(u, LS_WS_ABNORMAL);
+    (void)snprintf(why, sizeof why, "the server closed the WebSocket with the code %u", code);
+    ls_stress_worker_record_failure(u->worker,
+                                    code == 0 ? "the server closed the connection without a Close frame" : why, "", 0);
+}
+
+void ls_stress_ws_peer_closed(ls_stress_vu *u)
+{
+    if (u->outstanding > 0) {
+        ls_stress_ws_lost(u);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
+    } else {
+        if (u->ws->code == 0) count_code(u, LS_WS_ABNORMAL);
+        if (!u->used) u->reconnect_later = true;
+        ls_stress_vu_close(u);
+    }
+}
+
+/* The Close frame of an orderly end, if the socket takes it at once. */
+void ls_stress_ws_closed(ls_stress_vu *u)
+{
+    char frame[LS_WS_HEAD_BYTES_MAX + 2];
+    static const char normal[] = {LS_WS_NORMAL >> 8, (char)(LS_WS_NORMAL & 0xff)};
+    if (u->ws->close_sent || u->tx_pending || u->output > 0) return;
+    u->ws->close_sent = true;
+    if (u->worker->transport->put(u, frame, ls_stress_ws_frame(LS_WS_CLOSE, normal, sizeof normal, frame)))
+        (void)u->worker->transport->send(u);
+}

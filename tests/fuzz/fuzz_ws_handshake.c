@@ -1,0 +1,61 @@
+/* fuzz_ws_handshake.c - the opening handshake for any head: a status with its text, and results inside the bytes. A
+ * request that the server accepts has a key, and the client accepts the response to it. */
+#include "fuzz.h"
+
+#include "base/err.h"
+#include "proto/ws_handshake.h"
+
+static const char *const names[] = {"chat", "b"}, *const origins[] = {"https://a.example", "http://b:81"};
+
+static void server(const uint8_t *data, size_t size)
+{
+    static const ls_http_limits limits = {4096, 2048, LS_HTTP_FIELDS_MAX};
+    char *bytes = fuzz_copy_exact(data, size);
+    ls_http_head head;
+    if (ls_http1_parse(bytes, size, 0, &limits, &head, NULL) > 0) {
+        for (unsigned n = 0; n < 8; n++) {
+            const ls_ws_policy policy = {
+                .protocols = {names, n & 1 ? 2 : 0}, .origins = {origins, n & 2 ? 2 : 0}, .any_origin = false};
+            ls_ws_handshake out;
+            const int status = ls_ws_handshake_check(&head, bytes, n & 4, &policy, &out);
+            FUZZ_HOLDS(status == 101 || status == 400 || status == 403 || status == 405 || status == 426 ||
+                       status == 501);
+            FUZZ_HOLDS((status == 101) == (out.why[0] == '\0') && (status != 426 || out.fields[0] != '\0'));
+            if (status != 101) continue;
+            FUZZ_HOLDS(strlen(out.accept) == LS_WS_ACCEPT_CHARS);
+            FUZZ_HOLDS(out.protocol == NULL ||
+                       (out.protocol >= bytes && out.protocol + out.protocol_len <= bytes + size));
+            FUZZ_HOLDS(out.protocol == NULL || (n & 1));
+        }
+    }
+    free(bytes);
+}
+
+static void client(const uint8_t *data, size_t size)
+{
+    char *bytes = fuzz_copy_exact(data, size);
+    const ls_ws_request request = {.host = "h", .target = "/", .protocols = {names, 2}};
+    ls_http_response head;
+    ls_ws_response out;
+    const char *why = NULL;
+    if (ls_http1_parse_response(bytes, size, 0, 4096, false, &head, NULL) > 0) {
+        const int err = ls_ws_response_check(&head, bytes, &request, "dGhlIHNhbXBsZSBub25jZQ==", &out, &why);
+        FUZZ_HOLDS((err == LS_EPROTO) == (why != NULL));
+        if (err == LS_OK) {
+            FUZZ_HOLDS(head.status == 101 && out.extensions == NULL);
+            FUZZ_HOLDS(out.protocol == NULL ||
+                       (out.protocol >= bytes && out.protocol + out.protocol_len <= bytes + size));
+        }
+    }
+    free(bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *bytes = fuzz_copy_exact(data, size);
+    server(data, size);
+    client(data, size);
+    (void)ls_ws_origin_valid(bytes, size);
+    free(bytes);
+    return 0;
+}
