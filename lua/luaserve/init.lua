@@ -51,6 +51,9 @@ local ls = {
   dict = later("luaserve.dict", "open"), -- shared by all states, as are the next two
   channel = later("luaserve.channel", "channel"),
   semaphore = later("luaserve.channel", "semaphore"),
+  publish = core.publish, -- to all subscribers of a topic, in all states
+  subscribe = core.subscribe,
+  topics = core.topics,
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }
 

@@ -15,6 +15,7 @@ local limits = {
   read_timeout = { "receive_ms_max", "seconds", 1, uint32_max, none = 0 },
   send_timeout = { "send_ms_max", "seconds", 1, uint32_max, none = 0 },
   write_ahead = { "write_bytes_high", "size", 1, uint32_max },
+  max_queue = { "queue_bytes_max", "size", 1, uint32_max },
   max_line = { "line_bytes_max", "size", 1, uint32_max },
   max_message = { "message_bytes_max", "size", 1, math.maxinteger },
   keepalive = { "keepalive_s", "count", 1, 32767, none = 0 },

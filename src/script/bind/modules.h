@@ -22,6 +22,7 @@
     X(serve)          \
     X(static)         \
     X(inject)         \
+    X(topic)          \
     X(tcp)            \
     X(connect)        \
     X(ws)             \

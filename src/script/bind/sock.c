@@ -20,6 +20,7 @@ ls_tcp_object *ls_tcp_check(lua_State *L)
 const ls_tcp_config ls_tcp_config_default = {.receive_ms_max = 60000,
                                              .send_ms_max = 60000,
                                              .write_bytes_high = 256 * 1024,
+                                             .queue_bytes_max = 1024 * 1024,
                                              .line_bytes_max = 64 * 1024,
                                              .message_bytes_max = 8 * 1024 * 1024,
                                              .keepalive_s = 0};
@@ -29,6 +30,7 @@ void ls_tcp_options(lua_State *L, int index, ls_tcp_config *out)
     ls_option_u32(L, index, "receive_ms_max", UINT32_MAX, &out->receive_ms_max);
     ls_option_u32(L, index, "send_ms_max", UINT32_MAX, &out->send_ms_max);
     ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &out->write_bytes_high);
+    ls_option_u32(L, index, "queue_bytes_max", UINT32_MAX, &out->queue_bytes_max);
     ls_option_u32(L, index, "line_bytes_max", UINT32_MAX, &out->line_bytes_max);
     ls_option_u32(L, index, "keepalive_s", UINT32_MAX, &out->keepalive_s);
     (void)ls_option_number(L, index, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
@@ -159,6 +161,8 @@ void ls_sock_define(lua_State *L, int *ref)
                                        {"starttls", ls_sock_starttls},
                                        {"settimeouts", sock_settimeouts},
                                        {"setkeepalive", sock_setkeepalive},
+                                       {"subscribe", ls_sock_subscribe},
+                                       {"unsubscribe", ls_sock_unsubscribe},
                                        {"close", sock_close},
                                        {"abort", sock_abort},
                                        {NULL, NULL}};

@@ -36,6 +36,11 @@ int ls_sock_send(lua_State *L);
 int ls_sock_flush(lua_State *L);
 int ls_sock_shutdown_lua(lua_State *L);
 
+/* ---- sock_topic.c ------------------------------------------------------------------------------------------ */
+
+int ls_sock_subscribe(lua_State *L);
+int ls_sock_unsubscribe(lua_State *L);
+
 /* ---- sock_starttls.c ------------------------------------------------------------------------------------- */
 
 int ls_sock_starttls(lua_State *L);

@@ -194,6 +194,7 @@ int ls_sock_shutdown_lua(lua_State *L)
     check_not_starting(L, tcp);
     if (!tcp->shut) {
         tcp->shut = true;
+        ls_tcp_topics_end(tcp);
         const int flushed = ls_tcp_flush(tcp->state->ctx, tcp);
         const int err = flushed == LS_DONE ? ls_stream_shutdown(tcp->state->ctx, ls_tcp_stream(tcp)) : flushed;
         if (err < 0) return ls_push_failure(L, err);

@@ -136,6 +136,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->finishing = true;
     if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
+    ls_tcp_topics_end(tcp);
     unlist_unflushed(tcp);
     if (!ls_stream_sending(ls_tcp_stream(tcp))) ls_stream_cork_fin(ls_tcp_stream(tcp));
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
@@ -505,6 +506,7 @@ static void tcp_abandon(ls_state *state)
         ls_list_remove(&tcp->node);
         drop_received(tcp);
         if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp);
+        ls_tcp_topics_end(tcp);
         ls_stream_free(ls_tcp_stream(tcp));
     }
 }

@@ -25,6 +25,7 @@ enum { LS_TCP_LINGER_MS = 2000, LS_TCP_PATTERN_MAX = 1024 };
 typedef struct ls_tcp_config {            /* limits of one `sock` connection */
     uint32_t receive_ms_max, send_ms_max; /* 0: no limit */
     uint32_t write_bytes_high;            /* high-water mark: send waits while more bytes are queued */
+    uint32_t queue_bytes_max;             /* a message of a topic that would exceed it closes the connection */
     uint32_t line_bytes_max;              /* of receive("*l") and receiveuntil */
     uint64_t message_bytes_max;           /* of receive(n) and receive("*a") */
     uint32_t keepalive_s;                 /* TCP keepalive: idle seconds until the first probe; 0: off */
@@ -59,7 +60,8 @@ struct ls_tcp {   /* the user data of a stream */
     ls_task *receiver;         /* waits for bytes */
     ls_node senders;           /* tasks that wait until the queue has been sent */
     ls_tcp *unflushed_next;
-    ls_starttls *starttls; /* while a task, the receiver, waits in sock:starttls; else NULL */
+    ls_starttls *starttls;        /* while a task, the receiver, waits in sock:starttls; else NULL */
+    struct ls_tcp_topics *topics; /* sock_topic.c; NULL: it has never subscribed */
 
     ls_slice head;     /* received bytes: this slice, then more->slices */
     ls_tcp_more *more; /* NULL: no further slices */
@@ -140,6 +142,11 @@ int ls_tcp_starttls_result(ls_tcp *tcp, char *why, size_t why_bytes);
 void ls_tcp_starttls_received(ls_thread_ctx *ctx, ls_tcp *tcp, int64_t result);
 void ls_tcp_starttls_sent(ls_thread_ctx *ctx, ls_tcp *tcp, int err);
 void ls_tcp_starttls_drop(ls_tcp *tcp);
+
+/* ---- sock_topic.c ---------------------------------------------------------------------------------------------- */
+
+/* End the subscriptions of the connection. */
+void ls_tcp_topics_end(ls_tcp *tcp);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
 #include "script/bind/sockets.h"
+#include "script/bind/topic.h"
 
 const char ls_ws_tag;
 
@@ -22,7 +23,7 @@ struct ls_ws_stash {
 
 const ls_ws_message *ls_ws_object_message(const ls_ws_object *o)
 {
-    if (o->closed) return NULL;
+    if (o->closed || o->held) return NULL;
     if (o->stash != NULL) return &o->stash->message;
     return o->ws != NULL ? ls_ws_message_get(o->ws) : NULL;
 }
@@ -60,6 +61,25 @@ static void consume(ls_thread_ctx *ctx, ls_ws_object *o)
         ls_ws_consume(ctx, o->ws);
 }
 
+/* The message is in Lua. */
+static void hold(ls_ws_object *o)
+{
+    o->taken++;
+    if (o->stash != NULL) {
+        drop_stash(o);
+    } else {
+        o->held = true;
+        ls_ws_flush_later(o);
+    }
+}
+
+void ls_ws_object_go_on(ls_thread_ctx *ctx, ls_ws_object *o)
+{
+    if (!o->held) return;
+    o->held = false;
+    if (o->ws != NULL) ls_ws_consume(ctx, o->ws);
+}
+
 bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
 {
     const ls_wss *wss = ls_wss_of(o->state);
@@ -82,7 +102,7 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
         luaL_pushresultsize(&text, bytes);
     }
     lua_rawgeti(L, LUA_REGISTRYINDEX, kind_ref);
-    if (o->taken == taken && ls_ws_object_message(o) != NULL) consume(o->state->ctx, o);
+    if (o->taken == taken && ls_ws_object_message(o) != NULL) hold(o);
     return true;
 }
 
@@ -101,6 +121,8 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
     }
     task->ended = handler_ended;
     task->owner = o;
+    task->counted = true;
+    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
     o->task = task;
     return task;
 }
@@ -173,7 +195,7 @@ static void detach(ls_ws_object *o)
 {
     if (o->ws != NULL) ((ls_ws_link *)ls_ws_user(o->ws))->object = NULL;
     o->ws = NULL;
-    //TT ls_subscriber_end(&o->subscriber);
+    ls_subscriber_end(&o->subscriber);
     unlist_unflushed(o);
     drop_stash(o);
 }
@@ -193,9 +215,7 @@ static void finish(ls_thread_ctx *ctx, ls_ws_object *o)
     ls_wss *wss = ls_wss_of(state);
     detach(o);
     luaL_unref(state->L, LUA_REGISTRYINDEX, o->self_ref);
-    const unsigned left = atomic_fetch_sub_explicit(&wss->count, 1, memory_order_relaxed) - 1;
-    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-    ls_state_settle(state);
+    const unsigned left = atomic_fetch_sub_explicit(&state->websockets, 1, memory_order_relaxed) - 1;
     ls_state_count_ended(ctx, state, &wss->ended, left);
 }
 
@@ -245,6 +265,7 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     }
     ls_task_release(ctx, task, status == LUA_OK); /* may run Lua */
     if (r != NULL) end_request(ctx, r);
+    ls_ws_object_go_on(ctx, o); /* o->task: it runs no further handler yet */
     o->task = NULL;
     advance(ctx, o);
 }
@@ -320,7 +341,7 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
         memcpy(o->reason, reason, reason_len);
         o->reason_len = (uint16_t)reason_len;
     }
-    //TT ls_subscriber_end(&o->subscriber);
+    ls_subscriber_end(&o->subscriber);
     ls_list_move(&woken, &o->senders);
     if (o->receiver != NULL) ls_list_push(&woken, &o->receiver->wait_node);
     o->receiver = NULL;
@@ -353,7 +374,7 @@ ls_ws_object *ls_ws_push(lua_State *L)
     ls_ws_object *o = lua_newuserdatauv(L, sizeof *o, LS_WS_SLOTS - 1);
     *o = (ls_ws_object){.tag = &ls_ws_tag, .state = state, .self_ref = LUA_NOREF};
     ls_node_init(&o->senders);
-    //TT ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
+    ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_wss_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     return o;
@@ -368,9 +389,7 @@ void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit)
     ls_node_init(&link->node);
     ls_list_push(&wss->open, &link->node);
     atomic_fetch_add(&wss->live, 1);
-    if (o->route == NULL) return;
-    atomic_fetch_add_explicit(&wss->count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
+    if (o->route != NULL) atomic_fetch_add_explicit(&o->state->websockets, 1, memory_order_relaxed);
 }
 
 void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, const char *reason, size_t reason_len)
@@ -378,6 +397,7 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
     if (o->closed) return;
     if (o->ws != NULL) ls_ws_close(ctx, o->ws, code, reason, reason_len);
     if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is behind it */
+    ls_ws_object_go_on(ctx, o);
     o->closed = true;
     wake_receiver(ctx, o);
 }
@@ -400,7 +420,9 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
         ls_ws_object *o = wss->unflushed;
         wss->unflushed = o->unflushed_next;
         o->unflushed = false;
-        if (o->ws != NULL && (o->begun || suspended)) (void)ls_ws_flush(ctx, o->ws); /* ls_ws_begin flushes */
+        if (o->ws == NULL || (!o->begun && !suspended)) continue; /* ls_ws_begin flushes */
+        ls_ws_object_go_on(ctx, o);
+        (void)ls_ws_flush(ctx, o->ws);
     }
 }
 

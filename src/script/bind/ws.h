@@ -11,7 +11,8 @@
  *     client:          any task receives.
  *
  * A message that nothing takes waits in the connection, which receives no further one: back-pressure. What is sent leaves
- * when the task waits or ends, or after the frames that are being handled.
+ * when the task waits or ends, or after the frames that are being handled. The frames behind a message are handled when the
+ * task that took it waits, ends or receives again: so its answer leaves before the answer to a Close frame behind.
  *
  * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_WS_H
@@ -61,6 +62,7 @@ struct ls_ws_object { /* the userdata `ws` */
     int self_ref;   /* a server: keeps the object until the end */
     uint32_t taken; /* number of messages taken */
     bool begun;     /* ls_ws_begin was called */
+    bool held;      /* the message of the connection was taken, but not consumed */
     bool closed;    /* by Lua: messages are not taken any more */
     bool ended;     /* no message follows but one that waits */
     bool close_ran, advancing, unflushed;
@@ -76,7 +78,6 @@ typedef struct ls_ws_link { /* user data of an ls_ws */
 
 typedef struct ls_wss {      /* of a state */
     ls_node open;            /* connections that are not freed */
-    _Atomic unsigned count;  /* connections of servers whose handlers have not all returned; any thread reads it */
     _Atomic uint32_t live;   /* connections that are not freed */
     ls_ws_object *unflushed; /* with output of the running task */
     ls_flush flush;
@@ -109,6 +110,9 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r);
 const ls_ws_message *ls_ws_object_message(const ls_ws_object *o);
 /* Push its data and kind, and take it. false: a finalizer has taken it first, and nothing is pushed. Raises. */
 bool ls_ws_object_take(lua_State *L, ls_ws_object *o);
+
+/* Handle the frames behind the message that was taken. */
+void ls_ws_object_go_on(ls_thread_ctx *ctx, ls_ws_object *o);
 
 /* The object is garbage: nothing refers to it any more. */
 void ls_ws_give_up(ls_ws_object *o);

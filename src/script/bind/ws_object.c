@@ -22,6 +22,12 @@ bool ls_ws_is_closed(const ls_ws_object *o)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
+/* A connection that is lost has its end, and with it ws.code, soon: receive waits for that. */
+static bool no_message_follows(const ls_ws_object *o)
+{
+    return o->ws == NULL || o->closed || o->ended;
+}
+
 /* Stack: the object, then what the method got. Whether the call ends with nil at the close: messages(). */
 static int receive(lua_State *L, int status, lua_KContext iterates)
 {
@@ -32,8 +38,9 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
         woken = task->wake_result;
         if (o->receiver == task) o->receiver = NULL; /* a timeout, or the state closes */
     }
+    ls_ws_object_go_on(o->state->ctx, o);
     if (ls_ws_object_message(o) != NULL && ls_ws_object_take(L, o)) return 2;
-    if (o->ended || ls_ws_is_closed(o)) {
+    if (no_message_follows(o)) {
         if (!iterates) return ls_push_failure(L, LS_ECLOSED);
         lua_pushnil(L);
         return 1;
@@ -57,10 +64,11 @@ static ls_ws_object *check_receive(lua_State *L, const char *name)
 /* ws:receive([timeout]) -> data, kind | nil, message, code */
 static int ws_receive(lua_State *L)
 {
-    const ls_ws_object *o = check_receive(L, "receive");
+    ls_ws_object *o = check_receive(L, "receive");
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     lua_settop(L, 1);
-    if (timeout >= 0 && ls_ws_object_message(o) == NULL && !o->ended && !ls_ws_is_closed(o)) {
+    ls_ws_object_go_on(o->state->ctx, o);
+    if (timeout >= 0 && ls_ws_object_message(o) == NULL && !no_message_follows(o)) {
         ls_task_may_wait(L);
         ls_task_alarm(L, o->state->current, timeout);
     }
@@ -279,14 +287,9 @@ static int ws_tostring(lua_State *L)
 
 void ls_ws_object_define(lua_State *L, int *ref)
 {
-    static const luaL_Reg methods[] = {{"send", ws_send},
-                                       {"receive", ws_receive},
-                                       {"messages", ws_messages},
-                                       {"ping", ws_ping},
-                                       {"close", ws_close},
-                                       //TT                                       {"subscribe", ls_ws_subscribe},
-                                       //TT                                       {"unsubscribe", ls_ws_unsubscribe},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"send", ws_send},   {"receive", ws_receive},        {"messages", ws_messages},          {"ping", ws_ping},
+        {"close", ws_close}, {"subscribe", ls_ws_subscribe}, {"unsubscribe", ls_ws_unsubscribe}, {NULL, NULL}};
     static const char *const fields[] = {"remote", "tls", "protocol", "closed", "queued", "code", "reason", NULL};
     static const luaL_Reg meta[] = {
         {"__gc", ws_gc}, {"__close", ws_close_variable}, {"__tostring", ws_tostring}, {NULL, NULL}};

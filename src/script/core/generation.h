@@ -72,6 +72,7 @@ struct ls_generation {
     _Atomic bool load_failed;     /* a state could not be made on demand: no further one is tried */
     _Atomic bool started;         /* states made from now on start at once */
     _Atomic bool retired, draining;
+    uint32_t number;          /* set by the start: ls_topics_site_starts */
     _Atomic int closing;      /* enum ls_closing */
     _Atomic unsigned waiting; /* work that waits for a state */
 };

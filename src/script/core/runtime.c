@@ -9,6 +9,7 @@
 #include "script/core/generation.h"
 #include "script/core/state.h"
 #include "script/shared/shared.h"
+#include "script/shared/topic.h"
 
 int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
 {
@@ -19,12 +20,15 @@ int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
     if ((err = ls_mutex_open(&runtime->mutex)) < 0) goto fail_alloc;
     if ((err = ls_bytecode_open(&runtime->bytecode)) < 0) goto fail_mutex;
     if ((err = ls_shared_open(&runtime->shared)) < 0) goto fail_bytecode;
+    if ((err = ls_topics_open(&runtime->topics)) < 0) goto fail_shared;
     runtime->host = host;
     runtime->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     atomic_store(&runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
     *out = runtime;
     return LS_OK;
 
+fail_shared:
+    ls_shared_close(runtime->shared);
 fail_bytecode:
     ls_bytecode_close(runtime->bytecode);
 fail_mutex:
@@ -54,6 +58,7 @@ void ls_runtime_close(ls_runtime *runtime)
     for (unsigned n = 0; n < runtime->cpu_count; n++) ls_cpu_limit_leave(&runtime->cpus[n]);
     if (runtime->cpus != NULL) ls_cpu_limit_uninstall();
     ls_memory_aligned_free(runtime->cpus);
+    ls_topics_close(runtime->topics);
     ls_shared_close(runtime->shared);
     ls_bytecode_close(runtime->bytecode);
     ls_mutex_close(&runtime->mutex);
@@ -87,7 +92,7 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
 }
 
 typedef struct states_sum {
-    unsigned count, busy;
+    unsigned count, busy, websockets;
     double bytes;
 } states_sum;
 
@@ -100,6 +105,7 @@ static void sum_states(ls_generation *generation, void *user)
         if (state == NULL || atomic_load(&state->closed)) continue;
         sum->count++;
         sum->busy += atomic_load_explicit(&state->busy, memory_order_relaxed);
+        sum->websockets += atomic_load_explicit(&state->websockets, memory_order_relaxed);
         sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
     }
 }
@@ -111,6 +117,16 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "lua_states", sum.count);
     each(to, "lua_bytes", sum.bytes);
     each(to, "tasks", sum.busy);
+    each(to, "websockets", sum.websockets);
+    ls_topics_stats topics;
+    ls_topics_stat(runtime->topics, &topics);
+    each(to, "topics", (double)topics.topics);
+    each(to, "topic_subscriptions", (double)topics.subscriptions);
+    each(to, "topic_published", (double)topics.published);
+    each(to, "topic_delivered", (double)topics.delivered);
+    each(to, "topic_dropped", (double)topics.dropped);
+    each(to, "topic_closed", (double)topics.closed);
+    each(to, "topic_retained_bytes", (double)topics.retained_bytes);
     if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }
 

@@ -33,6 +33,7 @@ typedef struct ls_runtime {
     struct ls_ws_deflate_store *ws_deflates; /* the compression of WebSockets; NULL: not built in */
     const ls_site_host *host;                /* NULL: none */
     struct ls_shared *shared;                /* dicts, channels, semaphores: they outlive each generation */
+    struct ls_topics *topics;                /* the same */
     struct ls_dev *dev;                      /* NULL: no dev mode (dev.h) */
 
     ls_bytecode *bytecode; /* of the embedded modules */

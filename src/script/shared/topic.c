@@ -278,6 +278,20 @@ void ls_subscription_end(ls_subscription *subscription)
     ls_topic_member_tidy(member);
 }
 
+ls_publication *ls_subscriber_retained(const ls_subscriber *subscriber, uint32_t site)
+{
+    if (ls_list_empty(&subscriber->subscriptions)) return NULL;
+    const ls_subscription *subscription = LS_CONTAINER(subscriber->subscriptions.next, ls_subscription, node);
+    const ls_topic *topic = subscription->member->topic;
+    ls_topic_shard *shard = shard_of(subscriber->inbox->topics, topic->hash);
+    ls_mutex_lock(&shard->lock);
+    ls_publication *p = topic->retained;
+    if (p != NULL && p->number > subscription->since && p->site == site) p = NULL;
+    if (p != NULL) (void)ls_publication_hold(p);
+    ls_mutex_unlock(&shard->lock);
+    return p;
+}
+
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len)
 {
     if (!name_valid(len) || subscriber->count == 0) return LS_ENOENT;
@@ -345,11 +359,15 @@ static int64_t publish(ls_topics *topics, ls_topic *topic, ls_publication *p, bo
         topic->retained = kept != NULL ? ls_publication_hold(kept) : NULL;
     }
     topic->published++;
+    if (p != NULL) {
+        p->number = topic->published;
+        p->site = atomic_load_explicit(&topics->site, memory_order_relaxed);
+    }
     unsigned n = 0;
     for (ls_node *node = topic->members.next; node != &topic->members; node = node->next, n++) {
         ls_topic_member *member = LS_CONTAINER(node, ls_topic_member, of_topic);
         ls_topic_entry *entry = &ls_publication_entries(p)[n];
-        *entry = (ls_topic_entry){.publication = ls_publication_hold(p), .member = member, .number = topic->published};
+        *entry = (ls_topic_entry){.publication = ls_publication_hold(p), .member = member};
         ls_topic_inbox_append(member->inbox, entry);
     }
     return (int64_t)topic->subscribers;
@@ -393,6 +411,13 @@ int64_t ls_topics_publish(ls_topics *topics, const char *name, size_t len, ls_sl
     if (p != NULL) ls_publication_drop(p);
     ls_slice_drop(&data);
     return result;
+}
+
+uint32_t ls_topics_site_starts(ls_topics *topics)
+{
+    if (topics->site_started) atomic_fetch_add_explicit(&topics->site, 1, memory_order_relaxed);
+    topics->site_started = true;
+    return atomic_load_explicit(&topics->site, memory_order_relaxed);
 }
 
 /* ---- lists and numbers -------------------------------------------------------------------------------------- */

@@ -61,8 +61,10 @@ enum ls_topic_form {
 
 struct ls_publication {
     _Atomic uint32_t refs;
-    bool text; /* else binary */
-    const char *topic;
+    bool text;         /* else binary */
+    uint64_t number;   /* of its topic, from 1 */
+    uint32_t site;     /* the generation of the site: ls_topics_site_starts */
+    const char *topic; /* its name */
     size_t topic_len;
     ls_slice data; /* valid as long as the publication; without a block: hold the publication */
     _Atomic(struct ls_topic_form_block *) forms[LS_FORMS]; /* private: use ls_publication_form */
@@ -108,6 +110,9 @@ bool ls_topic_inbox_closed(const ls_topic_inbox *inbox);
 /* Free a closed inbox; also when its operation is on its way, but no worker runs. */
 void ls_topic_inbox_free(ls_topic_inbox *inbox);
 
+/* Whether the inbox holds no publication: all that were published before the call are delivered. Not inside `deliver`. */
+bool ls_topic_inbox_idle(ls_topic_inbox *inbox);
+
 /* Prepare an embedded subscriber. */
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
                         bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
@@ -115,6 +120,9 @@ void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
  * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ECLOSED: the
  * inbox is closed; LS_ENOMEM. */
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
+/* For a subscriber with one subscription that ignores the publications of other generations than `site`: the retained
+ * message with a reference, unless it is one of those that the inbox delivers; or NULL. */
+ls_publication *ls_subscriber_retained(const ls_subscriber *subscriber, uint32_t site);
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
 /* Count a subscriber that its owner closes because it is behind. Inside the actor. */
@@ -127,6 +135,10 @@ void ls_subscriber_end(ls_subscriber *subscriber);
  * of subscribers (>= 0), or LS_EINVAL (name), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
  * subscriber gets it, and the retained message is the old one. */
 int64_t ls_topics_publish(ls_topics *topics, const char *name, size_t len, ls_slice data, bool text, bool retain);
+
+/* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also gets
+ * those published before. So each publication belongs to one generation, although two may exist at the same time. */
+uint32_t ls_topics_site_starts(ls_topics *topics);
 
 /* The topics whose name begins with the prefix, those without subscribers but with a retained message included. They are in
  * LS_TOPIC_SHARDS parts; one part is copied at a time. Returns the room that the part needs, in bytes; if that is more than

@@ -83,8 +83,8 @@ static void begin(ls_topic_inbox *inbox)
     const ls_topic_entry *entry = inbox->ready;
     ls_topic_member *member = entry->member;
     size_t end = member->len;
-    while (end > 0 &&
-           (member->slots[end - 1].subscriber == NULL || member->slots[end - 1].subscription->since >= entry->number))
+    while (end > 0 && (member->slots[end - 1].subscriber == NULL ||
+                       member->slots[end - 1].subscription->since >= entry->publication->number))
         end--;
     inbox->delivering = member;
     inbox->slot = 0;
@@ -144,6 +144,15 @@ static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
     inbox->flush(ctx, inbox->user);
     if (inbox->ready != NULL && !atomic_exchange(&inbox->posted, true))
         ls_port_post(atomic_load(&inbox->port), &inbox->op, NULL, 0); /* behind the packets that wait at the port */
+}
+
+bool ls_topic_inbox_idle(ls_topic_inbox *inbox)
+{
+    for (unsigned n = 0; n < LS_TOPIC_SHARDS; n++) { /* publishers that have begun append their entries first */
+        ls_mutex_lock(&inbox->topics->shards[n].lock);
+        ls_mutex_unlock(&inbox->topics->shards[n].lock);
+    }
+    return inbox->ready == NULL && atomic_load(&inbox->incoming) == NULL;
 }
 
 /* ---- life --------------------------------------------------------------------------------------------------- */

@@ -69,6 +69,8 @@ typedef struct ls_topic_shard {
 struct ls_topics {
     uint64_t seed[2];
     _Atomic uint64_t retained_bytes;
+    _Atomic uint32_t site; /* a publisher reads it under the lock of the shard, ls_topic_inbox_idle waits for that */
+    bool site_started;
     ls_topic_shard shards[LS_TOPIC_SHARDS];
     ls_mutex lock; /* guards what follows */
     ls_node inboxes;
@@ -79,7 +81,6 @@ typedef struct ls_topic_entry { /* a publication in an inbox; part of the public
     struct ls_topic_entry *next;
     ls_publication *publication;
     ls_topic_member *member;
-    uint64_t number; /* of the publication in its topic, from 1 */
 } ls_topic_entry;
 
 struct ls_topic_inbox {

@@ -21,12 +21,14 @@
 #include "script/bind/modules.h"
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
+#include "script/bind/ws.h"
 #include "script/core/dev.h"
 #include "script/core/error_text.h"
 #include "script/core/lua_files.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 #include "script/shared/shared.h"
+#include "script/shared/topic.h"
 #include "script/site/site_internal.h"
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
@@ -423,6 +425,7 @@ void ls_site_start(ls_site *site)
     ls_generation *g = &site->generation;
     ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
+    g->number = ls_topics_site_starts(g->runtime->topics);
     atomic_store(&g->started, true);
     post_steps(site);
 }
@@ -464,7 +467,17 @@ uint32_t ls_site_connections(const ls_site *site)
 {
     uint32_t sum = 0;
     for (unsigned n = 0; n < state_count(site); n++)
-        if (state_at(site, n) != NULL) sum += atomic_load(&ls_tcps_of(state_at(site, n))->live);
+        if (state_at(site, n) != NULL)
+            sum += atomic_load(&ls_tcps_of(state_at(site, n))->live) + atomic_load(&ls_wss_of(state_at(site, n))->live);
+    return sum;
+}
+
+unsigned ls_site_websockets(const ls_site *site)
+{
+    unsigned sum = 0;
+    for (unsigned n = 0; n < state_count(site); n++)
+        if (state_at(site, n) != NULL)
+            sum += atomic_load_explicit(&state_at(site, n)->websockets, memory_order_relaxed);
     return sum;
 }
 

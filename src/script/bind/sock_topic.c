@@ -1,0 +1,83 @@
+/* sock_topic.c - sock:subscribe: a connection as a subscriber of topics. A message is sent as a line: its data and a line
+ * feed. A connection that is behind is closed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "script/bind/bind_aux.h"
+#include "script/bind/sock.h"
+#include "script/bind/topic_internal.h"
+
+typedef struct ls_tcp_topics {
+    ls_subscriber subscriber;
+    ls_tcp *tcp;
+} tcp_topics;
+
+static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+{
+    char *to = ls_topic_form_room(p->data.len + 1, out);
+    (void)ctx;
+    if (to == NULL) return LS_ENOMEM;
+    if (p->data.len > 0) memcpy(to, p->data.ptr, p->data.len);
+    to[p->data.len] = '\n';
+    return LS_OK;
+}
+
+static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    ls_tcp *tcp = LS_CONTAINER(subscriber, tcp_topics, subscriber)->tcp;
+    ls_stream *s = ls_tcp_stream(tcp);
+    ls_slice line;
+    if (tcp->send_end != LS_OK || tcp->starttls != NULL) return false; /* lost; or a handshake would be disturbed */
+    const size_t queued = ls_stream_queued(s);
+    if (queued > 0 &&
+        (queued >= tcp->config->queue_bytes_max || p->data.len >= tcp->config->queue_bytes_max - queued)) {
+        ls_topic_count_closed(subscriber->inbox);
+        ls_tcp_abort(ctx, tcp);
+        return false;
+    }
+    if (ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line) < 0) return false;
+    (void)ls_block_hold(line.block);
+    if (ls_stream_push(ctx, s, &line) < 0) {
+        ls_slice_drop(&line);
+        return false;
+    }
+    if (!ls_stream_sending(s)) ls_tcp_flush_later(tcp);
+    return true;
+}
+
+void ls_tcp_topics_end(ls_tcp *tcp)
+{
+    if (tcp->topics == NULL) return;
+    ls_subscriber_end(&tcp->topics->subscriber);
+    free(tcp->topics);
+    tcp->topics = NULL;
+}
+
+/* sock:subscribe(topic) -> true | nil, message, code. Each message of the topic is sent as its data and a line feed. */
+int ls_sock_subscribe(lua_State *L)
+{
+    ls_tcp *tcp = ls_tcp_check(L)->tcp;
+    ls_check_arguments(L, 2, "sock:subscribe(topic)");
+    if (tcp != NULL && (tcp->send_end != LS_OK || tcp->shut)) tcp = NULL;
+    if (tcp != NULL && tcp->topics == NULL) {
+        tcp_topics *topics = malloc(sizeof *topics);
+        if (topics == NULL) return ls_push_failure(L, LS_ENOMEM);
+        topics->tcp = tcp;
+        ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), deliver);
+        tcp->topics = topics;
+    }
+    return ls_topic_lua_subscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2);
+}
+
+/* sock:unsubscribe(topic) -> true | nil, message, code. */
+int ls_sock_unsubscribe(lua_State *L)
+{
+    const ls_tcp *tcp = ls_tcp_check(L)->tcp;
+    ls_check_arguments(L, 2, "sock:unsubscribe(topic)");
+    if (tcp != NULL && tcp->topics == NULL) {
+        size_t len;
+        (void)ls_topic_check(L, 2, &len);
+        return ls_push_failure(L, LS_ENOENT);
+    }
+    return ls_topic_lua_unsubscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2);
+}
