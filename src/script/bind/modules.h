@@ -23,6 +23,7 @@
     X(static)         \
     X(inject)         \
     X(topic)          \
+    X(sse)            \
     X(tcp)            \
     X(connect)        \
     X(ws)             \
