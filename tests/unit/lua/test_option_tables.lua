@@ -9,10 +9,11 @@ local options = require "luaserve.options"
 local tcp = require "luaserve.tcp"
 local tls = require "luaserve.tls"
 local udp = require "luaserve.udp"
+local ws_client = require "luaserve.ws_client"
 
 local function handler() end
 
-local modules = { options, tcp, tls, udp, notify, dict, app }
+local modules = { options, tcp, tls, udp, notify, dict, app, ws_client }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -60,6 +61,10 @@ local calls = {
   ["ls.udp_connect"] = function(given)
     line = check.line(1)
     ls.udp_connect("::1", 1, given)
+  end,
+  ["ls.websocket"] = function(given)
+    line = check.line(1)
+    ls.websocket("wss://a/", given)
   end,
   ["ls.notify"] = function(given)
     line = check.line(1)
