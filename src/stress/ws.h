@@ -2,7 +2,7 @@
  * it sends.
  *
  * Received messages are passed on in parts as they arrive (ls_stress_proto.message), so that a message costs no copy and no
- * memory; a compressed message is inflated first. Pings are answered. Frames that are prepared before the run are masked with
+ * memory; a compressed message is inflated first (inflate.h). What is sent is not compressed. Pings are answered. Frames that are prepared before the run are masked with
  * one key each; the key of other frames is random (section 5.3). */
 #ifndef LS_STRESS_WS_H
 #define LS_STRESS_WS_H
