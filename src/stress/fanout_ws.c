@@ -80,6 +80,7 @@ const ls_stress_proto ls_stress_ws_subscriber_proto = {
     .peer_closed = subscriber_closed_by_peer,
     .closed = ls_stress_ws_closed,
     .message = subscriber_message,
+    .upgrades = true,
 };
 
 /* ---- publishers ------------------------------------------------------------------------------------------------- */
@@ -124,4 +125,5 @@ const ls_stress_proto ls_stress_ws_publisher_proto = {
     .closed = ls_stress_ws_closed,
     .start = publisher_start,
     .message = publisher_message,
+    .upgrades = true,
 };

@@ -203,7 +203,8 @@ static int finish_echo(ls_stress_options *o, ls_stress_why *why)
     const ls_stress_plan_expect *expect = &plan->expect;
     if (plan->method != NULL || plan->body != NULL)
         return invalid(why, "--method and --body are for http targets; use --message");
-    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS &&
+        plan->target.kind != LS_STRESS_TARGET_HTTP)
         return invalid(why, "--header is for http and ws targets; use --message");
     if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
         return invalid(why, "--expect-... is for http targets; echoes are always compared");
@@ -272,7 +273,9 @@ static int finish_ws(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     ls_ws_request *request = &plan->ws.request;
-    if (plan->target.kind != LS_STRESS_TARGET_WS) {
+    const bool by_script =
+        plan->mode == LS_STRESS_PLAN_SCENARIO && plan->target.kind == LS_STRESS_TARGET_HTTP; /* vu:ws */
+    if (plan->target.kind != LS_STRESS_TARGET_WS && !by_script) {
         if (plan->ws.binary || plan->ws.compress || o->text_given || plan->ws.protocol_count > 0)
             return invalid(why, "--text, --binary, --compress and --protocol are for ws and wss targets");
         return LS_OK;

@@ -186,7 +186,7 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     const char *between = "Closed by the server: ";
-    if (r->upgrade == NULL) return;
+    if (r->upgrade == NULL || r->upgrades + r->upgrades_failed == 0) return;
     ls_strbuf_format(to, "WebSocket handshakes: %llu, failed %llu", (ull)r->upgrades, (ull)r->upgrades_failed);
     if (r->deflated > 0) ls_strbuf_format(to, ", permessage-deflate %llu", (ull)r->deflated);
     put_spread(to, r->upgrade);

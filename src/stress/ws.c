@@ -26,6 +26,10 @@ struct ls_stress_ws {
     size_t len, room;
     char *packed; /* of a compressed message in several parts */
     size_t packed_len, packed_room;
+    bool offered;                             /* extensions */
+    char *protocols[LS_STRESS_PROTOCOLS_MAX]; /* offered */
+    unsigned protocol_count;
+    const char *protocol; /* one of them, chosen by the server; NULL: none */
 };
 
 static bool grow(char **bytes, size_t *have, size_t room)
@@ -43,9 +47,29 @@ static bool reserve(struct ls_stress_ws *ws, size_t room)
     return grow(&ws->buf, &ws->room, room);
 }
 
+static void drop_protocols(struct ls_stress_ws *ws)
+{
+    while (ws->protocol_count > 0) free(ws->protocols[--ws->protocol_count]);
+    ws->protocol = NULL;
+}
+
+static bool keep_protocols(struct ls_stress_ws *ws, const ls_ws_names *names)
+{
+    drop_protocols(ws);
+    for (unsigned i = 0; i < names->count; i++) {
+        const size_t room = strlen(names->names[i]) + 1;
+        char *copy = malloc(room);
+        if (copy == NULL) return false;
+        memcpy(copy, names->names[i], room);
+        ws->protocols[ws->protocol_count++] = copy;
+    }
+    return true;
+}
+
 void ls_stress_ws_free(ls_stress_vu *u)
 {
     if (u->ws == NULL) return;
+    drop_protocols(u->ws);
     free(u->ws->buf);
     free(u->ws->packed);
     free(u->ws);
@@ -62,6 +86,8 @@ int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **t
     ws->partial_len = 0;
     ws->code = 0;
     ws->len = 0;
+    ws->offered = request->extensions != NULL;
+    if (!keep_protocols(ws, &request->protocols)) return LS_ENOMEM;
     ls_ws_key(ws->key);
     ws->asked_ns = ls_stress_worker_now(u->worker);
     *len = ls_ws_request_write(request, ws->key, NULL, 0);
@@ -84,7 +110,7 @@ static int fail_handshake(ls_stress_vu *u, const char *why, int err)
     return err;
 }
 
-int ls_stress_ws_response(ls_stress_vu *u, const ls_ws_request *request, const char *bytes, size_t len, size_t *used)
+int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used)
 {
     ls_stress_worker *w = u->worker;
     struct ls_stress_ws *ws = u->ws;
@@ -97,8 +123,14 @@ int ls_stress_ws_response(ls_stress_vu *u, const ls_ws_request *request, const c
     ws->len += len;
     const int n = ls_http1_parse_response(ws->buf, ws->len, before, LS_STRESS_HEAD_BYTES_MAX, false, &head, &why);
     if (n == 0) return LS_EAGAIN;
-    int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf, request, ws->key, &response, &why);
+    const ls_ws_request request = {.protocols = {(const char *const *)ws->protocols, ws->protocol_count},
+                                   .extensions = ws->offered ? "" : NULL};
+    int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf, &request, ws->key, &response, &why);
     if (err < 0) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
+    for (unsigned i = 0; response.protocol != NULL && i < ws->protocol_count; i++)
+        if (strlen(ws->protocols[i]) == response.protocol_len &&
+            memcmp(ws->protocols[i], response.protocol, response.protocol_len) == 0)
+            ws->protocol = ws->protocols[i];
     if (response.extensions != NULL) {
         ls_ws_deflate_params params;
         err = ls_ws_deflate_check(response.extensions, response.extensions_len, &ls_stress_inflate_options, &params,
@@ -159,6 +191,11 @@ bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size
     return ls_stress_ws_send(u, LS_WS_CLOSE, payload, 2 + len);
 }
 
+void ls_stress_ws_close_sent(ls_stress_vu *u)
+{
+    u->ws->close_sent = true;
+}
+
 /* ---- frames that are received ----------------------------------------------------------------------------------- */
 
 bool ls_stress_ws_text(const ls_stress_vu *u)
@@ -169,6 +206,11 @@ bool ls_stress_ws_text(const ls_stress_vu *u)
 unsigned ls_stress_ws_code(const ls_stress_vu *u)
 {
     return u->ws->code;
+}
+
+const char *ls_stress_ws_protocol(const ls_stress_vu *u)
+{
+    return u->ws->protocol;
 }
 
 static bool invalid(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
