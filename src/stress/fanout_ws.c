@@ -106,6 +106,7 @@ static void publisher_start(ls_stress_vu *u)
 {
     if (!ls_stress_vu_send(u)) return;
     while (u->outstanding > 0) ls_stress_vu_retire(u);
+    ls_stress_worker_check_end(u->worker);
 }
 
 /* The server may send to publishers as well. */

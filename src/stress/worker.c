@@ -181,7 +181,7 @@ void ls_stress_worker_vu_closed(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (w->ending) {
         if (w->open_loop) drop_retries(w, u);
-        if (w->unclosed == 0) w->done = true;
+        if (w->unclosed == 0 && (w->fanout == NULL || w->closing || !w->running)) w->done = true;
         return;
     }
     if (u->reconnect_later) w->any_reconnect = true;
@@ -448,7 +448,7 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->left = UINT64_MAX;
     if (plan->config.requests > 0 && plan->sends == 0)
         w->left = index >= w->senders
-                      ? 0
+                      ? UINT64_MAX
                       : plan->config.requests / w->senders + (index < plan->config.requests % w->senders);
     w->addr = plan->addr;
     if ((err = make_vus(w)) < 0) return err;
