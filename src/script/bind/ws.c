@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/sockets.h"
 #include "script/bind/topic.h"
 
 const char ls_ws_tag;
@@ -289,11 +290,11 @@ static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_re
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     const ls_ws_route *route = o->route;
-    o->advancing = true; /* `open` is the first handler */
-    o->begun = true;
-    ls_ws_begin(ctx, o->ws);
+    o->advancing = true; /* nothing runs before the end of this function but `open` */
     if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
     if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
+    o->begun = true;
+    ls_ws_begin(ctx, o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
     o->advancing = false;
     advance(ctx, o);
 }
@@ -359,6 +360,7 @@ static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
     }
     ls_list_remove(&link->node);
     if (link->limit != NULL) ls_conn_limit_leave(link->limit);
+    if (link->counted) ls_sockets_closed(link->state);
     atomic_fetch_sub(&ls_wss_of(link->state)->live, 1);
 }
 
@@ -410,6 +412,7 @@ void ls_ws_flush_later(ls_ws_object *o)
     ls_state_flush_later(o->state, &wss->flush);
 }
 
+/* Before ls_ws_begin, which flushes, only a task of the request that waits sends the 101. */
 static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_wss *wss = LS_CONTAINER(flush, ls_wss, flush);
@@ -418,7 +421,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
         ls_ws_object *o = wss->unflushed;
         wss->unflushed = o->unflushed_next;
         o->unflushed = false;
-        if (o->ws == NULL || (!o->begun && !suspended)) continue; /* ls_ws_begin flushes */
+        if (o->ws == NULL || (!o->begun && (!suspended || o->task != NULL))) continue;
         ls_ws_object_go_on(ctx, o);
         (void)ls_ws_flush(ctx, o->ws);
     }
