@@ -188,6 +188,28 @@ function ls.channel(name, options) end
 ---@return luaserve.Semaphore semaphore
 function ls.semaphore(name, permits) end
 
+---Sends a message to all subscribers of a topic, in all Lua states. A table is encoded as JSON.
+---@param topic string
+---@param data string|number|table|luaserve.Buffer
+---@param options? "text"|"binary"|luaserve.PublishOptions the kind, or a table
+---@return integer? subscribers
+---@return string? message
+---@return luaserve.Code? code
+function ls.publish(topic, data, options) end
+
+---Calls the function for each message of a topic, one at a time and in order, in this Lua state.
+---@param topic string
+---@param fn fun(data: string, topic: string)
+---@return luaserve.Subscription? subscription
+---@return string? message
+---@return luaserve.Code? code
+function ls.subscribe(topic, fn) end
+
+---The topics and their numbers of subscribers; with a prefix, those that begin with it.
+---@param prefix? string
+---@return table<string, integer> topics
+function ls.topics(prefix) end
+
 ---Encodes and decodes JSON (RFC 8259).
 ---@class luaserve.Json
 ---`null` in JSON, in both directions. Compare with `==`.
@@ -357,6 +379,7 @@ function log.error(...) end
 ---@field max_line? luaserve.Size longest line; default "64k"
 ---@field max_message? luaserve.Size longest result of receive(n) and receive("*a"); default "8m"
 ---@field write_ahead? luaserve.Size send waits while more bytes are queued; default "256k"
+---@field max_queue? luaserve.Size a message of a topic that would make the queue longer closes the connection; default "1m"
 ---@field keepalive? integer|false idle seconds after which TCP probes the peer; default false
 
 ---Options of ls.tcp.
@@ -474,6 +497,13 @@ function inject_response:json() end
 ---@class luaserve.DictOptions
 ---@field size? luaserve.Size memory of the dict; default "16m"
 ---@field evict? boolean remove the entries used least recently when it is full; default true
+
+---Options of ls.publish.
+---@class luaserve.PublishOptions
+---@field kind? "text"|"binary" "text" must be valid UTF-8; default "text"
+---@field retain? boolean keep the message for later subscribers; default false
+---@field event? string name of the server-sent event
+---@field id? string id of the server-sent event
 
 ---Options of ls.channel.
 ---@class luaserve.ChannelOptions
@@ -736,6 +766,13 @@ function res:flush() end
 ---@return luaserve.Code? code
 function res:file(path, options) end
 
+---Takes the connection over from HTTP: responds 101, or to CONNECT with a 2xx. The sock closes when the handler ends.
+---@param protocol? string one that the client has asked for; none for CONNECT
+---@return luaserve.Sock? sock
+---@return string? message
+---@return luaserve.Code? code
+function res:upgrade(protocol) end
+
 ---Closes the connection without the rest of the response.
 function res:abort() end
 
@@ -946,6 +983,20 @@ function sock:setkeepalive(seconds) end
 ---@return string? message
 ---@return luaserve.Code? code
 function sock:starttls(options) end
+
+---Sends each message of a topic to the peer: its data and a line feed.
+---@param topic string
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function sock:subscribe(topic) end
+
+---Ends a subscription.
+---@param topic string
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function sock:unsubscribe(topic) end
 
 ---Closes the connection after the queued bytes were sent.
 ---@return true ok
@@ -1245,6 +1296,13 @@ function dict:llen(key) end
 ---@return string? message
 ---@return luaserve.Code? code
 function dict:range(key, first, last) end
+
+---What ls.subscribe returns.
+---@class luaserve.Subscription
+local subscription = {}
+
+---Ends the subscription and drops the messages that wait.
+function subscription:remove() end
 
 ---A queue of values between tasks of all Lua states.
 ---@class luaserve.Channel

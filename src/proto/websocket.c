@@ -15,7 +15,7 @@
 #include "base/list.h"
 #include "proto/ws_internal.h"
 
-enum { RECEIVES_MAX = 16 }; /* then other packets of the actor run */
+enum { RECEIVES_MAX = 16 }; /* then other connections have their turn */
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -270,11 +270,14 @@ static void run(ls_thread_ctx *ctx, ls_ws *ws, bool packet)
             if (ls_stream_sending(s)) break; /* `sent` goes on */
             begin_ending(ctx, ws);
         }
-        if (ws->state == LS_WS_STATE_LOST || (taken == LS_WS_TAKEN_MESSAGE && ws->waiting)) break;
-        if (taken == LS_WS_TAKEN_MESSAGE) continue; /* `drained` has consumed it */
+        if (ws->state == LS_WS_STATE_LOST) break;
+        if (taken == LS_WS_TAKEN_MESSAGE) {
+            if (ws->waiting && ws->state == LS_WS_STATE_OPEN) break;
+            continue; /* `drained` has consumed it, or closes the connection */
+        }
         if (!ls_stream_receiving(s) || ws->state == LS_WS_STATE_CLOSING) set_deadline(ws);
         if (ls_stream_receiving(s)) break;
-        if (taken == LS_WS_TAKEN_MANY || (receives >= RECEIVES_MAX && ls_ws_others_wait(ctx))) {
+        if (taken == LS_WS_TAKEN_MANY || receives >= RECEIVES_MAX) {
             ls_stream_requeue(s);
             break;
         }

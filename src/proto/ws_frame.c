@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
 #include "base/utf8.h"
 
@@ -115,9 +116,15 @@ static inline void mask_bytes(char *to, const char *from, size_t len, const uint
 {
     enum { WORDS = 4 };
     unsigned char turned[8];
+    uint32_t half;
     uint64_t mask, words[WORDS];
-    for (unsigned i = 0; i < sizeof turned; i++) turned[i] = key[(at + i) & 3];
-    memcpy(&mask, turned, sizeof mask);
+    memcpy(&half, key, sizeof half);
+    mask = half * UINT64_C(0x100000001);
+    memcpy(turned, &mask, sizeof turned);
+    if ((at & 3) != 0) {
+        for (unsigned i = 0; i < sizeof turned; i++) turned[i] = key[(at + i) & 3];
+        memcpy(&mask, turned, sizeof mask);
+    }
     for (; len >= sizeof words; len -= sizeof words, to += sizeof words, from += sizeof words) {
         memcpy(words, from, sizeof words);
         for (unsigned i = 0; i < WORDS; i++) words[i] ^= mask;
@@ -131,12 +138,13 @@ static inline void mask_bytes(char *to, const char *from, size_t len, const uint
     for (size_t i = 0; i < len; i++) to[i] = (char)(from[i] ^ turned[i]);
 }
 
-void ls_ws_mask(char *bytes, size_t len, const uint8_t key[4], uint64_t at)
+/* Not inlined: between other code gcc 12 uses no vector registers. */
+LS_NOINLINE void ls_ws_mask(char *bytes, size_t len, const uint8_t key[4], uint64_t at)
 {
     mask_bytes(bytes, bytes, len, key, at);
 }
 
-void ls_ws_mask_copy(char *to, const char *from, size_t len, const uint8_t key[4], uint64_t at)
+LS_NOINLINE void ls_ws_mask_copy(char *to, const char *from, size_t len, const uint8_t key[4], uint64_t at)
 {
     mask_bytes(to, from, len, key, at);
 }

@@ -89,7 +89,7 @@ void ls_ws_refuse(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *why)
 enum ls_ws_taken {
     LS_WS_TAKEN_ALL,     /* more bytes are needed */
     LS_WS_TAKEN_MESSAGE, /* a message waits for ls_ws_consume */
-    LS_WS_TAKEN_MANY,    /* other packets wait since many messages: go on later */
+    LS_WS_TAKEN_MANY,    /* many frames were handled, and other packets wait: go on later */
     LS_WS_TAKEN_LAST     /* nothing more is parsed */
 };
 

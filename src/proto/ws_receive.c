@@ -19,7 +19,7 @@ enum {
     JOIN_BYTES_MAX = LS_BLOCK_SMALL / 2, /* shorter parts of a message are copied behind the part before */
     MOVED_BYTES_MAX = LS_BLOCK_SMALL,    /* bytes of a frame that are copied to another block */
     TAIL_BYTES_MIN = 512,                /* less room at the end of a block is no room for a receive */
-    MESSAGES_MAX = 64                    /* then other packets of the actor run */
+    FRAMES_MAX = 64                      /* then other packets of the actor run */
 };
 
 /* ---- the message ------------------------------------------------------------------------------------------------ */
@@ -151,6 +151,8 @@ static bool take_control(ls_thread_ctx *ctx, ls_ws *ws, const ls_ws_head *head, 
     const size_t len = (size_t)head->length;
     if (head->masked) ls_ws_mask(payload, len, head->key, 0);
     ws->from = ws->ready = ws->from + head_bytes + (uint32_t)len;
+    if (ws->state == LS_WS_STATE_OPEN && !ws->in_message)
+        ws->timed = false; /* a part of this frame was received before */
     if (head->opcode == LS_WS_PING) {
         if (ws->state == LS_WS_STATE_OPEN) ls_ws_pong_later(ctx, ws, payload, len);
     } else if (head->opcode == LS_WS_CLOSE) {
@@ -251,19 +253,18 @@ static bool take_payload(ls_thread_ctx *ctx, ls_ws *ws)
 
 enum ls_ws_taken ls_ws_take_frames(ls_thread_ctx *ctx, ls_ws *ws)
 {
-    unsigned messages = 0;
+    unsigned frames = 0;
     while (ws->state <= LS_WS_STATE_CLOSING) {
         const bool skipping = ws->state == LS_WS_STATE_CLOSING;
         if (ws->waiting && !skipping) return LS_WS_TAKEN_MESSAGE;
-        if (ws->from == ws->to && !ws->in_frame) return LS_WS_TAKEN_ALL;
+        if (ws->ready == ws->to && (!ws->in_frame || ws->left > 0)) return LS_WS_TAKEN_ALL;
         if (!ws->in_frame) {
-            if (messages >= MESSAGES_MAX && ls_ws_others_wait(ctx)) return LS_WS_TAKEN_MANY;
+            if (frames++ >= FRAMES_MAX && ls_ws_others_wait(ctx)) return LS_WS_TAKEN_MANY;
             if (!take_head(ctx, ws)) return LS_WS_TAKEN_ALL;
         } else if (skipping) {
             if (!skip_payload(ws)) return LS_WS_TAKEN_ALL;
-        } else {
-            if (!take_payload(ctx, ws)) return LS_WS_TAKEN_ALL;
-            messages++;
+        } else if (!take_payload(ctx, ws)) {
+            return LS_WS_TAKEN_ALL;
         }
     }
     return LS_WS_TAKEN_LAST;

@@ -6,7 +6,10 @@
  * replaced gives it work any more (a handshake that began before, connections of an address that is gone). From then on it
  * only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may still be
  * inside, hence the second grace period. After drain_timeout what is left is cut: its connections are aborted and its
- * tasks end. */
+ * tasks end.
+ *
+ * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections of its
+ * endpoints are cut; its tasks go on until the last WebSocket has ended. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -14,35 +17,44 @@
 #include "server/server_internal.h"
 
 enum {
-    CUT_MS = 1000, /* time given to aborted connections before the handlers that they wait for end */
-    LATE_MS = 5000 /* after the cut, a handler that does not end is logged */
+    CUT_MS = 1000,      /* time given to aborted connections before the handlers that they wait for end */
+    LATE_MS = 5000,     /* after the cut, a handler that does not end is logged */
+    WEBSOCKETS_MS = 500 /* interval of the looks at a generation that is kept by WebSockets only */
 };
 
-/* The time is over: cut. */
-static void force(ls_server *server, ls_generation_end *g)
+/* The time is over: cut the connections of its endpoints. */
+static void cut(ls_server *server, ls_generation_end *g, unsigned websockets)
 {
-    ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
-           server->settings.drain_ms_max / 1e3);
+    if (websockets > 0)
+        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s", websockets,
+               websockets == 1 ? "" : "s");
+    else
+        ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
+               server->settings.drain_ms_max / 1e3);
     for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         e->ops->cut(e, g->number);
     }
-    g->forced = true;
+    g->cut = true;
 }
 
 /* `needed`: the number of the oldest generation that may still get work. true: the site is freed. */
 static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
 {
     const uint64_t ms = (ls_clock_ns() - g->retired_ns) / 1000000u;
-    if (!g->forced && ms >= server->settings.drain_ms_max) force(server, g);
+    const unsigned websockets = ls_site_websockets(g->site);
+    if (!g->cut && ms >= server->settings.drain_ms_max) cut(server, g, websockets);
+    g->forced = g->cut && (g->forced || websockets == 0);
+    g->kept = g->cut && !g->forced && g->stage == GENERATION_BUSY;
     if (g->forced && !g->late_logged && ms >= (uint64_t)server->settings.drain_ms_max + LATE_MS) {
         g->late_logged = true;
         ls_log(LS_LOG_WARN, "a handler of the old site does not end: its memory is kept until it does");
     }
-    const bool cut = g->forced && ms >= (uint64_t)server->settings.drain_ms_max + CUT_MS;
+    const bool was_cut = g->forced && ms >= (uint64_t)server->settings.drain_ms_max + CUT_MS;
     switch (g->stage) {
     case GENERATION_BUSY:
-        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !cut)) return false;
+        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !was_cut)) return false;
+        if (websockets > 0) return false;
         g->stage = GENERATION_CLOSING;
         return false;
     case GENERATION_CLOSING:
@@ -57,14 +69,14 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
     }
 }
 
-bool ls_server_tend_generations(ls_server *server)
+uint32_t ls_server_tend_generations(ls_server *server)
 {
     ls_mutex_lock(&server->lists);
     const uint64_t oldest = ls_list_empty(&server->ending)
                                 ? server->generation
                                 : LS_CONTAINER(server->ending.next, ls_generation_end, node)->number;
     uint64_t needed = ls_endpoints_settle(&server->env, &server->gone, server->settings.drain_ms_max, oldest);
-    bool left = !ls_list_empty(&server->gone);
+    bool active = !ls_list_empty(&server->gone);
     for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         const uint64_t of_it = e->ops->settle(e);
@@ -73,14 +85,17 @@ bool ls_server_tend_generations(ls_server *server)
     for (ls_node *node = server->ending.next, *next; node != &server->ending; node = next) {
         ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
         next = node->next;
-        if (!step(server, g, needed)) continue;
+        if (!step(server, g, needed)) {
+            active |= !g->kept;
+            continue;
+        }
         ls_list_remove(&g->node);
         free(g);
         ls_log(LS_LOG_DEBUG, "the old site has ended");
     }
-    left |= !ls_list_empty(&server->ending) || needed != UINT64_MAX;
+    const bool left = !ls_list_empty(&server->ending);
     ls_mutex_unlock(&server->lists);
-    return left;
+    return active || needed != UINT64_MAX ? SUPERVISE_MS : left ? WEBSOCKETS_MS : 0;
 }
 
 unsigned ls_server_busy(ls_server *server)

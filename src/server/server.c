@@ -546,7 +546,7 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_unlock(&server->lists);
     ls_site_drain(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        if (LS_CONTAINER(node, ls_generation_end, node)->stage == GENERATION_BUSY)
+        if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
             ls_site_drain(LS_CONTAINER(node, ls_generation_end, node)->site);
     ls_server_control_done(server);
 }
@@ -658,8 +658,9 @@ static void supervise(ls_server *server)
     while (server->phase == PHASE_SERVING) {
         ls_server_tend_reload(server);
         if (server->loading) ls_runtime_on_load(server->runtime, false);
-        if (ls_server_tend_generations(server) || server->reloading)
-            (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+        const uint32_t ms = ls_server_tend_generations(server);
+        if (ms > 0 || server->reloading)
+            (void)ls_cond_wait_ms(&server->changed, &server->mutex, server->reloading ? SUPERVISE_MS : ms);
         else
             ls_cond_wait(&server->changed, &server->mutex);
     }

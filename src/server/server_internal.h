@@ -38,7 +38,9 @@ typedef struct ls_generation_end { /* an old generation */
     uint64_t retired_ns;
     uint64_t ticket; /* of the grace period of this stage */
     enum generation_stage stage;
-    bool forced;
+    bool cut;    /* the connections of its endpoints were cut */
+    bool forced; /* its tasks are ended as well */
+    bool kept;   /* after the cut, by WebSockets */
     bool late_logged;
 } ls_generation_end;
 
@@ -115,8 +117,9 @@ void ls_server_tend_reload(ls_server *server);
 
 /* ---- generation.c ------------------------------------------------------------------------------------------- */
 
-/* One step of the old generations and of the endpoints that are gone or replaced. true: something is left. */
-bool ls_server_tend_generations(ls_server *server);
+/* One step of the old generations and of the endpoints that are gone or replaced. The time until the next one in ms; 0:
+ * nothing is left. */
+uint32_t ls_server_tend_generations(ls_server *server);
 unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */
 
 #endif

@@ -178,7 +178,7 @@ static bool take_close(ls_stress_vu *u)
     count_code(u, code);
     if (!ls_stress_ws_close(u, code, "", 0)) return false;
     u->proto->peer_closed(u);
-    return false;
+    return u->state == LS_STRESS_VU_OPEN;
 }
 
 static bool take_control(ls_stress_vu *u)
@@ -248,7 +248,7 @@ static bool read_payload(ls_stress_vu *u, const char *bytes, size_t len)
 bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len)
 {
     struct ls_stress_ws *ws = u->ws;
-    while (len > 0) {
+    while (len > 0 && ws->code == 0) { /* what follows a Close frame is ignored */
         if (!ws->in_frame) {
             const int n = read_head(u, bytes, len);
             if (n <= 0) return n == 0;
@@ -268,19 +268,23 @@ bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len)
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
-void ls_stress_ws_peer_closed(ls_stress_vu *u)
+void ls_stress_ws_lost(ls_stress_vu *u)
 {
     char why[80];
     const unsigned code = u->ws->code;
     if (code == 0) count_code(u, LS_WS_ABNORMAL);
+    (void)snprintf(why, sizeof why, "the server closed the WebSocket with the code %u", code);
+    ls_stress_worker_record_failure(u->worker,
+                                    code == 0 ? "the server closed the connection without a Close frame" : why, "", 0);
+}
+
+void ls_stress_ws_peer_closed(ls_stress_vu *u)
+{
     if (u->outstanding > 0) {
-        (void)snprintf(why, sizeof why,
-                       code == 0 ? "the server closed the connection without a Close frame"
-                                 : "the server closed the WebSocket with the code %u",
-                       code);
-        ls_stress_worker_record_failure(u->worker, why, "", 0);
+        ls_stress_ws_lost(u);
         ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
     } else {
+        if (u->ws->code == 0) count_code(u, LS_WS_ABNORMAL);
         if (!u->used) u->reconnect_later = true;
         ls_stress_vu_close(u);
     }

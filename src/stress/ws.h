@@ -27,6 +27,7 @@ void ls_stress_ws_failed(ls_stress_vu *u, const char *why, const char *bytes, si
 
 bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len); /* of ls_stress_proto */
 void ls_stress_ws_peer_closed(ls_stress_vu *u);
+void ls_stress_ws_lost(ls_stress_vu *u); /* record why the server ended the connection */
 void ls_stress_ws_closed(ls_stress_vu *u);
 
 bool ls_stress_ws_text(const ls_stress_vu *u);     /* the message that arrives is text, not binary */

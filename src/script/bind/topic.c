@@ -62,10 +62,6 @@ int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index)
 
 /* ---- publish ------------------------------------------------------------------------------------------------ */
 
-typedef struct publish_options {
-    bool binary, retain;
-} publish_options;
-
 static bool kind_is_binary(lua_State *L, int index, const char *name)
 {
     const char *kind = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
@@ -74,31 +70,50 @@ static bool kind_is_binary(lua_State *L, int index, const char *name)
     return false;
 }
 
-/* The kind or the table of options at index 3. */
-static publish_options check_options(lua_State *L)
+/* The value at the top: a field of a server-sent event, which the table of options keeps. */
+static ls_slice check_field(lua_State *L, const char *name)
 {
-    publish_options options = {false, false};
-    if (lua_isnoneornil(L, 3)) return options;
+    ls_slice field = {NULL, NULL, 0};
+    if (lua_type(L, -1) != LUA_TSTRING)
+        luaL_argerror(L, 3, lua_pushfstring(L, "%s must be a string, got %s", name, luaL_typename(L, -1)));
+    field.ptr = lua_tolstring(L, -1, &field.len);
+    if (field.len == 0 || field.len > LS_TOPIC_EVENT_BYTES_MAX)
+        luaL_argerror(L, 3,
+                      lua_pushfstring(L, "%s has %I bytes; 1 to %d are possible", name, (lua_Integer)field.len,
+                                      (int)LS_TOPIC_EVENT_BYTES_MAX));
+    if (strlen(field.ptr) != field.len || strpbrk(field.ptr, "\r\n") != NULL || !ls_utf8_valid(field.ptr, field.len))
+        luaL_argerror(L, 3, lua_pushfstring(L, "%s must be UTF-8 without NUL, CR and LF", name));
+    return field;
+}
+
+/* The kind or the table of options at index 3. */
+static void check_options(lua_State *L, ls_publish_order *order)
+{
+    order->text = true;
+    if (lua_isnoneornil(L, 3)) return;
     if (lua_type(L, 3) != LUA_TTABLE) {
-        options.binary = kind_is_binary(L, 3, "the kind");
-        return options;
+        order->text = !kind_is_binary(L, 3, "the kind");
+        return;
     }
     lua_pushnil(L);
     while (lua_next(L, 3) != 0) { /* key, value */
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
         if (strcmp(key, "kind") == 0) {
-            options.binary = kind_is_binary(L, -1, "kind");
+            order->text = !kind_is_binary(L, -1, "kind");
         } else if (strcmp(key, "retain") == 0) {
             luaL_argcheck(L, lua_isboolean(L, -1), 3, "retain must be true or false");
-            options.retain = lua_toboolean(L, -1);
+            order->retain = lua_toboolean(L, -1);
+        } else if (strcmp(key, "event") == 0) {
+            order->event = check_field(L, "event");
+        } else if (strcmp(key, "id") == 0) {
+            order->id = check_field(L, "id");
         } else {
             luaL_argerror(L, 3,
-                          lua_pushfstring(L, "unknown option '%s'; the options are kind and retain",
+                          lua_pushfstring(L, "unknown option '%s'; the options are kind, retain, event and id",
                                           luaL_tolstring(L, -2, NULL)));
         }
         lua_pop(L, 1);
     }
-    return options;
 }
 
 /* A buffer of several slices becomes one. */
@@ -120,13 +135,13 @@ static ls_slice join(lua_State *L, const ls_buffer *buffer)
 }
 
 /* The data at index 2: a slice without a block is valid until Lua runs again. */
-static ls_slice check_data(lua_State *L, const publish_options *options)
+static ls_slice check_data(lua_State *L, bool text)
 {
     ls_slice slice = {NULL, NULL, 0};
     const ls_buffer *buffer;
     switch (lua_type(L, 2)) {
     case LUA_TTABLE:
-        luaL_argcheck(L, !options->binary, 3, "a table is encoded as JSON text: it has no kind \"binary\"");
+        luaL_argcheck(L, text, 3, "a table is encoded as JSON text: it has no kind \"binary\"");
         if (ls_json_encode(L, 2, &slice)) return slice;
         break; /* the text is at index 2 */
     case LUA_TSTRING:
@@ -144,29 +159,29 @@ static ls_slice check_data(lua_State *L, const publish_options *options)
 static int core_publish(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    size_t len;
-    const char *name = ls_topic_check(L, 1, &len);
-    const publish_options options = check_options(L);
+    ls_publish_order order = {.retain = false};
+    order.topic = ls_topic_check(L, 1, &order.topic_len);
+    check_options(L, &order);
     ls_check_arguments(L, 3, "ls.publish(topic, data, options)");
     if (state->loading)
         return luaL_error(L, "ls.publish: cannot be called while the site loads, because each Lua state loads the "
                              "site; call it in ls.once or ls.on(\"start\")");
-    ls_slice data = check_data(L, &options);
-    if (!options.binary && !ls_utf8_valid(data.ptr, data.len)) {
-        ls_slice_drop(&data);
+    order.data = check_data(L, order.text);
+    if (order.text && !ls_utf8_valid(order.data.ptr, order.data.len)) {
+        ls_slice_drop(&order.data);
         return luaL_argerror(L, 2, "the data is not valid UTF-8; publish it with the kind \"binary\"");
     }
     if (state->port == NULL) { /* a finalizer, while the state closes */
-        ls_slice_drop(&data);
+        ls_slice_drop(&order.data);
         return ls_push_failure(L, LS_ECLOSED);
     }
-    const int64_t count =
-        ls_topics_publish(ls_state_runtime(state)->topics, name, len, data, !options.binary, options.retain);
+    const int64_t count = ls_topics_publish(ls_state_runtime(state)->topics, &order);
     if (count == LS_ELIMIT) {
         lua_pushnil(L);
-        lua_pushfstring(L, options.retain ? "the retained messages of all topics, or those on their way to a Lua "
-                                            "state, have reached their limit"
-                                          : "the messages on their way to a Lua state have reached their limit");
+        lua_pushstring(L, order.retain
+                              ? "the retained messages of all topics, or those on their way to a Lua state, have "
+                                "reached their limit"
+                              : "the messages on their way to a Lua state have reached their limit");
         lua_pushstring(L, ls_err_name((int)count));
         return 3;
     }

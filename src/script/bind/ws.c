@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/sockets.h"
+#include "script/bind/topic.h"
 
 const char ls_ws_tag;
 
@@ -21,7 +23,7 @@ struct ls_ws_stash {
 
 const ls_ws_message *ls_ws_object_message(const ls_ws_object *o)
 {
-    if (o->closed) return NULL;
+    if (o->closed || o->held) return NULL;
     if (o->stash != NULL) return &o->stash->message;
     return o->ws != NULL ? ls_ws_message_get(o->ws) : NULL;
 }
@@ -59,6 +61,25 @@ static void consume(ls_thread_ctx *ctx, ls_ws_object *o)
         ls_ws_consume(ctx, o->ws);
 }
 
+/* The message is in Lua. */
+static void hold(ls_ws_object *o)
+{
+    o->taken++;
+    if (o->stash != NULL) {
+        drop_stash(o);
+    } else {
+        o->held = true;
+        ls_ws_flush_later(o);
+    }
+}
+
+void ls_ws_object_go_on(ls_thread_ctx *ctx, ls_ws_object *o)
+{
+    if (!o->held) return;
+    o->held = false;
+    if (o->ws != NULL) ls_ws_consume(ctx, o->ws);
+}
+
 bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
 {
     const ls_wss *wss = ls_wss_of(o->state);
@@ -81,7 +102,7 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
         luaL_pushresultsize(&text, bytes);
     }
     lua_rawgeti(L, LUA_REGISTRYINDEX, kind_ref);
-    if (o->taken == taken && ls_ws_object_message(o) != NULL) consume(o->state->ctx, o);
+    if (o->taken == taken && ls_ws_object_message(o) != NULL) hold(o);
     return true;
 }
 
@@ -100,6 +121,8 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
     }
     task->ended = handler_ended;
     task->owner = o;
+    task->counted = true;
+    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
     o->task = task;
     return task;
 }
@@ -170,7 +193,7 @@ static void unlist_unflushed(ls_ws_object *o)
 /* Separate the object from its connection. */
 static void detach(ls_ws_object *o)
 {
-    if (o->ws != NULL) ((ls_ws_user *)ls_ws_user(o->ws))->object = NULL;
+    if (o->ws != NULL) ((ls_ws_link *)ls_ws_user(o->ws))->object = NULL;
     o->ws = NULL;
     ls_subscriber_end(&o->subscriber);
     unlist_unflushed(o);
@@ -192,9 +215,7 @@ static void finish(ls_thread_ctx *ctx, ls_ws_object *o)
     ls_wss *wss = ls_wss_of(state);
     detach(o);
     luaL_unref(state->L, LUA_REGISTRYINDEX, o->self_ref);
-    const unsigned left = atomic_fetch_sub_explicit(&wss->count, 1, memory_order_relaxed) - 1;
-    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-    ls_state_settle(state);
+    const unsigned left = atomic_fetch_sub_explicit(&state->websockets, 1, memory_order_relaxed) - 1;
     ls_state_count_ended(ctx, state, &wss->ended, left);
 }
 
@@ -244,6 +265,7 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     }
     ls_task_release(ctx, task, status == LUA_OK); /* may run Lua */
     if (r != NULL) end_request(ctx, r);
+    ls_ws_object_go_on(ctx, o); /* o->task: it runs no further handler yet */
     o->task = NULL;
     advance(ctx, o);
 }
@@ -268,11 +290,11 @@ static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_re
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     const ls_ws_route *route = o->route;
-    o->advancing = true; /* `open` is the first handler */
-    o->begun = true;
-    ls_ws_begin(ctx, o->ws);
+    o->advancing = true; /* nothing runs before the end of this function but `open` */
     if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
     if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
+    o->begun = true;
+    ls_ws_begin(ctx, o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
     o->advancing = false;
     advance(ctx, o);
 }
@@ -281,7 +303,7 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 
 static ls_ws_object *object_of(ls_ws *ws)
 {
-    return ((ls_ws_user *)ls_ws_user(ws))->object;
+    return ((ls_ws_link *)ls_ws_user(ws))->object;
 }
 
 static void wake_receiver(ls_thread_ctx *ctx, ls_ws_object *o)
@@ -329,16 +351,17 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
 
 static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
 {
-    ls_ws_user *user = ls_ws_user(ws);
-    ls_ws_object *o = user->object;
+    ls_ws_link *link = ls_ws_user(ws);
+    ls_ws_object *o = link->object;
     (void)ctx;
     if (o != NULL) {
         make_stash(o);
         o->ws = NULL;
     }
-    ls_list_remove(&user->node);
-    if (user->limit != NULL) ls_conn_limit_leave(user->limit);
-    atomic_fetch_sub(&ls_wss_of(user->state)->live, 1);
+    ls_list_remove(&link->node);
+    if (link->limit != NULL) ls_conn_limit_leave(link->limit);
+    if (link->counted) ls_sockets_closed(link->state);
+    atomic_fetch_sub(&ls_wss_of(link->state)->live, 1);
 }
 
 const ls_ws_events ls_ws_lua_events = {on_message, on_drained, on_ended, on_freed};
@@ -360,15 +383,13 @@ ls_ws_object *ls_ws_push(lua_State *L)
 void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit)
 {
     ls_wss *wss = ls_wss_of(o->state);
-    ls_ws_user *user = ls_ws_user(ws);
-    *user = (ls_ws_user){.state = o->state, .object = o, .limit = limit};
+    ls_ws_link *link = ls_ws_user(ws);
+    *link = (ls_ws_link){.state = o->state, .object = o, .limit = limit};
     o->ws = ws;
-    ls_node_init(&user->node);
-    ls_list_push(&wss->open, &user->node);
+    ls_node_init(&link->node);
+    ls_list_push(&wss->open, &link->node);
     atomic_fetch_add(&wss->live, 1);
-    if (o->route == NULL) return;
-    atomic_fetch_add_explicit(&wss->count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
+    if (o->route != NULL) atomic_fetch_add_explicit(&o->state->websockets, 1, memory_order_relaxed);
 }
 
 void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, const char *reason, size_t reason_len)
@@ -376,6 +397,7 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
     if (o->closed) return;
     if (o->ws != NULL) ls_ws_close(ctx, o->ws, code, reason, reason_len);
     if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is behind it */
+    ls_ws_object_go_on(ctx, o);
     o->closed = true;
     wake_receiver(ctx, o);
 }
@@ -390,6 +412,7 @@ void ls_ws_flush_later(ls_ws_object *o)
     ls_state_flush_later(o->state, &wss->flush);
 }
 
+/* Before ls_ws_begin, which flushes, only a task of the request that waits sends the 101. */
 static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_wss *wss = LS_CONTAINER(flush, ls_wss, flush);
@@ -398,7 +421,9 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
         ls_ws_object *o = wss->unflushed;
         wss->unflushed = o->unflushed_next;
         o->unflushed = false;
-        if (o->ws != NULL && (o->begun || suspended)) (void)ls_ws_flush(ctx, o->ws); /* ls_ws_begin flushes */
+        if (o->ws == NULL || (!o->begun && (!suspended || o->task != NULL))) continue;
+        ls_ws_object_go_on(ctx, o);
+        (void)ls_ws_flush(ctx, o->ws);
     }
 }
 
@@ -408,16 +433,16 @@ static void ws_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_wss *wss = ls_wss_of(state);
     for (ls_node *node = wss->open.next; node != &wss->open; node = node->next) {
-        ls_ws_user *user = LS_CONTAINER(node, ls_ws_user, node);
-        if (user->object != NULL && user->object->route != NULL && user->object->begun)
-            ls_ws_close(ctx, ls_ws_of(user), LS_WS_GOING_AWAY, NULL, 0);
+        ls_ws_link *link = LS_CONTAINER(node, ls_ws_link, node);
+        if (link->object != NULL && link->object->route != NULL && link->object->begun)
+            ls_ws_close(ctx, ls_ws_of(link), LS_WS_GOING_AWAY, NULL, 0);
     }
 }
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_node *node = ls_wss_of(state)->open.next; node != &ls_wss_of(state)->open; node = node->next)
-        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_user, node)));
+        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_link, node)));
 }
 
 static bool ws_closed(ls_state *state)
@@ -429,10 +454,10 @@ static void ws_abandon(ls_state *state)
 {
     const ls_wss *wss = ls_wss_of(state);
     while (!ls_list_empty(&wss->open)) {
-        ls_ws_user *user = LS_CONTAINER(wss->open.next, ls_ws_user, node);
-        if (user->object != NULL) user->object->ws = NULL;
-        ls_list_remove(&user->node);
-        ls_ws_free(ls_ws_of(user));
+        ls_ws_link *link = LS_CONTAINER(wss->open.next, ls_ws_link, node);
+        if (link->object != NULL) link->object->ws = NULL;
+        ls_list_remove(&link->node);
+        ls_ws_free(ls_ws_of(link));
     }
 }
 

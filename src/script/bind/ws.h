@@ -11,7 +11,8 @@
  *     client:          any task receives.
  *
  * A message that nothing takes waits in the connection, which receives no further one: back-pressure. What is sent leaves
- * when the task waits or ends, or after the frames that are being handled.
+ * when the task waits or ends, or after the frames that are being handled. The frames behind a message are handled when the
+ * task that took it waits, ends or receives again: so its answer leaves before the answer to a Close frame behind.
  *
  * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_WS_H
@@ -49,33 +50,34 @@ struct ls_ws_object { /* the userdata `ws` */
     ls_state *state;
     const ls_ws_route *route; /* NULL: a client */
     const ls_ws_config *config;
-    ls_task *task;            /* the task of the handler that runs, or NULL */
-    ls_task *receiver;        /* waits for a message */
-    ls_node senders;          /* tasks that wait until the queue is sent */
+    ls_task *task;     /* the task of the handler that runs, or NULL */
+    ls_task *receiver; /* waits for a message */
+    ls_node senders;   /* tasks that wait until the queue is sent */
     ls_ws_object *unflushed_next;
     ls_subscriber subscriber;
     struct ls_ws_stash *stash; /* a message that waits after the end of the connection, or NULL */
     char *reason;              /* of the peer's Close frame; NULL: none. Heap */
     uint16_t reason_len;
-    uint16_t code; /* of the peer's Close frame, or LS_WS_ABNORMAL; 0: not ended */
-    int self_ref;  /* a server: keeps the object until the end */
+    uint16_t code;  /* of the peer's Close frame, or LS_WS_ABNORMAL; 0: not ended */
+    int self_ref;   /* a server: keeps the object until the end */
     uint32_t taken; /* number of messages taken */
     bool begun;     /* ls_ws_begin was called */
-    bool closed;   /* by Lua: messages are not taken any more */
-    bool ended;    /* no message follows but one that waits */
+    bool held;      /* the message of the connection was taken, but not consumed */
+    bool closed;    /* by Lua: messages are not taken any more */
+    bool ended;     /* no message follows but one that waits */
     bool close_ran, advancing, unflushed;
 };
 
-typedef struct ls_ws_user { /* user data of an ls_ws */
+typedef struct ls_ws_link { /* user data of an ls_ws */
     ls_node node;           /* in the list of the state */
     ls_state *state;
     ls_ws_object *object; /* NULL: Lua has done with it */
     ls_conn_limit *limit; /* NULL: none */
-} ls_ws_user;
+    bool counted;         /* as a socket of the state: sockets.h */
+} ls_ws_link;
 
 typedef struct ls_wss {      /* of a state */
     ls_node open;            /* connections that are not freed */
-    _Atomic unsigned count;  /* connections of servers whose handlers have not all returned; any thread reads it */
     _Atomic uint32_t live;   /* connections that are not freed */
     ls_ws_object *unflushed; /* with output of the running task */
     ls_flush flush;
@@ -93,7 +95,7 @@ extern const char ls_ws_tag;
 
 /* ---- ws.c ------------------------------------------------------------------------------------------------ */
 
-/* The events of a connection whose user data begin with ls_ws_user. */
+/* The events of a connection whose user data begin with ls_ws_link. */
 extern const ls_ws_events ls_ws_lua_events;
 
 /* Push a new object without a connection. Raises. */
@@ -108,6 +110,9 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r);
 const ls_ws_message *ls_ws_object_message(const ls_ws_object *o);
 /* Push its data and kind, and take it. false: a finalizer has taken it first, and nothing is pushed. Raises. */
 bool ls_ws_object_take(lua_State *L, ls_ws_object *o);
+
+/* Handle the frames behind the message that was taken. */
+void ls_ws_object_go_on(ls_thread_ctx *ctx, ls_ws_object *o);
 
 /* The object is garbage: nothing refers to it any more. */
 void ls_ws_give_up(ls_ws_object *o);
@@ -131,7 +136,14 @@ bool ls_ws_is_closed(const ls_ws_object *o);
 void ls_ws_route_define(lua_State *L, int *ref);
 int ls_core_ws(lua_State *L);
 int ls_core_ws_origin(lua_State *L);
-extern const ls_ws_config ls_ws_config_default;
+
+/* For routes and clients. Read the limits from the table at `index`, whose names are those of the core; what is missing has its
+ * default. Raises. */
+void ls_ws_read_limits(lua_State *L, int index, ls_ws_config *out);
+/* The same for compress_takeover, compress_bytes_min and compress_bits. Returns the flag `compress`. Raises. */
+bool ls_ws_read_deflate(lua_State *L, int index, ls_ws_deflate_options *out);
+/* Read an array of strings into `out`, which has room for all of them; returns their number. Raises. */
+unsigned ls_ws_read_names(lua_State *L, int table, const char **out);
 
 /* ---- ws_topic.c -------------------------------------------------------------------------------------------- */
 

@@ -21,8 +21,7 @@ static const char route_tag;
 
 enum { ROUTE_TABLE = 1, ROUTE_SLOTS }; /* user values: the table of options, which keeps its strings alive */
 
-/* Read an array of strings into `out`, an array of as many pointers as the table has entries. */
-static unsigned read_names(lua_State *L, int table, const char **out)
+unsigned ls_ws_read_names(lua_State *L, int table, const char **out)
 {
     const unsigned count = (unsigned)lua_rawlen(L, table);
     for (unsigned n = 0; n < count; n++) {
@@ -48,30 +47,29 @@ const ls_ws_config ls_ws_config_default = {.message_bytes_max = 1024 * 1024,
                                            .close_ms_max = 5000,
                                            .send_stall_ms_max = 60000};
 
-static void read_limits(lua_State *L, ls_ws_config *out)
+void ls_ws_read_limits(lua_State *L, int index, ls_ws_config *out)
 {
     *out = ls_ws_config_default;
-    (void)ls_option_number(L, 1, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
-    ls_option_u32(L, 1, "queue_bytes_max", UINT32_MAX, &out->queue_bytes_max);
-    ls_option_u32(L, 1, "write_bytes_high", UINT32_MAX, &out->write_bytes_high);
-    ls_option_u32(L, 1, "ping_ms", UINT32_MAX, &out->ping_ms);
-    ls_option_u32(L, 1, "pong_ms", UINT32_MAX, &out->pong_ms);
-    ls_option_u32(L, 1, "message_ms_max", UINT32_MAX, &out->message_ms_max);
-    ls_option_u32(L, 1, "close_ms_max", UINT32_MAX, &out->close_ms_max);
-    ls_option_u32(L, 1, "send_stall_ms_max", UINT32_MAX, &out->send_stall_ms_max);
+    (void)ls_option_number(L, index, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
+    ls_option_u32(L, index, "queue_bytes_max", UINT32_MAX, &out->queue_bytes_max);
+    ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &out->write_bytes_high);
+    ls_option_u32(L, index, "ping_ms", UINT32_MAX, &out->ping_ms);
+    ls_option_u32(L, index, "pong_ms", UINT32_MAX, &out->pong_ms);
+    ls_option_u32(L, index, "message_ms_max", UINT32_MAX, &out->message_ms_max);
+    ls_option_u32(L, index, "close_ms_max", UINT32_MAX, &out->close_ms_max);
+    ls_option_u32(L, index, "send_stall_ms_max", UINT32_MAX, &out->send_stall_ms_max);
 }
 
-static void read_deflate(lua_State *L, ls_ws_route *route)
+bool ls_ws_read_deflate(lua_State *L, int index, ls_ws_deflate_options *out)
 {
     const ls_ws_deflate_options defaults = LS_WS_DEFLATE_OPTIONS;
-    uint32_t bits;
-    route->deflate = defaults;
-    route->compress = ls_option_flag(L, 1, "compress");
-    route->deflate.takeover = ls_option_flag(L, 1, "compress_takeover");
-    ls_option_u32(L, 1, "compress_bytes_min", UINT32_MAX, &route->deflate.bytes_min);
-    bits = LS_WS_DEFLATE_BITS_MAX;
-    ls_option_u32(L, 1, "compress_bits", LS_WS_DEFLATE_BITS_MAX, &bits);
-    route->deflate.server_bits = route->deflate.client_bits = (uint8_t)bits;
+    uint32_t bits = LS_WS_DEFLATE_BITS_MAX;
+    *out = defaults;
+    out->takeover = ls_option_flag(L, index, "compress_takeover");
+    ls_option_u32(L, index, "compress_bytes_min", UINT32_MAX, &out->bytes_min);
+    ls_option_u32(L, index, "compress_bits", LS_WS_DEFLATE_BITS_MAX, &bits);
+    out->server_bits = out->client_bits = (uint8_t)bits;
+    return ls_option_flag(L, index, "compress");
 }
 
 static int function_of(lua_State *L, const char *name)
@@ -102,12 +100,12 @@ int ls_core_ws(lua_State *L)
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, ROUTE_TABLE);
     names = (const char **)(void *)(route + 1);
-    if (protocols > 0) route->policy.protocols = (ls_ws_names){names, read_names(L, 2, names)};
+    if (protocols > 0) route->policy.protocols = (ls_ws_names){names, ls_ws_read_names(L, 2, names)};
     names += protocols;
-    if (origins > 0) route->policy.origins = (ls_ws_names){names, read_names(L, 3, names)};
+    if (origins > 0) route->policy.origins = (ls_ws_names){names, ls_ws_read_names(L, 3, names)};
     route->policy.any_origin = ls_option_flag(L, 1, "any_origin");
-    read_limits(L, &route->config);
-    read_deflate(L, route);
+    ls_ws_read_limits(L, 1, &route->config);
+    route->compress = ls_ws_read_deflate(L, 1, &route->deflate);
     route->skip = ls_option_flag(L, 1, "skip");
     lua_getfield(L, 1, "name");
     route->name = luaL_checkstring(L, -1);
@@ -198,17 +196,16 @@ static int refuse(lua_State *L, ls_request *r, int status, const char *why)
 {
     char name[LS_REQUEST_NAME_BYTES];
     const ls_exchange *x = r->x;
-    lua_settop(L, 0);
-    lua_pushinteger(L, status);
-    if (status == 403)
+    if (status == 403) {
         lua_pushfstring(L, "%s: the Origin is %s, the host of the request is %s\n", why, field_text(L, x, "Origin"),
                         lua_pushlstring(L, x->bytes + x->head.host.at, x->head.host.len));
-    else
+    } else {
         lua_pushfstring(L, "%s\n", why);
-    lua_replace(L, 2);
-    lua_settop(L, 2);
+    }
+    lua_pushinteger(L, status);
+    lua_insert(L, -2); /* below: what the text refers to */
     ls_request_log_name(x, name);
-    ls_log(LS_LOG_INFO, "%s: no WebSocket: %.*s", name, (int)lua_rawlen(L, 2) - 1, lua_tostring(L, 2));
+    ls_log(LS_LOG_INFO, "%s: no WebSocket: %.*s", name, (int)lua_rawlen(L, -1) - 1, lua_tostring(L, -1));
     return 2;
 }
 
@@ -229,8 +226,7 @@ static int negotiate(lua_State *L, ls_request *r, const ls_ws_route *route, ls_w
                                       field->value.len, &route->deflate, out, text, &len);
     }
     if (err == LS_ENOENT) return LS_OK;
-    if (err == LS_OK)
-        err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);
+    if (err == LS_OK) err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);
     if (err < 0) ls_ws_deflate_end(out);
     return err;
 }
@@ -255,7 +251,7 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
     h->kept = NULL;
     if (keep && (h->kept = ls_exchange_keep(r->x)) == NULL) return LS_ENOMEM;
     const int err = r->x->transport->upgrade(ctx, r->x, "websocket", 9, &ls_ws_stream_handler,
-                                             ls_ws_room(sizeof(ls_ws_user)), &up);
+                                             ls_ws_room(sizeof(ls_ws_link)), &up);
     if (err < 0) {
         if (h->kept != NULL) h->kept->transport->release(ctx, h->kept);
         return err;
@@ -280,8 +276,7 @@ static int ws_accept(lua_State *L)
     ls_ws_deflate deflate;
     const int status = ls_ws_handshake_check(&r->x->head, r->x->bytes, r->x->secure, &route->policy, &shake);
     if (status != 101) {
-        if (shake.fields[0] != '\0')
-            (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
+        if (shake.fields[0] != '\0') (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
         return refuse(L, r, status, shake.why);
     }
     if (state->draining) return refuse(L, r, 503, "the server stops");
@@ -304,7 +299,8 @@ static int ws_accept(lua_State *L)
     if (err == LS_OK)
         err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Accept", 20, shake.accept, LS_WS_ACCEPT_CHARS, true);
     if (err == LS_OK && shake.protocol != NULL)
-        err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Protocol", 22, shake.protocol, shake.protocol_len, true);
+        err = ls_exchange_header(state->ctx, r->x, "Sec-WebSocket-Protocol", 22, shake.protocol, shake.protocol_len,
+                                 true);
     if (err == LS_OK && (h = malloc(sizeof *h)) == NULL) err = LS_ENOMEM;
     if (err == LS_OK) err = upgrade(r, o, h, &deflate);
     if (err == LS_OK) return 0;

@@ -22,6 +22,12 @@ bool ls_ws_is_closed(const ls_ws_object *o)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
+/* A connection that is lost has its end, and with it ws.code, soon: receive waits for that. */
+static bool no_message_follows(const ls_ws_object *o)
+{
+    return o->ws == NULL || o->closed || o->ended;
+}
+
 /* Stack: the object, then what the method got. Whether the call ends with nil at the close: messages(). */
 static int receive(lua_State *L, int status, lua_KContext iterates)
 {
@@ -32,8 +38,9 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
         woken = task->wake_result;
         if (o->receiver == task) o->receiver = NULL; /* a timeout, or the state closes */
     }
+    ls_ws_object_go_on(o->state->ctx, o);
     if (ls_ws_object_message(o) != NULL && ls_ws_object_take(L, o)) return 2;
-    if (o->ended || ls_ws_is_closed(o)) {
+    if (no_message_follows(o)) {
         if (!iterates) return ls_push_failure(L, LS_ECLOSED);
         lua_pushnil(L);
         return 1;
@@ -57,10 +64,11 @@ static ls_ws_object *check_receive(lua_State *L, const char *name)
 /* ws:receive([timeout]) -> data, kind | nil, message, code */
 static int ws_receive(lua_State *L)
 {
-    const ls_ws_object *o = check_receive(L, "receive");
+    ls_ws_object *o = check_receive(L, "receive");
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     lua_settop(L, 1);
-    if (timeout >= 0 && ls_ws_object_message(o) == NULL && !o->ended && !ls_ws_is_closed(o)) {
+    ls_ws_object_go_on(o->state->ctx, o);
+    if (timeout >= 0 && ls_ws_object_message(o) == NULL && !no_message_follows(o)) {
         ls_task_may_wait(L);
         ls_task_alarm(L, o->state->current, timeout);
     }
@@ -174,8 +182,9 @@ static int ws_close(lua_State *L)
     const lua_Integer code = luaL_optinteger(L, 2, LS_WS_NORMAL);
     const char *reason = luaL_optlstring(L, 3, "", &len);
     if (code < 0 || code > 4999 || !ls_ws_code_valid((unsigned)code))
-        return luaL_error(L, "ws:close: invalid code %I; a site uses 1000 (normal), 1001 to 1003, 1007 to 1014, or 3000 to 4999",
-                          code);
+        return luaL_error(
+            L, "ws:close: invalid code %I; a site uses 1000 (normal), 1001 to 1003, 1007 to 1014, or 3000 to 4999",
+            code);
     if (len > LS_WS_REASON_BYTES_MAX)
         return luaL_error(L, "ws:close: the reason has at most %d bytes; got %I", LS_WS_REASON_BYTES_MAX,
                           (lua_Integer)len);
@@ -249,8 +258,7 @@ static int ws_newindex(lua_State *L)
 {
     (void)ls_ws_check(L);
     lua_pushvalue(L, 2);
-    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL)
-        return luaL_error(L, "ws.%s is read-only", lua_tostring(L, 2));
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return luaL_error(L, "ws.%s is read-only", lua_tostring(L, 2));
     lua_settop(L, 3);
     if (lua_getiuservalue(L, 1, LS_WS_OWN) != LUA_TTABLE) {
         lua_createtable(L, 0, 1);
@@ -279,14 +287,9 @@ static int ws_tostring(lua_State *L)
 
 void ls_ws_object_define(lua_State *L, int *ref)
 {
-    static const luaL_Reg methods[] = {{"send", ws_send},
-                                       {"receive", ws_receive},
-                                       {"messages", ws_messages},
-                                       {"ping", ws_ping},
-                                       {"close", ws_close},
-                                       {"subscribe", ls_ws_subscribe},
-                                       {"unsubscribe", ls_ws_unsubscribe},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"send", ws_send},   {"receive", ws_receive},        {"messages", ws_messages},          {"ping", ws_ping},
+        {"close", ws_close}, {"subscribe", ls_ws_subscribe}, {"unsubscribe", ls_ws_unsubscribe}, {NULL, NULL}};
     static const char *const fields[] = {"remote", "tls", "protocol", "closed", "queued", "code", "reason", NULL};
     static const luaL_Reg meta[] = {
         {"__gc", ws_gc}, {"__close", ws_close_variable}, {"__tostring", ws_tostring}, {NULL, NULL}};

@@ -2,72 +2,87 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "script/bind/bind_aux.h"
+#include "base/slices.h"
+#include "script/bind/topic.h"
 #include "script/bind/ws.h"
-#include "script/core/udata.h"
 
-/* The whole frame, uncompressed. */
-static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+/* Make a whole frame with this payload. */
+static int make_frame(const ls_publication *p, bool compressed, const ls_slice *slices, unsigned count, ls_slice *out)
 {
-    const ls_ws_head head = {
-        .length = p->data.len, .opcode = p->text ? LS_WS_TEXT : LS_WS_BINARY, .fin = true};
+    const ls_ws_head head = {.length = ls_slices_bytes(slices, count),
+                             .opcode = p->text ? LS_WS_TEXT : LS_WS_BINARY,
+                             .fin = true,
+                             .compressed = compressed};
     char bytes[LS_WS_HEAD_BYTES_MAX];
     const size_t head_len = ls_ws_head_write(&head, bytes);
-    char *to = ls_topic_form_room(head_len + p->data.len, out);
-    (void)ctx;
+    char *to = ls_topic_form_room(head_len + (size_t)head.length, out);
     if (to == NULL) return LS_ENOMEM;
     memcpy(to, bytes, head_len);
-    if (p->data.len > 0) memcpy(to + head_len, p->data.ptr, p->data.len);
+    to += head_len;
+    for (unsigned n = 0; n < count; to += slices[n++].len)
+        if (slices[n].len > 0) memcpy(to, slices[n].ptr, slices[n].len);
     return LS_OK;
+}
+
+static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+{
+    (void)ctx;
+    return make_frame(p, false, &p->data, 1, out);
+}
+
+/* A message that does not become shorter is not compressed: then this form is the other one. */
+static int encode_compressed(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+{
+    const ls_state *state = (const ls_state *)(const void *)ctx->inside;
+    ls_slices packed = {0};
+    int err = ls_ws_deflate_shared(ctx->pool, ls_state_runtime(state)->ws_deflates, 0, &p->data, 1, 0, &packed);
+    if (err == LS_EAGAIN) return encode(ctx, p, out);
+    if (err == LS_OK) err = make_frame(p, true, ls_slices_items(&packed), packed.count, out);
+    ls_slices_clear(&packed);
+    return err;
 }
 
 bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_ws_object *o = LS_CONTAINER(subscriber, ls_ws_object, subscriber);
-    ls_slice plain;
+    ls_slice plain, compressed;
     if (o->ws == NULL) return false;
+    const bool compress = ls_ws_takes_compressed(o->ws) && p->data.len >= o->route->deflate.bytes_min;
     int err = ls_publication_form(ctx, p, LS_FORM_WS, encode, &plain);
-    if (err == LS_OK) err = ls_ws_publish(ctx, o->ws, &plain, NULL);
+    if (err == LS_OK && compress)
+        err = ls_publication_form(ctx, p, LS_FORM_WS_DEFLATE, encode_compressed, &compressed);
+    if (err == LS_OK) err = ls_ws_publish(ctx, o->ws, &plain, compress ? &compressed : NULL);
     if (err >= 0) {
         ls_ws_flush_later(o);
         return true;
     }
-    if (err == LS_ECLOSED) return false;
-    if (err == LS_ELIMIT && o->route != NULL && o->route->skip) return false;
-    ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "queue full", 10);
+    if (err == LS_ECLOSED || (err == LS_ELIMIT && o->route->skip)) return false;
+    if (err == LS_ELIMIT) ls_topic_count_closed(subscriber->inbox);
+    ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "the queue is full", 17);
     return false;
 }
 
-static const char *check_topic(lua_State *L, size_t *len)
+/* The subscriber of the object at index 1; NULL: it is closed. Raises for a client, whose frames differ from those of
+ * others. */
+static ls_subscriber *check_subscriber(lua_State *L, const char *name)
 {
-    luaL_checktype(L, 2, LUA_TSTRING);
-    return lua_tolstring(L, 2, len);
+    ls_ws_object *o = ls_ws_check(L);
+    if (o->route == NULL)
+        luaL_error(L,
+                   "ws:%s: a connection of ls.websocket cannot subscribe; use ls.subscribe(topic, function(data) "
+                   "ws:send(data) end)",
+                   name);
+    return ls_ws_is_closed(o) ? NULL : &o->subscriber;
 }
 
 /* ws:subscribe(topic) -> true | nil, message, code */
 int ls_ws_subscribe(lua_State *L)
 {
-    ls_ws_object *o = ls_ws_check(L);
-    size_t len;
-    const char *name = check_topic(L, &len);
-    ls_publication *retained = NULL;
-    if (ls_ws_is_closed(o)) return ls_push_failure(L, LS_ECLOSED);
-    const int err = ls_topic_subscribe(&o->subscriber, name, len, &retained);
-    if (err < 0 && err != LS_EEXIST) return ls_topic_refused(L, "ws:subscribe", err);
-    if (retained != NULL) {
-        (void)ls_ws_deliver(o->state->ctx, &o->subscriber, retained);
-        ls_publication_drop(retained);
-    }
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_topic_lua_subscribe(L, check_subscriber(L, "subscribe"), 2);
 }
 
-/* ws:unsubscribe(topic) -> whether it had subscribed */
+/* ws:unsubscribe(topic) -> true | nil, message, code */
 int ls_ws_unsubscribe(lua_State *L)
 {
-    ls_ws_object *o = ls_ws_check(L);
-    size_t len;
-    const char *name = check_topic(L, &len);
-    lua_pushboolean(L, ls_topic_unsubscribe(&o->subscriber, name, len) == LS_OK);
-    return 1;
+    return ls_topic_lua_unsubscribe(L, check_subscriber(L, "unsubscribe"), 2);
 }

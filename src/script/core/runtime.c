@@ -92,7 +92,7 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
 }
 
 typedef struct states_sum {
-    unsigned count, busy;
+    unsigned count, busy, websockets;
     double bytes;
 } states_sum;
 
@@ -105,6 +105,7 @@ static void sum_states(ls_generation *generation, void *user)
         if (state == NULL || atomic_load(&state->closed)) continue;
         sum->count++;
         sum->busy += atomic_load_explicit(&state->busy, memory_order_relaxed);
+        sum->websockets += atomic_load_explicit(&state->websockets, memory_order_relaxed);
         sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
     }
 }
@@ -116,6 +117,7 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "lua_states", sum.count);
     each(to, "lua_bytes", sum.bytes);
     each(to, "tasks", sum.busy);
+    each(to, "websockets", sum.websockets);
     ls_topics_stats topics;
     ls_topics_stat(runtime->topics, &topics);
     each(to, "topics", (double)topics.topics);

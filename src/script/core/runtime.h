@@ -25,16 +25,16 @@ typedef struct ls_site_host {
 } ls_site_host;
 
 typedef struct ls_runtime {
-    ls_port *port;                        /* NULL before the server opens it */
-    struct ls_deadlines *deadlines;       /* the same; of all streams */
-    struct ls_polls *polls;               /* the same; of ls.notify and the resolvers */
-    struct ls_tls_contexts *tls_contexts; /* of ls.connect and sock:starttls */
-    struct ls_file_cache *files;          /* of res:file and app:static */
+    ls_port *port;                           /* NULL before the server opens it */
+    struct ls_deadlines *deadlines;          /* the same; of all streams */
+    struct ls_polls *polls;                  /* the same; of ls.notify and the resolvers */
+    struct ls_tls_contexts *tls_contexts;    /* of ls.connect and sock:starttls */
+    struct ls_file_cache *files;             /* of res:file and app:static */
     struct ls_ws_deflate_store *ws_deflates; /* the compression of WebSockets; NULL: not built in */
-    const ls_site_host *host;             /* NULL: none */
-    struct ls_shared *shared;             /* dicts, channels, semaphores: they outlive each generation */
-    struct ls_topics *topics;             /* the same */
-    struct ls_dev *dev;                   /* NULL: no dev mode (dev.h) */
+    const ls_site_host *host;                /* NULL: none */
+    struct ls_shared *shared;                /* dicts, channels, semaphores: they outlive each generation */
+    struct ls_topics *topics;                /* the same */
+    struct ls_dev *dev;                      /* NULL: no dev mode (dev.h) */
 
     ls_bytecode *bytecode; /* of the embedded modules */
     ls_cpu_watch *cpus;    /* one for each thread context; NULL before the port is open */

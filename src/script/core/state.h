@@ -68,6 +68,8 @@ struct ls_state {
     int exceeded_text_ref;
     ls_strings strings; /* long strings that are being sent */
 
+    _Atomic unsigned websockets; /* of routes: open, or with a handler that has not returned. They outlive a reload */
+
     ls_op step_op;            /* ls_state_step() */
     _Atomic bool step_posted; /* the op is on its way and has not looked at the phase yet */
     _Atomic bool closed;      /* Lua is closed; nothing posts to the actor */

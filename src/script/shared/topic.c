@@ -373,36 +373,39 @@ static int64_t publish(ls_topics *topics, ls_topic *topic, ls_publication *p, bo
     return (int64_t)topic->subscribers;
 }
 
-int64_t ls_topics_publish(ls_topics *topics, const char *name, size_t len, ls_slice data, bool text, bool retain)
+int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
 {
+    ls_slice data = order->data;
     ls_publication *p = NULL, *before = NULL;
-    const bool keep = retain && data.len > 0;
+    const bool keep = order->retain && data.len > 0;
     unsigned room = 0;
-    if (!name_valid(len)) {
+    if (!name_valid(order->topic_len) || order->event.len > LS_TOPIC_EVENT_BYTES_MAX ||
+        order->id.len > LS_TOPIC_EVENT_BYTES_MAX) {
         ls_slice_drop(&data);
         return LS_EINVAL;
     }
-    const uint64_t hash = ls_hash(topics->seed, name, len);
+    const uint64_t hash = ls_hash(topics->seed, order->topic, order->topic_len);
     ls_topic_shard *shard = shard_of(topics, hash);
     ls_topic *topic;
     for (;;) { /* until the publication has entries for all members; it is made without the lock */
         ls_mutex_lock(&shard->lock);
-        topic = topic_find(shard, hash, name, len);
+        topic = topic_find(shard, hash, order->topic, order->topic_len);
         const unsigned members = topic != NULL ? topic->member_count : 0;
         if (p != NULL ? members <= room : members == 0 && !keep) break;
         ls_mutex_unlock(&shard->lock);
         if (p != NULL) ls_publication_drop(p);
         room = members + SPARE_MEMBERS;
-        p = ls_publication_make(name, len, &data, keep, text, room);
+        p = ls_publication_make(order, room);
         if (p == NULL) {
             ls_slice_drop(&data);
             return LS_ENOMEM;
         }
     }
     int64_t result = 0;
-    if (topic == NULL && keep && (topic = topic_add(shard, hash, name, len)) == NULL) result = LS_ENOMEM;
+    if (topic == NULL && keep && (topic = topic_add(shard, hash, order->topic, order->topic_len)) == NULL)
+        result = LS_ENOMEM;
     if (topic != NULL) {
-        result = publish(topics, topic, p, retain, keep ? p : NULL, &before);
+        result = publish(topics, topic, p, order->retain, keep ? p : NULL, &before);
         topic_tidy(shard, topic);
     }
     if (result >= 0) shard->published++;

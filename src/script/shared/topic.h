@@ -42,10 +42,12 @@ typedef struct ls_subscriber ls_subscriber;   /* what gets messages: embedded in
 
 enum {
     LS_TOPIC_NAME_BYTES_MAX = 1024,
+    LS_TOPIC_EVENT_BYTES_MAX = 1024,        /* of the event and of the id */
     LS_TOPIC_SUBSCRIPTIONS_MAX = 1000,      /* of one subscriber */
     LS_TOPIC_RETAINED_BYTES_MAX = 16777216, /* all retained messages together */
     LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox: the publisher gets LS_ELIMIT */
-    LS_TOPIC_MESSAGE_BYTES = 256, /* what a publication counts in these two limits beside its data and the name */
+    LS_TOPIC_MESSAGE_BYTES =
+        256, /* what a publication counts in these two limits beside its data, name, event and id */
     LS_TOPIC_BATCH_SUBSCRIBERS = 1024,
     LS_TOPIC_BATCH_DELIVERIES = 32768
 };
@@ -66,7 +68,8 @@ struct ls_publication {
     uint32_t site;     /* the generation of the site: ls_topics_site_starts */
     const char *topic; /* its name */
     size_t topic_len;
-    ls_slice data; /* valid as long as the publication; without a block: hold the publication */
+    ls_slice data;      /* valid as long as the publication; without a block: hold the publication */
+    ls_slice event, id; /* of a server-sent event; without a block; empty: none */
     _Atomic(struct ls_topic_form_block *) forms[LS_FORMS]; /* private: use ls_publication_form */
 };
 
@@ -130,11 +133,19 @@ void ls_topic_count_closed(ls_topic_inbox *inbox);
 /* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was freed. */
 void ls_subscriber_end(ls_subscriber *subscriber);
 
-/* Publish `data`, whose reference it takes in every case; the bytes of a slice without a block are copied. `retain`: keep a
- * copy as the last message of the topic for later subscribers; empty data removes the retained message. Returns the number
- * of subscribers (>= 0), or LS_EINVAL (name), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
+typedef struct ls_publish_order {
+    const char *topic;
+    size_t topic_len;
+    ls_slice data;      /* the bytes of a slice without a block are copied */
+    ls_slice event, id; /* of server-sent events; copied; other subscribers ignore them */
+    bool text;          /* the data is valid UTF-8; else binary */
+    bool retain;        /* keep a copy for later subscribers; with empty data, remove the retained message */
+} ls_publish_order;
+
+/* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0), or LS_EINVAL (an
+ * empty or too long name; a too long event or id), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
  * subscriber gets it, and the retained message is the old one. */
-int64_t ls_topics_publish(ls_topics *topics, const char *name, size_t len, ls_slice data, bool text, bool retain);
+int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order);
 
 /* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also gets
  * those published before. So each publication belongs to one generation, although two may exist at the same time. */

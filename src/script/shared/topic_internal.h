@@ -107,13 +107,12 @@ struct ls_topic_inbox {
 /* What a publication counts in the limits. */
 static inline uint64_t ls_publication_bytes(const ls_publication *p)
 {
-    return LS_TOPIC_MESSAGE_BYTES + p->topic_len + p->data.len;
+    return LS_TOPIC_MESSAGE_BYTES + p->topic_len + p->event.len + p->id.len + p->data.len;
 }
 
-/* Make a publication with entries for `members` members. It holds a reference to `data`, or copies the bytes: those of a
- * slice without a block, and with `copy`. NULL: out of memory. */
-ls_publication *ls_publication_make(const char *topic, size_t len, const ls_slice *data, bool copy, bool text,
-                                    unsigned members);
+/* Make a publication with entries for `members` members. It holds a reference to the data, or copies the bytes: those of a
+ * slice without a block, and those of a message to retain. NULL: out of memory. */
+ls_publication *ls_publication_make(const ls_publish_order *order, unsigned members);
 ls_topic_entry *ls_publication_entries(ls_publication *p);
 
 /* Count the bytes of an entry; false: they exceed the limit. Any thread. */

@@ -9,7 +9,7 @@
 typedef struct message {
     ls_publication publication; /* first */
     unsigned members;
-    ls_topic_entry entries[]; /* then the name, then the data if they are copied */
+    ls_topic_entry entries[]; /* then the bytes that are copied */
 } message;
 
 typedef struct ls_topic_form_block {
@@ -23,25 +23,33 @@ ls_topic_entry *ls_publication_entries(ls_publication *p)
     return LS_CONTAINER(p, message, publication)->entries;
 }
 
-ls_publication *ls_publication_make(const char *topic, size_t len, const ls_slice *data, bool copy, bool text,
-                                    unsigned members)
+/* Copy the bytes to *at, which moves behind them. */
+static ls_slice copied(char **at, const char *bytes, size_t len)
 {
-    const size_t copied = copy || data->block == NULL ? data->len : 0,
-                 fixed = sizeof(message) + members * sizeof(ls_topic_entry);
-    if (copied > SIZE_MAX - fixed - len) return NULL;
-    message *m = malloc(fixed + len + copied);
+    const ls_slice slice = ls_slice_static(*at, len);
+    if (len > 0) memcpy(*at, bytes, len);
+    *at += len;
+    return slice;
+}
+
+ls_publication *ls_publication_make(const ls_publish_order *order, unsigned members)
+{
+    const bool copy = order->data.block == NULL || order->retain;
+    const size_t fixed = sizeof(message) + members * sizeof(ls_topic_entry),
+                 names = order->topic_len + order->event.len + order->id.len, data = copy ? order->data.len : 0;
+    if (data > SIZE_MAX - fixed - names) return NULL;
+    message *m = malloc(fixed + names + data);
     if (m == NULL) return NULL;
-    char *bytes = (char *)m + fixed;
-    *m = (message){.publication = {.text = text, .topic = bytes, .topic_len = len, .data = *data}, .members = members};
-    atomic_init(&m->publication.refs, 1);
-    memcpy(bytes, topic, len);
-    if (copy || data->block == NULL) {
-        if (copied > 0) memcpy(bytes + len, data->ptr, copied);
-        m->publication.data = ls_slice_static(bytes + len, copied);
-    } else {
-        (void)ls_block_hold(data->block);
-    }
-    return &m->publication;
+    *m = (message){.publication = {.text = order->text, .topic_len = order->topic_len}, .members = members};
+    ls_publication *p = &m->publication;
+    char *at = (char *)m + fixed;
+    atomic_init(&p->refs, 1);
+    p->topic = copied(&at, order->topic, order->topic_len).ptr;
+    p->event = copied(&at, order->event.ptr, order->event.len);
+    p->id = copied(&at, order->id.ptr, order->id.len);
+    p->data = copy ? copied(&at, order->data.ptr, order->data.len) : order->data;
+    if (!copy) (void)ls_block_hold(p->data.block);
+    return p;
 }
 
 ls_publication *ls_publication_hold(ls_publication *p)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "net/poll.h"
 #include "proto/file_cache.h"
+#include "proto/ws_deflate.h"
 #include "script/bind/bind.h"
 #include "script/bind/buffer.h"
 #include "script/bind/hooks.h"
@@ -20,6 +21,7 @@
 #include "script/bind/modules.h"
 #include "script/bind/tls_contexts.h"
 #include "script/bind/udp_internal.h"
+#include "script/bind/ws.h"
 #include "script/core/dev.h"
 #include "script/core/error_text.h"
 #include "script/core/lua_files.h"
@@ -38,6 +40,7 @@ int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
     if (err < 0) return err;
     if ((err = ls_file_cache_open(&ls_file_cache_defaults, &runtime->files)) < 0) goto fail;
     if ((err = ls_tls_contexts_open(&runtime->tls_contexts)) < 0) goto fail;
+    if ((err = ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &runtime->ws_deflates)) < 0) goto fail;
     *out = runtime;
     return LS_OK;
 
@@ -58,6 +61,7 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
 
 void ls_site_runtime_close(ls_runtime *runtime)
 {
+    ls_ws_deflate_store_close(runtime->ws_deflates);
     if (runtime->files != NULL) ls_file_cache_close(runtime->files);
     if (runtime->tls_contexts != NULL) ls_tls_contexts_close(runtime->tls_contexts);
     if (runtime->polls != NULL) ls_polls_close(runtime->polls);
@@ -463,7 +467,17 @@ uint32_t ls_site_connections(const ls_site *site)
 {
     uint32_t sum = 0;
     for (unsigned n = 0; n < state_count(site); n++)
-        if (state_at(site, n) != NULL) sum += atomic_load(&ls_tcps_of(state_at(site, n))->live);
+        if (state_at(site, n) != NULL)
+            sum += atomic_load(&ls_tcps_of(state_at(site, n))->live) + atomic_load(&ls_wss_of(state_at(site, n))->live);
+    return sum;
+}
+
+unsigned ls_site_websockets(const ls_site *site)
+{
+    unsigned sum = 0;
+    for (unsigned n = 0; n < state_count(site); n++)
+        if (state_at(site, n) != NULL)
+            sum += atomic_load_explicit(&state_at(site, n)->websockets, memory_order_relaxed);
     return sum;
 }
 

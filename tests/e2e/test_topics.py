@@ -1,0 +1,416 @@
+"""Topics: ls.publish, ls.subscribe, sock:subscribe between states; order, retained messages, limits, reload and stop."""
+import json
+import os
+import re
+import threading
+
+from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, repeats, request
+
+# Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=".
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+@MORE@
+app:post("/pub/:topic", function(req)
+  local count, message, code = ls.publish(req.params.topic, req:body(), { kind = "binary", retain = req.query.retain == "1" })
+  return { count = count, message = message, code = code }
+end)
+app:post("/burst/:topic", function(req)  -- numbers, published by one task
+  for n = tonumber(req.query.from), tonumber(req.query.to) do
+    assert(ls.publish(req.params.topic, req.query.name .. " " .. n .. ("."):rep(tonumber(req.query.pad or 0))))
+  end
+  return 204
+end)
+app:get("/topics", function(req) return { topics = ls.topics(req.query.prefix) } end)
+app:get("/stats", function() return ls.stats() end)
+app:get("/", function() return "here" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.tcp({ host = "127.0.0.1", port = 0, @TCP@ }, function(sock)
+  for line in sock:lines() do
+    local verb, topic, data = line:match("^(%a+) (%S+) ?(.*)$")
+    local result, _, code
+    if verb == "sub" then result, _, code = sock:subscribe(topic)
+    elseif verb == "unsub" then result, _, code = sock:unsubscribe(topic)
+    else result, _, code = ls.publish(topic, data) end
+    sock:send("= ", tostring(result), " ", tostring(code), "\n")
+  end
+end)
+"""
+THREADS = "ls.config{ threads = 3 }"
+ONE_STATE = "ls.config{ threads = 1, threads_max = 1 }"
+
+
+class Topics(E2E):
+    def start(self, more=THREADS, tcp="", **kw):
+        self.server = self.serve(SITE.replace("@MORE@", more).replace("@TCP@", tcp), listeners=2, **kw)
+        return self.server
+
+    def tearDown(self):
+        server, self.server = self.server, None
+        super().tearDown()
+        if server is not None:
+            server.stop()
+
+    def client(self, *topics, **kw):
+        conn = self.connect(1, **kw)
+        for topic in topics:
+            self.tell(conn, "sub " + topic)
+        return conn
+
+    def tell(self, conn, line, result="true nil"):
+        conn.send(line.encode() + b"\n")
+        self.assertEqual(conn.line().decode(), "= " + result, line[:100])
+
+    def publish(self, topic, data, count=None, **query):
+        target = "/pub/%s?%s" % (topic, "&".join("%s=%s" % item for item in query.items()))
+        answer = json.loads(self.ask("POST", target, body=data).body)
+        if count is not None:
+            self.assertEqual(answer.get("count"), count, answer)
+        return answer
+
+    def burst(self, topic, name, to, first=1, pad=0):
+        answer = self.ask("POST", "/burst/%s?name=%s&from=%d&to=%d&pad=%d" % (topic, name, first, to, pad), body=b"")
+        self.assertEqual(answer.status, 204, answer.body)
+
+    def stats(self):
+        return json.loads(self.get("/stats").body)
+
+    def topics(self, prefix=""):
+        return json.loads(self.get("/topics?prefix=" + prefix).body)["topics"] or {}
+
+    # ---- between states
+
+    def test_all_states_in_the_order_of_each_publisher(self):
+        """Readers and writers in all states. The order of the messages of a topic is the same for all readers."""
+        self.start()
+        readers = [self.client("a", "b") for _ in range(9)]
+        writers, each = 6, repeats(60)
+
+        def write(writer):
+            with self.server.connect(1) as conn:
+                for n in range(each):
+                    topic = "ab"[n % 2]
+                    conn.send(b"pub %s %s%d:%d\n" % (topic.encode(), topic.encode(), writer, n))
+                for _ in range(each):
+                    self.assertEqual(conn.line(), b"= 9 nil")
+
+        in_parallel([lambda w=w: write(w) for w in range(writers)], writers)
+        orders = []
+        for reader in readers:
+            lines = [reader.line().decode() for _ in range(writers * each)]
+            for writer in range(writers):
+                mine = [int(line.split(":")[1]) for line in lines if line[1] == str(writer)]
+                self.assertEqual(mine, list(range(each)))
+            orders.append([[line for line in lines if line[0] == topic] for topic in "ab"])
+        for order in orders[1:]:
+            self.assertEqual(order, orders[0])
+        stats = self.stats()
+        self.assertEqual(stats["topic_published"], writers * each)
+        self.assertEqual(stats["topic_delivered"], writers * each * 9)
+        self.assertEqual((stats["topics"], stats["topic_subscriptions"], stats["topic_dropped"]), (2, 18, 0))
+
+    def test_subscriptions_end(self):
+        self.start()
+        first, second = self.client("a", "b"), self.client("a")
+        self.assertEqual(self.topics(), {"a": 2, "b": 1})
+        self.assertEqual(self.topics("b"), {"b": 1})
+        self.tell(first, "sub a")  # again: no effect
+        self.tell(first, "unsub a")
+        self.tell(first, "unsub a", "nil ENOENT")
+        self.tell(first, "unsub never", "nil ENOENT")
+        self.publish("a", b"1", 1)
+        self.publish("b", b"2", 1)
+        self.assertEqual(first.line(), b"2")
+        self.assertEqual(second.line(), b"1")
+        first.close()
+        second.reset()
+        self.eventually(lambda: self.topics() == {}, "the topics of closed connections end")
+        self.publish("a", b"1", 0)
+
+    def test_retained_messages(self):
+        self.start()
+        self.publish("t", b"one", 0, retain=1)
+        self.publish("t", b"two", 0, retain=1)
+        self.publish("t", b"not retained", 0)
+        late = self.connect(1)
+        late.send(b"sub t\n")
+        self.assertEqual([late.line(), late.line()], [b"two", b"= true nil"])
+        self.assertEqual(self.stats()["topic_retained_bytes"], 256 + 1 + 3)
+        self.publish("t", b"", 1, retain=1)
+        self.assertEqual(late.line(), b"")
+        later = self.client("t")
+        self.publish("t", b"end", 2)
+        self.assertEqual(later.line(), b"end")
+        self.assertEqual(self.stats()["topic_retained_bytes"], 0)
+
+    def test_the_limit_of_retained_messages(self):
+        self.start()
+        each = 1000000  # 16 of them fit into 16 MiB; test_topic.c tests the limit to the byte
+        for n in range(16):
+            self.publish("t%d" % n, b"x" * each, 0, retain=1)
+        answer = self.publish("t16", b"x" * each, retain=1)
+        self.assertEqual(answer["code"], "ELIMIT")
+        self.assertIn("have reached their limit", answer["message"])
+        self.publish("t16", b"x" * each, 0)
+        self.publish("t3", b"y" * each, 0, retain=1)  # instead of the first one
+        self.publish("t3", b"", 0, retain=1)
+        self.publish("t16", b"x" * each, 0, retain=1)
+
+    def test_usage_errors(self):
+        self.start(more=r"""
+ls.config{ threads = 1 }
+app:get("/errors", function()
+  local function says(...) local ok, message = pcall(...) return ok and "no error" or message end
+  local closed
+  return { list = {
+    says(ls.publish), says(ls.publish, 7, "x"), says(ls.publish, "", "x"), says(ls.publish, ("n"):rep(1025), "x"),
+    says(ls.publish, ("n"):rep(2^20), "x"), says(ls.publish, ("n"):rep(1024), "x"),
+    says(ls.publish, "t", "\xff"), says(ls.publish, "t", "\xff", "binary"), says(ls.publish, "t", true),
+    says(ls.publish, "t", "x", "txt"), says(ls.publish, "t", "x", { kind = "json" }), says(ls.publish, "t", "x", { retian = true }),
+    says(ls.publish, "t", "x", { retain = 1 }), says(ls.publish, "t", { f = print }), says(ls.publish, "t", {}, "binary"),
+    says(ls.publish, "t", "x", { id = 7 }), says(ls.publish, "t", "x", { id = "" }), says(ls.publish, "t", "x", { event = "a\nb" }),
+    says(ls.publish, "t", "x", { event = "a\0b" }), says(ls.publish, "t", "x", { id = ("i"):rep(1025) }),
+    says(ls.publish, "t", "x", { id = ("i"):rep(1024), event = "e" }), says(ls.subscribe, "t"), says(ls.subscribe, ("n"):rep(1025), print), says(ls.topics, print),
+    says(ls.subscribe("t", print).remove, {}),
+  } }
+end)
+""")
+        says = json.loads(self.get("/errors").body)["list"]
+        for message, part in zip(says, [
+                "topic (a string) expected", "topic (a string) expected", "the topic must not be empty",
+                "the topic has 1025 bytes; at most 1024 are possible", "the topic has 1048576 bytes; at most 1024",
+                "no error", "not valid UTF-8; publish it with the kind \"binary\"", "no error",
+                "string, number, table or buffer expected, got boolean", "the kind must be \"text\" or \"binary\"",
+                "kind must be \"text\" or \"binary\"", "unknown option 'retian'; the options are kind, retain, event and id",
+                "retain must be true or false", "function", "a table is encoded as JSON text",
+                "id must be a string, got number", "id has 0 bytes; 1 to 1024 are possible", "event must be UTF-8 without NUL, CR and LF",
+                "event must be UTF-8 without NUL", "id has 1025 bytes", "no error", "function expected",
+                "the topic has 1025 bytes", "string expected", "subscription expected"], strict=True):
+            self.assertIn(part, message)
+
+    def test_publish_while_the_site_loads(self):
+        self.refuses("local ls = require 'luaserve' ls.publish('t', 'x')",
+                     "ls.publish: cannot be called while the site loads")
+
+    def test_kinds_of_data(self):
+        self.start(more=THREADS + r"""
+app:post("/kinds", function()
+  local long = ls.buffer(("b"):rep(70000), ("c"):rep(70000))
+  return { list = { ls.publish("t", 7), ls.publish("t", 1.5), ls.publish("t", { a = { 1, "x" } }), ls.publish("t", ls.buffer("buf")),
+    ls.publish("t", long), ls.publish("t", ls.buffer()), ls.publish("t", ("s"):rep(100000)), ls.publish("t", ("j"):rep(20000)) } }
+end)
+""")
+        reader = self.client("t")
+        self.assertEqual(json.loads(self.ask("POST", "/kinds").body)["list"], [1] * 8)
+        self.assertEqual([reader.line() for _ in range(8)],
+                         [b"7", b"1.5", b'{"a":[1,"x"]}', b"buf", b"b" * 70000 + b"c" * 70000, b"", b"s" * 100000, b"j" * 20000])
+
+    def test_a_sock_has_at_most_1000_topics(self):
+        self.start()
+        conn = self.connect(1)
+        conn.send(b"".join(b"sub %d\n" % n for n in range(1000)))
+        for _ in range(1000):
+            self.assertEqual(conn.line(), b"= true nil")
+        self.tell(conn, "sub more", "nil ELIMIT")
+        self.tell(conn, "unsub 5")
+        self.tell(conn, "sub more")
+
+    def test_a_closed_sock(self):
+        self.start(more=THREADS + r"""
+app:get("/closed", function(req)
+  local sock = ls.connect("127.0.0.1", tonumber(req.query.port))
+  local first = sock:subscribe("t")
+  sock:shutdown("send")
+  local _, message, code = sock:subscribe("u")
+  sock:close()
+  return { list = { first, message, code, (select(3, sock:subscribe("t"))), (select(3, sock:unsubscribe("t"))),
+    tostring(next(ls.topics())) } }
+end)
+""")
+        self.assertEqual(json.loads(self.get("/closed?port=%d" % self.server.port(1)).body)["list"],
+                         [True, "closed", "ECLOSED", "ECLOSED", "ECLOSED", "nil"])
+
+    # ---- functions
+
+    def test_a_function_runs_one_at_a_time_in_order(self):
+        self.start(more=THREADS + r"""
+local seen = ls.channel("seen", { capacity = 10000 })
+local running = 0
+ls.once(function()
+  ls.subscribe("t", function(data, topic)
+    running = running + 1
+    assert(running == 1 and topic == "t")
+    if data:find(" 5$") then running = 0 error("at five") end
+    ls.sleep(0.0001)
+    running = running - 1
+    seen:send(data)
+  end)
+end)
+app:get("/seen", function(req)
+  local list = {}
+  for n = 1, tonumber(req.query.count) do list[n] = assert(seen:receive(20)) end
+  return { list = list }
+end)
+""")
+        self.eventually(lambda: self.topics() == {"t": 1}, "ls.once has subscribed")
+        self.burst("t", "x", 300)
+        seen = json.loads(self.get("/seen?count=299").body)["list"]
+        self.assertEqual(seen, ["x %d" % n for n in range(1, 301) if n != 5])
+        self.server.wait_log("in a function of ls.subscribe.*at five")
+
+    def test_the_queue_of_a_function(self):
+        """One message runs, 1,000 wait, one past that is dropped."""
+        self.start(more=ONE_STATE + r"""
+local gate, count = ls.channel("gate"), 0
+ls.subscribe("t", function(data)
+  count = count + 1
+  if count == 1 then ls.log.info("entered") gate:receive() end
+  if count == 1001 then ls.log.info("all: " .. data) end
+end)
+app:get("/open", function() gate:send(true) return 204 end)
+app:get("/count", function() return { count = count } end)
+""")
+        self.burst("t", "x", 1)
+        self.server.wait_log("entered")
+        self.burst("t", "x", 1001, first=2)
+        self.eventually(lambda: self.stats()["topic_delivered"] == 1001, "the queue takes 1,000")
+        self.assertEqual(self.stats()["topic_dropped"], 0)
+        self.burst("t", "x", 1002, first=1002)
+        self.eventually(lambda: self.stats()["topic_dropped"] == 1, "one past it is dropped")
+        self.server.wait_log("the function of topic 't' is behind: messages are dropped while 1000 wait")
+        self.get("/open")
+        self.server.wait_log("all: x 1001")
+        self.assertEqual(json.loads(self.get("/count").body)["count"], 1001)
+
+    def test_a_removed_function(self):
+        self.start(more=ONE_STATE + r"""
+local gate, calls, s = ls.channel("gate"), 0, nil
+s = ls.subscribe("t", function() calls = calls + 1 gate:receive() end)
+app:get("/remove", function() s:remove() s:remove() gate:send(true) return tostring(s) end)
+app:get("/calls", function() return { calls = calls } end)
+""")
+        self.burst("t", "x", 3)
+        self.eventually(lambda: json.loads(self.get("/calls").body)["calls"] == 1, "the first call")
+        self.assertEqual(self.get("/remove").text, "subscription of 't' (removed)")
+        self.publish("t", b"x", 0)
+        self.assertEqual(json.loads(self.get("/calls").body)["calls"], 1)
+
+    # ---- slow subscribers
+
+    def test_a_subscriber_that_does_not_read_is_closed(self):
+        self.start(tcp='max_queue = "64k"')
+        self.client("t", rcvbuf=4096)  # never reads again
+        reader = self.client("t")
+        got = []
+        thread = threading.Thread(target=lambda: got.extend(iter(reader.line, b"x end")))
+        thread.start()
+        sent = 0
+        while self.stats()["topic_closed"] == 0:
+            self.assertLess(sent, 200000)
+            self.burst("t", "x", sent + 20, first=sent + 1, pad=1000)
+            sent += 20
+        self.publish("t", b"x end", 1)
+        thread.join()
+        self.assertEqual([int(line.split()[1].rstrip(b".")) for line in got], list(range(1, sent + 1)))
+        self.assertEqual(self.topics(), {"t": 1})
+        self.assertEqual(self.stats()["topic_dropped"], 1)
+
+    def test_max_queue_to_the_byte(self):
+        """One task publishes, so that one batch delivers: ten lines of 100 bytes, which are sent at its end."""
+        for limit, closes in ((1000, 0), (999, 1)):
+            self.start(more=ONE_STATE, tcp="max_queue = %d" % limit)
+            reader = self.client("t")
+            self.ask("POST", "/burst/t?name=x&from=1&to=9&pad=96", body=b"")  # "x 1" and 96 dots and a line feed
+            for _ in range(9):
+                self.assertEqual(len(reader.line()), 99)
+            self.ask("POST", "/burst/t?name=x&from=0&to=9&pad=96", body=b"")
+            lines = reader.rest() if closes else b"".join(reader.line() + b"\n" for _ in range(10))
+            self.assertEqual(len(lines), 0 if closes else 1000)
+            self.assertEqual(self.stats()["topic_closed"], closes)
+            self.server.stop()
+        self.server = None
+
+    # ---- reload, stop, growth
+
+    def test_a_reload_handles_each_message_once(self):
+        site = ONE_STATE + r"""
+local seen = ls.channel("seen", { capacity = 1000000 })
+ls.subscribe("t", function(data) seen:send(data) end)
+app:get("/seen", function(req)
+  local list = {}
+  for n = 1, tonumber(req.query.count) do list[n] = assert(seen:receive(20)) end
+  return { list = list, left = seen:len() }
+end)
+"""
+        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
+        self.start(more=site, flags=flags)
+        with open(self.server.site) as text:
+            fixed = text.read()
+        for port in (self.server.port(0), self.server.port(1)):
+            fixed = fixed.replace("port = 0", "port = %d" % port, 1)
+        with open(self.server.site + ".new", "w") as out:
+            out.write(fixed)
+        reader = self.client("t")
+        count = repeats(300)
+        done = threading.Event()
+
+        def publish():
+            try:
+                with self.server.connect() as conn:
+                    for n in range(count):
+                        conn.send(request("POST", "/pub/t", (), b"%d" % n))
+                        self.assertEqual(conn.response().status, 200)
+            finally:
+                done.set()
+
+        os.replace(self.server.site + ".new", self.server.site)
+        thread = threading.Thread(target=publish)
+        thread.start()
+        while not done.is_set():
+            mark = self.server.mark()
+            self.server.reload()
+            self.server.wait_log("reloaded", mark)
+        thread.join()
+        answer = json.loads(self.get("/seen?count=%d" % count).body)
+        self.assertEqual(answer["left"], 0)
+        self.assertEqual(sorted(int(n) for n in answer["list"]), list(range(count)))
+        self.assertEqual([reader.line() for _ in range(count)], [b"%d" % n for n in range(count)])
+
+    def test_the_stop_handles_what_waits(self):
+        self.start(more=ONE_STATE + r"""
+ls.subscribe("t", function(data) ls.sleep(0.001) ls.log.info("handled " .. data) end)
+""")
+        self.burst("t", "x", 200)
+        server, self.server = self.server, None
+        server.stop()
+        self.assertEqual(re.findall(r"handled x (\d+)", server.log()), [str(n) for n in range(1, 201)])
+
+    def test_10000_topics_come_and_go(self):
+        self.start()
+
+        def come_and_go():
+            clients = []
+            for n in range(10):
+                conn = self.server.connect(1)
+                conn.send(b"".join(b"sub topic.%d.%d\n" % (n, k) for k in range(1000)))
+                clients.append(conn)
+            for conn in clients:
+                for _ in range(1000):
+                    self.assertEqual(conn.line(), b"= true nil")
+            self.assertEqual(self.stats()["topics"], 10000)
+            self.publish("topic.3.7", b"x", 1)
+            for conn in clients:
+                conn.close()
+            self.eventually(lambda: self.stats()["topics"] == 0, "the topics end")
+
+        for _ in range(3):
+            come_and_go()
+        before = self.server.rss()
+        for _ in range(repeats(5)):
+            come_and_go()
+        if not SANITIZER:
+            self.eventually(lambda: self.server.rss() - before < 2 << 20, "topics that ended leave no memory")
+
+
+if __name__ == "__main__":
+    main()
