@@ -824,7 +824,7 @@ function res:file(path, options) end
 
 ---@class luaserve.SseOptions
 ---@field retry? number seconds that a client waits before it connects again
----@field keepalive? number|false seconds without an event after which a comment is sent; default 15
+---@field keepalive? number|false a comment is sent before so many seconds have passed without an event; default 15
 ---@field max_queue? luaserve.Size above it a message of a topic is not sent; default "1m"
 ---@field overflow? "close"|"skip" what happens then: the response ends (default), or the message is dropped
 ---@field headers? table<string, string|number|(string|number)[]>

@@ -171,7 +171,12 @@ int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *proto
                            const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
 
 /* The data of a chunk as of transport->write_chunk, without a reference of its own. */
-ls_slice ls_exchange_chunk_data(const ls_slice *chunk);
+static inline ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
+{
+    size_t at = 1;
+    while (chunk->ptr[at++] != '\n') continue;
+    return (ls_slice){chunk->block, chunk->ptr + at, chunk->len - at - 2};
+}
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body is
