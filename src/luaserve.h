@@ -151,7 +151,7 @@ LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
 
 /* Publish a message to all subscribers of a topic, in all Lua states, as ls.publish does: WebSockets, server-sent events,
  * socks and functions of ls.subscribe. The bytes are copied; they are text if they are valid UTF-8, else binary. Messages
- * published before ls_server_run serves are delivered then. Returns the number of subscribers (0: nobody gets it), or at once:
+ * published before ls_server_run serves are delivered then. Returns the number of subscribers, which may be 0, or at once:
  *   LS_EINVAL (-3)   the topic is empty or longer than 1,024 bytes
  *   LS_ELIMIT (-15)  too many messages are on their way to a Lua state: no subscriber gets it
  *   LS_ENOMEM (-2)
