@@ -9,6 +9,7 @@ local options = require "luaserve.options"
 local router = require "luaserve.router"
 local static = require "luaserve.static"
 local ws = require "luaserve.ws"
+require "luaserve.sse" -- for res:sse
 usage.mark_internal()
 
 local app_methods = {}

@@ -43,6 +43,7 @@ local ls = {
   processors = core.processors,
   tcp = later("luaserve.tcp", "listen"),
   connect = later("luaserve.tcp", "connect"),
+  websocket = later("luaserve.ws_client", "connect"),
   udp = later("luaserve.udp", "listen"),
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),

@@ -26,7 +26,7 @@ static const char usage[] = "usage: luaserve new DIR [--template NAME]\n"
                             "\n"
                             "  --template NAME  api   a JSON API with validation\n"
                             "                   web   pages, a form and static files (the default)\n"
-                            "                   chat  a chat over TCP lines, with a page that shows it\n"
+                            "                   chat  a chat over WebSocket, with its page\n"
                             "                   tcp   a line protocol\n"
                             "  --help           print this text\n";
 

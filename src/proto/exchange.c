@@ -162,6 +162,12 @@ bool ls_exchange_asks_for(const ls_exchange *x, const char *protocol, size_t len
     return false;
 }
 
+ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
+{
+    const char *data = (const char *)memchr(chunk->ptr, '\n', chunk->len) + 1;
+    return (ls_slice){chunk->block, data, chunk->len - (size_t)(data - chunk->ptr) - sizeof "\r\n" + 1};
+}
+
 int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                            const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
 {

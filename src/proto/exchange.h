@@ -58,6 +58,12 @@ typedef struct ls_http_transport {
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Send the queue now; LS_PENDING as for write. The response may be complete. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
+    /* Queue one part that many responses share, behind the head of this one; nothing is sent before the next flush.
+     * `chunk` is the part as a whole chunk of the chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without
+     * extensions. It has a block, of which the queue takes a reference of its own. LS_DONE, also above the high-water mark
+     * (see `queued`), or an error. */
+    int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk);
+    size_t (*queued)(const ls_exchange *x);            /* bytes that the system has not accepted yet */
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
     /* The handler returns the exchange. The transport continues with the next request or closes the connection.
      * Without a complete response it closes the connection and sends nothing more. Pointers into the request become
@@ -76,6 +82,9 @@ typedef struct ls_http_transport {
      * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+    /* Optional (NULL): from now on the connection is lost when the client ends its direction, too, for a client that does
+     * not do so while it reads the response. Without effect before the body is read. LS_OK, or the error: it is lost. */
+    int (*expect_end)(ls_thread_ctx *ctx, ls_exchange *x);
     const char *no_upgrade; /* if upgrade is ls_exchange_no_upgrade: the reason */
 } ls_http_transport;
 
@@ -90,7 +99,8 @@ struct ls_exchange {
     void *conn;      /* the transport's connection */
     ls_actor *actor; /* set by start */
     void *task;      /* the handler's data */
-    /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. */
+    /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It is
+     * also called when the connection is lost while the handler waits for something else. */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
     uint64_t id;         /* unique in this process, for logs and req.id */
     const char *bytes;   /* the head, to which spans refer; valid until the release */
@@ -159,6 +169,9 @@ static inline bool ls_exchange_upgraded(const ls_exchange *x)
 /* transport->upgrade of a transport that cannot: LS_ENOTSUP. */
 int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                            const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+
+/* The data of a chunk as of transport->write_chunk, without a reference of its own. */
+ls_slice ls_exchange_chunk_data(const ls_slice *chunk);
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body is

@@ -40,6 +40,19 @@ static int refuse(ls_thread_ctx *ctx, ls_exchange *x)
     return x->error;
 }
 
+static int refuse_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk)
+{
+    (void)ctx;
+    (void)chunk;
+    return x->error;
+}
+
+static size_t queued(const ls_exchange *x)
+{
+    (void)x;
+    return 0;
+}
+
 static void ignore(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
@@ -69,6 +82,8 @@ static const ls_http_transport transport = {
     .read = read_nothing,
     .respond = refuse_slices,
     .write = refuse_slices,
+    .write_chunk = refuse_chunk,
+    .queued = queued,
     .flush = refuse,
     .finish = refuse,
     .release = release,

@@ -23,6 +23,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
 static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch);
+static void wake(ls_thread_ctx *ctx, ls_exchange *x);
 
 static const ls_stream_handler stream_handler = {received, sent, closed};
 
@@ -448,17 +449,19 @@ static void end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c, handler);
 }
 
-/* The connection is lost while the handler waits: close the socket now. The handler keeps the exchange; its calls
- * return x->error. An operation that is pending ends first, with an error. */
+/* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange; its
+ * calls return x->error. An operation that is pending ends first, with an error. The connection may be gone afterwards. */
 static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->x.error == 0) e->x.error = LS_ERESET;
     ls_stream *const s = ls_http1_stream(c);
+    if (e->link & LS_H1_EXPECTS_END) ls_stream_cancel_recv(s); /* it has no deadline */
     if (ls_stream_receiving(s) || ls_stream_sending(s) || !ls_http1_end_watch(c, e)) return;
     e->link |= LS_H1_DETACHED;
     atomic_fetch_add(&c->holders, 1);
     unlist(c);
     ls_stream_close(ctx, s);
+    wake(ctx, &e->x);
 }
 
 /* Learn of the loss of the connection while the handler waits for something else. */
@@ -478,7 +481,7 @@ static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
 {
     ls_http1_exchange *e = LS_CONTAINER(watch, ls_http1_exchange, watch);
     ls_http1_conn *c = ls_http1_conn_of(&e->x);
-    e->link = LS_H1_LOST;
+    e->link = (uint8_t)((e->link & ~LS_H1_WATCHED) | LS_H1_LOST);
     if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
         detach(ctx, c, e);
     else
@@ -532,6 +535,8 @@ static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_h
     e->handler = handler;
     ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
     set_phase(c, LS_H1_HANDLING);
+    /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
+    if (e->x.head.method == LS_HTTP_CONNECT) e->x.close = true;
     handler->start(handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
     if (ctx->inside == NULL) {
@@ -662,6 +667,14 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
         x->error = (int)result;
 }
 
+static void end_received(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    e->link &= (uint8_t)~LS_H1_EXPECTS_END;
+    if (ls_http1_expected(c, result) < 0) e->link |= LS_H1_LOST;
+    if (e->link & LS_H1_LOST) detach(ctx, c, e);
+}
+
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_http1_conn *c = ls_stream_user(s);
@@ -680,8 +693,12 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
             skip_on(ctx, c);
             break;
         default:
-            ls_http1_body_received(ctx, x, result);
-            wake(ctx, x);
+            if (ls_http1_of(x)->link & LS_H1_EXPECTS_END) {
+                end_received(ctx, c, result);
+            } else {
+                ls_http1_body_received(ctx, x, result);
+                wake(ctx, x);
+            }
             break;
         }
     }
@@ -757,15 +774,23 @@ static const ls_filter *session(const ls_exchange *x)
     return ls_stream_filter(ls_http1_stream(x->conn));
 }
 
+static size_t queued(const ls_exchange *x)
+{
+    return ls_stream_queued(ls_http1_stream(x->conn));
+}
+
 const ls_http_transport ls_http1_transport = {
     .local = local,
     .session = session,
     .read = ls_http1_body_read,
     .respond = ls_http1_respond,
     .write = ls_http1_write,
+    .write_chunk = ls_http1_write_chunk,
+    .queued = queued,
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,
     .release = release,
     .abort = ls_http1_abort_response,
     .upgrade = ls_http1_upgrade,
+    .expect_end = ls_http1_expect_end,
 };

@@ -343,11 +343,18 @@ static const ls_addr *local(const ls_exchange *x)
     return &LS_CONTAINER(x, const ls_httpsys_exchange, x)->local;
 }
 
+static size_t queued(const ls_exchange *x)
+{
+    return LS_CONTAINER(x, ls_httpsys_exchange, x)->out.bytes;
+}
+
 static const ls_http_transport transport = {
     .local = local,
     .read = body_read,
     .respond = ls_httpsys_respond,
     .write = ls_httpsys_write,
+    .write_chunk = ls_httpsys_write_chunk,
+    .queued = queued,
     .flush = ls_httpsys_flush,
     .finish = ls_httpsys_finish,
     .release = release,

@@ -115,8 +115,8 @@ int ls_ws_deflate_negotiate(ls_ws_deflate_store *store, const char *offers, size
 
 /* Compress a message, whose slices it does not take. `out`, an empty list, receives pool blocks without the last
  * 00 00 ff ff; the first slice has `room` (at most 64) free bytes of its block in front, for the head of a frame. LS_OK;
- * LS_EAGAIN: send it uncompressed, because it is shorter than bytes_min or, without context takeover, does not become shorter;
- * LS_ENOMEM: with context takeover the connection cannot go on. On an error `out` is empty. */
+ * LS_EAGAIN: send it uncompressed, because it is shorter than bytes_min, does not become shorter (without context takeover),
+ * or becomes so short that a receiver with the limits of LS_WS_INFLATE_* refuses it; LS_ENOMEM: with context takeover the connection cannot go on. On an error `out` is empty. */
 int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slices, unsigned count, size_t room,
                           ls_slices *out);
 

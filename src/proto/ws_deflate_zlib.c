@@ -347,6 +347,12 @@ static int deflate_slices(ls_pool *pool, coder *c, const ls_slice *slices, unsig
     return LS_OK;
 }
 
+/* Whether a receiver of this file would refuse the message as too long for its compressed size. */
+static bool exceeds_ratio(size_t bytes, const ls_slices *packed)
+{
+    return bytes > LS_WS_INFLATE_FREE_BYTES && packed->bytes * LS_WS_INFLATE_RATIO_MAX < bytes;
+}
+
 /* A message alone, by a coder of the store. */
 static int deflate_alone(ls_pool *pool, ls_ws_deflate_store *store, unsigned bits, const ls_slice *slices,
                          unsigned count, size_t room, ls_slices *out)
@@ -357,8 +363,18 @@ static int deflate_alone(ls_pool *pool, ls_ws_deflate_store *store, unsigned bit
     if (c == NULL) return LS_ENOMEM;
     const int err = deflate_slices(pool, c, slices, count, room, out);
     coder_return(store, c);
-    if (err < 0 || out->bytes < bytes) return err;
+    if (err < 0 || (out->bytes < bytes && !exceeds_ratio(bytes, out))) return err;
     ls_slices_clear(out);
+    return LS_EAGAIN;
+}
+
+/* A message in the context of those before. */
+static int deflate_next(ls_pool *pool, coder *c, const ls_slice *slices, unsigned count, size_t room, ls_slices *out)
+{
+    const int err = deflate_slices(pool, c, slices, count, room, out);
+    if (err < 0 || !exceeds_ratio(ls_slices_bytes(slices, count), out)) return err;
+    ls_slices_clear(out);
+    (void)deflateReset(&c->z); /* the peer's context lacks this message: do not refer to it */
     return LS_EAGAIN;
 }
 
@@ -370,7 +386,7 @@ int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slice
     if (d->send_bits < LS_WS_DEFLATE_BITS_MIN) return LS_EAGAIN; /* an uncompressed message is always allowed */
     if (!d->send_takeover) return deflate_alone(pool, d->store, d->send_bits, slices, count, room, out);
     const int err = coder_open(&d->takeover->send, true, d->send_bits);
-    return err < 0 ? err : deflate_slices(pool, &d->takeover->send, slices, count, room, out);
+    return err < 0 ? err : deflate_next(pool, &d->takeover->send, slices, count, room, out);
 }
 
 int ls_ws_deflate_shared(ls_pool *pool, ls_ws_deflate_store *store, uint32_t bytes_min, const ls_slice *slices,

@@ -1,18 +1,19 @@
 /* arrivals.c - which virtual user sends when. See arrivals.h.
  *
  * Due requests of a worker are counted, not stored: request i of thread t is request i * threads + t of the schedule,
- * which gives its due time. Where a script returns several requests at once (w->batch), one turn stands for `batch`
+ * which gives its due time (in a fan-out run, of the threads that have publishers). Where a script returns several requests at once (w->batch), one turn stands for `batch`
  * requests of the schedule, all due with the first of them.
  *
  * dispatched <= due_count; dispatched < due_count only while no idle virtual user can send */
 #include "stress/arrivals.h"
 
 #include "base/list.h"
+#include "stress/fanout.h"
 #include "stress/script.h"
 
 static uint64_t due_ns(const ls_stress_worker *w, uint64_t turn)
 {
-    const uint64_t number = (turn * w->plan->config.threads + w->index) * w->batch;
+    const uint64_t number = (turn * w->senders + w->index) * w->batch;
     const uint64_t at_ns = ls_stress_schedule_due_ns(&w->plan->schedule, number);
     return at_ns > UINT64_MAX - w->start_ns ? UINT64_MAX : at_ns + w->start_ns;
 }
@@ -69,6 +70,7 @@ static void dispatch_to(ls_stress_worker *w, ls_stress_vu *u)
 void ls_stress_arrivals_dispatch(ls_stress_worker *w)
 {
     uint64_t now_ns = ls_stress_worker_now(w), at_ns;
+    if (w->index >= w->senders) return;
     for (;;) {
         at_ns = (w->due_count - w->dispatched) * w->batch < w->left ? due_ns(w, w->due_count) : UINT64_MAX;
         if (at_ns > now_ns || at_ns >= w->end_ns) break;
@@ -97,7 +99,7 @@ void ls_stress_arrivals_count_unsent(ls_stress_worker *w)
     for (; w->dispatched < w->due_count; w->dispatched++) {
         const uint64_t at_ns = due_ns(w, w->dispatched);
         for (uint32_t i = 0; i < w->batch; i++)
-            ls_histogram_record(w->count.due, w->end_ns > at_ns ? w->end_ns - at_ns : 0);
+            if (w->fanout == NULL) ls_histogram_record(w->count.due, w->end_ns > at_ns ? w->end_ns - at_ns : 0);
         ls_counter_add(&w->count.unsent, w->batch);
     }
 }
@@ -116,6 +118,11 @@ void ls_stress_arrivals_on_delay(ls_thread_ctx *ctx, ls_op *op)
 static void send_next(ls_stress_worker *w, ls_stress_vu *u)
 {
     uint32_t count = w->batch > 1 ? w->batch : w->pipeline - u->outstanding;
+    if (w->fanout != NULL) {
+        const uint32_t room = ls_stress_fanout_room(u);
+        if (room == 0) return;
+        if (room < count) count = room;
+    }
     if (w->batch == 1 && count > w->left) count = (uint32_t)w->left;
     if (w->batch == 1 && count > u->left) count = (uint32_t)u->left;
     if (count == 0 || w->left == 0 || u->left == 0) {
@@ -143,7 +150,7 @@ static void send_next(ls_stress_worker *w, ls_stress_vu *u)
 
 void ls_stress_arrivals_vu_ready(ls_stress_worker *w, ls_stress_vu *u)
 {
-    if (!w->running || u->state != LS_STRESS_VU_OPEN) return;
+    if (!w->running || u->state != LS_STRESS_VU_OPEN || u->role == LS_STRESS_ROLE_LISTENER) return;
     if (w->ending) {
         ls_stress_worker_check_end(w);
         return;

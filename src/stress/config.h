@@ -26,7 +26,11 @@ typedef struct ls_stress_config {
     bool keepalive;
     bool tls, tls_resume; /* an https or wss target; its connections resume the session of an earlier one */
     bool websocket;       /* a ws or wss target */
-    uint64_t timeout_ns;  /* of a connect and of one request; 0: no limit */
+    bool fanout, sse; /* messages of publishers are delivered to `connections` subscribers; as server-sent events */
+    unsigned publishers, topics, stalled; /* fan-out; `stalled` subscribers do not read */
+    size_t message_bytes;                 /* of an echo, or of a published message; else 0 */
+    bool hold;                            /* the connections stay idle */
+    uint64_t timeout_ns;                  /* of a connect and of one request; 0: no limit */
     const ls_stress_stage *stages;
     size_t stage_count;
     bool latency; /* --latency: the text report prints the distribution */

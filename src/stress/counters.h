@@ -18,6 +18,7 @@
     X(CONNECT, "connect", "a connect failed")                                         \
     X(TLS, "tls", "a TLS handshake failed")                                           \
     X(HANDSHAKE, "handshake", "a WebSocket handshake failed")                         \
+    X(SUBSCRIBE, "subscribe", "a subscriber received no message before the run")      \
     X(READ, "read", "a connection closed or failed before the response was complete") \
     X(WRITE, "write", "a request could not be sent")                                  \
     X(TIMEOUT, "timeout", "no complete response within the time limit")               \
@@ -58,9 +59,13 @@ typedef struct ls_stress_counters {
      * idle connection is not included: the server causes that wait, and `due` contains it. */
     ls_histogram *lag;
     _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
-    ls_histogram *handshake;                      /* from the connect to the end of the handshake; NULL without TLS */
-    _Atomic uint64_t upgrades, upgrades_failed;   /* handshakes of WebSocket; of all connects */
-    ls_histogram *upgrade;                        /* from the request to the response; NULL: not WebSocket */
+    ls_histogram *handshake;                    /* from the connect to the end of the handshake; NULL without TLS */
+    _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */
+    _Atomic uint64_t deflated;                  /* of these, with permessage-deflate */
+    ls_histogram *upgrade;                      /* from the request to the response; NULL: not WebSocket */
+    /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries behind a later
+     * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */
+    _Atomic uint64_t published, expected, lost, reordered, duplicated, foreign;
     _Atomic uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code */
 } ls_stress_counters;
 

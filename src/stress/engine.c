@@ -9,6 +9,7 @@
 #include "base/rlimit.h"
 #include "base/signals.h"
 #include "luaserve.h"
+#include "stress/fanout.h"
 #include "stress/options.h"
 #include "stress/report.h"
 #include "stress/sampler.h"
@@ -22,6 +23,7 @@ typedef struct engine {
     ls_stress_options options;
     ls_stress_worker *workers;
     ls_stress_script *main_script, **scripts;
+    ls_stress_fanout *fanout; /* of a fan-out run; else NULL */
     unsigned opened, started;
     ls_mutex mutex;
     ls_cond cond;
@@ -104,7 +106,7 @@ static bool wait_settled(engine *e)
     if (!connected) return false;
     uint64_t connects = 0;
     for (unsigned i = 0; i < e->started; i++) connects += ls_counter_read(&e->workers[i].count.connects);
-    return connects > 0;
+    return connects > 0 && (e->fanout == NULL || atomic_load(&e->fanout->ready) > 0);
 }
 
 /* Tick until all workers have finished. Stop them after an interrupt or an error in a hook. */
@@ -263,7 +265,8 @@ end:
                                         e->options.thresholds, e->options.threshold_count, &result) < 0) {
         fail(e);
     } else {
-        status = result.requests == 0 ? report_no_response(e, &result) : report(e, &result);
+        const bool empty = plan->config.hold ? result.connects == 0 : result.requests == 0;
+        status = empty ? report_no_response(e, &result) : report(e, &result);
         ls_stress_result_close(&result);
     }
     ls_stress_sampler_close(sampler);
@@ -288,10 +291,13 @@ static int open_workers(engine *e)
         if (ls_stress_script_prepare(e->main_script, e->scripts, threads, e->why, sizeof e->why) < 0)
             return LS_ESCRIPT;
     }
+    if (plan->config.fanout && (err = ls_stress_fanout_open(plan, &e->fanout)) < 0) goto fail;
     for (unsigned i = 0; i < threads; i++) {
         ls_stress_worker *w = &e->workers[i];
-        const uint32_t vu_count = plan->config.connections / threads + (i < plan->config.connections % threads);
-        if ((err = ls_stress_worker_open(w, plan, i, from, vu_count, e->scripts != NULL ? e->scripts[i] : NULL)) < 0)
+        const uint32_t vu_count = ls_stress_plan_share(plan->config.connections, threads, i) +
+                                  ls_stress_plan_share(plan->config.publishers, threads, i);
+        if ((err = ls_stress_worker_open(w, plan, i, from, vu_count, e->scripts != NULL ? e->scripts[i] : NULL,
+                                         e->fanout)) < 0)
             goto fail;
         w->settled = settled;
         w->finished = finished;
@@ -347,7 +353,8 @@ static int prepare(engine *e, bool *usage_error)
     if ((err = ls_stress_files_probe(&files, e->why, sizeof e->why)) < 0) return err;
 
     const ls_stress_config *config = &plan->config;
-    const uint32_t wanted = config->connections + config->threads * DESCRIPTORS_PER_THREAD + DESCRIPTORS_SPARE;
+    const uint32_t wanted =
+        config->connections + config->publishers + config->threads * DESCRIPTORS_PER_THREAD + DESCRIPTORS_SPARE;
     const uint32_t have = ls_descriptors_raise(wanted);
     if (have < wanted) {
         snprintf(e->why, sizeof e->why, "%u connections need %u file descriptors; the limit is %u (ulimit -n)",
@@ -366,6 +373,7 @@ static void engine_close(engine *e)
     for (unsigned i = 0; e->scripts != NULL && i < e->options.plan.config.threads; i++)
         ls_stress_script_close(e->scripts[i]);
     ls_stress_script_close(e->main_script);
+    ls_stress_fanout_close(e->fanout);
     free(e->scripts);
     free(e->workers);
     ls_stress_options_close(&e->options);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stress/fanout.h"
 #include "stress/script.h"
 #include "stress/worker.h"
 
@@ -52,6 +53,7 @@ static bool compose(ls_stress_vu *u, uint32_t count)
 {
     const ls_stress_plan *plan = u->worker->plan;
     if (plan->mode == LS_STRESS_PLAN_SCRIPT) return compose_script(u, count);
+    if (plan->mode == LS_STRESS_PLAN_FANOUT) return ls_stress_fanout_post(u, count);
     return ls_stress_vu_put_static(u, plan->request, plan->request_len * count);
 }
 

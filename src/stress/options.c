@@ -11,7 +11,9 @@
 
 #include "base/err.h"
 #include "base/fopen.h"
+#include "base/utf8.h"
 #include "proto/http_text.h"
+#include "stress/delivery.h"
 #include "stress/options_internal.h"
 
 /* Take ownership of an allocated text. False: out of memory, and the text is freed. */
@@ -377,12 +379,105 @@ static int set_binary_to(ls_stress_options *o, const char *text, ls_stress_why *
     return LS_OK;
 }
 
+static int set_compress(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.ws.compress = true;
+    return LS_OK;
+}
+
+static int set_compress_to(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
+    o->plan.ws.compress = o->plan.ws.compress || text[0] == 't'; /* --compress overrides the script */
+    return LS_OK;
+}
+
 static int set_protocol(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     if (!ls_is_token(text, strlen(text))) return LS_EINVAL;
     if (o->plan.ws.protocol_count == LS_STRESS_PROTOCOLS_MAX)
         return too_many(why, LS_STRESS_PROTOCOLS_MAX, "subprotocols");
     o->plan.ws.protocols[o->plan.ws.protocol_count++] = text;
+    return LS_OK;
+}
+
+static int set_number(const char *text, double most, unsigned *out)
+{
+    double n;
+    if (parse_integer(text, 1, most, &n) < 0) return LS_EINVAL;
+    *out = (unsigned)n;
+    return LS_OK;
+}
+
+static int set_fanout(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.config.fanout = true;
+    return LS_OK;
+}
+
+static int set_sse(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.config.sse = true;
+    return LS_OK;
+}
+
+static int set_publishers(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    return set_number(text, LS_DELIVERY_PUBLISHERS_MAX, &o->plan.config.publishers);
+}
+
+static int set_topics(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    return set_number(text, LS_DELIVERY_PUBLISHERS_MAX, &o->plan.config.topics);
+}
+
+static int set_stalled(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    return set_number(text, LS_STRESS_CONNECTIONS_MAX, &o->plan.config.stalled);
+}
+
+static int set_publish_path(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    if (text[0] != '/') return LS_EINVAL;
+    for (const char *p = text; *p != '\0'; p++)
+        if ((unsigned char)*p <= ' ' || *p == 0x7f || *p == '#') return LS_EINVAL;
+    o->plan.publish_path = text;
+    return LS_OK;
+}
+
+static int set_subscribe(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    if (text[0] == '\0' || !ls_utf8_valid(text, strlen(text))) return LS_EINVAL;
+    o->plan.subscribe = text;
+    return LS_OK;
+}
+
+static int set_hold(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.config.hold = true;
+    return LS_OK;
+}
+
+static int set_cycles(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    double n;
+    (void)why;
+    if (parse_integer(text, 1, 1e9, &n) < 0) return LS_EINVAL;
+    o->cycles = (uint64_t)n;
     return LS_OK;
 }
 
@@ -566,7 +661,18 @@ const ls_stress_option ls_stress_options_known[] = {
     {0, "text", NULL, false, set_text, ""},
     {0, "binary", NULL, false, set_binary, ""},
     {0, NULL, "binary", true, set_binary_to, "true or false"},
+    {0, "compress", NULL, false, set_compress, ""},
+    {0, NULL, "compress", true, set_compress_to, "true or false"},
     {0, "protocol", "protocol", true, set_protocol, "the name of a subprotocol, such as chat.v1"},
+    {0, "fanout", NULL, false, set_fanout, ""},
+    {0, "publishers", NULL, true, set_publishers, "a number from 1 to 65535"},
+    {0, "publish-path", NULL, true, set_publish_path, "a path that begins with /"},
+    {0, "subscribe", NULL, true, set_subscribe, "a text in UTF-8 of at least one byte"},
+    {0, "topics", NULL, true, set_topics, "a number from 1 to 65535"},
+    {0, "stalled", NULL, true, set_stalled, "a number from 1, below that of the connections"},
+    {0, "sse", NULL, false, set_sse, ""},
+    {0, "hold", NULL, false, set_hold, ""},
+    {0, "cycles", NULL, true, set_cycles, "a whole number from 1"},
     {0, "sends", "sends", true, set_sends, "a whole number from 1"},
     {0, "show", NULL, false, set_show, ""},
     {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", such as \"p99 < 5ms\""},

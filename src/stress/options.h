@@ -20,6 +20,7 @@ typedef struct ls_stress_options {
     bool insecure, tls_resume_given;
     bool text_given; /* --text */
     size_t size;     /* --size; 0: not given */
+    uint64_t cycles; /* --cycles; 0: not given */
     bool quiet, help;
     bool connections_given, threads_given, rate_given, duration_given;
     ls_stress_threshold thresholds[LS_STRESS_THRESHOLDS_MAX];

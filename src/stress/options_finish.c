@@ -6,12 +6,14 @@
 #include "base/thread.h"
 #include "port/port.h"
 #include "proto/http_text.h"
+#include "stress/delivery.h"
 #include "stress/echo.h"
+#include "stress/inflate.h"
 #include "stress/options_internal.h"
 #include "stress/strbuf.h"
 #include "stress/ws.h"
 
-enum { CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507 };
+enum { FANOUT_BYTES_DEFAULT = 64, CONNECTIONS_DEFAULT = 10, THREADS_DEFAULT = 2, UDP_PAYLOAD_MAX = 65507 };
 #define DURATION_DEFAULT_NS UINT64_C(10000000000)
 
 static int invalid(ls_stress_why *why, const char *text)
@@ -53,6 +55,7 @@ static int finish_load(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     ls_stress_config *config = &plan->config;
+    if (o->cycles > 0) plan->sends = o->cycles;
     if (plan->numbered && !o->connections_given && o->threads_given) {
         config->connections = config->threads;
         o->connections_given = true;
@@ -145,26 +148,31 @@ static void write_words(char *to, size_t len)
     }
 }
 
-/* The bytes of the message: --message, or --size bytes of words. */
-static int finish_message(ls_stress_options *o, ls_stress_why *why)
+/* The message behind `head_bytes` that come with it: --message, or words up to --size or `size_default` bytes in all. */
+static int finish_message(ls_stress_options *o, size_t head_bytes, size_t size_default, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     if (plan->message != NULL && o->size > 0)
         return invalid(why, "--message and --size exclude each other; remove one of them");
-    if (o->size > 0) {
-        char *text = malloc(o->size);
-        if (text != NULL) write_words(text, o->size);
-        plan->message = text != NULL ? ls_stress_options_keep(o, text, o->size) : NULL;
-        plan->message_len = o->size;
+    if (plan->message == NULL) {
+        const size_t size = o->size > 0 ? o->size : size_default;
+        if (size < head_bytes) {
+            ls_stress_why_set(why,
+                              "--size %zu: a message of --fanout has at least %zu bytes: its number and its times",
+                              size, head_bytes);
+            return LS_EINVAL;
+        }
+        plan->message_len = size - head_bytes;
+        char *text = malloc(plan->message_len + 1);
+        if (text != NULL) write_words(text, plan->message_len);
+        plan->message = text != NULL ? ls_stress_options_keep(o, text, plan->message_len) : NULL;
         free(text);
         if (plan->message == NULL) {
-            ls_stress_why_set(why, "not enough memory for a message of %zu bytes", o->size);
+            ls_stress_why_set(why, "not enough memory for a message of %zu bytes", size);
             return LS_ENOMEM;
         }
-    } else if (plan->message == NULL) {
-        plan->message = "hello";
-        plan->message_len = 5;
     }
+    plan->config.message_bytes = head_bytes + plan->message_len;
     return LS_OK;
 }
 
@@ -195,12 +203,17 @@ static int finish_echo(ls_stress_options *o, ls_stress_why *why)
     const ls_stress_plan_expect *expect = &plan->expect;
     if (plan->method != NULL || plan->body != NULL)
         return invalid(why, "--method and --body are for http targets; use --message");
-    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS &&
+        plan->target.kind != LS_STRESS_TARGET_HTTP)
         return invalid(why, "--header is for http and ws targets; use --message");
     if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
         return invalid(why, "--expect-... is for http targets; echoes are always compared");
     if (plan->mode == LS_STRESS_PLAN_SCENARIO) return LS_OK;
-    int err = finish_message(o, why);
+    if (plan->message == NULL && o->size == 0) {
+        plan->message = "hello";
+        plan->message_len = 5;
+    }
+    int err = finish_message(o, 0, 0, why);
     if (err < 0) return err;
     if (plan->target.kind == LS_STRESS_TARGET_UDP) {
         if (plan->config.pipeline > 1) return invalid(why, "datagrams have no order; remove --pipeline");
@@ -260,17 +273,108 @@ static int finish_ws(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     ls_ws_request *request = &plan->ws.request;
-    if (plan->target.kind != LS_STRESS_TARGET_WS) {
-        if (plan->ws.binary || o->text_given || plan->ws.protocol_count > 0)
-            return invalid(why, "--text, --binary and --protocol are for ws and wss targets");
+    const bool by_script =
+        plan->mode == LS_STRESS_PLAN_SCENARIO && plan->target.kind == LS_STRESS_TARGET_HTTP; /* vu:ws */
+    if (plan->target.kind != LS_STRESS_TARGET_WS && !by_script) {
+        if (plan->ws.binary || plan->ws.compress || o->text_given || plan->ws.protocol_count > 0)
+            return invalid(why, "--text, --binary, --compress and --protocol are for ws and wss targets");
         return LS_OK;
     }
     if (plan->ws.binary && o->text_given)
         return invalid(why, "--text and --binary exclude each other; remove one of them");
+    if (plan->ws.compress && ls_ws_deflate_library() == NULL)
+        return invalid(why, "--compress needs zlib, and this luaserve was built without it");
     plan->config.websocket = true;
+    if (plan->ws.compress) {
+        char offer[LS_WS_DEFLATE_TEXT_MAX];
+        const size_t len = ls_ws_deflate_offer(&ls_stress_inflate_options, offer);
+        if ((request->extensions = ls_stress_options_keep(o, offer, len)) == NULL) {
+            ls_stress_why_set(why, "not enough memory");
+            return LS_ENOMEM;
+        }
+    }
     request->target = plan->target.path;
     request->protocols = (ls_ws_names){plan->ws.protocols, plan->ws.protocol_count};
     return finish_fields(o, &request->host, &request->fields, why);
+}
+
+static int finish_fanout(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    ls_stress_config *config = &plan->config;
+    const bool is_ws = plan->target.kind == LS_STRESS_TARGET_WS, is_http = plan->target.kind == LS_STRESS_TARGET_HTTP;
+    if (plan->script_path != NULL) return invalid(why, "--fanout does not run a script; remove one of them");
+    if (!is_ws && !is_http)
+        return invalid(why, "--fanout needs a ws or wss target, or an http or https target with --sse");
+    if (is_http && !config->sse)
+        return invalid(why, "--fanout with an http or https target needs --sse; or use a ws or wss target");
+    if (is_ws && config->sse) return invalid(why, "--sse needs an http or https target, not ws or wss");
+    if (config->sse && plan->subscribe != NULL)
+        return invalid(why, "--subscribe sends a message on a WebSocket; with --sse use the path of the URL");
+    if (plan->method != NULL || plan->body != NULL)
+        return invalid(why, "--fanout makes its requests itself; remove --method and --body");
+    if (plan->sends > 0 || plan->show) return invalid(why, "--fanout excludes --sends and --show");
+    if (!config->keepalive) return invalid(why, "--fanout keeps its connections; remove --no-keepalive");
+    if (plan->expect.status_from > 0 || plan->expect.has_length || plan->expect.has_crc || plan->expect.has_body)
+        return invalid(why, "--fanout compares its deliveries itself; remove --expect-...");
+    for (unsigned i = 0; i < o->stage_count; i++)
+        if (o->stages[i].connections > 0) return invalid(why, "--fanout with --stages: use rates, not connections");
+    if (config->publishers == 0) config->publishers = config->topics > 0 ? config->topics : 1;
+    if (config->topics == 0) config->topics = 1;
+    if (config->topics > config->publishers || config->topics > config->connections) {
+        ls_stress_why_set(why, "%u topics need at least as many publishers and connections, not %u and %u",
+                          config->topics, config->publishers, config->connections);
+        return LS_EINVAL;
+    }
+    if (config->stalled > config->connections - config->topics) {
+        ls_stress_why_set(why, "%u stalled connections of %u: each topic needs a subscriber that reads",
+                          config->stalled, config->connections);
+        return LS_EINVAL;
+    }
+    if (plan->publish_path == NULL) plan->publish_path = plan->target.path;
+    plan->mode = LS_STRESS_PLAN_FANOUT;
+    return finish_message(o, LS_DELIVERY_HEAD_BYTES, FANOUT_BYTES_DEFAULT, why);
+}
+
+static int finish_idle(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    const char *name = plan->config.hold ? "--hold" : "--cycles";
+    if (plan->config.hold && o->cycles > 0)
+        return invalid(why, "--hold and --cycles exclude each other; remove one of them");
+    if (plan->config.hold && plan->target.kind == LS_STRESS_TARGET_UDP)
+        return invalid(why, "--hold needs connections; udp has none");
+    if (o->cycles > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--cycles is for ws and wss targets");
+    if (plan->subscribe != NULL && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--subscribe is for ws and wss targets");
+    if (plan->script_path != NULL || plan->message != NULL || o->size > 0 || plan->body != NULL || plan->numbered ||
+        plan->show || plan->config.pipeline > 1 || !plan->config.keepalive || o->rate_given || o->stage_count > 0 ||
+        plan->config.requests > 0) {
+        ls_stress_why_set(why,
+                          "%s sends no messages: remove --message, --size, --body, --sends, --show, --pipeline, "
+                          "--no-keepalive, --rate, --stages, --requests and scripts",
+                          name);
+        return LS_EINVAL;
+    }
+    plan->mode = plan->config.hold ? LS_STRESS_PLAN_HOLD : LS_STRESS_PLAN_CYCLES;
+    return LS_OK;
+}
+
+/* The kind of run, for options that choose one. */
+static int finish_mode(ls_stress_options *o, ls_stress_why *why)
+{
+    ls_stress_plan *plan = &o->plan;
+    const ls_stress_config *config = &plan->config;
+    if (config->fanout && (config->hold || o->cycles > 0))
+        return invalid(why, "--fanout excludes --hold and --cycles; remove them");
+    if (!config->fanout && (config->publishers > 0 || config->topics > 0 || config->stalled > 0 || config->sse ||
+                            plan->publish_path != NULL))
+        return invalid(why, "--publishers, --publish-path, --topics, --stalled and --sse are for --fanout");
+    if (config->hold || o->cycles > 0) return finish_idle(o, why);
+    if (!config->fanout && plan->subscribe != NULL)
+        return invalid(why, "--subscribe is for --fanout, --hold and --cycles");
+    return LS_OK;
 }
 
 int ls_stress_options_finish(ls_stress_options *o, char *text, size_t text_bytes)
@@ -288,10 +392,16 @@ int ls_stress_options_finish(ls_stress_options *o, char *text, size_t text_bytes
                        "the hooks request and response are for http targets; use scenario for ws, tcp, udp and unix");
     if (plan->mode == LS_STRESS_PLAN_STATIC && plan->target.kind != LS_STRESS_TARGET_HTTP)
         plan->mode = LS_STRESS_PLAN_ECHO;
+    if ((err = finish_mode(o, &why)) < 0) return err;
     if (plan->mode == LS_STRESS_PLAN_SCENARIO && plan->config.pipeline > 1)
         return invalid(&why, "a scenario cannot use --pipeline");
     if ((err = finish_load(o, &why)) < 0 || (err = finish_tls(o, &why)) < 0 || (err = finish_ws(o, &why)) < 0)
         return err;
-    return plan->mode == LS_STRESS_PLAN_STATIC || plan->mode == LS_STRESS_PLAN_SCRIPT ? finish_http(o, &why)
-                                                                                      : finish_echo(o, &why);
+    switch (plan->mode) {
+    case LS_STRESS_PLAN_HOLD:
+    case LS_STRESS_PLAN_CYCLES: return LS_OK;
+    case LS_STRESS_PLAN_STATIC:
+    case LS_STRESS_PLAN_SCRIPT: return plan->config.fanout ? finish_fanout(o, &why) : finish_http(o, &why);
+    default: return plan->config.fanout ? finish_fanout(o, &why) : finish_echo(o, &why);
+    }
 }

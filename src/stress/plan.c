@@ -1,4 +1,4 @@
-/* plan.c - the bytes of an HTTP request. See plan.h. */
+/* plan.c - the bytes of an HTTP request, and the shares of the threads. See plan.h. */
 #include "stress/plan.h"
 
 #include <stdio.h>
@@ -67,4 +67,15 @@ char *ls_stress_plan_request(const ls_stress_plan *plan, const char *method, con
     (void)write_request(plan, method, path, body, body_len, bytes, *len);
     for (unsigned i = 1; i < copies; i++) memcpy(bytes + i * *len, bytes, *len);
     return bytes;
+}
+
+uint32_t ls_stress_plan_share(uint32_t count, unsigned threads, unsigned index)
+{
+    return count / threads + (index < count % threads);
+}
+
+uint32_t ls_stress_plan_share_before(uint32_t count, unsigned threads, unsigned index)
+{
+    const uint32_t rest = count % threads;
+    return count / threads * index + (index < rest ? index : rest);
 }

@@ -79,6 +79,10 @@ typedef struct ls_stress_plan {
     bool numbered; /* "<i>. Thread <t> - <message>" */
     bool show;     /* print every echo */
 
+    /* fan-out: `message` follows the head of each message (delivery.h). Both may contain {topic} */
+    const char *publish_path; /* of publishers */
+    const char *subscribe;    /* the first message of a subscriber or idle WebSocket; NULL: none */
+
     struct { /* WebSocket */
         bool binary, compress;
         const char *protocols[LS_STRESS_PROTOCOLS_MAX];
@@ -95,5 +99,9 @@ typedef struct ls_stress_plan {
  * header lines must be valid: no control characters, and no white space in method and path. NULL: out of memory. */
 char *ls_stress_plan_request(const ls_stress_plan *plan, const char *method, const char *path, const char *body,
                              size_t body_len, unsigned copies, size_t *len);
+
+/* The share of thread `index` of `count` connections or publishers, and the shares of the threads before it. */
+uint32_t ls_stress_plan_share(uint32_t count, unsigned threads, unsigned index);
+uint32_t ls_stress_plan_share_before(uint32_t count, unsigned threads, unsigned index);
 
 #endif

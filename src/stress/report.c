@@ -97,7 +97,7 @@ const char *ls_stress_failure_text(char *buffer, size_t size, const ls_stress_re
     }
     snprintf(buffer, size, "target rate %s requests/s, reached %s: %s, because %s",
              ls_stress_fixed_text(target, sizeof target, ls_stress_result_target_rate(r), 1),
-             ls_stress_fixed_text(rate, sizeof rate, ls_stress_result_rate(r), 1), what, why);
+             ls_stress_fixed_text(rate, sizeof rate, ls_stress_result_made_rate(r), 1), what, why);
     return buffer;
 }
 

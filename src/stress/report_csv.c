@@ -61,9 +61,18 @@ static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
 static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
-    ls_strbuf_put(to, "\r\nwebsocket_handshakes,failed_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
-    ls_strbuf_format(to, "%llu,%llu,", (ull)r->upgrades, (ull)r->upgrades_failed);
+    ls_strbuf_put(to,
+                  "\r\nwebsocket_handshakes,failed_handshakes,deflate_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
+    ls_strbuf_format(to, "%llu,%llu,%llu,", (ull)r->upgrades, (ull)r->upgrades_failed, (ull)r->deflated);
     put_spread(to, r->upgrade);
+}
+
+static void put_fanout(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    ls_strbuf_put(to, "\r\npublished,expected,delivered,lost,reordered,duplicated,ignored\r\n");
+    ls_strbuf_format(to, "%llu,%llu,%llu,%llu,%llu,%llu,%llu\r\n", (ull)r->published, (ull)r->expected,
+                     (ull)r->requests, (ull)r->lost, (ull)r->reordered, (ull)r->duplicated, (ull)r->foreign);
 }
 
 void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *r)
@@ -80,4 +89,5 @@ void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *r)
     put_row(to, r, "100", r->due != NULL ? ls_histogram_max(r->due) : 0, ls_histogram_max(r->sent));
     if (r->handshake != NULL) put_handshakes(to, r);
     if (r->upgrade != NULL) put_websocket(to, r);
+    if (r->config.fanout) put_fanout(to, r);
 }

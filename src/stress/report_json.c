@@ -98,6 +98,7 @@ static void put_config(ls_strbuf *to, const ls_stress_config *c)
     put_number(to, "requests", or_null((double)c->requests, c->requests > 0));
     put_number(to, "rate_per_s", or_null(c->rate, c->open_loop));
     put_count(to, "pipeline", c->pipeline);
+    put_number(to, "message_bytes", or_null((double)c->message_bytes, c->message_bytes > 0));
     put_bool(to, "keepalive", c->keepalive);
     if (c->tls)
         put_bool(to, "tls_resume", c->tls_resume);
@@ -219,6 +220,7 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
     open_value(to, "websocket", "{");
     put_count(to, "handshakes", r->upgrades);
     put_count(to, "failed", r->upgrades_failed);
+    put_count(to, "deflate", r->deflated);
     put_latency(to, "handshake_us", r->upgrade, false);
     open_value(to, "close_codes", "{");
     for (unsigned i = 0; i < LS_STRESS_CODE_COUNT; i++) {
@@ -227,6 +229,30 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
         put_count(to, name, r->codes[i]);
     }
     ls_strbuf_put(to, "}}");
+}
+
+static void put_fanout(ls_strbuf *to, const ls_stress_result *r)
+{
+    const ls_stress_config *c = &r->config;
+    if (!c->fanout) {
+        put_string(to, "fanout", NULL);
+        return;
+    }
+    open_value(to, "fanout", "{");
+    put_count(to, "publishers", c->publishers);
+    put_count(to, "subscribers", c->connections);
+    put_count(to, "topics", c->topics);
+    put_count(to, "stalled", c->stalled);
+    put_bool(to, "sse", c->sse);
+    put_count(to, "published", r->published);
+    put_number(to, "published_per_s", ls_stress_result_made_rate(r));
+    put_count(to, "expected", r->expected);
+    put_count(to, "delivered", r->requests);
+    put_count(to, "lost", r->lost);
+    put_count(to, "reordered", r->reordered);
+    put_count(to, "duplicated", r->duplicated);
+    put_count(to, "ignored", r->foreign);
+    ls_strbuf_put(to, "}");
 }
 
 static void put_thread_rate(ls_strbuf *to, const ls_histogram *rates)
@@ -349,6 +375,7 @@ void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *r)
     ls_strbuf_put(to, "}");
     put_tls(to, r);
     put_websocket(to, r);
+    put_fanout(to, r);
     put_latency(to, "engine_lag_us", r->lag, false);
     put_bool(to, "engine_late", ls_stress_result_engine_late(r));
     put_thread_rate(to, r->rates);

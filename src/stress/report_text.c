@@ -186,8 +186,9 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     const char *between = "Closed by the server: ";
-    if (r->upgrade == NULL) return;
+    if (r->upgrade == NULL || r->upgrades + r->upgrades_failed == 0) return;
     ls_strbuf_format(to, "WebSocket handshakes: %llu, failed %llu", (ull)r->upgrades, (ull)r->upgrades_failed);
+    if (r->deflated > 0) ls_strbuf_format(to, ", permessage-deflate %llu", (ull)r->deflated);
     put_spread(to, r->upgrade);
     for (unsigned i = 0; i < LS_STRESS_CODE_COUNT; i++) {
         if (r->codes[i] == 0) continue;
@@ -197,10 +198,28 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
     if (between[0] == ',') ls_strbuf_put(to, "\n");
 }
 
+static void put_fanout(ls_strbuf *to, const ls_stress_result *r)
+{
+    typedef unsigned long long ull;
+    char rate[48];
+    const ls_stress_config *c = &r->config;
+    if (!c->fanout) return;
+    ls_strbuf_format(to, "Published: %llu messages of %zu bytes, %s/s, by %u publisher%s to %u subscriber%s",
+                     (ull)r->published, c->message_bytes,
+                     ls_stress_fixed_text(rate, sizeof rate, ls_stress_result_made_rate(r), 2), c->publishers,
+                     c->publishers == 1 ? "" : "s", c->connections, c->connections == 1 ? "" : "s");
+    if (c->topics > 1) ls_strbuf_format(to, " of %u topics", c->topics);
+    if (c->stalled > 0) ls_strbuf_format(to, ", %u of them stalled", c->stalled);
+    ls_strbuf_format(to, "\nDelivered: %llu of %llu, lost %llu, reordered %llu, duplicated %llu\n", (ull)r->requests,
+                     (ull)r->expected, (ull)r->lost, (ull)r->reordered, (ull)r->duplicated);
+    if (r->foreign > 0) ls_strbuf_format(to, "Ignored: %llu messages of another run or topic\n", (ull)r->foreign);
+}
+
 static void put_errors(ls_strbuf *to, const ls_stress_result *r)
 {
-    static const ls_stress_error kinds[] = {LS_STRESS_ERROR_TLS,    LS_STRESS_ERROR_HANDSHAKE, LS_STRESS_ERROR_ANSWER,
-                                            LS_STRESS_ERROR_SCRIPT, LS_STRESS_ERROR_BODY,      LS_STRESS_ERROR_CHECK};
+    static const ls_stress_error kinds[] = {
+        LS_STRESS_ERROR_TLS,    LS_STRESS_ERROR_HANDSHAKE, LS_STRESS_ERROR_SUBSCRIBE, LS_STRESS_ERROR_ANSWER,
+        LS_STRESS_ERROR_SCRIPT, LS_STRESS_ERROR_BODY,      LS_STRESS_ERROR_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (r->errors[kinds[i]] == 0) continue;
         ls_strbuf_format(to, "Errors: %s %llu (%s)\n", ls_stress_error_name(kinds[i]),
@@ -221,7 +240,7 @@ static void put_warnings(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     char a[48], b[48], c[48], failure[LS_STRESS_FAILURE_BYTES];
-    double target = ls_stress_result_target_rate(r), rate = ls_stress_result_rate(r);
+    double target = ls_stress_result_target_rate(r), rate = ls_stress_result_made_rate(r);
     if (r->interrupted) {
         ls_stress_time_text(a, sizeof a, (double)r->duration_ns);
         ls_strbuf_format(to, "Ended early, after %s\n", a);
@@ -230,7 +249,7 @@ static void put_warnings(ls_strbuf *to, const ls_stress_result *r)
     double allowed = target * 0.01 * seconds_of(r) + r->config.connections;
     if (ls_stress_failure_text(failure, sizeof failure, r) != NULL) {
         ls_strbuf_format(to, "Failed: %s\n", failure);
-    } else if (target > 0 && target * seconds_of(r) - (double)r->requests > allowed) {
+    } else if (target > 0 && target * seconds_of(r) - (double)ls_stress_result_made(r) > allowed) {
         ls_strbuf_format(to, "Warning: target rate %s requests/s, reached %s (%s%%)\n",
                          ls_stress_fixed_text(a, sizeof a, target, 1), ls_stress_fixed_text(b, sizeof b, rate, 1),
                          ls_stress_fixed_text(c, sizeof c, 100 * rate / target, 1));
@@ -306,6 +325,7 @@ void ls_stress_report_text(ls_strbuf *to, const ls_stress_result *r)
     put_wrk(to, r);
     put_handshakes(to, r);
     put_websocket(to, r);
+    put_fanout(to, r);
     put_errors(to, r);
     put_warnings(to, r);
     if (r->due != NULL) put_side_by_side(to, r);

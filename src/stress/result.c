@@ -33,6 +33,16 @@ double ls_stress_result_rate(const ls_stress_result *r)
     return r->duration_ns > 0 ? (double)r->requests * 1e9 / (double)r->duration_ns : 0;
 }
 
+uint64_t ls_stress_result_made(const ls_stress_result *r)
+{
+    return r->config.fanout ? r->published : r->requests;
+}
+
+double ls_stress_result_made_rate(const ls_stress_result *r)
+{
+    return r->duration_ns > 0 ? (double)ls_stress_result_made(r) * 1e9 / (double)r->duration_ns : 0;
+}
+
 uint64_t ls_stress_result_errors(const ls_stress_result *r)
 {
     uint64_t sum = 0;

@@ -58,7 +58,10 @@ typedef struct ls_stress_result {
     ls_histogram *handshake; /* of TLS, from the connect to its end; NULL without TLS */
     uint64_t handshakes_full, handshakes_resumed, handshakes_failed;
     ls_histogram *upgrade; /* handshakes of WebSocket, from the request to the response; NULL: not WebSocket */
-    uint64_t upgrades, upgrades_failed;
+    uint64_t upgrades, upgrades_failed, deflated; /* deflated: with permessage-deflate */
+    /* Fan-out: messages sent; of their deliveries those expected (of subscribers that read) and lost; deliveries behind a later
+     * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */
+    uint64_t published, expected, lost, reordered, duplicated, foreign;
     uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code from LS_STRESS_CODE_MIN */
     ls_histogram *rates; /* requests per second of one thread, sampled every 100 ms: wrk's Req/Sec. Not nanoseconds */
 
@@ -75,7 +78,10 @@ void ls_stress_result_close(ls_stress_result *result); /* leaves it all zero, wh
 /* The latency that thresholds and scripts use: `due` in an open loop, else `sent`. */
 const ls_histogram *ls_stress_result_latency(const ls_stress_result *result);
 
-double ls_stress_result_rate(const ls_stress_result *result);     /* requests per second; 0 if the duration is 0 */
+double ls_stress_result_rate(const ls_stress_result *result); /* requests per second; 0 if the duration is 0 */
+/* The requests of the schedule: in a fan-out run the messages, else `requests`; and their rate. */
+uint64_t ls_stress_result_made(const ls_stress_result *result);
+double ls_stress_result_made_rate(const ls_stress_result *result);
 uint64_t ls_stress_result_errors(const ls_stress_result *result); /* of all kinds */
 uint64_t ls_stress_result_statuses(const ls_stress_result *result, unsigned from,
                                    unsigned to); /* from and to included */

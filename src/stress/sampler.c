@@ -244,7 +244,14 @@ static void total(const ls_stress_sampler *m, ls_stress_result *r)
         r->handshakes_full += ls_counter_read(&c->handshakes_full);
         r->handshakes_resumed += ls_counter_read(&c->handshakes_resumed);
         r->handshakes_failed += ls_counter_read(&c->handshakes_failed);
+        r->published += ls_counter_read(&c->published);
+        r->expected += ls_counter_read(&c->expected);
+        r->lost += ls_counter_read(&c->lost);
+        r->reordered += ls_counter_read(&c->reordered);
+        r->duplicated += ls_counter_read(&c->duplicated);
+        r->foreign += ls_counter_read(&c->foreign);
         r->upgrades += ls_counter_read(&c->upgrades);
+        r->deflated += ls_counter_read(&c->deflated);
         r->upgrades_failed += ls_counter_read(&c->upgrades_failed);
         for (size_t i = 0; i < LS_STRESS_CODE_COUNT; i++) r->codes[i] += ls_counter_read(&c->codes[i]);
         r->unsent += ls_counter_read(&c->unsent);
@@ -320,9 +327,10 @@ static int fill(const ls_stress_sampler *m, const ls_stress_checks *const *check
 /* The connections of a run that ended before the first tick: all that were configured, or made if fewer. */
 static uint64_t made_connections(const ls_stress_sampler *m)
 {
+    const uint64_t all = m->config.connections + m->config.publishers;
     uint64_t made = 0;
     for (size_t t = 0; t < m->threads; t++) made += ls_counter_read(&m->counters[t]->connects);
-    return made < m->config.connections ? made : m->config.connections;
+    return made < all ? made : all;
 }
 
 /* Add `rest` to `p`. */

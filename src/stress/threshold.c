@@ -17,6 +17,8 @@ static const char grammar[] =
     "            errors                                    failed requests and failed checks; UNIT % (of all) or "
     "none\n"
     "            1xx ... 5xx, 100 ... 599                  responses with that status; UNIT % or none\n"
+    "            lost, reordered, duplicated               of the deliveries of --fanout; UNIT % (of the expected) or "
+    "none\n"
     "            checks                                    failed checks; UNIT % (of all checks) or none\n"
     "            error_rate                                errors; UNIT %\n"
     "  OPERATOR  <  <=  >  >=  ==\n";
@@ -90,6 +92,9 @@ static const struct {
     {"rate", LS_STRESS_METRIC_RATE, false},
     {"errors", LS_STRESS_METRIC_ERRORS, false},
     {"error_rate", LS_STRESS_METRIC_ERRORS, true},
+    {"lost", LS_STRESS_METRIC_LOST, false},
+    {"reordered", LS_STRESS_METRIC_REORDERED, false},
+    {"duplicated", LS_STRESS_METRIC_DUPLICATED, false},
     {"checks", LS_STRESS_METRIC_CHECKS, false},
     {"checks_failed", LS_STRESS_METRIC_CHECKS, false},
 };
@@ -265,6 +270,15 @@ static double measure(const ls_stress_threshold *t, const ls_stress_result *r)
     case LS_STRESS_METRIC_STATUS:
         count = ls_stress_result_statuses(r, t->status_from, t->status_to);
         whole = r->requests;
+        break;
+    case LS_STRESS_METRIC_LOST:
+    case LS_STRESS_METRIC_REORDERED:
+    case LS_STRESS_METRIC_DUPLICATED:
+        if (!r->config.fanout) return NAN;
+        count = t->metric == LS_STRESS_METRIC_LOST        ? r->lost
+                : t->metric == LS_STRESS_METRIC_REORDERED ? r->reordered
+                                                          : r->duplicated;
+        whole = r->expected;
         break;
     case LS_STRESS_METRIC_CHECKS:
         count = ls_stress_checks_failed(&r->checks);

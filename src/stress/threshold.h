@@ -4,6 +4,7 @@
  *     metric    = "p50" ... "p99.999" | "mean" | "min" | "max" | "stdev"    latency: us, ms or s
  *               | "rate"                                                      requests per second: /s or none
  *               | "errors" | "1xx" ... "5xx" | "100" ... "599" | "checks"     a count, or % of the requests
+ *               | "lost" | "reordered" | "duplicated"                         a count, or % of the expected deliveries
  *     op        = "<" | "<=" | ">" | ">=" | "=="
  *
  * "errors" is the sum of all kinds of errors; "error_rate" is the same with the unit %. "checks" (or "checks_failed")
@@ -29,6 +30,9 @@ typedef enum ls_stress_metric {
     LS_STRESS_METRIC_ERRORS,
     LS_STRESS_METRIC_STATUS,
     LS_STRESS_METRIC_CHECKS,
+    LS_STRESS_METRIC_LOST,
+    LS_STRESS_METRIC_REORDERED,
+    LS_STRESS_METRIC_DUPLICATED,
 } ls_stress_metric;
 
 typedef enum ls_stress_op {

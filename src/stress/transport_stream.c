@@ -130,7 +130,7 @@ static bool deliver(ls_stress_vu *u, int64_t result)
     u->recv_room = (uint32_t)result == data.block->cap ? LS_BLOCK_LARGE
                    : result > LS_BLOCK_SMALL           ? u->recv_room
                                                        : LS_BLOCK_SMALL;
-    const bool ok = w->proto->received(u, data.ptr, data.len);
+    const bool ok = u->proto->received(u, data.ptr, data.len);
     ls_block_drop(data.block);
     return ok;
 }

@@ -136,7 +136,7 @@ static bool deliver(ls_stress_vu *u, int64_t result)
     (void)result;
     for (unsigned i = 0; ok && i < batch->count; i++) {
         ls_counter_add(&w->count.bytes_in, batch->at[i].slice.len);
-        ok = w->proto->received(u, batch->at[i].slice.ptr, batch->at[i].slice.len);
+        ok = u->proto->received(u, batch->at[i].slice.ptr, batch->at[i].slice.len);
     }
     ls_datagrams_drop(batch);
     return ok;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "stress/fanout.h"
 #include "stress/transport.h"
 #include "stress/worker.h"
 #include "stress/ws.h"
@@ -12,9 +13,16 @@
 static int ask(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    char *text;
+    const ls_stress_plan *plan = w->plan;
+    ls_ws_request request = plan->ws.request;
+    char *text, *target = NULL;
     size_t len;
-    int err = ls_stress_ws_request(u, &w->plan->ws.request, &text, &len);
+    if (plan->mode == LS_STRESS_PLAN_FANOUT) {
+        const bool publishes = u->role == LS_STRESS_ROLE_PUBLISHER;
+        request.target = target = ls_stress_fanout_topic(publishes ? plan->publish_path : request.target, u->topic);
+    }
+    int err = request.target != NULL ? ls_stress_ws_request(u, &request, &text, &len) : LS_ENOMEM;
+    free(target);
     if (err < 0) return err;
     err = w->transport->put(u, text, len) ? ls_stream_flush(&w->ctx, u->stream) : LS_ENOMEM;
     free(text);
@@ -34,7 +42,7 @@ static int take(ls_stress_vu *u, int64_t received)
     }
     ls_slice data = ls_stream_take(u->stream);
     ls_counter_add(&w->count.bytes_in, data.len);
-    const int err = ls_stress_ws_response(u, &w->plan->ws.request, data.ptr, data.len, &used);
+    const int err = ls_stress_ws_response(u, data.ptr, data.len, &used);
     if (err == LS_DONE && used < data.len) {
         data.ptr += used;
         data.len -= used;

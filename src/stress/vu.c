@@ -88,7 +88,7 @@ void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
     for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
         u->requests[(u->first + i) % w->pipeline].is_head =
             w->plan->is_head; /* compose() sets it for a script's requests */
-    if (w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
+    if (w->running && w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
     send_requests(u, count);
 }
@@ -109,22 +109,31 @@ void ls_stress_vu_retry_later(ls_stress_vu *u)
     u->outstanding = 0;
 }
 
+void ls_stress_vu_retire(ls_stress_vu *u)
+{
+    assert(u->outstanding > 0);
+    if (++u->first == u->worker->pipeline) u->first = 0;
+    u->outstanding--;
+    u->used = true;
+    u->worker->outstanding--;
+}
+
 void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
 {
     ls_stress_worker *w = u->worker;
     const ls_stress_request *request = &u->requests[u->first];
     const uint64_t now_ns = w->now_ns;
-    assert(u->outstanding > 0);
+    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
+    if (u->role == LS_STRESS_ROLE_PUBLISHER) {
+        ls_stress_vu_retire(u);
+        return;
+    }
     ls_counter_add(&w->count.requests, 1);
     if (u->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
     u->check_failed = false;
-    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
     ls_histogram_record(w->count.sent, now_ns > request->sent_ns ? now_ns - request->sent_ns : 0);
     if (w->open_loop) ls_histogram_record(w->count.due, now_ns > request->due_ns ? now_ns - request->due_ns : 0);
-    if (++u->first == w->pipeline) u->first = 0;
-    u->outstanding--;
-    u->used = true;
-    w->outstanding--;
+    ls_stress_vu_retire(u);
     if (!w->ending) w->ended_ns = now_ns;
 }
 
@@ -153,7 +162,7 @@ static bool handle_receive(ls_stress_vu *u, int64_t result)
 static void receive(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending) {
+    while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending && !u->stalled) {
         int64_t result = 0;
         const int err = w->transport->receive(u, &result);
         if (err == LS_PENDING) {
@@ -203,7 +212,7 @@ static void opened(ls_stress_vu *u)
     w->connecting--;
     ls_counter_add(&w->count.connects, 1);
     ls_counter_add(&w->count.connections, 1);
-    ls_stress_worker_vu_settled(w, u);
+    if (u->subscriber == NULL || u->stalled) ls_stress_worker_vu_settled(w, u); /* else by its first message */
     if (u->proto->opened != NULL && !u->proto->opened(u)) return;
     ls_stress_arrivals_vu_ready(w, u);
     receive(u);
@@ -211,7 +220,7 @@ static void opened(ls_stress_vu *u)
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
-    if (err >= 0 && u->proto->message != NULL && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
+    if (err >= 0 && u->proto->upgrades && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
     if (err == LS_PENDING) return;
     if (err < 0)
         connect_failed(u, err);

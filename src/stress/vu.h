@@ -22,6 +22,12 @@
 typedef struct ls_stress_worker ls_stress_worker;
 typedef struct ls_stress_vu ls_stress_vu;
 
+typedef enum ls_stress_role {
+    LS_STRESS_ROLE_CLIENT,
+    LS_STRESS_ROLE_PUBLISHER, /* of a fan-out run */
+    LS_STRESS_ROLE_LISTENER   /* makes no requests: a subscriber, or an idle connection */
+} ls_stress_role;
+
 /* One outstanding request. */
 typedef struct ls_stress_request {
     uint64_t due_ns, sent_ns; /* due_ns: open loop only */
@@ -49,10 +55,15 @@ struct ls_stress_vu {
     struct ls_stress_handshake *handshake; /* while a TLS handshake runs; else NULL */
     struct ls_stress_ws *ws;               /* of a WebSocket; kept for the next connection. NULL until needed */
     const struct ls_stress_proto *proto;
-    uint32_t index; /* in the whole run, from 0 */
-    uint8_t state;  /* ls_stress_vu_state */
-    bool attached;  /* the transport has a socket */
-    uint8_t step;   /* while CONNECTING: ls_stress_step */
+    uint32_t index;         /* in the whole run, from 0 */
+    uint8_t state;          /* ls_stress_vu_state */
+    bool attached;          /* the transport has a socket */
+    uint8_t step;           /* while CONNECTING: ls_stress_step */
+    uint8_t role;           /* ls_stress_role */
+    bool stalled;           /* does not read after the handshake */
+    bool leaving;           /* a cycle: the server's Close frame has arrived */
+    uint32_t number, topic; /* fan-out: of this publisher or subscriber, from 0; its topic */
+    struct ls_stress_subscriber *subscriber;
     bool rx_pending, tx_pending;
     bool in_idle_list;
     bool inactive;        /* not in use: a stage has fewer connections, or all its messages are sent */
@@ -125,7 +136,11 @@ bool ls_stress_vu_send(ls_stress_vu *u);
 /* Count all outstanding requests as failed, and close the connection; the worker opens it again. */
 void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
 
-/* The oldest request is complete: record its latency and its status (0: the protocol has no status). */
+/* The oldest request has ended; nothing is recorded. */
+void ls_stress_vu_retire(ls_stress_vu *u);
+
+/* The oldest request is complete: record its latency and its status (0: the protocol has no status). Of a publication only the
+ * status: its deliveries are the requests of the reports. */
 void ls_stress_vu_complete(ls_stress_vu *u, unsigned status);
 
 #endif

@@ -11,6 +11,8 @@
 #include "base/list.h"
 #include "net/deadline.h"
 #include "stress/arrivals.h"
+#include "stress/fanout.h"
+#include "stress/inflate.h"
 #include "stress/script.h"
 #include "stress/ws.h"
 
@@ -68,6 +70,7 @@ static void close_all(ls_stress_worker *w)
  * oldest. */
 static void record_ages(ls_stress_worker *w, const ls_stress_vu *u, uint32_t count)
 {
+    if (w->fanout != NULL) return; /* those of publications are no latencies */
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t due_ns = u->requests[(u->first + i) % w->pipeline].due_ns;
         ls_histogram_record(w->count.due, w->now_ns > due_ns ? w->now_ns - due_ns : 0);
@@ -130,13 +133,26 @@ static void end_run(ls_stress_worker *w, bool stopped)
     w->ending = true;
     w->ended_ns = w->end_ns;
     if (w->running) record_totals(w);
-    if (!w->running || !w->open_loop) {
+    if (!w->running || (!w->open_loop && w->fanout == NULL)) {
         close_all(w);
         return;
     }
     for (uint32_t i = 0; i < w->vu_count; i++) drop_retries(w, &w->vus[i]);
-    if (stopped || w->plan->config.timeout_ns == 0) w->grace_ns = w->now_ns + STOP_GRACE_MS * MS;
-    if (w->outstanding == 0) close_all(w);
+    if (stopped || (w->plan->config.timeout_ns == 0 && w->fanout == NULL))
+        w->grace_ns = w->now_ns + STOP_GRACE_MS * MS;
+    if (w->fanout != NULL)
+        ls_stress_fanout_ended(w);
+    else if (w->outstanding == 0)
+        close_all(w);
+}
+
+/* Fan-out, after the publishers have ended: close when all deliveries have arrived. */
+static void end_fanout(ls_stress_worker *w)
+{
+    if (w->closing || !ls_stress_fanout_done(w)) return;
+    ls_stress_fanout_count_lost(w);
+    w->closing = true;
+    close_all(w);
 }
 
 void ls_stress_worker_request_stop(ls_stress_worker *w)
@@ -146,7 +162,7 @@ void ls_stress_worker_request_stop(ls_stress_worker *w)
 
 void ls_stress_worker_check_end(ls_stress_worker *w)
 {
-    if (!w->running) return;
+    if (!w->running || (w->ending && w->fanout != NULL)) return;
     if (w->ending) {
         if (w->outstanding == 0) w->end_requested = true;
         return;
@@ -165,7 +181,7 @@ void ls_stress_worker_vu_closed(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (w->ending) {
         if (w->open_loop) drop_retries(w, u);
-        if (w->unclosed == 0) w->done = true;
+        if (w->unclosed == 0 && (w->fanout == NULL || w->closing || !w->running)) w->done = true;
         return;
     }
     if (u->reconnect_later) w->any_reconnect = true;
@@ -225,9 +241,14 @@ static void on_housekeeping(ls_thread_ctx *ctx, ls_op *op)
     ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, housekeeping.op);
     uint64_t next_ns = w->now_ns + HOUSEKEEPING_MS * MS;
     if (w->running && !w->ending && w->now_ns >= w->end_ns) end_run(w, false);
+    if (w->fanout != NULL && !w->running && !w->ending) ls_stress_fanout_prepare(w);
+    if (w->fanout != NULL && w->running && !w->ending) {
+        if (!w->open_loop) ls_stress_fanout_time_out(w);
+        if (atomic_load(&w->fanout->senders_left) == 0) end_run(w, false); /* all requests of -n are made */
+    }
     if (w->ending) {
         time_out_late(w);
-        if (w->outstanding > 0 && w->now_ns >= w->grace_ns) fail_outstanding(w);
+        if (w->fanout == NULL && w->outstanding > 0 && w->now_ns >= w->grace_ns) fail_outstanding(w);
     } else {
         const uint64_t limit_ns = w->plan->config.timeout_ns;
         const uint64_t scan_ns = limit_ns / 16 < 1000 * MS ? limit_ns / 16 : 1000 * MS;
@@ -244,6 +265,7 @@ void ls_stress_worker_vu_settled(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (u->settled) return;
     u->settled = true;
+    w->settled_ns = w->now_ns;
     if (++w->settled_vus == w->vu_count) w->settled(w, w->user);
 }
 
@@ -280,7 +302,7 @@ static void go(ls_stress_worker *w)
 static void stop(ls_stress_worker *w)
 {
     end_run(w, true);
-    if (w->grace_ns == UINT64_MAX && w->outstanding > 0)
+    if (w->grace_ns == UINT64_MAX && (w->outstanding > 0 || w->fanout != NULL))
         w->grace_ns = w->now_ns + STOP_GRACE_MS * MS; /* the run was ending already */
 }
 
@@ -288,8 +310,10 @@ static void handle_command(ls_stress_worker *w, const ls_packet *packet)
 {
     if (packet->key == &go_command)
         go(w);
-    else
+    else if (packet->key == &stop_command)
         stop(w);
+    else /* of fan-out: the messages of this publisher have arrived */
+        ls_stress_arrivals_vu_ready(w, packet->key);
 }
 
 static void worker_main(void *arg)
@@ -297,7 +321,7 @@ static void worker_main(void *arg)
     ls_stress_worker *w = arg;
     ls_packet packets[LS_WAIT_PACKETS];
     ls_pool_enter(w->pool);
-    w->now_ns = w->clock_ns = w->scanned_ns = ls_clock_ns();
+    w->now_ns = w->clock_ns = w->scanned_ns = w->settled_ns = ls_clock_ns();
     if (ls_timer_set(w->port, &w->housekeeping, w->now_ns + HOUSEKEEPING_MS * MS) < 0) w->done = true;
     for (uint32_t i = 0; i < w->vu_count; i++) {
         if (w->vus[i].inactive)
@@ -321,6 +345,11 @@ static void worker_main(void *arg)
         if (w->running && w->now_ns >= w->end_ns) end_run(w, false);
         if (w->open_first != NULL) open_queued(w);
         if (w->stop_requested) stop(w);
+        if (w->end_requested && w->fanout != NULL) {
+            w->end_requested = false;
+            end_run(w, false);
+        }
+        if (w->fanout != NULL && w->ending && w->running) end_fanout(w);
         if (w->end_requested) {
             if (!w->ending) record_totals(w);
             w->ending = true;
@@ -340,8 +369,10 @@ static void free_vus(ls_stress_worker *w)
         free(u->http.buf);
         free(u->echo.text);
         ls_stress_ws_free(u);
+        ls_stress_fanout_free(u);
         if (u->proto->free != NULL) u->proto->free(u);
     }
+    free(w->readers);
     free(w->requests);
     free(w->vus);
 }
@@ -364,6 +395,7 @@ static int make_vus(ls_stress_worker *w)
         ls_stress_vu *u = &w->vus[i];
         u->worker = w;
         u->proto = w->proto;
+        u->role = plan->mode == LS_STRESS_PLAN_HOLD ? LS_STRESS_ROLE_LISTENER : LS_STRESS_ROLE_CLIENT;
         u->index = w->first_vu + i;
         u->requests = &w->requests[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
@@ -379,21 +411,26 @@ fail:
 }
 
 int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_vu,
-                          uint32_t vu_count, ls_stress_script *script)
+                          uint32_t vu_count, ls_stress_script *script, ls_stress_fanout *fanout)
 {
     static const ls_stress_proto *const protos[] = {
-        [LS_STRESS_PLAN_STATIC] = &ls_stress_http_proto,
-        [LS_STRESS_PLAN_SCRIPT] = &ls_stress_http_proto,
-        [LS_STRESS_PLAN_ECHO] = &ls_stress_echo_proto,
+        /* of ws targets last; fan-out: by the role of the virtual user */
+        [LS_STRESS_PLAN_STATIC] = &ls_stress_http_proto,       [LS_STRESS_PLAN_SCRIPT] = &ls_stress_http_proto,
+        [LS_STRESS_PLAN_ECHO] = &ls_stress_echo_proto,         [LS_STRESS_PLAN_HOLD] = &ls_stress_hold_proto,
+        [LS_STRESS_PLAN_SCENARIO] = &ls_stress_scenario_proto,
+    };
+    static const ls_stress_proto *const ws_protos[] = {
+        [LS_STRESS_PLAN_ECHO] = &ls_stress_ws_echo_proto,
+        [LS_STRESS_PLAN_HOLD] = &ls_stress_ws_hold_proto,
+        [LS_STRESS_PLAN_CYCLES] = &ls_stress_ws_cycle_proto,
         [LS_STRESS_PLAN_SCENARIO] = &ls_stress_scenario_proto,
     };
     int err;
     memset(w, 0, sizeof *w);
     w->plan = plan;
     w->index = index;
-    w->proto = protos[plan->mode];
-    if (plan->target.kind == LS_STRESS_TARGET_WS && plan->mode == LS_STRESS_PLAN_ECHO)
-        w->proto = &ls_stress_ws_echo_proto;
+    if (fanout == NULL) w->proto = (plan->target.kind == LS_STRESS_TARGET_WS ? ws_protos : protos)[plan->mode];
+    w->senders = fanout != NULL ? ls_stress_fanout_senders(plan) : plan->config.threads;
     w->transport = plan->target.kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport;
     w->script = script;
     w->batch = script != NULL ? ls_stress_script_batch(script) : 1;
@@ -407,13 +444,15 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->housekeeping.op.done = on_housekeeping;
     w->first_vu = first_vu;
     w->vu_count = vu_count;
-    w->active = active_at(w, 0);
+    w->active = fanout != NULL ? vu_count : active_at(w, 0);
     w->left = UINT64_MAX;
     if (plan->config.requests > 0 && plan->sends == 0)
-        w->left =
-            plan->config.requests / plan->config.threads + (index < plan->config.requests % plan->config.threads);
+        w->left = index >= w->senders
+                      ? UINT64_MAX
+                      : plan->config.requests / w->senders + (index < plan->config.requests % w->senders);
     w->addr = plan->addr;
     if ((err = make_vus(w)) < 0) return err;
+    if (fanout != NULL && (err = ls_stress_fanout_attach(w, fanout)) < 0) goto fail_vus;
     /* 256 MiB are enough: a receive takes a block only when data has arrived, and gives it back at once. */
     if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_vus;
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
@@ -421,11 +460,14 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->config.websocket)) < 0)
         goto fail_port;
+    if (plan->ws.compress && (err = ls_stress_inflate_open(&w->inflate)) < 0) goto fail_counters;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;
 
+fail_counters:
+    ls_stress_counters_close(&w->count);
 fail_port:
     ls_port_close(w->port);
     if (w->deadlines != NULL) ls_deadlines_close(w->deadlines);
@@ -466,6 +508,7 @@ void ls_stress_worker_close(ls_stress_worker *w)
     ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
     ls_deadlines_close(w->deadlines);
     free_vus(w);
+    ls_stress_inflate_close(w->inflate);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

@@ -30,6 +30,7 @@
 #include "stress/vu.h"
 
 typedef struct ls_stress_script ls_stress_script;
+typedef struct ls_stress_fanout ls_stress_fanout;
 
 enum { LS_STRESS_HEAD_CACHE_BYTES = 1024 };
 
@@ -62,6 +63,7 @@ struct ls_stress_worker {
     uint32_t active; /* virtual users 0 .. active-1 are in use: stages of connections */
 
     bool running, ending, done;         /* after go; no new requests; the thread returns */
+    bool closing;                       /* fan-out: all deliveries have arrived */
     bool stop_requested, end_requested; /* checked after each batch */
     bool any_reconnect;                 /* a virtual user waits for the housekeeping to reconnect */
     bool open_loop;
@@ -78,11 +80,19 @@ struct ls_stress_worker {
     ls_timer arrival_timer, housekeeping; /* the next due request; time limits, reconnects, stages and the end */
     uint64_t scanned_ns, grace_ns;
 
+    unsigned senders;         /* threads that make requests: 0 .. senders-1 */
+    ls_stress_fanout *fanout; /* of all threads; NULL: another kind of run */
+    uint32_t publisher_count; /* fan-out: virtual users 0 .. publisher_count-1, */
+    uint64_t *readers;        /*          subscribers of each topic that read, */
+    uint64_t delivered_ns;    /*          the last delivery, */
+    uint64_t settled_ns;      /*          the last progress of the preparation */
+
     ls_stress_counters count;
     ls_stress_checks checks;
     ls_stress_script *script;
-    _Atomic int first_error; /* LS_E* of the first connect that failed; written by the worker alone */
-    char first_failure[256]; /* the first failure of a request; read after the join */
+    struct ls_stress_inflate *inflate; /* of --compress; else NULL */
+    _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
+    char first_failure[256];           /* the first failure of a request; read after the join */
 
     uint32_t cached_len; /* HTTP: the last response head and its parse result; the next head is mostly the same */
     bool cached_is_head;
@@ -94,10 +104,10 @@ struct ls_stress_worker {
     void *user;
 };
 
-/* Prepare everything that can fail. `script` may be NULL; the worker uses it and does not close it. LS_OK; or an
+/* Prepare everything that can fail. `script` and `fanout` may be NULL; the worker uses them and does not close them. LS_OK; or an
  * error, and nothing is left open. */
 int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_vu,
-                          uint32_t vu_count, ls_stress_script *script);
+                          uint32_t vu_count, ls_stress_script *script, ls_stress_fanout *fanout);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* start the thread, which begins to connect */
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns); /* any thread, once, after settled() */
 void ls_stress_worker_stop(ls_stress_worker *w);                  /* any thread: end early */

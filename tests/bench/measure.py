@@ -3,6 +3,7 @@
 CPU time comes from the process CPU clock (nanoseconds, all threads, including ended ones), summed over the program
 and its children; the ratio of user and system time comes from the 10 ms ticks of /proc/PID/stat.
 """
+import contextlib
 import http.client
 import json
 import os
@@ -149,27 +150,32 @@ def idle_http(server, load_cpu, count):
     return idle_connections(server, lambda: wrk(server.url(), 64, 1, load_cpu), request_hello, count)
 
 
-def idle_connections(server, warm_up, request, count):
-    """Memory per connection of `count` connections after `request(sock)` got a response, in addition to a warm
+def reset_at_end(sock):
+    """Close it with a reset, which leaves no TIME_WAIT behind."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def connect_to_reset(server):
+    sock = server.connect()
+    reset_at_end(sock)
+    return sock
+
+
+def idle_connections(server, warm_up, request, count, connect=connect_to_reset):
+    """Memory per connection of `count` connections after `request(connection)` got a response, in addition to a warm
     server's."""
     warm_up()
     time.sleep(0.5)
     before = memory(server.pids())
-    opened = []
-    try:
+    with contextlib.ExitStack() as stack:
+        opened = []
         for _ in range(count):
-            sock = server.connect()
-            # A reset at the end leaves no TIME_WAIT behind.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            opened.append(sock)
-            request(sock)
+            opened.append(stack.enter_context(connect(server)))
+            request(opened[-1])
         time.sleep(1.0)
         after = memory(server.pids())
         request(opened[0])  # check the oldest and the newest connection
         request(opened[-1])
-    finally:
-        for sock in opened:
-            sock.close()
     return {"resident": (after[0] - before[0]) / count, "user": (after[1] - before[1]) / count, "connections": count,
             "base_resident": before[0]}
 

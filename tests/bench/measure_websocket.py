@@ -1,26 +1,23 @@
 """The WebSocket measurements: echoes, fan-out to many subscribers, server-sent events, a subscriber that does not read,
 idle connections, and connections that come, subscribe and go.
 
-The load is `luaserve stress` on the core of the load; ws_client.py holds connections. The servers of websocket/ work by
-the path of the request, see websocket/ws.lua.
+The load is `luaserve stress` on the core of the load; the client of the end-to-end tests holds connections. The servers of
+websocket/ work by the path of the request, see websocket/ws.lua.
 """
 import contextlib
 import json
-import socket
-import struct
 import time
 
-import ws_client
-from measure import cpu_while, find_number, idle_connections
+from measure import cpu_while, find_number, idle_connections, reset_at_end
 from measure_stress import cancel_stress, end_stress, has_ended, start_stress
-from servers import Failed, get
+from servers import CLOSE, Failed, get, websocket
 
 SUBSCRIBERS = 1000
 CLIENTS = 64
 RATE = 50  # publications per second: no server is at its limit
-SKIPPED = "skipped"  # in ls.stats()
+SKIPPED = "topic_dropped"  # in ls.stats()
 WARM_UP_ROUNDS = 5  # of the connections that come and go
-HELLO = b"is anybody there?"
+HELLO = "is anybody there?"
 
 
 def wait_until(condition, what):
@@ -80,13 +77,13 @@ def stalled_subscribers(server, count):
     """Subscribers that do not read: their queues are full when the block begins."""
     with contextlib.ExitStack() as opened:
         for _ in range(count):
-            opened.enter_context(ws_client.connect(server.port, "/slow", receive_buffer=4096))
+            opened.enter_context(websocket(server, "/slow", rcvbuf=4096))
         if count:
-            publisher = opened.enter_context(ws_client.connect(server.port, "/pub"))
+            publisher = opened.enter_context(websocket(server, "/pub"))
             before = skipped(server)
 
             def skips():
-                publisher.sendall(ws_client.frame(bytes(8192), ws_client.BINARY))
+                publisher.send(bytes(8192))
                 return skipped(server) >= before + count
             wait_until(skips, "the server skips messages for the subscribers that do not read")
         yield
@@ -94,42 +91,38 @@ def stalled_subscribers(server, count):
 
 def idle(server, path, program, load_cpu, count):
     """Memory per connection that has had one message echoed."""
-    joined = set()
+    def connect(_):
+        ws = websocket(server, path)
+        reset_at_end(ws.conn.sock)
+        return ws
 
-    def use(sock):
-        if sock not in joined:
-            ws_client.handshake(sock, path)
-            joined.add(sock)
-        ws_client.echo(sock, HELLO)
+    def use(ws):
+        ws.send(HELLO)
+        if ws.receive() != HELLO:
+            raise Failed(f"{server.name}: a message was not echoed")
 
-    return idle_connections(server, lambda: echo(server, path, program, load_cpu, 1, 64), use, count)
+    return idle_connections(server, lambda: echo(server, path, program, load_cpu, 1, 64), use, count, connect)
 
 
 @contextlib.contextmanager
 def subscribed(server, count, number):
     """`count` subscribers, which have all received a message. At the end every second one closes in order, the others
     reset their connections. `number`: of the round."""
-    opened = []
-    try:
-        for _ in range(count):
-            opened.append(ws_client.connect(server.port, "/sub"))
-        message = f"round {number}".encode()
-        with ws_client.connect(server.port, "/pub") as publisher:
-            publisher.sendall(ws_client.frame(message))
-            for sock in opened:
-                if ws_client.receive(sock) != (ws_client.TEXT, message):
+    with contextlib.ExitStack() as opened:
+        all_of_them = [opened.enter_context(websocket(server, "/sub")) for _ in range(count)]
+        message = f"round {number}"
+        with websocket(server, "/pub") as publisher:
+            publisher.send(message)
+            for ws in all_of_them:
+                if ws.receive() != message:
                     raise Failed(f"{server.name}: a subscriber received another message")
         yield
-        for sock in opened[::2]:
-            sock.sendall(ws_client.frame(b"", ws_client.CLOSE))
-        for sock in opened[::2]:
-            if ws_client.receive(sock)[0] != ws_client.CLOSE:
-                raise Failed(f"{server.name}: a Close frame was not answered")
-        for sock in opened[1::2]:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    finally:
-        for sock in opened:
-            sock.close()
+        for ws in all_of_them[::2]:
+            ws.send_frame(CLOSE)
+        for ws in all_of_them[::2]:
+            ws.close_frame()
+        for ws in all_of_them[1::2]:
+            reset_at_end(ws.conn.sock)
     wait_until(lambda: subscribers(server) == 0, "all subscribers have gone")
 
 

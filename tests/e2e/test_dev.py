@@ -13,9 +13,9 @@ import unittest
 
 from harness import (BACKEND, E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
                      not_on_windows, pty, run_program, scratch)
+from harness.browser import CHROMIUM, FLAGS, needs_browser
 
 DEV = (LUASERVE, "dev", *(("--backend", BACKEND) if BACKEND else ()))
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 HTML = (("Accept", "text/html,*/*"),)
 
@@ -467,18 +467,12 @@ ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
 """
 
 
-@not_on_windows("the browser runs on this system")
-@unittest.skipIf(SANITIZER, "the page is the same in every build")
-@unittest.skipUnless(CHROMIUM, "chromium is not installed; scripts/setup --browser installs it")
+@needs_browser
 class Browser(Dev):
-    FLAGS_OF_BROWSER = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "
-                        "--no-default-browser-check --disable-background-networking --disable-component-update "
-                        "--disable-sync --disable-default-apps --disable-extensions --remote-debugging-port=0").split()
-
     def browse(self, url):
         profile = tempfile.mkdtemp(prefix="luaserve-chromium-")
         self.addCleanup(shutil.rmtree, profile, ignore_errors=True)
-        browser = subprocess.Popen([CHROMIUM, *self.FLAGS_OF_BROWSER, "--user-data-dir=" + profile, url],
+        browser = subprocess.Popen([CHROMIUM, *FLAGS, "--remote-debugging-port=0", "--user-data-dir=" + profile, url],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(browser.wait, WAIT)
         self.addCleanup(browser.terminate)
@@ -502,7 +496,7 @@ class Browser(Dev):
     def test_the_error_page(self):
         server = self.dev(PAGES, {"public/a": ""})
         done = subprocess.run(
-            [CHROMIUM, *self.FLAGS_OF_BROWSER[:-1], "--timeout=2000", "--dump-dom", "http://127.0.0.1:%d/fail" % self.port],
+            [CHROMIUM, *FLAGS, "--timeout=2000", "--dump-dom", "http://127.0.0.1:%d/fail" % self.port],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT * 6, check=False)
         text = done.stdout.decode()
         self.assertIn("attempt to index a nil value (local 'missing')", text)

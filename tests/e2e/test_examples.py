@@ -265,7 +265,8 @@ class Check(unittest.TestCase):
     }
 
     def test_every_example_loads(self):
-        for name in sorted(name for name in os.listdir(EXAMPLES) if name.endswith(".lua")):
+        live = (os.path.join("live", name) for name in os.listdir(os.path.join(EXAMPLES, "live")))
+        for name in sorted(name for name in (*os.listdir(EXAMPLES), *live) if name.endswith(".lua")):
             with self.subTest(name):
                 args = self.ARGS_OF.get(name, ())
                 done = subprocess.run([LUASERVE, "--check", os.path.join(EXAMPLES, name), *args], timeout=WAIT,

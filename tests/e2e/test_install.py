@@ -107,7 +107,7 @@ class Install(E2E):
         self.installation().check_program(self, [self.path("bin/luaserve")])
 
     def test_the_examples_load(self):
-        for name in "hello.lua", "site.lua", "dns.lua", "chat.lua":
+        for name in "hello.lua", "site.lua", "dns.lua", "chat.lua", "live/chat.lua":
             run([self.path("bin/luaserve"), "--check", self.path("share/doc/luaserve/examples/" + name)])
 
     @needs_pkg_config

@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from harness import BACKEND, E2E, LUASERVE, ROOT, WAIT, main, scratch
+from harness.websocket import WebSocket
 
 FLAGS = ["--backend", BACKEND] if BACKEND else []
 TEMPLATES = ("api", "chat", "tcp", "web")
@@ -81,10 +82,15 @@ class Templates(E2E):
 
     def test_the_chat_serves(self):
         folder, _ = self.make("--template", "chat")
-        server = self.serve_in(folder, "127.0.0.1:0", "0", listeners=2)
-        http = next(n for n, line in enumerate(server.logged("listening on")) if "http://" in line)
-        self.assertIn("chat.js", server.get("/", index=http).text)
-        self.assertEqual(json.loads(server.get("/messages", index=http).text), {"last": 0, "messages": []})
+        server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+        self.assertIn("chat.js", server.get("/").text)
+        with WebSocket(server.at(), "/live?name=ada") as ada:
+            self.assertEqual(json.loads(ada.receive()), {"messages": []})
+            self.assertEqual(json.loads(ada.receive())["people"], ["ada"])
+            ada.send("hello")
+            message = json.loads(ada.receive())["messages"][0]
+            self.assertEqual((message["name"], message["text"]), ("ada", "hello"))
+            ada.close()
         server.stop()
 
     def test_the_protocol_serves(self):

@@ -14,15 +14,9 @@ import tempfile
 import threading
 import unittest
 
-from harness import SANITIZER, WAIT, main, not_on_windows
+from harness import WAIT, main
+from harness.browser import CHROMIUM, FLAGS, needs_browser
 from harness.stress_report import Tree, inner_json, report, run_of
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --no-default-browser-check "
-         "--disable-background-networking --disable-component-update --disable-sync --disable-default-apps "
-         "--disable-extensions --disable-domain-reliability --disable-client-side-phishing-detection "
-         "--disable-features=OptimizationHints,MediaRouter,DialMediaRouteProvider,Translate --hide-scrollbars").split()
-
 
 # Hosts that the browser contacts on its own, with any page; no page of the tests names one of them.
 OF_ITS_OWN = re.compile(r"\A(http://)?[a-z0-9.-]+\.(google|googleapis|gvt1|gstatic)\.com(:443\Z|/)")
@@ -58,9 +52,7 @@ class Server(http.server.ThreadingHTTPServer):
         pass  # the browser has ended
 
 
-@not_on_windows("the page is the same in every build (test_stress_report.py)")
-@unittest.skipIf(SANITIZER, "the page is the same in every build")
-@unittest.skipUnless(CHROMIUM, "chromium is not installed; scripts/setup --browser installs it")
+@needs_browser
 class Browser(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -66,15 +66,13 @@ static void compress_again(const char *text, size_t len, bool takeover, unsigned
         const ls_slice slice = ls_slice_static(text, len);
         ls_slices packed = {.count = 0}, out = {.count = 0};
         const int err = ls_ws_deflate_message(pool, &from, &slice, 1, 10, &packed);
-        FUZZ_HOLDS(err == LS_OK || (err == LS_EAGAIN && (!takeover || len == 0)));
+        FUZZ_HOLDS(err == LS_OK || (err == LS_EAGAIN && (!takeover || len == 0 || len > LS_WS_INFLATE_FREE_BYTES)));
         if (err < 0) break;
         FUZZ_HOLDS(packed.bytes <= ls_ws_deflate_bound(len));
         const int back = ls_ws_inflate_message(pool, &to, ls_slices_items(&packed), packed.count, len, &out);
         packed.count = 0;
         ls_slices_clear(&packed);
-        /* equal bytes by the million may exceed the ratio */
-        FUZZ_HOLDS(back == LS_OK || (back == LS_EMSGSIZE && len > LS_WS_INFLATE_FREE_BYTES));
-        if (back < 0) break;
+        FUZZ_HOLDS(back == LS_OK);
         char *same = joined(&out);
         FUZZ_HOLDS(out.bytes == len && memcmp(same, text, len) == 0);
         free(same);
@@ -99,7 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int err = inflate_pieces(&d, bytes, len, len > 0 ? len : 1, bytes_max, &whole);
     FUZZ_HOLDS(err == LS_OK || err == LS_EMSGSIZE || err == LS_EPROTO);
     const int other = inflate_pieces(&same, bytes, len, piece, bytes_max, &parts);
-    FUZZ_HOLDS(err == other && whole.bytes == parts.bytes && whole.bytes <= bytes_max);
+    /* of data that is both too long and corrupt, the call that sees more of it may find the second fault first */
+    FUZZ_HOLDS((err == LS_OK) == (other == LS_OK) && whole.bytes == parts.bytes && whole.bytes <= bytes_max);
     FUZZ_HOLDS(whole.bytes <= LS_WS_INFLATE_FREE_BYTES || whole.bytes <= len * LS_WS_INFLATE_RATIO_MAX);
     if (err == LS_OK) {
         char *one = joined(&whole), *two = joined(&parts);

@@ -1,7 +1,7 @@
--- chat.lua - a room: its last messages, the people with a connection, and an app for the page in public/.
+-- chat.lua - a room: its last messages, the people in it, and the app with the WebSocket and the page in public/.
 --
--- A connection is line-based. Its first line is the name; each further line is a message; /quit ends it. The page sends
--- its messages with POST /messages, and asks for new ones with GET /messages?after=NUMBER once a second.
+-- A page connects to /live?name=NAME&after=NUMBER: the number of the last message that it has. It sends the text of its
+-- messages, and receives JSON objects: { messages = { { number =, name =, text = } } }, { people = { NAME }, version = }.
 
 local ls = require "luaserve"
 
@@ -11,18 +11,11 @@ local chat = {
   MESSAGES_MAX = 200, -- that the room keeps
 }
 
-local QUEUED_BYTES_MAX = 256 * 1024 -- for a client that does not read; it is disconnected then
+local TOPIC = "chat" -- all connections subscribe to it
+local INVALID = 4000 -- the code of a close: the page does not try again with this name
 
--- The messages are in a dict, so that they survive a reload.
-local history = ls.dict("chat") -- "messages": a list; "last": the number of the last message
-
-local Room = {}
-Room.__index = Room
-
--- new() -> a room without people
-function chat.new()
-  return setmetatable({ people = {} }, Room)
-end
+-- The room is a dict, so that all Lua states share it and it survives a reload.
+local room = ls.dict("chat") -- "messages": a list; "last": the number of the last message; "present": see enter
 
 -- check(name, text) -> nil, or what is wrong
 function chat.check(name, text)
@@ -34,65 +27,53 @@ function chat.check(name, text)
 end
 
 -- Add a message, and send it to every connection.
-function Room:say(name, text)
-  local number = history:incr("last")
-  local count = history:rpush("messages", { number = number, name = name, text = text })
-  if count > chat.MESSAGES_MAX then history:lpop("messages") end
-  local line = ls.buffer(name, ": ", text, "\n") -- one buffer for all connections
-  for sock in pairs(self.people) do
-    if sock.queued > QUEUED_BYTES_MAX or not sock:send(line) then sock:abort() end
-  end
+function chat.say(name, text)
+  -- Numbers begin with the time, so that those of a server that was started again are higher than all before.
+  local message = { number = room:incr("last", 1, os.time() * 1000), name = name, text = text }
+  if room:rpush("messages", message) > chat.MESSAGES_MAX then room:lpop("messages") end
+  ls.publish(TOPIC, { messages = { message } })
 end
 
--- last() -> the number of the last message
-function Room.last() return history:get("last") or 0 end
-
 -- The messages behind `number`, the oldest first.
-function Room:after(number)
-  local missing = self.last() - number
-  return ls.json.array(missing > 0 and history:range("messages", -missing) or {})
+function chat.after(number)
+  local found = ls.json.array {}
+  for _, message in ipairs(room:range("messages")) do
+    if message.number > number then found[#found + 1] = message end
+  end
+  return found
+end
+
+-- Count a connection of a person (by = 1 or -1), and send the list of people to every connection. Each list has a higher
+-- version than the one before: lists of two Lua states may arrive in the other order.
+local function enter(name, by)
+  local present = room:update("present", function(old)
+    local new = old or { version = 0, connections = {} }
+    local count = (new.connections[name] or 0) + by
+    new.version, new.connections[name] = new.version + 1, count > 0 and count or nil
+    return new
+  end)
+  local people = ls.json.array {}
+  for one in pairs(present.connections) do people[#people + 1] = one end
+  table.sort(people)
+  ls.publish(TOPIC, { people = people, version = present.version })
 end
 
 -- Serve a connection until it ends.
-function Room:talk(sock)
-  sock:send("Your name? ")
-  local name = sock:receive("*l")
-  while name and chat.check(name, "x") do
-    sock:send(chat.check(name, "x"), ". Your name? ")
-    name = sock:receive("*l")
+local function talk(ws, req)
+  local name, after = req.query.name, tonumber(req.query.after) or 0
+  local wrong = chat.check(name, "x")
+  if wrong then return ws:close(INVALID, wrong) end
+  ws:subscribe(TOPIC) -- first subscribe, then read: no message is lost between the two; the page ignores what it has
+  ws:send(ls.json.encode { messages = chat.after(after) })
+  enter(name, 1)
+  local _ <close> = setmetatable({}, { __close = function() enter(name, -1) end })
+  for text in ws:messages() do
+    if not chat.check(name, text) then chat.say(name, text) end
   end
-  if not name then return end
-  self.people[sock] = name
-  self:say(name, "joins")
-  for line in sock:lines() do
-    if line == "/quit" then break end
-    local wrong = chat.check(name, line)
-    if wrong then sock:send("* ", wrong, "\n") else self:say(name, line) end
-  end
-  self.people[sock] = nil
-  self:say(name, "leaves")
 end
 
--- app() -> the app of the page
-function Room:app()
-  local app = ls.app()
-
-  app:get("/messages", function(req)
-    local after = math.tointeger(tonumber(req.query.after or 0))
-    if not after or after < 0 then return 400, { error = "after must be the number of a message" } end
-    return { last = self.last(), messages = self:after(after) }
-  end)
-
-  app:post("/messages", function(req)
-    local given = req:json { object = true }
-    local wrong = chat.check(given.name, given.text)
-    if wrong then return 400, { error = wrong } end
-    self:say(given.name, given.text)
-    return 204
-  end)
-
-  app:static("/", "public")
-  return app
-end
+chat.app = ls.app()
+chat.app:ws("/live", { max_message = chat.TEXT_BYTES_MAX, compress = true }, talk)
+chat.app:static("/", "public")
 
 return chat

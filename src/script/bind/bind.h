@@ -24,6 +24,7 @@ int ls_core_body_max(lua_State *L);
 
 /* file.c */
 int ls_res_file(lua_State *L);
+int ls_res_sse(lua_State *L);
 int ls_res_upgrade(lua_State *L);
 
 /* tls.c */

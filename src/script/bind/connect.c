@@ -1,12 +1,10 @@
-/* connect.c - ls.connect: a dial (net/dial.h) for which a task waits, then a sock.
- *
- * The `connecting` object on the task's stack owns the dial and its result, so that nothing stays open when the task ends
- * early. */
+/* connect.c - see connect.h; and ls.connect, which makes a sock of the connection. */
+#include "script/bind/connect.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "net/dial.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
@@ -16,20 +14,6 @@
 #include "script/bind/sockets.h"
 #include "script/bind/tls_contexts.h"
 #include "script/core/cpu_poll.h"
-
-typedef struct connecting {
-    ls_node node;  /* in the list of the state while `dial` is not NULL */
-    ls_dial *dial; /* NULL: not started, or ended */
-    ls_tls *tls;   /* NULL: plain */
-    ls_tcp *tcp;   /* the result, until the sock owns it */
-    ls_task *task; /* the task that waits */
-    ls_tcp_config config;
-    uint32_t connect_ms_max; /* 0: no limit */
-    uint16_t port;
-    bool again; /* the second attempt, after garbage sockets were closed */
-    ls_dial_result result;
-    char why[256]; /* of the result */
-} connecting;
 
 typedef struct connect_data { /* of a state */
     ls_node dialling;
@@ -42,30 +26,23 @@ static connect_data *data_of(const ls_state *state)
     return ls_state_data(state, LS_SLOT_connect);
 }
 
-enum { CONNECTING = 1, HOST = 2, LIMITS = 3, TLS = 4 }; /* stack indexes; TLS: the options for it, or nil */
 enum { CONNECT_MS_MAX = 60000 };
 
-static int drop_connecting(lua_State *L)
+/* ---- the end of a dial ---------------------------------------------------------------------------------------- */
+
+void ls_connecting_drop(ls_state *state, ls_connecting *c)
 {
-    connecting *c = lua_touserdata(L, 1);
-    ls_state *state = ls_state_of(L);
-    const bool running = state->port != NULL;
     ls_list_remove(&c->node);
-    if (c->dial != NULL && running) ls_dial_cancel(state->ctx, c->dial);
-    if (c->dial != NULL && !running) ls_dial_free(c->dial);
-    if (c->tcp != NULL && running) ls_tcp_finish(state->ctx, c->tcp);
+    if (c->dial != NULL && state->port != NULL) ls_dial_cancel(state->ctx, c->dial);
+    if (c->dial != NULL && state->port == NULL) ls_dial_free(c->dial);
     if (c->tls != NULL) ls_tls_drop(c->tls);
     c->dial = NULL;
-    c->tcp = NULL;
     c->tls = NULL;
-    return 0;
 }
 
-static int fail(lua_State *L, int err)
+int ls_connecting_fail(lua_State *L, int err)
 {
-    lua_pushcfunction(L, drop_connecting);
-    lua_pushvalue(L, CONNECTING);
-    lua_call(L, 1, 0);
+    if (luaL_callmeta(L, LS_CONNECTING, "__gc")) lua_pop(L, 1);
     return ls_push_failure(L, err);
 }
 
@@ -76,9 +53,9 @@ static int fail_name(lua_State *L, int err)
                          : err == LS_EINVAL    ? "invalid host name"
                          : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
                                                : ls_err_text(err);
-    const int count = fail(L, err);
+    const int count = ls_connecting_fail(L, err);
     lua_pushliteral(L, "cannot look up \"");
-    lua_pushvalue(L, HOST); /* may contain NUL */
+    lua_pushvalue(L, LS_CONNECTING_HOST); /* may contain NUL */
     lua_pushfstring(L, "\": %s", reason);
     lua_concat(L, 3);
     lua_replace(L, -3);
@@ -88,23 +65,14 @@ static int fail_name(lua_State *L, int err)
 /* nil, "TLS: why", code */
 static int fail_tls(lua_State *L, int err, const char *why)
 {
-    (void)fail(L, err);
+    (void)ls_connecting_fail(L, err);
     return ls_push_tls_failure(L, err, why);
 }
 
-static int dial(lua_State *L, connecting *c);
+static int dial(lua_State *L, ls_connecting *c);
 
-static int dial_ended(lua_State *L, int status, lua_KContext context)
+int ls_connecting_failed(lua_State *L, ls_connecting *c)
 {
-    connecting *c = lua_touserdata(L, CONNECTING);
-    (void)status;
-    (void)context;
-    if (c->tcp != NULL) {
-        if (c->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(c->tcp), true, c->config.keepalive_s);
-        (void)ls_tcp_push(L, c->tcp);
-        c->tcp = NULL; /* the sock owns it */
-        return 1;
-    }
     if (!c->again && ls_sockets_collect(L, c->result.err)) {
         c->again = true;
         return dial(L, c);
@@ -112,20 +80,24 @@ static int dial_ended(lua_State *L, int status, lua_KContext context)
     switch (c->result.phase) {
     case LS_DIAL_NAME: return fail_name(L, c->result.err);
     case LS_DIAL_TLS: return fail_tls(L, c->result.err, c->why);
-    default: return fail(L, c->result.err);
+    default: return ls_connecting_fail(L, c->result.err);
     }
 }
 
 static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *result)
 {
-    connecting *c = user;
+    ls_connecting *c = user;
     c->dial = NULL;
     ls_list_remove(&c->node);
     c->result = *result;
     (void)snprintf(c->why, sizeof c->why, "%s", result->why);
-    if (result->stream != NULL) c->tcp = ls_tcp_connected(c->task->state, result->stream, &c->config);
-    ls_task_wake(ctx, c->task, LS_OK);
+    if (result->stream != NULL)
+        c->connected(ctx, c, result->stream);
+    else
+        ls_task_wake(ctx, c->task, LS_OK);
 }
+
+/* ---- dial ------------------------------------------------------------------------------------------------------ */
 
 /* The resolver of the state, opened at its first use. LS_OK or an error. */
 static int resolver_of(ls_state *state, ls_resolver **out)
@@ -144,13 +116,13 @@ static int resolver_of(ls_state *state, ls_resolver **out)
 static const char *server_name(lua_State *L)
 {
     const char *name = NULL;
-    if (lua_isnil(L, TLS)) return NULL;
-    if (lua_getfield(L, TLS, "server_name") == LUA_TSTRING) name = lua_tostring(L, -1);
+    if (lua_isnil(L, LS_CONNECTING_TLS)) return NULL;
+    if (lua_getfield(L, LS_CONNECTING_TLS, "server_name") == LUA_TSTRING) name = lua_tostring(L, -1);
     lua_pop(L, 1); /* the table holds it */
     return name;
 }
 
-static int dial(lua_State *L, connecting *c)
+static int dial(lua_State *L, ls_connecting *c)
 {
     ls_state *state = ls_state_of(L);
     ls_resolver *resolver = NULL;
@@ -158,64 +130,123 @@ static int dial(lua_State *L, connecting *c)
     const ls_dial_options options = {.port = state->port,
                                      .deadlines = ls_state_runtime(state)->deadlines,
                                      .actor = &state->actor,
-                                     .host = lua_tostring(L, HOST),
+                                     .host = lua_tostring(L, LS_CONNECTING_HOST),
                                      .port_number = c->port,
-                                     .ms_max = c->connect_ms_max,
+                                     .ms_max = c->ms_max,
                                      .tls = c->tls,
                                      .server_name = server_name(L),
-                                     .handler = &ls_tcp_handler,
-                                     .user_bytes = ls_tcp_client_bytes,
-                                     .live = &ls_tcps_of(state)->live};
+                                     .handler = c->handler,
+                                     .user_bytes = c->user_bytes,
+                                     .live = c->live};
     int err = LS_OK;
     ls_cpu_poll(L); /* before a dial refers to a task that was told to end */
     if (ls_addr_parse(options.host, c->port, &numeric) == LS_EINVAL && ls_addr_is_name(options.host))
         err = resolver_of(state, &resolver);
     if (err == LS_OK) err = ls_dial_start(state->ctx, &options, resolver, dial_done, c, &c->dial);
     if (err == LS_EINVAL) return fail_name(L, err);
-    if (err < 0) return fail(L, err);
+    if (err < 0) return ls_connecting_fail(L, err);
     c->task = state->current;
     ls_list_push(&data_of(state)->dialling, &c->node);
-    return ls_task_suspend(L, 0, dial_ended);
+    return ls_task_suspend(L, 0, c->ended);
 }
 
-/* Read the options for TLS, at index TLS, and take a context with them. LS_OK, or an error with its reason in `why`. */
-static int take_tls(lua_State *L, connecting *c, char *why, size_t why_bytes)
+ls_connecting *ls_connecting_new(lua_State *L, size_t bytes, int meta_ref)
 {
-    ls_tls_cert cert;
-    ls_tls_options options;
-    ls_option_tls_client(L, TLS, &cert, &options);
-    return ls_tls_contexts_get(ls_state_runtime(ls_state_of(L))->tls_contexts, &options, &c->tls, why, why_bytes);
-}
-
-/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
- * limits.tls: the options of ls_option_tls_client, and server_name. */
-static int core_connect(lua_State *L)
-{
-    size_t len;
-    const char *host = luaL_checklstring(L, 1, &len);
-    const lua_Integer port = luaL_checkinteger(L, 2);
     uint64_t ms = CONNECT_MS_MAX;
+    const lua_Integer port = luaL_checkinteger(L, 2);
+    luaL_checkstring(L, 1);
     luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
     luaL_checktype(L, 3, LUA_TTABLE);
     ls_task_may_wait(L);
     lua_settop(L, 3);
-    connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
-    *c = (connecting){.config = ls_tcp_config_default, .port = (uint16_t)port};
-    ls_node_init(&c->node);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, data_of(ls_state_of(L))->meta_ref);
-    lua_setmetatable(L, -2);
-    ls_tcp_options(L, 3, &c->config);
     (void)ls_option_number(L, 3, "connect_ms_max", UINT32_MAX, &ms);
-    c->connect_ms_max = (uint32_t)ms;
-    lua_insert(L, CONNECTING);
-    lua_remove(L, 3); /* the port */
-    if (lua_getfield(L, LIMITS, "tls") == LUA_TTABLE) {
-        const int err = take_tls(L, c, c->why, sizeof c->why);
+    ls_connecting *c = lua_newuserdatauv(L, bytes, 0);
+    memset(c, 0, bytes);
+    ls_node_init(&c->node);
+    c->port = (uint16_t)port;
+    c->ms_max = (uint32_t)ms;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
+    lua_setmetatable(L, -2);
+    lua_insert(L, LS_CONNECTING);
+    lua_remove(L, LS_CONNECTING_LIMITS); /* the port */
+    lua_getfield(L, LS_CONNECTING_LIMITS, "tls");
+    return c;
+}
+
+/* Read the options for TLS, and take a context with them. LS_OK, or an error with its reason in c->why. */
+static int take_tls(lua_State *L, ls_connecting *c)
+{
+    ls_tls_cert cert;
+    ls_tls_options options;
+    ls_option_tls_client(L, LS_CONNECTING_TLS, &cert, &options);
+    return ls_tls_contexts_get(ls_state_runtime(ls_state_of(L))->tls_contexts, &options, &c->tls, c->why,
+                               sizeof c->why);
+}
+
+int ls_connecting_begin(lua_State *L, ls_connecting *c)
+{
+    size_t len;
+    const char *host = lua_tolstring(L, LS_CONNECTING_HOST, &len);
+    if (!lua_isnil(L, LS_CONNECTING_TLS)) {
+        const int err = take_tls(L, c);
         if (err < 0) return fail_tls(L, err, c->why);
     }
     if (strlen(host) != len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
     ls_sockets_make_room(L);
     return dial(L, c);
+}
+
+/* ---- ls.connect ------------------------------------------------------------------------------------------------ */
+
+typedef struct connecting {
+    ls_connecting c;
+    ls_tcp_config config;
+    ls_tcp *tcp; /* the result, until the sock owns it */
+} connecting;
+
+static int drop_connecting(lua_State *L)
+{
+    connecting *own = lua_touserdata(L, 1);
+    ls_state *state = ls_state_of(L);
+    ls_connecting_drop(state, &own->c);
+    if (own->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, own->tcp);
+    own->tcp = NULL;
+    return 0;
+}
+
+static void connected(ls_thread_ctx *ctx, ls_connecting *c, ls_stream *s)
+{
+    connecting *own = (connecting *)(void *)c;
+    own->tcp = ls_tcp_connected(c->task->state, s, &own->config);
+    ls_task_wake(ctx, c->task, LS_OK);
+}
+
+static int connect_ended(lua_State *L, int status, lua_KContext context)
+{
+    connecting *own = lua_touserdata(L, LS_CONNECTING);
+    (void)status;
+    (void)context;
+    if (own->tcp == NULL) return ls_connecting_failed(L, &own->c);
+    if (own->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(own->tcp), true, own->config.keepalive_s);
+    (void)ls_tcp_push(L, own->tcp);
+    own->tcp = NULL; /* the sock owns it */
+    return 1;
+}
+
+/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name. limits: of a
+ * sock; see connect.h for the others. */
+static int core_connect(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    connecting *own = (connecting *)(void *)ls_connecting_new(L, sizeof *own, data_of(state)->meta_ref);
+    own->config = ls_tcp_config_default;
+    ls_tcp_options(L, LS_CONNECTING_LIMITS, &own->config);
+    own->c.handler = &ls_tcp_handler;
+    own->c.user_bytes = ls_tcp_client_bytes;
+    own->c.live = &ls_tcps_of(state)->live;
+    own->c.connected = connected;
+    own->c.ended = connect_ended;
+    return ls_connecting_begin(L, &own->c);
 }
 
 /* ---- the module -------------------------------------------------------------------------------------------- */
@@ -232,7 +263,7 @@ static void connect_close(ls_thread_ctx *ctx, ls_state *state)
 {
     connect_data *data = data_of(state);
     while (!ls_list_empty(&data->dialling)) {
-        connecting *c = LS_CONTAINER(data->dialling.next, connecting, node);
+        ls_connecting *c = LS_CONTAINER(data->dialling.next, ls_connecting, node);
         ls_list_remove(&c->node);
         ls_dial_cancel(ctx, c->dial);
         c->dial = NULL;

@@ -17,7 +17,6 @@
 #include "script/bind/listener.h"
 #include "script/bind/request.h"
 #include "script/bind/route_name.h"
-#include "script/bind/tcp.h"
 #include "script/core/error_text.h"
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
@@ -344,16 +343,18 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     http_end_logged(ctx, x, r);
 }
 
-static void upgraded_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+static void owner_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     const ls_request *r = task->request;
-    if (r->upgraded != NULL) ls_tcp_finish(ctx, r->upgraded);
+    if (r->owned != NULL) r->drop_owned(ctx, r->owned);
     http_ended(ctx, task, status, count);
 }
 
-void ls_http_task_owns(ls_request *request)
+void ls_http_task_owns(ls_request *request, void *owned, ls_owned_drop_fn *drop)
 {
-    request->task->ended = upgraded_ended;
+    request->owned = owned;
+    request->drop_owned = drop;
+    request->task->ended = owner_ended;
 }
 
 /* ---- start ------------------------------------------------------------------------------------------------- */

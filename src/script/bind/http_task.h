@@ -14,7 +14,9 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
  * caller must leave (ctx->inside); else starts the request in the state that the thread holds. */
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 
-/* The task that responds owns request->upgraded, a connection: it closes when that task ends. */
-void ls_http_task_owns(ls_request *request);
+/* The task that responds owns `owned`, which stands in request->owned until its owner or drop(owned) clears that: `drop` is
+ * called when the task has ended, before the request does. Once for a request. */
+typedef void ls_owned_drop_fn(ls_thread_ctx *ctx, void *owned);
+void ls_http_task_owns(ls_request *request, void *owned, ls_owned_drop_fn *drop);
 
 #endif

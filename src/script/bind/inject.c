@@ -144,6 +144,19 @@ static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
     return LS_DONE;
 }
 
+static int inject_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk)
+{
+    ls_slice data = ls_exchange_chunk_data(chunk);
+    (void)ls_block_hold(data.block);
+    return inject_write(ctx, x, &data, 1);
+}
+
+static size_t inject_queued(const ls_exchange *x)
+{
+    (void)x;
+    return 0;
+}
+
 static int inject_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
     return x->response == LS_RESPONSE_DONE ? LS_DONE : inject_write(ctx, x, NULL, 0);
@@ -184,6 +197,8 @@ static const ls_http_transport inject_transport = {
     .read = inject_read,
     .respond = inject_respond,
     .write = inject_write,
+    .write_chunk = inject_write_chunk,
+    .queued = inject_queued,
     .flush = inject_flush,
     .finish = inject_finish,
     .release = inject_end,
@@ -191,6 +206,11 @@ static const ls_http_transport inject_transport = {
     .upgrade = ls_exchange_no_upgrade,
     .no_upgrade = "app:inject has no connection to hand over",
 };
+
+bool ls_is_injected(const ls_exchange *x)
+{
+    return x->transport == &inject_transport;
+}
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */
 

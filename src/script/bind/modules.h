@@ -23,9 +23,11 @@
     X(static)         \
     X(inject)         \
     X(topic)          \
+    X(sse)            \
     X(tcp)            \
     X(connect)        \
     X(ws)             \
+    X(ws_client)      \
     X(udp)            \
     X(udp_client)     \
     X(notify)         \

@@ -30,7 +30,9 @@ static void request_flush(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, 
     ls_request *r = LS_CONTAINER(flush, ls_request, flush);
     if (r->x == NULL || (!suspended && state->current == r->task)) return;
     (void)ls_request_push_parts(ctx, r);
-    if (r->x->response == LS_RESPONSE_OPEN) (void)r->x->transport->flush(ctx, r->x);
+    /* Other tasks may wait for the exchange, while a topic or a job has written. */
+    if (r->x->response == LS_RESPONSE_OPEN && r->x->transport->flush(ctx, r->x) < 0 && !ls_list_empty(&r->waiters))
+        ls_task_wake_all(ctx, &r->waiters, LS_OK);
 }
 
 /* ---- the ring ---------------------------------------------------------------------------------------------- */

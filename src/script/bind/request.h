@@ -57,7 +57,8 @@ struct ls_request {
     ls_flush flush;    /* sends the parts when the task waits */
     uint64_t written;  /* bytes written as parts */
     uint64_t began_ns; /* when the handler was started; 0 unless the site has a "log" hook */
-    void *upgraded;    /* the ls_tcp of res:upgrade until it closes, else NULL */
+    void *owned;       /* an ls_tcp or an ls_sse, until it closes: see ls_http_task_owns */
+    void (*drop_owned)(ls_thread_ctx *ctx, void *owned);
 };
 
 typedef struct ls_response { /* the res object; its user value 1 is the req object, to keep it alive */
@@ -103,6 +104,10 @@ void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
 void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x);
 /* Suspend the current task until ls_request_wake(). */
 int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
+
+/* Append bytes to the parts in `out`, which its owner passes on: ls_request_flush_later. LS_DONE, LS_PENDING or LS_E*. May
+ * raise or run a finalizer. */
+int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len);
 
 /* Pass the parts in `out` to the transport. Returns LS_DONE, LS_PENDING or LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
@@ -165,6 +170,8 @@ static inline void ls_request_push_path(lua_State *L, const ls_exchange *x)
 
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);
+
+bool ls_is_injected(const ls_exchange *x); /* inject.c: the request is one of app:inject */
 
 /* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. */
 enum { LS_REQUEST_NAME_BYTES = 256 };

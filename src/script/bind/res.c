@@ -347,8 +347,8 @@ static int res_redirect(lua_State *L)
 
 /* ---- the body in parts ------------------------------------------------------------------------------------- */
 
-/* Append bytes to the collected parts; a full block goes to the transport. LS_DONE, LS_PENDING or an error. */
-static int collect_bytes(lua_State *L, ls_request *r, const char *bytes, size_t len)
+/* A full block goes to the transport. */
+int ls_request_collect(lua_State *L, ls_request *r, const char *bytes, size_t len)
 {
     int result = LS_DONE;
     while (len > 0) {
@@ -416,7 +416,7 @@ static int write_all(lua_State *L, ls_request *r)
             size_t len;
             const char *bytes = lua_tolstring(L, index, &len);
             r->written += len;
-            done = collect_bytes(L, r, bytes, len);
+            done = ls_request_collect(L, r, bytes, len);
         } else {
             done = write_slices(L, r, index);
         }
@@ -495,13 +495,11 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_requests *requests)
 {
-    static const luaL_Reg methods[] = {{"status", res_status}, {"header", res_header},
-                                       {"cookie", res_cookie}, {"write", res_write},
-                                       {"flush", res_flush},   {"send", res_send},
-                                       {"html", res_html},     {"json", res_json},
-                                       {"type", res_type},     {"redirect", res_redirect},
-                                       {"file", ls_res_file},  {"upgrade", ls_res_upgrade},
-                                       {"abort", res_abort},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status},      {"header", res_header}, {"cookie", res_cookie},
+                                       {"write", res_write},        {"flush", res_flush},   {"send", res_send},
+                                       {"html", res_html},          {"json", res_json},     {"type", res_type},
+                                       {"redirect", res_redirect},  {"file", ls_res_file},  {"sse", ls_res_sse},
+                                       {"upgrade", ls_res_upgrade}, {"abort", res_abort},   {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

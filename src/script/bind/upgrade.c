@@ -35,6 +35,11 @@ static const char *check_protocol(lua_State *L, const ls_exchange *x, size_t *le
     return protocol;
 }
 
+static void drop(ls_thread_ctx *ctx, void *tcp)
+{
+    ls_tcp_finish(ctx, tcp);
+}
+
 static int push_refusal(lua_State *L, const ls_exchange *x, const char *protocol, int err)
 {
     const int count = ls_push_failure(L, err);
@@ -70,7 +75,8 @@ int ls_res_upgrade(lua_State *L)
     (void)ls_res_check_open(L); /* a finalizer may have responded */
     const int err = x->transport->upgrade(r->state->ctx, x, protocol, len, &ls_tcp_handler, ls_tcp_user_bytes, &up);
     if (err < 0) return push_refusal(L, x, protocol, err);
-    ls_tcp_attach(o, ls_tcp_upgraded(r->state, up.stream, up.limit, &r->upgraded));
-    ls_http_task_owns(r);
+    ls_tcp *tcp = ls_tcp_upgraded(r->state, up.stream, up.limit, &r->owned);
+    ls_tcp_attach(o, tcp);
+    ls_http_task_owns(r, tcp, drop);
     return 1;
 }

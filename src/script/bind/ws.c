@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/buffer.h"
+#include "script/bind/sockets.h"
 #include "script/bind/topic.h"
 
 const char ls_ws_tag;
@@ -359,6 +360,7 @@ static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
     }
     ls_list_remove(&link->node);
     if (link->limit != NULL) ls_conn_limit_leave(link->limit);
+    if (link->counted) ls_sockets_closed(link->state);
     atomic_fetch_sub(&ls_wss_of(link->state)->live, 1);
 }
 

@@ -73,6 +73,7 @@ typedef struct ls_ws_link { /* user data of an ls_ws */
     ls_state *state;
     ls_ws_object *object; /* NULL: Lua has done with it */
     ls_conn_limit *limit; /* NULL: none */
+    bool counted;         /* as a socket of the state: sockets.h */
 } ls_ws_link;
 
 typedef struct ls_wss {      /* of a state */
@@ -135,7 +136,14 @@ bool ls_ws_is_closed(const ls_ws_object *o);
 void ls_ws_route_define(lua_State *L, int *ref);
 int ls_core_ws(lua_State *L);
 int ls_core_ws_origin(lua_State *L);
-extern const ls_ws_config ls_ws_config_default;
+
+/* For routes and clients. Read the limits from the table at `index`, whose names are those of the core; what is missing has its
+ * default. Raises. */
+void ls_ws_read_limits(lua_State *L, int index, ls_ws_config *out);
+/* The same for compress_takeover, compress_bytes_min and compress_bits. Returns the flag `compress`. Raises. */
+bool ls_ws_read_deflate(lua_State *L, int index, ls_ws_deflate_options *out);
+/* Read an array of strings into `out`, which has room for all of them; returns their number. Raises. */
+unsigned ls_ws_read_names(lua_State *L, int table, const char **out);
 
 /* ---- ws_topic.c -------------------------------------------------------------------------------------------- */
 

@@ -21,8 +21,7 @@ static const char route_tag;
 
 enum { ROUTE_TABLE = 1, ROUTE_SLOTS }; /* user values: the table of options, which keeps its strings alive */
 
-/* Read an array of strings into `out`, an array of as many pointers as the table has entries. */
-static unsigned read_names(lua_State *L, int table, const char **out)
+unsigned ls_ws_read_names(lua_State *L, int table, const char **out)
 {
     const unsigned count = (unsigned)lua_rawlen(L, table);
     for (unsigned n = 0; n < count; n++) {
@@ -48,30 +47,29 @@ const ls_ws_config ls_ws_config_default = {.message_bytes_max = 1024 * 1024,
                                            .close_ms_max = 5000,
                                            .send_stall_ms_max = 60000};
 
-static void read_limits(lua_State *L, ls_ws_config *out)
+void ls_ws_read_limits(lua_State *L, int index, ls_ws_config *out)
 {
     *out = ls_ws_config_default;
-    (void)ls_option_number(L, 1, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
-    ls_option_u32(L, 1, "queue_bytes_max", UINT32_MAX, &out->queue_bytes_max);
-    ls_option_u32(L, 1, "write_bytes_high", UINT32_MAX, &out->write_bytes_high);
-    ls_option_u32(L, 1, "ping_ms", UINT32_MAX, &out->ping_ms);
-    ls_option_u32(L, 1, "pong_ms", UINT32_MAX, &out->pong_ms);
-    ls_option_u32(L, 1, "message_ms_max", UINT32_MAX, &out->message_ms_max);
-    ls_option_u32(L, 1, "close_ms_max", UINT32_MAX, &out->close_ms_max);
-    ls_option_u32(L, 1, "send_stall_ms_max", UINT32_MAX, &out->send_stall_ms_max);
+    (void)ls_option_number(L, index, "message_bytes_max", UINT64_MAX, &out->message_bytes_max);
+    ls_option_u32(L, index, "queue_bytes_max", UINT32_MAX, &out->queue_bytes_max);
+    ls_option_u32(L, index, "write_bytes_high", UINT32_MAX, &out->write_bytes_high);
+    ls_option_u32(L, index, "ping_ms", UINT32_MAX, &out->ping_ms);
+    ls_option_u32(L, index, "pong_ms", UINT32_MAX, &out->pong_ms);
+    ls_option_u32(L, index, "message_ms_max", UINT32_MAX, &out->message_ms_max);
+    ls_option_u32(L, index, "close_ms_max", UINT32_MAX, &out->close_ms_max);
+    ls_option_u32(L, index, "send_stall_ms_max", UINT32_MAX, &out->send_stall_ms_max);
 }
 
-static void read_deflate(lua_State *L, ls_ws_route *route)
+bool ls_ws_read_deflate(lua_State *L, int index, ls_ws_deflate_options *out)
 {
     const ls_ws_deflate_options defaults = LS_WS_DEFLATE_OPTIONS;
-    uint32_t bits;
-    route->deflate = defaults;
-    route->compress = ls_option_flag(L, 1, "compress");
-    route->deflate.takeover = ls_option_flag(L, 1, "compress_takeover");
-    ls_option_u32(L, 1, "compress_bytes_min", UINT32_MAX, &route->deflate.bytes_min);
-    bits = LS_WS_DEFLATE_BITS_MAX;
-    ls_option_u32(L, 1, "compress_bits", LS_WS_DEFLATE_BITS_MAX, &bits);
-    route->deflate.server_bits = route->deflate.client_bits = (uint8_t)bits;
+    uint32_t bits = LS_WS_DEFLATE_BITS_MAX;
+    *out = defaults;
+    out->takeover = ls_option_flag(L, index, "compress_takeover");
+    ls_option_u32(L, index, "compress_bytes_min", UINT32_MAX, &out->bytes_min);
+    ls_option_u32(L, index, "compress_bits", LS_WS_DEFLATE_BITS_MAX, &bits);
+    out->server_bits = out->client_bits = (uint8_t)bits;
+    return ls_option_flag(L, index, "compress");
 }
 
 static int function_of(lua_State *L, const char *name)
@@ -102,12 +100,12 @@ int ls_core_ws(lua_State *L)
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, ROUTE_TABLE);
     names = (const char **)(void *)(route + 1);
-    if (protocols > 0) route->policy.protocols = (ls_ws_names){names, read_names(L, 2, names)};
+    if (protocols > 0) route->policy.protocols = (ls_ws_names){names, ls_ws_read_names(L, 2, names)};
     names += protocols;
-    if (origins > 0) route->policy.origins = (ls_ws_names){names, read_names(L, 3, names)};
+    if (origins > 0) route->policy.origins = (ls_ws_names){names, ls_ws_read_names(L, 3, names)};
     route->policy.any_origin = ls_option_flag(L, 1, "any_origin");
-    read_limits(L, &route->config);
-    read_deflate(L, route);
+    ls_ws_read_limits(L, 1, &route->config);
+    route->compress = ls_ws_read_deflate(L, 1, &route->deflate);
     route->skip = ls_option_flag(L, 1, "skip");
     lua_getfield(L, 1, "name");
     route->name = luaL_checkstring(L, -1);

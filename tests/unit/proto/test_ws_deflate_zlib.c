@@ -282,14 +282,27 @@ static void what_is_not_compressed(void **state)
     free(bytes);
 }
 
-/* The compressed form of `len` equal bytes. */
+/* The compressed form of `len` equal bytes: of parts that a sender would compress. */
 static ls_slices bomb(fixture *f, size_t len)
 {
     ls_slices packed = {.count = 0};
-    char *zeroes = calloc(1, len);
-    const ls_slice slice = ls_slice_static(zeroes, len);
+    char *zeroes = calloc(1, LS_WS_INFLATE_FREE_BYTES);
     assert_non_null(zeroes);
-    assert_int_equal(ls_ws_deflate_shared(f->pool, f->store, 1, &slice, 1, 0, &packed), LS_OK);
+    for (size_t at = 0, part; at < len; at += part) {
+        ls_slices more = {.count = 0};
+        part = len - at < LS_WS_INFLATE_FREE_BYTES ? len - at : LS_WS_INFLATE_FREE_BYTES;
+        const ls_slice slice = ls_slice_static(zeroes, part);
+        if (at > 0) assert_int_equal(ls_slices_add(&packed, ls_slice_static("\0\0\xff\xff", 4)), LS_OK);
+        if (ls_ws_deflate_shared(f->pool, f->store, 1, &slice, 1, 0, &more) == LS_EAGAIN) {
+            static const char stored[] = {0, 1, 0, '\xfe', '\xff', 0, 0}; /* one byte */
+            assert_int_equal(part, 1);
+            assert_int_equal(ls_slices_add(&packed, ls_slice_static(stored, sizeof stored)), LS_OK);
+        }
+        for (unsigned i = 0; i < more.count; i++)
+            assert_int_equal(ls_slices_add(&packed, ls_slices_items(&more)[i]), LS_OK);
+        more.count = 0; /* moved */
+        ls_slices_clear(&more);
+    }
     free(zeroes);
     return packed;
 }
@@ -327,6 +340,29 @@ static void the_limit_of_the_inflated_size(void **state)
     ls_slices_clear(&out);
     assert_int_equal(inflate_bytes(f, &d, BYTES(0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00), 0, &out), LS_EMSGSIZE);
     ls_ws_deflate_end(&d);
+}
+
+/* What the limits of the receiver would refuse is sent uncompressed, and the context stays the same on both sides. */
+static void a_sender_keeps_to_the_ratio(void **state)
+{
+    fixture *f = *state;
+    char *zeroes = calloc(1, LS_WS_INFLATE_FREE_BYTES + 1), *text = prose(3000);
+    assert_non_null(zeroes);
+    for (int takeover = 0; takeover < 2; takeover++) {
+        ls_ws_deflate server = open_side(f, false, takeover, 15), client = open_side(f, true, takeover, 15);
+        ls_slices out = {.count = 0};
+        (void)transfers(f, &server, &client, text, 3000, 3000);
+        (void)transfers(f, &server, &client, zeroes, LS_WS_INFLATE_FREE_BYTES, LS_WS_INFLATE_FREE_BYTES);
+        ls_slice slice = ls_slice_static(zeroes, LS_WS_INFLATE_FREE_BYTES + 1);
+        assert_int_equal(ls_ws_deflate_message(f->pool, &server, &slice, 1, ROOM, &out), LS_EAGAIN);
+        assert_int_equal(out.count, 0);
+        (void)transfers(f, &server, &client, text, 3000, 3000);
+        (void)transfers(f, &server, &client, text, 2000, 3000);
+        ls_ws_deflate_end(&server);
+        ls_ws_deflate_end(&client);
+    }
+    free(zeroes);
+    free(text);
 }
 
 static void the_limit_of_the_ratio(void **state)
@@ -446,6 +482,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(takeover_refers_to_messages_before, begin, end),
         cmocka_unit_test_setup_teardown(what_is_not_compressed, begin, end),
         cmocka_unit_test_setup_teardown(the_limit_of_the_inflated_size, begin, end),
+        cmocka_unit_test_setup_teardown(a_sender_keeps_to_the_ratio, begin, end),
         cmocka_unit_test_setup_teardown(the_limit_of_the_ratio, begin, end),
         cmocka_unit_test_setup_teardown(a_message_at_the_limit_fits_the_bound, begin, end),
         cmocka_unit_test_setup_teardown(the_memory_of_takeover_is_limited, begin, end),

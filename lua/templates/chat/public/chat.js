@@ -1,32 +1,62 @@
 "use strict";
-let last = 0;
+const INVALID = 4000; // the code of chat.lua: another try would not help
+const find = (id) => document.getElementById(id);
+const messages = find("messages");
+const shown = new Set(); // numbers of messages
+let socket, name, last = 0, version = 0, failures = 0;
 
 function show(message) {
-  const line = document.createElement("p");
-  line.textContent = message.name + ": " + message.text; // textContent: what people write is no HTML
-  const list = document.getElementById("messages");
-  list.append(line);
-  list.scrollTop = list.scrollHeight;
+  if (shown.has(message.number)) return; // received twice
+  shown.add(message.number);
+  last = Math.max(last, message.number);
+  const line = document.createElement("li");
+  line.textContent = message.name + ": " + message.text; // textContent: what people write is never HTML
+  const atEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 50;
+  messages.append(line);
+  if (atEnd) messages.scrollTop = messages.scrollHeight;
 }
 
-async function poll() {
-  try {
-    const answer = await (await fetch("/messages?after=" + last)).json();
-    if (answer.last < last) document.getElementById("messages").replaceChildren(); // the server has been started again
-    for (const message of answer.messages) show(message);
-    last = answer.last;
-  } finally {
-    setTimeout(poll, 1000);
-  }
+function connect() {
+  const query = new URLSearchParams({ name, after: last });
+  socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/live?" + query);
+  socket.onopen = () => {
+    failures = version = 0;
+    find("status").textContent = "Connected.";
+    find("enter").hidden = true;
+    find("say").hidden = false;
+    find("text").focus();
+  };
+  socket.onmessage = (event) => {
+    const data = JSON.parse(event.data);
+    data.messages?.forEach(show);
+    if (data.people && data.version > version) {
+      version = data.version;
+      find("people").textContent = "Here now: " + data.people.join(", ");
+    }
+  };
+  socket.onclose = (event) => {
+    if (event.code === INVALID) {
+      find("status").textContent = "Not connected.";
+      find("wrong").textContent = event.reason;
+      find("enter").hidden = false;
+      find("say").hidden = true;
+      return;
+    }
+    find("status").textContent = "Connection lost. Trying again …";
+    setTimeout(connect, Math.min(500 * 2 ** failures++, 15000) * (0.5 + Math.random()));
+  };
 }
 
-document.getElementById("form").addEventListener("submit", async (event) => {
+find("enter").addEventListener("submit", (event) => {
   event.preventDefault();
-  const text = document.getElementById("text");
-  const name = document.getElementById("name").value;
-  const response = await fetch("/messages", { method: "POST", body: JSON.stringify({ name, text: text.value }) });
-  document.getElementById("wrong").textContent = response.ok ? "" : (await response.json()).error;
-  if (response.ok) text.value = "";
+  find("wrong").textContent = "";
+  name = find("name").value.trim();
+  connect();
 });
 
-poll();
+find("say").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (socket.readyState !== WebSocket.OPEN) return; // the text stays in its field
+  socket.send(find("text").value);
+  find("text").value = "";
+});

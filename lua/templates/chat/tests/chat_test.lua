@@ -1,78 +1,16 @@
--- chat_test.lua - the chat as a server of its own: connections (listener 2) and the page (listener 1).
+-- chat_test.lua - the room without a server, then the chat as a server of its own.
 
+local ls = require "luaserve"
 local test = require "luaserve.test"
 local chat = require "chat"
 
-local server = test.serve("site.lua")
-
--- A connection of a person with this name.
-local function join(name)
-  local sock = server:connect(2)
-  test.equal(sock:receive(11), "Your name? ")
-  sock:send(name, "\n")
-  test.equal(sock:receive("*l"), name .. ": joins")
-  return sock
-end
-
-describe("a connection", function()
-  it("receives what others say", function()
-    local ada, bob = join("ada"), join("bob")
-    test.equal(ada:receive("*l"), "bob: joins")
-    ada:send("hello\n")
-    test.equal(ada:receive("*l"), "ada: hello")
-    test.equal(bob:receive("*l"), "ada: hello")
-    bob:send("/quit\n")
-    test.equal(ada:receive("*l"), "bob: leaves")
-    ada:close()
-  end)
-
-  it("asks again for a name that is not valid", function()
-    local sock = server:connect(2)
-    sock:receive(11)
-    sock:send("not a name\nfay\n")
-    test.match(sock:receive("*l"), "^a name has 1 to 30 letters.*fay: joins$")
-    sock:close()
-  end)
-end)
-
-describe("the page", function()
-  it("shows the messages of connections", function()
-    local eve = join("eve")
-    local last = server:get("/messages"):json().last
-    eve:send("to the page\n")
-    eve:receive("*l")
-    local answer = server:get("/messages?after=" .. last):json()
-    test.equal(answer.messages, { { number = last + 1, name = "eve", text = "to the page" } })
-    eve:close()
-  end)
-
-  it("sends messages to connections", function()
-    local eve = join("eve")
-    test.equal(server:post("/messages", { json = { name = "web", text = "from the page" } }).status, 204)
-    local line
-    repeat line = eve:receive("*l") until line == nil or line:find("^web")
-    test.equal(line, "web: from the page")
-    eve:close()
-  end)
-
-  it("refuses a message that is not valid", function()
-    test.equal(server:post("/messages", { json = { name = "web" } }).status, 400)
-    test.equal(server:get("/messages?after=x").status, 400)
-  end)
-
-  it("is served", function()
-    test.contains(server:get("/").body, "chat.js")
-  end)
-end)
-
 describe("a room", function()
   it("keeps the last messages", function()
-    local room = chat.new()
-    for n = 1, chat.MESSAGES_MAX + 1 do room:say("ada", "message " .. n) end
-    local kept = room:after(0)
+    for n = 1, chat.MESSAGES_MAX + 1 do chat.say("ada", "message " .. n) end
+    local kept = chat.after(0)
     test.equal(#kept, chat.MESSAGES_MAX)
-    test.equal(kept[1].number, 2)
-    test.equal(#room:after(chat.MESSAGES_MAX), 1)
+    test.equal(kept[1].text, "message 2")
+    test.equal(#chat.after(kept[#kept].number - 1), 1)
   end)
 
   it("has limits for names and messages", function()
@@ -80,5 +18,73 @@ describe("a room", function()
     test.truthy(chat.check(("n"):rep(31), "t"))
     test.truthy(chat.check("n", ("t"):rep(1001)))
     test.truthy(chat.check("n", "two\nlines"))
+    test.truthy(chat.check("not a name", "t"))
+  end)
+end)
+
+describe("a connection", function()
+  local server = test.serve("site.lua")
+
+  local function connect(query) return assert(ls.websocket(server.url:gsub("^http", "ws") .. "/live?" .. query)) end
+
+  -- The next object that has this field.
+  local function receive(ws, field)
+    local object
+    repeat object = ls.json.decode(assert(ws:receive(10))) until object[field]
+    return object[field]
+  end
+
+  -- Receive until these people are here.
+  local function sees(ws, ...)
+    local wanted, people = table.concat({ ... }, " ")
+    repeat people = table.concat(receive(ws, "people"), " ") until people == wanted
+  end
+
+  it("receives what others say, and who is here", function()
+    local ada <close> = connect("name=ada")
+    sees(ada, "ada")
+    local bob <close> = connect("name=bob")
+    sees(ada, "ada", "bob")
+    sees(bob, "ada", "bob")
+    ada:send("hello <b>")
+    for _, ws in ipairs { ada, bob } do
+      local message
+      repeat message = receive(ws, "messages")[1] until message
+      test.equal(message.name, "ada")
+      test.equal(message.text, "hello <b>")
+    end
+    bob:close()
+    sees(ada, "ada")
+  end)
+
+  it("gets what it has missed", function()
+    local eve <close> = connect("name=eve&after=0")
+    local before = receive(eve, "messages")
+    eve:send("one more")
+    local number = receive(eve, "messages")[1].number
+    local late <close> = connect("name=late&after=" .. number - 1)
+    test.equal(receive(late, "messages"), { { number = number, name = "eve", text = "one more" } })
+    late:close()
+    local all <close> = connect("name=all")
+    test.equal(#receive(all, "messages"), #before + 1)
+  end)
+
+  it("ignores a message that is not valid", function()
+    local ada <close> = connect("name=ada&after=9e15")
+    test.equal(#receive(ada, "messages"), 0)
+    ada:send(" ")
+    ada:send("good")
+    test.equal(receive(ada, "messages")[1].text, "good")
+  end)
+
+  it("ends without a valid name", function()
+    local ws = connect("name=not+a+name")
+    test.equal(ws:receive(10), nil)
+    test.equal(ws.code, 4000)
+    test.match(ws.reason, "^a name has 1 to 30 letters")
+  end)
+
+  it("has a page", function()
+    test.contains(server:get("/").body, "chat.js")
   end)
 end)

@@ -1,0 +1,140 @@
+-- ws_client.lua - ls.websocket: checks the URL and the options and converts them to the names and units of the core.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+local tls = require "luaserve.tls"
+local ws = require "luaserve.ws"
+usage.mark_internal()
+
+local client = {}
+
+local fname = "ls.websocket"
+local limits = options.merged(ws.limits, {
+  timeout = { "connect_ms_max", "seconds", 1, 2 ^ 32 - 1, none = 0 },
+})
+local known = options.merged(limits, { headers = true, protocols = true, origin = true, compress = true, tls = true })
+local timeout_ms = 10000
+
+-- The tables of options, for the tests.
+client.known = { ["ls.websocket"] = known }
+client.specs = { ["ls.websocket"] = limits }
+
+local default_ports = { ws = 80, wss = 443 }
+
+-- Fields that the handshake writes, or that would change what the server reads as the end of the request.
+local own_fields = {
+  host = true, connection = true, upgrade = true, ["sec-websocket-key"] = true, ["sec-websocket-version"] = true,
+  ["sec-websocket-protocol"] = "protocols", ["sec-websocket-extensions"] = "compress", origin = "origin",
+  ["content-length"] = true, ["transfer-encoding"] = true,
+}
+
+local function invalid_url(url, why)
+  usage.error("ls.websocket: invalid URL %s: %s", usage.quote(url), why)
+end
+
+-- read_url(text) -> host, port, value of Host, target, whether it is wss (RFC 6455 section 3). Raises.
+local function read_url(url)
+  if type(url) ~= "string" then
+    usage.error('ls.websocket: the first argument must be a URL such as "wss://example.org/feed"; got %s',
+      usage.quote(url))
+  end
+  local scheme, authority, target = url:match("^(%a[%w+.-]*)://([^/?#]*)(.*)$")
+  scheme = scheme and scheme:lower()
+  if not default_ports[scheme] then invalid_url(url, 'it must begin with "ws://" or "wss://"') end
+  if target:find("#", 1, true) then invalid_url(url, "a WebSocket URL has no fragment; write # as %23") end
+  if authority:find("@", 1, true) then
+    invalid_url(url, "a user name belongs to the option headers, in the field Authorization")
+  end
+  local host, port = authority:match("^%[([%x:.%%%w]+)%](.*)$")
+  local name = host and "[" .. host .. "]"
+  if not host then
+    host, port = authority:match("^([^:%[%]]*)(.*)$")
+    name = host
+  end
+  if host == "" or host:find("[^!-~]") then invalid_url(url, "the host must be a name or an address") end
+  local number = (port == "" or port == ":") and default_ports[scheme] or tonumber(port:match("^:(%d+)$"))
+  if not number or number < 1 or number > 65535 then invalid_url(url, "the port must be a number from 1 to 65535") end
+  if target:find("[^!-~]") then
+    invalid_url(url, "percent-encode other characters than those of ASCII, and blanks: ls.url.encode")
+  end
+  if target:sub(1, 1) ~= "/" then target = "/" .. target end
+  if number ~= default_ports[scheme] then name = name .. ":" .. math.tointeger(number) end
+  return host, math.tointeger(number), name, target, scheme == "wss"
+end
+
+local function field(lines, name, value)
+  if type(value) == "number" then value = tostring(value) end
+  if type(value) ~= "string" then
+    usage.error("%s: the value of the header %q must be a string, a number or a list of them; got %s", fname, name,
+      usage.quote(value))
+  elseif value:find("[\0-\8\10-\31\127]") then
+    usage.error("%s: the value of the header %q contains a control character: %s", fname, name, usage.quote(value))
+  end
+  lines[#lines + 1] = name .. ": " .. value .. "\r\n"
+end
+
+local function read_headers(lines, headers)
+  if type(headers) ~= "table" then
+    usage.error('%s: headers must be a table such as { Authorization = "Bearer 1" }; got %s', fname,
+      usage.quote(headers))
+  end
+  local names = {}
+  for name in pairs(headers) do
+    if type(name) ~= "string" or not name:match("^[%w!#$%%&'*+.^_`|~-]+$") then
+      usage.error("%s: invalid header name %s", fname, usage.quote(name))
+    end
+    local own = own_fields[name:lower()]
+    if own then
+      usage.error("%s: the header %q is written by the handshake%s", fname, name,
+        type(own) == "string" and "; use the option " .. own or "")
+    end
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value = headers[name]
+    for _, one in ipairs(type(value) == "table" and value or { value }) do field(lines, name, one) end
+  end
+end
+
+-- ls.websocket(url [, opts]) -> ws | nil, message, code [, status]. Waits. Raises for an invalid URL, wrong types, unknown
+-- options, and where it cannot wait.
+function client.connect(url, opts, ...)
+  usage.no_more("ls.websocket(url, options)", opts, ...)
+  if not core.can_wait() then
+    usage.error("ls.websocket: cannot wait while the site loads or inside a C function; call it in a handler, in "
+      .. "ls.once or in ls.spawn")
+  end
+  local host, port, name, target, secure = read_url(url)
+  local out, lines = { host = name, target = target, connect_ms_max = timeout_ms, compress = true }, {}
+  if opts ~= nil then
+    if type(opts) ~= "table" then
+      usage.error("ls.websocket: options must be a table such as { timeout = 5 }; got %s", usage.quote(opts))
+    end
+    options.check_names(fname, opts, known)
+    options.read_all(fname, opts, limits, out)
+    if opts.protocols ~= nil then out.protocols = ws.read_protocols(fname, opts.protocols) end
+    if opts.compress == false then out.compress = false end
+    ws.read_compression(fname, opts.compress, out)
+    if opts.origin ~= nil then
+      if not core.ws_origin(opts.origin) then
+        usage.error('ls.websocket: origin must be a scheme, a host and perhaps a port: "https://example.org"; got %s',
+          usage.quote(opts.origin))
+      end
+      lines[1] = "Origin: " .. opts.origin .. "\r\n"
+    end
+    if opts.headers ~= nil then read_headers(lines, opts.headers) end
+    if opts.tls ~= nil and not secure then
+      usage.error("ls.websocket: the option tls needs a URL with wss://; got %s", usage.quote(url))
+    end
+  end
+  if secure then
+    if opts and opts.tls == false then usage.error("ls.websocket: wss:// needs TLS; got tls = false") end
+    out.tls = tls.client(fname, opts and opts.tls or true)
+  end
+  out.fields = table.concat(lines)
+  return core.websocket(host, port, out)
+end
+
+return client

@@ -1,0 +1,44 @@
+/* sse.h - what the files of server-sent events share: sse.c (res:sse, topics, keep-alive, the end), sse_object.c (the object
+ * `sse`).
+ *
+ *     res:sse --> open --> closed: sse:close, the end of the handler, the loss of the connection, a queue that is too long, or
+ *                                  the server stops or has a newer site
+ *
+ * The object belongs to a response (ls_request), whose parts are its events. Any task of the state may use it. Messages of
+ * topics go to the transport without the coroutine of the handler. Thread: the one that holds the state's actor. */
+#ifndef LS_SCRIPT_BIND_SSE_H
+#define LS_SCRIPT_BIND_SSE_H
+
+#include "base/wheel.h"
+#include "script/bind/request.h"
+#include "script/bind/topic.h"
+
+typedef struct ls_sse { /* the userdata `sse` */
+    const void *tag;
+    ls_request *request; /* NULL: closed */
+    ls_state *state;
+    ls_node node;         /* in the list of the state while it is open */
+    ls_wheel_entry entry; /* of the keep-alive */
+    ls_subscriber subscriber;
+    int ref;               /* keeps the object alive while it is open */
+    uint32_t keepalive_ms; /* 0: none */
+    uint32_t active_ms;    /* when something was written last, of ls_clock_coarse_ms */
+    uint32_t queue_bytes_max;
+    bool skip; /* drop a message for which the queue has no room; else end the response */
+} ls_sse;
+
+/* Whether events can still be written; closes an object whose connection is lost. */
+bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse);
+/* Complete the response, which is sent, and close the object. Wakes the tasks that wait for it. */
+void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
+size_t ls_sse_queued(const ls_sse *sse); /* bytes */
+static inline void ls_sse_touch(ls_sse *sse, uint32_t now_ms)
+{
+    sse->active_ms = now_ms;
+}
+
+/* sse_object.c */
+extern const char ls_sse_tag;
+void ls_sse_define(lua_State *L, int *ref); /* create the metatable. May raise */
+
+#endif

@@ -1,0 +1,26 @@
+/* sse.h - server-sent events, from the side of a client (WHATWG HTML, section 9.2.6): bytes in, the data of events out. Only
+ * the field `data` is used. */
+#ifndef LS_STRESS_SSE_H
+#define LS_STRESS_SSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { LS_SSE_BYTES_MAX = 64 << 20 }; /* of a line and of the data of an event */
+
+typedef struct ls_sse { /* all zero at the beginning of a stream */
+    char *line, *data;  /* the beginning of an incomplete line; the data lines of an incomplete event */
+    size_t line_len, line_room, data_len, data_room;
+    bool has_data;
+    bool after_cr; /* the last line ended with CR: a LF that follows belongs to it */
+} ls_sse;
+
+/* Continue with bytes[*at..len). True: an event is complete, and *data has its data, valid until the next call; *at is behind
+ * the event, call again. False: all bytes are used, or `*failed`: out of memory, or past LS_SSE_BYTES_MAX. */
+bool ls_sse_next(ls_sse *sse, const char *bytes, size_t len, size_t *at, const char **data, size_t *data_len,
+                 bool *failed);
+
+void ls_sse_reset(ls_sse *sse); /* for a new stream */
+void ls_sse_close(ls_sse *sse);
+
+#endif
