@@ -470,6 +470,20 @@ function log.error(...) end
 ---@class luaserve.RouteOptions
 ---@field max_body? luaserve.Size|false largest request body; default: that of the listener
 
+---Options of app:ws.
+---@class luaserve.WebSocketRouteOptions: luaserve.WebSocketLimits
+---@field protocols? string[] subprotocols that the site supports
+---@field origins? "*"|string[] allowed origins; default: that of the server
+---@field max_queue? luaserve.Size messages of topics are queued up to this size; default "1m"
+---@field overflow? "close"|"skip" what happens above max_queue; default "close"
+---@field compress? boolean|luaserve.WebSocketCompression default false
+
+---Functions of app:ws, with the options among them.
+---@class luaserve.WebSocketEvents: luaserve.WebSocketRouteOptions
+---@field open? fun(ws: luaserve.WebSocket, req: luaserve.Request) after the handshake
+---@field message? fun(ws: luaserve.WebSocket, data: string, kind: "text"|"binary")
+---@field close? fun(ws: luaserve.WebSocket, code: integer, reason: string) the connection has ended
+
 ---Options of app:static.
 ---@class luaserve.StaticOptions
 ---@field index? string|false file for a path that ends in a slash; default "index.html"
@@ -621,6 +635,14 @@ function app:any(path, options, fn) end
 ---@return luaserve.App app
 ---@overload fun(self: luaserve.App, method: string, path: string, fn: luaserve.Handler): luaserve.App
 function app:route(method, path, options, fn) end
+
+---Adds a route that accepts WebSocket connections.
+---@param path string
+---@param options luaserve.WebSocketRouteOptions
+---@param handler fun(ws: luaserve.WebSocket, req: luaserve.Request)
+---@return luaserve.App app
+---@overload fun(self: luaserve.App, path: string, handler: (fun(ws: luaserve.WebSocket, req: luaserve.Request))|luaserve.WebSocketEvents): luaserve.App
+function app:ws(path, options, handler) end
 
 ---Adds middleware, which runs around every handler of the app.
 ---@param fn luaserve.Middleware
