@@ -82,6 +82,9 @@ typedef struct ls_http_transport {
      * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+    /* Optional (NULL): from now on the connection is lost when the client ends its direction, too, for a client that does
+     * not do so while it reads the response. Without effect before the body is read. LS_OK, or the error: it is lost. */
+    int (*expect_end)(ls_thread_ctx *ctx, ls_exchange *x);
     const char *no_upgrade; /* if upgrade is ls_exchange_no_upgrade: the reason */
 } ls_http_transport;
 

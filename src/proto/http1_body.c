@@ -185,3 +185,33 @@ int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
         if (err < 0) return x->error = err;
     }
 }
+
+/* ---- behind the body ---------------------------------------------------------------------------------------- */
+
+int ls_http1_expect_end(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_http1_exchange *e = ls_http1_of(x);
+    ls_http1_conn *c = ls_http1_conn_of(x);
+    ls_stream *const s = ls_http1_stream(c);
+    int64_t result;
+    if (x->error != 0) return x->error;
+    if (!x->body_done || c->in != NULL || ls_stream_receiving(s))
+        return LS_OK; /* a pipelined request is not the end */
+    ls_stream_set_actor(s, x->actor);
+    ls_stream_recv_within(s, 0); /* the receive of the next head sets its deadline */
+    e->wait_from_ms = ls_clock_coarse_ms();
+    const int err = ls_stream_recv(ctx, s, NULL, LS_BLOCK_SMALL, &result);
+    if (err == LS_PENDING) e->link |= LS_H1_EXPECTS_END;
+    if (err == LS_PENDING || err == LS_ENOMEM) return LS_OK; /* without memory: the loss is found by the next send */
+    return ls_http1_expected(c, err < 0 ? err : result);
+}
+
+int ls_http1_expected(ls_http1_conn *c, int64_t result)
+{
+    ls_exchange *x = &ls_http1_exchange_of(c)->x;
+    if (result > 0) ls_http1_append_rx(c, (uint32_t)result); /* a pipelined request */
+    if (result > 0 || result == LS_ENOMEM || (result == LS_ECANCELED && !atomic_load(&c->http->aborting)))
+        return LS_OK;
+    if (x->error == 0) x->error = result == 0 ? LS_ECLOSED : (int)result;
+    return x->error;
+}

@@ -455,6 +455,7 @@ static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->x.error == 0) e->x.error = LS_ERESET;
     ls_stream *const s = ls_http1_stream(c);
+    if (e->link & LS_H1_EXPECTS_END) ls_stream_cancel_recv(s); /* it has no deadline */
     if (ls_stream_receiving(s) || ls_stream_sending(s) || !ls_http1_end_watch(c, e)) return;
     e->link |= LS_H1_DETACHED;
     atomic_fetch_add(&c->holders, 1);
@@ -480,7 +481,7 @@ static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
 {
     ls_http1_exchange *e = LS_CONTAINER(watch, ls_http1_exchange, watch);
     ls_http1_conn *c = ls_http1_conn_of(&e->x);
-    e->link = LS_H1_LOST;
+    e->link = (uint8_t)((e->link & ~LS_H1_WATCHED) | LS_H1_LOST);
     if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
         detach(ctx, c, e);
     else
@@ -666,6 +667,14 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
         x->error = (int)result;
 }
 
+static void end_received(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    e->link &= (uint8_t)~LS_H1_EXPECTS_END;
+    if (ls_http1_expected(c, result) < 0) e->link |= LS_H1_LOST;
+    if (e->link & LS_H1_LOST) detach(ctx, c, e);
+}
+
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_http1_conn *c = ls_stream_user(s);
@@ -684,8 +693,12 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
             skip_on(ctx, c);
             break;
         default:
-            ls_http1_body_received(ctx, x, result);
-            wake(ctx, x);
+            if (ls_http1_of(x)->link & LS_H1_EXPECTS_END) {
+                end_received(ctx, c, result);
+            } else {
+                ls_http1_body_received(ctx, x, result);
+                wake(ctx, x);
+            }
             break;
         }
     }
@@ -779,4 +792,5 @@ const ls_http_transport ls_http1_transport = {
     .release = release,
     .abort = ls_http1_abort_response,
     .upgrade = ls_http1_upgrade,
+    .expect_end = ls_http1_expect_end,
 };

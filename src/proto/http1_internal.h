@@ -80,10 +80,11 @@ enum ls_http1_phase {
 
 /* Bits of ls_http1_exchange.link; 0 for almost every exchange, so one test suffices when it ends. */
 enum {
-    LS_H1_WATCHED = 1,  /* `watch` is pending */
-    LS_H1_LOST = 2,     /* the connection is lost: nothing can be sent */
-    LS_H1_DETACHED = 4, /* the socket of the lost connection is closed, or has moved; only the exchange is left */
-    LS_H1_UPGRADED = 8, /* it has moved to the stream of another protocol */
+    LS_H1_WATCHED = 1,      /* `watch` is pending */
+    LS_H1_LOST = 2,         /* the connection is lost: nothing can be sent */
+    LS_H1_DETACHED = 4,     /* the socket of the lost connection is closed, or has moved; only the exchange is left */
+    LS_H1_UPGRADED = 8,     /* it has moved to the stream of another protocol */
+    LS_H1_EXPECTS_END = 16, /* a receive of the end of the stream is pending, ls_http1_expect_end */
 };
 
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
@@ -172,6 +173,8 @@ void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result);
 void ls_http1_body_waited(ls_exchange *x);               /* the same, but only the time is accounted for */
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
+int ls_http1_expect_end(ls_thread_ctx *ctx, ls_exchange *x);
+int ls_http1_expected(ls_http1_conn *c, int64_t result); /* that receive completed: LS_OK, or it is lost: the error */
 
 /* http1_write.c */
 int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);

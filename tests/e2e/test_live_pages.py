@@ -96,6 +96,7 @@ class Live(E2E):
         for page in self.opened:
             page.close()
         self.site.stop()
+        self.assertEqual(self.site.logged(" (error|warn) "), [])
 
 
 class Chat(Live):

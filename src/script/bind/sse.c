@@ -255,7 +255,8 @@ static void add_field(lua_State *L, ls_request *r, const char *name, const char 
         luaL_error(L, "res:sse: not enough room for the header fields");
 }
 
-/* Queue and send the head. */
+/* Queue the head. It leaves when the task waits or ends: by then it has subscribed, and a client that has the head misses no
+ * message. */
 static void send_head(ls_request *r, int64_t retry_ms)
 {
     char text[48];
@@ -264,12 +265,13 @@ static void send_head(ls_request *r, int64_t retry_ms)
     const size_t len = retry_ms >= 0 ? (size_t)(ls_sse_event_write(&retry, text) - text) : 0;
     ls_slice part = ls_slice_static(text, len);
     x->length = -1;
-    if (x->transport->write(r->state->ctx, x, &part, len > 0) >= 0) (void)x->transport->flush(r->state->ctx, x);
+    (void)x->transport->write(r->state->ctx, x, &part, len > 0);
+    ls_request_flush_later(r);
 }
 
 /* res:sse([options]) -> sse | nil, message, code
- * Sends the head of a stream of events, and returns the object that writes them. The object is closed when the handler
- * ends. Raises when the response has begun, for a status other than 200, and for invalid options. WHATWG HTML section 9.2. */
+ * Begins a stream of events, and returns the object that writes them. The head leaves when the task first waits. The object
+ * is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for invalid options. WHATWG HTML section 9.2. */
 int ls_res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -306,6 +308,7 @@ int ls_res_sse(lua_State *L)
     ls_list_push(&data_of(state)->open, &sse->node);
     ls_http_task_owns(r, sse, drop);
     int err = r->x->error;
+    if (err == 0 && r->x->transport->expect_end != NULL) err = r->x->transport->expect_end(state->ctx, r->x);
     if (err == 0) err = begin_keepalive(state, sse);
     if (err < 0) {
         end(state->ctx, sse);

@@ -5,8 +5,8 @@
  *
  * A publisher makes one immutable ls_publication and appends it to the *inbox* of every state that has subscribers of the
  * topic; the first one in an inbox posts one operation to the actor of the state. That operation takes what is in the inbox
- * by then, calls `deliver` for each subscriber and publication, and at the end `flush` of the state once. So many
- * publications make one send per connection. A publisher does work for each state, not for each subscriber.
+ * by then, calls `deliver` for each subscriber and publication, and `flush` of the state at the end and after groups of
+ * subscribers that get no more of it. So many publications make one send per connection. A publisher does work for each state, not for each subscriber.
  *
  *     publisher --> publication --> inbox of state 1 --> deliver, deliver, ... flush
  *                              \--> inbox of state 2 --> deliver, deliver, ... flush
@@ -101,7 +101,7 @@ struct ls_subscriber {
 int ls_topics_open(ls_topics **out);
 void ls_topics_close(ls_topics *topics);
 
-/* The inbox of a state. `flush` runs in the actor after the deliveries of a batch. Publications wait in the inbox until
+/* The inbox of a state. `flush` runs in the actor after the deliveries of a batch, and in between. Publications wait in the inbox until
  * ls_topic_inbox_start. LS_OK or LS_ENOMEM. */
 int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thread_ctx *ctx, void *user), void *user,
                         ls_topic_inbox **out);
