@@ -61,6 +61,7 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
     ls_histogram *handshake;                    /* from the connect to the end of the handshake; NULL without TLS */
     _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */
+    _Atomic uint64_t deflated;                  /* of these, with permessage-deflate */
     ls_histogram *upgrade;                      /* from the request to the response; NULL: not WebSocket */
     /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries behind a later
      * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */

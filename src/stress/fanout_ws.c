@@ -80,6 +80,7 @@ const ls_stress_proto ls_stress_ws_subscriber_proto = {
     .peer_closed = subscriber_closed_by_peer,
     .closed = ls_stress_ws_closed,
     .message = subscriber_message,
+    .upgrades = true,
 };
 
 /* ---- publishers ------------------------------------------------------------------------------------------------- */
@@ -105,6 +106,7 @@ static void publisher_start(ls_stress_vu *u)
 {
     if (!ls_stress_vu_send(u)) return;
     while (u->outstanding > 0) ls_stress_vu_retire(u);
+    ls_stress_worker_check_end(u->worker);
 }
 
 /* The server may send to publishers as well. */
@@ -124,4 +126,5 @@ const ls_stress_proto ls_stress_ws_publisher_proto = {
     .closed = ls_stress_ws_closed,
     .start = publisher_start,
     .message = publisher_message,
+    .upgrades = true,
 };

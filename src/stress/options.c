@@ -379,6 +379,22 @@ static int set_binary_to(ls_stress_options *o, const char *text, ls_stress_why *
     return LS_OK;
 }
 
+static int set_compress(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)text;
+    (void)why;
+    o->plan.ws.compress = true;
+    return LS_OK;
+}
+
+static int set_compress_to(ls_stress_options *o, const char *text, ls_stress_why *why)
+{
+    (void)why;
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
+    o->plan.ws.compress = o->plan.ws.compress || text[0] == 't'; /* --compress overrides the script */
+    return LS_OK;
+}
+
 static int set_protocol(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     if (!ls_is_token(text, strlen(text))) return LS_EINVAL;
@@ -645,6 +661,8 @@ const ls_stress_option ls_stress_options_known[] = {
     {0, "text", NULL, false, set_text, ""},
     {0, "binary", NULL, false, set_binary, ""},
     {0, NULL, "binary", true, set_binary_to, "true or false"},
+    {0, "compress", NULL, false, set_compress, ""},
+    {0, NULL, "compress", true, set_compress_to, "true or false"},
     {0, "protocol", "protocol", true, set_protocol, "the name of a subprotocol, such as chat.v1"},
     {0, "fanout", NULL, false, set_fanout, ""},
     {0, "publishers", NULL, true, set_publishers, "a number from 1 to 65535"},

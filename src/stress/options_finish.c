@@ -8,6 +8,7 @@
 #include "proto/http_text.h"
 #include "stress/delivery.h"
 #include "stress/echo.h"
+#include "stress/inflate.h"
 #include "stress/options_internal.h"
 #include "stress/strbuf.h"
 #include "stress/ws.h"
@@ -202,7 +203,8 @@ static int finish_echo(ls_stress_options *o, ls_stress_why *why)
     const ls_stress_plan_expect *expect = &plan->expect;
     if (plan->method != NULL || plan->body != NULL)
         return invalid(why, "--method and --body are for http targets; use --message");
-    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS &&
+        plan->target.kind != LS_STRESS_TARGET_HTTP)
         return invalid(why, "--header is for http and ws targets; use --message");
     if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
         return invalid(why, "--expect-... is for http targets; echoes are always compared");
@@ -271,14 +273,26 @@ static int finish_ws(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
     ls_ws_request *request = &plan->ws.request;
-    if (plan->target.kind != LS_STRESS_TARGET_WS) {
-        if (plan->ws.binary || o->text_given || plan->ws.protocol_count > 0)
-            return invalid(why, "--text, --binary and --protocol are for ws and wss targets");
+    const bool by_script =
+        plan->mode == LS_STRESS_PLAN_SCENARIO && plan->target.kind == LS_STRESS_TARGET_HTTP; /* vu:ws */
+    if (plan->target.kind != LS_STRESS_TARGET_WS && !by_script) {
+        if (plan->ws.binary || plan->ws.compress || o->text_given || plan->ws.protocol_count > 0)
+            return invalid(why, "--text, --binary, --compress and --protocol are for ws and wss targets");
         return LS_OK;
     }
     if (plan->ws.binary && o->text_given)
         return invalid(why, "--text and --binary exclude each other; remove one of them");
+    if (plan->ws.compress && ls_ws_deflate_library() == NULL)
+        return invalid(why, "--compress needs zlib, and this luaserve was built without it");
     plan->config.websocket = true;
+    if (plan->ws.compress) {
+        char offer[LS_WS_DEFLATE_TEXT_MAX];
+        const size_t len = ls_ws_deflate_offer(&ls_stress_inflate_options, offer);
+        if ((request->extensions = ls_stress_options_keep(o, offer, len)) == NULL) {
+            ls_stress_why_set(why, "not enough memory");
+            return LS_ENOMEM;
+        }
+    }
     request->target = plan->target.path;
     request->protocols = (ls_ws_names){plan->ws.protocols, plan->ws.protocol_count};
     return finish_fields(o, &request->host, &request->fields, why);

@@ -20,6 +20,7 @@ typedef struct ls_stress_proto {
     /* WebSocket (ws.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them, which may
      * be none. NULL: another protocol. */
     bool (*message)(ls_stress_vu *u, const char *bytes, size_t len, bool last);
+    bool upgrades; /* WebSocket: the handshake is part of the connect */
 } ls_stress_proto;
 
 extern const ls_stress_proto ls_stress_http_proto, ls_stress_echo_proto, ls_stress_scenario_proto,

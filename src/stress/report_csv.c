@@ -61,8 +61,9 @@ static void put_handshakes(ls_strbuf *to, const ls_stress_result *r)
 static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
-    ls_strbuf_put(to, "\r\nwebsocket_handshakes,failed_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
-    ls_strbuf_format(to, "%llu,%llu,", (ull)r->upgrades, (ull)r->upgrades_failed);
+    ls_strbuf_put(to,
+                  "\r\nwebsocket_handshakes,failed_handshakes,deflate_handshakes,mean_us,p50_us,p99_us,max_us\r\n");
+    ls_strbuf_format(to, "%llu,%llu,%llu,", (ull)r->upgrades, (ull)r->upgrades_failed, (ull)r->deflated);
     put_spread(to, r->upgrade);
 }
 

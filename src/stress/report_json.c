@@ -220,6 +220,7 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
     open_value(to, "websocket", "{");
     put_count(to, "handshakes", r->upgrades);
     put_count(to, "failed", r->upgrades_failed);
+    put_count(to, "deflate", r->deflated);
     put_latency(to, "handshake_us", r->upgrade, false);
     open_value(to, "close_codes", "{");
     for (unsigned i = 0; i < LS_STRESS_CODE_COUNT; i++) {

@@ -186,8 +186,9 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     typedef unsigned long long ull;
     const char *between = "Closed by the server: ";
-    if (r->upgrade == NULL) return;
+    if (r->upgrade == NULL || r->upgrades + r->upgrades_failed == 0) return;
     ls_strbuf_format(to, "WebSocket handshakes: %llu, failed %llu", (ull)r->upgrades, (ull)r->upgrades_failed);
+    if (r->deflated > 0) ls_strbuf_format(to, ", permessage-deflate %llu", (ull)r->deflated);
     put_spread(to, r->upgrade);
     for (unsigned i = 0; i < LS_STRESS_CODE_COUNT; i++) {
         if (r->codes[i] == 0) continue;

@@ -58,7 +58,7 @@ typedef struct ls_stress_result {
     ls_histogram *handshake; /* of TLS, from the connect to its end; NULL without TLS */
     uint64_t handshakes_full, handshakes_resumed, handshakes_failed;
     ls_histogram *upgrade; /* handshakes of WebSocket, from the request to the response; NULL: not WebSocket */
-    uint64_t upgrades, upgrades_failed;
+    uint64_t upgrades, upgrades_failed, deflated; /* deflated: with permessage-deflate */
     /* Fan-out: messages sent; of their deliveries those expected (of subscribers that read) and lost; deliveries behind a later
      * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */
     uint64_t published, expected, lost, reordered, duplicated, foreign;

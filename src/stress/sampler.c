@@ -251,6 +251,7 @@ static void total(const ls_stress_sampler *m, ls_stress_result *r)
         r->duplicated += ls_counter_read(&c->duplicated);
         r->foreign += ls_counter_read(&c->foreign);
         r->upgrades += ls_counter_read(&c->upgrades);
+        r->deflated += ls_counter_read(&c->deflated);
         r->upgrades_failed += ls_counter_read(&c->upgrades_failed);
         for (size_t i = 0; i < LS_STRESS_CODE_COUNT; i++) r->codes[i] += ls_counter_read(&c->codes[i]);
         r->unsent += ls_counter_read(&c->unsent);

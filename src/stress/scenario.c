@@ -9,6 +9,7 @@
  *     sock:receiveuntil(text)  the bytes before the text; the text is dropped
  *     sock:close()             the next round begins on a new connection
  *     vu:sleep(seconds)
+ *     vu:ws(...)               see script_ws.c
  *
  * A failed receive returns nil, message, code and the bytes received so far, as in a server's handlers. A round ends
  * when the function returns; it is one request of the reports. A round that raises an error counts as a script error,
@@ -19,42 +20,18 @@
 
 #include "base/list.h"
 #include "stress/arrivals.h"
+#include "stress/scenario.h"
 #include "stress/script_internal.h"
-
-enum { IN_BYTES_MAX = 64 << 20, UNTIL_BYTES_MAX = 64 };
-
-enum want { WANT_NOTHING, WANT_BYTES, WANT_LINE, WANT_ALL, WANT_ANY, WANT_UNTIL, WANT_TIME };
-
-typedef struct bytes {
-    char *at;
-    size_t len, room;
-} bytes;
-
-struct ls_stress_scenario {
-    ls_stress_vu *u;
-    lua_State *co;
-    int co_ref, sock_ref; /* in the registry of the script's state */
-    bytes in, out;        /* datagrams: each follows its length, a uint32_t */
-    size_t in_at;         /* bytes of `in` already consumed */
-    enum want want;
-    size_t want_bytes;
-    char until[UNTIL_BYTES_MAX];
-    bool running;             /* the coroutine runs */
-    bool suspended;           /* the coroutine has yielded */
-    bool round_done, failed;  /* the function returned; it raised an error */
-    bool peer_closed, closed; /* the server closed; the script called sock:close() */
-    bool round_posted;
-    ls_op next_round;
-};
+#include "stress/ws.h"
 
 static const char sock_meta[] = "luaserve.stress.sock";
 
-static bool add(bytes *b, const void *data, size_t len)
+bool ls_stress_scenario_add(ls_stress_bytes *b, const void *data, size_t len)
 {
     if (len > b->room - b->len) {
         size_t room = b->room > 0 ? b->room : 512;
         while (room - b->len < len) room *= 2;
-        char *at = room > IN_BYTES_MAX ? NULL : realloc(b->at, room);
+        char *at = room > LS_STRESS_IN_BYTES_MAX ? NULL : realloc(b->at, room);
         if (at == NULL) return false;
         b->at = at;
         b->room = room;
@@ -64,10 +41,10 @@ static bool add(bytes *b, const void *data, size_t len)
     return true;
 }
 
-static bool add_datagram(bytes *b, const void *data, size_t len)
+static bool add_datagram(ls_stress_bytes *b, const void *data, size_t len)
 {
     const uint32_t size = (uint32_t)len;
-    return add(b, &size, sizeof size) && add(b, data, len);
+    return ls_stress_scenario_add(b, &size, sizeof size) && ls_stress_scenario_add(b, data, len);
 }
 
 /* ---- receiving, from Lua ---------------------------------------------------------------------------------------- */
@@ -76,6 +53,7 @@ static struct ls_stress_scenario *check_sock(lua_State *L)
 {
     struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)luaL_checkudata(L, 1, sock_meta);
     if (!sc->running || sc->co != L) luaL_error(L, "a sock can only be used inside its own scenario");
+    if (sc->socket != LS_STRESS_SOCKET_NONE) luaL_error(L, "the connection is a WebSocket: use what vu:ws returned");
     return sc;
 }
 
@@ -96,25 +74,28 @@ static bool has_input(const struct ls_stress_scenario *sc, size_t *len, size_t *
 {
     const char *in = sc->in.at + sc->in_at, *at;
     const size_t have = sc->in.len - sc->in_at;
-    if (have == 0 && sc->want != WANT_ALL && !(sc->want == WANT_BYTES && sc->want_bytes == 0)) return false;
+    if (have == 0 && sc->want != LS_STRESS_WANT_ALL && !(sc->want == LS_STRESS_WANT_BYTES && sc->want_bytes == 0))
+        return false;
     switch (sc->want) {
-    case WANT_BYTES: *len = *used = sc->want_bytes; return have >= sc->want_bytes;
-    case WANT_LINE:
+    case LS_STRESS_WANT_BYTES: *len = *used = sc->want_bytes; return have >= sc->want_bytes;
+    case LS_STRESS_WANT_LINE:
         if ((at = memchr(in, '\n', have)) == NULL) return false;
         *used = (size_t)(at - in) + 1;
         *len = *used > 1 && at[-1] == '\r' ? *used - 2 : *used - 1;
         return true;
-    case WANT_UNTIL:
+    case LS_STRESS_WANT_UNTIL:
         if ((at = find(in, have, sc->until, sc->want_bytes)) == NULL) return false;
         *len = (size_t)(at - in);
         *used = *len + sc->want_bytes;
         return true;
-    case WANT_ALL: *len = *used = have; return sc->peer_closed;
-    default: *len = *used = sc->want == WANT_ANY && have > sc->want_bytes ? sc->want_bytes : have; return true;
+    case LS_STRESS_WANT_ALL: *len = *used = have; return sc->peer_closed;
+    default:
+        *len = *used = sc->want == LS_STRESS_WANT_ANY && have > sc->want_bytes ? sc->want_bytes : have;
+        return true;
     }
 }
 
-static void consume(struct ls_stress_scenario *sc, size_t used)
+void ls_stress_scenario_consume(struct ls_stress_scenario *sc, size_t used)
 {
     sc->in_at += used;
     if (sc->in_at == sc->in.len) sc->in_at = sc->in.len = 0;
@@ -127,9 +108,9 @@ static bool push_datagram(lua_State *L, struct ls_stress_scenario *sc)
     if (sc->in.len - sc->in_at < sizeof size) return false;
     const char *in = sc->in.at + sc->in_at;
     memcpy(&size, in, sizeof size);
-    const bool limited = sc->want == WANT_BYTES || sc->want == WANT_ANY;
+    const bool limited = sc->want == LS_STRESS_WANT_BYTES || sc->want == LS_STRESS_WANT_ANY;
     lua_pushlstring(L, in + sizeof size, limited && sc->want_bytes < size ? sc->want_bytes : size);
-    consume(sc, sizeof size + size);
+    ls_stress_scenario_consume(sc, sizeof size + size);
     return true;
 }
 
@@ -143,7 +124,7 @@ static int continue_receive(lua_State *L, int status, lua_KContext context)
         if (push_datagram(L, sc)) return 1;
     } else if (has_input(sc, &len, &used)) {
         lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", len);
-        consume(sc, used);
+        ls_stress_scenario_consume(sc, used);
         return 1;
     }
     if (!sc->peer_closed && !sc->closed) return lua_yieldk(L, 0, 0, continue_receive);
@@ -151,7 +132,7 @@ static int continue_receive(lua_State *L, int status, lua_KContext context)
     lua_pushliteral(L, "closed");
     lua_pushliteral(L, "ECLOSED");
     lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", sc->in.len - sc->in_at);
-    consume(sc, sc->in.len - sc->in_at);
+    ls_stress_scenario_consume(sc, sc->in.len - sc->in_at);
     return 4;
 }
 
@@ -159,16 +140,16 @@ static int sock_receive(lua_State *L)
 {
     struct ls_stress_scenario *sc = check_sock(L);
     if (lua_isnoneornil(L, 2)) {
-        sc->want = WANT_ANY;
+        sc->want = LS_STRESS_WANT_ANY;
         sc->want_bytes = SIZE_MAX;
     } else if (lua_type(L, 2) == LUA_TNUMBER) {
         const lua_Integer n = luaL_checkinteger(L, 2);
-        luaL_argcheck(L, n >= 0 && n <= IN_BYTES_MAX, 2, "number of bytes out of range (0 to 64 MiB)");
-        sc->want = WANT_BYTES;
+        luaL_argcheck(L, n >= 0 && n <= LS_STRESS_IN_BYTES_MAX, 2, "number of bytes out of range (0 to 64 MiB)");
+        sc->want = LS_STRESS_WANT_BYTES;
         sc->want_bytes = (size_t)n;
     } else {
         static const char *const kinds[] = {"*l", "*a", "l", "a", NULL};
-        sc->want = luaL_checkoption(L, 2, NULL, kinds) % 2 == 0 ? WANT_LINE : WANT_ALL;
+        sc->want = luaL_checkoption(L, 2, NULL, kinds) % 2 == 0 ? LS_STRESS_WANT_LINE : LS_STRESS_WANT_ALL;
     }
     return continue_receive(L, LUA_OK, 0);
 }
@@ -176,9 +157,9 @@ static int sock_receive(lua_State *L)
 static int sock_receiveany(lua_State *L)
 {
     struct ls_stress_scenario *sc = check_sock(L);
-    const lua_Integer most = luaL_optinteger(L, 2, IN_BYTES_MAX);
+    const lua_Integer most = luaL_optinteger(L, 2, LS_STRESS_IN_BYTES_MAX);
     luaL_argcheck(L, most > 0, 2, "number of bytes must be 1 or more");
-    sc->want = WANT_ANY;
+    sc->want = LS_STRESS_WANT_ANY;
     sc->want_bytes = (size_t)most;
     return continue_receive(L, LUA_OK, 0);
 }
@@ -188,9 +169,9 @@ static int sock_receiveuntil(lua_State *L)
     struct ls_stress_scenario *sc = check_sock(L);
     size_t len;
     const char *text = luaL_checklstring(L, 2, &len);
-    luaL_argcheck(L, len > 0 && len <= UNTIL_BYTES_MAX, 2, "text must be 1 to 64 bytes long");
+    luaL_argcheck(L, len > 0 && len <= LS_STRESS_UNTIL_BYTES_MAX, 2, "text must be 1 to 64 bytes long");
     memcpy(sc->until, text, len);
-    sc->want = WANT_UNTIL;
+    sc->want = LS_STRESS_WANT_UNTIL;
     sc->want_bytes = len;
     return continue_receive(L, LUA_OK, 0);
 }
@@ -212,7 +193,7 @@ static int sock_send(lua_State *L)
     for (int i = 2; i <= lua_gettop(L); i++) {
         size_t len;
         const char *text = lua_tolstring(L, i, &len);
-        if (!(datagram ? add_datagram(&sc->out, text, len) : add(&sc->out, text, len))) {
+        if (!(datagram ? add_datagram(&sc->out, text, len) : ls_stress_scenario_add(&sc->out, text, len))) {
             sc->out.len = before; /* all or nothing: a script may catch the error and continue */
             return luaL_error(L, "unsent data exceeds 64 MiB");
         }
@@ -227,6 +208,13 @@ static int sock_close(lua_State *L)
     return 0;
 }
 
+struct ls_stress_scenario *ls_stress_scenario_running(lua_State *L, const char *what)
+{
+    struct ls_stress_scenario *sc = ls_stress_script_of(L)->running;
+    if (sc == NULL || sc->co != L) luaL_error(L, "%s can only be called inside a scenario", what);
+    return sc;
+}
+
 static int sleep_done(lua_State *L, int status, lua_KContext context)
 {
     (void)L;
@@ -239,11 +227,9 @@ static void on_sleep_timer(ls_thread_ctx *ctx, ls_op *op);
 
 static int vu_sleep(lua_State *L)
 {
-    ls_stress_script *s = ls_stress_script_of(L);
     const lua_Number seconds = luaL_checknumber(L, 2);
-    struct ls_stress_scenario *sc = s->running;
+    struct ls_stress_scenario *sc = ls_stress_scenario_running(L, "vu:sleep");
     luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "seconds must be 0 or more");
-    if (sc == NULL || sc->co != L) return luaL_error(L, "vu:sleep can only be called inside a scenario");
     ls_stress_vu *u = sc->u;
     if (u->timer == NULL && (u->timer = calloc(1, sizeof *u->timer)) == NULL)
         return luaL_error(L, "not enough memory");
@@ -253,7 +239,7 @@ static int vu_sleep(lua_State *L)
     if (ls_timer_set(u->worker->port, u->timer, ls_stress_worker_now(u->worker) + (uint64_t)(seconds * 1e9)) < 0)
         return luaL_error(L, "not enough memory");
     u->timer_pending = true;
-    sc->want = WANT_TIME;
+    sc->want = LS_STRESS_WANT_TIME;
     return lua_yieldk(L, 0, 0, sleep_done);
 }
 
@@ -264,6 +250,7 @@ void ls_stress_scenario_define(lua_State *L)
         {"close", sock_close}, {"receiveuntil", sock_receiveuntil}, {NULL, NULL}};
     lua_pushcfunction(L, vu_sleep);
     lua_setfield(L, -2, "sleep");
+    ls_stress_script_ws_define(L);
     luaL_newmetatable(L, sock_meta);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
@@ -374,11 +361,14 @@ static void on_sleep_timer(ls_thread_ctx *ctx, ls_op *op)
         ls_stress_vu_timer_done(u);
 }
 
-/* Resume the coroutine if its receive can return: data arrived, or the server closed. */
-static void wake(struct ls_stress_scenario *sc)
+void ls_stress_scenario_wake(struct ls_stress_scenario *sc)
 {
     size_t len, used;
-    if (!sc->suspended || sc->want == WANT_TIME) return;
+    if (!sc->suspended || sc->want == LS_STRESS_WANT_TIME) return;
+    if (sc->want >= LS_STRESS_WANT_UPGRADE) {
+        if (sc->peer_closed || ls_stress_script_ws_ready(sc)) resume(sc, 0);
+        return;
+    }
     if (sc->peer_closed || sc->u->worker->plan->target.kind == LS_STRESS_TARGET_UDP || has_input(sc, &len, &used))
         resume(sc, 0);
 }
@@ -428,10 +418,11 @@ static bool opened(ls_stress_vu *u)
             return false;
         }
         sc->u = u;
-        sc->sock_ref = LUA_NOREF;
+        sc->sock_ref = sc->ws_ref = LUA_NOREF;
         u->scenario = sc;
     }
-    sc->in.len = sc->in_at = sc->out.len = 0;
+    sc->in.len = sc->in_at = sc->out.len = sc->part.len = 0;
+    sc->socket = LS_STRESS_SOCKET_NONE;
     sc->peer_closed = sc->closed = sc->round_done = false;
     return true;
 }
@@ -444,13 +435,14 @@ static bool received(ls_stress_vu *u, const char *data, size_t len)
         sc->in.len -= sc->in_at;
         sc->in_at = 0;
     }
+    if (sc->socket != LS_STRESS_SOCKET_NONE) return ls_stress_script_ws_received(u, data, len);
     if (!(u->worker->plan->target.kind == LS_STRESS_TARGET_UDP ? add_datagram(&sc->in, data, len)
-                                                               : add(&sc->in, data, len))) {
+                                                               : ls_stress_scenario_add(&sc->in, data, len))) {
         ls_stress_worker_record_failure(u->worker, "unreceived data exceeds 64 MiB", data, 0);
         ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
         return false;
     }
-    wake(sc);
+    ls_stress_scenario_wake(sc);
     return u->state == LS_STRESS_VU_OPEN;
 }
 
@@ -462,7 +454,7 @@ static void peer_closed(ls_stress_vu *u)
         if (!u->used) u->reconnect_later = true;
         ls_stress_vu_close(u);
     } else {
-        wake(sc);
+        ls_stress_scenario_wake(sc);
     }
 }
 
@@ -478,6 +470,7 @@ static void closed(ls_stress_vu *u)
     struct ls_stress_scenario *sc = u->scenario;
     /* A timer that cannot be cancelled has its packet pending, and must not be set before that packet arrives. */
     if (u->timer_pending && ls_timer_cancel(u->worker->port, u->timer)) u->timer_pending = false;
+    if (sc != NULL && sc->socket == LS_STRESS_SOCKET_OPEN) ls_stress_ws_closed(u);
     if (sc != NULL && sc->suspended) drop_coroutine(sc);
 }
 
@@ -487,6 +480,7 @@ static void free_scenario(ls_stress_vu *u)
     if (sc == NULL) return;
     free(sc->in.at);
     free(sc->out.at);
+    free(sc->part.at);
     free(sc);
 }
 
@@ -498,4 +492,5 @@ const ls_stress_proto ls_stress_scenario_proto = {
     .sent = sent,
     .free = free_scenario,
     .start = start,
+    .message = ls_stress_script_ws_message,
 };

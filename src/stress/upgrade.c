@@ -42,7 +42,7 @@ static int take(ls_stress_vu *u, int64_t received)
     }
     ls_slice data = ls_stream_take(u->stream);
     ls_counter_add(&w->count.bytes_in, data.len);
-    const int err = ls_stress_ws_response(u, &w->plan->ws.request, data.ptr, data.len, &used);
+    const int err = ls_stress_ws_response(u, data.ptr, data.len, &used);
     if (err == LS_DONE && used < data.len) {
         data.ptr += used;
         data.len -= used;

@@ -220,7 +220,7 @@ static void opened(ls_stress_vu *u)
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
-    if (err >= 0 && u->proto->message != NULL && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
+    if (err >= 0 && u->proto->upgrades && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
     if (err == LS_PENDING) return;
     if (err < 0)
         connect_failed(u, err);

@@ -12,6 +12,7 @@
 #include "net/deadline.h"
 #include "stress/arrivals.h"
 #include "stress/fanout.h"
+#include "stress/inflate.h"
 #include "stress/script.h"
 #include "stress/ws.h"
 
@@ -180,7 +181,7 @@ void ls_stress_worker_vu_closed(ls_stress_worker *w, ls_stress_vu *u)
 {
     if (w->ending) {
         if (w->open_loop) drop_retries(w, u);
-        if (w->unclosed == 0) w->done = true;
+        if (w->unclosed == 0 && (w->fanout == NULL || w->closing || !w->running)) w->done = true;
         return;
     }
     if (u->reconnect_later) w->any_reconnect = true;
@@ -447,7 +448,7 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->left = UINT64_MAX;
     if (plan->config.requests > 0 && plan->sends == 0)
         w->left = index >= w->senders
-                      ? 0
+                      ? UINT64_MAX
                       : plan->config.requests / w->senders + (index < plan->config.requests % w->senders);
     w->addr = plan->addr;
     if ((err = make_vus(w)) < 0) return err;
@@ -459,11 +460,14 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->config.websocket)) < 0)
         goto fail_port;
+    if (plan->ws.compress && (err = ls_stress_inflate_open(&w->inflate)) < 0) goto fail_counters;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;
 
+fail_counters:
+    ls_stress_counters_close(&w->count);
 fail_port:
     ls_port_close(w->port);
     if (w->deadlines != NULL) ls_deadlines_close(w->deadlines);
@@ -504,6 +508,7 @@ void ls_stress_worker_close(ls_stress_worker *w)
     ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
     ls_deadlines_close(w->deadlines);
     free_vus(w);
+    ls_stress_inflate_close(w->inflate);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

@@ -90,8 +90,9 @@ struct ls_stress_worker {
     ls_stress_counters count;
     ls_stress_checks checks;
     ls_stress_script *script;
-    _Atomic int first_error; /* LS_E* of the first connect that failed; written by the worker alone */
-    char first_failure[256]; /* the first failure of a request; read after the join */
+    struct ls_stress_inflate *inflate; /* of --compress; else NULL */
+    _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
+    char first_failure[256];           /* the first failure of a request; read after the join */
 
     uint32_t cached_len; /* HTTP: the last response head and its parse result; the next head is mostly the same */
     bool cached_is_head;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "stress/inflate.h"
 #include "stress/transport.h"
 #include "stress/worker.h"
 
@@ -13,6 +14,8 @@ struct ls_stress_ws {
     uint64_t asked_ns; /* when the handshake began */
     char key[LS_WS_KEY_CHARS + 1];
     bool in_frame, in_message, text, close_sent;
+    bool deflate;        /* permessage-deflate was negotiated */
+    bool compressed;     /* the message being received */
     uint16_t code;       /* of the server's Close frame; 0: none so far */
     uint8_t partial_len; /* of a head of which more bytes are missing */
     char partial[LS_WS_HEAD_BYTES_MAX];
@@ -21,22 +24,54 @@ struct ls_stress_ws {
     char control[LS_WS_CONTROL_BYTES_MAX];
     char *buf; /* during the handshake the head of the response, then a frame to send */
     size_t len, room;
+    char *packed; /* of a compressed message in several parts */
+    size_t packed_len, packed_room;
+    bool offered;                             /* extensions */
+    char *protocols[LS_STRESS_PROTOCOLS_MAX]; /* offered */
+    unsigned protocol_count;
+    const char *protocol; /* one of them, chosen by the server; NULL: none */
 };
+
+static bool grow(char **bytes, size_t *have, size_t room)
+{
+    if (room <= *have) return true;
+    char *grown = realloc(*bytes, room);
+    if (grown == NULL) return false;
+    *bytes = grown;
+    *have = room;
+    return true;
+}
 
 static bool reserve(struct ls_stress_ws *ws, size_t room)
 {
-    if (room <= ws->room) return true;
-    char *buf = realloc(ws->buf, room);
-    if (buf == NULL) return false;
-    ws->buf = buf;
-    ws->room = room;
+    return grow(&ws->buf, &ws->room, room);
+}
+
+static void drop_protocols(struct ls_stress_ws *ws)
+{
+    while (ws->protocol_count > 0) free(ws->protocols[--ws->protocol_count]);
+    ws->protocol = NULL;
+}
+
+static bool keep_protocols(struct ls_stress_ws *ws, const ls_ws_names *names)
+{
+    drop_protocols(ws);
+    for (unsigned i = 0; i < names->count; i++) {
+        const size_t room = strlen(names->names[i]) + 1;
+        char *copy = malloc(room);
+        if (copy == NULL) return false;
+        memcpy(copy, names->names[i], room);
+        ws->protocols[ws->protocol_count++] = copy;
+    }
     return true;
 }
 
 void ls_stress_ws_free(ls_stress_vu *u)
 {
     if (u->ws == NULL) return;
+    drop_protocols(u->ws);
     free(u->ws->buf);
+    free(u->ws->packed);
     free(u->ws);
 }
 
@@ -46,10 +81,13 @@ int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **t
 {
     if (u->ws == NULL && (u->ws = calloc(1, sizeof *u->ws)) == NULL) return LS_ENOMEM;
     struct ls_stress_ws *ws = u->ws;
-    ws->in_frame = ws->in_message = ws->close_sent = false;
+    ws->in_frame = ws->in_message = ws->close_sent = ws->deflate = false;
+    ws->packed_len = 0;
     ws->partial_len = 0;
     ws->code = 0;
     ws->len = 0;
+    ws->offered = request->extensions != NULL;
+    if (!keep_protocols(ws, &request->protocols)) return LS_ENOMEM;
     ls_ws_key(ws->key);
     ws->asked_ns = ls_stress_worker_now(u->worker);
     *len = ls_ws_request_write(request, ws->key, NULL, 0);
@@ -72,7 +110,7 @@ static int fail_handshake(ls_stress_vu *u, const char *why, int err)
     return err;
 }
 
-int ls_stress_ws_response(ls_stress_vu *u, const ls_ws_request *request, const char *bytes, size_t len, size_t *used)
+int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used)
 {
     ls_stress_worker *w = u->worker;
     struct ls_stress_ws *ws = u->ws;
@@ -85,8 +123,22 @@ int ls_stress_ws_response(ls_stress_vu *u, const ls_ws_request *request, const c
     ws->len += len;
     const int n = ls_http1_parse_response(ws->buf, ws->len, before, LS_STRESS_HEAD_BYTES_MAX, false, &head, &why);
     if (n == 0) return LS_EAGAIN;
-    int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf, request, ws->key, &response, &why);
+    const ls_ws_request request = {.protocols = {(const char *const *)ws->protocols, ws->protocol_count},
+                                   .extensions = ws->offered ? "" : NULL};
+    int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf, &request, ws->key, &response, &why);
     if (err < 0) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
+    for (unsigned i = 0; response.protocol != NULL && i < ws->protocol_count; i++)
+        if (strlen(ws->protocols[i]) == response.protocol_len &&
+            memcmp(ws->protocols[i], response.protocol, response.protocol_len) == 0)
+            ws->protocol = ws->protocols[i];
+    if (response.extensions != NULL) {
+        ls_ws_deflate_params params;
+        err = ls_ws_deflate_check(response.extensions, response.extensions_len, &ls_stress_inflate_options, &params,
+                                  &why);
+        if (err < 0 && err != LS_ENOENT) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
+        ws->deflate = err == LS_OK;
+        if (ws->deflate) ls_counter_add(&w->count.deflated, 1);
+    }
     *used = (size_t)n - before;
     const uint64_t now_ns = ls_stress_worker_now(w);
     ls_counter_add(&w->count.upgrades, 1);
@@ -139,6 +191,11 @@ bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size
     return ls_stress_ws_send(u, LS_WS_CLOSE, payload, 2 + len);
 }
 
+void ls_stress_ws_close_sent(ls_stress_vu *u)
+{
+    u->ws->close_sent = true;
+}
+
 /* ---- frames that are received ----------------------------------------------------------------------------------- */
 
 bool ls_stress_ws_text(const ls_stress_vu *u)
@@ -149,6 +206,11 @@ bool ls_stress_ws_text(const ls_stress_vu *u)
 unsigned ls_stress_ws_code(const ls_stress_vu *u)
 {
     return u->ws->code;
+}
+
+const char *ls_stress_ws_protocol(const ls_stress_vu *u)
+{
+    return u->ws->protocol;
 }
 
 static bool invalid(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
@@ -202,6 +264,7 @@ static bool begin_frame(ls_stress_vu *u)
     if (ws->in_message) return invalid(u, "the server began a message inside another one", "", 0);
     ws->in_message = true;
     ws->text = ws->frame.opcode == LS_WS_TEXT;
+    ws->compressed = ws->frame.compressed;
     return true;
 }
 
@@ -209,8 +272,8 @@ static bool begin_frame(ls_stress_vu *u)
  * error, handled. */
 static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    static const ls_ws_rules rules = {.masked = false};
     struct ls_stress_ws *ws = u->ws;
+    const ls_ws_rules rules = {.masked = false, .compressed = ws->deflate};
     const size_t before = ws->partial_len;
     const char *why = NULL;
     size_t have = len;
@@ -228,6 +291,33 @@ static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
     return n == 0 ? 0 : n - (int)before;
 }
 
+/* Bytes of a compressed message: pass it on when it is complete. */
+static bool read_compressed(ls_stress_vu *u, const char *bytes, size_t len, bool last)
+{
+    ls_stress_worker *w = u->worker;
+    struct ls_stress_ws *ws = u->ws;
+    const char *plain;
+    size_t plain_len;
+    if (!last || ws->packed_len > 0) {
+        if (ws->packed_len + len > LS_STRESS_MESSAGE_BYTES_MAX ||
+            !grow(&ws->packed, &ws->packed_room, ws->packed_len + len))
+            return invalid(u, "a compressed message is longer than 64 MiB", "", 0);
+        memcpy(ws->packed + ws->packed_len, bytes, len);
+        ws->packed_len += len;
+        if (!last) return true;
+        bytes = ws->packed;
+        len = ws->packed_len;
+        ws->packed_len = 0;
+    }
+    const int err =
+        ls_stress_inflate_message(w->inflate, w->pool, bytes, len, LS_STRESS_MESSAGE_BYTES_MAX, &plain, &plain_len);
+    if (err == LS_OK) return u->proto->message(u, plain, plain_len, true);
+    return invalid(u,
+                   err == LS_EMSGSIZE ? "a compressed message is longer than 64 MiB"
+                                      : "a compressed message cannot be inflated",
+                   "", 0);
+}
+
 /* Bytes of the payload of this frame. */
 static bool read_payload(ls_stress_vu *u, const char *bytes, size_t len)
 {
@@ -242,7 +332,7 @@ static bool read_payload(ls_stress_vu *u, const char *bytes, size_t len)
     const bool last = ends && ws->frame.fin;
     if (ends) ws->in_frame = false;
     if (last) ws->in_message = false;
-    return u->proto->message(u, bytes, len, last);
+    return ws->compressed ? read_compressed(u, bytes, len, last) : u->proto->message(u, bytes, len, last);
 }
 
 bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len)

@@ -2,7 +2,7 @@
  * it sends.
  *
  * Received messages are passed on in parts as they arrive (ls_stress_proto.message), so that a message costs no copy and no
- * memory; a compressed message is inflated first. Pings are answered. Frames that are prepared before the run are masked with
+ * memory; a compressed message is inflated first (inflate.h). What is sent is not compressed. Pings are answered. Frames that are prepared before the run are masked with
  * one key each; the key of other frames is random (section 5.3). */
 #ifndef LS_STRESS_WS_H
 #define LS_STRESS_WS_H
@@ -13,12 +13,12 @@
 
 /* ---- the handshake; its callers send and receive ---------------------------------------------------------------- */
 
-/* Begin: make a key, and write the request in allocated memory. LS_OK or LS_ENOMEM. */
+/* Begin: make a key, and write the request in allocated memory. Keeps what the response must fit. LS_OK or LS_ENOMEM. */
 int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **text, size_t *len);
 
 /* The next bytes of the response. LS_DONE: counted, and *used bytes of these belong to the handshake; LS_EAGAIN: more are
  * needed; or an error, after ls_stress_ws_failed(). */
-int ls_stress_ws_response(ls_stress_vu *u, const ls_ws_request *request, const char *bytes, size_t len, size_t *used);
+int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used);
 
 /* Count a failure and record its reason, with the first bytes of the response. */
 void ls_stress_ws_failed(ls_stress_vu *u, const char *why, const char *bytes, size_t len);
@@ -30,8 +30,9 @@ void ls_stress_ws_peer_closed(ls_stress_vu *u);
 void ls_stress_ws_lost(ls_stress_vu *u); /* record why the server ended the connection */
 void ls_stress_ws_closed(ls_stress_vu *u);
 
-bool ls_stress_ws_text(const ls_stress_vu *u);     /* the message that arrives is text, not binary */
-unsigned ls_stress_ws_code(const ls_stress_vu *u); /* of the server's Close frame; 0: none so far */
+bool ls_stress_ws_text(const ls_stress_vu *u);            /* the message that arrives is text, not binary */
+unsigned ls_stress_ws_code(const ls_stress_vu *u);        /* of the server's Close frame; 0: none so far */
+const char *ls_stress_ws_protocol(const ls_stress_vu *u); /* the subprotocol; NULL: none */
 
 /* The length of a frame with that payload, and the frame, masked with a random key. Returns the length. */
 size_t ls_stress_ws_frame_bytes(size_t len);
@@ -42,6 +43,8 @@ bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *pa
 
 /* Send a Close frame, unless one was sent. False: the connection closes. */
 bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size_t len);
+
+void ls_stress_ws_close_sent(ls_stress_vu *u); /* a Close frame was sent by other means */
 
 void ls_stress_ws_free(ls_stress_vu *u);
 

@@ -64,4 +64,5 @@ const ls_stress_proto ls_stress_ws_echo_proto = {
     .compose = compose,
     .closed = closed,
     .message = message,
+    .upgrades = true,
 };

@@ -61,6 +61,7 @@ const ls_stress_proto ls_stress_ws_hold_proto = {
     .peer_closed = ws_peer_closed,
     .closed = ls_stress_ws_closed,
     .message = ignore_message,
+    .upgrades = true,
 };
 
 /* ---- cycles: a request is a connection, from its connect to the end of the closing handshake --------------------- */
@@ -96,4 +97,5 @@ const ls_stress_proto ls_stress_ws_cycle_proto = {
     .closed = ls_stress_ws_closed,
     .start = leave,
     .message = ignore_message,
+    .upgrades = true,
 };

@@ -1,9 +1,12 @@
 """luaserve stress against ws and wss targets: echoes, fan-out, idle connections, scripts. The server is a raw one of a few
 lines, which can break the protocol."""
+import re
 import struct
+import threading
+import zlib
 
 from harness import main
-from harness.stress import Small, Stress, head_of, stress
+from harness.stress import OK, Small, Stress, head_of, stress
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Frame, accept, close_payload, frame, masked
 
 
@@ -250,6 +253,412 @@ class Echo(WebSockets):
                 peer.echo()
         server = self.small(handle)
         self.good(stress("-c", "1", "-n", "3", server.url.replace("http", "ws")), 3)
+
+
+
+class Hub:
+    """Publishes what is received on /pub to the connections on other paths. `change`: (number of the message, data) -> the
+    messages that each subscriber gets."""
+
+    def __init__(self, change=None, join=None):
+        self.lock, self.peers, self.change, self.join, self.count = threading.Lock(), [], change, join, 0
+        self.paths, self.asked = [], []
+
+    def add(self, peer):
+        with self.lock:
+            self.peers.append(peer)
+
+    def publish(self, opcode, data):
+        with self.lock:
+            self.count += data[14:24] != b"0" * 10  # not a probe
+            probe = data[14:24] == b"0" * 10
+            for out in [data] if probe or self.change is None else self.change(self.count, data):
+                for peer in self.peers:
+                    peer.send(opcode, out)
+
+    def __call__(self, peer, _):
+        self.paths.append(peer.path)
+        if peer.path.startswith("/pub"):
+            while (got := peer.read()).opcode != CLOSE:
+                self.publish(got.opcode, got.payload)
+            peer.send(CLOSE, got.payload)
+            return
+        if self.join:
+            self.asked.append(peer.read().payload.decode())
+        self.add(peer)
+        try:
+            while peer.read().opcode != CLOSE:
+                pass
+        finally:
+            with self.lock:
+                self.peers.remove(peer)
+
+
+class Fanout(WebSockets):
+    def test_deliveries_are_counted(self):
+        for how in (), ("-R", "500"), ("--pipeline", "4"), ("--binary", "--size", "48"), ("--size", "70000"), ("-t", "1"):
+            server = self.sockets(Hub())
+            ran = stress("--fanout", "-c", "5", "-n", "20", "--publish-path", "/pub", *how, server.url + "sub")
+            if "-R" in how and ran.status == 1:  # the machine stalled
+                continue
+            self.good(ran, 100)
+            fanout = ran.report["fanout"]
+            self.assertEqual({key: fanout[key] for key in ("published", "expected", "delivered", "lost", "reordered",
+                                                           "duplicated")},
+                             {"published": 20, "expected": 100, "delivered": 100, "lost": 0, "reordered": 0,
+                              "duplicated": 0}, ran)
+            self.assertEqual(ran.report["latency_us"]["uncorrected"]["count"], 100, ran)
+            self.assertIn("Delivered: 100 of 100, lost 0, reordered 0, duplicated 0\n", ran.out)
+            self.assertEqual(ran.report["websocket"]["handshakes"], 6, ran)
+
+    def test_lost_messages(self):
+        server = self.sockets(Hub(lambda number, data: [data] if number % 4 else []))
+        ran = stress("--fanout", "-c", "3", "-n", "8", "--pipeline", "8", "--timeout", "300ms", "--publish-path", "/pub",
+                     "--threshold", "lost == 0", "--threshold", "lost < 50%", server.url)
+        self.assertEqual(ran.status, 99, ran)
+        self.assertEqual(ran.report["fanout"]["expected"], 24, ran)
+        self.assertEqual(ran.report["fanout"]["lost"], 6, ran)
+        self.assertEqual(ran.report["fanout"]["delivered"], 18, ran)
+        self.assertEqual([(t["metric"], t["met"], t["actual"]) for t in ran.report["thresholds"]],
+                         [("lost", False, 6), ("lost", True, 25)])
+
+    def test_reordered_and_duplicated_messages(self):
+        held = []
+
+        def change(number, data):
+            if number == 2:
+                held.append(data)
+                return []
+            return [data, held.pop(), data] if number == 3 else [data]
+        server = self.sockets(Hub(change))
+        ran = stress("--fanout", "-c", "2", "-n", "5", "--pipeline", "5", "--publish-path", "/pub", "--threshold",
+                     "reordered == 2", "--threshold", "duplicated == 2", server.url)
+        self.good(ran, 10)
+        self.assertEqual([ran.report["fanout"][key] for key in ("lost", "reordered", "duplicated")], [0, 2, 2], ran)
+
+    def test_changed_and_foreign_messages(self):
+        def change(number, data):
+            if number == 1:
+                return [b"hello", b"LS" + b"0" * 46 + data[48:], data]
+            return [data[:-1] + b"!"] if number == 2 else [data]
+        server = self.sockets(Hub(change))
+        ran = stress("--fanout", "-c", "1", "-n", "3", "--pipeline", "3", "--timeout", "300ms", "--publish-path", "/pub",
+                     server.url)
+        self.assertEqual([ran.report["fanout"][key] for key in ("delivered", "lost", "ignored")], [2, 1, 2], ran)
+        self.assertEqual(ran.errors["answer"], 1, ran)
+        self.assertIn("a delivery differs from the message", ran.err)
+
+    def test_a_closed_loop_continues_after_a_loss(self):
+        server = self.sockets(Hub(lambda number, data: [data] if number != 2 else []))
+        ran = stress("--fanout", "-c", "2", "-n", "4", "--timeout", "300ms", "--publish-path", "/pub", server.url)
+        self.assertEqual([ran.report["fanout"][key] for key in ("published", "delivered", "lost")], [4, 6, 2], ran)
+        self.assertEqual(ran.errors["timeout"], 1, ran)
+
+    def test_topics_and_the_first_message(self):
+        hub = Hub(join=True)
+        server = self.sockets(hub)
+        ran = stress("--fanout", "-c", "4", "--publishers", "3", "--topics", "2", "-n", "6", "--publish-path",
+                     "/pub/{topic}", "--subscribe", "join {topic}, {topic}", server.url + "room/{topic}")
+        self.good(ran)
+        self.assertEqual(sorted(hub.asked), ["join 0, 0"] * 2 + ["join 1, 1"] * 2)
+        self.assertEqual(sorted(hub.paths), ["/pub/0", "/pub/0", "/pub/1", "/room/0", "/room/0", "/room/1", "/room/1"])
+        self.assertEqual(ran.report["fanout"]["expected"], ran.totals["requests"], ran)
+        self.assertEqual(ran.totals["requests"], 12, ran)
+        self.assertGreaterEqual(ran.report["fanout"]["ignored"], 12, ran)  # of the other topic: this hub has one
+
+    def test_stalled_subscribers(self):
+        """They do not read, and nothing is expected of them."""
+        server = self.sockets(Hub())
+        ran = stress("--fanout", "-c", "4", "--stalled", "1", "-n", "10", "--publish-path", "/pub", server.url)
+        self.good(ran, 30)
+        self.assertEqual(ran.report["fanout"]["expected"], 30, ran)
+        self.assertIn("to 4 subscribers, 1 of them stalled", ran.out)
+
+    def test_nothing_is_published(self):
+        def play(peer, _):
+            while peer.read().opcode != CLOSE:
+                pass
+        ran = stress("--fanout", "-c", "2", "-d", "1s", "--timeout", "300ms", self.sockets(play).url)
+        self.assertEqual(ran.status, 1, ran)
+        self.assertEqual(ran.errors["subscribe"], 2, ran)
+        self.assertIn("a subscriber received no message within the time limit", ran.err)
+
+    def test_the_server_closes_a_subscriber(self):
+        hub = Hub()
+
+        def play(peer, number):
+            if peer.path == "/sub" and not hub.paths.count("/sub"):
+                hub.paths.append("/sub")
+                hub.add(peer)
+                while hub.count == 0:
+                    threading.Event().wait(0.01)
+                with hub.lock:
+                    hub.peers.remove(peer)
+                peer.send(CLOSE, close_payload(1013))
+                peer.read()
+            else:
+                hub(peer, number)
+        ran = stress("--fanout", "-c", "3", "-n", "4", "-R", "50", "--timeout", "500ms", "--publish-path", "/pub",
+                     self.sockets(play).url + "sub")
+        self.assertEqual(ran.report["websocket"]["close_codes"], {"1013": 1}, ran)
+        self.assertGreaterEqual(ran.report["fanout"]["lost"], 1, ran)
+        self.assertEqual(ran.errors["read"], 1, ran)
+
+    def test_options_that_do_not_fit(self):
+        for args, text in ((("--fanout", "http://h/"), "needs --sse"), (("--fanout", "tcp://h:1"), "needs a ws or wss target"),
+                           (("--fanout", "--sse", "ws://h/"), "--sse needs an http or https target"),
+                           (("--sse", "http://h/"), "are for --fanout"), (("--publishers", "2", "ws://h/"), "are for --fanout"),
+                           (("--subscribe", "x", "ws://h/"), "is for --fanout, --hold and --cycles"),
+                           (("--fanout", "--size", "47", "ws://h/"), "at least 48 bytes"),
+                           (("--fanout", "--publishers", "65536", "ws://h/"), "a number from 1 to 65535"),
+                           (("--fanout", "--topics", "3", "--publishers", "2", "ws://h/"), "at least as many publishers"),
+                           (("--fanout", "-c", "4", "--stalled", "4", "ws://h/"), "each topic needs a subscriber that reads"),
+                           (("--fanout", "--publish-path", "pub", "ws://h/"), "a path that begins with /"),
+                           (("--fanout", "--hold", "ws://h/"), "--fanout excludes --hold"),
+                           (("--hold", "--cycles", "2", "ws://h/"), "exclude each other"),
+                           (("--hold", "-n", "2", "ws://h/"), "--hold sends no messages"),
+                           (("--cycles", "2", "http://h/"), "--cycles is for ws and wss targets"),
+                           (("--hold", "udp://h:1"), "udp has none")):
+            self.fails(stress(*args), text, status=2)
+
+
+class Idle(WebSockets):
+    def test_hold(self):
+        pongs, asked = [], []
+
+        def play(peer, _):
+            asked.append(peer.read().payload)
+            peer.send(PING, b"there?")
+            while (got := peer.read()).opcode != CLOSE:
+                pongs.append(got.payload)
+        server = self.sockets(play)
+        ran = self.good(stress("--hold", "-c", "3", "-d", "500ms", "--subscribe", "join", server.url), 0)
+        server.close()
+        self.assertEqual(ran.totals["connects"], 3, ran)
+        self.assertEqual((pongs, asked), ([b"there?"] * 3, [b"join"] * 3))
+        self.good(stress("--hold", "-c", "3", "-d", "200ms", self.url), 0)  # HTTP
+        self.good(stress("--hold", "-c", "3", "-d", "200ms", self.tcp), 0)
+
+    def test_hold_counts_lost_connections(self):
+        def play(peer, number):
+            if number == 2:
+                peer.send(CLOSE, close_payload(1001))
+            peer.read()
+        ran = stress("--hold", "-c", "1", "-d", "1s", self.sockets(play).url)
+        self.assertEqual(ran.errors["read"], 1, ran)
+        self.assertEqual(ran.report["websocket"]["close_codes"], {"1001": 1}, ran)
+
+    def test_cycles(self):
+        plays = []
+
+        def play(peer, _):
+            plays.append((peer.read(), peer.read()))
+            peer.send(CLOSE, plays[-1][1].payload)
+        server = self.sockets(play)
+        ran = self.good(stress("-t", "1", "--cycles", "3", "-c", "2", "--subscribe", "join", server.url), 6)
+        server.close()
+        self.assertEqual(plays, [(Frame(TEXT, b"join", True, 0), Frame(CLOSE, close_payload(1000), True, 0))] * 6)
+        self.assertEqual(ran.report["websocket"]["handshakes"], 6, ran)
+        self.assertEqual(ran.report["websocket"]["close_codes"], {"1000": 6}, ran)
+
+
+class Compressed(WebSockets):
+    def test_messages_are_inflated(self):
+        def play(peer, _):
+            self.assertIn("Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; "
+                          "client_no_context_takeover", peer.head)
+            for number in range(100):
+                got = peer.read()
+                if got.opcode == CLOSE:
+                    return
+                packer = zlib.compressobj(wbits=-15)
+                packed = (packer.compress(got.payload) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+                if number % 2:
+                    peer.send(TEXT, packed, rsv=4)
+                else:
+                    peer.send(TEXT, packed[:3], rsv=4, fin=False)
+                    peer.send(CONTINUATION, packed[3:])
+        server = self.sockets(play, "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; "
+                                    "client_no_context_takeover\r\n")
+        ran = stress("-c", "1", "-n", "6", "--size", "20000", "--compress", server.url)
+        if "built without" in ran.err:
+            self.skipTest("without zlib")
+        self.good(ran, 6)
+        self.assertEqual(ran.report["websocket"]["deflate"], 1, ran)
+        self.assertLess(ran.totals["bytes_in"], 60000, ran)
+
+    def test_the_server_may_decline(self):
+        ran = stress("-c", "1", "-n", "2", "--compress", self.sockets(echo).url)
+        if "built without" in ran.err:
+            self.skipTest("without zlib")
+        self.good(ran, 2)
+        self.assertEqual(ran.report["websocket"]["deflate"], 0, ran)
+
+    def test_data_that_does_not_inflate(self):
+        def play(peer, _):
+            peer.read()
+            peer.send(TEXT, b"\xff\xff\xff", rsv=4)
+            peer.read()
+        server = self.sockets(play, "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n")
+        ran = stress("-c", "1", "-n", "1", "--compress", server.url)
+        if "built without" in ran.err:
+            self.skipTest("without zlib")
+        self.assertIn("cannot be inflated", ran.err)
+        self.assertEqual(ran.errors["answer"], 1, ran)
+
+
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+
+
+class Sse(WebSockets):
+    def events(self, head, form):
+        """A server whose GET is a stream of the events that are POSTed. form(data) -> bytes."""
+        lock, streams = threading.Lock(), []
+
+        def handle(conn, _):
+            rest = b""
+            while True:
+                while b"\r\n\r\n" not in rest:
+                    got = conn.recv(65536)
+                    if not got:
+                        return
+                    rest += got
+                asked, rest = rest.split(b"\r\n\r\n", 1)
+                if asked.startswith(b"GET"):
+                    assert b"\r\nAccept: text/event-stream" in asked
+                    conn.sendall(head)
+                    with lock:
+                        streams.append(conn)
+                    try:
+                        conn.recv(1)
+                    finally:
+                        with lock:
+                            streams.remove(conn)
+                    return
+                size = int(re.search(rb"Content-Length: (\d+)", asked)[1])
+                while len(rest) < size:
+                    rest += conn.recv(65536)
+                data, rest = rest[:size], rest[size:]
+                with lock:
+                    for stream in streams:
+                        for part in form(data):
+                            stream.sendall(part)
+                conn.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        return self.small(handle)
+
+    def test_events(self):
+        def plain(data):
+            return [b": comment\nevent: x\nid: 1\ndata: " + data + b"\n\n"]
+
+        def chunks(data):
+            for part in (b"da", b"ta:" + data[:10], data[10:] + b"\r", b"\n\r\n", b"retry: 5\n\n"):
+                yield b"%x\r\n%s\r\n" % (len(part), part)
+        for head, form in ((EVENTS + b"\r\n", plain), (EVENTS + b"Transfer-Encoding: chunked\r\n\r\n", chunks)):
+            server = self.events(head, form)
+            ran = stress("--fanout", "--sse", "-c", "3", "-n", "10", "--publish-path", "/pub", server.url + "events")
+            self.good(ran, 30)
+            self.assertEqual(ran.report["fanout"]["lost"], 0, ran)
+            self.assertEqual(ran.report["fanout"]["sse"], True, ran)
+            self.assertIsNone(ran.report["websocket"], ran)
+
+    def test_responses_that_are_no_streams(self):
+        for answer, text in ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "needs a response with status 200"),
+                             (OK, "of the type text/event-stream"),
+                             (EVENTS + b"Content-Length: 5\r\n\r\n", "has a Content-Length")):
+            server = self.small(lambda conn, _, answer=answer: head_of(conn) and conn.sendall(answer))
+            ran = stress("--fanout", "--sse", "-c", "1", "-n", "1", "--timeout", "300ms", server.url)
+            self.assertEqual(ran.status, 1, ran)
+            self.assertIn(text, ran.err)
+
+
+class Scripts(WebSockets):
+    def script(self, text, server, *args):
+        return stress("script.lua", *args, files={"script.lua": text.replace("@URL@", server.url)})
+
+    def test_a_chat_user(self):
+        server = self.sockets(echo, "Sec-WebSocket-Protocol: chat\r\n")
+        ran = self.script("""
+            return { target = "@URL@", connections = 2, requests = 6, scenario = function(vu)
+              local ws = assert(vu:ws("/room?id=" .. vu.id, { protocols = { "other", "chat" }, headers = { ["X-A"] = "b" } }))
+              vu:check(ws == vu:ws(), "the same")
+              vu:check(ws.protocol == "chat" and ws.code == nil, "fields")
+              ws:send("€") ws:send("\\xff", "binary") ws:send(12)
+              local data, kind = ws:receive()
+              vu:check(data == "€" and kind == "text", "text")
+              data, kind = ws:receive()
+              vu:check(data == "\\xff" and kind == "binary", "binary")
+              for data in ws:messages() do vu:check(data == "12", "number") break end
+              vu:check(ws:close(4000, "bye"), "close")
+              local _, message, code = ws:receive()
+              vu:check(message == "closed" and code == "ECLOSED" and ws.code == 4000, "closed")
+              vu:check(select(3, ws:send("x")) == "ECLOSED" and select(3, vu:ws()) == "ECLOSED", "over")
+            end }""", server)
+        self.good(ran, 6)
+        self.assertEqual(set(ran.checks.values()), {(6, 0)}, ran)
+        self.assertEqual(len(ran.checks), 8, ran)
+        self.assertIn("GET /room?id=1 HTTP/1.1", server.seen[0] + server.seen[1])
+        self.assertIn("\r\nX-A: b\r\n", server.seen[0])
+        self.assertEqual(ran.report["websocket"]["close_codes"], {"4000": 6}, ran)
+
+    def test_a_connection_that_stays_open(self):
+        server = self.sockets(echo)
+        ran = self.script("""
+            return { target = "@URL@", connections = 1, requests = 5, scenario = function(vu)
+              local ws = vu:ws()
+              ws:send("x")
+              vu:check(ws:receive() == "x", "echo")
+            end }""", server)
+        self.good(ran, 5)
+        self.assertEqual(ran.report["websocket"]["handshakes"], 1, ran)
+
+    def test_on_an_http_target(self):
+        server = self.sockets(echo)
+        server.url = server.url.replace("ws", "http")
+        ran = self.script("""
+            return { target = "@URL@", connections = 1, requests = 2, scenario = function(vu)
+              local ws = assert(vu:ws("/a"))
+              ws:send("x")
+              vu:check(ws:receive() == "x", "echo")
+            end }""", server)
+        self.good(ran, 2)
+        self.assertTrue(server.seen[0].startswith("GET /a HTTP/1.1"), server.seen)
+
+    def test_failures(self):
+        def play(peer, _):
+            peer.read()
+            peer.send(CLOSE, close_payload(1008))
+            peer.read()
+        ran = self.script("""
+            return { target = "@URL@", connections = 1, requests = 1, scenario = function(vu)
+              local ws = vu:ws()
+              ws:send("x")
+              vu:check(select(3, ws:receive()) == "ECLOSED" and ws.code == 1008, "closed")
+            end }""", self.sockets(play))
+        self.good(ran, 1)
+        refused = self.small(lambda conn, _: head_of(conn) and conn.sendall(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
+        ran = self.script("""
+            return { target = "@URL@", connections = 1, requests = 1, scenario = function(vu)
+              local ws, message, code = vu:ws()
+              vu:check(ws == nil and code == "EPROTO", message)
+            end }""", refused)
+        self.assertEqual(ran.checks, {"the server did not accept the handshake of WebSocket": (1, 0)}, ran)
+        self.assertEqual(ran.report["websocket"]["failed"], 1, ran)
+
+    def test_wrong_calls(self):
+        server = self.sockets(echo)
+        for call, text in (('vu:ws("x")', "a path begins with /"), ('vu:ws("ws://other.example/")', "is not on the target"),
+                           ('vu:ws("/", { headers = { ["a b"] = "c" } })', "invalid header"),
+                           ('vu:ws("/", { protocols = { "a b" } })', "a list of tokens"),
+                           ('vu:ws():send("\\xff")', "text must be UTF-8"), ('vu:ws():close(1005)', "a code is 1000"),
+                           ('vu:ws() sock:send("x")', "the connection is a WebSocket"),
+                           ('vu:ws():close(1000, ("x"):rep(124))', "at most 123 bytes")):
+            ran = self.script("""return { target = "@URL@", connections = 1, requests = 1,
+                                          scenario = function(vu, sock) """ + call + " end }", server)
+            self.assertEqual(ran.errors["script"], 1, ran)
+            self.assertIn(text, ran.err)
+        ran = self.script('return { target = "%s", connections = 1, requests = 1, scenario = function(vu) vu:ws() end }' %
+                          self.tcp, server)
+        self.assertIn("vu:ws needs a ws, wss, http or https target", ran.err)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,343 @@
+/* script_ws.c - vu:ws in scenarios: the connection of a virtual user becomes a WebSocket.
+ *
+ *     vu:ws([path [, options]])   the handshake; returns ws. Again on the same connection: the same ws
+ *     ws:send(data [, kind])      a message, "text" or "binary"; it is sent when the coroutine yields or ends
+ *     ws:receive()                the next message and its kind; nil, message, code at the end
+ *     ws:messages()               an iterator of these
+ *     ws:close([code [, reason]]) a Close frame; waits for the server's. The next round begins on a new connection
+ *     ws.protocol, ws.code        the subprotocol; the code of the server's Close frame
+ *
+ * Received messages are in `in`: each follows its length, a uint32_t, and a byte, 1 for text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/utf8.h"
+#include "proto/http_chars.h"
+#include "proto/http_text.h"
+#include "stress/scenario.h"
+#include "stress/script_internal.h"
+#include "stress/ws.h"
+
+enum { MESSAGE_HEAD = sizeof(uint32_t) + 1 };
+
+static const char ws_meta[] = "luaserve.stress.ws";
+
+/* ---- vu:ws ------------------------------------------------------------------------------------------------------- */
+
+/* The path of a URL, which must be of the target; a path stays as it is. Raises. */
+static const char *check_path(lua_State *L, const ls_stress_plan *plan)
+{
+    const char *path = luaL_optstring(L, 2, plan->target.path);
+    char why[256];
+    ls_stress_target target;
+    if (strncmp(path, "ws://", 5) == 0 || strncmp(path, "wss://", 6) == 0) {
+        if (ls_stress_target_parse(path, &target, why, sizeof why) < 0) luaL_error(L, "vu:ws: %s", why);
+        if (target.tls != plan->target.tls || target.port != plan->target.port ||
+            strcmp(target.host, plan->target.host) != 0)
+            luaL_error(L, "vu:ws: %s is not on the target %s; a virtual user has one connection, to the target", path,
+                       plan->config.target);
+        path = target.path;
+    }
+    bool good = path[0] == '/';
+    for (const char *p = path; good && *p != '\0'; p++) good = (unsigned char)*p > ' ' && *p != 0x7f && *p != '#';
+    if (!good) luaL_argerror(L, 2, "a path begins with / and has no white space");
+    return path;
+}
+
+/* Push the lines of options.headers behind those of the plan. */
+static const char *push_fields(lua_State *L, const ls_stress_plan *plan)
+{
+    luaL_Buffer lines;
+    const int headers = lua_gettop(L);
+    luaL_buffinit(L, &lines);
+    luaL_addstring(&lines, plan->ws.request.fields);
+    luaL_pushresult(&lines);
+    if (lua_isnil(L, headers)) return lua_tostring(L, -1);
+    luaL_checktype(L, headers, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, headers) != 0) {
+        size_t len, value_len;
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
+        const char *value = lua_tolstring(L, -1, &value_len);
+        if (name == NULL || value == NULL || !ls_is_token(name, len) || !ls_is_field_value(value, value_len))
+            luaL_error(L, "vu:ws: invalid header: a header is a token and a string without line breaks");
+        lua_pushvalue(L, headers + 1);
+        lua_pushfstring(L, "%s: %s\r\n", name, value);
+        lua_concat(L, 2);
+        lua_replace(L, headers + 1);
+        lua_pop(L, 1);
+    }
+    return lua_tostring(L, headers + 1);
+}
+
+/* Read options.protocols, a list, into `names`; the strings stay on the stack. Returns the count. */
+static unsigned read_protocols(lua_State *L, const char **names)
+{
+    const int list = lua_gettop(L);
+    if (lua_isnil(L, list)) return 0;
+    luaL_checktype(L, list, LUA_TTABLE);
+    const lua_Unsigned count = lua_rawlen(L, list);
+    if (count > LS_STRESS_PROTOCOLS_MAX) luaL_error(L, "vu:ws: more than %d protocols", LS_STRESS_PROTOCOLS_MAX);
+    luaL_checkstack(L, (int)count, "protocols");
+    for (lua_Unsigned i = 0; i < count; i++) {
+        size_t len;
+        const char *name = lua_rawgeti(L, list, (lua_Integer)i + 1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
+        if (name == NULL || !ls_is_token(name, len)) luaL_error(L, "vu:ws: protocols must be a list of tokens");
+        names[i] = name;
+    }
+    return (unsigned)count;
+}
+
+static void push_ws(lua_State *L, struct ls_stress_scenario *sc)
+{
+    if (sc->ws_ref == LUA_NOREF) {
+        *(struct ls_stress_scenario **)lua_newuserdatauv(L, sizeof(void *), 0) = sc;
+        luaL_setmetatable(L, ws_meta);
+        sc->ws_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, sc->ws_ref);
+}
+
+static int push_failure(lua_State *L, const char *message, const char *code)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, message);
+    lua_pushstring(L, code);
+    return 3;
+}
+
+static int continue_upgrade(lua_State *L, int status, lua_KContext context)
+{
+    struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
+    (void)status;
+    if (sc->socket == LS_STRESS_SOCKET_OPEN) {
+        push_ws(L, sc);
+        return 1;
+    }
+    if (sc->socket == LS_STRESS_SOCKET_FAILED)
+        return push_failure(L, "the server did not accept the handshake of WebSocket", "EPROTO");
+    if (sc->peer_closed) return push_failure(L, "closed", "ECLOSED");
+    return lua_yieldk(L, 0, context, continue_upgrade);
+}
+
+static int vu_ws(lua_State *L)
+{
+    struct ls_stress_scenario *sc = ls_stress_scenario_running(L, "vu:ws");
+    const ls_stress_plan *plan = sc->u->worker->plan;
+    const char *names[LS_STRESS_PROTOCOLS_MAX];
+    char *text;
+    size_t len;
+    if (plan->target.kind != LS_STRESS_TARGET_WS && plan->target.kind != LS_STRESS_TARGET_HTTP)
+        return luaL_error(L, "vu:ws needs a ws, wss, http or https target, not %s", plan->config.target);
+    if (sc->socket != LS_STRESS_SOCKET_NONE || sc->peer_closed || sc->closed) {
+        if (sc->closed) return push_failure(L, "closed", "ECLOSED");
+        return continue_upgrade(L, LUA_OK, (lua_KContext)sc);
+    }
+    if (sc->in.len > sc->in_at)
+        return luaL_error(L, "vu:ws: the connection has bytes that sock:receive has not taken");
+    lua_settop(L, 3);
+    ls_ws_request request = plan->ws.request;
+    request.target = check_path(L, plan);
+    if (!lua_isnil(L, 3)) luaL_checktype(L, 3, LUA_TTABLE);
+    if (lua_isnil(L, 3))
+        lua_pushnil(L);
+    else
+        lua_getfield(L, 3, "headers");
+    request.fields = push_fields(L, plan);
+    if (lua_isnil(L, 3))
+        lua_pushnil(L);
+    else
+        lua_getfield(L, 3, "protocols");
+    const unsigned count = read_protocols(L, names);
+    if (count > 0) request.protocols = (ls_ws_names){names, count};
+    if (ls_stress_ws_request(sc->u, &request, &text, &len) < 0) return luaL_error(L, "not enough memory");
+    const bool added = ls_stress_scenario_add(&sc->out, text, len);
+    free(text);
+    if (!added) return luaL_error(L, "not enough memory");
+    sc->socket = LS_STRESS_SOCKET_ASKED;
+    sc->want = LS_STRESS_WANT_UPGRADE;
+    return lua_yieldk(L, 0, (lua_KContext)sc, continue_upgrade);
+}
+
+/* ---- ws ---------------------------------------------------------------------------------------------------------- */
+
+static struct ls_stress_scenario *check_ws(lua_State *L)
+{
+    struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)luaL_checkudata(L, 1, ws_meta);
+    if (!sc->running || sc->co != L) luaL_error(L, "a ws can only be used inside its own scenario");
+    return sc;
+}
+
+static bool is_over(const struct ls_stress_scenario *sc)
+{
+    return sc->peer_closed || sc->closed || sc->socket != LS_STRESS_SOCKET_OPEN;
+}
+
+/* Append a frame to the output of the coroutine. Raises. */
+static void put_frame(lua_State *L, struct ls_stress_scenario *sc, enum ls_ws_opcode opcode, const char *data,
+                      size_t len)
+{
+    char *frame = malloc(ls_stress_ws_frame_bytes(len));
+    const bool added =
+        frame != NULL && ls_stress_scenario_add(&sc->out, frame, ls_stress_ws_frame(opcode, data, len, frame));
+    free(frame);
+    if (!added) luaL_error(L, "unsent data exceeds 64 MiB");
+}
+
+static int ws_send(lua_State *L)
+{
+    static const char *const kinds[] = {"text", "binary", NULL};
+    struct ls_stress_scenario *sc = check_ws(L);
+    size_t len;
+    const char *data = luaL_checklstring(L, 2, &len);
+    const bool text = luaL_checkoption(L, 3, "text", kinds) == 0;
+    luaL_argcheck(L, !text || ls_utf8_valid(data, len), 2, "text must be UTF-8; send other bytes as \"binary\"");
+    if (is_over(sc)) return push_failure(L, "closed", "ECLOSED");
+    put_frame(L, sc, text ? LS_WS_TEXT : LS_WS_BINARY, data, len);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int continue_message(lua_State *L, int status, lua_KContext context)
+{
+    struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
+    (void)status;
+    if (sc->in.len > sc->in_at) {
+        const char *in = sc->in.at + sc->in_at;
+        uint32_t len;
+        memcpy(&len, in, sizeof len);
+        lua_pushlstring(L, in + MESSAGE_HEAD, len);
+        lua_pushstring(L, in[sizeof len] != 0 ? "text" : "binary");
+        ls_stress_scenario_consume(sc, MESSAGE_HEAD + len);
+        return 2;
+    }
+    if (is_over(sc)) return push_failure(L, "closed", "ECLOSED");
+    return lua_yieldk(L, 0, context, continue_message);
+}
+
+static int ws_receive(lua_State *L)
+{
+    struct ls_stress_scenario *sc = check_ws(L);
+    sc->want = LS_STRESS_WANT_MESSAGE;
+    return continue_message(L, LUA_OK, (lua_KContext)sc);
+}
+
+static int ws_messages(lua_State *L)
+{
+    (void)check_ws(L);
+    lua_pushcfunction(L, ws_receive);
+    lua_pushvalue(L, 1);
+    return 2;
+}
+
+static int continue_close(lua_State *L, int status, lua_KContext context)
+{
+    struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
+    (void)status;
+    if (!sc->peer_closed) return lua_yieldk(L, 0, context, continue_close);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int ws_close(lua_State *L)
+{
+    struct ls_stress_scenario *sc = check_ws(L);
+    size_t len;
+    const lua_Integer code = luaL_optinteger(L, 2, LS_WS_NORMAL);
+    const char *reason = luaL_optlstring(L, 3, "", &len);
+    char payload[LS_WS_CONTROL_BYTES_MAX];
+    luaL_argcheck(L, code > 0 && code <= LS_STRESS_CODE_MAX && ls_ws_code_valid((unsigned)code), 2,
+                  "a code is 1000 to 1003, 1007 to 1014, or 3000 to 4999");
+    luaL_argcheck(L, len <= LS_WS_REASON_BYTES_MAX && ls_utf8_valid(reason, len), 3,
+                  "a reason is UTF-8 of at most 123 bytes");
+    if (is_over(sc)) return push_failure(L, "closed", "ECLOSED");
+    payload[0] = (char)(code >> 8);
+    payload[1] = (char)code;
+    memcpy(payload + 2, reason, len);
+    put_frame(L, sc, LS_WS_CLOSE, payload, 2 + len);
+    ls_stress_ws_close_sent(sc->u);
+    sc->closed = true;
+    sc->want = LS_STRESS_WANT_END;
+    return lua_yieldk(L, 0, (lua_KContext)sc, continue_close);
+}
+
+static int ws_index(lua_State *L)
+{
+    const struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)luaL_checkudata(L, 1, ws_meta);
+    const char *name = luaL_checkstring(L, 2);
+    if (strcmp(name, "protocol") == 0) {
+        lua_pushstring(L, ls_stress_ws_protocol(sc->u)); /* nil for NULL */
+    } else if (strcmp(name, "code") == 0) {
+        const unsigned code = ls_stress_ws_code(sc->u);
+        if (code == 0)
+            lua_pushnil(L);
+        else
+            lua_pushinteger(L, code);
+    } else {
+        lua_getfield(L, lua_upvalueindex(1), name);
+    }
+    return 1;
+}
+
+void ls_stress_script_ws_define(lua_State *L)
+{
+    static const luaL_Reg methods[] = {
+        {"send", ws_send}, {"receive", ws_receive}, {"messages", ws_messages}, {"close", ws_close}, {NULL, NULL}};
+    lua_pushcfunction(L, vu_ws);
+    lua_setfield(L, -2, "ws");
+    luaL_newmetatable(L, ws_meta);
+    luaL_newlib(L, methods);
+    lua_pushcclosure(L, ws_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
+/* ---- the connection ---------------------------------------------------------------------------------------------- */
+
+bool ls_stress_script_ws_ready(const struct ls_stress_scenario *sc)
+{
+    switch (sc->want) {
+    case LS_STRESS_WANT_UPGRADE: return sc->socket != LS_STRESS_SOCKET_ASKED;
+    case LS_STRESS_WANT_MESSAGE: return sc->in.len > sc->in_at;
+    default: return false; /* the end: peer_closed */
+    }
+}
+
+bool ls_stress_script_ws_received(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    struct ls_stress_scenario *sc = u->scenario;
+    if (sc->socket == LS_STRESS_SOCKET_ASKED) {
+        size_t used;
+        const int err = ls_stress_ws_response(u, bytes, len, &used);
+        if (err == LS_EAGAIN) return true;
+        sc->socket = err == LS_DONE ? LS_STRESS_SOCKET_OPEN : LS_STRESS_SOCKET_FAILED;
+        if (err < 0) sc->closed = true; /* the next round has a new connection */
+        bytes += err == LS_DONE ? used : len;
+        len -= err == LS_DONE ? used : len;
+        ls_stress_scenario_wake(sc);
+        if (u->state != LS_STRESS_VU_OPEN || len == 0) return u->state == LS_STRESS_VU_OPEN;
+    }
+    return sc->socket == LS_STRESS_SOCKET_FAILED || ls_stress_ws_received(u, bytes, len);
+}
+
+bool ls_stress_script_ws_message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
+{
+    struct ls_stress_scenario *sc = u->scenario;
+    const uint32_t size = (uint32_t)(sc->part.len + len);
+    const char kind = ls_stress_ws_text(u);
+    bool ok = last || ls_stress_scenario_add(&sc->part, bytes, len);
+    if (last) {
+        ok = ls_stress_scenario_add(&sc->in, &size, sizeof size) && ls_stress_scenario_add(&sc->in, &kind, 1) &&
+             (sc->part.len == 0 || ls_stress_scenario_add(&sc->in, sc->part.at, sc->part.len)) &&
+             ls_stress_scenario_add(&sc->in, bytes, len);
+        sc->part.len = 0;
+    }
+    if (!ok) {
+        ls_stress_worker_record_failure(u->worker, "unreceived messages exceed 64 MiB", "", 0);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
+        return false;
+    }
+    if (last) ls_stress_scenario_wake(sc);
+    return u->state == LS_STRESS_VU_OPEN;
+}
