@@ -129,6 +129,15 @@ function ls.tcp(at, fn, options) end
 ---@return luaserve.Code? code
 function ls.connect(host, port, options) end
 
+---Connects to a WebSocket server. Waits for the end of the handshake. Not while the site loads.
+---@param url string `"ws://host:port/path"`, or `"wss://..."` with TLS
+---@param options? luaserve.WebSocketClientOptions
+---@return luaserve.WebSocket? ws
+---@return string? message
+---@return luaserve.Code? code
+---@return integer? status of the response, if it was not 101
+function ls.websocket(url, options) end
+
 ---Receives datagrams. The function runs once per datagram; its result is the reply. Only while the site loads.
 ---@param at integer|string|luaserve.UdpOptions a port, `"host:port"`, or all options in a table
 ---@param fn? fun(data: string, peer: luaserve.Peer, info?: luaserve.DatagramInfo): luaserve.Data?
@@ -395,6 +404,31 @@ function log.error(...) end
 ---@field connect_timeout? number|false seconds for the lookup, all addresses and the TLS handshake; default 60
 ---@field tls? boolean|luaserve.TlsClientOptions
 
+---Limits of a WebSocket.
+---@class luaserve.WebSocketLimits
+---@field max_message? luaserve.Size a longer message ends the connection with 1009; default "1m"
+---@field write_ahead? luaserve.Size send waits while more bytes are queued; default "256k"
+---@field ping? number|false seconds without any byte of the peer before a ping is sent; default 30
+---@field ping_timeout? number further seconds before the connection ends; default 30
+---@field message_timeout? number|false seconds from the first byte of a message to its last; default 60
+---@field send_timeout? number|false seconds in which the peer accepts no byte; default 60
+---@field close_timeout? number seconds for the closing handshake; default 5
+
+---Compression of a WebSocket.
+---@class luaserve.WebSocketCompression
+---@field context? boolean each message refers to those before; default false
+---@field window? integer 9 to 15: the window has 2^window bytes; default 15
+---@field min_size? luaserve.Size shorter messages are not compressed; default 256
+
+---Options of ls.websocket.
+---@class luaserve.WebSocketClientOptions: luaserve.WebSocketLimits
+---@field timeout? number|false seconds for the lookup, the connection, TLS and the handshake; default 10
+---@field protocols? string[] subprotocols, the preferred one first
+---@field headers? table<string, string|number|(string|number)[]> further fields of the request
+---@field origin? string the field Origin, such as "https://example.org"
+---@field compress? boolean|luaserve.WebSocketCompression offer to compress messages; default true
+---@field tls? true|luaserve.TlsClientOptions for wss://
+
 ---Options of UDP sockets.
 ---@class luaserve.UdpLimits
 ---@field batch? integer datagrams that one system call receives, 1 to 32; default 32, of ls.udp_connect 8
@@ -435,6 +469,20 @@ function log.error(...) end
 ---Options of a route.
 ---@class luaserve.RouteOptions
 ---@field max_body? luaserve.Size|false largest request body; default: that of the listener
+
+---Options of app:ws.
+---@class luaserve.WebSocketRouteOptions: luaserve.WebSocketLimits
+---@field protocols? string[] subprotocols that the site supports
+---@field origins? "*"|string[] allowed origins; default: that of the server
+---@field max_queue? luaserve.Size messages of topics are queued up to this size; default "1m"
+---@field overflow? "close"|"skip" what happens above max_queue; default "close"
+---@field compress? boolean|luaserve.WebSocketCompression default false
+
+---Functions of app:ws, with the options among them.
+---@class luaserve.WebSocketEvents: luaserve.WebSocketRouteOptions
+---@field open? fun(ws: luaserve.WebSocket, req: luaserve.Request) after the handshake
+---@field message? fun(ws: luaserve.WebSocket, data: string, kind: "text"|"binary")
+---@field close? fun(ws: luaserve.WebSocket, code: integer, reason: string) the connection has ended
 
 ---Options of app:static.
 ---@class luaserve.StaticOptions
@@ -587,6 +635,14 @@ function app:any(path, options, fn) end
 ---@return luaserve.App app
 ---@overload fun(self: luaserve.App, method: string, path: string, fn: luaserve.Handler): luaserve.App
 function app:route(method, path, options, fn) end
+
+---Adds a route that accepts WebSocket connections.
+---@param path string
+---@param options luaserve.WebSocketRouteOptions
+---@param handler fun(ws: luaserve.WebSocket, req: luaserve.Request)
+---@return luaserve.App app
+---@overload fun(self: luaserve.App, path: string, handler: (fun(ws: luaserve.WebSocket, req: luaserve.Request))|luaserve.WebSocketEvents): luaserve.App
+function app:ws(path, options, handler) end
 
 ---Adds middleware, which runs around every handler of the app.
 ---@param fn luaserve.Middleware
@@ -1004,6 +1060,62 @@ function sock:close() end
 
 ---Closes the connection at once and drops the queued bytes.
 function sock:abort() end
+
+---A WebSocket. Other fields than these belong to the site: `ws.user = "ada"`.
+---@class luaserve.WebSocket
+---@field remote string? address and port of the peer; nil when the connection has ended
+---@field tls luaserve.TlsInfo? what TLS has negotiated
+---@field protocol string? the subprotocol
+---@field closed boolean nothing more can be sent
+---@field queued integer bytes that the system has not yet accepted
+---@field code integer? of the peer's Close frame, 1005 without one in it, 1006 without a frame; nil before the end
+---@field reason string? of the peer's Close frame; nil before the end
+---@field [string] any
+local ws = {}
+
+---Sends a message. Waits while more than write_ahead bytes are queued. Text must be UTF-8.
+---@param data luaserve.Data
+---@param kind? "text"|"binary" default "text"
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function ws:send(data, kind) end
+
+---Waits for a message.
+---@param timeout? number seconds; default: no limit
+---@return string? data
+---@return "text"|"binary"|string kind or the message of the error
+---@return luaserve.Code? code
+function ws:receive(timeout) end
+
+---Iterates over the messages until the connection has ended.
+---@return fun(): string?, "text"|"binary" iterator
+function ws:messages() end
+
+---Sends a ping.
+---@param data? string at most 125 bytes
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function ws:ping(data) end
+
+---Begins the closing handshake. Messages that were queued are sent before.
+---@param code? integer default 1000
+---@param reason? string at most 123 bytes of UTF-8
+---@return true ok
+function ws:close(code, reason) end
+
+---Receives the messages of a topic from now on.
+---@param topic string
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function ws:subscribe(topic) end
+
+---Ends a subscription.
+---@param topic string
+---@return boolean was_subscribed
+function ws:unsubscribe(topic) end
 
 ---The socket of ls.udp.
 ---@class luaserve.UdpSocket

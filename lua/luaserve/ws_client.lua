@@ -53,7 +53,7 @@ local function read_url(url)
     name = host
   end
   if host == "" or host:find("[^!-~]") then invalid_url(url, "the host must be a name or an address") end
-  local number = port == "" and default_ports[scheme] or tonumber(port:match("^:(%d+)$"))
+  local number = (port == "" or port == ":") and default_ports[scheme] or tonumber(port:match("^:(%d+)$"))
   if not number or number < 1 or number > 65535 then invalid_url(url, "the port must be a number from 1 to 65535") end
   if target:find("[^!-~]") then
     invalid_url(url, "percent-encode other characters than those of ASCII, and blanks: ls.url.encode")

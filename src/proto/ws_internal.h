@@ -31,16 +31,10 @@ typedef struct ls_ws_pong { /* the answer to the newest ping, while a send is pe
  *              '- inside a frame: its payload, unmasked and checked, that is not in `parts` yet
  *
  * Between two frames ready == from, and the head of the next frame begins there. */
-struct ls_ws {
+struct ls_ws { /* the fields that a publication needs come first: one cache line */
     const ls_ws_config *config;
     const ls_ws_events *events;
     ls_ws_deflate deflate;
-    ls_block *in; /* NULL: none */
-    uint32_t from, ready, to;
-    uint32_t until_ms; /* if `timed`: when the message, or the closing handshake, has taken too long */
-    uint64_t left;     /* bytes of the frame's payload from `ready` on */
-    uint8_t key[4];    /* of the frame, for the byte at `ready` */
-    ls_utf8 utf8;
     uint8_t state;
     bool looping;            /* frames are handled or an event runs: flush later */
     bool begun : 1;          /* the first receive was posted */
@@ -60,7 +54,13 @@ struct ls_ws {
     bool awaits_drained : 1; /* a call has returned LS_PENDING */
     bool ended : 1;          /* the event was called */
     bool refused : 1;        /* LAST, ENDING: the peer may still be sending */
-    ls_slices parts;         /* the message that waits, or its part so far */
+    ls_block *in;            /* NULL: none */
+    uint32_t from, ready, to;
+    uint32_t until_ms; /* if `timed`: when the message, or the closing handshake, has taken too long */
+    uint64_t left;     /* bytes of the frame's payload from `ready` on */
+    uint8_t key[4];    /* of the frame, for the byte at `ready` */
+    ls_utf8 utf8;
+    ls_slices parts; /* the message that waits, or its part so far */
     ls_ws_message message;
     ls_ws_pong *pong; /* NULL: none */
     _Alignas(void *) char user[];

@@ -225,6 +225,7 @@ static bool skip_payload(ls_ws *ws)
 static bool take_payload(ls_thread_ctx *ctx, ls_ws *ws)
 {
     const uint32_t have = ws->to - ws->ready, n = ws->left < have ? (uint32_t)ws->left : have;
+    if (n == 0 && ws->left > 0) return false; /* perhaps there is no block */
     char *const bytes = ws->in->data + ws->ready;
     if (!ws->config->client) ls_ws_mask(bytes, n, ws->key, 0);
     if (ws->text && !ws->compressed && !ls_utf8_feed(&ws->utf8, bytes, n)) {

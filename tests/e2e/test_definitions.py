@@ -13,7 +13,7 @@ from test_docs_reference import SITE
 CLASSES = {"ls.": "luaserve", "ls.json.": "luaserve.Json", "ls.log.": "luaserve.Log", "ls.html.": "luaserve.Html",
            "ls.url.": "luaserve.Url", "app:": "luaserve.App", "req:": "luaserve.Request", "res:": "luaserve.Response",
            "buffer:": "luaserve.Buffer", "job:": "luaserve.Job", "timer:": "luaserve.Timer", "n:": "luaserve.Notify",
-           "socket:": "luaserve.Socket", "sock:": "luaserve.Sock", "c:": "luaserve.UdpClient", "dict:": "luaserve.Dict",
+           "socket:": "luaserve.Socket", "sock:": "luaserve.Sock", "ws:": "luaserve.WebSocket", "c:": "luaserve.UdpClient", "dict:": "luaserve.Dict",
            "channel:": "luaserve.Channel", "semaphore:": "luaserve.Semaphore"}
 
 # The socket and the peers of ls.udp, which the reference's site does not report.

@@ -38,10 +38,12 @@ app:get("/", function(req, res)
     ["app:"] = names(app), ["req:"] = names(req), ["res:"] = names(res), ["buffer:"] = names(ls.buffer("x")),
     ["job:"] = names(job), ["timer:"] = names(ls.after(0, function() end)), ["n:"] = names(ls.notify(socket, "in")),
     ["socket:"] = names(socket), ["sock:"] = names(assert(ls.connect(at))),
+    ["ws:"] = names(assert(ls.websocket("ws://" .. at .. "/ws"))),
     ["dict:"] = names(ls.dict("x")), ["channel:"] = names(ls.channel("x")), ["semaphore:"] = names(ls.semaphore("x", 1)),
     ["c:"] = names(ls.udp_connect("127.0.0.1", 9)),
   }
 end)
+app:ws("/ws", { message = print })
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
 
@@ -58,7 +60,7 @@ def reference():
 def options():
     """The names of options, out of the tables that define them."""
     found = set()
-    for name in ("options", "tcp", "udp", "channel", "dict"):
+    for name in ("options", "tcp", "udp", "ws", "channel", "dict"):
         with open(os.path.join(ROOT, "lua", "luaserve", name + ".lua"), encoding="utf-8") as source:
             names = re.findall(r'\b(\w+) = \{ "\w+", "(?:seconds|size|count|rate|flag)"', source.read())
         assert names, "no options found in %s.lua" % name

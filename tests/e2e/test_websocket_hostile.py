@@ -611,6 +611,8 @@ class Time(Hostile):
 
 class Floods(Hostile):
     KEY = b"\x11\x22\x33\x44"
+    # ThreadSanitizer records a frame for each yield of a coroutine, at most 65,536 in a thread: then it crashes.
+    MESSAGES = 10000 if SANITIZER == "tsan" else repeats(1000000)
 
     def memory(self):
         return 0 if SANITIZER else self.server.rss()
@@ -630,7 +632,7 @@ class Floods(Hostile):
         self.assertLess(self.memory() - before, 24 * MIB)
 
     def test_one_byte_messages_by_the_million(self):
-        count = repeats(1000000) // 1000 * 1000
+        count = self.MESSAGES
         before = self.memory()
         ws = self.open("/count")
         batch = frame(TEXT, b"x", mask=self.KEY) * 1000
@@ -650,7 +652,7 @@ class Floods(Hostile):
         self.assertLess(self.memory() - before, 16 * MIB)
 
     def test_empty_messages_by_the_million(self):
-        count = repeats(1000000) // 1000 * 1000
+        count = self.MESSAGES
         ws = self.open("/count")
         for _ in range(count // 1000):
             ws.send_raw(frame(BINARY, mask=self.KEY) * 1000)

@@ -468,7 +468,8 @@ uint32_t ls_site_connections(const ls_site *site)
     uint32_t sum = 0;
     for (unsigned n = 0; n < state_count(site); n++)
         if (state_at(site, n) != NULL)
-            sum += atomic_load(&ls_tcps_of(state_at(site, n))->live) + atomic_load(&ls_wss_of(state_at(site, n))->live);
+            sum +=
+                atomic_load(&ls_tcps_of(state_at(site, n))->live) + atomic_load(&ls_wss_of(state_at(site, n))->live);
     return sum;
 }
 

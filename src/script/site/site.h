@@ -124,7 +124,8 @@ bool ls_site_hears(const ls_site *site);
 struct ls_host_post;
 void ls_site_post(ls_site *site, ls_thread_ctx *ctx, struct ls_host_post *post);
 
-uint32_t ls_site_connections(const ls_site *site); /* open `sock` connections and WebSockets, those that are closing included */
+uint32_t ls_site_connections(
+    const ls_site *site); /* open `sock` connections and WebSockets, those that are closing included */
 
 unsigned ls_site_websockets(const ls_site *site); /* open WebSockets of its routes, and handlers of ended ones */
 

@@ -13,13 +13,15 @@ local function recorded(name)
 end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "once", "on", "log", "buffer", "now",
-  "stats", "tcp", "connect", "udp", "udp_connect", "notify", "socket",
+  "stats", "tcp", "connect", "websocket", "udp", "udp_connect", "notify", "socket",
   "dict", "dict_read", "dict_swap", "dict_scan",
   "safe_join" } do
   core[name] = recorded(name)
 end
 
 function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end
+
+function core.ws_origin(text) return type(text) == "string" and text:find("^%a+://[^/]+$") ~= nil end
 
 -- The object of a folder holds its arguments; the results of static_get and static_list come from core.results.
 function core.static(folder, options)

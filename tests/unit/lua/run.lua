@@ -10,7 +10,7 @@ package.loaded["luaserve.json"] = { encode = function() end, decode = function()
 local wanted = arg[1]
 local passed, failed = 0, {}
 for _, module in ipairs { "test_usage", "test_options", "test_router", "test_app", "test_static", "test_init", "test_tcp",
-  "test_tls", "test_udp", "test_dict", "test_notify", "test_option_tables", "test_url", "test_dev_page",
+  "test_tls", "test_udp", "test_ws_client", "test_dict", "test_notify", "test_option_tables", "test_url", "test_dev_page",
   "test_dev_state", "test_diff", "test_report", "test_test", "test_test_run", "test_repl",
   "test_definitions" } do
   local tests = require(module)

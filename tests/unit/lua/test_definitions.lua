@@ -79,12 +79,13 @@ local classes = {
   ["ls.connect: tls"] = "TlsClientOptions", ["sock:starttls"] = "StarttlsOptions", ["ls.udp"] = "UdpOptions",
   ["ls.udp: multicast"] = "Multicast", ["ls.udp_connect"] = "UdpConnectOptions", ["ls.notify"] = "NotifyOptions",
   ["app:get"] = "RouteOptions", ["app:inject"] = "InjectRequest", ["app:static"] = "StaticOptions",
-  ["ls.dict"] = "DictOptions", ["ls.channel"] = "ChannelOptions",
+  ["ls.dict"] = "DictOptions", ["ls.channel"] = "ChannelOptions", ["ls.websocket"] = "WebSocketClientOptions",
+  ["app:ws"] = "WebSocketRouteOptions", ["app:ws: compress"] = "WebSocketCompression",
 }
 
 function tests.the_names_of_options()
   local seen = {}
-  for _, module in ipairs { "options", "tcp", "tls", "udp", "notify", "app", "dict", "channel" } do
+  for _, module in ipairs { "options", "tcp", "tls", "udp", "notify", "app", "dict", "channel", "ws", "ws_client" } do
     local found, loaded = pcall(require, "luaserve." .. module)
     for call, known in pairs(found and loaded.known or {}) do
       local class = classes[call]

@@ -9,10 +9,12 @@ local options = require "luaserve.options"
 local tcp = require "luaserve.tcp"
 local tls = require "luaserve.tls"
 local udp = require "luaserve.udp"
+local ws = require "luaserve.ws"
+local ws_client = require "luaserve.ws_client"
 
 local function handler() end
 
-local modules = { options, tcp, tls, udp, notify, dict, app }
+local modules = { options, tcp, tls, udp, notify, dict, app, ws_client, ws }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -61,6 +63,10 @@ local calls = {
     line = check.line(1)
     ls.udp_connect("::1", 1, given)
   end,
+  ["ls.websocket"] = function(given)
+    line = check.line(1)
+    ls.websocket("wss://a/", given)
+  end,
   ["ls.notify"] = function(given)
     line = check.line(1)
     ls.notify(0, "in", given)
@@ -76,6 +82,14 @@ local calls = {
   ["app:static"] = function(given)
     line = check.line(1)
     ls.app():static("/", ".", given)
+  end,
+  ["app:ws"] = function(given)
+    line = check.line(1)
+    ls.app():ws("/", given, handler)
+  end,
+  ["app:ws: compress"] = function(given)
+    line = check.line(1)
+    ls.app():ws("/", { compress = given }, handler)
   end,
   ["app:inject"] = function(given)
     line = check.line(1)

@@ -1,0 +1,586 @@
+"""app:ws: both forms of a handler, the object `ws`, errors, limits, back-pressure, topics, TLS, stop and reload. Peers that
+break the rules are in test_websocket_hostile.py."""
+import json
+import os
+import re
+import shutil
+import tempfile
+
+from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, request
+from harness.tls import certificate, context
+from harness.websocket import CLOSE, CONTINUATION, TEXT, CloseFrame, WebSocket, frame, handshake, refused
+
+SITE = r"""
+local ls = require "luaserve"
+ls.config { threads = 4 }
+local app = ls.app()
+local ends = ls.channel("ends", { capacity = 10000 })
+local function told(text) ends:send(text, 0) end
+app:get("/", function() return "served\n" end)
+app:get("/end", function() return ends:receive(20) or 504 end)
+app:get("/stats", function() return ls.stats() end)
+ls.on("log", function(req, res, info)
+  if info.status == 101 then ls.log.info("seen " .. req.path .. " " .. info.bytes) end
+end)
+
+-- ---- forms
+app:ws("/co", function(ws, req)
+  for data, kind in ws:messages() do ws:send(data, kind) end
+  told(("%s %q %s %s"):format(ws.code, ws.reason, ws.closed, select(3, ws:send("late"))))
+end)
+app:ws("/event", {
+  message = function(ws, data, kind) ws:send(data, kind) end,
+  close = function(ws, code, reason) told(("%s %q %s"):format(code, reason, ws.closed)) end,
+})
+app:ws("/listens", { open = function(ws) ws:send("welcome") end })
+app:ws("/wait", { message = function(ws, data)
+  ws.n = (ws.n or 0) + 1
+  ls.sleep(ws.n % 3 == 0 and 0.005 or 0)
+  ws:send(ws.n .. " " .. data)
+end })
+app:ws("/receive", function(ws)
+  ws:send(table.concat({ tostring(ws:receive(0.01)), select(3, ws:receive(0)) }, " "))
+  ws:send(tostring(ws:receive(20)))
+end)
+
+-- ---- the request
+local members = ls.app()
+members:use(function(req, res, next)
+  if req.query.key ~= "k" then return 401, "no key\n" end
+  req.user = "ann"
+  return next()
+end)
+members:ws("/:room", function(ws, req)
+  for _ in ws:messages() do
+    ws:send(("%s %s %s %s %s"):format(req.params.room, req.user, req.query.key, req.headers["x-a"], req.path))
+  end
+end)
+members:ws("/event/:room", {
+  open = function(ws, req)
+    ws.req, ws.name = req, req.params.room .. " " .. req.user
+  end,
+  message = function(ws) ws:send(ws.name .. " " .. tostring(select(2, pcall(function() return ws.req.path end)))) end,
+})
+app:mount("/members", members)
+app:ws("/protocol", { protocols = { "b", "a" } }, function(ws)
+  ws:send(tostring(ws.protocol) .. " " .. tostring(ws.tls) .. " " .. ws.remote:match("^[%d.]+"))
+  ws:receive()
+end)
+app:ws("/origins", { origins = { "https://a.example" } }, function() end)
+
+-- ---- errors
+app:ws("/error", function(ws) ws:receive() error("broken on purpose") end)
+app:ws("/error/event", {
+  open = function(ws, req) if req.query.open then error("broken at open") end end,
+  message = function() error("broken on purpose") end,
+  close = function(ws, code) told("closed " .. code) end,
+})
+local after = ls.app()
+after:use(function(req, res, next)
+  next()
+  if req.query.fail then error("broken middleware") end
+  ls.sleep(0)
+end)
+after:ws("/", { open = function(ws) ws:send("opened") end, close = function() told("closed") end })
+app:mount("/after", after)
+app:ws("/cpu", { message = function() while true do end end })
+app:ws("/misuse", function(ws)
+  for code in ws:messages() do
+    local fn = assert(load("local ws, ls = ... " .. code))
+    local results = table.pack(pcall(fn, ws, ls))
+    for n = 1, results.n do results[n] = tostring(results[n]) end
+    if not ws:send(table.concat(results, " ", 1, results.n)) then told(table.concat(results, " ", 1, results.n)) end
+  end
+end)
+app:ws("/misuse/event", { message = function(ws) ws:send((select(2, pcall(ws.receive, ws)))) end })
+
+-- ---- close
+app:ws("/closes", { message = function(ws, data) ws:close(4001, data) ws:close(4002) ws:send("late") end,
+  close = function(ws, code, reason) told(code .. " " .. reason) end })
+app:ws("/other", function(ws)
+  local job = ls.spawn(function() ls.sleep(0.01) ws:close(4003, "from a job") end)
+  local data, err, code = ws:receive()
+  told(tostring(data) .. " " .. code)
+  job:wait()
+end)
+app:ws("/two", function(ws)
+  local job = ls.spawn(function() return ws:receive() end)
+  ls.sleep(0.01)
+  ws:send(tostring(select(2, pcall(ws.receive, ws))))
+  ws:send(tostring((job:wait())))
+end)
+
+-- ---- limits
+app:ws("/small", { max_message = 1000, message = function(ws, data) ws:send(tostring(#data)) end })
+app:ws("/flood", { write_ahead = "64k" }, function(ws)
+  local block = ("x"):rep(65536)
+  for n = 1, 1024 do
+    if not ws:send(block, "binary") then return told("cut") end
+    ls.dict("sent"):incr("n", 1, 0)
+  end
+  told("sent all")
+end)
+app:get("/sent", function() return tostring(ls.dict("sent"):get("n") or 0) end)
+
+-- ---- topics
+app:ws("/room/:name", { compress = true,
+  open = function(ws, req)
+    ws.room = req.params.name
+    assert(ws:subscribe(ws.room))
+  end,
+  message = function(ws, data, kind)
+    if data == "leave" then
+      ws:unsubscribe(ws.room)
+      ws:send("left")
+    else
+      ls.publish(ws.room, data, kind)
+    end
+  end })
+local function stalled(overflow)
+  app:ws("/stalled/" .. overflow, { max_queue = "256k", overflow = overflow, close_timeout = 1, ping = false,
+    open = function(ws) ws:subscribe("stalled") end, close = function(_, code) told(overflow .. " " .. code) end })
+end
+stalled("close")
+stalled("skip")
+app:get("/publish", function(req) return tostring(ls.publish("stalled", ("x"):rep(tonumber(req.query.size)))) end)
+
+local inject = ls.app()
+inject:ws("/ws", function() end)
+app:get("/inject", function(req)
+  local headers = req.query.full and { Host = "h", Connection = "upgrade", Upgrade = "websocket",
+    ["Sec-WebSocket-Version"] = "13", ["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ==" } or {}
+  local reply = inject:inject{ path = "/ws", headers = headers }
+  return reply.status .. " " .. reply.body
+end)
+ls.dict("sent")
+ls.listen { host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Case(E2E):
+    def open(self, path="/co", server=None, **options):
+        ws = WebSocket((server or self.server).at(), path, **options)
+        self.addCleanup(ws.conn.close)
+        return ws
+
+    def end(self, pattern):
+        """Wait until a handler tells this text; those of other tests are skipped."""
+        while True:
+            text = self.get("/end").text
+            if re.search(pattern, text):
+                return text
+
+
+class WebSockets(Case):
+    SITE = SITE
+
+    # -- forms
+
+    def test_both_forms_echo(self):
+        for path in ("/co", "/event"):
+            ws = self.open(path)
+            for data in ("hello", b"\x00\xff", "", b"", "ä" * 1000, "x" * 126, "x" * 65536, b"y" * 1000000):
+                self.assertEqual(ws.send(data).receive(), data)
+            ws.send("in parts" * 100, fragments=7)
+            self.assertEqual(ws.receive(), "in parts" * 100)
+            self.assertEqual(ws.close(3000, "done"), (3000, ""))
+        self.end('^3000 "done" true ECLOSED$')
+        self.end('^3000 "done" true$')
+
+    def test_messages_keep_their_order(self):
+        for path in ("/co", "/event"):
+            ws = self.open(path)
+            ws.send_raw(b"".join(frame(TEXT, b"%d" % n) for n in range(1000)))
+            self.assertEqual([ws.receive() for _ in range(1000)], [str(n) for n in range(1000)])
+
+    def test_one_handler_of_a_connection_runs_at_a_time(self):
+        ws = self.open("/wait")
+        ws.send_raw(b"".join(frame(TEXT, b"m%d" % n) for n in range(1, 101)))
+        self.assertEqual([ws.receive() for _ in range(100)], ["%d m%d" % (n, n) for n in range(1, 101)])
+
+    def test_the_messages_before_a_close_are_handled(self):
+        ws = self.open("/wait")
+        ws.send_raw(b"".join(frame(TEXT, b"m%d" % n) for n in range(1, 4)) + frame(CLOSE, b"\x03\xe8"))
+        self.assertEqual([ws.receive() for _ in range(2)], ["1 m1", "2 m2"])
+
+    def test_a_table_without_message_ignores_messages(self):
+        ws = self.open("/listens")
+        self.assertEqual(ws.receive(), "welcome")
+        for _ in range(100):
+            ws.send("ignored" * 1000)
+        self.assertEqual(ws.close(), (1000, ""))
+
+    def test_receive_with_a_timeout(self):
+        ws = self.open("/receive")
+        self.assertEqual(ws.receive(), "nil ETIMEDOUT")
+        self.assertEqual(ws.send("a").receive(), "a")
+        self.assertEqual(ws.closes(), (1000, ""))
+
+    # -- the request
+
+    def test_the_request_stays_with_the_coroutine(self):
+        headers = {"X-A": "value"}
+        ws = self.open("/members/blue?key=k", headers=headers)
+        for _ in range(200):  # req and res objects are used again
+            self.get("/")
+        self.assertEqual(ws.send("?").receive(), "blue ann k value /members/blue")
+
+    def test_the_request_ends_with_open(self):
+        ws = self.open("/members/event/red?key=k")
+        self.assertRegex(ws.send("?").receive(), "^red ann .*request object used after its request ended")
+
+    def test_middleware_refuses(self):
+        response = refused(self.server.at(), handshake("/members/blue"))
+        self.assertEqual((response.status, response.text), (401, "no key\n"))
+
+    def test_the_log_hook_sees_101(self):
+        mark = self.server.mark()
+        self.open("/members/blue?key=k")
+        self.server.wait_log("seen /members/blue 0", mark)
+
+    def test_protocols(self):
+        for asked, chosen in ((["a", "b"], "a"), (["x", "b"], "b"), (["x"], None), ([], None)):
+            ws = self.open("/protocol", protocols=asked)
+            self.assertEqual(ws.protocol, chosen)
+            self.assertEqual(ws.receive(), "%s nil 127.0.0.1" % (chosen or "nil"))
+
+    def test_origins(self):
+        at = self.server.at()
+        own = "http://%s:%d" % at
+        self.open("/co", headers={"Host": "%s:%d" % at, "Origin": own})
+        response = refused(at, handshake("/co", headers={"Origin": "https://evil.example"}))
+        self.assertEqual(response.status, 403)
+        for part in ("https://evil.example", "origins"):
+            self.assertIn(part, response.text)
+        self.open("/origins", headers={"Origin": "https://a.example"})
+        self.assertEqual(refused(at, handshake("/origins", headers={"Origin": own})).status, 403)
+
+    def test_a_plain_request_is_refused_with_426(self):
+        response = self.get("/co")
+        self.assertEqual((response.status, response.header("Upgrade")), (426, "websocket"))
+        self.assertIn("this address serves WebSocket", response.text)
+        response = refused(self.server.at(), handshake("/co", version="8"))
+        self.assertEqual((response.status, response.header("Sec-WebSocket-Version")), (426, "13"))
+
+    def test_inject_has_no_connection(self):
+        self.assertRegex(self.get("/inject").text, "^426 ")
+        self.assertRegex(self.get("/inject?full=1").text, "^501 .*app:inject")
+
+    # -- errors
+
+    def test_an_error_closes_with_1011(self):
+        mark = self.server.mark()
+        self.assertEqual(self.open("/error").send("x").closes(), (1011, ""))
+        self.server.wait_log("request [0-9a-f]{16} GET /error: .*broken on purpose", mark)
+        self.assertEqual(self.open("/error/event").send("x").closes(), (1011, ""))
+        self.server.wait_log(r"WebSocket /error/event \(.*site.lua:\d+\) from 127.0.0.1:\d+: .*broken on purpose", mark)
+        self.assertEqual(self.open("/error/event?open=1").closes(), (1011, ""))
+        self.server.wait_log("GET /error/event: .*broken at open", mark)
+        self.end("closed 1011")
+        self.end("closed 1011")
+
+    def test_a_middleware_fails_after_the_handshake(self):
+        mark = self.server.mark()
+        self.assertEqual(self.open("/after?fail=1").closes(), (1011, ""))
+        self.server.wait_log("broken middleware", mark)
+        ws = self.open("/after")
+        self.assertEqual(ws.receive(), "opened")
+        ws.close()
+        self.end("^closed$")
+
+    def test_misuse(self):
+        ws = self.open("/misuse")
+        for code, expected in (
+                ("ws:send({})", "false .*string, number or buffer expected, got a table; send ls.json.encode"),
+                ("ws:send()", "false .*string, number or buffer expected"),
+                ("ws:send('\\xff')", 'false .*text must be UTF-8; send other bytes with ws:send\\(data, "binary"\\)'),
+                ("ws:send('a', 'json')", "false .*invalid option 'json'"),
+                ("ws:close(1006)", "false .*invalid code 1006"),
+                ("ws:close(999)", "false .*invalid code 999"),
+                ("ws:close(1000, ('x'):rep(124))", "false .*at most 123 bytes; got 124"),
+                ("ws:close(1000, '\\xff')", "false .*must be UTF-8"),
+                ("ws:ping(('x'):rep(126))", "false .*at most 125 bytes"),
+                ("ws.send = 1", "false .*ws.send is read-only"),
+                ("ws.remote = 1", "false .*ws.remote is read-only"),
+                ("ws:receive(-1)", "false .*must be 0 or more"),
+                ("ws:subscribe('')", "false .*topic"),
+                ("ws.own = { 1 } return ws.own[1], ws.none", "true 1 nil"),
+                ("return ws.queued, ws.closed, ws.code", "true 0 false nil"),
+                ("return tostring(ws)", r"true WebSocket \(127.0.0.1:\d+\)"),
+                ("return ws:ping('x')", "true true"),
+                ("local b = ls.buffer('a', 'b') ws:send(b) return 1", "ab"),
+                ("ws:send(7) return 1", "true 1|7"),
+        ):
+            with self.subTest(code=code):
+                self.assertRegex(ws.send(code).receive(), expected)
+                if "return 1" in code and "send" in code:
+                    ws.receive()
+        ws.send("ws:close(4000, ('x'):rep(123)) return (select(2, ws:send('x')))")
+        self.assertEqual(ws.closes(), (4000, "x" * 123))
+        self.end("^true closed")
+        self.assertRegex(self.open("/misuse/event").send("x").receive(), "go to the function 'message' of app:ws")
+
+    def test_two_tasks_cannot_receive(self):
+        ws = self.open("/two")
+        self.assertIn("another task already receives", ws.receive())
+        self.assertEqual(ws.send("for the job").receive(), "for the job")
+
+    # -- close
+
+    def test_close_by_the_server(self):
+        ws = self.open("/closes")
+        self.assertEqual(ws.send("bye").closes(), (4001, "bye"))
+        self.end("^4001 ")
+
+    def test_close_from_another_task(self):
+        self.assertEqual(self.open("/other").closes(), (4003, "from a job"))
+        self.end("^nil ECLOSED$")
+
+    def test_a_lost_connection_is_1006(self):
+        self.open("/event").conn.close()
+        self.end("^1006 ")
+
+    # -- limits, back-pressure
+
+    def test_max_message(self):
+        ws = self.open("/small")
+        self.assertEqual(ws.send("x" * 1000).receive(), "1000")
+        ws.send_frame(TEXT, b"x" * 600, fin=False).send_frame(CONTINUATION, b"x" * 400)
+        self.assertEqual(ws.receive(), "1000")
+        self.assertEqual(ws.send("x" * 1001).closes()[0], 1009)
+
+    def test_send_waits_for_a_peer_that_does_not_read(self):
+        ws = self.open("/flood", rcvbuf=4096)
+        seen = [0, -1]
+        while seen[-1] != seen[-2]:  # until the server waits: no further message within some requests
+            seen.append([self.get("/sent").text for _ in range(50)][-1])
+        self.assertLess(int(seen[-1]), 1024)
+        for _ in range(1024):
+            self.assertEqual(len(ws.receive()), 65536)
+        self.assertEqual(ws.closes(), (1000, ""))
+        self.end("^sent all$")
+
+    # -- topics
+
+    def test_publish_and_unsubscribe(self):
+        names = ("one", "two", "three")
+        members = [self.open("/room/a") for _ in names]
+        members.append(self.open("/room/a", deflate=True))
+        other = self.open("/room/b")
+        for ws, text in zip(members, names):
+            ws.send(text)
+        for ws in members:
+            self.assertEqual(sorted(ws.receive() for _ in names), sorted(names))
+        members[0].send(b"\x00" * 3000)
+        members[1].send("long " * 1000)
+        for ws in members:
+            self.assertEqual({ws.receive(), ws.receive()}, {b"\x00" * 3000, "long " * 1000})
+        self.assertEqual(members[0].send("leave").receive(), "left")
+        members[1].send("rest")
+        for ws in members[1:]:
+            self.assertEqual(ws.receive(), "rest")
+        self.assertEqual(members[0].close(), (1000, ""))
+        other.send("own")
+        self.assertEqual(other.receive(), "own")
+
+    def stats(self):
+        return json.loads(self.get("/stats").body)
+
+    def test_a_subscriber_that_does_not_read(self):
+        before = self.stats()
+        closes = self.open("/stalled/close", rcvbuf=4096)
+        skips = self.open("/stalled/skip", rcvbuf=4096)
+        while self.stats()["topic_closed"] == before["topic_closed"]:
+            self.get("/publish?size=65536")
+        self.assertGreater(self.stats()["topic_dropped"], before["topic_dropped"])
+        self.end("^close 10")
+        while self.get("/publish?size=10").text != "1":  # the one that skips is left
+            pass
+        self.assertEqual(set(skips.receive()), {"x"})
+        self.assertEqual(skips.close()[0], 1000)
+        self.end("^skip 1000")
+        closes.conn.close()
+
+    def test_many_connections(self):
+        count = 200 if SANITIZER else 1000
+        members = in_parallel([lambda: self.open("/room/many") for _ in range(count)])
+        self.assertEqual(self.stats()["websockets"] >= count, True)
+        members[0].send("to all")
+        for ws in members:
+            self.assertEqual(ws.receive(), "to all")
+        for ws in members:
+            self.assertEqual(ws.close(), (1000, ""))
+        self.eventually(lambda: self.stats()["topic_subscriptions"] == 0, "every subscription has ended")
+
+
+class Own(Case):
+    """Tests with a server of their own, self.server."""
+
+    def start(self, site, **options):
+        self.server = self.serve(site, **options)
+        return self.server
+
+    def tearDown(self):
+        self.server = None  # it may have ended
+
+    def stops(self):
+        """It has got its signal, and ends in order."""
+        self.assertEqual(self.server.wait(), 0, self.server.log())
+        self.server.check_reports()
+
+
+class Alone(Own):
+
+    def test_max_cpu(self):
+        server = self.start(SITE.replace("threads = 4", "threads = 2, max_cpu = 0.2"))
+        with self.open("/cpu") as ws:
+            self.assertEqual(ws.send("x").closes(), (1011, ""))
+        server.wait_log("more processor time than max_cpu")
+        server.stop()
+
+    def test_max_connections(self):
+        server = self.start(SITE.replace("threads = 4", "threads = 2, max_connections = 3"))
+        held = [self.open("/co") for _ in range(3)]
+        waits = server.connect()
+        self.addCleanup(waits.close)
+        waits.send(request("GET", "/"))
+        self.assertEqual(held[0].send("still served").receive(), "still served")
+        self.assertEqual(held[1].close(), (1000, ""))
+        for ws in held[1:]:
+            ws.conn.close()
+        self.assertEqual(waits.response().status, 200)
+        held[0].conn.close()
+        server.stop()
+
+    def test_stop(self):
+        server = self.start(SITE)
+        held = [self.open(path) for path in ("/co", "/event", "/listens")]
+        self.assertEqual(held[2].receive(), "welcome")
+        server.signal()
+        for ws in held:
+            self.assertEqual(ws.closes(), (1001, ""))
+        self.stops()
+
+    def test_stop_with_a_peer_that_does_not_answer(self):
+        server = self.start(SITE.replace('"/listens", {', '"/listens", { close_timeout = 0.2,'))
+        ws = self.open("/listens")
+        server.signal()
+        with self.assertRaises(CloseFrame):
+            while True:
+                ws.receive()
+        self.stops()
+
+    def test_stop_waits_for_close_handlers(self):
+        site = SITE.replace('app:ws("/listens", {', 'app:ws("/listens", { close = function() ls.sleep(0.05) '
+                            'ls.log.info("close handler is over") end, ')
+        server = self.start(site)
+        ws = self.open("/listens")
+        self.assertEqual(ws.receive(), "welcome")
+        server.signal()
+        self.assertEqual(ws.closes(), (1001, ""))
+        self.stops()
+        self.assertEqual(len(server.logged("close handler is over")), 1)
+
+    def test_tls(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        certificate(folder, "localhost")
+        tls = '{ cert = "%s/localhost.pem", key = "%s/localhost.key" }' % (folder, folder)
+        site = SITE.replace("port = 0, app", "port = 0, tls = %s, app" % tls).replace("tostring(ws.tls)", "ws.tls.version")
+        server = self.serve(site)
+        trusting = context(ca=os.path.join(folder, "localhost.pem"))
+        for path in ("/co", "/event"):
+            with WebSocket(server.at(), path, tls=trusting) as ws:
+                for data in ("hello", "x" * 500000):
+                    self.assertEqual(ws.send(data).receive(), data)
+                self.assertEqual(ws.close(), (1000, ""))
+        with WebSocket(server.at(), "/protocol", tls=trusting) as ws:
+            self.assertRegex(ws.receive(), "^nil TLSv1")
+        server.stop()
+
+    def test_options_are_checked(self):
+        for options, message in (
+                ("{ max_mesage = 1 }, function() end", "unknown option \"max_mesage\"; did you mean 'max_message'?"),
+                ("{ max_message = 0 }, function() end", "max_message must be"),
+                ("{ overflow = 'drop' }, function() end", 'overflow must be "close" or "skip"; got "drop"'),
+                ("{ origins = { 'example.org' } }, function() end", 'without a path: "https://example.org"; got "example.org"'),
+                ("{ origins = 'https://a' }, function() end", 'write { "https://a" }'),
+                ("{ protocols = 'a' }, function() end", 'protocols = { "a" }'),
+                ("{ protocols = { 'a b' } }, function() end", 'got "a b"'),
+                ("{ compress = { contxt = true } }, function() end", "did you mean 'context'?"),
+                ("{ compress = true }", "it needs open, message or close"),
+                ("{ mesage = function() end }", "did you mean 'message'?"),
+                ("{ message = 1 }", "message must be a function(ws, data, kind)"),
+                ("function() end, {}", "the options come before the function"),
+                ("7", "needs a function(ws, req), or a table"),
+        ):
+            with self.subTest(options=options):
+                site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:ws("/", %s)\nls.listen(0, app)\n' % options
+                self.refuses(site, message)
+
+    def test_a_duplicate_route(self):
+        site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", print)\napp:ws("/", print)\nls.listen(0, app)\n'
+        self.refuses(site, "app:ws: GET / is already defined at @DIR@/site.lua:3")
+
+
+RELOAD = r"""
+local ls = require "luaserve"
+ls.config { drain_timeout = @DRAIN@ }
+local app = ls.app()
+app:get("/", function() return "@V@" end)
+app:ws("/co", function(ws)
+  ws:subscribe("all")
+  for data in ws:messages() do ws:send("@V@ " .. data) end
+end)
+app:ws("/event", { open = function(ws) ws:subscribe("all") end, message = function(ws, data) ws:send("@V@ " .. data) end })
+app:get("/publish", function() return tostring(ls.publish("all", "@V@ says")) end)
+ls.listen { host = "127.0.0.1", port = 0, app = app }
+"""
+
+
+class Reload(Own):
+    def change(self, version, drain="15"):
+        with open(self.server.site + ".new", "w") as out:
+            out.write(RELOAD.replace("@V@", version).replace("@DRAIN@", drain))
+        os.replace(self.server.site + ".new", self.server.site)
+        mark = self.server.mark()
+        self.server.reload()
+        self.server.wait_log("reloaded .*site.lua in|reloaded site.lua in", mark)
+
+    def begin(self, drain="15"):
+        self.start(RELOAD.replace("@V@", "one").replace("@DRAIN@", drain),
+                   flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+
+    def test_connections_survive(self):
+        self.begin()
+        old = [self.open("/co"), self.open("/event")]
+        self.change("two")
+        new = [self.open("/co"), self.open("/event")]
+        for ws in old:
+            self.assertEqual(ws.send("a").receive(), "one a")
+        for ws in new:
+            self.assertEqual(ws.send("a").receive(), "two a")
+        self.assertEqual(self.get("/publish").text, "4")
+        for ws in old + new:
+            self.assertEqual(ws.receive(), "two says")
+        self.server.signal()
+        for ws in old + new:
+            self.assertEqual(ws.closes(), (1001, ""))
+        self.stops()
+
+    def test_they_survive_drain_timeout(self):
+        self.begin(drain="0.2")
+        old = [self.open("/co"), self.open("/event")]
+        self.change("two", drain="0.2")
+        self.server.wait_log("the old site goes on for 2 WebSocket connections")
+        for ws in old:
+            self.assertEqual(ws.send("a").receive(), "one a")
+            self.assertEqual(ws.close(), (1000, ""))
+        self.change("three", drain="0.2")
+        with self.open("/co") as ws:
+            self.assertEqual(ws.send("a").receive(), "three a")
+        self.server.stop()
+
+
+if __name__ == "__main__":
+    main()
