@@ -2,21 +2,22 @@
 --
 --   luaserve examples/live/drawing.lua [address]      default: port 8080; open http://127.0.0.1:8080/ in two windows
 --
--- A page sends its strokes at most 30 times a second, and the site publishes all strokes that have arrived within a thirtieth
--- of a second as one message: with many people who draw, a page receives 30 messages a second from each Lua state, not 30
--- from each of them.
+-- A page sends its strokes at most 30 times a second. The site publishes all strokes that have arrived within a thirtieth of a
+-- second as one message: with many people who draw, a page receives 30 messages a second from each Lua state, not 30 from
+-- each of them.
 --
 -- The server sends JSON:
 --   { "hello": 3, "hue": 52, "picture": 1 }             for this page: its number, its colour
 --   { "picture": 1, "strokes": [{ "hue": 52, "width": 4, "points": [10, 20, 30, 40] }] }
 --   { "picture": 2, "strokes": [] }                     a new number: the board was cleared
--- A page sends { "strokes": [{ "width": 4, "points": [...] }] } or { "clear": true }. A stroke is a line through points,
--- x and y in turn, on a board of 1000 by 625.
+-- A page sends { "strokes": [{ "width": 4, "points": [...] }] } or { "clear": true }. A stroke is a line through points, x and y
+-- in turn, on a board of 1000 by 625.
 
 local ls = require "luaserve"
 
 local WIDTH, HEIGHT = 1000, 625
-local POINTS_MAX, STROKES_MAX, KEPT_MAX = 400, 50, 5000 -- numbers of a stroke, strokes of a message, messages of the picture
+local POINTS_MAX, STROKES_MAX = 400, 50 -- numbers of a stroke, strokes of a message
+local KEPT_MAX = 5000                   -- messages of the picture
 local BATCH = 1 / 30
 
 local app = ls.app()
