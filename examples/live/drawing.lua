@@ -2,16 +2,16 @@
 --
 --   luaserve examples/live/drawing.lua [address]      default: port 8080; open http://127.0.0.1:8080/ in two windows
 --
--- A page sends its strokes at most 30 times a second. The site publishes all strokes that have arrived within a thirtieth of a
--- second as one message: with many people who draw, a page receives 30 messages a second from each Lua state, not 30 from
--- each of them.
+-- A page sends its strokes at most 30 times a second. The site publishes all strokes that have arrived within a thirtieth
+-- of a second as one message: with many people who draw, a page receives 30 messages a second from each Lua state, not 30
+-- from each of them.
 --
 -- The server sends JSON:
 --   { "hello": 3, "hue": 52, "picture": 1 }             for this page: its number, its colour
 --   { "picture": 1, "strokes": [{ "hue": 52, "width": 4, "points": [10, 20, 30, 40] }] }
 --   { "picture": 2, "strokes": [] }                     a new number: the board was cleared
--- A page sends { "strokes": [{ "width": 4, "points": [...] }] } or { "clear": true }. A stroke is a line through points, x and y
--- in turn, on a board of 1000 by 625.
+-- A page sends { "strokes": [{ "width": 4, "points": [...] }] } or { "clear": true }. A stroke is a line through points,
+-- x and y in turn, on a board of 1000 by 625.
 
 local ls = require "luaserve"
 
@@ -78,7 +78,7 @@ app:ws("/board", {
     local number = board:incr("people")
     ws.hue = number * 137 % 360 -- neighbours on the list get distant colours
     ws:send(ls.json.encode { hello = number, hue = ws.hue, picture = picture() })
-    -- First subscribe, then send the picture: nothing is missed. A stroke that arrives twice is drawn twice, at the same place.
+    -- First subscribe, then send the picture: nothing is missed. A stroke that arrives twice is drawn at the same place.
     ws:subscribe("board")
     for _, message in ipairs(board:range("strokes")) do ws:send(ls.json.encode(message)) end
   end,
