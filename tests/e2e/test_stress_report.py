@@ -138,7 +138,7 @@ class LikeWrk(unittest.TestCase):
                 number = r"([\d.]+)"
                 size = r"([\d.]+)([KMGT]?)B"
                 time = r"([\d.]+)(us|ms|s|m|h)"
-                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ https?://")
+                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ (https?|ws)://")
                 self.assertRegex(text, r"(?m)^  \d+ threads and \d+ connections$")
                 self.assertRegex(text, r"(?m)^    Latency +%s +%s +%s +%s%%$" % (time, time, time, number))
                 self.assertRegex(text, r"(?m)^    Req/Sec +[\d.]+k? +[\d.]+k? +[\d.]+k? +[\d.]+%$")
