@@ -684,6 +684,8 @@ const ls_stress_option ls_stress_options_known[] = {
     {'h', "help", NULL, false, set_help, ""},
 };
 const unsigned ls_stress_options_known_count = sizeof ls_stress_options_known / sizeof ls_stress_options_known[0];
+_Static_assert(sizeof ls_stress_options_known / sizeof ls_stress_options_known[0] <= 64,
+               "ls_stress_options.given has 64 bits");
 
 int ls_stress_options_set(ls_stress_options *o, const ls_stress_option *option, const char *name, const char *value,
                           ls_stress_why *why)

@@ -446,10 +446,8 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     w->vu_count = vu_count;
     w->active = fanout != NULL ? vu_count : active_at(w, 0);
     w->left = UINT64_MAX;
-    if (plan->config.requests > 0 && plan->sends == 0)
-        w->left = index >= w->senders
-                      ? UINT64_MAX
-                      : plan->config.requests / w->senders + (index < plan->config.requests % w->senders);
+    if (plan->config.requests > 0 && plan->sends == 0 && index < w->senders)
+        w->left = plan->config.requests / w->senders + (index < plan->config.requests % w->senders);
     w->addr = plan->addr;
     if ((err = make_vus(w)) < 0) return err;
     if (fanout != NULL && (err = ls_stress_fanout_attach(w, fanout)) < 0) goto fail_vus;

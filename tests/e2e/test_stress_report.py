@@ -103,7 +103,19 @@ class Csv(unittest.TestCase):
                         value = latency and (latency["max"] if row["percent"] == "100"
                                              else latency["percentiles"]["p" + row["percent"]])
                         self.assertEqual(row[side + "_us"], "" if value is None else "%.3f" % value)
-                self.assertEqual(len(third), 1 if run["tls"] else 0)
+                self.assertEqual(len(third), bool(run["tls"]) + bool(run["websocket"]) + bool(run["fanout"]))
+                if run["fanout"]:
+                    row, = csv.DictReader(io.StringIO(third.pop(), newline=""), strict=True)
+                    self.assertEqual({name: int(text) for name, text in row.items()},
+                                     {name: run["fanout"][name] for name in row})
+                    self.assertEqual(list(row), "published expected delivered lost reordered duplicated ignored".split())
+                if run["websocket"]:
+                    row, = csv.DictReader(io.StringIO(third.pop(), newline=""), strict=True)
+                    shakes, times = run["websocket"], run["websocket"]["handshake_us"]
+                    self.assertEqual([int(row[name + "_handshakes"]) for name in ("websocket", "failed", "deflate")],
+                                     [shakes["handshakes"], shakes["failed"], shakes["deflate"]])
+                    self.assertAlmostEqual(float(row["mean_us"]), times["mean"], 2)
+                    self.assertAlmostEqual(float(row["max_us"]), times["max"], 2)
                 if run["tls"]:
                     tls, times = run["tls"], run["tls"]["handshake_us"]
                     figures = {"full_handshakes": tls["full"], "resumed_handshakes": tls["resumed"],
@@ -126,7 +138,7 @@ class LikeWrk(unittest.TestCase):
                 number = r"([\d.]+)"
                 size = r"([\d.]+)([KMGT]?)B"
                 time = r"([\d.]+)(us|ms|s|m|h)"
-                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ https?://")
+                self.assertRegex(text.splitlines()[0], r"\ARunning \d+[smh] test @ (https?|ws)://")
                 self.assertRegex(text, r"(?m)^  \d+ threads and \d+ connections$")
                 self.assertRegex(text, r"(?m)^    Latency +%s +%s +%s +%s%%$" % (time, time, time, number))
                 self.assertRegex(text, r"(?m)^    Req/Sec +[\d.]+k? +[\d.]+k? +[\d.]+k? +[\d.]+%$")
@@ -168,7 +180,7 @@ class Page(unittest.TestCase):
                 script = list(tree.all("script"))[-1].text()
                 self.assertNotRegex(ours, r"google|gvt1|gstatic")
                 self.assertNotRegex(style, r"url\(|@import")
-                self.assertNotRegex(script, r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import)\b")
+                self.assertNotRegex(script, r"\b(fetch|XMLHttpRequest|new WebSocket|EventSource|sendBeacon|import)\b")
                 self.assertNotRegex(ours.replace(run["config"]["target"], ""), r"@(TITLE|RUN|TEXT|STYLE|SCRIPT)@")
 
     def test_the_page_is_the_same_in_every_build(self):

@@ -661,5 +661,29 @@ class Scripts(WebSockets):
         self.assertIn("vu:ws needs a ws, wss, http or https target", ran.err)
 
 
+
+class OnLuaserve(Stress):
+    """The same against the server of the project."""
+
+    def setUp(self):
+        self.ws = self.url.replace("http", "ws")
+
+    def test_echoes(self):
+        for how in (), ("--size", "70000"), ("--binary", "--pipeline", "8"), ("--no-keepalive",):
+            ran = self.good(stress("-c", "4", "-n", "100", *how, self.ws + "/echo"), 100)
+            self.assertEqual(ran.report["websocket"]["failed"], 0, ran)
+
+    def test_fan_out(self):
+        for target, how in ((self.ws + "/news", ()), (self.url + "/events", ("--sse",))):
+            ran = self.good(stress("--fanout", "-c", "20", "--publishers", "2", "-n", "50", "--publish-path", "/publish",
+                                   "--threshold", "lost == 0", *how, target), 1000)
+            self.assertEqual([ran.report["fanout"][name] for name in ("lost", "reordered", "duplicated")], [0, 0, 0], ran)
+
+    def test_connections_come_and_go(self):
+        ran = self.good(stress("--cycles", "5", "-c", "10", self.ws + "/news"), 50)
+        self.assertEqual(ran.report["websocket"]["close_codes"], {"1000": 50}, ran)
+        self.good(stress("--hold", "-c", "10", "-d", "300ms", self.ws + "/news"), 0)
+
+
 if __name__ == "__main__":
     main()

@@ -38,7 +38,7 @@ static void open_once(void)
                                           .body = "hello",
                                           .body_len = 5};
     ls_stress_http_init();
-    FUZZ_HOLDS(ls_stress_worker_open(&w, &plan, 0, 0, 1, NULL) == LS_OK);
+    FUZZ_HOLDS(ls_stress_worker_open(&w, &plan, 0, 0, 1, NULL, NULL) == LS_OK);
     w.running = true;
 }
 

@@ -417,9 +417,10 @@ function head() {
     const which = all === 1 ? "The threshold was" : `${missed || all} of ${all} thresholds`;
     byId("verdict").textContent = which + (missed ? " missed" : " met");
   }
-  const figures = [["Requests/second", rateText(t.requests_per_s)], ["Median latency", timeText(latency.percentiles.p50)],
+  const noun = run.fanout ? "Deliveries" : "Requests", made = run.fanout ? run.fanout.published_per_s : t.requests_per_s;
+  const figures = [[noun + "/second", rateText(t.requests_per_s)], ["Median latency", timeText(latency.percentiles.p50)],
     ["99th percentile", timeText(latency.percentiles.p99)], ["99.9th percentile", timeText(latency.percentiles["p99.9"])],
-    ["Requests", countText(t.requests)], ["Errors", countText(failed)]];
+    [noun, countText(t.requests)], ["Errors", countText(failed)]];
   byId("figures").replaceChildren(...figures.map(([name, text]) => el("div", {}, el("dt", {}, name),
     name === "Errors" && failed ? el("dd", { class: "bad" }, text, el("small", {}, " " + shareText(failed, failed - run.errors.check + t.requests)))
       : el("dd", {}, text))));
@@ -428,8 +429,8 @@ function head() {
   if (run.interrupted) warnings.push(`The run ended early, after ${secondsText(t.duration_s)}.`);
   if (run.failure) {
     warnings.push(`The run failed: ${run.failure}.`);
-  } else if (t.asked_per_s && (t.asked_per_s - t.requests_per_s) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
-    warnings.push(`Target rate ${rateText(t.asked_per_s)} requests per second, reached ${rateText(t.requests_per_s)}.`);
+  } else if (t.asked_per_s && (t.asked_per_s - made) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
+    warnings.push(`Target rate ${rateText(t.asked_per_s)} requests per second, reached ${rateText(made)}.`);
   }
   const refused = run.status_classes["4xx"] + run.status_classes["5xx"];
   if (refused) {
@@ -461,7 +462,7 @@ function words() {
   table("checks", "Checks", ["check", "passed", "failed"], run.checks.map((c) =>
     [c.name, countText(c.passed), el("span", c.failed ? { class: "bad" } : {}, countText(c.failed))]), [0]);
 
-  const c = run.config, t = run.totals, lag = run.engine_lag_us, tls = run.tls;
+  const c = run.config, t = run.totals, lag = run.engine_lag_us, tls = run.tls, ws = run.websocket, fan = run.fanout;
   const spread = (l) => `p50 ${timeText(l.percentiles.p50)}, p99 ${timeText(l.percentiles.p99)}, max ${timeText(l.max)}`;
   const pairs = [
     ["Target", c.target], ["Script", c.script], ["Connections", countText(c.connections)], ["Threads", countText(c.threads)],
@@ -477,6 +478,16 @@ function words() {
     ["TLS handshakes", tls && `${countText(tls.full)} full, ${countText(tls.resumed)} resumed, ${countText(tls.failed)} failed`],
     ["TLS handshake time", tls && tls.handshake_us.count ? spread(tls.handshake_us) : ""],
     ["TLS resumption", tls && (c.tls_resume ? "on" : "off")],
+    ["WebSocket handshakes", ws && `${countText(ws.handshakes)}, ${countText(ws.failed)} failed` +
+      (ws.deflate ? `, ${countText(ws.deflate)} with permessage-deflate` : "")],
+    ["WebSocket handshake time", ws && ws.handshake_us.count ? spread(ws.handshake_us) : ""],
+    ["Closed by the server", ws && Object.entries(ws.close_codes).map(([code, n]) => `${code}: ${countText(n)}`).join(", ")],
+    ["Message", c.message_bytes && bytesText(c.message_bytes)],
+    ["Fan-out", fan && `${several(fan.publishers, "publisher")}, ${several(fan.subscribers, "subscriber")}` +
+      (fan.stalled ? ` (${fan.stalled} stalled)` : "") + (fan.topics > 1 ? `, ${fan.topics} topics` : "")],
+    ["Published", fan && `${countText(fan.published)} (${rateText(fan.published_per_s)}/s)`],
+    ["Delivered", fan && `${countText(fan.delivered)} of ${countText(fan.expected)}, ${countText(fan.lost)} lost, ` +
+      `${countText(fan.reordered)} reordered, ${countText(fan.duplicated)} duplicated`],
     ["Load generator lag", lag && lag.count ? spread(lag) : ""],
   ];
   byId("config").replaceChildren(...pairs.filter(([, text]) => text)

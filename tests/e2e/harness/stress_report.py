@@ -12,7 +12,7 @@ from harness import LUASERVE, ROOT, WAIT, WINE
 SAMPLE = [os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")]
 if WINE:
     SAMPLE = [os.path.join(ROOT, "third_party", "windows", "wine"), SAMPLE[0] + ".exe"]
-KINDS = ["closed", "tls", "open", "ramp", "short", "empty", "hostile", "long"]
+KINDS = ["closed", "tls", "fanout", "open", "ramp", "short", "empty", "hostile", "long"]
 STATUS = {"open": 99, "short": 1, "empty": 99, "hostile": 99}
 
 
@@ -113,7 +113,7 @@ SCHEMA = {
     "format": TEXT, "version": COUNT, "luaserve": TEXT, "started": TEXT, "interrupted": FLAG, "exit_status": COUNT,
     "failure": (str, type(None)), "short_of": (str, type(None)),
     "config": {"target": TEXT, "script": (str, type(None)), "mode": TEXT, "threads": COUNT, "connections": COUNT,
-               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "keepalive": FLAG,
+               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "message_bytes": MAYBE, "keepalive": FLAG,
                "tls_resume": FLAG, "timeout_s": MAYBE, "backend": TEXT,
                "stages": [{"duration_s": NUMBER, "rate_per_s": MAYBE, "connections": MAYBE}]},
     "totals": {"duration_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "asked_per_s": MAYBE, "unsent": COUNT,
@@ -121,11 +121,15 @@ SCHEMA = {
                "bytes_out_per_s": NUMBER},
     "latency_us": {"corrected": CURVED, "uncorrected": CURVED},
     "tls": {"full": COUNT, "resumed": COUNT, "failed": COUNT, "handshake_us": LATENCY},
+    "websocket": {"handshakes": COUNT, "failed": COUNT, "deflate": COUNT, "handshake_us": LATENCY, "close_codes": dict},
+    "fanout": {"publishers": COUNT, "subscribers": COUNT, "topics": COUNT, "stalled": COUNT, "sse": FLAG, "published": COUNT,
+               "published_per_s": NUMBER, "expected": COUNT, "delivered": COUNT, "lost": COUNT, "reordered": COUNT,
+               "duplicated": COUNT, "ignored": COUNT},
     "engine_lag_us": LATENCY, "engine_late": FLAG,
     "thread_rate_per_s": {"samples": COUNT, "mean": NUMBER, "stdev": NUMBER, "max": NUMBER,
                           "within_stdev_percent": NUMBER},
     "status": dict, "status_classes": {c: COUNT for c in "1xx 2xx 3xx 4xx 5xx".split()},
-    "errors": {e: COUNT for e in "total connect tls read write timeout answer script body check".split()},
+    "errors": {e: COUNT for e in "total connect tls handshake subscribe read write timeout answer script body check".split()},
     "checks": [{"name": TEXT, "passed": COUNT, "failed": COUNT}],
     "thresholds": [{"text": TEXT, "metric": TEXT, "met": FLAG, "limit": NUMBER, "actual": MAYBE, "unit": TEXT,
                     "actual_text": TEXT}],
@@ -135,7 +139,8 @@ SCHEMA = {
     "series_cut": FLAG,
 }
 NULLABLE = {"corrected", "engine_lag_us",  # null in a closed loop
-            "tls", "tls_resume"}  # and without TLS
+            "tls", "tls_resume",  # without TLS
+            "websocket", "fanout"}  # and in other runs
 
 
 def check_schema(test, value, schema=None, where="run"):

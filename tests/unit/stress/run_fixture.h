@@ -140,7 +140,7 @@ static inline ls_stress_config sample_open_config(void)
     return config;
 }
 
-/* "closed", "tls", "open", "ramp", "short", "empty", "hostile", "long". The result outlives the counters. thresholds == NULL:
+/* "closed", "tls", "fanout", "open", "ramp", "short", "empty", "hostile", "long". The result outlives the counters. thresholds == NULL:
  * those of the kind. False: unknown kind. */
 static inline bool sample_run(const char *kind, ls_stress_result *out)
 {
@@ -170,6 +170,26 @@ static inline bool sample_run(const char *kind, ls_stress_result *out)
         ls_counter_add(&s.counters[1].handshakes_resumed, 62);
         ls_counter_add(&s.counters[1].handshakes_failed, 3);
         ls_counter_add(&s.counters[1].errors[LS_STRESS_ERROR_TLS], 3);
+        sample_tick(&s, SAMPLE_SECOND / 10);
+    } else if (strcmp(kind, "fanout") == 0) {
+        config.target = "ws://127.0.0.1:8080/news";
+        config.websocket = config.fanout = true;
+        config.publishers = config.topics = 2;
+        config.stalled = 1;
+        config.message_bytes = 64;
+        sample_open(&s, &config);
+        sample_work(&s, 6000, false, 0, 0);
+        for (unsigned i = 0; i < 66; i++) ls_histogram_record(s.counters[0].upgrade, 300000 + 10000 * i);
+        ls_counter_add(&s.counters[0].upgrades, 66);
+        ls_counter_add(&s.counters[1].upgrades_failed, 2);
+        ls_counter_add(&s.counters[1].deflated, 60);
+        ls_counter_add(&s.counters[1].codes[1013 - LS_STRESS_CODE_MIN], 4);
+        ls_counter_add(&s.counters[0].published, 40);
+        ls_counter_add(&s.counters[0].expected, 1203);
+        ls_counter_add(&s.counters[0].lost, 3);
+        ls_counter_add(&s.counters[1].reordered, 5);
+        ls_counter_add(&s.counters[1].duplicated, 7);
+        ls_counter_add(&s.counters[1].foreign, 9);
         sample_tick(&s, SAMPLE_SECOND / 10);
     } else if (strcmp(kind, "open") == 0) {
         config = sample_open_config();

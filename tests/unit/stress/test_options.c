@@ -265,13 +265,83 @@ static void messages_become_frames(void **state)
     ls_stress_options_close(&l.options);
 }
 
+static void fanout_has_defaults(void **state)
+{
+    line l;
+    (void)state;
+    const ls_stress_plan *plan = good(&l, "--fanout|ws://h/sub");
+    assert_int_equal(plan->mode, LS_STRESS_PLAN_FANOUT);
+    assert_int_equal(plan->config.publishers, 1);
+    assert_int_equal(plan->config.topics, 1);
+    assert_int_equal(plan->config.message_bytes, 64);
+    assert_int_equal(plan->message_len, 64 - 48);
+    assert_string_equal(plan->publish_path, "/sub");
+    assert_false(plan->config.open_loop);
+    ls_stress_options_close(&l.options);
+
+    plan = good(&l, "--fanout|--sse|--topics|3|-R|10|--message|hi|--publish-path|/pub/{topic}|http://h/sub");
+    assert_int_equal(plan->config.publishers, 3);
+    assert_int_equal(plan->config.message_bytes, 50);
+    assert_string_equal(plan->publish_path, "/pub/{topic}");
+    assert_true(plan->config.open_loop && plan->config.sse);
+    ls_stress_options_close(&l.options);
+
+    plan = good(&l, "--fanout|--size|48|-c|5|--stalled|4|ws://h/");
+    assert_int_equal(plan->message_len, 0);
+    assert_int_equal(plan->config.stalled, 4);
+    ls_stress_options_close(&l.options);
+
+    assert_int_equal(good(&l, "--hold|tcp://h:1")->mode, LS_STRESS_PLAN_HOLD);
+    ls_stress_options_close(&l.options);
+    plan = good(&l, "--cycles|3|-c|2|--subscribe|join|ws://h/");
+    assert_int_equal(plan->mode, LS_STRESS_PLAN_CYCLES);
+    assert_int_equal(plan->sends, 3);
+    assert_int_equal(plan->config.requests, 6);
+    assert_int_equal(plan->config.duration_ns, 0);
+    ls_stress_options_close(&l.options);
+}
+
+static void fanout_options_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    is_refused("--fanout|http://h/", "--fanout with an http or https target needs --sse");
+    is_refused("--fanout|tcp://h:1", "--fanout needs a ws or wss target");
+    is_refused("--fanout|--sse|wss://h/", "--sse needs an http or https target");
+    is_refused("--fanout|--size|47|ws://h/", "at least 48 bytes");
+    is_refused("--fanout|--publishers|0|ws://h/", "a number from 1 to 65535");
+    is_refused("--fanout|--publishers|65536|ws://h/", "a number from 1 to 65535");
+    is_refused("--fanout|-c|5|--stalled|5|ws://h/", "each topic needs a subscriber that reads");
+    is_refused("--fanout|-c|2|--topics|3|ws://h/", "3 topics need at least as many publishers and connections");
+    is_refused("--fanout|--topics|3|--publishers|2|ws://h/", "3 topics need");
+    is_refused("--fanout|--no-keepalive|ws://h/", "remove --no-keepalive");
+    is_refused("--fanout|--sends|3|ws://h/", "excludes --sends");
+    is_refused("--fanout|--stages|1s:3c|ws://h/", "use rates, not connections");
+    is_refused("--fanout|--sse|--subscribe|x|http://h/", "use the path of the URL");
+    is_refused("--fanout|--sse|--body|x|http://h/", "remove --method and --body");
+    is_refused("--fanout|--sse|--expect-status|200|http://h/", "remove --expect-");
+    is_refused("--fanout|--publish-path|x|ws://h/", "a path that begins with /");
+    is_refused("--fanout|--cycles|3|ws://h/", "excludes --hold and --cycles");
+    is_refused("--topics|3|ws://h/", "are for --fanout");
+    is_refused("--subscribe|x|ws://h/", "is for --fanout, --hold and --cycles");
+    is_refused("--hold|--rate|5|ws://h/", "--hold sends no messages");
+    is_refused("--cycles|5|--size|5|ws://h/", "--cycles sends no messages");
+    is_refused("--cycles|5|tcp://h:1", "--cycles is for ws and wss targets");
+    is_refused("--compress|http://h/", "are for ws and wss targets");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_become_frames),          cmocka_unit_test(counts_and_times),
-        cmocka_unit_test(omitted_options_have_defaults),   cmocka_unit_test(an_option_can_be_written_in_four_ways),
-        cmocka_unit_test(the_bytes_of_a_request),          cmocka_unit_test(stages),
-        cmocka_unit_test(lists_are_limited_to_64_entries), cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(fanout_has_defaults),
+        cmocka_unit_test(fanout_options_that_do_not_fit_are_refused),
+        cmocka_unit_test(messages_become_frames),
+        cmocka_unit_test(counts_and_times),
+        cmocka_unit_test(omitted_options_have_defaults),
+        cmocka_unit_test(an_option_can_be_written_in_four_ways),
+        cmocka_unit_test(the_bytes_of_a_request),
+        cmocka_unit_test(stages),
+        cmocka_unit_test(lists_are_limited_to_64_entries),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,86 @@
+/* test_sse.c - the parser of event streams (WHATWG HTML, section 9.2.6): whole, and cut at every byte. */
+#include "stress/sse.h"
+
+#include "support.h"
+
+typedef struct stream {
+    const char *text;
+    const char *events; /* their data, each followed by '|' */
+} stream;
+
+static const stream streams[] = {
+    {"data: a\n\n", "a|"},
+    {"data:a\n\n", "a|"},
+    {"data:  a\n\n", " a|"},
+    {"data\n\n", "|"},
+    {"data:\n\n", "|"},
+    {"data: \n\n", "|"},
+    {"data: a\ndata: b\n\n", "a\nb|"},
+    {"data\ndata\n\n", "\n|"},
+    {"data: a\r\n\r\ndata: b\r\rdata: c\n\n", "a|b|c|"},
+    {"data: a\r\ndata: b\r\n\r\n", "a\nb|"},
+    {": comment\nevent: x\nid: 1\nretry: 5\n\ndata: a\n\n", "a|"},
+    {"event: x\n\n", ""},
+    {"\n\n\n", ""},
+    {"data: unfinished\n", ""},
+    {"data: unfinished", ""},
+    {"datax: a\n\n", ""},
+    {"dat: a\n\n", ""},
+    {"data: a: b\n\n", "a: b|"},
+    {"id\ndata: a\nevent\n\ndata: b\n\n", "a|b|"},
+};
+
+/* Feed the text in parts of `step` bytes; exact copies, so that the sanitizer sees a read past the end. */
+static void check(const stream *s, size_t step)
+{
+    char got[256] = "";
+    ls_sse sse = {0};
+    const size_t len = strlen(s->text);
+    for (size_t from = 0; from < len; from += step) {
+        const size_t n = len - from < step ? len - from : step;
+        char *part = test_copy_exact(s->text + from, n);
+        const char *data;
+        size_t at = 0, data_len;
+        bool failed;
+        while (ls_sse_next(&sse, part, n, &at, &data, &data_len, &failed)) {
+            strncat(got, data, data_len);
+            strcat(got, "|");
+        }
+        assert_false(failed);
+        assert_int_equal(at, n);
+        free(part);
+    }
+    if (strcmp(got, s->events) != 0) fail_msg("\"%s\" in parts of %zu: \"%s\"", s->text, step, got);
+    ls_sse_close(&sse);
+}
+
+static void streams_become_events(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        for (size_t step = 1; step <= strlen(streams[i].text); step++) check(&streams[i], step);
+}
+
+static void a_new_stream_forgets_the_old_one(void **state)
+{
+    static const char text[] = "data: a\ndata: b", end[] = "\n\n";
+    const char *data;
+    size_t at = 0, data_len;
+    bool failed;
+    ls_sse sse = {0};
+    (void)state;
+    assert_false(ls_sse_next(&sse, text, sizeof text - 1, &at, &data, &data_len, &failed));
+    ls_sse_reset(&sse);
+    at = 0;
+    assert_false(ls_sse_next(&sse, end, sizeof end - 1, &at, &data, &data_len, &failed));
+    ls_sse_close(&sse);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_become_events),
+        cmocka_unit_test(a_new_stream_forgets_the_old_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
