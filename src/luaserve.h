@@ -149,6 +149,15 @@ LS_PUBLIC void ls_server_close(ls_server *server);
 enum { LS_SERVER_POSTS_MAX = 1024 };
 LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
 
+/* Publish a message to all subscribers of a topic, in all Lua states, as ls.publish does: WebSockets, server-sent events,
+ * socks and functions of ls.subscribe. The bytes are copied; they are text if they are valid UTF-8, else binary. Messages
+ * published before ls_server_run serves are delivered then. Returns the number of subscribers, which may be 0, or at once:
+ *   LS_EINVAL (-3)   the topic is empty or longer than 1,024 bytes
+ *   LS_ELIMIT (-15)  too many messages are on their way to a Lua state: no subscriber gets it
+ *   LS_ENOMEM (-2)
+ * Any thread, from ls_server_open to ls_server_close. It takes mutexes: not inside a signal handler. */
+LS_PUBLIC int ls_server_publish(ls_server *server, const char *topic, const void *data, size_t bytes);
+
 /* Read a counter by the name that it has in ls.stats() of the site: "requests", "connections_open", "lua_bytes". LS_OK and
  * the number in *value, or LS_ENOENT (-17): there is no such name; *value is not changed. Any thread, from ls_server_open to
  * ls_server_close. */

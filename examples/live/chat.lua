@@ -85,7 +85,7 @@ app:ws("/:room/live", { max_message = TEXT_MAX, compress = true }, function(ws, 
   end
   -- First subscribe, then read: nothing is missed between the two. The page drops what it gets twice.
   ws:subscribe(topic(room))
-  if not update(room, join, name, id) then return ws:close(TAKEN, "somebody here has this name") end
+  if not update(room, join, name, id) then return ws:close(TAKEN, "this name is in use") end
   local _ <close> = setmetatable({}, { __close = function() update(room, leave, name) end })
   ws:send(ls.json.encode { messages = messages_after(room, tonumber(req.query.after) or 0) })
   for text, kind in ws:messages() do

@@ -2,7 +2,7 @@
 --
 --   luaserve examples/live/drawing.lua [address]      default: port 8080; open http://127.0.0.1:8080/ in two windows
 --
--- A page sends its strokes at most 30 times a second, and the site publishes all strokes that have arrived within a thirtieth
+-- A page sends its strokes at most 30 times a second. The site publishes all strokes that have arrived within a thirtieth
 -- of a second as one message: with many people who draw, a page receives 30 messages a second from each Lua state, not 30
 -- from each of them.
 --
@@ -16,7 +16,8 @@
 local ls = require "luaserve"
 
 local WIDTH, HEIGHT = 1000, 625
-local POINTS_MAX, STROKES_MAX, KEPT_MAX = 400, 50, 5000 -- numbers of a stroke, strokes of a message, messages of the picture
+local POINTS_MAX, STROKES_MAX = 400, 50 -- numbers of a stroke, strokes of a message
+local KEPT_MAX = 5000                   -- messages of the picture
 local BATCH = 1 / 30
 
 local app = ls.app()
@@ -77,7 +78,7 @@ app:ws("/board", {
     local number = board:incr("people")
     ws.hue = number * 137 % 360 -- neighbours on the list get distant colours
     ws:send(ls.json.encode { hello = number, hue = ws.hue, picture = picture() })
-    -- First subscribe, then send the picture: nothing is missed. A stroke that arrives twice is drawn twice, at the same place.
+    -- First subscribe, then send the picture: nothing is missed. A stroke that arrives twice is drawn at the same place.
     ws:subscribe("board")
     for _, message in ipairs(board:range("strokes")) do ws:send(ls.json.encode(message)) end
   end,

@@ -822,6 +822,71 @@ function res:flush() end
 ---@return luaserve.Code? code
 function res:file(path, options) end
 
+---@class luaserve.SseOptions
+---@field retry? number seconds that a client waits before it connects again
+---@field keepalive? number|false seconds without an event after which a comment is sent; default 15
+---@field max_queue? luaserve.Size above it a message of a topic is not sent; default "1m"
+---@field overflow? "close"|"skip" what happens then: the response ends (default), or the message is dropped
+---@field headers? table<string, string|number|(string|number)[]>
+
+---A stream of server-sent events.
+---@class luaserve.Sse
+---@field closed boolean
+---@field queued integer bytes that the system has not accepted yet
+---@field last_id string? the Last-Event-ID of the request
+local sse = {}
+
+---@class luaserve.SseEvent
+---@field event? string|number
+---@field id? string|number
+---@field data? luaserve.Data|table a table is encoded as JSON
+---@field retry? number seconds
+
+---Writes an event. Waits while too much is queued.
+---@param event luaserve.Data|luaserve.SseEvent the data, or the fields of the event
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function sse:send(event) end
+
+---Writes a comment, which clients ignore.
+---@param text string
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function sse:comment(text) end
+
+---Each message of the topic becomes an event.
+---@param topic string
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function sse:subscribe(topic) end
+
+---@param topic string
+---@return true? ok
+---@return string? message
+---@return luaserve.Code? code
+function sse:unsubscribe(topic) end
+
+---Waits until the stream has ended.
+---@param seconds? number
+---@return true? ended
+---@return string? message
+---@return luaserve.Code? code
+function sse:wait(seconds) end
+
+---Completes the response.
+---@return true ok
+function sse:close() end
+
+---Begins a stream of server-sent events.
+---@param options? luaserve.SseOptions
+---@return luaserve.Sse? sse
+---@return string? message
+---@return luaserve.Code? code
+function res:sse(options) end
+
 ---Takes the connection over from HTTP: responds 101, or to CONNECT with a 2xx. The sock closes when the handler ends.
 ---@param protocol? string one that the client has asked for; none for CONNECT
 ---@return luaserve.Sock? sock

@@ -2,6 +2,7 @@
  *
  * Order of closing: endpoints, worker threads, port, Lua states, pools. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/rlimit.h"
+#include "base/utf8.h"
 #include "net/stream.h"
 #include "port/notify.h"
+#include "script/shared/topic.h"
 #include "server/server_internal.h"
 
 enum {
@@ -109,6 +112,16 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
 int ls_server_post(ls_server *server, const void *data, size_t bytes)
 {
     return ls_posts_add(&server->posts, data, bytes);
+}
+
+int ls_server_publish(ls_server *server, const char *topic, const void *data, size_t bytes)
+{
+    const ls_publish_order order = {.topic = topic,
+                                    .topic_len = strlen(topic),
+                                    .data = ls_slice_static(data, bytes),
+                                    .text = ls_utf8_valid(data, bytes)};
+    const int64_t count = ls_topics_publish(server->runtime->topics, &order);
+    return count > INT_MAX ? INT_MAX : (int)count;
 }
 
 static void deliver_post(void *user, ls_thread_ctx *ctx, ls_host_post *post)

@@ -128,7 +128,7 @@ ASKED = (
     ("user memory per idle WebSocket, event form", "ws-idle", "luaserve ws", "user", None, 1024, "bytes"),
     ("user memory per idle WebSocket, coroutine form", "ws-idle", "luaserve ws coroutine", "user", None, 3072, "bytes"),
     ("descriptors left by closed WebSockets", "ws-churn", "luaserve ws", "descriptors", None, 0, "count"),
-    ("resident growth from their fifth round to the last", "ws-churn", "luaserve ws", "growth", None, MIB - 1, "KiB"),
+    ("resident growth from their round {warm_up} to the last", "ws-churn", "luaserve ws", "growth", None, MIB - 1, "KiB"),
     ("S9: echoes lost or wrong", "stress-s9", "luaserve stress", "lost", None, 0, "count"),
 ) + tuple(
     (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
@@ -399,7 +399,7 @@ def judge(results, sections):
         found = values(results, section, server, field, divide_by)
         wrong = failures(results, section, server) + (failures(results, section, divide_by) if divide_by else 0)
         counts = {name: (values(results, section, server, name) or [usual])[0]
-                  for name, usual in (("requests", 1000000), ("reloads", 1000))}
+                  for name, usual in (("requests", 1000000), ("reloads", 1000), ("warm_up", 5))}
         row = {"what": what.format(**{name: f"{count:,}" for name, count in counts.items()}), "unit": unit,
                "at_most": at_most, "measured": None,
                "asked": f"< {(at_most + 1) // MIB} MiB" if field == "growth" else shown(at_most, unit)}

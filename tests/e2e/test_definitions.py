@@ -29,7 +29,7 @@ ls.listen"""
 CLASSES.update({"udp": "luaserve.UdpSocket", "peer": "luaserve.Peer"})
 
 # Fields that an object has only at times, or that its table of names does not list.
-UNLISTED = {"luaserve.Request.[]", "luaserve.Dict.[]"}
+UNLISTED = {"luaserve.Request.[]", "luaserve.Dict.[]", "luaserve.WebSocket.[]"}
 
 # A test file that reports the names of luaserve.test, of its objects, and the globals that a site does not have.
 NAMES_OF_TESTS = """

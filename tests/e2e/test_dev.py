@@ -14,6 +14,7 @@ import unittest
 from harness import (BACKEND, E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
                      not_on_windows, pty, run_program, scratch)
 from harness.browser import CHROMIUM, FLAGS, needs_browser
+from harness.websocket import WebSocket
 
 DEV = (LUASERVE, "dev", *(("--backend", BACKEND) if BACKEND else ()))
 
@@ -87,6 +88,19 @@ class Reload(Dev):
             self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
             self.assertEqual(conn.get("/").text, "two")
         server.stop()
+
+    def test_websockets_are_closed(self):
+        site = SITE.replace("ls.listen", 'app:ws("/ws", { open = function(ws) ws:send("@V@") end })\nls.listen', 1)
+        server = self.dev(site.replace("@V@", "one"))
+        with WebSocket(server.at(), "/ws") as ws:
+            self.assertEqual(ws.receive(), "one")
+            self.change(server, lambda: self.write("site.lua", site.replace("@V@", "two")))
+            self.assertEqual(ws.closes(), (1012, ""))
+        with WebSocket(server.at(), "/ws") as ws:
+            self.assertEqual(ws.receive(), "two")
+            server.signal()
+            self.assertEqual(ws.closes(), (1001, ""))
+        self.assertEqual(server.wait(), 0, server.log())
 
     def test_files_of_require_dofile_and_loadfile(self):
         site = """

@@ -160,7 +160,7 @@ class Chat(Live):
     def test_a_name_is_taken_or_not_valid(self):
         ada = self.come_in("ada")
         other = self.enter("ada")
-        other.wait("find('wrong').textContent === 'somebody here has this name'")
+        other.wait("find('wrong').textContent === 'this name is in use'")
         other.write("#name", "a/b")
         other.click("#join button")
         other.wait("find('wrong').textContent.startsWith('a name has')")

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+import unittest
 
 from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, request
 from harness.tls import certificate, context
@@ -431,6 +432,7 @@ class Own(Case):
 
 class Alone(Own):
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_max_cpu(self):
         server = self.start(SITE.replace("threads = 4", "threads = 2, max_cpu = 0.2"))
         with self.open("/cpu") as ws:

@@ -1,154 +1,15 @@
-"""WebSocket peers that break the rules (RFC 6455, RFC 7692), or keep them without mercy: bad handshakes and frames,
-bytes that are no UTF-8, messages and compressed messages that are too big, that never end, peers that flood, stall or
-vanish. Each test ends with the proof that the server serves, and the class with that it has closed every descriptor."""
-import struct
+"""WebSocket peers that break the rules (RFC 6455, RFC 7692): bad handshakes and frames, bytes that are not UTF-8, messages
+and compressed messages that are too big. Each test ends with the proof that the server serves."""
 import zlib
 
-from harness import SANITIZER, E2E, Conn, in_parallel, main, repeats, request
+from harness import SANITIZER, Conn, main, repeats, request, tls
 from harness.websocket import (BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, CloseFrame, WebSocket, accept, close_payload,
                                frame, handshake, refused)
-
-LIMIT = 1000  # bytes: max_message of the routes with "small"
-MIB = 1 << 20
-
-SITE = r"""
-local ls = require "luaserve"
-ls.config { threads = 4, drain_timeout = 10, head_timeout = 2 }
-local app = ls.app()
-local ends = ls.channel("ends", { capacity = 10000 })
-app:get("/", function() return "served\n" end)
-app:get("/end", function() return ends:receive(20) or 504 end)
-app:get("/forget", function()
-  while ends:receive(0) do end
-end)
-
-local function told(ws) ends:send(("%s %s"):format(ws.code, ws.reason), 0) end
-local function echo(ws)
-  for data, kind in ws:messages() do
-    if not ws:send(data, kind) then break end
-  end
-end
-
--- Both forms of each route: /NAME has a coroutine, /NAME/event has functions.
-local function route(name, options)
-  app:ws("/" .. name, options, function(ws)
-    echo(ws)
-    told(ws)
-  end)
-  local event = { message = function(ws, data, kind) ws:send(data, kind) end, close = told }
-  for key, value in pairs(options) do event[key] = value end
-  app:ws("/" .. name .. "/event", event)
-end
-
-route("echo", {})
-route("small", { max_message = 1000 })
-route("deflate", { max_message = 1000, compress = true })
-route("takeover", { max_message = 1000, compress = { context = true } })
-route("bomb", { compress = true })
-route("quick", { message_timeout = 1, close_timeout = 1, ping = 60 })
-route("chat", { protocols = { "chat.v2", "chat.v1" } })
-route("listed", { origins = { "https://a.example", "http://b.example:81" } })
-route("any", { origins = "*" })
-
--- The number of messages and their bytes, at the message "count".
-app:ws("/count", function(ws)
-  local messages, bytes = 0, 0
-  for data in ws:messages() do
-    if data == "count" then
-      ws:send(messages .. " " .. bytes)
-    else
-      messages, bytes = messages + 1, bytes + #data
-    end
-  end
-end)
--- Sends until it cannot.
-app:ws("/flood", { close_timeout = 1 }, function(ws)
-  local block = ("x"):rep(65536)
-  while ws:send(block) do end
-  told(ws)
-end)
--- Never receives: what the peer sends waits.
-app:ws("/deaf", { close_timeout = 1 }, function(ws)
-  while not ws.closed do ls.sleep(0.05) end
-end)
-app:ws("/closes", { close_timeout = 1, open = function(ws) ws:close(4000, "bye") end, close = told })
-
--- Topics: what a message says is done, and its results are sent.
-app:ws("/topics", { max_queue = "256k", close_timeout = 1, close = told, message = function(ws, data)
-  local topic = ("t"):rep(tonumber(data) or 0)
-  if data == "nobody" then
-    ws:send(tostring(ls.publish("nobody", "x")))
-  elseif data == "closed" then
-    ws:close()
-    local ok, _, code = ws:subscribe("after")
-    ends:send(("%s %s %s"):format(ok, code, ls.topics().after))
-  else
-    local ok, why = pcall(ws.subscribe, ws, topic)
-    ws:send(tostring(ok and ls.publish(topic, "x" .. #topic) or why))
-  end
-end })
-app:ws("/news", { max_queue = "256k", close_timeout = 1, open = function(ws)
-  ws:subscribe("news")
-  ws:send("subscribed")
-end, close = told })
-app:ws("/news/skip", { max_queue = "256k", overflow = "skip", compress = true, open = function(ws)
-  ws:subscribe("news")
-  ws:send("subscribed")
-end, close = told })
-app:get("/stats", function()
-  local stats = ls.stats()
-  return ("%d %d"):format(stats.topic_closed, stats.topic_dropped)
-end)
-app:post("/news", function(req) return tostring(ls.publish("news", req:body(), "binary")) .. "\n" end)
-
-ls.listen { host = "127.0.0.1", port = 0, app = app }
-"""
+from harness.websocket_site import LIMIT, MIB, SITE, Hostile
 
 
 def pieces(data, size):
     return [data[at:at + size] for at in range(0, len(data), size)]
-
-
-class Hostile(E2E):
-    SITE = SITE
-
-    def setUp(self):
-        super().setUp()
-        self.mark = self.server.mark()
-        self.get("/forget")  # what a failed test has left
-
-    def tearDown(self):
-        self.assertEqual(self.get("/").text, "served\n")
-        with WebSocket(self.server.at(), "/echo") as ws:
-            self.assertEqual(ws.send("served too").receive(), "served too")
-            self.assertEqual(ws.close(), (1000, ""))
-        self.assertIn(self.end(), "1000 ")
-        self.assertEqual(self.server.logged(" error ", self.mark), [])
-        super().tearDown()
-
-    def open(self, path="/echo", **options):
-        ws = WebSocket(self.server.at(), path, **options)
-        self.addCleanup(ws.conn.close)
-        return ws
-
-    def end(self):
-        """What a handler has learned about the end of its connection: "code reason"."""
-        return self.get("/end").text
-
-    def both(self, name="echo"):
-        """A connection of each form."""
-        for path in ("/" + name, "/" + name + "/event"):
-            with WebSocket(self.server.at(), path) as ws:
-                yield ws
-
-    def is_closed(self, ws, code, why=None):
-        """The server sends a Close frame with this code and ends the connection; the handler learns the same."""
-        got, reason = ws.closes()
-        self.assertEqual(got, code, reason)
-        if why is not None:
-            self.assertIn(why, reason)
-        self.assertEqual(self.end(), "%d %s" % (code, reason))
-        return reason
 
 
 class Handshakes(Hostile):
@@ -554,259 +415,40 @@ class Compressed(Hostile):
             self.end()
 
 
-class Time(Hostile):
-    def test_a_message_that_never_ends(self):
-        for ws in self.both("quick"):  # nothing more of the frame
-            self.is_closed(ws.send_raw(frame(TEXT, b"begun", length=500)), 1008, "too long")
-        for ws in self.both("quick"):  # nothing more of the head
-            self.is_closed(ws.send_raw(b"\x81"), 1008, "too long")
-        for ws in self.both("quick"):  # the last fragment is missing
-            self.is_closed(ws.send_frame(TEXT, b"begun", fin=False), 1008, "too long")
+class Tls(Hostile):
+    SITE = SITE + """
+ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", app = app }
+"""
+    LISTENERS = 2
 
-    def test_bytes_do_not_extend_the_time(self):
-        for more in (frame(CONTINUATION, b"", fin=False), frame(CONTINUATION, b"x", fin=False), frame(PING)):
-            for ws in self.both("quick"):
-                ws.send_frame(TEXT, b"begun", fin=False)
-                while ws.try_send(more) and ws.conn.silent(0.05):
-                    pass
-                got, _ = ws.close_frame()
-                self.assertEqual(got, 1008)
-                self.end()
+    def over_tls(self, path="/echo", **options):
+        return WebSocket(self.server.at(1), path, tls=tls.context(), **options)
 
-    def test_a_split_control_frame_is_not_a_message(self):
-        """The time of a message begins with its first byte, not with that of a ping; and it ends with the message."""
-        for ws in self.both("quick"):
-            for sent in (frame(TEXT, b"?"), frame(PING, b"?")):
-                ws.send_raw(sent[:3])
-                self.assertEqual(self.get("/").text, "served\n")  # the server has received it
-                ws.send_raw(sent[3:])
-                self.assertEqual(ws.read_frame().payload, b"?")
-            self.assertTrue(ws.conn.silent(2))
-            self.assertEqual(ws.send("still open").receive(), "still open")
-            ws.close()
-            self.end()
+    def test_messages_and_broken_frames(self):
+        with self.over_tls() as ws:
+            for size in (0, 1, 126, 16384, 65536, MIB):
+                self.assertEqual(ws.send(b"x" * size).receive(), b"x" * size)
+            self.is_closed(ws.send_frame(TEXT, b"x", mask=False), 1002, "mask")
+        with self.over_tls("/echo/event") as ws:
+            for byte in frame(TEXT, b"hello"):  # each in a record of its own
+                ws.send_raw(bytes([byte]))
+            self.assertEqual(ws.receive(), "hello")
+            self.is_closed(ws.send_frame(TEXT, b"\xff"), 1007, "UTF-8")
 
-    def test_a_peer_that_does_not_answer_a_close(self):
-        ws = self.open("/closes")
-        self.assertEqual(ws.close_frame(), (4000, "bye"))
-        ws.try_send(frame(TEXT, b"not a Close frame"))
-        ws.ends(reset_ok=True)
-        self.assertEqual(self.end(), "1006 ")
-
-    def test_a_peer_that_does_not_close_its_side(self):
-        ws = self.open("/quick")
-        ws.send_frame(CLOSE, close_payload(1000))
-        self.assertEqual(ws.close_frame(), (1000, ""))
-        ws.ends()
-        self.assertEqual(self.end(), "1000 ")
-        self.eventually(lambda: not ws.try_send(frame(PING)), "the server closes the socket")
-
-    def test_close_frames_that_cross(self):
-        ws = self.open("/closes")
-        ws.send_frame(CLOSE, close_payload(3001, "mine"))
-        self.assertEqual(ws.close_frame(), (4000, "bye"))
-        ws.ends()
-        self.assertIn(self.end(), ("3001 mine",))
-
-
-class Floods(Hostile):
-    KEY = b"\x11\x22\x33\x44"
-    # ThreadSanitizer records a frame for each yield of a coroutine, at most 65,536 in a thread: then it crashes.
-    MESSAGES = 10000 if SANITIZER == "tsan" else repeats(1000000)
-
-    def memory(self):
-        return 0 if SANITIZER else self.server.rss()
-
-    def test_one_byte_fragments_by_the_million(self):
-        count = repeats(MIB - 2)  # and the first and the last make the limit
-        before = self.memory()
-        for ws in self.both():
-            ws.send_frame(BINARY, b"x", fin=False)
-            batch = frame(CONTINUATION, b"x", fin=False, mask=self.KEY) * 1024
-            for n in range(0, count, 1024):
-                ws.send_raw(batch[:7 * min(1024, count - n)])
-            ws.send_frame(CONTINUATION, b"x")
-            self.assertEqual(ws.receive(), b"x" * (count + 2))
-            ws.close()
-            self.end()
-        self.assertLess(self.memory() - before, 24 * MIB)
-
-    def test_one_byte_messages_by_the_million(self):
-        count = self.MESSAGES
-        before = self.memory()
-        ws = self.open("/count")
-        batch = frame(TEXT, b"x", mask=self.KEY) * 1000
-        for _ in range(count // 1000):
-            ws.send_raw(batch)
-        self.assertEqual(ws.send("count").receive(), "%d %d" % (count, count))
-        self.assertLess(self.memory() - before, 24 * MIB)
-
-    def test_empty_fragments_without_end(self):
-        before = self.memory()
-        for ws in self.both("quick"):
-            ws.send_frame(TEXT, fin=False)
-            batch = frame(CONTINUATION, fin=False, mask=self.KEY) * 10000
-            while ws.try_send(batch):
-                pass
-            self.assertEqual(self.end().split()[0], "1008")
-        self.assertLess(self.memory() - before, 16 * MIB)
-
-    def test_empty_messages_by_the_million(self):
-        count = self.MESSAGES
-        ws = self.open("/count")
-        for _ in range(count // 1000):
-            ws.send_raw(frame(BINARY, mask=self.KEY) * 1000)
-        self.assertEqual(ws.send("count").receive(), "%d 0" % count)
-
-    def test_pings_that_are_read(self):
-        """Each ping gets a pong, or a later ping does (RFC 6455 section 5.5.3); the last one does."""
-        for ws in self.both():
-            for n in range(repeats(2000)):
-                ws.send_frame(PING, struct.pack("!I", n))
-            ws.send_frame(PING, b"last")
-            seen = [ws.read_frame()]
-            while seen[-1].payload != b"last":
-                seen.append(ws.read_frame())
-            self.assertEqual({got.opcode for got in seen}, {PONG})
-            numbers = [got.payload for got in seen[:-1]]
-            self.assertEqual(numbers, sorted(numbers))
-            ws.close()
-            self.end()
-
-    def test_pings_without_reading(self):
-        """The queue of pongs is bounded: the server reads on, or waits; it does not collect."""
-        before = self.memory()
-        for path in ("/echo", "/echo/event", "/deaf"):
-            with WebSocket(self.server.at(), path, rcvbuf=4096, timeout=3) as ws:
-                batch = frame(PING, b"p" * 125, mask=self.KEY) * 500
-                try:
-                    for _ in range(repeats(1000)):  # 64 MiB
-                        ws.send_raw(batch)
-                except TimeoutError:
-                    pass  # it waits
-                self.assertLess(self.memory() - before, 24 * MIB)
-            if path != "/deaf":
-                self.assertEqual(self.end(), "1006 ")
-
-    def test_messages_without_reading(self):
-        """The echo waits for the reader, and then the server for the echo."""
-        before = self.memory()
-        for ws in self.both():
-            ws.conn.sock.settimeout(3)
-            with self.assertRaises(TimeoutError):
-                for _ in range(10000):
-                    ws.send(b"x" * 65536)
-            self.assertLess(self.memory() - before, 24 * MIB)
-            self.assertEqual(self.get("/").text, "served\n")
+    def test_peers_that_vanish(self):
+        for _ in range(repeats(50)):
+            ws = self.over_tls()
+            ws.send_raw(frame(TEXT, b"begun", length=100))
             ws.conn.reset()
+        for _ in range(repeats(50)):
             self.assertEqual(self.end(), "1006 ")
 
-    def test_messages_that_nobody_takes(self):
-        before = self.memory()
-        ws = self.open("/deaf", timeout=3)
-        with self.assertRaises(TimeoutError):
-            for _ in range(10000):
-                ws.send(b"x" * 65536)
-        self.assertLess(self.memory() - before, 16 * MIB)
-
-    def test_a_reader_that_never_reads(self):
-        before = self.memory()
-        stalled = [self.open("/flood", rcvbuf=4096) for _ in range(20)]
-        self.assertEqual(self.get("/").text, "served\n")
-        for ws in stalled:
-            ws.conn.take(2)  # it has begun
-        self.assertLess(self.memory() - before, 64 * MIB)
-        for ws in stalled:
-            ws.conn.reset()
-        for _ in stalled:
-            self.assertEqual(self.end(), "1006 ")
-
-
-class Ends(Hostile):
-    def test_half_close(self):
-        for sent in (b"", frame(TEXT, b"whole"), frame(TEXT, b"cut", length=10), frame(TEXT, b"begun", fin=False), b"\x81"):
-            for ws in self.both():
-                with self.subTest(sent):
-                    ws.send_raw(sent)
-                    ws.conn.half_close()
-                    ws.lost()
-                    self.assertEqual(self.end(), "1006 ")
-
-    def test_resets(self):
-        held = self.quiet_fds()
-
-        def client(number):
-            for n in range(repeats(50)):
-                with WebSocket(self.server.at(), "/any" if n % 2 else "/any/event") as ws:
-                    ws.send_raw((b"", frame(TEXT, b"x" * 1000), frame(TEXT, b"x", fin=False), frame(BINARY, b"x", length=70000),
-                                 frame(TEXT, b"x" * 100000), frame(PING, b"?"))[(n + number) % 6])
-                    ws.conn.reset()
-            return True
-
-        in_parallel([lambda number=number: client(number) for number in range(8)], 8)
-        for _ in range(8 * repeats(50)):
-            self.assertEqual(self.end(), "1006 ")
-        self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")
-
-    def test_come_and_go(self):
-        held = self.quiet_fds()
-        for _ in range(3):
-            crowd = [WebSocket(self.server.at(), "/echo/event") for _ in range(repeats(200))]
-            for ws in crowd:
-                ws.send("hello")
-            for ws in crowd:
-                self.assertEqual(ws.receive(), "hello")
-            for n, ws in enumerate(crowd):
-                if n % 2:
-                    ws.close()
-                ws.conn.close()
-            self.assertEqual(sorted(self.end() for _ in crowd), ["1000 "] * (len(crowd) // 2) + ["1006 "] * (len(crowd) - len(crowd) // 2))
-        self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")
-
-
-class Topics(Hostile):
-    def test_names_and_connections_that_cannot_subscribe(self):
-        with WebSocket(self.server.at(), "/topics") as ws:
-            self.assertIn("must not be empty", ws.send("0").receive())
-            self.assertEqual({ws.send("1024").receive(), ws.receive()}, {"x1024", "1"})
-            for size in (1025, MIB):
-                self.assertIn("has %d bytes; at most 1024" % size, ws.send(str(size)).receive())
-            self.assertEqual(ws.send("nobody").receive(), "0")
-            ws.send("closed")
-            self.assertEqual(ws.closes(), (1000, ""))
-        self.assertEqual(sorted([self.end(), self.end()]), ["1000 ", "nil ECLOSED nil"])
-
-    def test_subscribers_that_do_not_read(self):
-        """They are closed, or miss messages, and the others get everything; the memory is bounded."""
-        readers = [self.open("/news") for _ in range(4)] + [self.open("/news/skip", deflate=True)]
-        stalled = [self.open("/news", rcvbuf=4096) for _ in range(4)]
-        skipping = self.open("/news/skip", rcvbuf=4096)
-        for ws in readers + stalled + [skipping]:
-            self.assertEqual(ws.receive(), "subscribed")
-        before = 0 if SANITIZER else self.server.rss()
-        block = b"n" * 65536
-        for n in range(200):  # 12.8 MiB to each
-            got = self.ask("POST", "/news", body=b"%d " % n + block)
-            self.assertEqual(got.status, 200)
-            for ws in readers:
-                self.assertTrue(ws.receive().startswith(b"%d n" % n))
-        if not SANITIZER:
-            self.assertLess(self.server.rss() - before, 32 * MIB)
-        for _ in stalled:
-            self.assertRegex(self.end(), "1006 ")  # they have not answered the Close frame either
-        skipping.send_frame(PING, b"alive")
-        seen = [skipping.read_frame()]
-        while seen[-1].opcode != PONG:
-            seen.append(skipping.read_frame())
-        numbers = [int(got.payload.split()[0]) for got in seen[:-1]]
-        self.assertEqual(numbers, sorted(set(numbers)))
-        self.assertLess(len(numbers), 200)
-        stats = self.get("/stats").text.split()
-        self.assertEqual((stats[0], int(stats[1]) > 0), ("4", True), stats)
-        for ws in [*readers, skipping]:
-            ws.conn.close()
-        for _ in range(6):
-            self.assertEqual(self.end(), "1006 ")
+    def test_the_origin_has_https(self):
+        with self.over_tls(headers={"Origin": "https://h"}) as ws:
+            ws.close()
+            self.end()
+        with self.assertRaisesRegex(AssertionError, "403"):
+            self.over_tls(headers={"Origin": "http://h"})
 
 
 if __name__ == "__main__":

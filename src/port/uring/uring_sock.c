@@ -177,21 +177,25 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
     if (ring == NULL || op->kind != KIND_RECV || !is_stream(sock)) return false;
     /* A registration for notifications, possibly of a previous socket of this descriptor: the epoll set decides. */
     if (ls_watchers_hold(sock->port->watchers, sock->base.fd)) return false;
-    const unsigned tag = tag_for(sock, op);
+    unsigned tag = tag_for(sock, op);
     bool armed = false;
     ls_mutex_lock(&ring->lock);
     if (atomic_load_explicit(&ring->owner, memory_order_relaxed) == ctx) {
         const uint32_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
         struct io_uring_sqe *sqe = ls_ring_entry(ring, ls_ring_data(tag, generation, sock->number));
         if (sqe != NULL) {
-            fill_receive(sqe, sock, op, tag);
             assert(sock->backlog_count == 0);
+            if (atomic_exchange_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed) == 0)
+                ls_ring_mark(sock->port->rings, sock->base.fd, true);
+            const uint64_t old = atomic_fetch_or(&sock->word, RX_RING);
+            if (tag == TAG_STREAM && (old & ENDED)) { /* the epoll set does not report the end again */
+                tag = TAG_RECEIVE;
+                sqe->user_data = ls_ring_data(tag, generation, sock->number);
+            }
+            fill_receive(sqe, sock, op, tag);
             sock->armed_tag = (uint8_t)tag;
             sock->armed_epoch = ring->epoch;
             sock->recv_cancelled = false;
-            if (atomic_exchange_explicit(&sock->ring, (uint16_t)(ring->index + 1), memory_order_relaxed) == 0)
-                ls_ring_mark(sock->port->rings, sock->base.fd, true);
-            atomic_fetch_or(&sock->word, RX_RING);
             armed = true;
         }
     }
@@ -202,7 +206,7 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
 /* The epoll set has reported the end, or data (since a send had to wait): cancel the multishot receive, which may have
  * missed it; when that has ended the socket itself is read. The socket may be closed meanwhile and its slot reused:
  * only its atomics are read until the lock of its ring is held and the word proves that it is the same socket. A
- * receive that was armed in another ring meanwhile detects the end by itself. */
+ * receive that was armed in another ring meanwhile is no multishot receive, because ENDED was set, and detects the end. */
 void ls_uring_cancel_recv(ls_port *port, ls_sock *sock, uint32_t generation)
 {
     const unsigned index = atomic_load_explicit(&sock->ring, memory_order_relaxed);

@@ -31,8 +31,9 @@ static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publicatio
     const size_t queued = ls_stream_queued(s);
     if (queued > 0 &&
         (queued >= tcp->config->queue_bytes_max || p->data.len >= tcp->config->queue_bytes_max - queued)) {
-        ls_topic_count_closed(subscriber->inbox);
+        ls_topic_inbox *inbox = subscriber->inbox;
         ls_tcp_abort(ctx, tcp);
+        ls_topic_count_closed(inbox);
         return false;
     }
     if (ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line) < 0) return false;

@@ -98,8 +98,13 @@ size_t ls_sse_queued(const ls_sse *sse)
 static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     char line[20];
-    const ls_sse_event event = {
-        .data = p->data.ptr != NULL ? p->data.ptr : "", .data_len = p->data.len, .retry_ms = -1};
+    const ls_sse_event event = {.name = p->event.len > 0 ? p->event.ptr : NULL,
+                                .name_len = p->event.len,
+                                .id = p->id.len > 0 ? p->id.ptr : NULL,
+                                .id_len = p->id.len,
+                                .data = p->data.ptr != NULL ? p->data.ptr : "",
+                                .data_len = p->data.len,
+                                .retry_ms = -1};
     const size_t bytes = ls_sse_event_bytes(&event);
     const size_t line_len = (size_t)snprintf(line, sizeof line, "%zx\r\n", bytes);
     char *to = ls_topic_form_room(line_len + bytes + 2, out);
@@ -190,7 +195,8 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
         if ((int32_t)(at_ms - now) <= 0) {
             sse->active_ms = now;
             at_ms = now + sse->keepalive_ms;
-            if (!ls_sse_is_open(ctx, sse) || !keep_alive(ctx, sse)) continue; /* tasks may end others: they leave `due` */
+            if (!ls_sse_is_open(ctx, sse) || !keep_alive(ctx, sse))
+                continue; /* tasks may end others: they leave `due` */
         }
         ls_wheel_add(data->wheel, &sse->entry, at_ms);
     }

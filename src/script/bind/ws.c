@@ -429,14 +429,25 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 
 /* ---- the module ---------------------------------------------------------------------------------------------------- */
 
-static void ws_drain(ls_thread_ctx *ctx, ls_state *state)
+static void close_all(ls_thread_ctx *ctx, ls_state *state, enum ls_ws_code code)
 {
     const ls_wss *wss = ls_wss_of(state);
     for (ls_node *node = wss->open.next; node != &wss->open; node = node->next) {
         ls_ws_link *link = LS_CONTAINER(node, ls_ws_link, node);
         if (link->object != NULL && link->object->route != NULL && link->object->begun)
-            ls_ws_close(ctx, ls_ws_of(link), LS_WS_GOING_AWAY, NULL, 0);
+            ls_ws_close(ctx, ls_ws_of(link), code, NULL, 0);
     }
+}
+
+/* Connections outlive a reload. Not in dev mode: who has changed the site wants to see the new one. */
+static void ws_retire(ls_thread_ctx *ctx, ls_state *state)
+{
+    if (ls_state_runtime(state)->dev != NULL && !state->draining) close_all(ctx, state, LS_WS_RESTART);
+}
+
+static void ws_drain(ls_thread_ctx *ctx, ls_state *state)
+{
+    close_all(ctx, state, LS_WS_GOING_AWAY);
 }
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
@@ -480,6 +491,7 @@ const ls_module ls_ws_module = {.name = "ws",
                                 .bytes = sizeof(ls_wss),
                                 .functions = functions,
                                 .define = ws_define,
+                                .retire = ws_retire,
                                 .drain = ws_drain,
                                 .close = ws_close,
                                 .closed = ws_closed,

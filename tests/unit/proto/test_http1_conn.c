@@ -432,6 +432,105 @@ static void a_handler_that_waits_has_no_deadline(void **state)
     fixture_close(r);
 }
 
+/* ---- the loss of a connection whose handler waits ------------------------------------------------------------- */
+
+/* Wait for the end of the client in step 0; the wake ends the request. */
+static void expecting(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    if (r->step++ == 0) {
+        r->error = x->transport->expect_end(ctx, x);
+        if (r->error == LS_OK) return;
+    } else {
+        r->error = x->error;
+    }
+    if (x->error == 0)
+        hi(r, ctx, x);
+    else
+        fixture_end(r, ctx, x);
+}
+
+static void the_end_of_the_client_wakes_the_handler(void **state)
+{
+    enum { CLOSED, HALF, PIPELINED, BEFORE, ABORTED, WAYS };
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        fixture *r = connected(expecting);
+        r->error = 1;
+        send_text(r, way == BEFORE ? GET GET : GET);
+        assert_int_equal(r->error, LS_OK);
+        assert_int_equal(r->step, 1);
+        if (way == PIPELINED || way == BEFORE) { /* bytes are not the end */
+            if (way == PIPELINED) send_text(r, GET);
+            assert_int_equal(r->step, 1);
+            fixture_resume(r);
+            assert_string_equal(fixture_take(r), HI);
+            assert_int_equal(r->starts, 2);
+            fixture_resume(r);
+            assert_string_equal(fixture_take(r), HI);
+            send_text(r, GET); /* the receive that was pending has ended */
+            assert_int_equal(r->starts, 3);
+            fixture_resume(r);
+            assert_string_equal(fixture_take(r), HI);
+        } else if (way == ABORTED) {
+            ls_http1_abort(r->http);
+            fixture_settle(r);
+            assert_int_equal(r->step, 2);
+            assert_int_equal(r->error, LS_ECANCELED);
+        } else {
+            if (way == HALF) {
+                assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
+            } else {
+                close(r->theirs);
+                r->theirs = -1;
+            }
+            fixture_pump(r);
+            assert_int_equal(r->step, 2);
+            assert_true(r->error == LS_ECLOSED || r->error == LS_ERESET);
+            assert_int_equal(stats_of(r).open, 0);
+        }
+        fixture_close(r);
+    }
+}
+
+static void woken(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    if (r->step++ == 0) return;
+    r->error = x->error;
+    fixture_end(r, ctx, x);
+}
+
+static void a_reset_wakes_the_handler(void **state)
+{
+    int ours, theirs;
+    ls_stream *s;
+    const struct linger reset = {1, 0};
+    fixture *r = fixture_open(woken, 0);
+    (void)state;
+    fixture_serve(r);
+    net_tcp_pair(&ours, &theirs);
+    r->theirs = theirs;
+    atomic_fetch_add(&r->conn_limit.count, 1);
+    assert_int_equal(ls_stream_open(r->place.port, r->deadlines, ours, true, NULL, NULL, ls_http1_user_bytes, &s),
+                     LS_OK);
+    ls_http1_start(&r->place.ctx, s, r->http);
+    send_text(r, GET);
+    for (int i = 0; i < 500 && r->step == 0; i++) {
+        ls_packet packet;
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
+    }
+    assert_int_equal(r->step, 1);
+    assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    close(theirs);
+    r->theirs = -1;
+    for (int i = 0; i < 500 && r->step == 1; i++) {
+        ls_packet packet;
+        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
+    }
+    assert_int_equal(r->step, 2); /* by the watch */
+    assert_int_equal(r->error, LS_ERESET);
+    fixture_close(r);
+}
+
 /* ---- drain -------------------------------------------------------------------------------------------------- */
 
 /* Drain as the server does, several times: each call may need a packet. */
@@ -626,6 +725,8 @@ int main(void)
         cmocka_unit_test(a_slow_head_is_a_408),
         cmocka_unit_test(an_idle_connection_is_closed),
         cmocka_unit_test(a_handler_that_waits_has_no_deadline),
+        cmocka_unit_test(the_end_of_the_client_wakes_the_handler),
+        cmocka_unit_test(a_reset_wakes_the_handler),
         cmocka_unit_test(a_drain_closes_idle_connections),
         cmocka_unit_test(a_drain_spares_connections_without_a_request),
         cmocka_unit_test(a_drain_lets_requests_end),

@@ -570,6 +570,46 @@ static void a_client_that_does_not_read_is_disconnected(void **state)
     fixture_close(r);
 }
 
+/* ---- parts that responses share ----------------------------------------------------------------------------- */
+
+/* The head, then the same chunk twice, and between them a part of its own. */
+static void sharing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    static const char text[] = "5\r\nhello\r\n";
+    ls_slice chunk = fixture_part(ctx, text, sizeof text - 1);
+    assert_int_equal(x->transport->write(ctx, x, NULL, 0), LS_DONE);
+    assert_int_equal(x->transport->write_chunk(ctx, x, &chunk), LS_DONE);
+    assert_true(x->transport->queued(x) > 5 || x->head.method == LS_HTTP_HEAD);
+    ls_slice part = ls_slice_static("own", 3);
+    assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
+    assert_int_equal(x->transport->write_chunk(ctx, x, &chunk), LS_DONE);
+    assert_int_equal(x->body_sent, x->head.method == LS_HTTP_HEAD ? 0 : 13);
+    ls_slice_drop(&chunk); /* the queue has references of its own */
+    (void)x->transport->finish(ctx, x);
+    fixture_end(r, ctx, x);
+}
+
+static void a_shared_part_is_framed_for_each_client(void **state)
+{
+    fixture *r = fixture_open(sharing, 0);
+    (void)state;
+    fixture_connect(r);
+    fixture_send(r, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 27);
+    const char *got = strstr(fixture_take(r), "\r\n\r\n");
+    assert_non_null(got);
+    assert_string_equal(got + 4, "5\r\nhello\r\n3\r\nown\r\n5\r\nhello\r\n0\r\n\r\n");
+    fixture_send(r, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", 28);
+    got = strstr(fixture_take(r), "\r\n\r\n");
+    assert_non_null(got);
+    assert_string_equal(got + 4, "");
+    fixture_send(r, "GET / HTTP/1.0\r\n\r\n", 18);
+    got = strstr(fixture_take(r), "\r\n\r\n");
+    assert_non_null(got);
+    assert_string_equal(got + 4, "helloownhello");
+    fixture_until_ended(r);
+    fixture_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_server_field_of_the_site_replaces_the_default),
         cmocka_unit_test(a_block_is_sent_without_a_copy_and_then_released),
         cmocka_unit_test(a_block_is_released_when_the_connection_is_lost),
+        cmocka_unit_test(a_shared_part_is_framed_for_each_client),
         cmocka_unit_test(bytes_without_a_block_are_copied_before_the_call_returns),
         cmocka_unit_test(parts_become_chunks),
         cmocka_unit_test(parts_are_collected_until_the_handler_waits),

@@ -679,7 +679,7 @@ static void the_example_serves_until_its_input_ends(void **state)
 
 /* ---- posts --------------------------------------------------------------------------------------------------- */
 
-enum { LS_CODE_CLOSED = -6, LS_CODE_NOENT = -17, LS_CODE_AGAIN = -21 };
+enum { LS_CODE_INVAL = -3, LS_CODE_CLOSED = -6, LS_CODE_NOENT = -17, LS_CODE_AGAIN = -21 };
 
 /* Serves the posts that it has received, one per request. */
 static const char hearing[] = "local ls = require 'luaserve' "
@@ -762,6 +762,44 @@ static void many_threads_post_and_the_drain_waits(void **state)
     assert_int_equal(hits, 2 * POSTERS * POSTS_EACH);
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_CLOSED);
     ls_server_close(r.server);
+}
+
+/* Messages of a thread of the program, before the server serves and meanwhile. */
+static void publications_reach_subscribers(void **state)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local app, seen = ls.app(), ls.channel('seen') "
+                               "if ls.dict('once'):incr('states') == 1 then " /* in the first state only */
+                               "  ls.subscribe('news', function(data) seen:send(data) end) end "
+                               "app:get('/', function() return string.format('%q', seen:receive(20)) end) "
+                               "ls.listen(..., app)";
+    char name[1026];
+    place p;
+    running r;
+    (void)state;
+    place_open(&p, "");
+    open_text(&r.server, text, p.address);
+    assert_int_equal(ls_server_publish(r.server, "news", "before", 6), 1); /* kept until it serves */
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    expect_answer(&p, "\"before\"");
+    assert_int_equal(ls_server_publish(r.server, "news", "\xff", 1), 1);
+    expect_answer(&p, "\"\xff\"");
+    assert_int_equal(ls_server_publish(r.server, "news", NULL, 0), 1);
+    expect_answer(&p, "\"\"");
+    assert_int_equal(ls_server_publish(r.server, "other", "x", 1), 0);
+    memset(name, 'n', sizeof name);
+    name[1024] = '\0';
+    assert_int_equal(ls_server_publish(r.server, name, "x", 1), 0);
+    name[1024] = 'n';
+    name[1025] = '\0';
+    assert_int_equal(ls_server_publish(r.server, name, "x", 1), LS_CODE_INVAL);
+    assert_int_equal(ls_server_publish(r.server, "", "x", 1), LS_CODE_INVAL);
+    ls_server_stop(r.server);
+    ls_thread_join(&r.thread);
+    assert_int_equal(r.result, 0);
+    assert_int_equal(ls_server_publish(r.server, "news", "x", 1), 0); /* nobody is left */
+    ls_server_close(r.server);
+    place_close(&p);
 }
 
 static void unfinished_posts_are_limited(void **state)
@@ -1012,6 +1050,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(version_and_build_are_reported),
         cmocka_unit_test(posts_reach_lua),
         cmocka_unit_test(many_threads_post_and_the_drain_waits),
+        cmocka_unit_test(publications_reach_subscribers),
         cmocka_unit_test(unfinished_posts_are_limited),
         cmocka_unit_test(a_site_that_does_not_hear_refuses_posts),
         cmocka_unit_test(an_error_in_a_host_function_is_logged),

@@ -36,7 +36,8 @@ describe("a connection", function()
 
   -- Receive until these people are here.
   local function sees(ws, ...)
-    local wanted, people = table.concat({ ... }, " ")
+    local wanted = table.concat({ ... }, " ")
+    local people
     repeat people = table.concat(receive(ws, "people"), " ") until people == wanted
   end
 

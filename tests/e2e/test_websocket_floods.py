@@ -1,0 +1,266 @@
+"""WebSocket peers that keep the rules without mercy: messages that never end, floods of fragments, messages and pings,
+readers that do not read, connections that vanish. Each test ends with the proof that the server serves."""
+import struct
+
+from harness import SANITIZER, in_parallel, main, repeats
+from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, WebSocket, close_payload, frame
+from harness.websocket_site import MIB, Hostile
+
+
+class Time(Hostile):
+    def test_a_message_that_never_ends(self):
+        for ws in self.both("quick"):  # nothing more of the frame
+            self.is_closed(ws.send_raw(frame(TEXT, b"begun", length=500)), 1008, "too long")
+        for ws in self.both("quick"):  # nothing more of the head
+            self.is_closed(ws.send_raw(b"\x81"), 1008, "too long")
+        for ws in self.both("quick"):  # the last fragment is missing
+            self.is_closed(ws.send_frame(TEXT, b"begun", fin=False), 1008, "too long")
+
+    def test_bytes_do_not_extend_the_time(self):
+        for more in (frame(CONTINUATION, b"", fin=False), frame(CONTINUATION, b"x", fin=False), frame(PING)):
+            for ws in self.both("quick"):
+                ws.send_frame(TEXT, b"begun", fin=False)
+                while ws.try_send(more) and ws.conn.silent(0.05):
+                    pass
+                got, _ = ws.close_frame()
+                self.assertEqual(got, 1008)
+                self.end()
+
+    def test_a_split_control_frame_is_not_a_message(self):
+        """The time of a message begins with its first byte, not with that of a ping; and it ends with the message."""
+        for ws in self.both("quick"):
+            for sent in (frame(TEXT, b"?"), frame(PING, b"?")):
+                ws.send_raw(sent[:3])
+                self.assertEqual(self.get("/").text, "served\n")  # the server has received it
+                ws.send_raw(sent[3:])
+                self.assertEqual(ws.read_frame().payload, b"?")
+            self.assertTrue(ws.conn.silent(2))
+            self.assertEqual(ws.send("still open").receive(), "still open")
+            ws.close()
+            self.end()
+
+    def test_a_peer_that_does_not_answer_a_close(self):
+        ws = self.open("/closes")
+        self.assertEqual(ws.close_frame(), (4000, "bye"))
+        ws.try_send(frame(TEXT, b"not a Close frame"))
+        ws.ends(reset_ok=True)
+        self.assertEqual(self.end(), "1006 ")
+
+    def test_a_peer_that_does_not_close_its_side(self):
+        ws = self.open("/quick")
+        ws.send_frame(CLOSE, close_payload(1000))
+        self.assertEqual(ws.close_frame(), (1000, ""))
+        ws.ends()
+        self.assertEqual(self.end(), "1000 ")
+        self.eventually(lambda: not ws.try_send(frame(PING)), "the server closes the socket")
+
+    def test_close_frames_that_cross(self):
+        ws = self.open("/closes")
+        ws.send_frame(CLOSE, close_payload(3001, "mine"))
+        self.assertEqual(ws.close_frame(), (4000, "bye"))
+        ws.ends()
+        self.assertIn(self.end(), ("3001 mine",))
+
+
+class Floods(Hostile):
+    KEY = b"\x11\x22\x33\x44"
+    # ThreadSanitizer records a frame for each yield of a coroutine, at most 65,536 in a thread: then it crashes.
+    MESSAGES = 10000 if SANITIZER == "tsan" else repeats(1000000)
+
+    def memory(self):
+        return 0 if SANITIZER else self.server.rss()
+
+    def test_one_byte_fragments_by_the_million(self):
+        count = repeats(MIB - 2)  # and the first and the last make the limit
+        before = self.memory()
+        for ws in self.both():
+            ws.send_frame(BINARY, b"x", fin=False)
+            batch = frame(CONTINUATION, b"x", fin=False, mask=self.KEY) * 1024
+            for n in range(0, count, 1024):
+                ws.send_raw(batch[:7 * min(1024, count - n)])
+            ws.send_frame(CONTINUATION, b"x")
+            self.assertEqual(ws.receive(), b"x" * (count + 2))
+            ws.close()
+            self.end()
+        self.assertLess(self.memory() - before, 24 * MIB)
+
+    def test_one_byte_messages_by_the_million(self):
+        count = self.MESSAGES
+        before = self.memory()
+        ws = self.open("/count")
+        batch = frame(TEXT, b"x", mask=self.KEY) * 1000
+        for _ in range(count // 1000):
+            ws.send_raw(batch)
+        self.assertEqual(ws.send("count").receive(), "%d %d" % (count, count))
+        self.assertLess(self.memory() - before, 24 * MIB)
+
+    def test_empty_fragments_without_end(self):
+        before = self.memory()
+        for ws in self.both("quick"):
+            ws.send_frame(TEXT, fin=False)
+            batch = frame(CONTINUATION, fin=False, mask=self.KEY) * 10000
+            while ws.try_send(batch):
+                pass
+            self.assertEqual(self.end().split()[0], "1008")
+        self.assertLess(self.memory() - before, 16 * MIB)
+
+    def test_empty_messages_by_the_million(self):
+        count = self.MESSAGES
+        ws = self.open("/count")
+        for _ in range(count // 1000):
+            ws.send_raw(frame(BINARY, mask=self.KEY) * 1000)
+        self.assertEqual(ws.send("count").receive(), "%d 0" % count)
+
+    def test_pings_that_are_read(self):
+        """Each ping gets a pong, or a later ping does (RFC 6455 section 5.5.3); the last one does."""
+        for ws in self.both():
+            for n in range(repeats(2000)):
+                ws.send_frame(PING, struct.pack("!I", n))
+            ws.send_frame(PING, b"last")
+            seen = [ws.read_frame()]
+            while seen[-1].payload != b"last":
+                seen.append(ws.read_frame())
+            self.assertEqual({got.opcode for got in seen}, {PONG})
+            numbers = [got.payload for got in seen[:-1]]
+            self.assertEqual(numbers, sorted(numbers))
+            ws.close()
+            self.end()
+
+    def test_pings_without_reading(self):
+        """The queue of pongs is bounded: the server reads on, or waits; it does not collect."""
+        before = self.memory()
+        for path in ("/echo", "/echo/event", "/deaf"):
+            with WebSocket(self.server.at(), path, rcvbuf=4096, timeout=3) as ws:
+                batch = frame(PING, b"p" * 125, mask=self.KEY) * 500
+                try:
+                    for _ in range(repeats(1000)):  # 64 MiB
+                        ws.send_raw(batch)
+                except TimeoutError:
+                    pass  # it waits
+                self.assertLess(self.memory() - before, 24 * MIB)
+            if path != "/deaf":
+                self.assertEqual(self.end(), "1006 ")
+
+    def test_messages_without_reading(self):
+        """The echo waits for the reader, and then the server for the echo."""
+        before = self.memory()
+        for ws in self.both():
+            ws.conn.sock.settimeout(3)
+            with self.assertRaises(TimeoutError):
+                for _ in range(10000):
+                    ws.send(b"x" * 65536)
+            self.assertLess(self.memory() - before, 24 * MIB)
+            self.assertEqual(self.get("/").text, "served\n")
+            ws.conn.reset()
+            self.assertEqual(self.end(), "1006 ")
+
+    def test_messages_that_nobody_takes(self):
+        before = self.memory()
+        ws = self.open("/deaf", timeout=3)
+        with self.assertRaises(TimeoutError):
+            for _ in range(10000):
+                ws.send(b"x" * 65536)
+        self.assertLess(self.memory() - before, 16 * MIB)
+
+    def test_a_reader_that_never_reads(self):
+        before = self.memory()
+        stalled = [self.open("/flood", rcvbuf=4096) for _ in range(20)]
+        self.assertEqual(self.get("/").text, "served\n")
+        for ws in stalled:
+            ws.conn.take(2)  # it has begun
+        self.assertLess(self.memory() - before, 64 * MIB)
+        for ws in stalled:
+            ws.conn.reset()
+        for _ in stalled:
+            self.assertEqual(self.end(), "1006 ")
+
+
+class Ends(Hostile):
+    def test_half_close(self):
+        for sent in (b"", frame(TEXT, b"whole"), frame(TEXT, b"cut", length=10), frame(TEXT, b"begun", fin=False), b"\x81"):
+            for ws in self.both():
+                with self.subTest(sent):
+                    ws.send_raw(sent)
+                    ws.conn.half_close()
+                    ws.lost()
+                    self.assertEqual(self.end(), "1006 ")
+
+    def test_resets(self):
+        held = self.quiet_fds()
+
+        def client(number):
+            for n in range(repeats(50)):
+                with WebSocket(self.server.at(), "/any" if n % 2 else "/any/event") as ws:
+                    ws.send_raw((b"", frame(TEXT, b"x" * 1000), frame(TEXT, b"x", fin=False), frame(BINARY, b"x", length=70000),
+                                 frame(TEXT, b"x" * 100000), frame(PING, b"?"))[(n + number) % 6])
+                    ws.conn.reset()
+            return True
+
+        in_parallel([lambda number=number: client(number) for number in range(8)], 8)
+        for _ in range(8 * repeats(50)):
+            self.assertEqual(self.end(), "1006 ")
+        self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")
+
+    def test_come_and_go(self):
+        held = self.quiet_fds()
+        for _ in range(3):
+            crowd = [WebSocket(self.server.at(), "/echo/event") for _ in range(repeats(200))]
+            for ws in crowd:
+                ws.send("hello")
+            for ws in crowd:
+                self.assertEqual(ws.receive(), "hello")
+            for n, ws in enumerate(crowd):
+                if n % 2:
+                    ws.close()
+                ws.conn.close()
+            self.assertEqual(sorted(self.end() for _ in crowd), ["1000 "] * (len(crowd) // 2) + ["1006 "] * (len(crowd) - len(crowd) // 2))
+        self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")
+
+
+class Topics(Hostile):
+    def test_names_and_connections_that_cannot_subscribe(self):
+        with WebSocket(self.server.at(), "/topics") as ws:
+            self.assertIn("must not be empty", ws.send("0").receive())
+            self.assertEqual({ws.send("1024").receive(), ws.receive()}, {"x1024", "1"})
+            for size in (1025, MIB):
+                self.assertIn("has %d bytes; at most 1024" % size, ws.send(str(size)).receive())
+            self.assertEqual(ws.send("nobody").receive(), "0")
+            ws.send("closed")
+            self.assertEqual(ws.closes(), (1000, ""))
+        self.assertEqual(sorted([self.end(), self.end()]), ["1000 ", "nil ECLOSED nil"])
+
+    def test_subscribers_that_do_not_read(self):
+        """They are closed, or miss messages, and the others get everything; the memory is bounded."""
+        readers = [self.open("/news") for _ in range(4)] + [self.open("/news/skip", deflate=True)]
+        stalled = [self.open("/news", rcvbuf=4096) for _ in range(4)]
+        skipping = self.open("/news/skip", rcvbuf=4096)
+        for ws in readers + stalled + [skipping]:
+            self.assertEqual(ws.receive(), "subscribed")
+        before = 0 if SANITIZER else self.server.rss()
+        block = b"n" * 65536
+        for n in range(200):  # 12.8 MiB to each
+            got = self.ask("POST", "/news", body=b"%d " % n + block)
+            self.assertEqual(got.status, 200)
+            for ws in readers:
+                self.assertTrue(ws.receive().startswith(b"%d n" % n))
+        if not SANITIZER:
+            self.assertLess(self.server.rss() - before, 32 * MIB)
+        for _ in stalled:
+            self.assertRegex(self.end(), "1006 ")  # they have not answered the Close frame either
+        skipping.send_frame(PING, b"alive")
+        seen = [skipping.read_frame()]
+        while seen[-1].opcode != PONG:
+            seen.append(skipping.read_frame())
+        numbers = [int(got.payload.split()[0]) for got in seen[:-1]]
+        self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertLess(len(numbers), 200)
+        stats = self.get("/stats").text.split()
+        self.assertEqual((stats[0], int(stats[1]) > 0), ("4", True), stats)
+        for ws in [*readers, skipping]:
+            ws.conn.close()
+        for _ in range(6):
+            self.assertEqual(self.end(), "1006 ")
+
+
+if __name__ == "__main__":
+    main()
