@@ -58,11 +58,11 @@ typedef struct ls_http_transport {
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Send the queue now; LS_PENDING as for write. The response may be complete. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Queue one part that many responses share, behind the head of this one; nothing is sent before the next flush.
-     * `chunk` is the part as a whole chunk of the chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without
-     * extensions. It has a block, of which the queue takes a reference of its own. LS_DONE, also above the high-water mark
-     * (see `queued`), or an error. */
-    int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk);
+    /* Write one part that many responses share, behind the head of this one. `chunk` is the part as a whole chunk of the
+     * chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without extensions. It has a block, of which the queue
+     * takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: there is nothing to flush;
+     * LS_PENDING: it is queued, also above the high-water mark (see `queued`), and the next flush sends it; or an error. */
+    int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
     size_t (*queued)(const ls_exchange *x);            /* bytes that the system has not accepted yet */
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
     /* The handler returns the exchange. The transport continues with the next request or closes the connection.

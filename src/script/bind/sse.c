@@ -139,13 +139,15 @@ static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publicatio
         end(ctx, sse);
         return false;
     }
-    if (r->out != NULL) (void)ls_request_push_parts(ctx, r); /* they were written before */
-    if (x->transport->write_chunk(ctx, x, &chunk) < 0) {
+    if (r->out != NULL) (void)ls_request_push_parts(ctx, r);  /* they were written before */
+    const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
+    const int err = x->transport->write_chunk(ctx, x, &chunk, now);
+    if (err < 0) {
         end(ctx, sse);
         return false;
     }
+    if (err == LS_PENDING) ls_request_flush_later(r);
     sse->active = true;
-    ls_request_flush_later(r);
     return true;
 }
 
