@@ -48,7 +48,7 @@ enum {
     LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox: the publisher gets LS_ELIMIT */
     LS_TOPIC_MESSAGE_BYTES =
         256, /* what a publication counts in these two limits beside its data, name, event and id */
-    LS_TOPIC_BATCH_SUBSCRIBERS = 1024,
+    LS_TOPIC_BATCH_SUBSCRIBERS = 256, /* well below the time after which a worker counts as slow */
     LS_TOPIC_BATCH_DELIVERIES = 32768
 };
 
