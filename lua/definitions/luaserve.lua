@@ -822,9 +822,10 @@ function res:flush() end
 ---@return luaserve.Code? code
 function res:file(path, options) end
 
+---The options of res:sse.
 ---@class luaserve.SseOptions
 ---@field retry? number seconds that a client waits before it connects again
----@field keepalive? number|false seconds without an event after which a comment is sent; default 15
+---@field keepalive? number|false a comment is sent before so many seconds have passed without an event; default 15
 ---@field max_queue? luaserve.Size above it a message of a topic is not sent; default "1m"
 ---@field overflow? "close"|"skip" what happens then: the response ends (default), or the message is dropped
 ---@field headers? table<string, string|number|(string|number)[]>
@@ -836,6 +837,7 @@ function res:file(path, options) end
 ---@field last_id string? the Last-Event-ID of the request
 local sse = {}
 
+---An event of sse:send.
 ---@class luaserve.SseEvent
 ---@field event? string|number
 ---@field id? string|number
@@ -863,6 +865,7 @@ function sse:comment(text) end
 ---@return luaserve.Code? code
 function sse:subscribe(topic) end
 
+---No message of the topic that is published later is sent.
 ---@param topic string
 ---@return true? ok
 ---@return string? message

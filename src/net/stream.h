@@ -156,6 +156,10 @@ char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n);
  * LS_OK or LS_ENOMEM. */
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);
 
+/* Send bytes at once, if nothing is queued. Returns the number of bytes that were sent, which may be 0: the caller queues the
+ * rest. */
+size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len);
+
 size_t ls_stream_queued(const ls_stream *s); /* bytes, including those of the pending send */
 
 /* The position behind the last queued byte. Positions count from 0 again when the queue has been sent. */

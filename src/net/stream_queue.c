@@ -179,6 +179,12 @@ int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
     return LS_OK;
 }
 
+size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len)
+{
+    if (s->out != NULL || s->filter != NULL) return 0;
+    return ls_sock_try_send(s->sock, bytes, len);
+}
+
 size_t ls_stream_queued(const ls_stream *s)
 {
     return s->out == NULL ? 0 : s->out->bytes + s->out->encrypted;

@@ -222,6 +222,10 @@ int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, u
                const ls_file_range *file);
 int64_t ls_op_sent(const ls_op *op);
 
+/* Send at once what the system takes, without an operation, while no send is pending. Returns the number of bytes, 0 also after
+ * an error, which the next ls_op_send finds, and where an operation is the better way (Windows, io_uring). */
+size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len);
+
 /* Connect to `to`, which stays valid until completion. Result: 0 or an error. */
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to);
 

@@ -147,12 +147,6 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     return LS_OK;
 }
 
-ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
-{
-    const char *data = (const char *)memchr(chunk->ptr, '\n', chunk->len) + 1;
-    return (ls_slice){chunk->block, data, chunk->len - (size_t)(data - chunk->ptr) - sizeof "\r\n" + 1};
-}
-
 int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                            const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
 {

@@ -58,11 +58,11 @@ typedef struct ls_http_transport {
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Send the queue now; LS_PENDING as for write. The response may be complete. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Queue one part that many responses share, behind the head of this one; nothing is sent before the next flush.
-     * `chunk` is the part as a whole chunk of the chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without
-     * extensions. It has a block, of which the queue takes a reference of its own. LS_DONE, also above the high-water mark
-     * (see `queued`), or an error. */
-    int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk);
+    /* Write one part that many responses share, behind the head of this one. `chunk` is the part as a whole chunk of the
+     * chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without extensions. It has a block, of which the queue
+     * takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: there is nothing to flush;
+     * LS_PENDING: it is queued, also above the high-water mark (see `queued`), and the next flush sends it; or an error. */
+    int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
     size_t (*queued)(const ls_exchange *x);            /* bytes that the system has not accepted yet */
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
     /* The handler returns the exchange. The transport continues with the next request or closes the connection.
@@ -167,7 +167,12 @@ int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *proto
                            const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
 
 /* The data of a chunk as of transport->write_chunk, without a reference of its own. */
-ls_slice ls_exchange_chunk_data(const ls_slice *chunk);
+static inline ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
+{
+    size_t at = 1;
+    while (chunk->ptr[at++] != '\n') continue;
+    return (ls_slice){chunk->block, chunk->ptr + at, chunk->len - at - 2};
+}
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body is

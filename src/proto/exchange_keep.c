@@ -40,10 +40,11 @@ static int refuse(ls_thread_ctx *ctx, ls_exchange *x)
     return x->error;
 }
 
-static int refuse_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk)
+static int refuse_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now)
 {
     (void)ctx;
     (void)chunk;
+    (void)now;
     return x->error;
 }
 

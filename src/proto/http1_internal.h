@@ -179,7 +179,7 @@ int ls_http1_expected(ls_http1_conn *c, int64_t result); /* that receive complet
 /* http1_write.c */
 int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk);
+int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
 void ls_http1_abort_response(ls_thread_ctx *ctx, ls_exchange *x);

@@ -301,21 +301,28 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
     return ls_stream_queued(ls_http1_stream(c)) >= SEND_AT_BYTES ? send_and_wait(ctx, x) : LS_DONE;
 }
 
-int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk)
+int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now)
 {
     ls_http1_exchange *e = ls_http1_of(x);
+    ls_stream *const s = ls_http1_stream(ls_http1_conn_of(x));
     assert(x->error != 0 || (x->response == LS_RESPONSE_OPEN && x->length < 0));
     if (x->error != 0) return x->error;
     if (e->no_body) return LS_DONE;
-    const ls_slice data = ls_exchange_chunk_data(chunk), *part = e->chunked_out ? chunk : &data;
-    (void)ls_block_hold(part->block);
-    if (ls_stream_push(ctx, ls_http1_stream(ls_http1_conn_of(x)), part) < 0) {
-        ls_block_drop(part->block);
-        return fail(x, LS_ENOMEM);
+    const ls_slice data = ls_exchange_chunk_data(chunk);
+    ls_slice part = e->chunked_out ? *chunk : data;
+    const size_t sent = now ? ls_stream_try_send(s, part.ptr, part.len) : 0;
+    part.ptr += sent;
+    part.len -= sent;
+    if (part.len > 0) {
+        (void)ls_block_hold(part.block);
+        if (ls_stream_push(ctx, s, &part) < 0) {
+            ls_block_drop(part.block);
+            return fail(x, LS_ENOMEM);
+        }
     }
     e->part_bytes += data.len;
     x->body_sent = e->part_bytes;
-    return LS_DONE;
+    return part.len > 0 ? LS_PENDING : LS_DONE;
 }
 
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)

@@ -148,7 +148,7 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* the completion of
 /* httpsys_write_win32.c */
 int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk);
+int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
 void ls_httpsys_abort_response(ls_thread_ctx *ctx, ls_exchange *x);

@@ -383,12 +383,13 @@ int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
 }
 
-int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk)
+int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     const ls_slice data = ls_exchange_chunk_data(chunk);
     ls_slice part = e->chunked_out ? *chunk : data;
     int err = x->error;
+    (void)now; /* a send is an operation of the port */
     if (err != 0 || e->no_body) return err;
     if (!e->http->api.SendResponseEntityBody && e->part_bytes + data.len > LS_HTTPSYS_WHOLE_MAX)
         return fail(x, LS_ELIMIT);
@@ -396,7 +397,7 @@ int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *c
     if ((err = push_any(ctx, e, &part)) < 0) return fail(x, err);
     e->part_bytes += data.len;
     x->body_sent = e->part_bytes;
-    return LS_DONE;
+    return LS_PENDING;
 }
 
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)

@@ -88,8 +88,8 @@ int ls_ws_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const
 
 /* Queue a message for many connections of servers: `plain` is the whole frame; `compressed` the same message compressed
  * without context takeover, or NULL. Which one depends on what this connection has negotiated. Holds a reference of its own.
- * LS_DONE; LS_ELIMIT: the queue would exceed queue_bytes_max, nothing was queued; LS_ECLOSED; LS_ENOMEM. */
-int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed);
+ * `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush sends it; LS_ELIMIT: the queue would exceed queue_bytes_max, nothing was queued; LS_ECLOSED; LS_ENOMEM. */
+int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed, bool now);
 /* Whether ls_ws_publish uses `compressed`. */
 bool ls_ws_takes_compressed(const ls_ws *ws);
 

@@ -122,7 +122,7 @@ int ls_ws_send(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, ls_slice
     return LS_PENDING;
 }
 
-int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed)
+int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed, bool now)
 {
     ls_stream *const s = ls_ws_stream_of(ws);
     const ls_slice *const frame = compressed != NULL && ls_ws_takes_compressed(ws) ? compressed : plain;
@@ -130,17 +130,23 @@ int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls
     if (ws->state != LS_WS_STATE_OPEN) return LS_ECLOSED;
     if (frame->len > ws->config->queue_bytes_max || queued > ws->config->queue_bytes_max - frame->len)
         return LS_ELIMIT;
-    if (frame->len <= PUBLISHED_COPIED_BYTES_MAX) { /* costs less than the two changes of a shared reference count */
-        char *const to = ls_stream_room(ctx, s, frame->len);
-        if (to == NULL) return LS_ENOMEM;
-        memcpy(to, frame->ptr, frame->len);
-        ls_stream_commit(s, frame->len);
-        return LS_DONE;
+    const size_t sent = now ? ls_stream_try_send(s, frame->ptr, frame->len) : 0, len = frame->len - sent;
+    if (len == 0) return LS_DONE;
+    int err = LS_OK;
+    if (len <= PUBLISHED_COPIED_BYTES_MAX) { /* costs less than the two changes of a shared reference count */
+        char *const to = ls_stream_room(ctx, s, len);
+        if (to != NULL) {
+            memcpy(to, frame->ptr + sent, len);
+            ls_stream_commit(s, len);
+        } else {
+            err = LS_ENOMEM;
+        }
+    } else {
+        const ls_slice own = {ls_block_hold(frame->block), frame->ptr + sent, len};
+        if ((err = ls_stream_push(ctx, s, &own)) < 0) ls_block_drop(own.block);
     }
-    const ls_slice own = {ls_block_hold(frame->block), frame->ptr, frame->len};
-    const int err = ls_stream_push(ctx, s, &own);
-    if (err < 0) ls_block_drop(own.block);
-    return err < 0 ? err : LS_DONE;
+    if (err < 0 && sent > 0) ls_ws_abort(ctx, ws); /* the rest of the frame is missing */
+    return err < 0 ? err : LS_PENDING;
 }
 
 bool ls_ws_takes_compressed(const ls_ws *ws)

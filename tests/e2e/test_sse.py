@@ -513,10 +513,10 @@ class Sse(E2E):
             end)
             ls.listen { host = "127.0.0.1", port = 0, app = app }""")
         with server.connect() as conn:
-            # The framing of the first chunk ("64", two CR LF pairs) is in the queue, too.
-            self.assertEqual(conn.get("/156").body.count(b"data: y"), 1)
+            # With the framing of the chunks, "64" and "32" and two CR LF pairs each: 106 and 56 bytes.
+            self.assertEqual(conn.get("/162").body.count(b"data: y"), 1)
         with server.connect() as conn:
-            conn.send(request("GET", "/155"))
+            conn.send(request("GET", "/161"))
             self.assertNotIn(b"data: y", conn.rest())
         server.stop()
 

@@ -282,8 +282,8 @@ class Scripts(Tls):
 
 class Options(Tls):
     def test_wrong_options(self):
-        self.fails(stress("--insecure", self.url), "are for https targets", status=2)
-        self.fails(stress("--tls-resume", "off", self.tcp), "are for https targets", status=2)
+        self.fails(stress("--insecure", self.url), "are for https and wss targets", status=2)
+        self.fails(stress("--tls-resume", "off", self.tcp), "are for https and wss targets", status=2)
         self.fails(stress("--tls-resume", "perhaps", "https://h/"), "on or off", status=2)
         self.fails(stress("--insecure", *self.ca(), "https://h/"), "remove it or --ca", status=2)
         self.fails(stress("--key", FILES["client", "key"], "https://h/"), "--key without --cert", status=2)

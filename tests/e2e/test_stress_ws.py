@@ -1,12 +1,15 @@
 """luaserve stress against ws and wss targets: echoes, fan-out, idle connections, scripts. The server is a raw one of a few
 lines, which can break the protocol."""
+import os
 import re
+import ssl
 import struct
 import threading
 import zlib
 
-from harness import main
+from harness import main, scratch
 from harness.stress import OK, Small, Stress, head_of, stress
+from harness.tls import certificate
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Frame, accept, close_payload, frame, masked
 
 
@@ -660,6 +663,36 @@ class Scripts(WebSockets):
                           self.tcp, server)
         self.assertIn("vu:ws needs a ws, wss, http or https target", ran.err)
 
+
+
+class Encrypted(WebSockets):
+    def test_wss(self):
+        """An echo and a fan-out over TLS."""
+        with scratch() as folder:
+            certificate(folder, "server")
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(os.path.join(folder, "server.pem"), os.path.join(folder, "server.key"))
+            hub = Hub()
+
+            def handle(conn, number):
+                with tls.wrap_socket(conn, server_side=True) as wrapped:  # the probe makes no handshake: an OSError
+                    head = head_of(wrapped)
+                    if head is None:
+                        return
+                    wrapped.sendall(upgrade(head))
+                    peer = Peer(wrapped, head)
+                    try:
+                        peer.echo() if peer.path == "/echo" else hub(peer, number)
+                    except EOFError:
+                        pass
+            server = self.small(handle)
+            url = "wss://127.0.0.1:%d" % server.port
+            ran = self.good(stress("-t", "1", "-c", "2", "-n", "10", "--size", "20000", "--insecure", url + "/echo"), 10)
+            self.assertEqual(ran.report["websocket"]["handshakes"], 2, ran)
+            self.assertEqual(ran.report["tls"]["full"] + ran.report["tls"]["resumed"], 2, ran)
+            self.good(stress("--fanout", "-c", "3", "-n", "10", "--publish-path", "/pub", "--insecure", url + "/news"), 30)
+            ran = stress("-c", "1", "-n", "1", url + "/echo")
+            self.assertEqual(set(ran.errors) - {"total"}, {"tls"}, ran)
 
 
 class OnLuaserve(Stress):

@@ -493,6 +493,13 @@ bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
     return ls_epoll_transmit(sock, op); /* sends the rest, or completes the operation if nothing is left */
 }
 
+size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len)
+{
+    if (sock->port->backend->send != NULL || sock->corked) return 0;
+    const ssize_t n = ls_epoll_sys_send(sock->base.fd, bytes, len, MSG_NOSIGNAL);
+    return n > 0 ? (size_t)n : 0;
+}
+
 int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     const ls_backend *backend = ctx->port->backend;

@@ -133,6 +133,14 @@ int ls_sock_shutdown(ls_sock *sock)
     return shutdown(sock->base.fd, SD_SEND) != 0 ? ls_winsock_error() : LS_OK;
 }
 
+size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len)
+{
+    (void)sock;
+    (void)bytes;
+    (void)len;
+    return 0;
+}
+
 void ls_sock_cork_fin(ls_sock *sock)
 {
     (void)sock; /* Winsock has no MSG_MORE */

@@ -144,8 +144,9 @@ static int inject_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
     return LS_DONE;
 }
 
-static int inject_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk)
+static int inject_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now)
 {
+    (void)now;
     ls_slice data = ls_exchange_chunk_data(chunk);
     (void)ls_block_hold(data.block);
     return inject_write(ctx, x, &data, 1);

@@ -20,11 +20,11 @@ typedef struct ls_sse { /* the userdata `sse` */
     ls_node node;         /* in the list of the state while it is open */
     ls_wheel_entry entry; /* of the keep-alive */
     ls_subscriber subscriber;
-    int ref;               /* keeps the object alive while it is open */
-    uint32_t keepalive_ms; /* 0: none */
-    uint32_t active_ms;    /* when something was written last, of ls_clock_coarse_ms */
+    int ref;           /* keeps the object alive while it is open */
+    uint32_t check_ms; /* half of the keep-alive; 0: none */
     uint32_t queue_bytes_max;
-    bool skip; /* drop a message for which the queue has no room; else end the response */
+    bool active; /* something was written since the last check */
+    bool skip;   /* drop a message for which the queue has no room; else end the response */
 } ls_sse;
 
 /* Whether events can still be written; closes an object whose connection is lost. */
@@ -32,10 +32,6 @@ bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse);
 /* Complete the response, which is sent, and close the object. Wakes the tasks that wait for it. */
 void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
 size_t ls_sse_queued(const ls_sse *sse); /* bytes */
-static inline void ls_sse_touch(ls_sse *sse, uint32_t now_ms)
-{
-    sse->active_ms = now_ms;
-}
 
 /* sse_object.c */
 extern const char ls_sse_tag;

@@ -48,7 +48,7 @@ static int write_text(lua_State *L, ls_sse *sse, int index)
     const char *text = lua_tolstring(L, index, &len);
     if (!ls_sse_is_open(ctx, sse)) return push_closed(L); /* a finalizer may have closed it, too */
     ls_request *r = sse->request;
-    ls_sse_touch(sse, (uint32_t)ls_clock_coarse_ms());
+    sse->active = true;
     int result = ls_request_collect(L, r, text, len);
     if (sse->request == NULL) return push_closed(L);
     if (result >= 0 && sse->state->current != r->task) {

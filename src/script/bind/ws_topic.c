@@ -52,11 +52,10 @@ bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     int err = ls_publication_form(ctx, p, LS_FORM_WS, encode, &plain);
     if (err == LS_OK && compress)
         err = ls_publication_form(ctx, p, LS_FORM_WS_DEFLATE, encode_compressed, &compressed);
-    if (err == LS_OK) err = ls_ws_publish(ctx, o->ws, &plain, compress ? &compressed : NULL);
-    if (err >= 0) {
-        ls_ws_flush_later(o);
-        return true;
-    }
+    const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
+    if (err == LS_OK) err = ls_ws_publish(ctx, o->ws, &plain, compress ? &compressed : NULL, now);
+    if (err == LS_PENDING) ls_ws_flush_later(o);
+    if (err >= 0) return true;
     if (err == LS_ECLOSED || (err == LS_ELIMIT && o->route->skip)) return false;
     if (err == LS_ELIMIT) {
         ls_topic_count_closed(subscriber->inbox);

@@ -97,6 +97,9 @@ struct ls_subscriber {
     uint32_t batch; /* private: the batch of its last delivery */
 };
 
+/* Inside `deliver`: whether further publications wait in the inbox, so that their deliveries follow soon. */
+bool ls_topic_inbox_more(const ls_topic_inbox *inbox);
+
 /* LS_OK or LS_ENOMEM. Close: no inbox is left. */
 int ls_topics_open(ls_topics **out);
 void ls_topics_close(ls_topics *topics);

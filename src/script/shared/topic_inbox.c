@@ -100,7 +100,7 @@ static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
 {
     const ls_topic_member *member = inbox->delivering;
     ls_publication *p = inbox->ready->publication;
-    const bool last = inbox->ready->next == NULL;
+    const bool last = !ls_topic_inbox_more(inbox);
     uint64_t taken = 0, dropped = 0;
     while (inbox->slot < inbox->slot_end) {
         const ls_topic_slot *slot = &member->slots[inbox->slot]; /* `deliver` may move the slots */
@@ -124,6 +124,11 @@ static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
     ls_counter_add(&inbox->delivered, taken);
     ls_counter_add(&inbox->dropped, dropped);
     return inbox->slot == inbox->slot_end;
+}
+
+bool ls_topic_inbox_more(const ls_topic_inbox *inbox)
+{
+    return inbox->ready != NULL && inbox->ready->next != NULL;
 }
 
 void ls_topic_count_closed(ls_topic_inbox *inbox)

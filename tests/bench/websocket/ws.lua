@@ -1,13 +1,14 @@
--- ws.lua - the WebSocket site that scripts/bench measures; bun.js and node.js do the same.
+-- ws.lua - the WebSocket site that scripts/bench measures, and the profile of scripts/build is made with; bun.js and node.js
+-- do the same.
 --
---   luaserve ws.lua PORT [deflate]
+--   luaserve ws.lua ADDRESS [deflate]
 --
 --   /echo       sends each message back: event form       /sub   subscribes to the topic
 --   /coroutine  the same, coroutine form                  /pub   publishes each message to the topic
 --   /sse        the topic as server-sent events           /slow  subscribes with a short queue and skips messages
 local ls = require "luaserve"
 
-local port, mode = ...
+local address, mode = ...
 local deflate = mode == "deflate"
 local TOPIC = "bench"
 local app = ls.app()
@@ -35,4 +36,4 @@ app:post("/pub", function(req) -- the same for a client without WebSocket
   return 204
 end)
 
-ls.listen { host = "127.0.0.1", port = assert(tonumber(port), "usage: luaserve ws.lua PORT [deflate]"), app = app }
+ls.listen(assert(address, "usage: luaserve ws.lua ADDRESS [deflate]"), app)

@@ -6,6 +6,7 @@ local app = require "luaserve.app"
 local dict = require "luaserve.dict"
 local notify = require "luaserve.notify"
 local options = require "luaserve.options"
+local sse = require "luaserve.sse"
 local tcp = require "luaserve.tcp"
 local tls = require "luaserve.tls"
 local udp = require "luaserve.udp"
@@ -14,7 +15,7 @@ local ws_client = require "luaserve.ws_client"
 
 local function handler() end
 
-local modules = { options, tcp, tls, udp, notify, dict, app, ws_client, ws }
+local modules = { options, tcp, tls, udp, notify, dict, app, ws_client, ws, sse }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -46,6 +47,10 @@ local calls = {
   ["ls.connect: tls"] = function(given)
     line = check.line(1)
     ls.connect("a", 1, { tls = given })
+  end,
+  ["res:sse"] = function(given) -- the core calls this function of the module
+    line = check.line(1)
+    sse.options(given)
   end,
   ["sock:starttls"] = function(given) -- the core calls this function of the module
     line = check.line(1)

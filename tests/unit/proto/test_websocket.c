@@ -448,10 +448,11 @@ static void pings_without_reading_get_one_pong(void **state)
 static ls_slice published; /* a frame in a block */
 static size_t published_payload;
 static int publish_result;
+static bool publish_now;
 
 static void do_publish(ws_place *p)
 {
-    publish_result = ls_ws_publish(&p->wire.place.ctx, p->ws, &published, NULL);
+    publish_result = ls_ws_publish(&p->wire.place.ctx, p->ws, &published, NULL, publish_now);
 }
 
 static void do_flush(ws_place *p)
@@ -480,7 +481,7 @@ static void publishes_up_to_the_limit_of_the_queue(void **state)
         p.config.queue_bytes_max = (uint32_t)(3 * published.len);
         for (int n = 0; n < 3; n++) {
             ws_inside(&p, do_publish);
-            assert_int_equal(publish_result, LS_DONE);
+            assert_int_equal(publish_result, LS_PENDING);
         }
         ws_inside(&p, do_publish);
         assert_int_equal(publish_result, LS_ELIMIT);
@@ -494,6 +495,41 @@ static void publishes_up_to_the_limit_of_the_queue(void **state)
         p.config.queue_bytes_max = (uint32_t)published.len - 1; /* a message longer than any queue */
         ws_inside(&p, do_publish);
         assert_int_equal(publish_result, LS_ELIMIT);
+        ls_slice_drop(&published);
+        ws_close(&p);
+    }
+}
+
+/* Publications that are to leave at once arrive whole and in order: the first ones without a queue where the system allows
+ * it, then one in part, then queued ones, behind those that were queued before. */
+static void publishes_at_once(void **state)
+{
+    static const size_t payloads[] = {510, 1024, 60000};
+    (void)state;
+    for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
+        ws_place p;
+        unsigned count = 0;
+        ws_open(&p, false);
+        make_publication(&p, payloads[i]);
+        p.config.queue_bytes_max = 4 * LS_BLOCK_LARGE;
+        publish_now = false;
+        ws_inside(&p, do_publish);
+        publish_now = true;
+        ws_inside(&p, do_publish);
+        assert_int_equal(publish_result, LS_PENDING); /* behind the one that is queued */
+        ws_inside(&p, do_flush);
+        for (count = 2; count < 100000; count++) { /* the peer reads nothing: until the queue is full */
+            ws_inside(&p, do_publish);
+            if (publish_result == LS_ELIMIT) break;
+            if (publish_result == LS_PENDING) ws_inside(&p, do_flush);
+        }
+        assert_int_equal(publish_result, LS_ELIMIT);
+        publish_now = false;
+        char *expected = malloc(published_payload);
+        memset(expected, 'p', published_payload);
+        for (unsigned n = 0; n < count; n++) ws_expect(&p, LS_WS_BINARY, expected, published_payload);
+        free(expected);
+        wire_pump(&p.wire);
         ls_slice_drop(&published);
         ws_close(&p);
     }
@@ -699,6 +735,7 @@ int main(void)
         cmocka_unit_test(frames_of_one_receive_leave_in_one_send),
         cmocka_unit_test(pings_without_reading_get_one_pong),
         cmocka_unit_test(publishes_up_to_the_limit_of_the_queue),
+        cmocka_unit_test(publishes_at_once),
         cmocka_unit_test(compresses_both_ways),
         cmocka_unit_test(refuses_invalid_compression),
         cmocka_unit_test(waiting_completion_holds_no_block),

@@ -27,7 +27,7 @@ static void do_send_refused(ws_place *p)
     ls_thread_ctx *ctx = &p->wire.place.ctx;
     assert_int_equal(ls_ws_send(ctx, p->ws, LS_WS_TEXT, &slice, 1), LS_ECLOSED);
     assert_int_equal(ls_ws_control(ctx, p->ws, LS_WS_PING, "x", 1), LS_ECLOSED);
-    assert_int_equal(ls_ws_publish(ctx, p->ws, &frame, NULL), LS_ECLOSED);
+    assert_int_equal(ls_ws_publish(ctx, p->ws, &frame, NULL, true), LS_ECLOSED);
 }
 
 /* Nothing is readable at the peer, and the stream has not ended. */
