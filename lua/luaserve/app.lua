@@ -106,7 +106,7 @@ function app_methods:any(pattern, ...) return define("app:any", self, "any", pat
 
 -- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND". The path of CONNECT is "*".
 function app_methods:route(method, pattern, ...)
-  if type(method) ~= "string" or not method:match("^[%w!#$%%&'*+.^_`|~-]+$") then
+  if not options.is_token(method) then
     usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
   end
   if method ~= method:upper() then

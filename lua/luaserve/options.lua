@@ -132,6 +132,19 @@ function options.check_names(fname, given, known)
   end
 end
 
+-- is_token(text) -> whether the text is a token, such as a method or the name of a header (RFC 9110 section 5.6.2).
+function options.is_token(text)
+  return type(text) == "string" and text:find("^[%w!#$%%&'*+.^_`|~-]+$") ~= nil
+end
+
+-- skips(fname, overflow) -> whether a subscriber whose queue is full skips messages; it is closed by default. Raises.
+function options.skips(fname, overflow)
+  if overflow ~= nil and overflow ~= "close" and overflow ~= "skip" then
+    usage.error('%s: overflow must be "close" or "skip"; got %s', fname, usage.quote(overflow))
+  end
+  return overflow == "skip"
+end
+
 -- max_body(fname, value) -> the body limit of a route in bytes, or false for no limit. Raises.
 function options.max_body(fname, value)
   local bytes = read(fname, "max_body", value, listener.max_body)

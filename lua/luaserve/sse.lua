@@ -25,14 +25,10 @@ function sse.options(given)
   end
   options.check_names(where, given, known)
   local out = options.read_all(where, given, limits, {})
-  local overflow = given.overflow
-  if overflow ~= nil and overflow ~= "close" and overflow ~= "skip" then
-    usage.error('%s: overflow must be "close" or "skip"; got %s', where, usage.quote(overflow))
-  end
   if given.headers ~= nil and type(given.headers) ~= "table" then
     usage.error('%s: headers must be a table such as { ["X-A"] = "b" }; got %s', where, usage.quote(given.headers))
   end
-  out.skip, out.headers = overflow == "skip", given.headers
+  out.skip, out.headers = options.skips(where, given.overflow), given.headers
   return out
 end
 

@@ -58,7 +58,7 @@ function ws.read_protocols(fname, list)
   end
   local copy, seen = {}, {}
   for i, name in ipairs(list) do
-    if type(name) ~= "string" or not name:match("^[%w!#$%%&'*+.^_`|~-]+$") then
+    if not options.is_token(name) then
       usage.error("%s: a subprotocol is a token of letters, digits and !#$%%&'*+-.^_`|~; got %s", fname, usage.quote(name))
     end
     if seen[name] then usage.error("%s: duplicate subprotocol %q", fname, name) end
@@ -93,8 +93,6 @@ local function read_origins(fname, value, out)
   end
 end
 
-local overflows = { close = true, skip = true }
-
 -- route(pattern, where, opts, handler) -> the handler of a GET route, which is called as handler(req, res). Raises.
 function ws.route(pattern, where, opts, handler)
   local fname = "app:ws"
@@ -120,10 +118,7 @@ function ws.route(pattern, where, opts, handler)
     if given.protocols ~= nil then out.protocols = ws.read_protocols(fname, given.protocols) end
     if given.origins ~= nil then read_origins(fname, given.origins, out) end
     ws.read_compression(fname, given.compress, out)
-    if given.overflow ~= nil and not overflows[given.overflow] then
-      usage.error('app:ws: overflow must be "close" or "skip"; got %s', usage.quote(given.overflow))
-    end
-    out.skip = given.overflow == "skip"
+    out.skip = options.skips(fname, given.overflow)
   end
   if not out.serve then
     for name, signature in pairs(functions) do

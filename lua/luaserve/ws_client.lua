@@ -81,7 +81,7 @@ local function read_headers(lines, headers)
   end
   local names = {}
   for name in pairs(headers) do
-    if type(name) ~= "string" or not name:match("^[%w!#$%%&'*+.^_`|~-]+$") then
+    if not options.is_token(name) then
       usage.error("%s: invalid header name %s", fname, usage.quote(name))
     end
     local own = own_fields[name:lower()]

@@ -1,5 +1,4 @@
-/* exchange.c - the extra header lines of a response, stored as the text that is sent; whether a request asks for another
- * protocol.
+/* exchange.c - the extra header lines of a response, stored as the text that is sent.
  *
  * The lines are contiguous in x->fields, a block that belongs to the exchange. The block is small at first; a large
  * block replaces it when the lines need more room. A call that fails does not change the lines. */
@@ -146,20 +145,6 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     x->fields_len = (uint32_t)(to - x->fields->data);
     if (is_type) x->has_type = true;
     return LS_OK;
-}
-
-bool ls_exchange_asks_for(const ls_exchange *x, const char *protocol, size_t len)
-{
-    const ls_http_head *head = &x->head;
-    if (!head->upgrade || len == 0) return false;
-    for (uint32_t n = 0; n < head->field_count; n++) {
-        const ls_http_field *field = &head->fields[n];
-        if (!NAME_IS(x->bytes + field->name.at, field->name.len, "upgrade")) continue;
-        const char *at = x->bytes + field->value.at, *from, *to;
-        while (ls_list_next(&at, x->bytes + field->value.at + field->value.len, &from, &to))
-            if (ls_text_same(from, (size_t)(to - from), protocol, len)) return true;
-    }
-    return false;
 }
 
 int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,

@@ -78,7 +78,7 @@ typedef struct ls_http_transport {
      * stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The exchange stays
      * valid until its release, without a connection and without its TLS session: its response is complete, x->status is
      * the one that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not
-     * read to its end, the request did not ask for this protocol (ls_exchange_asks_for), or x->status of a CONNECT is
+     * read to its end, the request did not ask for this protocol (Connection and Upgrade), or x->status of a CONNECT is
      * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
@@ -154,10 +154,6 @@ const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name
 
 /* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
-
-/* Whether the client offers to change to the protocol, such as "websocket": "Connection: upgrade" in HTTP/1.1, and an
- * element of Upgrade that equals it; case is ignored (RFC 9110 sections 7.8 and 16.7). */
-bool ls_exchange_asks_for(const ls_exchange *x, const char *protocol, size_t len);
 
 /* Whether transport->upgrade has succeeded for this exchange. */
 static inline bool ls_exchange_upgraded(const ls_exchange *x)

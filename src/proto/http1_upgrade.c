@@ -14,7 +14,7 @@ static int check(const ls_exchange *x, const char *protocol, size_t len)
     if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
     if (!x->body_done) return LS_EINVAL;
     if (x->head.method == LS_HTTP_CONNECT) return x->status >= 200 && x->status <= 299 ? LS_OK : LS_EINVAL;
-    return ls_exchange_asks_for(x, protocol, len) ? LS_OK : LS_EINVAL;
+    return x->head.upgrade && ls_http_head_upgrades_to(&x->head, x->bytes, protocol, len) ? LS_OK : LS_EINVAL;
 }
 
 /* Move the stream, unless ls_http1_abort has cancelled it: from now on nothing of HTTP cancels it. */

@@ -497,19 +497,13 @@ static int inflate_slices(ls_pool *pool, coder *c, ls_slice *slices, unsigned co
 int ls_ws_inflate_message(ls_pool *pool, ls_ws_deflate *d, ls_slice *slices, unsigned count, uint64_t bytes_max,
                           ls_slices *out)
 {
-    coder *c = NULL;
-    int err = LS_OK;
-    if (d->receive_takeover) {
-        c = &d->takeover->receive;
-        err = coder_open(c, false, d->receive_bits);
-    } else if ((c = coder_borrow(d->store, false, LS_WS_DEFLATE_BITS_MAX)) == NULL) {
-        err = LS_ENOMEM;
-    }
-    if (err < 0) {
+    coder *const c =
+        d->receive_takeover ? &d->takeover->receive : coder_borrow(d->store, false, LS_WS_DEFLATE_BITS_MAX);
+    if (c == NULL || coder_open(c, false, d->receive_bits) < 0) { /* a borrowed one is open */
         ls_slices_drop(slices, count);
-        return err;
+        return LS_ENOMEM;
     }
-    err = inflate_slices(pool, c, slices, count, bytes_max, out);
+    const int err = inflate_slices(pool, c, slices, count, bytes_max, out);
     if (!d->receive_takeover) coder_return(d->store, c);
     return err;
 }

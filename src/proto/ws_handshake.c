@@ -184,25 +184,6 @@ static const ls_http_field *field_single(const ls_http_head *head, const char *b
     return *repeated ? NULL : field;
 }
 
-/* Whether a list contains the token. */
-static bool list_has(const char *list, size_t len, const char *token)
-{
-    const char *at = list, *from, *to;
-    while (ls_list_next(&at, list + len, &from, &to)) {
-        if (ls_text_same(from, (size_t)(to - from), token, strlen(token))) return true;
-    }
-    return false;
-}
-
-static bool upgrades_to_websocket(const ls_http_head *head, const char *bytes)
-{
-    const ls_http_field *field;
-    for (uint32_t at = 0; (field = field_next(head, bytes, "upgrade", &at)) != NULL;) {
-        if (list_has(bytes + field->value.at, field->value.len, "websocket")) return true;
-    }
-    return false;
-}
-
 /* Whether the names contain this one; subprotocols are compared with case. */
 static bool names_have(const ls_ws_names *names, const char *text, size_t len)
 {
@@ -259,7 +240,7 @@ int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secu
         return refuse(out, 405, "a WebSocket handshake is a GET request");
     }
     if (head->version_minor == 0) return refuse(out, 400, "a WebSocket handshake needs HTTP/1.1");
-    if (!upgrades_to_websocket(head, bytes))
+    if (!ls_http_head_upgrades_to(head, bytes, "websocket", 9))
         return refuse_upgrade(out, "this address serves WebSocket: the field \"Upgrade: websocket\" is missing");
     if (!head->upgrade) return refuse(out, 400, "the field \"Connection: upgrade\" is missing");
     if (head->chunked || head->content_length > 0) return refuse(out, 400, "a WebSocket handshake has no body");
@@ -334,6 +315,16 @@ static bool keep_single(ls_pair *to, const ls_pair *field)
     if (to->name != NULL) return false;
     *to = *field;
     return true;
+}
+
+/* Whether a list contains the token. */
+static bool list_has(const char *list, size_t len, const char *token)
+{
+    const char *at = list, *from, *to;
+    while (ls_list_next(&at, list + len, &from, &to)) {
+        if (ls_text_same(from, (size_t)(to - from), token, strlen(token))) return true;
+    }
+    return false;
 }
 
 static const char *answer_read(const char *bytes, const ls_http_response *head, answer *out)

@@ -105,6 +105,30 @@ app:get("/ticker", function(req, res) -- the loop of the page
   until sse:wait(0.01)
 end)
 
+local full = ls.app() -- a response without room for the fields of res:sse
+full:get("/", function(req, res)
+  local count = 0
+  local function add(bytes)
+    count = count + 1
+    return (pcall(res.header, res, "X-" .. count, ("x"):rep(bytes)))
+  end
+  while add(20000) do end
+  while add(100) do end
+  return tostring(select(2, pcall(res.sse, res)))
+end)
+app:get("/full", function(req)
+  local function memory(rounds)
+    local why
+    for _ = 1, rounds do why = full:inject { path = "/" }.body end
+    collectgarbage()
+    collectgarbage()
+    return collectgarbage("count"), why
+  end
+  local before = memory(100)
+  local after, why = memory(1000)
+  return { kilobytes = after - before, why = why }
+end)
+
 local function message(fn, ...)
   local ok, err = pcall(fn, ...)
   return ok and "no error" or (tostring(err):gsub("^.-site%.lua:%d+: ", ""))
@@ -285,6 +309,11 @@ class Sse(E2E):
         for got, want in zip(events, wanted):
             self.assertIn(want, got)
         self.assertEqual(len(events), len(wanted), events)
+
+    def test_no_room_for_the_fields(self):
+        answer = json.loads(self.get("/full").body)
+        self.assertIn("res:sse: not enough room for the header fields", answer["why"])
+        self.assertLess(answer["kilobytes"], 100)  # 1,000 objects that stay would be more than 150
 
     def test_the_end_of_the_handler(self):
         since = self.server.mark()

@@ -63,7 +63,8 @@ members:ws("/event/:room", {
   message = function(ws) ws:send(ws.name .. " " .. tostring(select(2, pcall(function() return ws.req.path end)))) end,
 })
 app:mount("/members", members)
-app:ws("/protocol", { protocols = { "b", "a" } }, function(ws)
+app:ws("/protocol", { protocols = { "b", "a" } }, function(ws, req)
+  assert((req.tls and req.tls.version) == (ws.tls and ws.tls.version))
   ws:send(tostring(ws.protocol) .. " " .. tostring(ws.tls) .. " " .. ws.remote:match("^[%d.]+"))
   ws:receive()
 end)
@@ -80,6 +81,7 @@ local after = ls.app()
 after:use(function(req, res, next)
   next()
   if req.query.fail then error("broken middleware") end
+  if req.query.send then told(tostring(select(2, pcall(res.send, res, "x")))) end
   ls.sleep(0)
 end)
 after:ws("/", { open = function(ws) ws:send("opened") end, close = function() told("closed") end })
@@ -284,8 +286,9 @@ class WebSockets(Case):
         mark = self.server.mark()
         self.assertEqual(self.open("/after?fail=1").closes(), (1011, ""))
         self.server.wait_log("broken middleware", mark)
-        ws = self.open("/after")
+        ws = self.open("/after?send=1")
         self.assertEqual(ws.receive(), "opened")
+        self.end("the connection was taken over; use the sock of res:upgrade, or the ws of app:ws$")
         ws.close()
         self.end("^closed$")
 
@@ -305,6 +308,13 @@ class WebSockets(Case):
                 ("ws.remote = 1", "false .*ws.remote is read-only"),
                 ("ws:receive(-1)", "false .*must be 0 or more"),
                 ("ws:subscribe('')", "false .*topic"),
+                ("ws:subscribe('a', 'b')", "false .*too many arguments"),
+                ("ws:unsubscribe('a', 'b')", "false .*too many arguments"),
+                ("ws:send('a', 'text', 'b')", "false .*too many arguments"),
+                ("ws:receive(1, 2)", "false .*too many arguments"),
+                ("ws:messages(1)", "false .*too many arguments"),
+                ("ws:ping('a', 'b')", "false .*too many arguments"),
+                ("ws:close(1000, 'a', 'b')", "false .*too many arguments"),
                 ("ws.own = { 1 } return ws.own[1], ws.none", "true 1 nil"),
                 ("return ws.queued, ws.closed, ws.code", "true 0 false nil"),
                 ("return tostring(ws)", r"true WebSocket \(127.0.0.1:\d+\)"),

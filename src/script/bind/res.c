@@ -22,7 +22,7 @@ enum { SEND_AT_BYTES = 16384 }; /* res:send sends a body of this length itself; 
 static int raise_sent(lua_State *L, const ls_request *r)
 {
     return luaL_error(L, ls_exchange_upgraded(r->x)
-                             ? "res:upgrade has taken over the connection; use the sock that it has returned"
+                             ? "the connection was taken over; use the sock of res:upgrade, or the ws of app:ws"
                              : "the response was sent already");
 }
 

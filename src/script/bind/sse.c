@@ -285,6 +285,9 @@ int ls_res_sse(lua_State *L)
     const sse_options options = read_options(L, r);
     if (r->x->status != 200)
         return luaL_error(L, "res:sse: the status of a stream of events must be 200, not %d", r->x->status);
+    add_field(L, r, "Content-Type", "text/event-stream", true);
+    add_field(L, r, "Cache-Control", "no-cache", false);
+    add_field(L, r, "X-Accel-Buffering", "no", false);
     ls_sse *sse = lua_newuserdatauv(L, sizeof *sse, 0);
     memset(sse, 0, sizeof *sse);
     sse->tag = &ls_sse_tag;
@@ -293,14 +296,11 @@ int ls_res_sse(lua_State *L)
     lua_rawgeti(L, LUA_REGISTRYINDEX, data_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -1);
-    sse->ref = luaL_ref(L, LUA_REGISTRYINDEX);                  /* the last allocation of Lua */
+    sse->ref = luaL_ref(L, LUA_REGISTRYINDEX);                  /* from here on nothing raises */
     if (r->x->response != LS_RESPONSE_NONE || r->out != NULL) { /* a finalizer has responded */
         luaL_unref(L, LUA_REGISTRYINDEX, sse->ref);
         (void)ls_res_check_open(L);
     }
-    add_field(L, r, "Content-Type", "text/event-stream", true);
-    add_field(L, r, "Cache-Control", "no-cache", false);
-    add_field(L, r, "X-Accel-Buffering", "no", false);
     send_head(r, options.retry_ms);
     sse->request = r;
     sse->check_ms = options.keepalive_ms - options.keepalive_ms / 2;

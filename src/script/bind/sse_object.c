@@ -76,15 +76,17 @@ static const char *check_field(lua_State *L, const char *name, size_t *len)
 static const char *check_data(lua_State *L, int index, size_t *len)
 {
     ls_slice text;
-    const ls_buffer *buffer;
     if (lua_type(L, index) == LUA_TTABLE) {
         if (ls_json_encode(L, index, &text)) {
             lua_pushlstring(L, text.ptr, text.len);
             lua_replace(L, index);
         }
     } else if (lua_type(L, index) != LUA_TSTRING && lua_type(L, index) != LUA_TNUMBER) {
-        if ((buffer = ls_buffer_test(L, index)) == NULL)
+        const ls_buffer *buffer = ls_buffer_test(L, index);
+        if (buffer == NULL) {
             luaL_error(L, "sse:send: data must be a string, number, buffer or table; got %s", luaL_typename(L, index));
+            return NULL; /* not reached */
+        }
         ls_slices_push_string(L, buffer->slices, buffer->count, buffer->len);
         lua_replace(L, index);
     }

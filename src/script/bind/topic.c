@@ -201,7 +201,7 @@ static int core_topics(lua_State *L)
     lua_newtable(L);
     for (unsigned part = 0; part < LS_TOPIC_SHARDS; part++) {
         size_t room = 0, needed;
-        char *list = NULL;
+        char none[1], *list = none;
         while ((needed = ls_topics_list(topics, part, prefix, prefix_len, list, room)) > room) {
             room = needed + needed / 4;
             lua_settop(L, 2);

@@ -12,6 +12,7 @@
 #include "proto/http_text.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
+#include "script/bind/req.h"
 #include "script/bind/ws.h"
 #include "script/core/udata.h"
 
@@ -242,14 +243,19 @@ static int refuse_error(lua_State *L, ls_request *r, int err)
     }
 }
 
+/* Whether a handler takes the request. */
+static bool takes_request(const ls_ws_route *route)
+{
+    return route->serve_ref != LUA_NOREF || route->open_ref != LUA_NOREF;
+}
+
 /* Upgrade the connection. Neither raises nor allocates in Lua. */
 static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *deflate)
 {
     ls_thread_ctx *ctx = r->state->ctx;
     ls_upgraded up;
-    const bool keep = o->route->serve_ref != LUA_NOREF || o->route->open_ref != LUA_NOREF;
     h->kept = NULL;
-    if (keep && (h->kept = ls_exchange_keep(r->x)) == NULL) return LS_ENOMEM;
+    if (takes_request(o->route) && (h->kept = ls_exchange_keep(r->x)) == NULL) return LS_ENOMEM;
     const int err = r->x->transport->upgrade(ctx, r->x, "websocket", 9, &ls_ws_stream_handler,
                                              ls_ws_room(sizeof(ls_ws_link)), &up);
     if (err < 0) {
@@ -282,6 +288,7 @@ static int ws_accept(lua_State *L)
     if (state->draining) return refuse(L, r, 503, "the server stops");
     if (state->current != r->task) return luaL_error(L, "app:ws: the handshake must run in the task of the request");
 
+    if (takes_request(route)) ls_request_keep_tls(L, r); /* afterwards the session is that of the WebSocket */
     ls_ws_object *o = ls_ws_push(L);
     o->route = route;
     o->config = &route->config;

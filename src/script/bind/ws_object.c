@@ -65,6 +65,7 @@ static ls_ws_object *check_receive(lua_State *L, const char *name)
 static int ws_receive(lua_State *L)
 {
     ls_ws_object *o = check_receive(L, "receive");
+    ls_check_arguments(L, 2, "ws:receive(timeout)");
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     lua_settop(L, 1);
     ls_ws_object_go_on(o->state->ctx, o);
@@ -87,6 +88,7 @@ static int messages_next(lua_State *L)
 static int ws_messages(lua_State *L)
 {
     (void)check_receive(L, "messages");
+    ls_check_arguments(L, 1, "ws:messages()");
     lua_pushcfunction(L, messages_next);
     lua_pushvalue(L, 1);
     return 2;
@@ -134,6 +136,7 @@ static int ws_send(lua_State *L)
     ls_ws_object *o = ls_ws_check(L);
     const enum ls_ws_opcode kind = check_kind(L, 3);
     ls_body body;
+    ls_check_arguments(L, 3, "ws:send(data, kind)");
     get_data(L, 2, &body);
     if (kind == LS_WS_TEXT && !is_utf8(&body)) {
         ls_slices_drop(body.slices, body.count);
@@ -163,6 +166,7 @@ static int ws_ping(lua_State *L)
     ls_ws_object *o = ls_ws_check(L);
     size_t len;
     const char *data = luaL_optlstring(L, 2, "", &len);
+    ls_check_arguments(L, 2, "ws:ping(data)");
     if (len > LS_WS_CONTROL_BYTES_MAX)
         return luaL_error(L, "ws:ping: the data of a ping have at most %d bytes", LS_WS_CONTROL_BYTES_MAX);
     const int err = ls_ws_is_closed(o) ? LS_ECLOSED : ls_ws_control(o->state->ctx, o->ws, LS_WS_PING, data, len);
@@ -181,6 +185,7 @@ static int ws_close(lua_State *L)
     size_t len;
     const lua_Integer code = luaL_optinteger(L, 2, LS_WS_NORMAL);
     const char *reason = luaL_optlstring(L, 3, "", &len);
+    ls_check_arguments(L, 3, "ws:close(code, reason)");
     if (code < 0 || code > 4999 || !ls_ws_code_valid((unsigned)code))
         return luaL_error(
             L, "ws:close: invalid code %I; a site uses 1000 (normal), 1001 to 1003, 1007 to 1014, or 3000 to 4999",
@@ -194,7 +199,7 @@ static int ws_close(lua_State *L)
     return 1;
 }
 
-/* The object of a client is garbage, or a <close> variable ends. That of a server is kept until its end. */
+/* The object of a client is garbage. That of a server is kept until its end. */
 static int ws_gc(lua_State *L)
 {
     ls_ws_object *o = ls_ws_check(L);
@@ -203,7 +208,7 @@ static int ws_gc(lua_State *L)
     return 0;
 }
 
-static int ws_close_variable(lua_State *L)
+static int ws_close_variable(lua_State *L) /* (object, error or nil) */
 {
     lua_settop(L, 1);
     return ws_close(L);

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/slices.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/topic.h"
 #include "script/bind/ws.h"
 
@@ -56,8 +57,12 @@ bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     if (err == LS_PENDING) ls_ws_flush_later(o);
     if (err >= 0) return true;
     if (err == LS_ECLOSED || (err == LS_ELIMIT && o->route->skip)) return false;
-    if (err == LS_ELIMIT) ls_topic_count_closed(subscriber->inbox);
-    ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "the queue is full", 17);
+    if (err == LS_ELIMIT) {
+        ls_topic_count_closed(subscriber->inbox);
+        ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "the queue is full", 17);
+    } else { /* a message is missing: the peer connects again */
+        ls_ws_object_close(ctx, o, LS_WS_INTERNAL, "out of memory", 13);
+    }
     return false;
 }
 
@@ -77,11 +82,13 @@ static ls_subscriber *check_subscriber(lua_State *L, const char *name)
 /* ws:subscribe(topic) -> true | nil, message, code */
 int ls_ws_subscribe(lua_State *L)
 {
+    ls_check_arguments(L, 2, "ws:subscribe(topic)");
     return ls_topic_lua_subscribe(L, check_subscriber(L, "subscribe"), 2);
 }
 
 /* ws:unsubscribe(topic) -> true | nil, message, code */
 int ls_ws_unsubscribe(lua_State *L)
 {
+    ls_check_arguments(L, 2, "ws:unsubscribe(topic)");
     return ls_topic_lua_unsubscribe(L, check_subscriber(L, "unsubscribe"), 2);
 }

@@ -347,7 +347,7 @@ static bool retain_instead(ls_topics *topics, const ls_publication *before, cons
 static int64_t publish(ls_topics *topics, ls_topic *topic, ls_publication *p, bool retain, ls_publication *kept,
                        ls_publication **before)
 {
-    const uint64_t bytes = topic->member_count > 0 ? ls_publication_bytes(p) : 0;
+    const uint64_t bytes = p != NULL ? ls_publication_bytes(p) : 0; /* NULL: without a member */
     if (reserve(topic, bytes) < 0) return LS_ELIMIT;
     if (retain && !retain_instead(topics, topic->retained, kept)) {
         for (ls_node *node = topic->members.next; node != &topic->members; node = node->next)
