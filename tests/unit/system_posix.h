@@ -56,6 +56,12 @@ static inline bool system_resets_stay(void)
     return false;
 }
 
+/* The loss of a connection is seen without a receive (ls_op_watch). */
+static inline bool system_watches_connections(void)
+{
+    return true;
+}
+
 static inline bool system_has_unix_sockets(void)
 {
     return true;

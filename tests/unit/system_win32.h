@@ -105,6 +105,12 @@ static inline bool system_resets_stay(void)
     return true;
 }
 
+/* Winsock has no event for the loss of a connection alone. */
+static inline bool system_watches_connections(void)
+{
+    return false;
+}
+
 static inline bool system_has_unix_sockets(void)
 {
     return false;

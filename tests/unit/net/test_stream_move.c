@@ -72,8 +72,8 @@ static void an_idle_connection_moves(void **state)
     assert_ptr_equal(ls_stream_actor(w.s), &actor);
     ls_stream_peer(w.s, &peer);
     assert_int_equal(peer.port, 99);
-    net_write(w.theirs, "hello", 5);
     wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
+    net_write(w.theirs, "hello", 5);
     wire_await(&w, &second_received, 1);
     assert_int_equal(second_result, 5);
     wire_expect_taken(&w, "hello");

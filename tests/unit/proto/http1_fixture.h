@@ -193,7 +193,7 @@ static inline void fixture_disconnect(fixture *r)
     ls_http1_stats stats;
     for (int i = 0; i < 500; i++) { /* a lingering close or a timer may take time */
         ls_http1_stat(r->http, &stats);
-        if (stats.open == 0) break;
+        if (stats.open == 0 && atomic_load(&r->conn_limit.count) == 0) break;
         ls_packet packet;
         if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
     }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "net/addr.h"
+#include "system.h"
 
 #define OK       "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 #define GET      "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -504,8 +505,12 @@ static void a_reset_wakes_the_handler(void **state)
     int ours, theirs;
     ls_stream *s;
     const struct linger reset = {1, 0};
-    fixture *r = fixture_open(woken, 0);
     (void)state;
+    if (!system_watches_connections()) {
+        print_message("skipped: of another system: the loss of a connection without a receive\n");
+        skip();
+    }
+    fixture *r = fixture_open(woken, 0);
     fixture_serve(r);
     net_tcp_pair(&ours, &theirs);
     r->theirs = theirs;
