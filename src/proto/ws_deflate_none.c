@@ -56,9 +56,8 @@ int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slice
 int ls_ws_deflate_shared(ls_pool *pool, ls_ws_deflate_store *store, uint32_t bytes_min, const ls_slice *slices,
                          unsigned count, size_t room, ls_slices *out)
 {
-    (void)store;
-    (void)bytes_min;
-    return ls_ws_deflate_message(pool, NULL, slices, count, room, out);
+    ls_ws_deflate none = {.store = store, .bytes_min = bytes_min};
+    return ls_ws_deflate_message(pool, &none, slices, count, room, out);
 }
 
 int ls_ws_inflate_message(ls_pool *pool, ls_ws_deflate *d, ls_slice *slices, unsigned count, uint64_t bytes_max,
