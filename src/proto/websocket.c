@@ -73,8 +73,8 @@ static void drop_all(ls_ws *ws)
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_ws *ws = ls_stream_user(s);
+    ws->events->freed(ctx, ws); /* a message that waits can still be taken */
     drop_all(ws);
-    ws->events->freed(ctx, ws);
     ls_stream_free(s);
 }
 

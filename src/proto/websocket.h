@@ -25,7 +25,7 @@ typedef struct ls_ws ls_ws;
 typedef struct ls_ws_config {   /* of one route or client; stays valid until the connection is freed */
     bool client;                /* the role: a client masks, and lets the server close the connection first */
     uint64_t message_bytes_max; /* of a received message, also inflated: 1009; default 1 MiB */
-    uint32_t queue_bytes_max;   /* ls_ws_publish refuses above it; default 1 MiB */
+    uint32_t queue_bytes_max;   /* ls_ws_publish refuses above it, unless nothing is queued; default 1 MiB */
     uint32_t write_bytes_high;  /* high-water mark: ls_ws_send returns LS_PENDING above it */
     uint32_t ping_ms,
         pong_ms; /* nothing was received for ping_ms: a ping; then nothing for pong_ms: the end. 0: no pings */
@@ -88,7 +88,8 @@ int ls_ws_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const
 
 /* Queue a message for many connections of servers: `plain` is the whole frame; `compressed` the same message compressed
  * without context takeover, or NULL. Which one depends on what this connection has negotiated. Holds a reference of its own.
- * `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush sends it; LS_ELIMIT: the queue would exceed queue_bytes_max, nothing was queued; LS_ECLOSED; LS_ENOMEM. */
+ * `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush sends it;
+ * LS_ELIMIT: the queue is not empty and would exceed queue_bytes_max, nothing was queued; LS_ECLOSED; LS_ENOMEM. */
 int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed, bool now);
 /* Whether ls_ws_publish uses `compressed`. */
 bool ls_ws_takes_compressed(const ls_ws *ws);

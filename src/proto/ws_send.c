@@ -128,8 +128,7 @@ int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls
     const ls_slice *const frame = compressed != NULL && ls_ws_takes_compressed(ws) ? compressed : plain;
     const size_t queued = ls_stream_queued(s);
     if (ws->state != LS_WS_STATE_OPEN) return LS_ECLOSED;
-    if (frame->len > ws->config->queue_bytes_max || queued > ws->config->queue_bytes_max - frame->len)
-        return LS_ELIMIT;
+    if (queued > 0 && queued + frame->len > ws->config->queue_bytes_max) return LS_ELIMIT;
     const size_t sent = now ? ls_stream_try_send(s, frame->ptr, frame->len) : 0, len = frame->len - sent;
     if (len == 0) return LS_DONE;
     int err = LS_OK;

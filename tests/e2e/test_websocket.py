@@ -68,6 +68,18 @@ app:ws("/protocol", { protocols = { "b", "a" } }, function(ws, req)
   ws:send(tostring(ws.protocol) .. " " .. tostring(ws.tls) .. " " .. ws.remote:match("^[%d.]+"))
   ws:receive()
 end)
+-- "wait": the handler waits, and the message behind it waits for the handler.
+local gate = ls.channel("gate")
+app:ws("/gated", {
+  open = function(ws) ws:subscribe("gated") end,
+  message = function(_, data)
+    told(data)
+    if data == "wait" then gate:receive(20) end
+  end,
+  close = function(_, code) told("gated " .. code) end,
+})
+app:get("/gate", function() return gate:send(true) and 204 end)
+app:get("/gated/publish", function() return tostring(ls.publish("gated", "x")) end)
 app:ws("/origins", { origins = { "https://a.example" } }, function() end)
 
 -- ---- errors
@@ -350,6 +362,17 @@ class WebSockets(Case):
     def test_a_lost_connection_is_1006(self):
         self.open("/event").conn.close()
         self.end("^1006 ")
+
+    def test_a_message_outlives_its_connection(self):
+        ws = self.open("/gated")
+        ws.conn.send(frame(TEXT, b"wait") + frame(TEXT, b"left"))
+        self.end("^wait$")
+        ws.conn.reset()
+        while self.get("/gated/publish").text != "0":  # a send that fails finds the loss
+            pass
+        self.get("/gate")
+        self.end("^left$")
+        self.end("^gated 1006$")
 
     # -- limits, back-pressure
 
