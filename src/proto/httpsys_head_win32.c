@@ -142,6 +142,16 @@ static void target(const places *at, const char *text, size_t len, ls_http_head 
     out->query = mark != NULL ? span_of(at, mark + 1, (size_t)(end - mark - 1)) : (ls_span){0, 0};
 }
 
+/* Whether a field that is a list names `option`. */
+static bool lists(const HTTP_KNOWN_HEADER *field, const char *option, size_t len)
+{
+    const char *at = field->pRawValue, *from, *to;
+    if (field->RawValueLength == 0) return false;
+    while (ls_list_next(&at, field->pRawValue + field->RawValueLength, &from, &to))
+        if (ls_text_same(from, (size_t)(to - from), option, len)) return true;
+    return false;
+}
+
 /* Evaluate the fields for framing and the connection. http.sys has refused contradictory fields. */
 static bool set_framing(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
 {
@@ -153,6 +163,7 @@ static bool set_framing(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head
         return false;
     out->keep_alive = is_11 ? !ls_text_same(connection->pRawValue, connection->RawValueLength, "close", 5)
                             : ls_text_same(connection->pRawValue, connection->RawValueLength, "keep-alive", 10);
+    out->upgrade = is_11 && known[HttpHeaderUpgrade].RawValueLength > 0 && lists(connection, "upgrade", 7);
     out->expect_continue = is_11 && ls_text_same(expect->pRawValue, expect->RawValueLength, "100-continue", 12);
     return true;
 }

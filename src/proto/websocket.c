@@ -381,6 +381,11 @@ bool ls_ws_closing(const ls_ws *ws)
     return ws->state != LS_WS_STATE_OPEN;
 }
 
+bool ls_ws_lost(const ls_ws *ws)
+{
+    return ws->state == LS_WS_STATE_LOST;
+}
+
 void ls_ws_abort(ls_thread_ctx *ctx, ls_ws *ws)
 {
     if (ws->state == LS_WS_STATE_LOST) return;

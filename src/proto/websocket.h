@@ -107,6 +107,7 @@ size_t ls_ws_queued(const ls_ws *ws); /* bytes */
  * most LS_WS_REASON_BYTES_MAX bytes. Again: no effect. */
 void ls_ws_close(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
 bool ls_ws_closing(const ls_ws *ws); /* a Close frame was queued or received, or the connection is lost */
+bool ls_ws_lost(const ls_ws *ws);    /* the connection is lost: `ended` follows by a packet unless it was called */
 
 /* Drop the queue and close the connection at once, without a Close frame. `ended` follows unless it was called. */
 void ls_ws_abort(ls_thread_ctx *ctx, ls_ws *ws);

@@ -71,6 +71,16 @@ app:get("/page", function() return page end)
 app:get("/parts", function(req, res)
   for i = 1, 5 do res:write("part ", i, "\n") ls.sleep(0.005) end
 end)
+app:ws("/ws", function(ws) ws:send("never") end)
+app:get("/upgrade", function(req, res)
+  local sock, message, code = res:upgrade("echo/2")
+  return { sock = tostring(sock), message = message, code = code }
+end)
+app:get("/events", function(req, res)
+  local sse = res:sse()
+  for i = 1, 3 do sse:send("event " .. i) end
+  sse:close()
+end)
 app:get("/sleep/:s", function(req) ls.sleep(tonumber(req.params.s)) return "slept\n" end)
 app:get("/error", function() error("on purpose") end)
 app:get("/stats", function() return ls.stats() end)
@@ -173,6 +183,20 @@ if WINDOWS:
 
         def test_parts(self):
             self.assertEqual(self.get("/parts").text, "".join("part %d\n" % i for i in range(1, 6)))
+
+        def test_a_connection_is_not_handed_over(self):
+            why = "the listener uses http.sys, which cannot hand over a connection"
+            response = self.get("/ws", {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+                                        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
+            self.assertEqual(response.status, 501, response.text)
+            self.assertIn(why, response.text)
+            got = json.loads(self.get("/upgrade", {"Connection": "Upgrade", "Upgrade": "echo/2"}).text)
+            self.assertEqual(got, {"sock": "nil", "message": why, "code": "ENOTSUP"})
+
+        def test_server_sent_events(self):
+            response = self.get("/events")
+            self.assertEqual((response.status, response.header("Content-Type")), (200, "text/event-stream"))
+            self.assertEqual(response.text, "".join("data: event %d\n\n" % i for i in (1, 2, 3)))
 
         def test_an_error_costs_its_request_alone(self):
             with self.connect() as conn:

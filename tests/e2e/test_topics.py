@@ -10,6 +10,7 @@ from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, repeats,
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
+local last -- the latest connection
 @MORE@
 app:post("/pub/:topic", function(req)
   local count, message, code = ls.publish(req.params.topic, req:body(), { kind = "binary", retain = req.query.retain == "1" })
@@ -26,6 +27,7 @@ app:get("/stats", function() return ls.stats() end)
 app:get("/", function() return "here" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 ls.tcp({ host = "127.0.0.1", port = 0, @TCP@ }, function(sock)
+  last = sock
   for line in sock:lines() do
     local verb, topic, data = line:match("^(%a+) (%S+) ?(.*)$")
     local result, _, code
@@ -318,11 +320,13 @@ app:get("/calls", function() return { calls = calls } end)
     def test_max_queue_to_the_byte(self):
         """One task publishes, so that one batch delivers: ten lines of 100 bytes, which are sent at its end."""
         for limit, closes in ((1000, 0), (999, 1)):
-            self.start(more=ONE_STATE, tcp="max_queue = %d" % limit)
+            self.start(more=ONE_STATE + '\napp:get("/queued", function() return tostring(last.queued) end)',
+                       tcp="max_queue = %d" % limit)
             reader = self.client("t")
             self.ask("POST", "/burst/t?name=x&from=1&to=9&pad=96", body=b"")  # "x 1" and 96 dots and a line feed
             for _ in range(9):
                 self.assertEqual(len(reader.line()), 99)
+            self.eventually(lambda: self.get("/queued").text == "0", "the queue is empty: the last send has completed")
             self.ask("POST", "/burst/t?name=x&from=0&to=9&pad=96", body=b"")
             lines = reader.rest() if closes else b"".join(reader.line() + b"\n" for _ in range(10))
             self.assertEqual(len(lines), 0 if closes else 1000)

@@ -33,6 +33,16 @@ app:ws("/event", {
   message = function(ws, data, kind) ws:send(data, kind) end,
   close = function(ws, code, reason) told(("%s %q %s"):format(code, reason, ws.closed)) end,
 })
+-- Its thread does not see that the connection is lost before it sends.
+app:ws("/unaware", function(ws)
+  ws:receive()
+  assert(io.open("unaware", "w")):close()
+  local lost
+  repeat lost = io.open("lost") until lost
+  lost:close()
+  local ok, _, code = ws:send(("x"):rep(1 << 20))
+  told(("%s %s %s"):format(ok, code, ws.code))
+end)
 app:ws("/listens", { open = function(ws) ws:send("welcome") end })
 app:ws("/wait", { message = function(ws, data)
   ws.n = (ws.n or 0) + 1
@@ -181,9 +191,10 @@ class Case(E2E):
     def end(self, pattern):
         """Wait until a handler tells this text; those of other tests are skipped."""
         while True:
-            text = self.get("/end").text
-            if re.search(pattern, text):
-                return text
+            response = self.get("/end")
+            self.assertEqual(response.status, 200, "no handler tells %s" % pattern)
+            if re.search(pattern, response.text):
+                return response.text
 
 
 class WebSockets(Case):
@@ -373,6 +384,14 @@ class WebSockets(Case):
         self.get("/gate")
         self.end("^left$")
         self.end("^gated 1006$")
+
+    def test_a_send_that_finds_the_loss_knows_the_code(self):
+        ws = self.open("/unaware").send("go")
+        self.eventually(lambda: os.path.exists(os.path.join(self.server.dir, "unaware")), "the handler runs")
+        ws.conn.reset()
+        with open(os.path.join(self.server.dir, "lost"), "w", encoding="ascii"):
+            pass
+        self.end("^nil ECLOSED 1006$")
 
     # -- limits, back-pressure
 

@@ -120,14 +120,21 @@ static bool is_utf8(const ls_body *body)
     return ls_utf8_complete(&state);
 }
 
-/* The result of a send: the queue was sent, or is short enough to go on. */
-static int send_result(lua_State *L, int status, lua_KContext context)
+/* The result of a send. `err`: that of the call; the connection may have ended since. */
+static int send_result(lua_State *L, int status, lua_KContext err)
 {
     const ls_ws_object *o = lua_touserdata(L, 1);
-    (void)context;
+    if (err < 0) return ls_push_failure(L, (int)err);
     if (status != LUA_OK && ls_ws_is_closed(o) && o->ended) return ls_push_failure(L, LS_ECLOSED);
     lua_pushboolean(L, 1);
     return 1;
+}
+
+/* Whether a send waits: for room in the queue, or for ws.code, which a lost connection has soon. */
+static bool send_waits(const ls_ws_object *o, int err)
+{
+    if (o->ws == NULL || o->ended) return false;
+    return ls_ws_lost(o->ws) || (err == LS_PENDING && ls_ws_queued(o->ws) > o->config->write_bytes_high);
 }
 
 /* ws:send(data [, kind]) -> true | nil, message, code */
@@ -150,14 +157,15 @@ static int ws_send(lua_State *L)
     else
         err = ls_ws_send(ctx, o->ws, kind, body.slices, body.count);
     ls_body_free(&body);
-    if (err < 0) return ls_push_failure(L, err);
-    if (err != LS_PENDING) {
+    if (err == LS_PENDING)
+        (void)ls_ws_flush(ctx, o->ws);
+    else if (err == LS_DONE)
         ls_ws_flush_later(o);
-    } else if (ls_ws_flush(ctx, o->ws), ls_ws_queued(o->ws) > o->config->write_bytes_high && ls_task_can_wait(L)) {
+    if (send_waits(o, err) && ls_task_can_wait(L)) {
         ls_list_push(&o->senders, &o->state->current->wait_node);
-        return ls_task_suspend(L, 0, send_result);
+        return ls_task_suspend(L, err, send_result);
     }
-    return send_result(L, LUA_OK, 0);
+    return send_result(L, LUA_OK, err);
 }
 
 /* ws:ping([data]) -> true | nil, message, code */

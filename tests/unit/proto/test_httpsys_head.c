@@ -149,6 +149,28 @@ static void methods_by_number_and_by_name(void **state)
     }
 }
 
+static void an_upgrade_needs_both_fields(void **state)
+{
+    static const struct {
+        USHORT minor;
+        const char *connection, *upgrade;
+        bool asked;
+    } cases[] = {{1, "Upgrade", "websocket", true},   {1, "keep-alive, upgrade", "websocket", true},
+                 {1, "upgrades", "websocket", false}, {1, "upgrade", NULL, false},
+                 {1, NULL, "websocket", false},       {0, "upgrade", "websocket", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        layout l;
+        layout_make(&l, HttpVerbGET, "/");
+        l.request->Version.MinorVersion = cases[i].minor;
+        if (cases[i].connection != NULL) add_known(&l, HttpHeaderConnection, cases[i].connection);
+        if (cases[i].upgrade != NULL) add_known(&l, HttpHeaderUpgrade, cases[i].upgrade);
+        assert_int_equal(translate(&l, &limits), 0);
+        assert_int_equal(l.head.upgrade, cases[i].asked);
+        layout_free(&l);
+    }
+}
+
 static void version_and_connection_decide_keep_alive(void **state)
 {
     static const struct {
@@ -261,10 +283,15 @@ static void fields_of_a_response(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_parts_of_a_request),        cmocka_unit_test(targets_of_all_forms),
-        cmocka_unit_test(methods_by_number_and_by_name), cmocka_unit_test(version_and_connection_decide_keep_alive),
-        cmocka_unit_test(a_chunked_body_has_no_length),  cmocka_unit_test(bad_lengths_are_refused),
-        cmocka_unit_test(every_known_field_at_once),     cmocka_unit_test(limits_at_the_limit_and_one_past_it),
+        cmocka_unit_test(all_parts_of_a_request),
+        cmocka_unit_test(targets_of_all_forms),
+        cmocka_unit_test(methods_by_number_and_by_name),
+        cmocka_unit_test(version_and_connection_decide_keep_alive),
+        cmocka_unit_test(an_upgrade_needs_both_fields),
+        cmocka_unit_test(a_chunked_body_has_no_length),
+        cmocka_unit_test(bad_lengths_are_refused),
+        cmocka_unit_test(every_known_field_at_once),
+        cmocka_unit_test(limits_at_the_limit_and_one_past_it),
         cmocka_unit_test(fields_of_a_response),
     };
     return cmocka_run_group_tests_name("proto/httpsys_head", tests, NULL, NULL);
