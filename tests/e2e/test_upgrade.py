@@ -209,7 +209,7 @@ class Upgrade(E2E):
         conn.send(b"name\naddresses\nres\nsent\ntls\n")
         self.assertEqual(conn.line(), b"ada field /lines/ada")
         self.assertEqual(conn.line(), b"true true")
-        self.assertEqual(conn.line(), b"|".join([b"the connection was taken over; use the sock of res:upgrade, or the ws of app:ws"] * 7))
+        self.assertEqual(conn.line(), b"|".join([b"the connection was taken over; use the sock of res:upgrade"] * 7))
         self.assertEqual(conn.line(), b"true 101 ")
         self.assertEqual(conn.line(), b"nil nil")
         conn.send(b"big\nlast\n")

@@ -104,9 +104,16 @@ after:use(function(req, res, next)
   next()
   if req.query.fail then error("broken middleware") end
   if req.query.send then told(tostring(select(2, pcall(res.send, res, "x")))) end
+  if req.query.header then res:header("X-Late", "1") end
   ls.sleep(0)
 end)
-after:ws("/", { open = function(ws) ws:send("opened") end, close = function() told("closed") end })
+after:ws("/", {
+  open = function(ws, req)
+    ws:send("opened " .. tostring(req.query.fail))
+  end,
+  message = function(ws, data) ws:send("got " .. data) end,
+  close = function(ws, code) told("closed " .. code) end,
+})
 app:mount("/after", after)
 app:ws("/cpu", { message = function() while true do end end })
 app:ws("/misuse", function(ws)
@@ -307,13 +314,21 @@ class WebSockets(Case):
 
     def test_a_middleware_fails_after_the_handshake(self):
         mark = self.server.mark()
-        self.assertEqual(self.open("/after?fail=1").closes(), (1011, ""))
-        self.server.wait_log("broken middleware", mark)
+        for query, error in (("fail=1", "broken middleware"),
+                             ("header=1", "the response 101 was sent, .*a WebSocket: set header fields before next")):
+            ws = self.open("/after?" + query)
+            self.assertRegex(ws.receive(), "^opened ")
+            self.assertEqual(ws.send("on").receive(), "got on")
+            self.server.wait_log("request [0-9a-f]{16} GET /after: .*" + error, mark)
+            self.server.wait_log("seen /after 0", mark)
+            ws.close()
+            self.end("^closed 1000$")
+            mark = self.server.mark()
         ws = self.open("/after?send=1")
-        self.assertEqual(ws.receive(), "opened")
-        self.end("the connection was taken over; use the sock of res:upgrade, or the ws of app:ws$")
+        self.assertEqual(ws.receive(), "opened nil")
+        self.end("the response 101 was sent, and the connection is a WebSocket: .*send data with ws:send$")
         ws.close()
-        self.end("^closed$")
+        self.end("^closed 1000$")
 
     def test_misuse(self):
         ws = self.open("/misuse")

@@ -259,22 +259,58 @@ static void log_hooks_ended(ls_thread_ctx *ctx, ls_task *task, int status, int c
     http_end(ctx, x, r);
 }
 
-static void http_end_logged(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
+/* Take a task that runs the "log" hooks; it needs an owner and an end. NULL: no hooks, or out of memory. */
+static ls_task *take_log_task(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_task *task;
     if (r == NULL || ls_hooks_of(r->state)->at[LS_HOOK_LOG].count == 0 ||
-        (task = ls_task_take_outside(r->state, ctx)) == NULL) {
-        http_end(ctx, x, r);
-        return;
-    }
-    task->ended = log_hooks_ended;
-    task->owner = x;
+        (task = ls_task_take_outside(r->state, ctx)) == NULL)
+        return NULL;
     task->request = r;
     task->serial = r->serial;
     r->task = task;
     lua_pushcfunction(task->co, log_hooks_main);
     lua_pushlightuserdata(task->co, r);
+    return task;
+}
+
+static void http_end_logged(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
+{
+    ls_task *task = take_log_task(ctx, r);
+    if (task == NULL) {
+        http_end(ctx, x, r);
+        return;
+    }
+    task->ended = log_hooks_ended;
+    task->owner = x;
     ls_task_run(ctx, task, 1);
+}
+
+/* Log the error of the task, take a task for `failed` if f->retry, and release the task. */
+static void report(ls_thread_ctx *ctx, ls_task *task, http_failure *f)
+{
+    const int described = ls_state_report(f->state, ctx, http_describe, f);
+    ls_task_release(ctx, task, false);
+    if (described == LUA_OK) return;
+    f->co = NULL;
+    f->exceeded = NULL;
+    if (ls_state_report(f->state, ctx, http_describe, f) == LUA_OK) return;
+    char name[LS_REQUEST_NAME_BYTES];
+    ls_request_log_name(f->x, name);
+    ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
+}
+
+ls_task *ls_http_task_failed(ls_thread_ctx *ctx, ls_task *task, ls_exchange *x)
+{
+    ls_request *r = task->request;
+    http_failure f = {.state = task->state,
+                      .x = x,
+                      .request = r,
+                      .co = task->co,
+                      .exceeded = task->cpu_exceeded ? task : NULL,
+                      .dispatch_ref = task->dispatch_ref};
+    report(ctx, task, &f);
+    return take_log_task(ctx, r);
 }
 
 static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
@@ -296,17 +332,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
                       .exceeded = task->cpu_exceeded ? task : NULL,
                       .dispatch_ref = dispatch_ref};
     f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
-    const int described = ls_state_report(f.state, ctx, http_describe, &f);
-    ls_task_release(ctx, task, false);
-    if (described != LUA_OK) {
-        f.co = NULL;
-        f.exceeded = NULL;
-        if (ls_state_report(f.state, ctx, http_describe, &f) != LUA_OK) {
-            char name[LS_REQUEST_NAME_BYTES];
-            ls_request_log_name(x, name);
-            ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
-        }
-    }
+    report(ctx, task, &f);
     if (x->response == LS_RESPONSE_OPEN) {
         x->close = true; /* part of the response is sent: closing the connection shows that it is incomplete */
     } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {

@@ -85,6 +85,7 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
     r->status_set = r->failing = r->returned = r->aborted = false;
     r->began_ns = ls_hooks_of(state)->at[LS_HOOK_LOG].count > 0 ? ls_clock_ns() : 0;
     r->body_state = LS_BODY_UNREAD;
+    r->websocket = false;
     r->body_error = LS_OK;
     r->written = 0;
     task->request = r;

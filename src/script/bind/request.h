@@ -46,6 +46,7 @@ struct ls_request {
     bool aborted;       /* the state closes: transport->abort was called */
     bool returned;      /* the handler has returned: an error is one of its results */
     uint8_t body_state; /* enum ls_body_state */
+    bool websocket;     /* app:ws has accepted it */
     int body_error;     /* LS_E* of a failed body; decides the status if the handler does not catch the error */
     ls_slice *body;     /* received so far */
     unsigned body_count, body_room;

@@ -21,9 +21,11 @@ enum { SEND_AT_BYTES = 16384 }; /* res:send sends a body of this length itself; 
 /* The response is complete. */
 static int raise_sent(lua_State *L, const ls_request *r)
 {
-    return luaL_error(L, ls_exchange_upgraded(r->x)
-                             ? "the connection was taken over; use the sock of res:upgrade, or the ws of app:ws"
-                             : "the response was sent already");
+    if (r->websocket)
+        return luaL_error(L, "the response 101 was sent, and the connection is a WebSocket: set header fields before "
+                             "next(), and send data with ws:send");
+    return luaL_error(L, ls_exchange_upgraded(r->x) ? "the connection was taken over; use the sock of res:upgrade"
+                                                    : "the response was sent already");
 }
 
 ls_request *ls_res_check_open(lua_State *L)

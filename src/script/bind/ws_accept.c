@@ -2,8 +2,8 @@
  *
  * The handshake runs as the handler of a GET request, inside its middleware. It upgrades the connection at once; the 101
  * leaves when the task of the request waits or has ended. Then `req` gets a copy of the request without a connection, the
- * exchange is released, and ls_ws_serve starts the handler of the WebSocket. If the request fails after the upgrade, the
- * WebSocket is closed with 1011 and no handler of it runs. */
+ * exchange is released, and ls_ws_serve starts the handler of the WebSocket. An error of middleware after the upgrade is
+ * logged, and the WebSocket goes on: its response was complete. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "proto/http_text.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http_task.h"
 #include "script/bind/option.h"
 #include "script/bind/req.h"
 #include "script/bind/ws.h"
@@ -156,22 +157,24 @@ typedef struct handover {
     ls_task_ended_fn *ended; /* of the request */
 } handover;
 
-/* The task of the request has ended. */
-static void request_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+/* The state closes: no handler runs. */
+static void request_canceled(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     const handover h = *(handover *)task->owner;
-    ls_request *r = task->request;
     free(task->owner);
-    if (status != LUA_OK) {
-        task->owner = h.x;
-        h.ended(ctx, task, status, count);
-        if (h.kept != NULL) h.kept->transport->release(ctx, h.kept);
-        ls_ws_object_close(ctx, h.object, LS_WS_INTERNAL, NULL, 0);
-        h.object->close_ran = true; /* `open` has not run */
-        ls_ws_serve(ctx, h.object, NULL);
-        return;
-    }
-    ls_task_release(ctx, task, true);
+    task->owner = h.x;
+    h.ended(ctx, task, status, count);
+    if (h.kept != NULL) h.kept->transport->release(ctx, h.kept);
+    ls_ws_object_close(ctx, h.object, LS_WS_INTERNAL, NULL, 0);
+    h.object->close_ran = true; /* `open` has not run */
+    ls_ws_serve(ctx, h.object, NULL);
+}
+
+/* The request is over, its task released: the WebSocket begins. */
+static void hand_over(ls_thread_ctx *ctx, ls_request *r, void *owner)
+{
+    const handover h = *(handover *)owner;
+    free(owner);
     if (h.kept != NULL) {
         r->x = h.kept;
         r->task = NULL;
@@ -182,6 +185,36 @@ static void request_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     h.x->task = NULL;
     h.x->transport->release(ctx, h.x);
     ls_ws_serve(ctx, h.object, h.kept != NULL ? r : NULL);
+}
+
+/* The task that runs the "log" hooks after an error has ended. */
+static void logged(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    ls_request *r = task->request;
+    void *const owner = task->owner;
+    (void)count;
+    ls_task_release(ctx, task, status == LUA_OK);
+    hand_over(ctx, r, owner);
+}
+
+/* The task of the request has ended. */
+static void request_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    ls_request *r = task->request;
+    void *const owner = task->owner;
+    if (task->canceled) {
+        request_canceled(ctx, task, status, count);
+        return;
+    }
+    if (status == LUA_OK) {
+        ls_task_release(ctx, task, true);
+    } else if ((task = ls_http_task_failed(ctx, task, ((handover *)owner)->x)) != NULL) {
+        task->owner = owner;
+        task->ended = logged;
+        ls_task_run(ctx, task, 1);
+        return;
+    }
+    hand_over(ctx, r, owner);
 }
 
 static const char *field_text(lua_State *L, const ls_exchange *x, const char *name)
@@ -263,6 +296,7 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
         return err;
     }
     ls_ws_connect(o, ls_ws_open(up.stream, &o->route->config, deflate, &ls_ws_lua_events), up.limit);
+    r->websocket = true;
     h->object = o;
     h->x = r->x;
     h->ended = r->task->ended;
