@@ -6,9 +6,12 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "base/utf8.h"
 #include "stress/inflate.h"
 #include "stress/transport.h"
 #include "stress/worker.h"
+
+enum { LINE_SHOWN_MAX = 80 /* bytes of a line of a response in a message */ };
 
 struct ls_stress_ws {
     uint64_t asked_ns; /* when the handshake began */
@@ -110,6 +113,38 @@ static int fail_handshake(ls_stress_vu *u, const char *why, int err)
     return err;
 }
 
+/* The length of the line that begins at `bytes`, without its end; of a long one, of whole characters. */
+static int line_bytes(const char *bytes, size_t len)
+{
+    const char *end = memchr(bytes, '\n', len);
+    size_t n = end != NULL ? (size_t)(end - bytes) : len;
+    while (n > 0 && (bytes[n - 1] == '\r' || bytes[n - 1] == ' ')) n--;
+    if (n <= LINE_SHOWN_MAX) return (int)n;
+    for (n = LINE_SHOWN_MAX; n > 0 && ((unsigned char)bytes[n] & 0xc0) == 0x80;) n--;
+    return (int)n;
+}
+
+static bool is_text(const char *bytes, int len)
+{
+    for (int n = 0; n < len; n++)
+        if ((unsigned char)bytes[n] < ' ' || bytes[n] == 0x7f) return false;
+    return len > 0 && ls_utf8_valid(bytes, (size_t)len);
+}
+
+/* The response has another status than 101: name it, and the first line of its body as far as it has been received. */
+static int refused(ls_stress_vu *u, const ls_http_response *head)
+{
+    const struct ls_stress_ws *ws = u->ws;
+    const char *status = ws->buf + sizeof "HTTP/1.1", *body = ws->buf + head->bytes;
+    const int status_len = line_bytes(status, head->bytes), body_len = line_bytes(body, ws->len - head->bytes);
+    const bool shown = head->framing != LS_FRAMING_CHUNKED && is_text(body, body_len);
+    char why[2 * LINE_SHOWN_MAX + 64];
+    (void)snprintf(why, sizeof why, "the server did not upgrade the connection: %.*s%s%.*s", status_len, status,
+                   shown ? ": " : "", shown ? body_len : 0, body);
+    ls_stress_ws_failed(u, why, "", 0);
+    return LS_EPROTO;
+}
+
 int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used)
 {
     ls_stress_worker *w = u->worker;
@@ -125,6 +160,7 @@ int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t
     if (n == 0) return LS_EAGAIN;
     const ls_ws_request request = {.protocols = {(const char *const *)ws->protocols, ws->protocol_count},
                                    .extensions = ws->offered ? "" : NULL};
+    if (n > 0 && head.status != 101) return refused(u, &head);
     int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf, &request, ws->key, &response, &why);
     if (err < 0) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
     for (unsigned i = 0; response.protocol != NULL && i < ws->protocol_count; i++)

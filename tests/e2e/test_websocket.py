@@ -94,6 +94,9 @@ app:ws("/origins", { origins = { "https://a.example" } }, function() end)
 
 -- ---- errors
 app:ws("/error", function(ws) ws:receive() error("broken on purpose") end)
+app:ws("/error/returned", function(ws) return nil, (ws:receive()), "x" end)
+app:ws("/error/object", function(ws) ws:receive() return nil, setmetatable({}, { __tostring = error }) end)
+app:ws("/nil", function(ws) ws:receive() return nil, nil, "x" end)
 app:ws("/error/event", {
   open = function(ws, req) if req.query.open then error("broken at open") end end,
   message = function() error("broken on purpose") end,
@@ -311,6 +314,15 @@ class WebSockets(Case):
         self.server.wait_log("GET /error/event: .*broken at open", mark)
         self.end("closed 1011")
         self.end("closed 1011")
+
+    def test_a_returned_reason_closes_with_1011(self):
+        mark = self.server.mark()
+        self.assertEqual(self.open("/error/returned").send("no such room").closes(), (1011, ""))
+        self.server.wait_log(r"error.*request [0-9a-f]{16} GET /error/returned: /error/returned \(.*site.lua:\d+\): "
+                             "the handler returned nil, no such room$", mark)
+        self.assertEqual(self.open("/error/object").send("x").closes(), (1011, ""))
+        self.server.wait_log("GET /error/object: .*the handler returned nil, ", mark)
+        self.assertEqual(self.open("/nil").send("x").closes(), (1000, ""))
 
     def test_a_middleware_fails_after_the_handshake(self):
         mark = self.server.mark()

@@ -11,6 +11,7 @@
 #include "script/bind/buffer.h"
 #include "script/bind/sockets.h"
 #include "script/bind/topic.h"
+#include "script/core/error_text.h"
 
 const char ls_ws_tag;
 
@@ -250,18 +251,49 @@ static void end_request(ls_thread_ctx *ctx, ls_request *r)
     x->transport->release(ctx, x);
 }
 
+/* What a coroutine-form handler has returned: nil and the reason. */
+typedef struct returned_reason {
+    const ls_ws_object *o;
+    ls_task *task;
+    const char *name;
+} returned_reason;
+
+static int log_reason_protected(lua_State *L) /* (returned_reason as light userdata) */
+{
+    const returned_reason *returned = lua_touserdata(L, 1);
+    lua_xmove(returned->task->co, L, 1);
+    /* A peer that has ended the connection is no error. */
+    ls_log(returned->o->ended ? LS_LOG_INFO : LS_LOG_ERROR, "%s: %s: the handler returned nil, %s", returned->name,
+           returned->o->route->name, ls_error_describe(L, 2));
+    return 0;
+}
+
+/* Whether the `count` results of a handler are nil and a reason. Logs it. */
+static bool returned_failure(ls_thread_ctx *ctx, const ls_ws_object *o, ls_task *task, int count)
+{
+    lua_State *co = task->co;
+    char name[LS_REQUEST_NAME_BYTES];
+    if (count < 2 || !lua_isnil(co, -count) || lua_isnil(co, 1 - count)) return false;
+    lua_pop(co, count - 2);
+    log_name(o, task->request, name);
+    returned_reason returned = {o, task, name};
+    if (ls_state_report(o->state, ctx, log_reason_protected, &returned) != LUA_OK)
+        ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
+    return true;
+}
+
 static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_ws_object *o = task->owner;
     ls_request *r = task->request;
-    (void)count;
     if (status != LUA_OK) {
         char name[LS_REQUEST_NAME_BYTES];
         log_name(o, r, name);
         ls_task_log_error(ctx, task, name);
         ls_ws_object_close(ctx, o, LS_WS_INTERNAL, NULL, 0);
     } else if (o->route->serve_ref != LUA_NOREF) {
-        ls_ws_object_close(ctx, o, LS_WS_NORMAL, NULL, 0);
+        const bool failed = returned_failure(ctx, o, task, count);
+        ls_ws_object_close(ctx, o, failed ? LS_WS_INTERNAL : LS_WS_NORMAL, NULL, 0);
     }
     ls_task_release(ctx, task, status == LUA_OK); /* may run Lua */
     if (r != NULL) end_request(ctx, r);
