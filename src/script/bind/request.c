@@ -345,7 +345,11 @@ int ls_request_respond_text(ls_request *r, int status)
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_slice slice;
-    if (r->out == NULL || r->out_from == r->out_len || r->x == NULL) return LS_DONE;
+    if (r->out == NULL || r->x == NULL) return LS_DONE;
+    if (r->out_from == r->out_len) { /* the head of a stream of events leaves without parts */
+        if (r->x->response != LS_RESPONSE_NONE) return LS_DONE;
+        return r->x->transport->write(ctx, r->x, NULL, 0);
+    }
     slice = ls_slice_of(r->out, r->out_from, r->out_len - r->out_from);
     r->out_from = r->out_len;
     return r->x->transport->write(ctx, r->x, &slice, 1);

@@ -110,7 +110,7 @@ int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua
  * raise or run a finalizer. */
 int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len);
 
-/* Pass the parts in `out` to the transport. Returns LS_DONE, LS_PENDING or LS_E*. */
+/* Pass the parts in `out` to the transport, also the head alone: `out` is empty. Returns LS_DONE, LS_PENDING or LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
 /* Parts were collected in `out`: pass them to the transport and flush when the task waits, so that the client receives
  * the parts written so far. */
