@@ -148,6 +148,8 @@ extern const char ls_type_html[], ls_type_json[];
  * true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
  * Raises. */
 bool ls_json_encode(lua_State *L, int index, ls_slice *text);
+/* The same, in the function `call`, such as "ls.publish", which begins the message of an error. */
+bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text);
 /* Respond with a short text of ls_json_encode(). */
 int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
 

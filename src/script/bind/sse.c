@@ -295,7 +295,8 @@ void ls_sse_send_parts(ls_sse *sse)
 
 /* res:sse([options]) -> sse | nil, message, code
  * Begins a stream of events, and returns the object that writes them. The head leaves when the task first waits. The object
- * is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for invalid options. WHATWG HTML section 9.2. */
+ * is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for invalid
+ * options. WHATWG HTML section 9.2. */
 int ls_res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);

@@ -77,7 +77,7 @@ static const char *check_data(lua_State *L, int index, size_t *len)
 {
     ls_slice text;
     if (lua_type(L, index) == LUA_TTABLE) {
-        if (ls_json_encode(L, index, &text)) {
+        if (ls_json_encode_in(L, index, "sse:send", &text)) {
             lua_pushlstring(L, text.ptr, text.len);
             lua_replace(L, index);
         }
