@@ -123,11 +123,19 @@ local function merged(...)
   return all
 end
 
--- check_names(fname, given, known): raises unless every key of `given` is a key of `known`.
-function options.check_names(fname, given, known)
+-- check_names(fname, given, known [, listed]): raises unless every key of `given` is a key of `known`. With `listed` the
+-- message lists the known ones when none is near.
+function options.check_names(fname, given, known, listed)
   for name in pairs(given) do
     if not known[name] then
-      usage.error("%s: unknown option %s%s", fname, usage.quote(name), usage.suggest(name, known))
+      local hint = usage.suggest(name, known)
+      if listed and hint == "" then
+        local names = {}
+        for other in pairs(known) do names[#names + 1] = other end
+        table.sort(names)
+        hint = "; the options are " .. table.concat(names, ", ")
+      end
+      usage.error("%s: unknown option %s%s", fname, usage.quote(name), hint)
     end
   end
 end

@@ -68,10 +68,13 @@ local function sorted_words(name)
 end
 
 -- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
--- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn).
+-- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn). A name
+-- behind "on_" (on_close, close) is the nearest.
 function usage.nearest(name, known)
   if type(name) ~= "string" then return nil end
   local wanted = name:lower()
+  local event = wanted:match("^on_(.+)$")
+  if event and rawget(known, event) ~= nil then return event end
   local best, best_distance = nil, math.max(2, #wanted // 3) + 1
   for candidate in pairs(known) do
     local distance = math.min(usage.edit_distance(wanted, candidate),

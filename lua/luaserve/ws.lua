@@ -113,7 +113,7 @@ function ws.route(pattern, where, opts, handler)
     if type(given) ~= "table" then
       usage.error('app:ws: options must be a table such as { max_message = "64k" }; got %s', usage.quote(given))
     end
-    options.check_names(fname, given, out.serve and route_known or table_known)
+    options.check_names(fname, given, out.serve and route_known or table_known, true)
     options.read_all(fname, given, server_limits, out)
     if given.protocols ~= nil then out.protocols = ws.read_protocols(fname, given.protocols) end
     if given.origins ~= nil then read_origins(fname, given.origins, out) end

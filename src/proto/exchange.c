@@ -15,7 +15,7 @@ static bool is_framing(const char *name, size_t len)
 {
     switch (len) {
     case 4: return NAME_IS(name, len, "date");
-    case 7: return NAME_IS(name, len, "trailer") || NAME_IS(name, len, "upgrade");
+    case 7: return NAME_IS(name, len, "trailer");
     case 10: return NAME_IS(name, len, "connection") || NAME_IS(name, len, "keep-alive");
     case 14: return NAME_IS(name, len, "content-length");
     case 17: return NAME_IS(name, len, "transfer-encoding");
@@ -82,6 +82,13 @@ static void remove_name(ls_exchange *x, const char *name, size_t name_len)
     x->fields_len = (uint32_t)(to - x->fields->data);
 }
 
+void ls_exchange_drop_upgrade(ls_exchange *x)
+{
+    if (bytes_with_name(x, "upgrade", 7) == 0) return;
+    remove_name(x, "upgrade", 7);
+    remove_name(x, "connection", 10);
+}
+
 void ls_exchange_drop_content(ls_exchange *x)
 {
     static const char *const names[] = {
@@ -112,12 +119,27 @@ static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
     return LS_OK;
 }
 
+/* Append a line, for which there is room. */
+static void append(ls_exchange *x, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+    char *to = x->fields->data + x->fields_len;
+    memcpy(to, name, name_len);
+    to += name_len;
+    *to++ = ':';
+    *to++ = ' ';
+    if (value_len > 0) memcpy(to, value, value_len);
+    to += value_len;
+    *to++ = '\r';
+    *to++ = '\n';
+    x->fields_len = (uint32_t)(to - x->fields->data);
+}
+
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace)
 {
     const bool is_type = NAME_IS(name, name_len, "content-type"); /* a response has at most one */
-    uint32_t removed;
-    char *to;
+    const bool is_upgrade = NAME_IS(name, name_len, "upgrade");   /* needs an option of Connection */
+    uint32_t removed, beside = 0;
     int err;
     if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
     if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
@@ -129,20 +151,13 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     if (name_len > LS_BLOCK_LARGE || value_len > LS_BLOCK_LARGE)
         return LS_ELIMIT; /* so that the sum below cannot overflow */
     removed = replace || is_type ? bytes_with_name(x, name, name_len) : 0;
-    err = reserve(ctx, x, x->fields_len - removed + name_len + value_len + sizeof ": \r\n" - 1);
+    if (is_upgrade && bytes_with_name(x, "connection", 10) == 0) beside = sizeof "Connection: upgrade\r\n" - 1;
+    err = reserve(ctx, x, x->fields_len - removed + beside + name_len + value_len + sizeof ": \r\n" - 1);
     if (err < 0) return err;
 
     if (removed > 0) remove_name(x, name, name_len);
-    to = x->fields->data + x->fields_len;
-    memcpy(to, name, name_len);
-    to += name_len;
-    *to++ = ':';
-    *to++ = ' ';
-    if (value_len > 0) memcpy(to, value, value_len);
-    to += value_len;
-    *to++ = '\r';
-    *to++ = '\n';
-    x->fields_len = (uint32_t)(to - x->fields->data);
+    if (beside > 0) append(x, "Connection", 10, "upgrade", 7);
+    append(x, name, name_len, value, value_len);
     if (is_type) x->has_type = true;
     return LS_OK;
 }

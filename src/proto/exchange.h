@@ -79,7 +79,8 @@ typedef struct ls_http_transport {
      * valid until its release, without a connection and without its TLS session: its response is complete, x->status is
      * the one that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not
      * read to its end, the request did not ask for this protocol (Connection and Upgrade), or x->status of a CONNECT is
-     * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed. */
+     * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed, except
+     * that after the last ones Upgrade is not in the fields any more. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
     /* Optional (NULL): from now on the connection is lost when the client ends its direction, too, for a client that does
@@ -134,13 +135,17 @@ struct ls_exchange {
  *     LS_ENOMEM
  *     LS_EBUSY   the head is queued already
  *     LS_EACCES  the transport writes this field: Content-Length, Transfer-Encoding, Connection, Date, Keep-Alive,
- *                Trailer, Upgrade. "Connection: close" is allowed and sets x->close */
+ *                Trailer. "Connection: close" is allowed and sets x->close
+ * Upgrade, which advertises protocols, also adds "Connection: upgrade" (RFC 9110 sections 7.8 and 15.5.22). */
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
 /* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay.
  * LS_OK, or LS_ELIMIT, LS_ENOMEM, LS_EBUSY as above. */
 int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
+
+/* Remove the lines Upgrade and Connection: the transport writes those of a 101 itself. */
+void ls_exchange_drop_upgrade(ls_exchange *x);
 
 /* The response is replaced by another one, such as an error page: forget its status (200) and what describes its body
  * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,

@@ -42,6 +42,7 @@ int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, s
     const size_t begin = ls_stream_end(s);
     e->local = *x->transport->local(x);
     ls_stream_set_actor(s, x->actor);
+    ls_exchange_drop_upgrade(x);
     err = ls_http1_put_upgrade(ctx, x, tunnel ? x->status : 101, protocol, tunnel ? 0 : protocol_len);
     if (err == LS_OK) err = move(c, handler, user_bytes, &out->stream);
     if (err < 0) {

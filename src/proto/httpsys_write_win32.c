@@ -282,7 +282,8 @@ static int put_fields(ls_httpsys_exchange *e)
 /* Fill e->response, which leaves with the first send. `length` < 0: unknown. */
 static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
 {
-    static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close";
+    static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close",
+                      close_upgrade[] = "close, upgrade";
     ls_exchange *x = &e->x;
     ls_httpsys *http = e->http;
     const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
@@ -308,7 +309,10 @@ static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
         set_known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
     else if (length >= 0 && framed)
         set_length(e, (uint64_t)length);
-    if (e->closes) set_known(e, HttpHeaderConnection, close, sizeof close - 1);
+    if (e->closes && response->Headers.KnownHeaders[HttpHeaderConnection].pRawValue != NULL) /* beside Upgrade */
+        set_known(e, HttpHeaderConnection, close_upgrade, sizeof close_upgrade - 1);
+    else if (e->closes)
+        set_known(e, HttpHeaderConnection, close, sizeof close - 1);
     ls_counter_add(&http->threads[ctx->index].responses, 1);
     return LS_OK;
 }

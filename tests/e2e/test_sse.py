@@ -62,11 +62,21 @@ app:get("/close", function(req, res)
   return "ignored"
 end)
 app:get("/fail", function(req, res) res:sse():send("before") ls.sleep(0) error("out of paper") end)
+app:get("/early", function(req, res) -- an error before the first wait
+  local sse = res:sse { retry = tonumber(req.query.retry) }
+  if req.query.topic then sse:subscribe(req.query.topic) end
+  if req.query.send then sse:send("before") end
+  if req.query.sleep then ls.sleep(0) end
+  if req.query.flush then res:flush() end
+  if req.query.close then sse:close() end
+  error("too early")
+end)
 app:get("/mixed", function(req, res)
   local sse = res:sse()
   sse:subscribe("retained")
   sse:send("behind the retained one")
-  res:write(": raw\n\n")
+  local ok, err = pcall(res.write, res, ": raw\n\n")
+  sse:send((tostring(err):gsub("^.-site%.lua:%d+: ", "")))
   sse:unsubscribe("retained")
   sse:send("end")
 end)
@@ -322,6 +332,19 @@ class Sse(E2E):
         self.server.wait_log(r"closed\|nil\|closed\|ECLOSED", since)
         self.server.wait_log("the response was sent already", since)
         self.server.wait_log("the handler returned a string, but res has already sent", since)
+        self.publish("early", "x", query="?retain=1")
+        with self.server.connect() as conn:  # the head has not left: the response is 500, as after res:write
+            for query in ("", "?send=1", "?retry=1", "?retry=1&send=1&topic=early", "?topic=early", "?topic=none"):
+                answer = conn.get("/early" + query)
+                self.assertEqual((answer.status, answer.header("Content-Type")), (500, "text/plain; charset=utf-8"), query)
+                self.assertEqual(answer.body, b"Internal Server Error\n")
+                self.server.wait_log("too early", since)
+            self.assertEqual(conn.get("/early?close=1&send=1").body, b"data: before\n\n")  # it was complete
+        for query in ("sleep=1", "flush=1", "sleep=1&topic=early"):
+            conn = self.connect()
+            conn.send(request("GET", "/early?" + query))
+            self.assertEqual(conn.response_head().status, 200)
+            self.assertNotIn(b"0\r\n\r\n", conn.rest())
         conn = self.connect()
         conn.send(request("GET", "/fail"))
         self.assertEqual(conn.response_head().status, 200)
@@ -358,7 +381,9 @@ class Sse(E2E):
     def test_retained_messages(self):
         self.publish("retained", "the last", query="?retain=1")
         self.assertEqual(self.get("/mixed").body,
-                         b"data: the last\n\ndata: behind the retained one\n\n: raw\n\ndata: end\n\n")
+                         b"data: the last\n\ndata: behind the retained one\n\n"
+                         b"data: res:write: the response is a stream of events; write with sse:send or sse:comment\n\n"
+                         b"data: end\n\n")
         self.publish("retained", "", query="?retain=1")
 
     def test_unsubscribe(self):

@@ -27,8 +27,16 @@ end
 
 app:get("/echo", function(req, res)
   local sock, message, code = res:upgrade("echo/1")
-  if not sock then return 426, message .. "|" .. code .. "\n", { Upgrade = nil } end
+  if not sock then return 426, message .. "|" .. code .. "\n", { Upgrade = { "echo/1", "echo/2" } } end
   echo(sock)
+end)
+app:get("/advertises", function(req, res)
+  local way = req.query.way
+  if way == "result" then return "text", { upgrade = "a" } end
+  res:header("Upgrade", "a"):header("X-Own", "1")
+  if way == "fail" then error("on purpose") end
+  if way == "upgrade" then return echo(assert(res:upgrade("echo/1"))) end
+  return "text"
 end)
 app:get("/lines/:name", function(req, res)
   local sock = assert(res:upgrade("echo/1"))
@@ -191,17 +199,31 @@ class Upgrade(E2E):
             with self.server.connect() as conn:
                 for _ in range(2):  # the connection goes on
                     answer = conn.get("/echo", fields)
+                    self.assertEqual((answer.all("Upgrade"), answer.all("Connection")), (["echo/1", "echo/2"], ["upgrade"]))
                     self.assertEqual((answer.status, answer.body),
                                      (426, b"the client did not ask for the protocol 'echo/1'|EINVAL\n"), fields)
         conn = self.connect()
         conn.send(request("GET", "/echo", ASK, version="HTTP/1.0"))
-        self.assertEqual(conn.response().status, 426)
+        answer = conn.response()
+        self.assertEqual((answer.status, answer.all("Connection")), (426, ["close", "upgrade"]))
+        for way in "header", "result":  # RFC 9110, section 7.8: any response may advertise protocols
+            answer = self.get("/advertises?way=" + way)
+            self.assertEqual((answer.status, answer.all("Upgrade"), answer.all("Connection")), (200, ["a"], ["upgrade"]))
+        answer = self.get("/advertises?way=fail")
+        self.assertEqual((answer.status, answer.all("Upgrade"), answer.all("Connection")), (500, ["a"], ["upgrade"]))
+
+    def test_the_101_names_one_protocol(self):
+        conn = self.connect()
+        conn.send(request("GET", "/advertises?way=upgrade", ASK))
+        head = conn.head()
+        self.assertEqual((head.status, head.all("Upgrade"), head.all("Connection"), head.all("X-Own")),
+                         (101, ["echo/1"], ["upgrade"], ["1"]))
 
     def test_errors(self):
         lines = self.get("/errors", ASK).text.split("\n")
         for line in lines[:7]:
             self.assertRegex(line, "invalid protocol '|begun")
-        self.assertIn("string expected", "\n".join(lines))
+        self.assertIn('res:upgrade: the protocol is missing, as in res:upgrade("chat/1"); only CONNECT has none', "\n".join(lines))
         self.assertRegex(lines[-1], "the head of the response was sent already$")
 
     def test_the_request_and_the_response_afterwards(self):

@@ -127,6 +127,14 @@ app:ws("/misuse", function(ws)
     if not ws:send(table.concat(results, " ", 1, results.n)) then told(table.concat(results, " ", 1, results.n)) end
   end
 end)
+local wrong = {}
+for _, arguments in ipairs {
+  { { message = print, error = print } }, { { on_message = print } }, { { onmessage = print } }, { { on_close = print } },
+  { { eror = 1 }, print },
+} do
+  wrong[#wrong + 1] = tostring(select(2, pcall(app.ws, app, "/wrong", table.unpack(arguments))))
+end
+app:get("/wrong", function() return table.concat(wrong, "\n") end)
 app:ws("/misuse/event", { message = function(ws) ws:send((select(2, pcall(ws.receive, ws)))) end })
 
 -- ---- close
@@ -342,13 +350,28 @@ class WebSockets(Case):
         ws.close()
         self.end("^closed 1000$")
 
+    def test_unknown_options(self):
+        options = "compress, max_message, max_queue, message_timeout, origins, overflow, ping, ping_timeout, protocols, "
+        lines = self.get("/wrong").text.split("\n")
+        for line, end in zip(lines, (
+                '"error"; the options are close, close_timeout, compress, max_message, max_queue, message, message_timeout, open, ',
+                '''"on_message"; did you mean 'message'?''', '''"onmessage"; did you mean 'message'?''',
+                '''"on_close"; did you mean 'close'?''', '"eror"; the options are close_timeout, ' + options)):
+            self.assertIn("app:ws: unknown option " + end, line)
+        self.assertEqual(len(lines), 5)
+
     def test_misuse(self):
         ws = self.open("/misuse")
         for code, expected in (
                 ("ws:send({})", "false .*string, number or buffer expected, got a table; send ls.json.encode"),
                 ("ws:send()", "false .*string, number or buffer expected"),
                 ("ws:send('\\xff')", 'false .*text must be UTF-8; send other bytes with ws:send\\(data, "binary"\\)'),
-                ("ws:send('a', 'json')", "false .*invalid option 'json'"),
+                ("ws:send('hello ', 'ada')",
+                 r'''false .*ws:send: the kind is "text" or "binary", not "ada"; join values with `\.\.`$'''),
+                ("ws:send('a', {})", 'false .*the kind is "text" or "binary", not a table'),
+                ("ws:send('a', 'text', 3)", "false .*too many arguments .*3"),
+                ("local t = {} t.t = t ls.publish('x', t)", "false .*ls.publish: .*nesting"),
+                ("ls.publish('x', { print })", "false .*ls.publish: .*function"),
                 ("ws:close(1006)", "false .*invalid code 1006"),
                 ("ws:close(999)", "false .*invalid code 999"),
                 ("ws:close(1000, ('x'):rep(124))", "false .*at most 123 bytes; got 124"),

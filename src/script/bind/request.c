@@ -245,11 +245,15 @@ void ls_body_free(ls_body *body)
     if (body->slices != body->few) free(body->slices);
 }
 
-bool ls_json_encode(lua_State *L, int index, ls_slice *text)
+static inline void push_encode(lua_State *L, int index)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_json_of(ls_state_of(L))->encode_ref);
     lua_pushvalue(L, index);
-    lua_call(L, 1, 2);
+}
+
+/* The two results of the encoder are on top. */
+static inline bool take_encoded(lua_State *L, int index, ls_slice *text)
+{
     const bool is_small = lua_islightuserdata(L, -2);
     if (is_small) *text = (ls_slice){NULL, lua_touserdata(L, -2), (size_t)lua_tointeger(L, -1)};
     lua_pop(L, 1);
@@ -258,6 +262,20 @@ bool ls_json_encode(lua_State *L, int index, ls_slice *text)
     else
         lua_replace(L, index);
     return is_small;
+}
+
+bool ls_json_encode(lua_State *L, int index, ls_slice *text)
+{
+    push_encode(L, index);
+    lua_call(L, 1, 2);
+    return take_encoded(L, index, text);
+}
+
+bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text)
+{
+    push_encode(L, index);
+    if (lua_pcall(L, 1, 2, 0) != LUA_OK) luaL_error(L, "%s: %s", call, luaL_tolstring(L, -1, NULL));
+    return take_encoded(L, index, text);
 }
 
 static bool is_sent(const ls_request *r) /* a finalizer may respond after the caller's check */
@@ -345,7 +363,11 @@ int ls_request_respond_text(ls_request *r, int status)
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_slice slice;
-    if (r->out == NULL || r->out_from == r->out_len || r->x == NULL) return LS_DONE;
+    if (r->out == NULL || r->x == NULL) return LS_DONE;
+    if (r->out_from == r->out_len) { /* the head of a stream of events leaves without parts */
+        if (r->x->response != LS_RESPONSE_NONE) return LS_DONE;
+        return r->x->transport->write(ctx, r->x, NULL, 0);
+    }
     slice = ls_slice_of(r->out, r->out_from, r->out_len - r->out_from);
     r->out_from = r->out_len;
     return r->x->transport->write(ctx, r->x, &slice, 1);

@@ -110,7 +110,7 @@ int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua
  * raise or run a finalizer. */
 int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len);
 
-/* Pass the parts in `out` to the transport. Returns LS_DONE, LS_PENDING or LS_E*. */
+/* Pass the parts in `out` to the transport, also the head alone: `out` is empty. Returns LS_DONE, LS_PENDING or LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
 /* Parts were collected in `out`: pass them to the transport and flush when the task waits, so that the client receives
  * the parts written so far. */
@@ -148,6 +148,8 @@ extern const char ls_type_html[], ls_type_json[];
  * true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
  * Raises. */
 bool ls_json_encode(lua_State *L, int index, ls_slice *text);
+/* The same, in the function `call`, such as "ls.publish", which begins the message of an error. */
+bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text);
 /* Respond with a short text of ls_json_encode(). */
 int ls_request_respond_json(lua_State *L, ls_request *request, ls_slice text);
 

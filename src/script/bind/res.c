@@ -441,6 +441,8 @@ static int res_write(lua_State *L)
     uint64_t bytes = 0;
     const int last = lua_gettop(L);
     if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
+    if (r->owned != NULL)
+        return luaL_error(L, "res:write: the response is a stream of events; write with sse:send or sse:comment");
     for (int n = 2; n <= last; n++) { /* check all arguments first: nothing is written when one is invalid */
         const int type = lua_type(L, n);
         const ls_buffer *buffer = NULL;

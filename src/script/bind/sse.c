@@ -64,7 +64,7 @@ bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse)
 {
     if (sse->request == NULL) return false;
     const ls_exchange *x = sse->request->x;
-    if (x->error == 0 && x->response == LS_RESPONSE_OPEN) return true;
+    if (x->error == 0 && x->response != LS_RESPONSE_DONE) return true;
     end(ctx, sse);
     return false;
 }
@@ -73,7 +73,7 @@ void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse)
 {
     ls_request *r = sse->request;
     ls_exchange *x = r->x;
-    if (x->response == LS_RESPONSE_OPEN && ls_request_push_parts(ctx, r) >= 0 &&
+    if (x->response != LS_RESPONSE_DONE && ls_request_push_parts(ctx, r) >= 0 &&
         x->transport->finish(ctx, x) == LS_DONE)
         (void)x->transport->flush(ctx, x);
     end(ctx, sse);
@@ -124,6 +124,17 @@ static bool has_room(const ls_sse *sse, size_t len)
     return queued == 0 || (queued <= max && len <= max - queued);
 }
 
+/* Collect a message that arrives before the head has left. false: there is not enough room. */
+static bool collect_chunk(ls_request *r, const ls_slice *chunk)
+{
+    const ls_slice data = ls_exchange_chunk_data(chunk);
+    if (data.len > r->out->cap - r->out_len) return false;
+    memcpy(r->out->data + r->out_len, data.ptr, data.len);
+    r->out_len += (uint32_t)data.len;
+    ls_request_flush_later(r);
+    return true;
+}
+
 static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_sse *sse = LS_CONTAINER(subscriber, ls_sse, subscriber);
@@ -139,6 +150,7 @@ static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publicatio
         end(ctx, sse);
         return false;
     }
+    if (x->response == LS_RESPONSE_NONE && collect_chunk(r, &chunk)) return true;
     if (r->out != NULL) (void)ls_request_push_parts(ctx, r);  /* they were written before */
     const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
     const int err = x->transport->write_chunk(ctx, x, &chunk, now);
@@ -259,23 +271,32 @@ static void add_field(lua_State *L, ls_request *r, const char *name, const char 
         luaL_error(L, "res:sse: not enough room for the header fields");
 }
 
-/* Queue the head. It leaves when the task waits or ends: by then it has subscribed, and a client that has the head misses no
- * message. */
-static void send_head(ls_request *r, int64_t retry_ms)
+/* Begin the response with the parts collected in `block`, behind which the head leaves when the task waits or ends: by then
+ * it has subscribed, and a client that has the head misses no message; and an error before that is a 500. */
+static void begin(ls_request *r, ls_block *block, int64_t retry_ms)
 {
-    char text[48];
-    ls_exchange *x = r->x;
     const ls_sse_event retry = {.retry_ms = retry_ms};
-    const size_t len = retry_ms >= 0 ? (size_t)(ls_sse_event_write(&retry, text) - text) : 0;
-    ls_slice part = ls_slice_static(text, len);
-    x->length = -1;
-    (void)x->transport->write(r->state->ctx, x, &part, len > 0);
+    r->x->length = -1;
+    r->out = block;
+    r->out_from = 0;
+    r->out_len = retry_ms >= 0 ? (uint32_t)(ls_sse_event_write(&retry, block->data) - block->data) : 0;
     ls_request_flush_later(r);
+}
+
+void ls_sse_send_parts(ls_sse *sse)
+{
+    ls_request *r = sse->request;
+    if (r->out == NULL) return;
+    (void)ls_request_push_parts(sse->state->ctx, r);
+    ls_block_drop(r->out);
+    r->out = NULL;
+    r->out_from = r->out_len = 0;
 }
 
 /* res:sse([options]) -> sse | nil, message, code
  * Begins a stream of events, and returns the object that writes them. The head leaves when the task first waits. The object
- * is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for invalid options. WHATWG HTML section 9.2. */
+ * is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for invalid
+ * options. WHATWG HTML section 9.2. */
 int ls_res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -296,12 +317,15 @@ int ls_res_sse(lua_State *L)
     lua_rawgeti(L, LUA_REGISTRYINDEX, data_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     lua_pushvalue(L, -1);
-    sse->ref = luaL_ref(L, LUA_REGISTRYINDEX);                  /* from here on nothing raises */
-    if (r->x->response != LS_RESPONSE_NONE || r->out != NULL) { /* a finalizer has responded */
+    sse->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    ls_block *block = ls_block_get(state->ctx->pool, LS_BLOCK_SMALL);            /* from here on nothing raises */
+    if (block == NULL || r->x->response != LS_RESPONSE_NONE || r->out != NULL) { /* a finalizer has responded */
         luaL_unref(L, LUA_REGISTRYINDEX, sse->ref);
+        if (block == NULL) return ls_push_failure(L, LS_ENOMEM);
+        ls_block_drop(block);
         (void)ls_res_check_open(L);
     }
-    send_head(r, options.retry_ms);
+    begin(r, block, options.retry_ms);
     sse->request = r;
     sse->check_ms = options.keepalive_ms - options.keepalive_ms / 2;
     sse->queue_bytes_max = options.queue_bytes_max;

@@ -31,6 +31,8 @@ typedef struct ls_sse { /* the userdata `sse` */
 bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse);
 /* Complete the response, which is sent, and close the object. Wakes the tasks that wait for it. */
 void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
+/* Pass the collected parts and the head to the transport, before the task of the object waits: one that waits needs no block. */
+void ls_sse_send_parts(ls_sse *sse);
 size_t ls_sse_queued(const ls_sse *sse); /* bytes */
 
 /* sse_object.c */

@@ -77,7 +77,7 @@ static const char *check_data(lua_State *L, int index, size_t *len)
 {
     ls_slice text;
     if (lua_type(L, index) == LUA_TTABLE) {
-        if (ls_json_encode(L, index, &text)) {
+        if (ls_json_encode_in(L, index, "sse:send", &text)) {
             lua_pushlstring(L, text.ptr, text.len);
             lua_replace(L, index);
         }
@@ -207,6 +207,7 @@ enum { DEADLINE = 3 }; /* stack index: the end of sse:wait in ns, or nil */
 
 static int wait_on(lua_State *L, ls_sse *sse, lua_KContext context, lua_KFunction k)
 {
+    ls_sse_send_parts(sse);
     if (!lua_isnil(L, DEADLINE)) {
         const uint64_t until_ns = (uint64_t)lua_tointeger(L, DEADLINE), now_ns = ls_clock_ns();
         ls_task_alarm(L, sse->state->current, until_ns > now_ns ? (double)(until_ns - now_ns) / 1e9 : 0);

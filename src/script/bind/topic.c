@@ -142,7 +142,7 @@ static ls_slice check_data(lua_State *L, bool text)
     switch (lua_type(L, 2)) {
     case LUA_TTABLE:
         luaL_argcheck(L, text, 3, "a table is encoded as JSON text: it has no kind \"binary\"");
-        if (ls_json_encode(L, 2, &slice)) return slice;
+        if (ls_json_encode_in(L, 2, "ls.publish", &slice)) return slice;
         break; /* the text is at index 2 */
     case LUA_TSTRING:
     case LUA_TNUMBER: break;

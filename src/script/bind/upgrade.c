@@ -27,6 +27,8 @@ static const char *check_protocol(lua_State *L, const ls_exchange *x, size_t *le
             luaL_error(L, "res:upgrade: the status of a tunnel must be from 200 to 299, not %d", x->status);
         return "";
     }
+    if (lua_isnoneornil(L, 2))
+        luaL_error(L, "res:upgrade: the protocol is missing, as in res:upgrade(\"chat/1\"); only CONNECT has none");
     const char *protocol = luaL_checklstring(L, 2, len);
     if (!is_protocol(protocol, *len))
         luaL_error(

@@ -98,8 +98,13 @@ static int ws_messages(lua_State *L)
 
 static enum ls_ws_opcode check_kind(lua_State *L, int index)
 {
-    static const char *const kinds[] = {"text", "binary", NULL};
-    return luaL_checkoption(L, index, "text", kinds) == 0 ? LS_WS_TEXT : LS_WS_BINARY;
+    static const char format[] = "ws:send: the kind is \"text\" or \"binary\", not %s%s%s; join values with `..`";
+    if (lua_isnoneornil(L, index)) return LS_WS_TEXT;
+    const char *kind = lua_tostring(L, index);
+    if (kind == NULL) luaL_error(L, format, "a ", luaL_typename(L, index), "");
+    if (strcmp(kind, "text") == 0) return LS_WS_TEXT;
+    if (strcmp(kind, "binary") != 0) luaL_error(L, format, "\"", kind, "\"");
+    return LS_WS_BINARY;
 }
 
 /* Get the slices of the string, number or buffer at `index`. Raises; may run a finalizer. */

@@ -23,6 +23,8 @@ function tests.nearest_finds_misspelled_and_reordered_names_only()
   check.equal(usage.nearest("completely_else", known), nil)
   check.equal(usage.nearest(12, known), nil)
   check.equal(usage.nearest("warning", { warn = true, error = true }), "warn")
+  check.equal(usage.nearest("on_message", { max_message = true, message = true }), "message")
+  check.equal(usage.nearest("on_", { message = true }), nil)
   check.equal(usage.nearest("idle", known), "idle_timeout")
 end
 

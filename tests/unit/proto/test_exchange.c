@@ -129,8 +129,8 @@ static void bad_names_and_values(void **state)
 
 static void framing_belongs_to_the_transport(void **state)
 {
-    static const char *const names[] = {"Content-Length", "transfer-encoding", "CONNECTION", "Date",
-                                        "Keep-Alive",     "Trailer",           "Upgrade"};
+    static const char *const names[] = {"Content-Length", "transfer-encoding", "CONNECTION",
+                                        "Date",           "Keep-Alive",        "Trailer"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_int_equal(add(f, names[i], "1", true), LS_EACCES);
@@ -141,6 +141,40 @@ static void framing_belongs_to_the_transport(void **state)
     assert_true(f->x.close);
     lines_are(f, "");
     assert_int_equal(add(f, "Dates", "1", false), LS_OK);
+}
+
+/* RFC 9110 section 7.8: a sender of Upgrade also sends the option "upgrade" of Connection. */
+static void upgrade_comes_with_connection(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add(f, "upgrade", "a/1", true), LS_OK);
+    lines_are(f, "Connection: upgrade\r\nupgrade: a/1\r\n");
+    assert_int_equal(add(f, "Upgrade", "b", false), LS_OK);
+    lines_are(f, "Connection: upgrade\r\nupgrade: a/1\r\nUpgrade: b\r\n");
+    assert_int_equal(add(f, "A", "1", true), LS_OK);
+    assert_int_equal(add(f, "Upgrade", "c", true), LS_OK);
+    lines_are(f, "Connection: upgrade\r\nA: 1\r\nUpgrade: c\r\n");
+    assert_int_equal(add(f, "Connection", "close", true), LS_OK);
+    assert_true(f->x.close);
+    assert_int_equal(add(f, "Upgrade", "a\nb", true), LS_EINVAL);
+    ls_exchange_drop_upgrade(&f->x);
+    lines_are(f, "A: 1\r\n");
+    ls_exchange_drop_upgrade(&f->x);
+    lines_are(f, "A: 1\r\n");
+}
+
+/* The line and the one of Connection fill the block exactly; one byte more changes nothing. */
+static void upgrade_at_the_limit(void **state)
+{
+    enum { OTHERS = sizeof "Connection: upgrade\r\nUpgrade: \r\n" - 1 };
+    static char value[LS_BLOCK_LARGE];
+    fixture *f = *state;
+    memset(value, 'x', sizeof value);
+    assert_int_equal(ls_exchange_header(&f->ctx, &f->x, "Upgrade", 7, value, LS_BLOCK_LARGE - OTHERS + 1, true),
+                     LS_ELIMIT);
+    lines_are(f, "");
+    assert_int_equal(ls_exchange_header(&f->ctx, &f->x, "Upgrade", 7, value, LS_BLOCK_LARGE - OTHERS, true), LS_OK);
+    assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
 }
 
 static void no_lines_after_the_head(void **state)
@@ -254,6 +288,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(content_of_a_replaced_response_is_dropped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_names_and_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(framing_belongs_to_the_transport, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(upgrade_comes_with_connection, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(upgrade_at_the_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_lines_after_the_head, set_up, tear_down),
         cmocka_unit_test_setup_teardown(from_a_small_block_to_a_large_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limit_of_the_lines, set_up, tear_down),
