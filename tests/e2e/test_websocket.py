@@ -148,6 +148,11 @@ local function stalled(overflow)
 end
 stalled("close")
 stalled("skip")
+app:ws("/leaving", {
+  open = function(ws) ws:subscribe("leaving") ws:send("subscribed") end,
+  message = function(ws) ws:close() ls.publish("leaving", "own") end,
+})
+app:get("/publish/leaving", function() return tostring(ls.publish("leaving", "x")) end)
 app:get("/publish", function(req) return tostring(ls.publish("stalled", ("x"):rep(tonumber(req.query.size)))) end)
 
 local inject = ls.app()
@@ -461,6 +466,21 @@ class Alone(Own):
             self.assertEqual(ws.send("x").closes(), (1011, ""))
         server.wait_log("more processor time than max_cpu")
         server.stop()
+
+    def test_a_subscriber_that_closes_drops_nothing(self):
+        self.start(SITE.replace("threads = 4", "threads = 1, threads_max = 1"))  # one state, which delivers in the order of the subscriptions
+        closes, stays = self.open("/leaving"), self.open("/leaving")
+        self.assertEqual((closes.receive(), stays.receive()), ("subscribed", "subscribed"))
+        self.assertEqual(closes.send("x").read_frame().opcode, CLOSE)  # it does not answer
+        self.assertEqual(stays.receive(), "own")
+        for _ in range(2):
+            self.assertEqual(self.get("/publish/leaving").text, "2")
+            self.assertEqual(stays.receive(), "x")
+        stats = json.loads(self.get("/stats").body)
+        self.assertEqual((stats["topic_dropped"], stats["topic_closed"]), (0, 0))
+        closes.conn.close()
+        stays.conn.close()
+        self.server.stop()
 
     def test_max_connections(self):
         server = self.start(SITE.replace("threads = 4", "threads = 2, max_connections = 3"))
