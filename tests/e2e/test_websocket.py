@@ -583,17 +583,17 @@ ls.listen { host = "127.0.0.1", port = 0, app = app }
 
 
 class Reload(Own):
-    def change(self, version, drain="15"):
+    def change(self, version, drain="15", more=""):
         with open(self.server.site + ".new", "w") as out:
-            out.write(RELOAD.replace("@V@", version).replace("@DRAIN@", drain))
+            out.write(RELOAD.replace("@V@", version).replace("@DRAIN@", drain) + more)
         os.replace(self.server.site + ".new", self.server.site)
         mark = self.server.mark()
         self.server.reload()
         self.server.wait_log("reloaded .*site.lua in|reloaded site.lua in", mark)
 
-    def begin(self, drain="15"):
+    def begin(self, drain="15", flags=()):
         self.start(RELOAD.replace("@V@", "one").replace("@DRAIN@", drain),
-                   flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+                   flags=(*flags, *(("--pid", Server.PID_FILE) if WINDOWS else ())))
 
     def test_connections_survive(self):
         self.begin()
@@ -623,6 +623,17 @@ class Reload(Own):
         self.change("three", drain="0.2")
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "three a")
+        self.server.stop()
+
+    def test_an_old_site_that_ends_late_ends_in_order(self):
+        """Its WebSockets keep it for longer than its handlers would have had after drain_timeout."""
+        self.begin(drain="0.2", flags=("--log-level", "debug"))
+        old = self.open("/co")
+        self.change("two", drain="0.2", more='ls.after(5.5, function() ls.log.info("late") end)')
+        self.server.wait_log("late")
+        self.assertEqual(old.close(), (1000, ""))
+        self.server.wait_log("the old site has ended")
+        self.assertFalse(self.server.logged("does not end"))
         self.server.stop()
 
 
