@@ -9,7 +9,7 @@
  * tasks end.
  *
  * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections of its
- * endpoints are cut; its tasks go on until the last WebSocket has ended. */
+ * endpoints and its requests are cut; its other tasks go on until the last WebSocket has ended. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -35,6 +35,7 @@ static void cut(ls_server *server, ls_generation_end *g, unsigned websockets)
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         e->ops->cut(e, g->number);
     }
+    if (websockets > 0) ls_site_cut_requests(g->site);
     g->cut = true;
 }
 

@@ -578,6 +578,12 @@ app:ws("/co", function(ws)
 end)
 app:ws("/event", { open = function(ws) ws:subscribe("all") end, message = function(ws, data) ws:send("@V@ " .. data) end })
 app:get("/publish", function() return tostring(ls.publish("all", "@V@ says")) end)
+app:get("/wait", function() ls.log.info("waits") ls.sleep(1000) end)
+app:get("/upgrade", function(req, res)
+  local sock = assert(res:upgrade("x"))
+  ls.log.info("upgraded")
+  for line in sock:lines() do sock:send(line, "\n") end
+end)
 ls.listen { host = "127.0.0.1", port = 0, app = app }
 """
 
@@ -634,6 +640,24 @@ class Reload(Own):
         self.assertEqual(old.close(), (1000, ""))
         self.server.wait_log("the old site has ended")
         self.assertFalse(self.server.logged("does not end"))
+        self.server.stop()
+
+    def test_requests_of_an_old_site_are_cut(self):
+        self.begin(drain="0.2")
+        old = self.open("/co")
+        waits, upgraded = self.server.connect(), self.server.connect()
+        self.addCleanup(waits.close)
+        self.addCleanup(upgraded.close)
+        waits.send(request("GET", "/wait"))
+        upgraded.send(request("GET", "/upgrade", [("Connection", "upgrade"), ("Upgrade", "x")]))
+        self.server.wait_log("waits")
+        self.server.wait_log("upgraded")
+        self.change("two", drain="0.2")
+        upgraded.head()
+        upgraded.expect_end()
+        self.assertEqual(waits.response().status, 500)
+        self.assertEqual(old.send("a").receive(), "one a")
+        self.assertEqual(old.close(), (1000, ""))
         self.server.stop()
 
 
