@@ -9,7 +9,7 @@
  * tasks end.
  *
  * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections of its
- * endpoints are cut; its tasks go on until the last WebSocket has ended. */
+ * endpoints and its requests are cut; its other tasks go on until the last WebSocket has ended. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@
 
 enum {
     CUT_MS = 1000,      /* time given to aborted connections before the handlers that they wait for end */
-    LATE_MS = 5000,     /* after the cut, a handler that does not end is logged */
+    LATE_MS = 5000,     /* after the end of the tasks, a handler that does not end is logged */
     WEBSOCKETS_MS = 500 /* interval of the looks at a generation that is kept by WebSockets only */
 };
 
@@ -35,22 +35,27 @@ static void cut(ls_server *server, ls_generation_end *g, unsigned websockets)
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         e->ops->cut(e, g->number);
     }
+    if (websockets > 0) ls_site_cut_requests(g->site);
     g->cut = true;
 }
 
 /* `needed`: the number of the oldest generation that may still get work. true: the site is freed. */
 static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
 {
-    const uint64_t ms = (ls_clock_ns() - g->retired_ns) / 1000000u;
+    const uint64_t now_ns = ls_clock_ns(), ms = (now_ns - g->retired_ns) / 1000000u;
     const unsigned websockets = ls_site_websockets(g->site);
     if (!g->cut && ms >= server->settings.drain_ms_max) cut(server, g, websockets);
-    g->forced = g->cut && (g->forced || websockets == 0);
+    if (g->cut && !g->forced && websockets == 0) {
+        g->forced = true;
+        g->forced_ns = now_ns;
+    }
+    const uint64_t forced_ms = g->forced ? (now_ns - g->forced_ns) / 1000000u : 0;
     g->kept = g->cut && !g->forced && g->stage == GENERATION_BUSY;
-    if (g->forced && !g->late_logged && ms >= (uint64_t)server->settings.drain_ms_max + LATE_MS) {
+    if (!g->late_logged && forced_ms >= LATE_MS) {
         g->late_logged = true;
         ls_log(LS_LOG_WARN, "a handler of the old site does not end: its memory is kept until it does");
     }
-    const bool was_cut = g->forced && ms >= (uint64_t)server->settings.drain_ms_max + CUT_MS;
+    const bool was_cut = forced_ms >= CUT_MS;
     switch (g->stage) {
     case GENERATION_BUSY:
         if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !was_cut)) return false;

@@ -39,7 +39,8 @@ typedef struct ls_generation_end { /* an old generation */
     uint64_t ticket; /* of the grace period of this stage */
     enum generation_stage stage;
     bool cut;    /* the connections of its endpoints were cut */
-    bool forced; /* its tasks are ended as well */
+    bool forced; /* its tasks are ended as well, since: */
+    uint64_t forced_ns;
     bool kept;   /* after the cut, by WebSockets */
     bool late_logged;
 } ls_generation_end;

@@ -185,6 +185,11 @@ local function stalled(overflow)
 end
 stalled("close")
 stalled("skip")
+app:ws("/leaving", {
+  open = function(ws) ws:subscribe("leaving") ws:send("subscribed") end,
+  message = function(ws) ws:close() ls.publish("leaving", "own") end,
+})
+app:get("/publish/leaving", function() return tostring(ls.publish("leaving", "x")) end)
 app:get("/publish", function(req) return tostring(ls.publish("stalled", ("x"):rep(tonumber(req.query.size)))) end)
 
 local inject = ls.app()
@@ -542,6 +547,21 @@ class Alone(Own):
         server.wait_log("more processor time than max_cpu")
         server.stop()
 
+    def test_a_subscriber_that_closes_drops_nothing(self):
+        self.start(SITE.replace("threads = 4", "threads = 1, threads_max = 1"))  # one state, which delivers in the order of the subscriptions
+        closes, stays = self.open("/leaving"), self.open("/leaving")
+        self.assertEqual((closes.receive(), stays.receive()), ("subscribed", "subscribed"))
+        self.assertEqual(closes.send("x").read_frame().opcode, CLOSE)  # it does not answer
+        self.assertEqual(stays.receive(), "own")
+        for _ in range(2):
+            self.assertEqual(self.get("/publish/leaving").text, "2")
+            self.assertEqual(stays.receive(), "x")
+        stats = json.loads(self.get("/stats").body)
+        self.assertEqual((stats["topic_dropped"], stats["topic_closed"]), (0, 0))
+        closes.conn.close()
+        stays.conn.close()
+        self.server.stop()
+
     def test_max_connections(self):
         server = self.start(SITE.replace("threads = 4", "threads = 2, max_connections = 3"))
         held = [self.open("/co") for _ in range(3)]
@@ -638,22 +658,28 @@ app:ws("/co", function(ws)
 end)
 app:ws("/event", { open = function(ws) ws:subscribe("all") end, message = function(ws, data) ws:send("@V@ " .. data) end })
 app:get("/publish", function() return tostring(ls.publish("all", "@V@ says")) end)
+app:get("/wait", function() ls.log.info("waits") ls.sleep(1000) end)
+app:get("/upgrade", function(req, res)
+  local sock = assert(res:upgrade("x"))
+  ls.log.info("upgraded")
+  for line in sock:lines() do sock:send(line, "\n") end
+end)
 ls.listen { host = "127.0.0.1", port = 0, app = app }
 """
 
 
 class Reload(Own):
-    def change(self, version, drain="15"):
+    def change(self, version, drain="15", more=""):
         with open(self.server.site + ".new", "w") as out:
-            out.write(RELOAD.replace("@V@", version).replace("@DRAIN@", drain))
+            out.write(RELOAD.replace("@V@", version).replace("@DRAIN@", drain) + more)
         os.replace(self.server.site + ".new", self.server.site)
         mark = self.server.mark()
         self.server.reload()
         self.server.wait_log("reloaded .*site.lua in|reloaded site.lua in", mark)
 
-    def begin(self, drain="15"):
+    def begin(self, drain="15", flags=()):
         self.start(RELOAD.replace("@V@", "one").replace("@DRAIN@", drain),
-                   flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+                   flags=(*flags, *(("--pid", Server.PID_FILE) if WINDOWS else ())))
 
     def test_connections_survive(self):
         self.begin()
@@ -683,6 +709,35 @@ class Reload(Own):
         self.change("three", drain="0.2")
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "three a")
+        self.server.stop()
+
+    def test_an_old_site_that_ends_late_ends_in_order(self):
+        """Its WebSockets keep it for longer than its handlers would have had after drain_timeout."""
+        self.begin(drain="0.2", flags=("--log-level", "debug"))
+        old = self.open("/co")
+        self.change("two", drain="0.2", more='ls.after(5.5, function() ls.log.info("late") end)')
+        self.server.wait_log("late")
+        self.assertEqual(old.close(), (1000, ""))
+        self.server.wait_log("the old site has ended")
+        self.assertFalse(self.server.logged("does not end"))
+        self.server.stop()
+
+    def test_requests_of_an_old_site_are_cut(self):
+        self.begin(drain="0.2")
+        old = self.open("/co")
+        waits, upgraded = self.server.connect(), self.server.connect()
+        self.addCleanup(waits.close)
+        self.addCleanup(upgraded.close)
+        waits.send(request("GET", "/wait"))
+        upgraded.send(request("GET", "/upgrade", [("Connection", "upgrade"), ("Upgrade", "x")]))
+        self.server.wait_log("waits")
+        self.server.wait_log("upgraded")
+        self.change("two", drain="0.2")
+        upgraded.head()
+        upgraded.expect_end()
+        self.assertEqual(waits.response().status, 500)
+        self.assertEqual(old.send("a").receive(), "one a")
+        self.assertEqual(old.close(), (1000, ""))
         self.server.stop()
 
 

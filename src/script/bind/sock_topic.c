@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock.h"
 #include "script/bind/topic_internal.h"
@@ -22,28 +23,30 @@ static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *ou
     return LS_OK;
 }
 
-static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_tcp *tcp = LS_CONTAINER(subscriber, tcp_topics, subscriber)->tcp;
     ls_stream *s = ls_tcp_stream(tcp);
     ls_slice line;
-    if (tcp->send_end != LS_OK || tcp->starttls != NULL) return false; /* lost; or a handshake would be disturbed */
+    if (tcp->send_end != LS_OK) return LS_ECLOSED;
+    if (tcp->starttls != NULL) return LS_EAGAIN; /* its handshake would be disturbed */
     const size_t queued = ls_stream_queued(s);
     if (queued > 0 &&
         (queued >= tcp->config->queue_bytes_max || p->data.len >= tcp->config->queue_bytes_max - queued)) {
         ls_topic_inbox *inbox = subscriber->inbox;
         ls_tcp_abort(ctx, tcp);
         ls_topic_count_closed(inbox);
-        return false;
+        return LS_ELIMIT;
     }
-    if (ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line) < 0) return false;
+    int err = ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line);
+    if (err < 0) return err;
     (void)ls_block_hold(line.block);
-    if (ls_stream_push(ctx, s, &line) < 0) {
+    if ((err = ls_stream_push(ctx, s, &line)) < 0) {
         ls_slice_drop(&line);
-        return false;
+        return err;
     }
     if (!ls_stream_sending(s)) ls_tcp_flush_later(tcp);
-    return true;
+    return LS_OK;
 }
 
 void ls_tcp_topics_end(ls_tcp *tcp)

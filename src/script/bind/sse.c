@@ -135,32 +135,33 @@ static bool collect_chunk(ls_request *r, const ls_slice *chunk)
     return true;
 }
 
-static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_sse *sse = LS_CONTAINER(subscriber, ls_sse, subscriber);
     ls_slice chunk;
-    if (!ls_sse_is_open(ctx, sse)) return false;
+    if (!ls_sse_is_open(ctx, sse)) return LS_ECLOSED;
     ls_request *r = sse->request;
     ls_exchange *x = r->x;
-    if (ls_publication_form(ctx, p, LS_FORM_SSE, encode, &chunk) < 0) return false;
+    int err = ls_publication_form(ctx, p, LS_FORM_SSE, encode, &chunk);
+    if (err < 0) return err;
     if (!has_room(sse, chunk.len)) {
-        if (sse->skip) return false;
+        if (sse->skip) return LS_ELIMIT;
         ls_topic_count_closed(subscriber->inbox);
         x->transport->abort(ctx, x);
         end(ctx, sse);
-        return false;
+        return LS_ELIMIT;
     }
-    if (x->response == LS_RESPONSE_NONE && collect_chunk(r, &chunk)) return true;
+    if (x->response == LS_RESPONSE_NONE && collect_chunk(r, &chunk)) return LS_OK;
     if (r->out != NULL) (void)ls_request_push_parts(ctx, r);  /* they were written before */
     const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
-    const int err = x->transport->write_chunk(ctx, x, &chunk, now);
+    err = x->transport->write_chunk(ctx, x, &chunk, now);
     if (err < 0) {
         end(ctx, sse);
-        return false;
+        return err == LS_ENOMEM ? err : LS_ECLOSED;
     }
     if (err == LS_PENDING) ls_request_flush_later(r);
     sse->active = true;
-    return true;
+    return LS_OK;
 }
 
 /* ---- keep-alive ------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
  * belongs to one generation (ls_topics_site_starts), and a function takes those of its own. */
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/topic_internal.h"
@@ -177,11 +178,11 @@ static bool receive(topic_function *f, ls_publication *p)
     return true;
 }
 
-static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
     (void)ctx;
-    return p->site != f->state->generation->number || receive(f, p);
+    return p->site != f->state->generation->number || receive(f, p) ? LS_OK : LS_ELIMIT;
 }
 
 /* ---- the object --------------------------------------------------------------------------------------------- */

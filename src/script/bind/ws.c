@@ -122,7 +122,7 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
     }
     task->ended = handler_ended;
     task->owner = o;
-    task->counted = true;
+    task->counted = task->of_websocket = true;
     atomic_fetch_add_explicit(&o->state->busy, 1, memory_order_relaxed);
     o->task = task;
     return task;

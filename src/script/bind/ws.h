@@ -148,7 +148,7 @@ unsigned ls_ws_read_names(lua_State *L, int table, const char **out);
 /* ---- ws_topic.c -------------------------------------------------------------------------------------------- */
 
 /* The `deliver` of the subscriber in an object. */
-bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+int ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
 
 int ls_ws_subscribe(lua_State *L);
 int ls_ws_unsubscribe(lua_State *L);

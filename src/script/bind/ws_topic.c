@@ -43,11 +43,11 @@ static int encode_compressed(ls_thread_ctx *ctx, const ls_publication *p, ls_sli
     return err;
 }
 
-bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+int ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_ws_object *o = LS_CONTAINER(subscriber, ls_ws_object, subscriber);
     ls_slice plain, compressed;
-    if (o->ws == NULL) return false;
+    if (o->ws == NULL) return LS_ECLOSED;
     const bool compress = ls_ws_takes_compressed(o->ws) && p->data.len >= o->route->deflate.bytes_min;
     int err = ls_publication_form(ctx, p, LS_FORM_WS, encode, &plain);
     if (err == LS_OK && compress)
@@ -55,15 +55,15 @@ bool ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
     if (err == LS_OK) err = ls_ws_publish(ctx, o->ws, &plain, compress ? &compressed : NULL, now);
     if (err == LS_PENDING) ls_ws_flush_later(o);
-    if (err >= 0) return true;
-    if (err == LS_ECLOSED || (err == LS_ELIMIT && o->route->skip)) return false;
+    if (err >= 0) return LS_OK;
+    if (err == LS_ECLOSED || (err == LS_ELIMIT && o->route->skip)) return err;
     if (err == LS_ELIMIT) {
         ls_topic_count_closed(subscriber->inbox);
         ls_ws_object_close(ctx, o, LS_WS_TRY_LATER, "the queue is full", 17);
     } else { /* a message is missing: the peer connects again */
         ls_ws_object_close(ctx, o, LS_WS_INTERNAL, "out of memory", 13);
     }
-    return false;
+    return err;
 }
 
 /* The subscriber of the object at index 1; NULL: it is closed. Raises for a client, whose frames differ from those of

@@ -68,13 +68,13 @@ struct ls_generation {
     unsigned states_max;
     unsigned running_count; /* number of threads that run at the same time: new connections go to this many states */
     _Atomic unsigned state_count;
-    _Atomic unsigned states_left; /* without listeners: states that still have tasks or timers */
-    _Atomic bool load_failed;     /* a state could not be made on demand: no further one is tried */
-    _Atomic bool started;         /* states made from now on start at once */
-    _Atomic bool retired, draining;
-    uint32_t number;          /* set by the start: ls_topics_site_starts */
-    _Atomic int closing;      /* enum ls_closing */
-    _Atomic unsigned waiting; /* work that waits for a state */
+    _Atomic unsigned states_left;        /* without listeners: states that still have tasks or timers */
+    _Atomic bool load_failed;            /* a state could not be made on demand: no further one is tried */
+    _Atomic bool started;                /* states made from now on start at once */
+    _Atomic bool retired, draining, cut; /* cut: its requests have ended, its WebSockets go on */
+    uint32_t number;                     /* set by the start: ls_topics_site_starts */
+    _Atomic int closing;                 /* enum ls_closing */
+    _Atomic unsigned waiting;            /* work that waits for a state */
 };
 
 /* Initialize a zeroed generation for the site `path`. LS_OK or an error; ls_generation_close() in any case. */

@@ -368,16 +368,19 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
     const ls_module *const *modules = generation->modules;
     const bool start = !state->started && atomic_load(&generation->started),
                retire = !state->retired && atomic_load(&generation->retired),
-               drain = !state->draining && atomic_load(&generation->draining);
+               drain = !state->draining && atomic_load(&generation->draining),
+               cut = !state->cut && atomic_load(&generation->cut);
     state->started |= start;
     state->retired |= retire;
     state->draining |= drain;
+    state->cut |= cut;
     for (unsigned n = 0; n < generation->module_count && start; n++)
         if (modules[n]->start != NULL) modules[n]->start(ctx, state);
     for (unsigned n = 0; n < generation->module_count && retire; n++)
         if (modules[n]->retire != NULL) modules[n]->retire(ctx, state);
     for (unsigned n = 0; n < generation->module_count && drain; n++)
         if (modules[n]->drain != NULL) modules[n]->drain(ctx, state);
+    if (cut) ls_tasks_cut_requests(ctx, state);
 }
 
 /* The step counts as busy until it has run the hooks. */

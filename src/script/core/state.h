@@ -41,7 +41,7 @@ struct ls_state {
     unsigned index;
     bool loading;     /* the chunk of the site runs: calls that wait raise */
     bool load_waited; /* such a call has raised */
-    bool started, retired, draining;
+    bool started, retired, draining, cut;
     bool ended;   /* in a site without listeners: the last task and timer have ended */
     bool closing; /* lua_close runs */
 

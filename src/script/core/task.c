@@ -148,7 +148,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = false;
+    task->counted = task->of_websocket = false;
     task->serial = 0;
     task->request = NULL;
     if (task->cpu_exceeded) state->ended_at[0] = '\0';
@@ -442,6 +442,15 @@ static ls_task *waiting_task(const ls_state *state)
 void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
+}
+
+void ls_tasks_cut_requests(ls_thread_ctx *ctx, ls_state *state)
+{
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task->request != NULL && !task->of_websocket) task->canceled = task->cpu_exceeded = true;
+    }
+    ls_tasks_end(ctx, state);
 }
 
 static void tasks_free(ls_node *head)

@@ -44,6 +44,7 @@ struct ls_task {
     bool held;           /* an operation that cannot be cancelled refers to it: only that one wakes it */
     bool gave_way;       /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;        /* in state->busy */
+    bool of_websocket;   /* it goes on when the requests of an old site are cut */
     int16_t wake_result; /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;           /* for the run that `op` starts */
     unsigned blocked;    /* number of C calls on its stack that it cannot yield across */
@@ -115,6 +116,8 @@ void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no lis
 
 /* Whether a task of a request runs or waits, or one that counts as busy. */
 bool ls_tasks_unfinished(const ls_state *state);
+/* The old site is cut: the tasks of requests that wait end now, the others when they run next. */
+void ls_tasks_cut_requests(ls_thread_ctx *ctx, ls_state *state);
 /* The state closes: mark all tasks, so that each ends when it runs next. */
 void ls_tasks_cancel(ls_state *state);
 /* Then wake those that wait, except those that are `held`. The thread is inside the actor and no task runs. */

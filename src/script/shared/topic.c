@@ -205,7 +205,7 @@ static void member_unlink(ls_topic_member *member)
 }
 
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
-                        bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p))
+                        int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p))
 {
     *subscriber = (ls_subscriber){.inbox = inbox, .deliver = deliver};
     ls_node_init(&subscriber->subscriptions);

@@ -90,9 +90,10 @@ char *ls_topic_form_room(size_t len, ls_slice *out);
 struct ls_subscriber {
     ls_node subscriptions;
     ls_topic_inbox *inbox;
-    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. false: the message
-     * was dropped because the subscriber is behind; counted in ls_topics_stats.dropped. */
-    bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK; LS_ECLOSED:
+     * the subscriber is closed or closes, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the message
+     * was dropped, counted in ls_topics_stats.dropped. */
+    int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
     unsigned count; /* of its subscriptions */
     uint32_t batch; /* private: the batch of its last delivery */
 };
@@ -121,7 +122,7 @@ bool ls_topic_inbox_idle(ls_topic_inbox *inbox);
 
 /* Prepare an embedded subscriber. */
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
-                        bool (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
+                        int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
 /* Subscribe. *retained receives the retained message with a reference, or NULL; the caller delivers it. LS_OK; LS_EEXIST:
  * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ECLOSED: the
  * inbox is closed; LS_ENOMEM. */

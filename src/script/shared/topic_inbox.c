@@ -112,10 +112,9 @@ static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
             left->deliveries--;
             left->subscribers -= first;
             subscriber->batch = inbox->batch;
-            if (subscriber->deliver(ctx, subscriber, p))
-                taken++;
-            else
-                dropped++;
+            const int err = subscriber->deliver(ctx, subscriber, p);
+            taken += err == LS_OK;
+            dropped += err != LS_OK && err != LS_ECLOSED;
         }
         inbox->slot++;
         /* Its subscribers get no more in this batch: send now, so that few buffers are used, which stay in the cache. */

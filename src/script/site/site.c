@@ -436,6 +436,12 @@ void ls_site_retire(ls_site *site)
     post_steps(site);
 }
 
+void ls_site_cut_requests(ls_site *site)
+{
+    atomic_store(&site->generation.cut, true);
+    post_steps(site);
+}
+
 void ls_site_drain(ls_site *site)
 {
     atomic_store(&site->generation.draining, true);

@@ -112,7 +112,9 @@ void ls_site_start(ls_site *site);
 /* Post the retirement: no new work comes. Every state stops its repeating timers and runs its "drain" hooks. What has
  * begun goes on. The workers must run. */
 void ls_site_retire(ls_site *site);
-/* The same for the stop of the server: tasks that wait for the next request of an idle `sock` connection wake. */
+/* After the retirement: the tasks of requests end, also those with an upgraded connection. WebSockets go on. */
+void ls_site_cut_requests(ls_site *site);
+/* The retirement for the stop of the server: tasks that wait for the next request of an idle `sock` connection wake. */
 void ls_site_drain(ls_site *site);
 
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that has

@@ -13,20 +13,20 @@ typedef struct reader { /* a subscriber that notes the data it gets, separated b
     void (*act)(struct reader *r, ls_publication *p); /* in `deliver` */
     struct reader *other;
     ls_topics *topics;
-    bool refuses;
+    int result;
 } reader;
 
-static bool reader_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+static int reader_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     reader *r = LS_CONTAINER(subscriber, reader, subscriber);
     const size_t len = strlen(r->log);
-    const bool refuses = r->refuses;
+    const int result = r->result;
     assert_ptr_equal(ctx->inside == NULL, 0);
     r->count++;
     if (len + p->data.len + 2 < sizeof r->log)
         (void)snprintf(r->log + len, sizeof r->log - len, "%.*s ", (int)p->data.len, p->data.ptr);
     if (r->act != NULL) r->act(r, p); /* may free r */
-    return !refuses;
+    return result;
 }
 
 static void reader_open(reader *r, const place *p)
@@ -136,9 +136,13 @@ static void refused_messages_are_counted(void **state)
     world_open(&w);
     reader_open(&r, &w.a);
     subscribe_fresh(&r, "a");
-    r.refuses = true;
+    r.result = LS_ELIMIT;
     assert_int_equal(publish(w.topics, "a", "1"), 1);
     (void)pump(&w.net);
+    r.result = LS_ECLOSED; /* counts neither as delivered nor as dropped */
+    assert_int_equal(publish(w.topics, "a", "2"), 1);
+    (void)pump(&w.net);
+    expect(&r, "1 2 ");
     ls_topic_count_closed(w.a.inbox);
     assert_int_equal(stats_of(&w).delivered, 0);
     assert_int_equal(stats_of(&w).dropped, 1);

@@ -37,7 +37,7 @@ static int encode_mail(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *ou
     return LS_OK;
 }
 
-static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     reader *r = LS_CONTAINER(subscriber, reader, subscriber);
     ls_slice form;
@@ -48,7 +48,7 @@ static bool deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publicatio
     r->last[m.publisher] = m.number + 1;
     r->count++;
     if (r->lasting) atomic_fetch_add(&town.received, 1);
-    return true;
+    return LS_OK;
 }
 
 static void topic_name(char name[8], unsigned topic)
