@@ -41,7 +41,7 @@ typedef struct ls_generation_end { /* an old generation */
     bool cut;    /* the connections of its endpoints were cut */
     bool forced; /* its tasks are ended as well, since: */
     uint64_t forced_ns;
-    bool kept;   /* after the cut, by WebSockets */
+    bool kept; /* after the cut, by WebSockets */
     bool late_logged;
 } ls_generation_end;
 

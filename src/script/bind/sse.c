@@ -151,7 +151,7 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
         end(ctx, sse);
         return LS_ELIMIT;
     }
-    if (x->response == LS_RESPONSE_NONE && collect_chunk(r, &chunk)) return LS_OK;
+    if (x->response == LS_RESPONSE_NONE && r->out != NULL && collect_chunk(r, &chunk)) return LS_OK;
     if (r->out != NULL) (void)ls_request_push_parts(ctx, r);  /* they were written before */
     const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
     err = x->transport->write_chunk(ctx, x, &chunk, now);
