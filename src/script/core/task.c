@@ -265,7 +265,8 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
         atomic_store_explicit(&cpu->run, outer_run, memory_order_relaxed);
     }
     if (status == LUA_YIELD) {
-        assert(task->waiting); /* coroutine.yield raises in the task's own coroutine */
+        /* A flush may have woken it already. coroutine.yield raises in the task's own coroutine. */
+        assert(task->waiting || task->queued);
         return;
     }
     task->ended(ctx, task, status, count);

@@ -480,6 +480,7 @@ static void a_copy_of_the_request_stays(void **state)
     fixture *r = connected(keeping);
     (void)state;
     send_text(r, "\r\nPOST /p?q=1 HTTP/1.1\r\nHost: h:1\r\nX-A: b \r\nContent-Length: 0\r\n\r\n");
+    copy->transport->release(&r->place.ctx, copy);
     send_text(r, GET);
     ls_exchange *const last = copy;
     assert_true(span_is(last, last->head.path, "/"));
