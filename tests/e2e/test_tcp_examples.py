@@ -180,10 +180,17 @@ class Stress(Example):
 
 
 class Chat(Example):
-    def join(self, server, name):
+    def ask(self, server, name):
         conn = self.connect(server=server)
         self.assertEqual(conn.take(11), b"Your name? ")
         conn.send(name.encode() + b"\n")
+        return conn
+
+    def join(self, server, name):
+        """The client is in the room: it hears who comes next."""
+        conn = self.ask(server, name)
+        conn.send(b"/who\n")
+        self.assertIn(name.encode(), conn.line().split())
         return conn
 
     def test_chat(self):
@@ -191,7 +198,7 @@ class Chat(Example):
         ann = self.join(server, "ann")
         bob = self.join(server, "bob")
         self.assertEqual(ann.line(), b"* bob is here")
-        third = self.join(server, "bob")
+        third = self.ask(server, "bob")
         self.assertEqual(third.take(64), b"A name has only letters and digits and is not in use. Your name?")
         third.send(b"cid\n")
         self.assertEqual(ann.line(), b"* cid is here")
@@ -212,7 +219,8 @@ class Chat(Example):
         server = self.example("chat.lua", 0, listeners=2)
         deaf = self.connect(server=server, rcvbuf=4096)
         deaf.take(11)
-        deaf.send(b"deaf\n")
+        deaf.send(b"deaf\n/who\n")
+        deaf.line()
         talker = self.join(server, "talker")
         listener = self.join(server, "listener")
         talker.line()
