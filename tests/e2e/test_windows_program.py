@@ -10,7 +10,7 @@ import unittest
 from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, main, needs_terminal, pty, run_program
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
-SYSTEM = {"advapi32.dll", "crypt32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll",
+SYSTEM = {"advapi32.dll", "bcrypt.dll", "crypt32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll",
           "ntdll.dll", "shell32.dll", "user32.dll", "ws2_32.dll"}
 BYTES_MAX = 6 << 20  # OpenSSL included
 
