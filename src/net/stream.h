@@ -159,6 +159,8 @@ int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);
 /* Send bytes at once, if nothing is queued. Returns the number of bytes that were sent, which may be 0: the caller queues the
  * rest. */
 size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len);
+/* Prefetch what ls_stream_try_send reads beside *s. */
+void ls_stream_prefetch(const ls_stream *s);
 
 size_t ls_stream_queued(const ls_stream *s); /* bytes, including those of the pending send */
 

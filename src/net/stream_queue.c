@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/list.h"
 #include "net/stream_internal.h"
 #include "port/shared_file.h"
@@ -183,6 +184,11 @@ size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len)
 {
     if (s->out != NULL || s->filter != NULL) return 0;
     return ls_sock_try_send(s->sock, bytes, len);
+}
+
+void ls_stream_prefetch(const ls_stream *s)
+{
+    LS_PREFETCH(s->sock);
 }
 
 size_t ls_stream_queued(const ls_stream *s)

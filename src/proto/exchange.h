@@ -63,6 +63,8 @@ typedef struct ls_http_transport {
      * takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: there is nothing to flush;
      * LS_PENDING: it is queued, also above the high-water mark (see `queued`), and the next flush sends it; or an error. */
     int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
+    /* Optional (NULL): prefetch what write_chunk reads beside *x, in step 0 and, when that has arrived, in step 1. */
+    void (*prefetch)(const ls_exchange *x, unsigned step);
     size_t (*queued)(const ls_exchange *x);            /* bytes that the system has not accepted yet */
     int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
     /* The handler returns the exchange. The transport continues with the next request or closes the connection.
@@ -97,7 +99,14 @@ enum ls_response_phase {
 
 struct ls_exchange {
     const ls_http_transport *transport;
-    void *conn;      /* the transport's connection */
+    void *conn; /* the transport's connection */
+
+    /* What each part of a response reads comes first: one cache line. A message for many clients touches all of them. */
+    enum ls_response_phase response;
+    int error;          /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
+    int64_t length;     /* Content-Length of a body that is written in parts; -1: unknown */
+    uint64_t body_sent; /* bytes of the body that the transport has accepted, without framing */
+
     ls_actor *actor; /* set by start */
     void *task;      /* the handler's data */
     /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It is
@@ -115,16 +124,12 @@ struct ls_exchange {
     bool body_done;
 
     /* the response: set before respond or the first write */
-    int status; /* 100..999; default 200 */
-    enum ls_response_phase response;
+    int status;       /* 100..999; default 200 */
     bool close;       /* close the connection after the response */
     bool has_type;    /* `fields` contains Content-Type */
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
     uint32_t fields_len;
-    int64_t length;     /* Content-Length of a body that is written in parts; -1: unknown */
-    uint64_t body_sent; /* bytes of the body that the transport has accepted, without framing */
-    int error;          /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
 
     ls_http_head head; /* last: it is large */
 };

@@ -786,6 +786,7 @@ const ls_http_transport ls_http1_transport = {
     .respond = ls_http1_respond,
     .write = ls_http1_write,
     .write_chunk = ls_http1_write_chunk,
+    .prefetch = ls_http1_prefetch,
     .queued = queued,
     .flush = ls_http1_flush,
     .finish = ls_http1_finish,

@@ -106,7 +106,7 @@ typedef struct ls_http1_exchange {
     uint32_t room;         /* of the last body receive */
     uint64_t skipped;      /* body bytes that the handler did not read */
     size_t begin_at;       /* position in the queue of the stream at which this response begins */
-    uint64_t part_bytes;   /* total length of the parts so far */
+    uint64_t part_bytes;   /* total length of the parts so far, if it was announced */
     ls_chunks chunks;
     const ls_http_handler *handler;
     ls_addr remote, local;
@@ -179,6 +179,7 @@ int ls_http1_expected(ls_http1_conn *c, int64_t result); /* that receive complet
 /* http1_write.c */
 int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
+void ls_http1_prefetch(const ls_exchange *x, unsigned step);
 int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);

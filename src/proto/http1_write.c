@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
+#include "base/list.h"
 #include "proto/http1_internal.h"
 
 enum {
@@ -288,9 +290,10 @@ int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigne
         e->part_bytes = 0;
     }
     if (err == 0) {
-        e->part_bytes += ls_slices_bytes(slices, count);
+        const size_t bytes = ls_slices_bytes(slices, count);
+        e->part_bytes += bytes;
         if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
-        if (!e->no_body) x->body_sent = e->part_bytes;
+        if (!e->no_body) x->body_sent += bytes;
     }
     for (; err == 0 && !e->no_body && i < count; i++) {
         const bool is_chunk = e->chunked_out && slices[i].len > 0; /* a chunk of no bytes would end the body */
@@ -320,9 +323,19 @@ int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chu
             return fail(x, LS_ENOMEM);
         }
     }
-    e->part_bytes += data.len;
-    x->body_sent = e->part_bytes;
+    x->body_sent += data.len;
     return part.len > 0 ? LS_PENDING : LS_DONE;
+}
+
+void ls_http1_prefetch(const ls_exchange *x, unsigned step)
+{
+    const ls_stream *s = ls_stream_of(x->conn);
+    if (step > 0) {
+        ls_stream_prefetch(s);
+    } else {
+        LS_PREFETCH(s);
+        LS_PREFETCH(LS_CONTAINER(x, ls_http1_exchange, x));
+    }
 }
 
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)

@@ -91,6 +91,8 @@ int ls_ws_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const
  * `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush sends it;
  * LS_ELIMIT: the queue is not empty and would exceed queue_bytes_max, nothing was queued; LS_ECLOSED; LS_ENOMEM. */
 int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed, bool now);
+/* Prefetch what ls_ws_publish reads, in step 0 and, when that has arrived, in step 1. */
+void ls_ws_prefetch(ls_ws *ws, unsigned step);
 /* Whether ls_ws_publish uses `compressed`. */
 bool ls_ws_takes_compressed(const ls_ws *ws);
 

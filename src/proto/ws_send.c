@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/random.h"
 #include "proto/ws_internal.h"
 
@@ -146,6 +147,17 @@ int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls
     }
     if (err < 0 && sent > 0) ls_ws_abort(ctx, ws); /* the rest of the frame is missing */
     return err < 0 ? err : LS_PENDING;
+}
+
+void ls_ws_prefetch(ls_ws *ws, unsigned step)
+{
+    const ls_stream *s = ls_ws_stream_of(ws);
+    if (step > 0) {
+        ls_stream_prefetch(s);
+    } else {
+        LS_PREFETCH(s);
+        LS_PREFETCH(ws);
+    }
 }
 
 bool ls_ws_takes_compressed(const ls_ws *ws)

@@ -81,6 +81,7 @@ struct ls_sock {
     _Atomic uint64_t word;
     ls_port *port;
     uint32_t number;
+    bool corked;         /* ls_sock_cork_fin was called, and ls_sock_shutdown not since then */
     _Atomic(ls_op *) rx; /* listeners: the first pending accept, linked to the others by ->next */
     _Atomic(ls_op *) tx;
     _Atomic(ls_op *) watch;
@@ -92,7 +93,6 @@ struct ls_sock {
     uint8_t gso;                    /* written by the sender: GSO_*, whether UDP_SEGMENT works on this socket */
     uint8_t batch_last;             /* written by the receiver: datagrams of the last batch, */
     const ls_thread_ctx *batch_ctx; /* and the context that received it */
-    bool corked;                    /* ls_sock_cork_fin was called, and ls_sock_shutdown not since then */
     _Atomic bool watched;           /* in the epoll set for EPOLLRDHUP, and the events that are always reported */
     /* Used by the back end "uring" only, see uring_sock.c. */
     uint8_t stream, waits; /* STREAM_*; receives that had to wait, counted up to a limit. Written by the receiver */

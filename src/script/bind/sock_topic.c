@@ -49,6 +49,8 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     return LS_OK;
 }
 
+static const ls_subscriber_kind sock_kind = {.deliver = deliver};
+
 void ls_tcp_topics_end(ls_tcp *tcp)
 {
     if (tcp->topics == NULL) return;
@@ -67,7 +69,7 @@ int ls_sock_subscribe(lua_State *L)
         tcp_topics *topics = malloc(sizeof *topics);
         if (topics == NULL) return ls_push_failure(L, LS_ENOMEM);
         topics->tcp = tcp;
-        ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), deliver);
+        ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), &sock_kind);
         tcp->topics = topics;
     }
     return ls_topic_lua_subscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/err.h"
 #include "proto/sse_event.h"
 #include "script/bind/bind.h"
@@ -163,6 +164,20 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     sse->active = true;
     return LS_OK;
 }
+
+static void prefetch(const ls_subscriber *subscriber, unsigned ahead)
+{
+    const ls_request *r = LS_CONTAINER(subscriber, ls_sse, subscriber)->request;
+    if (r == NULL) return;
+    if (ahead == 4)
+        LS_PREFETCH(r);
+    else if (ahead == 3)
+        LS_PREFETCH(r->x);
+    else if (r->x->transport->prefetch != NULL)
+        r->x->transport->prefetch(r->x, ahead == 2 ? 0 : 1);
+}
+
+static const ls_subscriber_kind sse_kind = {deliver, prefetch};
 
 /* ---- keep-alive ------------------------------------------------------------------------------------------------- */
 
@@ -332,7 +347,7 @@ int ls_res_sse(lua_State *L)
     sse->queue_bytes_max = options.queue_bytes_max;
     sse->skip = options.skip;
     sse->active = true;
-    ls_subscriber_init(&sse->subscriber, ls_topic_inbox_of(state), deliver);
+    ls_subscriber_init(&sse->subscriber, ls_topic_inbox_of(state), &sse_kind);
     ls_node_init(&sse->node);
     ls_list_push(&data_of(state)->open, &sse->node);
     ls_http_task_owns(r, sse, drop);

@@ -16,15 +16,15 @@
 typedef struct ls_sse { /* the userdata `sse` */
     const void *tag;
     ls_request *request; /* NULL: closed */
-    ls_state *state;
-    ls_node node;         /* in the list of the state while it is open */
-    ls_wheel_entry entry; /* of the keep-alive */
     ls_subscriber subscriber;
-    int ref;           /* keeps the object alive while it is open */
-    uint32_t check_ms; /* half of the keep-alive; 0: none */
     uint32_t queue_bytes_max;
     bool active; /* something was written since the last check */
     bool skip;   /* drop a message for which the queue has no room; else end the response */
+    ls_state *state;
+    ls_node node;         /* in the list of the state while it is open */
+    ls_wheel_entry entry; /* of the keep-alive */
+    int ref;              /* keeps the object alive while it is open */
+    uint32_t check_ms;    /* half of the keep-alive; 0: none */
 } ls_sse;
 
 /* Whether events can still be written; closes an object whose connection is lost. */

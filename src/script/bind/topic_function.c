@@ -185,6 +185,8 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     return p->site != f->state->generation->number || receive(f, p) ? LS_OK : LS_ELIMIT;
 }
 
+static const ls_subscriber_kind function_kind = {.deliver = deliver};
+
 /* ---- the object --------------------------------------------------------------------------------------------- */
 
 static void end(topic_function *f, bool drop)
@@ -209,7 +211,7 @@ int ls_core_subscribe(lua_State *L)
     if (state->retired) return ls_push_failure(L, LS_ECLOSED);
     topic_function *f = lua_newuserdatauv(L, sizeof *f, 2);
     *f = (topic_function){.tag = &function_tag, .state = state, .self_ref = LUA_NOREF, .ended = true};
-    ls_subscriber_init(&f->subscriber, data->inbox, deliver);
+    ls_subscriber_init(&f->subscriber, data->inbox, &function_kind);
     ls_node_init(&f->node);
     ls_node_init(&f->ready);
     lua_rawgeti(L, LUA_REGISTRYINDEX, data->meta_ref);

@@ -406,7 +406,7 @@ ls_ws_object *ls_ws_push(lua_State *L)
     ls_ws_object *o = lua_newuserdatauv(L, sizeof *o, LS_WS_SLOTS - 1);
     *o = (ls_ws_object){.tag = &ls_ws_tag, .state = state, .self_ref = LUA_NOREF};
     ls_node_init(&o->senders);
-    ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), ls_ws_deliver);
+    ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), &ls_ws_subscriber);
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_wss_of(state)->meta_ref);
     lua_setmetatable(L, -2);
     return o;

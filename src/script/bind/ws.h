@@ -47,6 +47,7 @@ enum ls_ws_slot { LS_WS_OWN = 1, LS_WS_PROTOCOL, LS_WS_SLOTS }; /* user values o
 struct ls_ws_object { /* the userdata `ws` */
     const void *tag;
     ls_ws *ws; /* NULL: the connection has ended */
+    ls_subscriber subscriber;
     ls_state *state;
     const ls_ws_route *route; /* NULL: a client */
     const ls_ws_config *config;
@@ -54,7 +55,6 @@ struct ls_ws_object { /* the userdata `ws` */
     ls_task *receiver; /* waits for a message */
     ls_node senders;   /* tasks that wait until the queue is sent */
     ls_ws_object *unflushed_next;
-    ls_subscriber subscriber;
     struct ls_ws_stash *stash; /* a message that waits after the end of the connection, or NULL */
     char *reason;              /* of the peer's Close frame; NULL: none. Heap */
     uint16_t reason_len;
@@ -147,8 +147,7 @@ unsigned ls_ws_read_names(lua_State *L, int table, const char **out);
 
 /* ---- ws_topic.c -------------------------------------------------------------------------------------------- */
 
-/* The `deliver` of the subscriber in an object. */
-int ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+extern const ls_subscriber_kind ls_ws_subscriber; /* of the subscriber in an object */
 
 int ls_ws_subscribe(lua_State *L);
 int ls_ws_unsubscribe(lua_State *L);

@@ -43,7 +43,7 @@ static int encode_compressed(ls_thread_ctx *ctx, const ls_publication *p, ls_sli
     return err;
 }
 
-int ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_ws_object *o = LS_CONTAINER(subscriber, ls_ws_object, subscriber);
     ls_slice plain, compressed;
@@ -65,6 +65,14 @@ int ls_ws_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication 
     }
     return err;
 }
+
+static void prefetch(const ls_subscriber *subscriber, unsigned ahead)
+{
+    ls_ws *ws = LS_CONTAINER(subscriber, ls_ws_object, subscriber)->ws;
+    if (ws != NULL && ahead >= 3) ls_ws_prefetch(ws, ahead == 4 ? 0 : 1);
+}
+
+const ls_subscriber_kind ls_ws_subscriber = {deliver, prefetch};
 
 /* The subscriber of the object at index 1; NULL: it is closed. Raises for a client, whose frames differ from those of
  * others. */

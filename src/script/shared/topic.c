@@ -204,10 +204,9 @@ static void member_unlink(ls_topic_member *member)
     ls_list_remove(&member->of_inbox);
 }
 
-void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
-                        int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p))
+void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox, const ls_subscriber_kind *kind)
 {
-    *subscriber = (ls_subscriber){.inbox = inbox, .deliver = deliver};
+    *subscriber = (ls_subscriber){.inbox = inbox, .kind = kind};
     ls_node_init(&subscriber->subscriptions);
 }
 

@@ -87,13 +87,21 @@ int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_for
  * bytes are in the heap, because the forms of retained messages stay for long. */
 char *ls_topic_form_room(size_t len, ls_slice *out);
 
+/* What subscribers of one kind do. */
+typedef struct ls_subscriber_kind {
+    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK; LS_ECLOSED:
+     * the subscriber is closed or closes, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the
+     * message was dropped, counted in ls_topics_stats.dropped. */
+    int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+    /* Optional (NULL): prefetch what `deliver` will read. It is called with `ahead` = 4, 3, 2 and 1: so many deliveries to
+     * others come first. Memory arrives during each of them, so every call may follow one pointer more. */
+    void (*prefetch)(const ls_subscriber *subscriber, unsigned ahead);
+} ls_subscriber_kind;
+
 struct ls_subscriber {
     ls_node subscriptions;
     ls_topic_inbox *inbox;
-    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK; LS_ECLOSED:
-     * the subscriber is closed or closes, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the message
-     * was dropped, counted in ls_topics_stats.dropped. */
-    int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
+    const ls_subscriber_kind *kind;
     unsigned count; /* of its subscriptions */
     uint32_t batch; /* private: the batch of its last delivery */
 };
@@ -121,8 +129,7 @@ void ls_topic_inbox_free(ls_topic_inbox *inbox);
 bool ls_topic_inbox_idle(ls_topic_inbox *inbox);
 
 /* Prepare an embedded subscriber. */
-void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox,
-                        int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p));
+void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox, const ls_subscriber_kind *kind);
 /* Subscribe. *retained receives the retained message with a reference, or NULL; the caller delivers it. LS_OK; LS_EEXIST:
  * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ECLOSED: the
  * inbox is closed; LS_ENOMEM. */

@@ -14,7 +14,7 @@
 #include "sched/actor.h"
 #include "script/shared/topic_internal.h"
 
-enum { PREFETCH_SLOTS = 4, FLUSH_SUBSCRIBERS = 64 };
+enum { PREFETCH_AHEAD = 5, FLUSH_SUBSCRIBERS = 64 };
 
 /* ---- publishers --------------------------------------------------------------------------------------------- */
 
@@ -95,6 +95,18 @@ typedef struct batch_left {
     unsigned subscribers, deliveries;
 } batch_left;
 
+/* The memory of many subscribers does not stay in the cache from one message to the next. Prefetch what the next ones read:
+ * see ls_subscriber_kind.prefetch. `left`: number of slots from `slot` on. */
+static void prefetch(const ls_topic_slot *slot, size_t left)
+{
+    if (left <= PREFETCH_AHEAD) return; /* the last ones: not worth a check of each */
+    LS_PREFETCH(slot[PREFETCH_AHEAD].subscriber);
+    for (unsigned ahead = PREFETCH_AHEAD - 1; ahead > 0; ahead--) {
+        const ls_subscriber *next = slot[ahead].subscriber;
+        if (next != NULL && next->kind->prefetch != NULL) next->kind->prefetch(next, ahead);
+    }
+}
+
 /* Deliver the first ready entry. false: the batch has ended before the last subscriber. */
 static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
 {
@@ -108,11 +120,11 @@ static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
         if (subscriber != NULL) {
             const bool first = subscriber->batch != inbox->batch;
             if (left->deliveries == 0 || (first && left->subscribers == 0)) break;
-            if (inbox->slot + PREFETCH_SLOTS < inbox->slot_end) LS_PREFETCH(slot[PREFETCH_SLOTS].subscriber);
+            prefetch(slot, inbox->slot_end - inbox->slot);
             left->deliveries--;
             left->subscribers -= first;
             subscriber->batch = inbox->batch;
-            const int err = subscriber->deliver(ctx, subscriber, p);
+            const int err = subscriber->kind->deliver(ctx, subscriber, p);
             taken += err == LS_OK;
             dropped += err != LS_OK && err != LS_ECLOSED;
         }

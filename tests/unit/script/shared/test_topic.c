@@ -29,10 +29,12 @@ static int reader_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publ
     return result;
 }
 
+static const ls_subscriber_kind reader_kind = {.deliver = reader_deliver};
+
 static void reader_open(reader *r, const place *p)
 {
     *r = (reader){.count = 0};
-    ls_subscriber_init(&r->subscriber, p->inbox, reader_deliver);
+    ls_subscriber_init(&r->subscriber, p->inbox, &reader_kind);
 }
 
 static ls_publication *subscribe(reader *r, const char *name)
@@ -621,6 +623,40 @@ static void groups_of_subscribers_are_flushed(void **state)
     world_close(&w);
 }
 
+static unsigned prefetched_of_marked, prefetches_late;
+
+/* The steps of a subscriber come in order, each before a delivery to another, and none after its own delivery. */
+static void note_prefetch(const ls_subscriber *subscriber, unsigned ahead)
+{
+    const reader *r = LS_CONTAINER(subscriber, reader, subscriber);
+    prefetches_late += r->count > 0;
+    if (r->result == LS_ELIMIT) prefetched_of_marked = prefetched_of_marked * 10 + ahead; /* a mark */
+}
+
+static void what_deliveries_read_is_prefetched(void **state)
+{
+    enum { COUNT = 9, MARKED = 7 };
+    static const ls_subscriber_kind kind = {reader_deliver, note_prefetch};
+    reader r[COUNT];
+    world w;
+    (void)state;
+    world_open(&w);
+    prefetched_of_marked = prefetches_late = 0;
+    for (int n = 0; n < COUNT; n++) {
+        reader_open(&r[n], &w.a);
+        r[n].subscriber.kind = &kind;
+        r[n].result = n == MARKED ? LS_ELIMIT : LS_OK;
+        subscribe_fresh(&r[n], "a");
+    }
+    ls_subscriber_end(&r[2].subscriber); /* a gap in the slots */
+    assert_int_equal(publish(w.topics, "a", "1"), COUNT - 1);
+    (void)pump(&w.net);
+    assert_int_equal(prefetches_late, 0);
+    assert_int_equal(prefetched_of_marked, 4); /* the last ones are near the end: the first steps only */
+    for (int n = 0; n < COUNT; n++) expect(&r[n], n == 2 ? "" : "1 ");
+    world_close(&w);
+}
+
 /* Gaps in the slots are closed, in order. */
 static void subscriptions_that_end_leave_the_order(void **state)
 {
@@ -869,6 +905,7 @@ int main(void)
         cmocka_unit_test(batches_let_other_work_run),
         cmocka_unit_test(a_batch_has_a_limit_of_deliveries),
         cmocka_unit_test(groups_of_subscribers_are_flushed),
+        cmocka_unit_test(what_deliveries_read_is_prefetched),
         cmocka_unit_test(subscriptions_that_end_leave_the_order),
         cmocka_unit_test(a_form_is_encoded_once),
         cmocka_unit_test(a_closed_inbox_ends_its_subscriptions),

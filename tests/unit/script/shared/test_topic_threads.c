@@ -51,6 +51,8 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     return LS_OK;
 }
 
+static const ls_subscriber_kind receiver_kind = {.deliver = deliver};
+
 static void topic_name(char name[8], unsigned topic)
 {
     (void)snprintf(name, 8, "t%u", topic);
@@ -114,7 +116,7 @@ static void every_message_arrives_in_the_order_of_its_publisher(void **state)
         for (int n = 0; n < LASTING + VISITORS; n++) {
             reader *r = n < LASTING ? &town.lasting[p][n] : &town.visitors[p][n - LASTING];
             r->lasting = n < LASTING;
-            ls_subscriber_init(&r->subscriber, town.places[p].inbox, deliver);
+            ls_subscriber_init(&r->subscriber, town.places[p].inbox, &receiver_kind);
             for (unsigned t = 0; t < TOPICS && r->lasting; t++) {
                 ls_publication *retained = NULL;
                 char name[8];
