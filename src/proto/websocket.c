@@ -309,8 +309,9 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_ws *ws = ls_stream_user(s);
-    ws->looping = true;
     if (err < 0) ws->state = LS_WS_STATE_LOST;
+    if (!ws->begun && ws->state != LS_WS_STATE_LOST) return; /* of a flush before ls_ws_begin, which goes on */
+    ws->looping = true;
     ls_ws_put_pong(ctx, ws);
     run(ctx, ws, true);
 }

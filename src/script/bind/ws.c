@@ -322,11 +322,17 @@ static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_re
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     const ls_ws_route *route = o->route;
-    o->advancing = true; /* nothing runs before the end of this function but `open` */
-    if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
-    if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
-    o->begun = true;
-    ls_ws_begin(ctx, o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
+    o->advancing = true;                      /* nothing runs before the end of this function but `open` */
+    if (o->ws == NULL || ls_ws_lost(o->ws)) { /* while the middleware went on: no handler runs */
+        o->close_ran = true;
+        if (r != NULL) end_request(ctx, r);
+    } else {
+        if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
+        if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
+        o->begun = true;
+        ls_ws_begin(ctx,
+                    o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
+    }
     o->advancing = false;
     advance(ctx, o);
 }
