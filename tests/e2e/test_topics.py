@@ -336,6 +336,46 @@ app:get("/calls", function() return { calls = calls } end)
 
     # ---- reload, stop, growth
 
+    def fixed_ports(self):
+        """Write the site again, for a reload, with the ports that it listens on."""
+        with open(self.server.site) as text:
+            fixed = text.read()
+        for port in (self.server.port(0), self.server.port(1)):
+            fixed = fixed.replace("port = 0", "port = %d" % port, 1)
+        with open(self.server.site + ".new", "w") as out:
+            out.write(fixed)
+        os.replace(self.server.site + ".new", self.server.site)
+
+    def test_a_reload_counts_each_message_once(self):
+        """A function of the old site has not ended yet, because its state is busy. It ignores the messages of the new site."""
+        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
+        self.start(flags=flags, more=r"""
+ls.config{ threads = 2, threads_max = 2 }
+ls.subscribe("t", function() end)
+app:get("/busy", function()
+  assert(io.open("busy", "w")):close()
+  local over
+  repeat over = io.open("over") until over
+  over:close()
+  return 204
+end)
+""")
+        self.fixed_ports()
+        busy = self.connect()
+        busy.send(request("GET", "/busy"))
+        self.eventually(lambda: os.path.exists(os.path.join(self.server.dir, "busy")), "the handler runs")
+        mark = self.server.mark()
+        self.server.reload()
+        self.server.wait_log("reloaded", mark)
+        for n in range(10):
+            self.publish("t", b"%d" % n)
+        with open(os.path.join(self.server.dir, "over"), "w", encoding="ascii"):
+            pass
+        self.assertEqual(busy.response().status, 204)
+        self.eventually(lambda: self.topics() == {"t": 2}, "the functions of the old site end")
+        self.eventually(lambda: self.stats()["topic_delivered"] >= 20, "those of the new site get the messages")
+        self.assertEqual(self.stats()["topic_delivered"], 20)
+
     def test_a_reload_handles_each_message_once(self):
         site = ONE_STATE + r"""
 local seen = ls.channel("seen", { capacity = 1000000 })
@@ -348,12 +388,7 @@ end)
 """
         flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
         self.start(more=site, flags=flags)
-        with open(self.server.site) as text:
-            fixed = text.read()
-        for port in (self.server.port(0), self.server.port(1)):
-            fixed = fixed.replace("port = 0", "port = %d" % port, 1)
-        with open(self.server.site + ".new", "w") as out:
-            out.write(fixed)
+        self.fixed_ports()
         reader = self.client("t")
         count = repeats(300)
         done = threading.Event()
@@ -367,7 +402,6 @@ end)
             finally:
                 done.set()
 
-        os.replace(self.server.site + ".new", self.server.site)
         thread = threading.Thread(target=publish)
         thread.start()
         while not done.is_set():

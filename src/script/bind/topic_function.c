@@ -182,7 +182,8 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
 {
     topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
     (void)ctx;
-    return p->site != f->state->generation->topic_site || receive(f, p) ? LS_OK : LS_ELIMIT;
+    if (p->site != f->state->generation->topic_site) return LS_ECLOSED; /* a function of that generation takes it */
+    return receive(f, p) ? LS_OK : LS_ELIMIT;
 }
 
 /* ---- the object --------------------------------------------------------------------------------------------- */

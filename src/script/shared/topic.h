@@ -91,8 +91,8 @@ struct ls_subscriber {
     ls_node subscriptions;
     ls_topic_inbox *inbox;
     /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK; LS_ECLOSED:
-     * the subscriber is closed or closes, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the message
-     * was dropped, counted in ls_topics_stats.dropped. */
+     * the subscriber is closed or closes, or the message is not for it, which is not counted; another error, LS_ELIMIT if the
+     * subscriber is behind: the message was dropped, counted in ls_topics_stats.dropped. */
     int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
     unsigned count; /* of its subscriptions */
     uint32_t batch; /* private: the batch of its last delivery */
