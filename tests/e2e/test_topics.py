@@ -317,6 +317,18 @@ app:get("/calls", function() return { calls = calls } end)
         self.assertEqual(self.topics(), {"t": 1})
         self.eventually(lambda: self.stats()["topic_dropped"] == 1, "the message is counted")
 
+    def test_a_subscriber_whose_send_times_out_is_closed(self):
+        """Its queue is shorter than max_queue, but the rest of it is dropped."""
+        self.start(tcp='max_queue = "100m", send_timeout = 0.2')
+        stalled, reader = self.client("t", rcvbuf=4096), self.client("t")
+        self.burst("t", "x", 40, pad=500000)
+        for n in range(40):
+            self.assertEqual(reader.line().rstrip(b"."), b"x %d" % (n + 1))
+        self.eventually(lambda: self.topics() == {"t": 1}, "the connection is closed")
+        self.publish("t", b"end", 1)
+        self.assertEqual(reader.line(), b"end")
+        self.assertNotIn(b"end", stalled.rest())
+
     def test_max_queue_to_the_byte(self):
         """One task publishes, so that one batch delivers: ten lines of 100 bytes, which are sent at its end."""
         for limit, closes in ((1000, 0), (999, 1)):
