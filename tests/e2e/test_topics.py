@@ -303,24 +303,25 @@ app:get("/calls", function() return { calls = calls } end)
         self.start(tcp='max_queue = "64k"')
         self.client("t", rcvbuf=4096)  # never reads again
         reader = self.client("t")
-        got = []
-        thread = threading.Thread(target=lambda: got.extend(iter(reader.line, b"x end")))
-        thread.start()
-        sent = 0
+        got, sent = [], 0
         while self.stats()["topic_closed"] == 0:
             self.assertLess(sent, 200000)
             self.burst("t", "x", sent + 20, first=sent + 1, pad=1000)
             sent += 20
+            got += [reader.line() for _ in range(20)]
         self.publish("t", b"x end", 1)
-        thread.join()
+        self.assertEqual(reader.line(), b"x end")
         self.assertEqual([int(line.split()[1].rstrip(b".")) for line in got], list(range(1, sent + 1)))
         self.assertEqual(self.topics(), {"t": 1})
         self.eventually(lambda: self.stats()["topic_dropped"] == 1, "the message is counted")
 
     def test_a_subscriber_whose_send_times_out_is_closed(self):
         """Its queue is shorter than max_queue, but the rest of it is dropped."""
-        self.start(tcp='max_queue = "100m", send_timeout = 0.2')
-        stalled, reader = self.client("t", rcvbuf=4096), self.client("t")
+        self.start(more=ONE_STATE + '\napp:get("/impatient", function() last:settimeouts(nil, 0.2) return 204 end)',
+                   tcp='max_queue = "100m"')
+        stalled = self.client("t", rcvbuf=4096)
+        self.assertEqual(self.get("/impatient").status, 204)
+        reader = self.client("t")
         self.burst("t", "x", 40, pad=500000)
         for n in range(40):
             self.assertEqual(reader.line().rstrip(b"."), b"x %d" % (n + 1))
