@@ -128,7 +128,9 @@ function app_methods:ws(pattern, opts, handler, ...)
   end
   usage.no_more("app:ws(path, options, handler)", handler, ...)
   local fn = ws.route(pattern, usage.caller(), opts, handler)
-  return define("app:ws", self, "GET", pattern, fn)
+  define("app:ws", self, "GET", pattern, fn)
+  self.routes[#self.routes].shown = "WS"
+  return self
 end
 
 -- app:use(fn, ...) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of

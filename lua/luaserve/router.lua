@@ -332,7 +332,7 @@ local function flatten(flat, app, prefix, parent)
     for _, segments in ipairs(at) do
       add_leaf(flat, route.method, segments, {
         run = wrap(scope.uses, route.fn or route.files:runner(#prefix + route.skip, scope.not_found)),
-        files = route.files, scope = scope, max_body = route.max_body, where = route.where,
+        files = route.files, scope = scope, max_body = route.max_body, where = route.where, shown = route.shown,
       })
     end
   end
@@ -392,12 +392,13 @@ local function shortcuts(trie)
   return plain, by_prefix
 end
 
--- list_routes(flat) -> the routes as text for --check: one line each with method, pattern and place, sorted by pattern.
+-- list_routes(flat) -> the routes as text for --check: one line each with method (of a WebSocket "WS"), pattern and place,
+-- sorted by pattern.
 local function list_routes(flat)
   local rows, widths = {}, { 0, 0 }
   for method, entries in pairs(flat.methods) do
     for _, entry in ipairs(entries) do
-      rows[#rows + 1] = { method, pattern_of(entry.segments), entry.leaf.where or "?" }
+      rows[#rows + 1] = { entry.leaf.shown or method, pattern_of(entry.segments), entry.leaf.where or "?" }
     end
   end
   if flat.star then rows[#rows + 1] = { "OPTIONS", "*", flat.star.where or "?" } end

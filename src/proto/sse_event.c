@@ -12,27 +12,50 @@ bool ls_sse_is_field(const char *text, size_t len)
     return true;
 }
 
-/* The line at `at` ends at the result; *next receives the start of the next one, NULL: it is the last. */
-static const char *line_end(const char *at, const char *end, const char **next)
+/* The first `c` in [at, end), or `end`. */
+static const char *find(const char *at, const char *end, char c)
 {
-    const char *feed = memchr(at, '\n', (size_t)(end - at)), *stop = feed != NULL ? feed : end;
-    const char *cr = memchr(at, '\r', (size_t)(stop - at));
-    *next = feed != NULL ? feed + 1 : NULL;
-    if (cr == NULL) return stop;
-    if (cr + 1 != feed) *next = cr + 1;
-    return cr;
+    const char *found = at < end ? memchr(at, c, (size_t)(end - at)) : NULL;
+    return found != NULL ? found : end;
+}
+
+/* The lines of a text, one after the other. `feed` and `cr` are the next LF and CR, or `end`: each byte is searched for each
+ * of them once, however long the lines are. */
+typedef struct lines {
+    const char *at, *end, *feed, *cr;
+} lines;
+
+static lines lines_of(const char *text, size_t len)
+{
+    const char *const end = text + len;
+    return (lines){text, end, find(text, end, '\n'), find(text, end, '\r')};
+}
+
+/* Take the next line out. Returns its length; its address was l->at. *last: no line follows. */
+static size_t take_line(lines *l, bool *last)
+{
+    const char *const from = l->at, *const stop = l->feed < l->cr ? l->feed : l->cr;
+    *last = stop == l->end;
+    if (*last) return (size_t)(stop - from);
+    const bool is_crlf = stop == l->cr && stop + 1 == l->feed && l->feed < l->end; /* one end */
+    l->at = stop + (is_crlf ? 2 : 1);
+    if (l->feed < l->at) l->feed = find(l->at, l->end, '\n');
+    if (l->cr < l->at) l->cr = find(l->at, l->end, '\r');
+    return (size_t)(stop - from);
 }
 
 /* Each line behind `label`; only counts when `to` is NULL. Returns the number of bytes. */
 static size_t put_lines(const char *label, const char *text, size_t len, char *to)
 {
     const size_t label_len = strlen(label);
+    lines left = lines_of(text, len);
     size_t sum = 0;
-    for (const char *at = text, *next; at != NULL; at = next) {
-        const size_t run = (size_t)(line_end(at, text + len, &next) - at);
+    for (bool last = false; !last;) {
+        const char *const line = left.at;
+        const size_t run = take_line(&left, &last);
         if (to != NULL) {
             memcpy(to + sum, label, label_len);
-            memcpy(to + sum + label_len, at, run);
+            memcpy(to + sum + label_len, line, run);
             to[sum + label_len + run] = '\n';
         }
         sum += label_len + run + 1;

@@ -205,7 +205,7 @@ static void timed_out(ls_thread_ctx *ctx, ls_ws *ws)
         ws->pinged = true;
         (void)ls_ws_put_control(ctx, ws, LS_WS_PING, NULL, 0, false);
         ls_stream_recv_within(ls_ws_stream_of(ws), ws->config->pong_ms > 0 ? ws->config->pong_ms : 1);
-    } else {
+    } else if (ws->state != LS_WS_STATE_CLOSING || ws->timed) { /* else ls_ws_close has replaced that deadline */
         ws->state = LS_WS_STATE_LOST;
     }
 }
@@ -254,7 +254,7 @@ static void failed(ls_thread_ctx *ctx, ls_ws *ws, int err)
         ws->large = false; /* a small block may be left */
     else if (err == LS_ENOMEM && ws->state <= LS_WS_STATE_CLOSING)
         ls_ws_refuse(ctx, ws, LS_WS_INTERNAL, "out of memory");
-    else
+    else if (err != LS_ECANCELED || ws->state != LS_WS_STATE_CLOSING) /* else see timed_out */
         ws->state = LS_WS_STATE_LOST;
 }
 
@@ -309,8 +309,9 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_ws *ws = ls_stream_user(s);
-    ws->looping = true;
     if (err < 0) ws->state = LS_WS_STATE_LOST;
+    if (!ws->begun && ws->state != LS_WS_STATE_LOST) return; /* of a flush before ls_ws_begin, which goes on */
+    ws->looping = true;
     ls_ws_put_pong(ctx, ws);
     run(ctx, ws, true);
 }

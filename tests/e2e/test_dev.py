@@ -14,7 +14,7 @@ import unittest
 from harness import (BACKEND, E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
                      not_on_windows, pty, run_program, scratch)
 from harness.browser import CHROMIUM, FLAGS, needs_browser
-from harness.websocket import WebSocket
+from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
 DEV = (LUASERVE, "dev", *(("--backend", BACKEND) if BACKEND else ()))
 
@@ -101,6 +101,32 @@ class Reload(Dev):
             server.signal()
             self.assertEqual(ws.closes(), (1001, ""))
         self.assertEqual(server.wait(), 0, server.log())
+
+    def test_a_websocket_is_closed_whose_handshake_goes_on(self):
+        site = SITE.replace("ls.listen", """
+app:use(function(req, res, next)
+  if req.path == "/ws" then
+    ls.log.info("shakes hands")
+    local go
+    repeat ls.sleep(0.01) go = io.open("go") until go
+    go:close()
+  end
+  return next()
+end)
+app:ws("/ws", { open = function(ws) ls.log.info("opened") end })
+ls.listen""", 1)
+        server = self.dev(site)
+        with server.connect() as conn:
+            conn.send(handshake("/ws"))
+            server.wait_log("shakes hands")
+            self.change(server, lambda: self.write("site.lua", site + "-- changed"))
+            self.write("go", "")
+            self.assertEqual(conn.head().status, 101)
+            server.wait_log("opened")
+            self.assertEqual(conn.take(4), b"\x88\x02" + (1012).to_bytes(2, "big"))
+            conn.send(frame(CLOSE, close_payload(1012)))
+            conn.expect_end()
+        server.stop()
 
     def test_files_of_require_dofile_and_loadfile(self):
         site = """

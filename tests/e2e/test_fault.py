@@ -5,23 +5,12 @@ After each run the server must be alive, hold no more descriptors than before, a
 For faults while the server starts, each k has a process of its own: it starts, or logs the error and exits with status
 1."""
 import errno
-import mmap
 import os
 import re
-import shutil
 import signal
-import struct
-import subprocess
-import tempfile
-import time
-import unittest
 
-from harness import E2E, SANITIZER, WAIT, Server, TimedOut, chunked, main, not_on_windows
-
-ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
-HERE = os.path.dirname(os.path.abspath(__file__))
-FORMAT = "=6Q"
-SECONDS_PER_KIND = 8  # after it the remaining k are sampled
+from harness import WAIT, Server, TimedOut, chunked, main
+from harness.fault import ACCEPT, ALLOC, ENTER, EPOLL_CTL, RECV, SEND, FaultCase
 
 SITE = r"""
 local ls = require "luaserve"
@@ -61,68 +50,8 @@ STEPS = [
 ]
 
 
-class Orders:
-    """The shared file with the orders for fault.c."""
-
-    def __init__(self, directory):
-        self.path = os.path.join(directory, "orders")
-        with open(self.path, "wb") as out:
-            out.write(bytes(4096))
-        self.file = open(self.path, "r+b")
-        self.map = mmap.mmap(self.file.fileno(), 4096)
-
-    def close(self):
-        self.map.close()
-        self.file.close()
-
-    def _put(self, index, value):
-        struct.pack_into("=Q", self.map, 8 * index, value)
-
-    def arm(self, kinds, first=0, times=1, error=errno.ENOMEM):
-        self._put(0, 0)
-        for index, value in enumerate((0, first, times, error, 0), 1):
-            self._put(index, value)
-        self._put(0, kinds)
-
-    def disarm(self):
-        """Stop counting and failing; returns the numbers of calls and of failed calls."""
-        self._put(0, 0)
-        _, calls, _, _, _, failed = struct.unpack_from(FORMAT, self.map, 0)
-        return calls, failed
-
-
-@not_on_windows("fault.c replaces functions of the C library of Linux")
-@unittest.skipIf(SANITIZER, "a sanitizer has an allocator of its own")
-@unittest.skipUnless(shutil.which("cc"), "no C compiler")
-class Faults(E2E):
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = tempfile.mkdtemp(prefix="luaserve-fault-")
-        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
-        cls.library = os.path.join(cls.dir, "fault.so")
-        subprocess.run(
-            [
-                "cc",
-                "-std=gnu11",
-                "-O1",
-                "-Wall",
-                "-Wextra",
-                "-fPIC",
-                "-shared",
-                "-o",
-                cls.library,
-                os.path.join(HERE, "fault.c"),
-                "-ldl",
-            ],
-            check=True,
-        )
-
-    def setUp(self):
-        self.orders = Orders(self.dir)
-        self.addCleanup(self.orders.close)
-
-    def environment(self, **more):
-        return {"LD_PRELOAD": self.library, "FAULT_FILE": self.orders.path, **more}
+class Faults(FaultCase):
+    FAULT_SITE = SITE
 
     def scenario(self, server, must_work=False):
         """Run the steps. A step may get any status or lose its connection; it may not hang, and a complete response
@@ -150,59 +79,6 @@ class Faults(E2E):
                 conn = None
         if conn is not None:
             conn.close()
-
-    def sweep(self, name, kinds, error, times=1, must_work=False, flags=()):
-        server = self.serve(SITE, env=self.environment(), flags=("--threads", "2", *flags))
-        for _ in range(3):
-            self.scenario(server, must_work=True)
-        quiet = self.quiet_fds(server)
-        total = 0
-        for _ in range(2):
-            self.orders.arm(kinds)
-            self.scenario(server, must_work=True)
-            self.eventually(lambda: server.fds() <= quiet, "the descriptors are closed")
-            calls, _ = self.orders.disarm()
-            total = max(total, calls)
-        self.assertGreater(total, 0, "fault.c sees no such call")
-        bad, ran, hit, step, k = [], 0, 0, 1, 1
-        began = time.monotonic()
-        while k <= total:
-            self.orders.arm(kinds, k, times, error)
-            try:
-                self.scenario(server, must_work)
-            except ValueError as problem:
-                bad.append("k=%d: %s" % (k, problem))
-            _, failed = self.orders.disarm()
-            ran, hit = ran + 1, hit + (failed > 0)
-            if not server.alive():
-                server.wait()
-                self.fail(
-                    "%s, k=%d of %d: the server died with %s:\n%s"
-                    % (name, k, total, server.process.returncode, server.log()[-4000:])
-                )
-            try:
-                self.scenario(server, must_work=True)
-            except ValueError as problem:
-                bad.append("after k=%d: %s" % (k, problem))
-            if len(bad) > 5:
-                break
-            spent = time.monotonic() - began
-            if spent > SECONDS_PER_KIND / 2 and step == 1:
-                per_run = spent / ran
-                step = max(1, int((total - k) * per_run / (SECONDS_PER_KIND / 2)) + 1)
-            k += step
-        print(
-            "%s: %d calls, %d runs, %d with a fault, %.1f s"
-            % (name, total, ran, hit, time.monotonic() - began),
-            flush=True,
-        )
-        self.assertEqual(bad, [], server.log()[-3000:])
-        self.eventually(
-            lambda: server.fds() <= quiet,
-            "no descriptor stays open (%d, at first %d)" % (server.fds(), quiet),
-        )
-        self.assertGreater(hit, 0)
-        server.stop()
 
     def test_allocation(self):
         self.sweep("one allocation", ALLOC, errno.ENOMEM)

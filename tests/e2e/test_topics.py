@@ -303,19 +303,32 @@ app:get("/calls", function() return { calls = calls } end)
         self.start(tcp='max_queue = "64k"')
         self.client("t", rcvbuf=4096)  # never reads again
         reader = self.client("t")
-        got = []
-        thread = threading.Thread(target=lambda: got.extend(iter(reader.line, b"x end")))
-        thread.start()
-        sent = 0
+        got, sent = [], 0
         while self.stats()["topic_closed"] == 0:
             self.assertLess(sent, 200000)
             self.burst("t", "x", sent + 20, first=sent + 1, pad=1000)
             sent += 20
+            got += [reader.line() for _ in range(20)]
         self.publish("t", b"x end", 1)
-        thread.join()
+        self.assertEqual(reader.line(), b"x end")
         self.assertEqual([int(line.split()[1].rstrip(b".")) for line in got], list(range(1, sent + 1)))
         self.assertEqual(self.topics(), {"t": 1})
         self.eventually(lambda: self.stats()["topic_dropped"] == 1, "the message is counted")
+
+    def test_a_subscriber_whose_send_times_out_is_closed(self):
+        """Its queue is shorter than max_queue, but the rest of it is dropped."""
+        self.start(more=ONE_STATE + '\napp:get("/impatient", function() last:settimeouts(nil, 0.2) return 204 end)',
+                   tcp='max_queue = "100m"')
+        stalled = self.client("t", rcvbuf=4096)
+        self.assertEqual(self.get("/impatient").status, 204)
+        reader = self.client("t")
+        self.burst("t", "x", 40, pad=500000)
+        for n in range(40):
+            self.assertEqual(reader.line().rstrip(b"."), b"x %d" % (n + 1))
+        self.eventually(lambda: self.topics() == {"t": 1}, "the connection is closed")
+        self.publish("t", b"end", 1)
+        self.assertEqual(reader.line(), b"end")
+        self.assertNotIn(b"end", stalled.rest())
 
     def test_max_queue_to_the_byte(self):
         """One task publishes, so that one batch delivers: ten lines of 100 bytes, which are sent at its end."""
@@ -336,6 +349,46 @@ app:get("/calls", function() return { calls = calls } end)
 
     # ---- reload, stop, growth
 
+    def fixed_ports(self):
+        """Write the site again, for a reload, with the ports that it listens on."""
+        with open(self.server.site) as text:
+            fixed = text.read()
+        for port in (self.server.port(0), self.server.port(1)):
+            fixed = fixed.replace("port = 0", "port = %d" % port, 1)
+        with open(self.server.site + ".new", "w") as out:
+            out.write(fixed)
+        os.replace(self.server.site + ".new", self.server.site)
+
+    def test_a_reload_counts_each_message_once(self):
+        """A function of the old site has not ended yet, because its state is busy. It ignores the messages of the new site."""
+        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
+        self.start(flags=flags, more=r"""
+ls.config{ threads = 2, threads_max = 2 }
+ls.subscribe("t", function() end)
+app:get("/busy", function()
+  assert(io.open("busy", "w")):close()
+  local over
+  repeat over = io.open("over") until over
+  over:close()
+  return 204
+end)
+""")
+        self.fixed_ports()
+        busy = self.connect()
+        busy.send(request("GET", "/busy"))
+        self.eventually(lambda: os.path.exists(os.path.join(self.server.dir, "busy")), "the handler runs")
+        mark = self.server.mark()
+        self.server.reload()
+        self.server.wait_log("reloaded", mark)
+        for n in range(10):
+            self.publish("t", b"%d" % n)
+        with open(os.path.join(self.server.dir, "over"), "w", encoding="ascii"):
+            pass
+        self.assertEqual(busy.response().status, 204)
+        self.eventually(lambda: self.topics() == {"t": 2}, "the functions of the old site end")
+        self.eventually(lambda: self.stats()["topic_delivered"] >= 20, "those of the new site get the messages")
+        self.assertEqual(self.stats()["topic_delivered"], 20)
+
     def test_a_reload_handles_each_message_once(self):
         site = ONE_STATE + r"""
 local seen = ls.channel("seen", { capacity = 1000000 })
@@ -348,12 +401,7 @@ end)
 """
         flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
         self.start(more=site, flags=flags)
-        with open(self.server.site) as text:
-            fixed = text.read()
-        for port in (self.server.port(0), self.server.port(1)):
-            fixed = fixed.replace("port = 0", "port = %d" % port, 1)
-        with open(self.server.site + ".new", "w") as out:
-            out.write(fixed)
+        self.fixed_ports()
         reader = self.client("t")
         count = repeats(300)
         done = threading.Event()
@@ -367,7 +415,6 @@ end)
             finally:
                 done.set()
 
-        os.replace(self.server.site + ".new", self.server.site)
         thread = threading.Thread(target=publish)
         thread.start()
         while not done.is_set():

@@ -103,8 +103,21 @@ app:ws("/error/event", {
   close = function(ws, code) told("closed " .. code) end,
 })
 local after = ls.app()
+local behind = ls.channel("behind")
+app:get("/behind", function() return behind:send(true) and 204 end)
 after:use(function(req, res, next)
   next()
+  if req.query.unaware then -- its thread does not see that the connection is lost before it sends the 101
+    assert(io.open("handshake", "w")):close()
+    local reset
+    repeat reset = io.open("reset") until reset
+    reset:close()
+    os.remove("reset")
+  end
+  if req.query.wait then
+    behind:receive(20)
+    told("behind it")
+  end
   if req.query.fail then error("broken middleware") end
   if req.query.send then told(tostring(select(2, pcall(res.send, res, "x")))) end
   if req.query.header then res:header("X-Late", "1") end
@@ -117,6 +130,10 @@ after:ws("/", {
   message = function(ws, data) ws:send("got " .. data) end,
   close = function(ws, code) told("closed " .. code) end,
 })
+after:ws("/co", function(ws)
+  told("begun")
+  for data in ws:messages() do ws:send("got " .. data) end
+end)
 app:mount("/after", after)
 app:ws("/cpu", { message = function() while true do end end })
 app:ws("/misuse", function(ws)
@@ -354,6 +371,36 @@ class WebSockets(Case):
         self.end("the response 101 was sent, and the connection is a WebSocket: .*send data with ws:send$")
         ws.close()
         self.end("^closed 1000$")
+
+    def test_a_middleware_waits_behind_the_handshake(self):
+        """The 101 has left, and the connection begins when the middleware has ended."""
+        ws = self.open("/after?wait=1").send("early")
+        for _ in range(20):  # time for a handler that runs too early
+            self.get("/")
+        self.get("/behind")
+        self.assertEqual(ws.receive(), "opened nil")
+        self.assertEqual(ws.receive(), "got early")
+        self.assertEqual(ws.close(), (1000, ""))
+        self.end("^closed 1000$")
+
+    def test_a_connection_is_lost_behind_the_handshake(self):
+        """No handler runs."""
+        for path in ("/after", "/after/co"):
+            conn = self.connect()
+            conn.send(handshake(path + "?unaware=1&wait=1"))
+            begun = os.path.join(self.server.dir, "handshake")
+            self.eventually(lambda: os.path.exists(begun), "the middleware runs")
+            conn.reset()
+            os.remove(begun)
+            with open(os.path.join(self.server.dir, "reset"), "w", encoding="ascii"):
+                pass
+            for _ in range(20):  # time for a handler that runs too early
+                self.get("/")
+            self.get("/behind")
+            self.end("^behind it$")
+            self.eventually(lambda: self.stats()["websockets"] == 0, "the connection has ended")
+            self.assertEqual(self.open("/after").close(), (1000, ""))
+            self.assertEqual(self.end("^(closed|begun)"), "closed 1000")
 
     def test_unknown_options(self):
         options = "compress, max_message, max_queue, message_timeout, origins, overflow, ping, ping_timeout, protocols, "

@@ -1,5 +1,5 @@
 /* sock_topic.c - sock:subscribe: a connection as a subscriber of topics. A message is sent as a line: its data and a line
- * feed. A connection that is behind is closed. */
+ * feed. A connection that would miss a message is closed: it is behind, its send has failed, or memory is out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,14 +39,15 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
         return LS_ELIMIT;
     }
     int err = ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line);
-    if (err < 0) return err;
-    (void)ls_block_hold(line.block);
-    if ((err = ls_stream_push(ctx, s, &line)) < 0) {
-        ls_slice_drop(&line);
-        return err;
+    if (err == LS_OK) {
+        (void)ls_block_hold(line.block);
+        if ((err = ls_stream_push(ctx, s, &line)) < 0) ls_slice_drop(&line);
     }
-    if (!ls_stream_sending(s)) ls_tcp_flush_later(tcp);
-    return LS_OK;
+    if (err < 0)
+        ls_tcp_abort(ctx, tcp); /* out of memory: a message is missing, and the peer connects again */
+    else if (!ls_stream_sending(s))
+        ls_tcp_flush_later(tcp);
+    return err;
 }
 
 static const ls_subscriber_kind sock_kind = {.deliver = deliver};
@@ -57,6 +58,11 @@ void ls_tcp_topics_end(ls_tcp *tcp)
     ls_subscriber_end(&tcp->topics->subscriber);
     free(tcp->topics);
     tcp->topics = NULL;
+}
+
+void ls_tcp_topics_lost(ls_thread_ctx *ctx, ls_tcp *tcp)
+{
+    if (tcp->topics != NULL && tcp->topics->subscriber.count > 0) ls_tcp_abort(ctx, tcp);
 }
 
 /* sock:subscribe(topic) -> true | nil, message, code. Each message of the topic is sent as its data and a line feed. */

@@ -144,13 +144,15 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     ls_request *r = sse->request;
     ls_exchange *x = r->x;
     int err = ls_publication_form(ctx, p, LS_FORM_SSE, encode, &chunk);
-    if (err < 0) return err;
-    if (!has_room(sse, chunk.len)) {
-        if (sse->skip) return LS_ELIMIT;
+    if (err == LS_OK && !has_room(sse, chunk.len)) {
+        err = LS_ELIMIT;
+        if (sse->skip) return err;
         ls_topic_count_closed(subscriber->inbox);
+    }
+    if (err < 0) { /* also without memory: a message is missing, and the client connects again */
         x->transport->abort(ctx, x);
         end(ctx, sse);
-        return LS_ELIMIT;
+        return err;
     }
     if (x->response == LS_RESPONSE_NONE && r->out != NULL && collect_chunk(r, &chunk)) return LS_OK;
     if (r->out != NULL) (void)ls_request_push_parts(ctx, r);  /* they were written before */

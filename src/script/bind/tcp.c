@@ -307,6 +307,8 @@ static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
         close_stream(ctx, tcp);
     else if (tcp->starttls != NULL)
         ls_tcp_starttls_sent(ctx, tcp, err);
+    else if (err < 0)
+        ls_tcp_topics_lost(ctx, tcp);
     ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
@@ -341,7 +343,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
         ls_tcp *tcp = tcps->unflushed;
         tcps->unflushed = tcp->unflushed_next;
         tcp->unflushed = false;
-        (void)ls_tcp_flush(ctx, tcp);
+        if (ls_tcp_flush(ctx, tcp) < 0) ls_tcp_topics_lost(ctx, tcp);
     }
 }
 

@@ -147,6 +147,9 @@ void ls_tcp_starttls_drop(ls_tcp *tcp);
 
 /* End the subscriptions of the connection. */
 void ls_tcp_topics_end(ls_tcp *tcp);
+/* The queue was dropped because of an error: close a connection that has subscribed, because messages are missing. May free
+ * tcp. */
+void ls_tcp_topics_lost(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 

@@ -182,7 +182,8 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
 {
     topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
     (void)ctx;
-    return p->site != f->state->generation->number || receive(f, p) ? LS_OK : LS_ELIMIT;
+    if (p->site != f->state->generation->topic_site) return LS_ECLOSED; /* a function of that generation takes it */
+    return receive(f, p) ? LS_OK : LS_ELIMIT;
 }
 
 static const ls_subscriber_kind function_kind = {.deliver = deliver};
@@ -271,7 +272,7 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
     ls_topic_data *data = ls_topic_data_of(state);
     for (ls_node *node = data->functions.next; node != &data->functions; node = node->next) {
         topic_function *f = LS_CONTAINER(node, topic_function, node);
-        ls_publication *retained = ls_subscriber_retained(&f->subscriber, state->generation->number);
+        ls_publication *retained = ls_subscriber_retained(&f->subscriber, state->generation->topic_site);
         if (retained == NULL) continue;
         (void)receive(f, retained);
         ls_publication_drop(retained);

@@ -319,14 +319,30 @@ static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_re
     ls_task_run(ctx, task, 2);
 }
 
+/* The code with which a state closes its connections; 0: they stay. They outlive a reload, but not in dev mode: who has
+ * changed the site wants to see the new one. */
+static unsigned leaving_code(const ls_state *state)
+{
+    if (state->draining) return LS_WS_GOING_AWAY;
+    return state->retired && ls_state_runtime(state)->dev != NULL ? LS_WS_RESTART : 0;
+}
+
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     const ls_ws_route *route = o->route;
-    o->advancing = true; /* nothing runs before the end of this function but `open` */
-    if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
-    if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
-    o->begun = true;
-    ls_ws_begin(ctx, o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
+    /* Nothing runs before the end of this function but `open`. */
+    o->advancing = true;
+    if (o->ws == NULL || ls_ws_lost(o->ws)) { /* while the middleware went on: no handler runs */
+        o->close_ran = true;
+        if (r != NULL) end_request(ctx, r);
+    } else {
+        const unsigned code = leaving_code(o->state);
+        if (code != 0) ls_ws_object_close(ctx, o, code, NULL, 0);
+        if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
+        o->begun = true;
+        /* After the handler has subscribed: a client that has got the 101 misses no message. */
+        ls_ws_begin(ctx, o->ws);
+    }
     o->advancing = false;
     advance(ctx, o);
 }
@@ -461,7 +477,8 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 
 /* ---- the module ---------------------------------------------------------------------------------------------------- */
 
-static void close_all(ls_thread_ctx *ctx, ls_state *state, enum ls_ws_code code)
+/* Those whose handshake goes on close in ls_ws_serve. */
+static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)
 {
     const ls_wss *wss = ls_wss_of(state);
     for (ls_node *node = wss->open.next; node != &wss->open; node = node->next) {
@@ -471,10 +488,9 @@ static void close_all(ls_thread_ctx *ctx, ls_state *state, enum ls_ws_code code)
     }
 }
 
-/* Connections outlive a reload. Not in dev mode: who has changed the site wants to see the new one. */
 static void ws_retire(ls_thread_ctx *ctx, ls_state *state)
 {
-    if (ls_state_runtime(state)->dev != NULL && !state->draining) close_all(ctx, state, LS_WS_RESTART);
+    if (leaving_code(state) == LS_WS_RESTART) close_all(ctx, state, LS_WS_RESTART);
 }
 
 static void ws_drain(ls_thread_ctx *ctx, ls_state *state)

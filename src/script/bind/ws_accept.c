@@ -297,6 +297,7 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
     }
     ls_ws_connect(o, ls_ws_open(up.stream, &o->route->config, deflate, &ls_ws_lua_events), up.limit);
     r->websocket = true;
+    o->advancing = true; /* no handler runs before ls_ws_serve */
     h->object = o;
     h->x = r->x;
     h->ended = r->task->ended;

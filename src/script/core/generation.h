@@ -72,12 +72,12 @@ struct ls_generation {
     _Atomic bool load_failed;            /* a state could not be made on demand: no further one is tried */
     _Atomic bool started;                /* states made from now on start at once */
     _Atomic bool retired, draining, cut; /* cut: its requests have ended, its WebSockets go on */
-    uint32_t number;                     /* set by the start: ls_topics_site_starts */
+    uint32_t topic_site;                 /* ls_publication.site of its messages; set by the start */
     _Atomic int closing;                 /* enum ls_closing */
     _Atomic unsigned waiting;            /* work that waits for a state */
 };
 
-/* Initialize a zeroed generation for the site `path`. LS_OK or an error; ls_generation_close() in any case. */
+/* Initialize a zeroed generation for the site `path`. LS_OK or an error; ls_generation_finish() in any case. */
 int ls_generation_init(ls_generation *generation, ls_runtime *runtime, const ls_module *const *modules,
                        unsigned module_count, const char *path);
 /* Free what the generation holds. All states are closed. */

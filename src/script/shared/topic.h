@@ -90,7 +90,7 @@ char *ls_topic_form_room(size_t len, ls_slice *out);
 /* What subscribers of one kind do. */
 typedef struct ls_subscriber_kind {
     /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK; LS_ECLOSED:
-     * the subscriber is closed or closes, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the
+     * the subscriber is closed or closes, or the message is not for it, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the
      * message was dropped, counted in ls_topics_stats.dropped. */
     int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
     /* Optional (NULL): prefetch what `deliver` will read. It is called with `ahead` = 4, 3, 2 and 1: so many deliveries to

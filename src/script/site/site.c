@@ -425,7 +425,7 @@ void ls_site_start(ls_site *site)
     ls_generation *g = &site->generation;
     ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
-    g->number = ls_topics_site_starts(g->runtime->topics);
+    g->topic_site = ls_topics_site_starts(g->runtime->topics);
     atomic_store(&g->started, true);
     post_steps(site);
 }

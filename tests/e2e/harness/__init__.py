@@ -11,7 +11,7 @@ Conn       one connection with a deadline on every wait; it reads one response a
 environment.py holds what the tests know about the build and the system, with the environment variables that say so.
 `system` is system_posix.py or system_windows.py: what the tests ask the system that they run on.
 Fixtures of one subject are modules of their own: harness.http1, harness.udp, harness.dns, harness.stress,
-harness.stress_report, harness.screen, harness.websocket, harness.websocket_site, harness.browser.
+harness.stress_report, harness.screen, harness.websocket, harness.websocket_site, harness.browser, harness.fault.
 """
 from harness.case import E2E, in_parallel, main, table
 from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request

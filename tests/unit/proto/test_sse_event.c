@@ -1,6 +1,7 @@
 /* test_sse_event.c - the text of server-sent events and comments, in memory of the exact size. */
 #include "proto/sse_event.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,50 @@ static void bytes_behind_the_data_are_not_read(void **state)
     }
 }
 
+/* The lines of a text, taken out one character after the other. */
+static void put_model(const char *text, char *to)
+{
+    to += sprintf(to, "data: ");
+    for (; *text != '\0'; text++) {
+        if (*text != '\r' && *text != '\n')
+            *to++ = *text;
+        else
+            to += sprintf(to, "\ndata: ");
+        if (text[0] == '\r' && text[1] == '\n') text++;
+    }
+    strcpy(to, "\n\n");
+}
+
+static void all_short_texts(void **state)
+{
+    static const char chars[] = "x\r\n";
+    char text[8] = "", wanted[sizeof text * 8];
+    (void)state;
+    for (unsigned len = 0, texts = 1; len < sizeof text; len++, texts *= 3) {
+        for (unsigned n = 0; n < texts; n++) {
+            for (unsigned i = 0, left = n; i < len; i++, left /= 3) text[i] = chars[left % 3];
+            text[len] = '\0';
+            put_model(text, wanted);
+            data_is(text, wanted);
+        }
+    }
+}
+
+/* A text of a client that is all line ends. If each line were searched to the end of the text, this would take hours. */
+static void millions_of_short_lines(void **state)
+{
+    enum { BYTES = 16 << 20 };
+    (void)state;
+    for (const char *end = "\r\n"; *end != '\0'; end++) {
+        char *text = malloc(BYTES);
+        assert_non_null(text);
+        memset(text, *end, BYTES);
+        const ls_sse_event event = {.data = text, .data_len = BYTES, .retry_ms = -1};
+        assert_int_equal(ls_sse_event_bytes(&event), (BYTES + 1) * sizeof "data: " + 1);
+        free(text);
+    }
+}
+
 static void all_fields(void **state)
 {
     (void)state;
@@ -104,6 +149,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_line_of_the_data_has_its_label),
         cmocka_unit_test(bytes_behind_the_data_are_not_read),
+        cmocka_unit_test(all_short_texts),
+        cmocka_unit_test(millions_of_short_lines),
         cmocka_unit_test(all_fields),
         cmocka_unit_test(fields_of_one_line),
         cmocka_unit_test(comments),

@@ -721,6 +721,26 @@ static void unread_bytes_are_received_first(void **state)
     ws_place_close(&p);
 }
 
+/* A flush before the begin waits for the peer, and its end begins nothing. */
+static void nothing_is_received_before_the_begin(void **state)
+{
+    static const char zeros[SENT_BYTES];
+    ws_place p;
+    (void)state;
+    ws_place_open(&p);
+    ws_make(&p, NULL);
+    ws_inside(&p, do_send_until_pending);
+    ws_say_text(&p, "early");
+    for (int i = 0; i < SENT_COUNT; i++) ws_expect(&p, LS_WS_BINARY, zeros, SENT_BYTES);
+    wire_pump(&p.wire);
+    assert_int_equal(ls_ws_queued(p.ws), 0);
+    assert_int_equal(p.messages, 0);
+    ws_inside(&p, ws_do_begin);
+    ws_await(&p, &p.messages, 1);
+    assert_string_equal(p.last, "early");
+    ws_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -747,6 +767,7 @@ int main(void)
         cmocka_unit_test(refuses_invalid_compression),
         cmocka_unit_test(waiting_completion_holds_no_block),
         cmocka_unit_test(unread_bytes_are_received_first),
+        cmocka_unit_test(nothing_is_received_before_the_begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,6 +320,27 @@ static void aborts_anywhere(void **state)
     ws_place_close(&p);
 }
 
+/* The deadline of the receive has cancelled it, and the user closes before the packet of the receive runs. */
+static void close_meets_a_deadline(void **state)
+{
+    ws_place p;
+    (void)state;
+    ws_place_open(&p);
+    p.config.ping_ms = 20;
+    ws_connect(&p);
+    wire_step(&p.wire); /* the tick */
+    ws_inside(&p, do_close);
+    ws_expect_close(&p, LS_WS_NORMAL);
+    wire_pump(&p.wire);
+    assert_int_equal(p.ended, 0);
+    ws_say_close(&p, 4001, "later");
+    ws_expect_end(&p);
+    assert_int_equal(p.code, 4001);
+    ws_hang_up(&p);
+    ws_await_freed(&p);
+    ws_place_close(&p);
+}
+
 static void close_before_begin(void **state)
 {
     ws_place p;
@@ -595,6 +616,7 @@ int main(void)
         cmocka_unit_test(close_when_drained),
         cmocka_unit_test(closes_and_aborts_in_an_event),
         cmocka_unit_test(aborts_anywhere),
+        cmocka_unit_test(close_meets_a_deadline),
         cmocka_unit_test(close_before_begin),
         cmocka_unit_test(peer_hangs_up),
         cmocka_unit_test(refuses_invalid_frames),
