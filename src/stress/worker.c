@@ -194,9 +194,10 @@ void ls_stress_worker_vu_closed(ls_stress_worker *w, ls_stress_vu *u)
 
 /* ---- housekeeping ----------------------------------------------------------------------------------------------- */
 
-/* The number of this worker's virtual users in use at that time. */
+/* The number of this worker's virtual users in use at that time: in a fan-out run all, whose stages are rates. */
 static uint32_t active_at(const ls_stress_worker *w, uint64_t at_ns)
 {
+    if (w->fanout != NULL) return w->vu_count;
     const uint32_t threads = w->plan->config.threads;
     const uint32_t all = ls_stress_schedule_connections(&w->plan->schedule, at_ns);
     const uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;

@@ -375,6 +375,16 @@ class Fanout(WebSockets):
         self.assertEqual(ran.totals["requests"], 12, ran)
         self.assertGreaterEqual(ran.report["fanout"]["ignored"], 12, ran)  # of the other topic: this hub has one
 
+    def test_stages(self):
+        """They are rates: all subscribers stay."""
+        server = self.sockets(Hub())
+        ran = stress("--fanout", "-c", "4", "--publishers", "3", "--stages", "300ms:60,300ms:60", "--publish-path", "/pub",
+                     server.url + "sub")
+        self.assertEqual(ran.errors, {}, ran)
+        self.assertEqual(ran.totals["connects"], 7, ran)
+        self.assertEqual(ran.report["fanout"]["expected"], 4 * ran.report["fanout"]["published"], ran)
+        self.assertEqual(ran.report["fanout"]["lost"], 0, ran)
+
     def test_stalled_subscribers(self):
         """They do not read, and nothing is expected of them."""
         server = self.sockets(Hub())
