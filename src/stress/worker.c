@@ -131,8 +131,10 @@ static void end_run(ls_stress_worker *w, bool stopped)
     if (w->running && w->open_loop)
         ls_stress_arrivals_dispatch(w); /* count the requests that became due since the last dispatch */
     w->ending = true;
-    w->ended_ns = w->end_ns;
-    if (w->running) record_totals(w);
+    if (w->running) {
+        w->ended_ns = w->end_ns;
+        record_totals(w);
+    }
     if (!w->running || (!w->open_loop && w->fanout == NULL)) {
         close_all(w);
         return;

@@ -400,6 +400,8 @@ class Fanout(WebSockets):
         ran = stress("--fanout", "-c", "2", "-d", "1s", "--timeout", "300ms", self.sockets(play).url)
         self.assertEqual(ran.status, 1, ran)
         self.assertEqual(ran.errors["subscribe"], 2, ran)
+        self.assertLess(ran.totals["duration_s"], 1, ran)  # it did not begin
+        self.assertLess(ran.report["series"][-1]["to_s"], 1, ran)
         self.assertIn("a subscriber received no message within the time limit", ran.err)
 
     def test_the_server_closes_a_subscriber(self):
