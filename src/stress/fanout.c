@@ -207,7 +207,7 @@ void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
     ls_histogram_record(w->count.sent, latency_ns);
     if (w->open_loop) ls_histogram_record(w->count.due, latency_ns + head->late_ns);
     w->delivered_ns = now_ns;
-    if (!w->ending) w->ended_ns = now_ns;
+    if (!w->ending || w->by_number) w->ended_ns = now_ns;
     tell_publisher(w, &w->fanout->publishers[head->publisher]);
 }
 

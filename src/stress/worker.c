@@ -127,12 +127,13 @@ static void record_totals(ls_stress_worker *w)
 static void end_run(ls_stress_worker *w, bool stopped)
 {
     if (w->ending) return;
+    w->by_number = w->fanout != NULL && !stopped && w->now_ns < w->end_ns;
     if (w->running && w->end_ns > w->now_ns) w->end_ns = w->now_ns;
     if (w->running && w->open_loop)
         ls_stress_arrivals_dispatch(w); /* count the requests that became due since the last dispatch */
     w->ending = true;
     if (w->running) {
-        w->ended_ns = w->end_ns;
+        if (!w->by_number || w->publisher_count > 0) w->ended_ns = w->end_ns;
         record_totals(w);
     }
     if (!w->running || (!w->open_loop && w->fanout == NULL)) {

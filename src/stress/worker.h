@@ -13,6 +13,8 @@
  *     end     the duration is over, all requests are made, or a stop arrived. An open loop waits for outstanding
  *             responses. Then all virtual users close, all packets arrive, and the thread ends.
  *
+ * ended_ns is the end of the duration, or of a run that ends by its number of requests the last response.
+ *
  * The worker reads the clock once per batch of packets (now_ns, the time of responses), and again before a send if it
  * has done work since (ls_stress_worker_now). */
 #ifndef LS_STRESS_WORKER_H
@@ -64,10 +66,11 @@ struct ls_stress_worker {
 
     bool running, ending, done;         /* after go; no new requests; the thread returns */
     bool closing;                       /* fan-out: all deliveries have arrived */
+    bool by_number;                     /* fan-out: ends with the last delivery, because all publications are made */
     bool stop_requested, end_requested; /* checked after each batch */
     bool any_reconnect;                 /* a virtual user waits for the housekeeping to reconnect */
     bool open_loop;
-    uint64_t start_ns, end_ns, ended_ns;
+    uint64_t start_ns, end_ns, ended_ns; /* ended_ns: of the figures of this worker */
     uint64_t left;                        /* requests this worker has still to make; UINT64_MAX: no limit */
     uint64_t due_count;                   /* open loop: turns of this worker (arrivals.c) that are due, */
     uint64_t dispatched;                  /*            of these, turns that a virtual user took, */

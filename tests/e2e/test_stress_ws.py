@@ -375,6 +375,13 @@ class Fanout(WebSockets):
         self.assertEqual(ran.totals["requests"], 12, ran)
         self.assertGreaterEqual(ran.report["fanout"]["ignored"], 12, ran)  # of the other topic: this hub has one
 
+    def test_a_run_with_a_number_ends_with_the_last_delivery(self):
+        server = self.sockets(Hub())
+        for threads in "1", "2":
+            ran = stress("--fanout", "-t", threads, "-c", "2", "-n", "1", "-R", "10", "--publish-path", "/pub", server.url)
+            self.good(ran, 2)  # due at the begin of the run
+            self.assertEqual(round(ran.totals["duration_s"] * 1e9), round(ran.report["latency_us"]["corrected"]["max"] * 1e3), ran)
+
     def test_stages(self):
         """They are rates: all subscribers stay."""
         server = self.sockets(Hub())
