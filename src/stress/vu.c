@@ -123,7 +123,8 @@ void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
     ls_stress_worker *w = u->worker;
     const ls_stress_request *request = &u->requests[u->first];
     const uint64_t now_ns = w->now_ns;
-    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
+    const bool is_probe = u->role == LS_STRESS_ROLE_PUBLISHER && (!w->running || request->sent_ns < w->start_ns);
+    if (!is_probe) ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
     if (u->role == LS_STRESS_ROLE_PUBLISHER) {
         ls_stress_vu_retire(u);
         return;

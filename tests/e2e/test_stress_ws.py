@@ -587,6 +587,7 @@ class Sse(WebSockets):
             self.good(ran, 30)
             self.assertEqual(ran.report["fanout"]["lost"], 0, ran)
             self.assertEqual(ran.report["fanout"]["sse"], True, ran)
+            self.assertEqual(ran.report["status"], {"204": 10}, ran)  # without the probes before the run
             self.assertIsNone(ran.report["websocket"], ran)
 
     def test_responses_that_are_no_streams(self):
