@@ -180,6 +180,12 @@ static void tell_publisher(ls_stress_worker *w, ls_stress_publisher *p)
         (void)ls_port_post(p->worker->port, NULL, p->u, 0);
 }
 
+/* A message that is not of this run or topic; before the run there are probes of other topics. */
+static void count_foreign(ls_stress_worker *w)
+{
+    if (w->running) ls_counter_add(&w->count.foreign, 1);
+}
+
 void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
 {
     ls_stress_worker *w = u->worker;
@@ -187,7 +193,7 @@ void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
     const uint64_t now_ns = w->now_ns;
     if (head->run != w->fanout->run || head->publisher >= config->publishers ||
         head->publisher % config->topics != u->topic) {
-        ls_counter_add(&w->count.foreign, 1);
+        count_foreign(w);
         return;
     }
     if (head->number == 0) {
@@ -216,7 +222,7 @@ void ls_stress_fanout_deliver(ls_stress_vu *u, const char *bytes, size_t len)
     ls_stress_worker *w = u->worker;
     ls_delivery_head head;
     if (!ls_delivery_read(bytes, len, &head)) {
-        ls_counter_add(&w->count.foreign, 1);
+        count_foreign(w);
         return;
     }
     const ls_stress_plan *plan = w->plan;
