@@ -194,8 +194,9 @@ static void connect_failed(ls_stress_vu *u, int err)
     ls_counter_add(&w->count.errors[kind], 1);
     (void)atomic_compare_exchange_strong(&w->first_error, &no_error, err);
     /* A failed connect counts as a request, so that a run with a number of requests ends without a server. */
-    if (w->running && u->retries == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
-    if (w->running && u->retries == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
+    const bool counts = w->running && u->retries == 0 && u->role != LS_STRESS_ROLE_LISTENER;
+    if (counts && w->left != UINT64_MAX && w->left > 0) w->left--;
+    if (counts && u->left != UINT64_MAX && u->left > 0) u->left--;
     if (u->retries > 0) ls_counter_add(&w->count.errors[kind], u->retries - 1);
     w->retries -= u->retries;
     u->retries = 0;

@@ -445,6 +445,29 @@ class Fanout(WebSockets):
         self.assertGreaterEqual(ran.report["fanout"]["lost"], 1, ran)
         self.assertEqual(ran.errors["read"], 1, ran)
 
+    def test_a_subscriber_that_cannot_come_back(self):
+        """Its connects fail; the publisher sends all its messages."""
+        hub = Hub()
+
+        def play(peer, number):
+            if peer.path == "/sub" and not hub.paths.count("/sub"):
+                hub.paths.append("/sub")
+                hub.add(peer)
+                while hub.count == 0:
+                    threading.Event().wait(0.01)
+                with hub.lock:
+                    hub.peers.remove(peer)
+                server.ended = True
+                server.threads[0].join()
+                server.sock.close()
+            else:
+                hub(peer, number)
+        server = self.sockets(play)
+        ran = stress("--fanout", "-t", "1", "-c", "2", "-n", "10", "-R", "10", "--timeout", "300ms", "--publish-path", "/pub",
+                     server.url + "sub")
+        self.assertGreaterEqual(ran.errors["connect"], 1, ran)
+        self.assertEqual(ran.report["fanout"]["published"], 10, ran)
+
     def test_options_that_do_not_fit(self):
         for args, text in ((("--fanout", "http://h/"), "needs --sse"), (("--fanout", "tcp://h:1"), "needs a ws or wss target"),
                            (("--fanout", "--sse", "ws://h/"), "--sse needs an http or https target"),
