@@ -203,10 +203,14 @@ bool ls_stress_sampler_tick(ls_stress_sampler *m, uint64_t now_ns)
         .connections = open_connections(m),
         .rate = span > 0 ? (double)(s.requests - m->recent[oldest].requests) * (double)SECOND / (double)span : 0,
     };
-    m->live.ended = s.requests + s.errors;
+    m->live.ended = m->config.fanout ? 0 : s.requests + s.errors;
     for (size_t t = 0; t < m->threads; t++) {
-        m->live.checks_failed += ls_counter_read(&m->counters[t]->checks_failed);
-        m->live.ended -= ls_counter_read(&m->counters[t]->errors[LS_STRESS_ERROR_CHECK]); /* complete as well */
+        const ls_stress_counters *c = m->counters[t];
+        m->live.checks_failed += ls_counter_read(&c->checks_failed);
+        if (m->config.fanout)
+            m->live.ended += ls_counter_read(&c->published);
+        else
+            m->live.ended -= ls_counter_read(&c->errors[LS_STRESS_ERROR_CHECK]); /* complete as well */
     }
 
     if (m->live.connections > m->most_open) m->most_open = m->live.connections;

@@ -38,7 +38,7 @@ typedef struct ls_stress_live {
     uint64_t errors;   /* of all kinds */
     uint64_t failed_status;
     uint64_t checks_failed;
-    uint64_t ended;       /* requests that are complete or have failed */
+    uint64_t ended;       /* requests that are complete or have failed; fan-out: messages published */
     uint64_t connections; /* open now */
     double rate;          /* average of about the last second */
 } ls_stress_live;
