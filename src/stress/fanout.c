@@ -284,7 +284,7 @@ bool ls_stress_fanout_done(const ls_stress_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns > 0 ? w->plan->config.timeout_ns : PREPARE_NS_MAX;
     if (atomic_load(&w->fanout->senders_left) > 0) return false;
-    if (w->now_ns >= w->grace_ns) return true;
+    if (w->now_ns >= w->grace_ns || w->unclosed == 0) return true;
     return ls_counter_read(&w->count.requests) >= expected(w) ||
            (w->now_ns > w->delivered_ns && w->now_ns - w->delivered_ns >= limit_ns);
 }

@@ -2,6 +2,7 @@
 lines, which can break the protocol."""
 import os
 import re
+import socket
 import ssl
 import struct
 import threading
@@ -467,6 +468,28 @@ class Fanout(WebSockets):
                      server.url + "sub")
         self.assertGreaterEqual(ran.errors["connect"], 1, ran)
         self.assertEqual(ran.report["fanout"]["published"], 10, ran)
+
+    def test_the_server_ends(self):
+        """Without connections nothing is waited for."""
+        hub, peers = Hub(), []
+
+        def play(peer, number):
+            peers.append(peer)
+            if peer.path != "/sub":
+                hub(peer, number)
+                return
+            hub.add(peer)
+            while hub.count == 0:
+                threading.Event().wait(0.01)
+            server.ended = True
+            server.threads[0].join()
+            server.sock.close()
+            for each in peers:
+                each.conn.shutdown(socket.SHUT_RDWR)
+        server = self.sockets(play)
+        ran = stress("--fanout", "-t", "1", "-c", "1", "-n", "5", "-R", "20", "--timeout", "10m", "--publish-path", "/pub",
+                     server.url + "sub")
+        self.assertGreaterEqual(ran.errors["connect"], 1, ran)
 
     def test_options_that_do_not_fit(self):
         for args, text in ((("--fanout", "http://h/"), "needs --sse"), (("--fanout", "tcp://h:1"), "needs a ws or wss target"),
