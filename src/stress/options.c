@@ -15,6 +15,7 @@
 #include "proto/http_text.h"
 #include "stress/delivery.h"
 #include "stress/options_internal.h"
+#include "stress/strbuf.h"
 
 /* Take ownership of an allocated text. False: out of memory, and the text is freed. */
 static bool keep_text(ls_stress_options *o, char *text)
@@ -261,29 +262,25 @@ static int set_method(ls_stress_options *o, const char *text, ls_stress_why *why
 static int read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len, ls_stress_why *why)
 {
     FILE *file = ls_fopen(path, "rb");
-    char *text = NULL;
-    size_t used = 0, room = 0;
+    ls_strbuf text = {0};
+    char part[16384];
+    int err = file == NULL ? errno : 0;
     if (file != NULL) {
-        do {
-            char *more = realloc(text, room = room > 0 ? room * 2 : 65536);
-            if (more == NULL) break;
-            text = more;
-            used += fread(text + used, 1, room - used, file);
-        } while (used == room);
+        for (size_t n; (n = fread(part, 1, sizeof part, file)) > 0;) ls_strbuf_add(&text, part, n);
+        ls_strbuf_put(&text, ""); /* memory for an empty file as well */
+        err = ferror(file) ? errno : text.failed ? ENOMEM : 0;
+        (void)fclose(file);
     }
-    if (file == NULL || ferror(file) || used == room) {
-        ls_stress_why_set(why, "%s: %s", path, strerror(errno));
-        if (file != NULL) fclose(file);
-        free(text);
+    if (err != 0)
+        ls_strbuf_close(&text);
+    else if (!keep_text(o, text.bytes))
+        err = ENOMEM;
+    if (err != 0) {
+        ls_stress_why_set(why, "%s: %s", path, strerror(err));
         return 1;
     }
-    fclose(file);
-    if (!keep_text(o, text)) {
-        ls_stress_why_set(why, "%s: not enough memory", path);
-        return 1;
-    }
-    *bytes = text;
-    *len = used;
+    *bytes = text.bytes;
+    *len = text.len;
     return LS_OK;
 }
 

@@ -374,7 +374,7 @@ static void free_vus(ls_stress_worker *w)
         free(u->echo.text);
         ls_stress_ws_free(u);
         ls_stress_fanout_free(u);
-        if (u->proto->free != NULL) u->proto->free(u);
+        if (u->proto != NULL && u->proto->free != NULL) u->proto->free(u); /* NULL: no role yet */
     }
     free(w->readers);
     free(w->requests);
