@@ -22,6 +22,11 @@ static int invalid(ls_stress_why *why, const char *text)
     return LS_EINVAL;
 }
 
+static bool has_expectation(const ls_stress_plan_expect *expect)
+{
+    return expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body;
+}
+
 static int finish_stages(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_config *config = &o->plan.config;
@@ -200,13 +205,12 @@ static int finish_request(ls_stress_plan *plan, ls_stress_why *why)
 static int finish_echo(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
-    const ls_stress_plan_expect *expect = &plan->expect;
     if (plan->method != NULL || plan->body != NULL)
         return invalid(why, "--method and --body are for http targets; use --message");
     if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS &&
         plan->target.kind != LS_STRESS_TARGET_HTTP)
         return invalid(why, "--header is for http and ws targets; use --message");
-    if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
+    if (has_expectation(&plan->expect))
         return invalid(why, "--expect-... is for http targets; echoes are always compared");
     if (plan->mode == LS_STRESS_PLAN_SCENARIO) return LS_OK;
     if (plan->message == NULL && o->size == 0) {
@@ -315,7 +319,7 @@ static int finish_fanout(ls_stress_options *o, ls_stress_why *why)
         return invalid(why, "--fanout makes its requests itself; remove --method and --body");
     if (plan->sends > 0 || plan->show) return invalid(why, "--fanout excludes --sends and --show");
     if (!config->keepalive) return invalid(why, "--fanout keeps its connections; remove --no-keepalive");
-    if (plan->expect.status_from > 0 || plan->expect.has_length || plan->expect.has_crc || plan->expect.has_body)
+    if (has_expectation(&plan->expect))
         return invalid(why, "--fanout compares its deliveries itself; remove --expect-...");
     for (unsigned i = 0; i < o->stage_count; i++)
         if (o->stages[i].connections > 0) return invalid(why, "--fanout with --stages: use rates, not connections");
@@ -350,13 +354,15 @@ static int finish_idle(ls_stress_options *o, ls_stress_why *why)
         return invalid(why, "--subscribe is for ws and wss targets");
     if (plan->script_path != NULL || plan->message != NULL || o->size > 0 || plan->body != NULL || plan->numbered ||
         plan->show || plan->config.pipeline > 1 || !plan->config.keepalive || o->rate_given || o->stage_count > 0 ||
-        plan->config.requests > 0) {
+        plan->config.requests > 0 || plan->method != NULL || has_expectation(&plan->expect)) {
         ls_stress_why_set(why,
                           "%s sends no messages: remove --message, --size, --body, --sends, --show, --pipeline, "
-                          "--no-keepalive, --rate, --stages, --requests and scripts",
+                          "--no-keepalive, --rate, --stages, --requests, --method, --expect-... and scripts",
                           name);
         return LS_EINVAL;
     }
+    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--hold sends nothing on a connection that is not a WebSocket; remove --header");
     plan->mode = plan->config.hold ? LS_STRESS_PLAN_HOLD : LS_STRESS_PLAN_CYCLES;
     return LS_OK;
 }

@@ -504,6 +504,9 @@ class Fanout(WebSockets):
                            (("--fanout", "--hold", "ws://h/"), "--fanout excludes --hold"),
                            (("--hold", "--cycles", "2", "ws://h/"), "exclude each other"),
                            (("--hold", "-n", "2", "ws://h/"), "--hold sends no messages"),
+                           (("--hold", "--expect-status", "200", "http://h/"), "--hold sends no messages"),
+                           (("--hold", "--method", "HEAD", "http://h/"), "--hold sends no messages"),
+                           (("--hold", "-H", "A: b", "http://h/"), "not a WebSocket; remove --header"),
                            (("--cycles", "2", "http://h/"), "--cycles is for ws and wss targets"),
                            (("--hold", "udp://h:1"), "udp has none")):
             self.fails(stress(*args), text, status=2)
