@@ -334,7 +334,7 @@ static void resume(struct ls_stress_scenario *sc, int arguments)
     sc->running = true;
     sc->suspended = false;
     s->running = sc;
-    s->vu = sc->u;
+    s->request = &sc->u->requests[sc->u->first];
     const int status = lua_resume(sc->co, s->L, arguments, &results);
     s->running = NULL;
     sc->running = false;

@@ -85,9 +85,11 @@ void ls_stress_vu_set_due(ls_stress_vu *u, uint32_t i, uint64_t due_ns)
 void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
 {
     ls_stress_worker *w = u->worker;
-    for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
-        u->requests[(u->first + i) % w->pipeline].is_head =
-            w->plan->is_head; /* compose() sets it for a script's requests */
+    for (uint32_t i = u->outstanding; i < u->outstanding + count; i++) {
+        ls_stress_request *request = &u->requests[(u->first + i) % w->pipeline];
+        request->is_head = w->plan->is_head; /* compose() sets it for a script's requests */
+        request->check_failed = false;
+    }
     if (w->running && w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
     send_requests(u, count);
@@ -130,8 +132,7 @@ void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
         return;
     }
     ls_counter_add(&w->count.requests, 1);
-    if (u->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
-    u->check_failed = false;
+    if (request->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
     ls_histogram_record(w->count.sent, now_ns > request->sent_ns ? now_ns - request->sent_ns : 0);
     if (w->open_loop) ls_histogram_record(w->count.due, now_ns > request->due_ns ? now_ns - request->due_ns : 0);
     ls_stress_vu_retire(u);
@@ -300,7 +301,6 @@ void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
     ls_stress_worker *w = u->worker;
     const uint32_t failed = u->outstanding + u->retries;
-    u->check_failed = false;
     /* An orderly close of an idle connection is not counted here (peer_closed); a failed one is. */
     ls_counter_add(&w->count.errors[kind], failed > 0 ? failed : 1);
     w->outstanding -= u->outstanding;

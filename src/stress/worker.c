@@ -43,11 +43,12 @@ void ls_stress_worker_record_failure(ls_stress_worker *w, const char *why, const
     (void)snprintf(w->first_failure + at, sizeof w->first_failure - at, "\"");
 }
 
-void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_vu *u, const char *name, size_t len, bool passed)
+void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_request *request, const char *name, size_t len,
+                                  bool passed)
 {
     if (!passed) {
         ls_counter_add(&w->count.checks_failed, 1);
-        if (u != NULL) u->check_failed = true;
+        request->check_failed = true;
     }
     (void)ls_stress_checks_count(&w->checks, name, len, passed); /* out of memory: counted in the total alone */
 }

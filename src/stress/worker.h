@@ -128,8 +128,9 @@ void ls_stress_worker_record_failure(ls_stress_worker *w, const char *why, const
 /* End the run after this batch of packets: thread:stop(), or an error in a hook. */
 void ls_stress_worker_request_stop(ls_stress_worker *w);
 
-/* Count one outcome of the check `name`. */
-void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_vu *u, const char *name, size_t len, bool passed);
+/* Count one outcome of the check `name` of a request. */
+void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_request *request, const char *name, size_t len,
+                                  bool passed);
 
 /* The virtual user's first connect has succeeded or failed. */
 void ls_stress_worker_vu_settled(ls_stress_worker *w, ls_stress_vu *u);

@@ -27,6 +27,17 @@ class Scripts(Stress):
         failed = ran.checks["id"][1]
         self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}), ran)
 
+    def test_a_failed_check_in_a_request_hook(self):
+        """The error is that of the request, also of one of several on their way."""
+        request = """return { target = "%s", connections = 2, threads = 1, requests = 40, pipeline = @, request = function(vu)
+          vu:check(vu.id == 1 or vu.iteration %% 3 > 0, "third") return "GET", "/" end }"""
+        for pipeline in "1", "4":
+            ran = stress("own.lua", files={"own_lua": (request % self.url).replace("@", pipeline)})
+            passed, failed = ran.checks["third"]
+            self.assertEqual(passed + failed, 40, ran)
+            self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}),
+                             ran)
+
     def test_every_example_for_wrk_is_tested(self):
         names = {name[:-4] for name in os.listdir(os.path.join(EXAMPLES, "wrk"))}
         tested = {name[len("test_wrk_"):] for name in dir(self) if name.startswith("test_wrk_")}
