@@ -225,6 +225,18 @@ return { connections = 2, requests = 10,
         ran = self.good(stress("own.lua", "tcp://127.0.0.1:%d" % server.port, files={"own_lua": script}), 10)
         self.assertEqual(ran.checks, {"the end": (10, 0), "no more": (10, 0)})
 
+    def test_fields_and_values_that_do_not_exist(self):
+        self.good(stress("-n", "1", "-c", "1", "-s", "own.lua", self.url + "/", files={"own_lua": """
+            function setup(thread) assert(thread.name == nil and thread.addr and thread.get) end
+            function done(summary, latency)
+              assert(latency(1) and not pcall(latency, 0) and not pcall(latency, #latency + 1))
+            end"""}), 1)
+
+    def test_an_empty_text(self):
+        ran = self.good(stress("own.lua", self.tcp, files={"own_lua": """return { connections = 1, requests = 1,
+            scenario = function(vu, sock) sock:send("") sock:send("", "a") vu:check(sock:receive(1) == "a", "a") end }"""}), 1)
+        self.assertEqual(ran.checks, {"a": (1, 0)}, ran)
+
     def test_datagrams_of_a_sock(self):
         script = """
 local much = ("x"):rep(1 << 26)
