@@ -473,7 +473,7 @@ static int set_cycles(ls_stress_options *o, const char *text, ls_stress_why *why
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, 1e9, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, LS_STRESS_SENDS_MAX, &n) < 0) return LS_EINVAL;
     o->cycles = (uint64_t)n;
     return LS_OK;
 }
@@ -482,7 +482,7 @@ static int set_sends(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    if (parse_integer(text, 1, LS_STRESS_SENDS_MAX, &n) < 0) return LS_EINVAL;
     o->plan.sends = (uint64_t)n;
     o->plan.numbered = true;
     return LS_OK;
@@ -554,7 +554,10 @@ static int set_max_body(ls_stress_options *o, const char *text, ls_stress_why *w
 
 static int set_script(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
-    (void)why;
+    if (o->plan.script_path != NULL) {
+        ls_stress_why_set(why, "more than one script: %s and %s", o->plan.script_path, text);
+        return 1;
+    }
     o->plan.script_path = text;
     o->plan.dialect = LS_STRESS_DIALECT_WRK;
     return LS_OK;
@@ -630,7 +633,7 @@ const ls_stress_option ls_stress_options_known[] = {
     {'c', "connections", "connections", true, set_connections, "a number from 1 to 1048576"},
     {'t', "threads", "threads", true, set_threads, "a number from 1 to 1024"},
     {'d', "duration", "duration", true, set_duration, "a time above 0, such as 10s, 500ms, 2m"},
-    {'n', "requests", "requests", true, set_requests, "a whole number from 1"},
+    {'n', "requests", "requests", true, set_requests, "a whole number from 1 to 1000000G"},
     {'R', "rate", "rate", true, set_rate, "requests per second, above 0, such as 1000 or 20k"},
     {0, "stages", "stages", true, set_stages, "TIME:RATE or TIME:CONNECTIONSc, separated by commas: 10s:1000,1m:5000"},
     {0, "pipeline", "pipeline", true, set_pipeline, "a number from 1 to 1024"},
@@ -669,8 +672,8 @@ const ls_stress_option ls_stress_options_known[] = {
     {0, "stalled", NULL, true, set_stalled, "a number from 1, below that of the connections"},
     {0, "sse", NULL, false, set_sse, ""},
     {0, "hold", NULL, false, set_hold, ""},
-    {0, "cycles", NULL, true, set_cycles, "a whole number from 1"},
-    {0, "sends", "sends", true, set_sends, "a whole number from 1"},
+    {0, "cycles", NULL, true, set_cycles, "a whole number from 1 to 1G"},
+    {0, "sends", "sends", true, set_sends, "a whole number from 1 to 1G"},
     {0, "show", NULL, false, set_show, ""},
     {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", such as \"p99 < 5ms\""},
     {0, "json", "json", true, set_json, "a file name"},

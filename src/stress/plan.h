@@ -18,6 +18,7 @@ enum {
     LS_STRESS_THREADS_MAX = 1024,
     LS_STRESS_CONNECTIONS_MAX = 1 << 20,
     LS_STRESS_PIPELINE_MAX = 1024,
+    LS_STRESS_SENDS_MAX = 1000000000, /* for each connection: the number of all messages fits in 64 bits */
     LS_STRESS_HEADERS_MAX = 64,
     LS_STRESS_PROTOCOLS_MAX = 16,
     LS_STRESS_MESSAGE_BYTES_MAX = 64 << 20,
