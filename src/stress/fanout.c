@@ -27,6 +27,7 @@ int ls_stress_fanout_open(const ls_stress_plan *plan, struct ls_stress_fanout **
         return LS_ENOMEM;
     }
     ls_random(&f->run, sizeof f->run);
+    f->opened_ns = ls_clock_ns();
     atomic_store(&f->senders_left, ls_stress_fanout_senders(plan));
     for (unsigned p = 0; p < config->publishers; p++)
         f->publishers[p].readers =
@@ -113,7 +114,8 @@ void ls_stress_fanout_write(ls_stress_vu *u, uint32_t k, char *out)
     const uint64_t due_ns = w->open_loop ? u->requests[(u->first + k) % w->pipeline].due_ns : UINT64_MAX;
     ls_stress_publisher *p = &w->fanout->publishers[u->number];
     const uint64_t now_ns = ls_stress_worker_now(w);
-    ls_delivery_head head = {.run = w->fanout->run, .publisher = (uint16_t)u->number, .sent_ns = now_ns};
+    ls_delivery_head head = {
+        .run = w->fanout->run, .publisher = (uint16_t)u->number, .sent_ns = now_ns - w->fanout->opened_ns};
     if (w->running) {
         ls_counter_add(&p->published, 1);
         ls_counter_add(&w->count.published, 1);
@@ -209,7 +211,8 @@ void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
     }
     ls_counter_add(&w->count.requests, 1);
     ls_counter_add(&w->count.status[0], 1);
-    const uint64_t latency_ns = now_ns > head->sent_ns ? now_ns - head->sent_ns : 0;
+    const uint64_t sent_ns = w->fanout->opened_ns + head->sent_ns;
+    const uint64_t latency_ns = now_ns > sent_ns ? now_ns - sent_ns : 0;
     ls_histogram_record(w->count.sent, latency_ns);
     if (w->open_loop) ls_histogram_record(w->count.due, latency_ns + head->late_ns);
     w->delivered_ns = now_ns;
