@@ -706,5 +706,6 @@ void ls_stress_options_close(ls_stress_options *o)
     if (o->plan.tls != NULL) ls_tls_drop(o->plan.tls);
     o->plan.tls = NULL;
     free(o->plan.request);
-    o->plan.request = NULL;
+    free(o->plan.packed);
+    o->plan.request = o->plan.packed = NULL;
 }

@@ -71,6 +71,8 @@ typedef struct ls_stress_plan {
     uint32_t body_bytes_max; /* of a response, for scripts that look at bodies */
     char *request;           /* LS_STRESS_PLAN_STATIC, and the frames of an echo: config.pipeline copies in a row */
     size_t request_len;      /* of one */
+    char *packed;            /* the compressed frames of an echo, also copies; NULL: none */
+    size_t packed_len;
     bool is_head;
     ls_stress_plan_expect expect;
 

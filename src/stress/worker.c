@@ -11,8 +11,8 @@
 #include "base/list.h"
 #include "net/deadline.h"
 #include "stress/arrivals.h"
+#include "stress/deflate.h"
 #include "stress/fanout.h"
-#include "stress/inflate.h"
 #include "stress/script.h"
 #include "stress/ws.h"
 
@@ -463,7 +463,7 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->config.websocket)) < 0)
         goto fail_port;
-    if (plan->ws.compress && (err = ls_stress_inflate_open(&w->inflate)) < 0) goto fail_counters;
+    if (plan->ws.compress && (err = ls_stress_deflate_open(&w->deflate)) < 0) goto fail_counters;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
@@ -511,7 +511,7 @@ void ls_stress_worker_close(ls_stress_worker *w)
     ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
     ls_deadlines_close(w->deadlines);
     free_vus(w);
-    ls_stress_inflate_close(w->inflate);
+    ls_stress_deflate_close(w->deflate);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

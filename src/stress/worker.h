@@ -70,7 +70,7 @@ struct ls_stress_worker {
     bool stop_requested, end_requested; /* checked after each batch */
     bool any_reconnect;                 /* a virtual user waits for the housekeeping to reconnect */
     bool open_loop;
-    uint64_t start_ns, end_ns, ended_ns; /* ended_ns: of the figures of this worker */
+    uint64_t start_ns, end_ns, ended_ns;  /* ended_ns: of the figures of this worker */
     uint64_t left;                        /* requests this worker has still to make; UINT64_MAX: no limit */
     uint64_t due_count;                   /* open loop: turns of this worker (arrivals.c) that are due, */
     uint64_t dispatched;                  /*            of these, turns that a virtual user took, */
@@ -93,7 +93,7 @@ struct ls_stress_worker {
     ls_stress_counters count;
     ls_stress_checks checks;
     ls_stress_script *script;
-    struct ls_stress_inflate *inflate; /* of --compress; else NULL */
+    struct ls_stress_deflate *deflate; /* of --compress; else NULL */
     _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
     char first_failure[256];           /* the first failure of a request; read after the join */
 
