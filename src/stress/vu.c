@@ -171,7 +171,8 @@ static void receive(ls_stress_vu *u)
             u->rx_pending = true;
             return;
         }
-        w->now_ns = ls_stress_worker_now(w); /* the data arrived after this batch of packets */
+        w->clock_stale = true; /* the data may have arrived after the clock was read */
+        w->now_ns = ls_stress_worker_now(w);
         if (!handle_receive(u, err < 0 ? err : result)) return;
     }
 }

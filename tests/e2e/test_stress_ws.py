@@ -854,6 +854,13 @@ class OnLuaserve(Stress):
                                    "--threshold", "lost == 0", *how, target), 1000)
             self.assertEqual([ran.report["fanout"][name] for name in ("lost", "reordered", "duplicated")], [0, 0, 0], ran)
 
+    def test_no_delivery_is_faster_than_light(self):
+        """Messages that arrive while others are handled have the time of their arrival."""
+        for how in ("--pipeline", "1024", "-n", "50000"), ("-R", "100000", "-n", "20000"):
+            ran = stress("--fanout", "-t", "2", "-c", "4", "--publish-path", "/publish", *how, self.ws + "/news")
+            self.assertEqual(ran.errors, {}, ran)
+            self.assertGreater(ran.report["latency_us"]["uncorrected"]["min"], 0, ran)
+
     def test_connections_come_and_go(self):
         ran = self.good(stress("--cycles", "5", "-c", "10", self.ws + "/news"), 50)
         self.assertEqual(ran.report["websocket"]["close_codes"], {"1000": 50}, ran)
