@@ -309,7 +309,7 @@ static void peer_closed(ls_stress_vu *u)
     }
 }
 
-static void closed(ls_stress_vu *u)
+void ls_stress_http_closed(ls_stress_vu *u)
 {
     u->http.phase = AT_HEAD;
     u->http.buf_len = 0;
@@ -319,5 +319,5 @@ const ls_stress_proto ls_stress_http_proto = {
     .received = received,
     .peer_closed = peer_closed,
     .compose = compose,
-    .closed = closed,
+    .closed = ls_stress_http_closed,
 };

@@ -58,6 +58,13 @@ static void open_value(ls_strbuf *to, const char *name, const char *bracket)
     ls_strbuf_put(to, bracket);
 }
 
+/* Open an object, or write null. Returns `present`. */
+static bool open_part(ls_strbuf *to, const char *name, bool present)
+{
+    open_value(to, name, present ? "{" : "null");
+    return present;
+}
+
 static void next_element(ls_strbuf *to)
 {
     if (to->len > 0 && to->bytes[to->len - 1] != '[') ls_strbuf_put(to, ",");
@@ -169,15 +176,10 @@ static void put_curve(ls_strbuf *to, const ls_histogram *h, uint64_t count)
 /* All figures are null when nothing was measured. */
 static void put_latency(ls_strbuf *to, const char *name, const ls_histogram *h, bool curve)
 {
-    if (h == NULL) {
-        put_name(to, name);
-        ls_strbuf_put(to, "null");
-        return;
-    }
+    if (!open_part(to, name, h != NULL)) return;
     uint64_t count = ls_histogram_count(h);
     bool any = count > 0;
     char percent[32];
-    open_value(to, name, "{");
     put_count(to, "count", count);
     put_number(to, "min", or_null(us((double)ls_histogram_min(h)), any));
     put_number(to, "mean", or_null(us(ls_histogram_mean(h)), any));
@@ -200,11 +202,7 @@ static void put_latency(ls_strbuf *to, const char *name, const ls_histogram *h, 
 
 static void put_tls(ls_strbuf *to, const ls_stress_result *r)
 {
-    if (r->handshake == NULL) {
-        put_string(to, "tls", NULL);
-        return;
-    }
-    open_value(to, "tls", "{");
+    if (!open_part(to, "tls", r->handshake != NULL)) return;
     put_count(to, "full", r->handshakes_full);
     put_count(to, "resumed", r->handshakes_resumed);
     put_count(to, "failed", r->handshakes_failed);
@@ -215,11 +213,7 @@ static void put_tls(ls_strbuf *to, const ls_stress_result *r)
 static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[8];
-    if (r->upgrade == NULL) {
-        put_string(to, "websocket", NULL);
-        return;
-    }
-    open_value(to, "websocket", "{");
+    if (!open_part(to, "websocket", r->upgrade != NULL)) return;
     put_count(to, "handshakes", r->upgrades);
     put_count(to, "failed", r->upgrades_failed);
     put_count(to, "deflate", r->deflated);
@@ -236,11 +230,7 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 static void put_fanout(ls_strbuf *to, const ls_stress_result *r)
 {
     const ls_stress_config *c = &r->config;
-    if (!c->fanout) {
-        put_string(to, "fanout", NULL);
-        return;
-    }
-    open_value(to, "fanout", "{");
+    if (!open_part(to, "fanout", c->fanout)) return;
     put_count(to, "publishers", c->publishers);
     put_count(to, "subscribers", c->connections);
     put_count(to, "topics", c->topics);

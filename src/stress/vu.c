@@ -224,6 +224,7 @@ static void opened(ls_stress_vu *u)
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
+    if (err == LS_PENDING) return;
     if (err >= 0 && u->proto->upgrades && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
     if (err == LS_PENDING) return;
     if (err < 0)
@@ -246,7 +247,7 @@ int ls_stress_vu_open(ls_stress_vu *u)
     u->output = 0;
     const int err = w->transport->open(u);
     w->clock_stale = true;
-    if (err != LS_PENDING) ls_stress_vu_connected(u, err);
+    ls_stress_vu_connected(u, err);
     return err < 0 ? err : LS_OK;
 }
 
