@@ -16,8 +16,7 @@ import tempfile
 import time
 import unittest
 
-from harness import (E2E, SANITIZER, WAIT, Server, TimedOut, chunked, main, not_on_windows, run_program,
-                     scratch)
+from harness import E2E, SANITIZER, WAIT, Server, TimedOut, chunked, main, not_on_windows
 
 ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -38,30 +37,6 @@ app:get("/spawn", function() return tostring(ls.spawn(function() ls.sleep(0.001)
 app:get("/big", function() return ("b"):rep(1000):rep(200) end)
 app:get("/error", function() error("on purpose") end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
-"""
-
-LOAD_SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
-app:post("/echo", function(req) return req:buffer() end)
-app:ws("/ws", { message = function(ws, data, kind) ws:send(data, kind) end })
-app:ws("/news", { open = function(ws) ws:subscribe("news") end })
-app:ws("/publish", { message = function(ws, data) ls.publish("news", data) end })
-app:post("/publish", function(req) ls.publish("news", req:body()) return 204 end)
-app:get("/events", function(req, res)
-  local sse = res:sse()
-  sse:subscribe("news")
-  sse:wait()
-end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
-"""
-
-LOAD_SCRIPT = """
-return { target = "@URL@", requests = 6, scenario = function(vu)
-  local ws = assert(vu:ws("/ws"))
-  ws:send("hello")
-  vu:check(ws:receive() == "hello", "echo")
-end }
 """
 
 BODY = b"e" * 100000
@@ -376,39 +351,6 @@ class Faults(E2E):
         ):
             with self.subTest(name):
                 self.start_up(kinds, times, error, samples)
-
-    def test_load_tool(self):
-        """`luaserve stress` ends with a status of its own, whichever allocation fails."""
-        server = self.serve(LOAD_SITE)
-        url = "http://127.0.0.1:%d" % server.port
-        ws = url.replace("http", "ws")
-        with scratch(script_lua=LOAD_SCRIPT.replace("@URL@", ws), body="b" * 50000) as where:
-            for args in (
-                ("--body", "@body", "--method", "POST", "-n", "8", url + "/echo"),
-                ("--sends", "2", "--compress", "--size", "1000", ws + "/ws"),
-                ("--fanout", "-n", "3", "--publish-path", "/publish", "--publishers", "2", ws + "/news"),
-                ("--fanout", "--sse", "-n", "3", "--publish-path", "/publish", url + "/events"),
-                ("script.lua",),
-            ):
-                with self.subTest(args):
-                    self.load(where, ("-t", "2", "-c", "3", "--timeout", "500ms", "--json", "report.json", *args))
-        server.stop()
-
-    def load(self, where, args, samples=40):
-        def run(k, times):
-            self.orders.arm(0)
-            more = {"FAULT_CALL": str(ALLOC), "FAULT_K": str(k), "FAULT_TIMES": str(times)}
-            return run_program(["stress", "-q", *args], cwd=where, env=self.environment(FAULT_ERRNO=str(errno.ENOMEM), **more))
-        status, _, err = run(0, 0)
-        if "built without" in err:
-            self.skipTest("without zlib")
-        self.assertEqual(status, 0, err)
-        total, _ = self.orders.disarm()
-        for n in range(samples):
-            k = 1 + n * total // samples
-            status, out, err = run(k, 1 if n % 2 else 10)
-            self.assertIn(status, (0, 1, 2, 99), "k=%d of %d: %s %s" % (k, total, out, err))
-            self.assertTrue(status == 0 or re.search(r"[a-z]{4}", err), "k=%d of %d: it ends without a word" % (k, total))
 
 
 if __name__ == "__main__":
