@@ -165,19 +165,30 @@ FILE *ls_process_channel(void (*ended)(void *user), void *user)
     pthread_t thread;
     sigset_t all, before;
     const int to = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    FILE *out = to >= 0 ? fdopen(to, "w") : NULL;
-    if (w == NULL || out == NULL) return NULL;
-    *w = (watch){fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), ended, user};
+    const int from = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (w->from < 0 || none < 0 || dup2(none, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return NULL;
-    (void)close(none);
+    FILE *out = NULL;
+    if (w == NULL || to < 0 || from < 0 || none < 0 || (out = fdopen(to, "w")) == NULL) goto fail;
+    if (dup2(none, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) goto fail;
+    *w = (watch){from, ended, user};
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     const int err = pthread_create(&thread, NULL, watch_main, w);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err != 0) return NULL;
+    if (err != 0) goto fail;
     (void)pthread_detach(thread);
+    (void)close(none);
     return out;
+
+fail:
+    if (out != NULL)
+        (void)fclose(out); /* and `to` */
+    else if (to >= 0)
+        (void)close(to);
+    if (from >= 0) (void)close(from);
+    if (none >= 0) (void)close(none);
+    free(w);
+    return NULL;
 }
 
 int ls_process_is_terminal(void)

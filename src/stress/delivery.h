@@ -17,7 +17,7 @@ typedef struct ls_delivery_head {
     uint32_t run;       /* random: messages of another run differ */
     uint16_t publisher; /* from 0 */
     uint64_t number;    /* from 1, for each publisher; 0: a probe before the run. At most LS_DELIVERY_NUMBER_MAX */
-    uint64_t sent_ns;   /* ls_clock_ns(): the receiver is in the same process */
+    uint64_t sent_ns;   /* since a moment that the receiver knows: at most about two years */
     uint64_t late_ns;   /* open loop: how long after its due time it was sent; at most about 18 minutes */
 } ls_delivery_head;
 

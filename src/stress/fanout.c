@@ -27,6 +27,7 @@ int ls_stress_fanout_open(const ls_stress_plan *plan, struct ls_stress_fanout **
         return LS_ENOMEM;
     }
     ls_random(&f->run, sizeof f->run);
+    f->opened_ns = ls_clock_ns();
     atomic_store(&f->senders_left, ls_stress_fanout_senders(plan));
     for (unsigned p = 0; p < config->publishers; p++)
         f->publishers[p].readers =
@@ -113,7 +114,8 @@ void ls_stress_fanout_write(ls_stress_vu *u, uint32_t k, char *out)
     const uint64_t due_ns = w->open_loop ? u->requests[(u->first + k) % w->pipeline].due_ns : UINT64_MAX;
     ls_stress_publisher *p = &w->fanout->publishers[u->number];
     const uint64_t now_ns = ls_stress_worker_now(w);
-    ls_delivery_head head = {.run = w->fanout->run, .publisher = (uint16_t)u->number, .sent_ns = now_ns};
+    ls_delivery_head head = {
+        .run = w->fanout->run, .publisher = (uint16_t)u->number, .sent_ns = now_ns - w->fanout->opened_ns};
     if (w->running) {
         ls_counter_add(&p->published, 1);
         ls_counter_add(&w->count.published, 1);
@@ -180,6 +182,12 @@ static void tell_publisher(ls_stress_worker *w, ls_stress_publisher *p)
         (void)ls_port_post(p->worker->port, NULL, p->u, 0);
 }
 
+/* A message that is not of this run or topic; before the run there are probes of other topics. */
+static void count_foreign(ls_stress_worker *w)
+{
+    if (w->running) ls_counter_add(&w->count.foreign, 1);
+}
+
 void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
 {
     ls_stress_worker *w = u->worker;
@@ -187,7 +195,7 @@ void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
     const uint64_t now_ns = w->now_ns;
     if (head->run != w->fanout->run || head->publisher >= config->publishers ||
         head->publisher % config->topics != u->topic) {
-        ls_counter_add(&w->count.foreign, 1);
+        count_foreign(w);
         return;
     }
     if (head->number == 0) {
@@ -203,11 +211,12 @@ void ls_stress_fanout_count(ls_stress_vu *u, const ls_delivery_head *head)
     }
     ls_counter_add(&w->count.requests, 1);
     ls_counter_add(&w->count.status[0], 1);
-    const uint64_t latency_ns = now_ns > head->sent_ns ? now_ns - head->sent_ns : 0;
+    const uint64_t sent_ns = w->fanout->opened_ns + head->sent_ns;
+    const uint64_t latency_ns = now_ns > sent_ns ? now_ns - sent_ns : 0;
     ls_histogram_record(w->count.sent, latency_ns);
     if (w->open_loop) ls_histogram_record(w->count.due, latency_ns + head->late_ns);
     w->delivered_ns = now_ns;
-    if (!w->ending) w->ended_ns = now_ns;
+    if (!w->ending || w->by_number) w->ended_ns = now_ns;
     tell_publisher(w, &w->fanout->publishers[head->publisher]);
 }
 
@@ -216,7 +225,7 @@ void ls_stress_fanout_deliver(ls_stress_vu *u, const char *bytes, size_t len)
     ls_stress_worker *w = u->worker;
     ls_delivery_head head;
     if (!ls_delivery_read(bytes, len, &head)) {
-        ls_counter_add(&w->count.foreign, 1);
+        count_foreign(w);
         return;
     }
     const ls_stress_plan *plan = w->plan;
@@ -278,7 +287,7 @@ bool ls_stress_fanout_done(const ls_stress_worker *w)
 {
     const uint64_t limit_ns = w->plan->config.timeout_ns > 0 ? w->plan->config.timeout_ns : PREPARE_NS_MAX;
     if (atomic_load(&w->fanout->senders_left) > 0) return false;
-    if (w->now_ns >= w->grace_ns) return true;
+    if (w->now_ns >= w->grace_ns || w->unclosed == 0) return true;
     return ls_counter_read(&w->count.requests) >= expected(w) ||
            (w->now_ns > w->delivered_ns && w->now_ns - w->delivered_ns >= limit_ns);
 }

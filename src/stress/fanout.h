@@ -31,6 +31,7 @@ typedef struct ls_stress_publisher {
 
 struct ls_stress_fanout {
     uint32_t run;                  /* ls_delivery_head.run */
+    uint64_t opened_ns;            /* ls_delivery_head.sent_ns counts from here */
     _Atomic unsigned senders_left; /* threads with publishers that have not ended */
     _Atomic uint64_t ready;        /* subscribers that have received a probe */
     ls_stress_publisher *publishers;

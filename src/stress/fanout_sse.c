@@ -5,7 +5,7 @@
 #include "stress/fanout.h"
 #include "stress/subscriber.h"
 
-enum phase { AT_HEAD, AT_BODY };
+enum phase { AT_HEAD, AT_BODY }; /* the first: ls_stress_http_closed() */
 
 static bool fail(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
@@ -114,15 +114,9 @@ static void peer_closed(ls_stress_vu *u)
     ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
 }
 
-static void closed(ls_stress_vu *u)
-{
-    u->http.phase = AT_HEAD;
-    u->http.buf_len = 0;
-}
-
 const ls_stress_proto ls_stress_sse_subscriber_proto = {
     .opened = opened,
     .received = received,
     .peer_closed = peer_closed,
-    .closed = closed,
+    .closed = ls_stress_http_closed,
 };

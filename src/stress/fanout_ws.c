@@ -94,8 +94,8 @@ static bool publisher_compose(ls_stress_vu *u, uint32_t count)
     bool ok = true;
     for (uint32_t k = u->outstanding - count; ok && k < u->outstanding; k++) {
         ls_stress_fanout_write(u, k, payload);
-        ok = ls_stress_vu_put(u, frame,
-                              ls_stress_ws_frame(plan->ws.binary ? LS_WS_BINARY : LS_WS_TEXT, payload, len, frame));
+        ok = ls_stress_vu_put(
+            u, frame, ls_stress_ws_message(u, plan->ws.binary ? LS_WS_BINARY : LS_WS_TEXT, payload, len, frame));
     }
     free(payload);
     return ok;

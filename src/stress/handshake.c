@@ -94,16 +94,11 @@ static int run(ls_stress_vu *u, int status)
     return status;
 }
 
-static void finish(ls_stress_vu *u, int status)
-{
-    if (status != LS_PENDING) ls_stress_vu_connected(u, status);
-}
-
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     (void)ctx;
     ls_stress_vu *u = *(ls_stress_vu **)ls_stream_user(s);
-    finish(u, run(u, feed(u, result)));
+    ls_stress_vu_connected(u, run(u, feed(u, result)));
 }
 
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
@@ -111,7 +106,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     (void)ctx;
     ls_stress_vu *u = *(ls_stress_vu **)ls_stream_user(s);
     const int status = u->handshake->status;
-    finish(u, run(u, err < 0 && (status >= 0 || status == LS_EAGAIN) ? err : status));
+    ls_stress_vu_connected(u, run(u, err < 0 && (status >= 0 || status == LS_EAGAIN) ? err : status));
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)

@@ -39,7 +39,8 @@ static bool compose_script(ls_stress_vu *u, uint32_t count)
         return ls_stress_vu_put_static(u, bytes, len * (count / w->batch));
     }
     for (uint32_t i = 0; i < count; i += w->batch) {
-        if (!ls_stress_script_request(w->script, u, &bytes, &len)) return false;
+        ls_stress_request *request = &u->requests[(u->first + from + i) % w->pipeline];
+        if (!ls_stress_script_request(w->script, u, request, &bytes, &len)) return false;
         record_methods(u, from + i, bytes, len);
         const bool ok = ls_stress_vu_put(u, bytes, len);
         ls_stress_script_request_sent(w->script);
@@ -88,13 +89,17 @@ static void check_expectations(ls_stress_vu *u)
 {
     const ls_stress_plan_expect *expect = &u->worker->plan->expect;
     ls_stress_worker *w = u->worker;
+    ls_stress_request *request = &u->requests[u->first];
+    const unsigned status = u->http.head.status;
     if (expect->status_from > 0)
-        ls_stress_worker_count_check(
-            w, u, "status", 6, u->http.head.status >= expect->status_from && u->http.head.status <= expect->status_to);
-    if (expect->has_length) ls_stress_worker_count_check(w, u, "length", 6, u->http.body_len == expect->length);
-    if (expect->has_crc) ls_stress_worker_count_check(w, u, "crc32", 5, (u->http.crc ^ UINT32_MAX) == expect->crc);
+        ls_stress_worker_count_check(w, request, "status", 6,
+                                     status >= expect->status_from && status <= expect->status_to);
+    if (expect->has_length) ls_stress_worker_count_check(w, request, "length", 6, u->http.body_len == expect->length);
+    if (expect->has_crc)
+        ls_stress_worker_count_check(w, request, "crc32", 5, (u->http.crc ^ UINT32_MAX) == expect->crc);
     if (expect->has_body)
-        ls_stress_worker_count_check(w, u, "body", 4, !u->http.body_differs && u->http.body_len == expect->body_len);
+        ls_stress_worker_count_check(w, request, "body", 4,
+                                     !u->http.body_differs && u->http.body_len == expect->body_len);
 }
 
 /* The response is complete. False: the connection closes. */
@@ -304,7 +309,7 @@ static void peer_closed(ls_stress_vu *u)
     }
 }
 
-static void closed(ls_stress_vu *u)
+void ls_stress_http_closed(ls_stress_vu *u)
 {
     u->http.phase = AT_HEAD;
     u->http.buf_len = 0;
@@ -314,5 +319,5 @@ const ls_stress_proto ls_stress_http_proto = {
     .received = received,
     .peer_closed = peer_closed,
     .compose = compose,
-    .closed = closed,
+    .closed = ls_stress_http_closed,
 };

@@ -1,115 +1,16 @@
-/* options.c - the table of options, and what each accepts. See options.h. options_line.c reads the command line,
- * options_table.c the table of a script, options_finish.c completes the plan. */
+/* options.c - the table of options, and what each accepts. See options.h. options_value.c reads values, options_line.c the
+ * command line, options_table.c the table of a script; options_finish.c completes the plan. */
 #include "stress/options.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/fopen.h"
 #include "base/utf8.h"
 #include "proto/http_text.h"
 #include "stress/delivery.h"
 #include "stress/options_internal.h"
-
-/* Take ownership of an allocated text. False: out of memory, and the text is freed. */
-static bool keep_text(ls_stress_options *o, char *text)
-{
-    if (text != NULL && o->text_count == o->text_room) {
-        const size_t room = o->text_room > 0 ? 2 * o->text_room : 16;
-        char **texts = realloc(o->texts, room * sizeof *texts);
-        if (texts == NULL) {
-            free(text);
-            return false;
-        }
-        o->texts = texts;
-        o->text_room = room;
-    }
-    if (text != NULL) o->texts[o->text_count++] = text;
-    return text != NULL;
-}
-
-char *ls_stress_options_keep(ls_stress_options *o, const char *text, size_t len)
-{
-    char *copy = malloc(len + 1);
-    if (copy != NULL) {
-        memcpy(copy, text, len);
-        copy[len] = '\0';
-    }
-    return keep_text(o, copy) ? copy : NULL;
-}
-
-void ls_stress_why_set(ls_stress_why *why, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(why->text, why->bytes, format, args);
-    va_end(args);
-}
-
-/* ---- values ----------------------------------------------------------------------------------------------------- */
-
-static bool parse_number(const char *text, double *out, const char **unit)
-{
-    char *end;
-    if ((text[0] < '0' || text[0] > '9') && text[0] != '.') return false;
-    if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) return false;
-    errno = 0;
-    *out = strtod(text, &end);
-    *unit = end;
-    return end != text && errno == 0 && isfinite(*out);
-}
-
-int ls_stress_options_count(const char *text, double *out)
-{
-    static const char units[] = "kMG";
-    const char *unit;
-    double value;
-    if (!parse_number(text, &value, &unit)) return LS_EINVAL;
-    if (unit[0] == 'K') unit = "k";
-    for (size_t i = 0; unit[0] != '\0' && i < 3; i++) {
-        value *= 1000;
-        if (unit[0] == units[i]) {
-            if (unit[1] != '\0') return LS_EINVAL;
-            *out = value;
-            return LS_OK;
-        }
-    }
-    if (unit[0] != '\0') return LS_EINVAL;
-    *out = value;
-    return LS_OK;
-}
-
-int ls_stress_options_time_ns(const char *text, uint64_t *out)
-{
-    static const struct {
-        const char *name;
-        double ns;
-    } units[] = {{"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"m", 60e9}, {"h", 3600e9}};
-    const char *unit;
-    double value;
-    if (!parse_number(text, &value, &unit)) return LS_EINVAL;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(unit, units[i].name) != 0) continue;
-        if (value * units[i].ns > 1e18) return LS_EINVAL;
-        *out = (uint64_t)llround(value * units[i].ns);
-        return LS_OK;
-    }
-    return LS_EINVAL;
-}
-
-static int parse_integer(const char *text, double min, double max, double *out)
-{
-    double value;
-    if (ls_stress_options_count(text, &value) < 0 || value != floor(value) || value < min || value > max)
-        return LS_EINVAL;
-    *out = value;
-    return LS_OK;
-}
 
 /* ---- setters: LS_OK; LS_EINVAL: the caller makes the message; 1: the message is in `why` ------------------------ */
 
@@ -123,7 +24,7 @@ static int set_connections(ls_stress_options *o, const char *text, ls_stress_why
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
     o->plan.config.connections = (unsigned)n;
     o->connections_given = true;
     return LS_OK;
@@ -133,7 +34,7 @@ static int set_threads(ls_stress_options *o, const char *text, ls_stress_why *wh
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, LS_STRESS_THREADS_MAX, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_THREADS_MAX, &n) < 0) return LS_EINVAL;
     o->plan.config.threads = (unsigned)n;
     o->threads_given = true;
     return LS_OK;
@@ -152,7 +53,7 @@ static int set_requests(ls_stress_options *o, const char *text, ls_stress_why *w
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, 1e15, &n) < 0) return LS_EINVAL;
     o->plan.config.requests = (uint64_t)n;
     return LS_OK;
 }
@@ -179,7 +80,7 @@ static int add_stage(ls_stress_options *o, const char *time, const char *value)
     if (ls_stress_options_time_ns(time, &stage.duration_ns) < 0) return LS_EINVAL;
     if (text[len - 1] == 'c') {
         text[len - 1] = '\0';
-        if (parse_integer(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
+        if (ls_stress_options_integer(text, 1, LS_STRESS_CONNECTIONS_MAX, &n) < 0) return LS_EINVAL;
         stage.connections = (unsigned)n;
     } else {
         if (ls_stress_options_count(text, &n) < 0 || n > 1e9) return LS_EINVAL;
@@ -212,7 +113,7 @@ static int set_pipeline(ls_stress_options *o, const char *text, ls_stress_why *w
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, LS_STRESS_PIPELINE_MAX, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_PIPELINE_MAX, &n) < 0) return LS_EINVAL;
     o->plan.config.pipeline = (unsigned)n;
     return LS_OK;
 }
@@ -258,38 +159,9 @@ static int set_method(ls_stress_options *o, const char *text, ls_stress_why *why
     return LS_OK;
 }
 
-static int read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len, ls_stress_why *why)
-{
-    FILE *file = ls_fopen(path, "rb");
-    char *text = NULL;
-    size_t used = 0, room = 0;
-    if (file != NULL) {
-        do {
-            char *more = realloc(text, room = room > 0 ? room * 2 : 65536);
-            if (more == NULL) break;
-            text = more;
-            used += fread(text + used, 1, room - used, file);
-        } while (used == room);
-    }
-    if (file == NULL || ferror(file) || used == room) {
-        ls_stress_why_set(why, "%s: %s", path, strerror(errno));
-        if (file != NULL) fclose(file);
-        free(text);
-        return 1;
-    }
-    fclose(file);
-    if (!keep_text(o, text)) {
-        ls_stress_why_set(why, "%s: not enough memory", path);
-        return 1;
-    }
-    *bytes = text;
-    *len = used;
-    return LS_OK;
-}
-
 static int set_body(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
-    if (text[0] == '@') return read_file(o, text + 1, &o->plan.body, &o->plan.body_len, why);
+    if (text[0] == '@') return ls_stress_options_read_file(o, text + 1, &o->plan.body, &o->plan.body_len, why);
     o->plan.body = text;
     o->plan.body_len = strlen(text);
     return LS_OK;
@@ -306,7 +178,7 @@ static int set_expect_status(ls_stress_options *o, const char *text, ls_stress_w
         return LS_OK;
     }
     double n;
-    if (parse_integer(text, 100, 999, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 100, 999, &n) < 0) return LS_EINVAL;
     expect->status_from = expect->status_to = (uint16_t)n;
     return LS_OK;
 }
@@ -315,7 +187,7 @@ static int set_expect_length(ls_stress_options *o, const char *text, ls_stress_w
 {
     double n;
     (void)why;
-    if (parse_integer(text, 0, 1e15, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 0, 1e15, &n) < 0) return LS_EINVAL;
     o->plan.expect.length = (uint64_t)n;
     o->plan.expect.has_length = true;
     return LS_OK;
@@ -333,7 +205,7 @@ static int set_expect_crc32(ls_stress_options *o, const char *text, ls_stress_wh
 static int set_expect_body(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     o->plan.expect.has_body = true;
-    return read_file(o, text, &o->plan.expect.body, &o->plan.expect.body_len, why);
+    return ls_stress_options_read_file(o, text, &o->plan.expect.body, &o->plan.expect.body_len, why);
 }
 
 static int set_message(ls_stress_options *o, const char *text, ls_stress_why *why)
@@ -349,24 +221,8 @@ static int set_size(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, LS_STRESS_MESSAGE_BYTES_MAX, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_MESSAGE_BYTES_MAX, &n) < 0) return LS_EINVAL;
     o->size = (size_t)n;
-    return LS_OK;
-}
-
-static int set_text(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->text_given = true;
-    return LS_OK;
-}
-
-static int set_binary(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.ws.binary = true;
     return LS_OK;
 }
 
@@ -376,14 +232,6 @@ static int set_binary_to(ls_stress_options *o, const char *text, ls_stress_why *
     if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
     o->plan.ws.binary =
         !o->text_given && (o->plan.ws.binary || text[0] == 't'); /* the command line overrides the script */
-    return LS_OK;
-}
-
-static int set_compress(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.ws.compress = true;
     return LS_OK;
 }
 
@@ -407,24 +255,8 @@ static int set_protocol(ls_stress_options *o, const char *text, ls_stress_why *w
 static int set_number(const char *text, double most, unsigned *out)
 {
     double n;
-    if (parse_integer(text, 1, most, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, most, &n) < 0) return LS_EINVAL;
     *out = (unsigned)n;
-    return LS_OK;
-}
-
-static int set_fanout(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.config.fanout = true;
-    return LS_OK;
-}
-
-static int set_sse(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.config.sse = true;
     return LS_OK;
 }
 
@@ -464,19 +296,11 @@ static int set_subscribe(ls_stress_options *o, const char *text, ls_stress_why *
     return LS_OK;
 }
 
-static int set_hold(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.config.hold = true;
-    return LS_OK;
-}
-
 static int set_cycles(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, 1e9, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_SENDS_MAX, &n) < 0) return LS_EINVAL;
     o->cycles = (uint64_t)n;
     return LS_OK;
 }
@@ -485,25 +309,9 @@ static int set_sends(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, 1e15, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_SENDS_MAX, &n) < 0) return LS_EINVAL;
     o->plan.sends = (uint64_t)n;
     o->plan.numbered = true;
-    return LS_OK;
-}
-
-static int set_show(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.show = true;
-    return LS_OK;
-}
-
-static int set_insecure(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->insecure = true;
     return LS_OK;
 }
 
@@ -513,27 +321,6 @@ static int set_insecure_to(ls_stress_options *o, const char *text, ls_stress_why
     if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) return LS_EINVAL;
     o->insecure = o->insecure || text[0] == 't'; /* --insecure overrides the script */
     return LS_OK;
-}
-
-static int set_ca(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)why;
-    o->ca = text;
-    return text[0] != '\0' ? LS_OK : LS_EINVAL;
-}
-
-static int set_cert(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)why;
-    o->cert = text;
-    return text[0] != '\0' ? LS_OK : LS_EINVAL;
-}
-
-static int set_key(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)why;
-    o->key = text;
-    return text[0] != '\0' ? LS_OK : LS_EINVAL;
 }
 
 static int set_tls_resume(ls_stress_options *o, const char *text, ls_stress_why *why)
@@ -550,14 +337,17 @@ static int set_max_body(ls_stress_options *o, const char *text, ls_stress_why *w
 {
     double n;
     (void)why;
-    if (parse_integer(text, 1, LS_STRESS_BODY_BYTES_MAX, &n) < 0) return LS_EINVAL;
+    if (ls_stress_options_integer(text, 1, LS_STRESS_BODY_BYTES_MAX, &n) < 0) return LS_EINVAL;
     o->plan.body_bytes_max = (uint32_t)n;
     return LS_OK;
 }
 
 static int set_script(ls_stress_options *o, const char *text, ls_stress_why *why)
 {
-    (void)why;
+    if (o->plan.script_path != NULL) {
+        ls_stress_why_set(why, "more than one script: %s and %s", o->plan.script_path, text);
+        return 1;
+    }
     o->plan.script_path = text;
     o->plan.dialect = LS_STRESS_DIALECT_WRK;
     return LS_OK;
@@ -582,115 +372,95 @@ static int set_threshold(ls_stress_options *o, const char *text, ls_stress_why *
     return LS_OK;
 }
 
-static int set_json(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)why;
-    o->json = text;
-    return text[0] != '\0' ? LS_OK : LS_EINVAL;
-}
-
-static int set_csv(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)why;
-    o->csv = text;
-    return text[0] != '\0' ? LS_OK : LS_EINVAL;
-}
-
-static int set_html(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)why;
-    o->html = text;
-    return text[0] != '\0' ? LS_OK : LS_EINVAL;
-}
-
-static int set_latency(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->plan.config.latency = true;
-    return LS_OK;
-}
-
-static int set_quiet(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->quiet = true;
-    return LS_OK;
-}
-
-static int set_help(ls_stress_options *o, const char *text, ls_stress_why *why)
-{
-    (void)text;
-    (void)why;
-    o->help = true;
-    return LS_OK;
-}
-
 /* ---- the table of options --------------------------------------------------------------------------------------- */
 
+#define FIELD(field) offsetof(ls_stress_options, field)
+#define OPTION(letter, name, key, set, right)  \
+    {                                          \
+        letter, name, key, true, set, right, 0 \
+    }
+#define SWITCH(letter, name, field)                       \
+    {                                                     \
+        letter, name, NULL, false, NULL, "", FIELD(field) \
+    }
+#define FILE_NAME(name, field)                                 \
+    {                                                          \
+        0, name, name, true, NULL, "a file name", FIELD(field) \
+    }
+
 const ls_stress_option ls_stress_options_known[] = {
-    {'c', "connections", "connections", true, set_connections, "a number from 1 to 1048576"},
-    {'t', "threads", "threads", true, set_threads, "a number from 1 to 1024"},
-    {'d', "duration", "duration", true, set_duration, "a time above 0, such as 10s, 500ms, 2m"},
-    {'n', "requests", "requests", true, set_requests, "a whole number from 1"},
-    {'R', "rate", "rate", true, set_rate, "requests per second, above 0, such as 1000 or 20k"},
-    {0, "stages", "stages", true, set_stages, "TIME:RATE or TIME:CONNECTIONSc, separated by commas: 10s:1000,1m:5000"},
-    {0, "pipeline", "pipeline", true, set_pipeline, "a number from 1 to 1024"},
-    {0, "no-keepalive", NULL, false, set_no_keepalive, ""},
-    {0, NULL, "keepalive", true, set_keepalive, "true or false"},
-    {0, "timeout", "timeout", true, set_timeout, "a time, such as 10s or 500ms; 0: no limit"},
-    {'H', "header", NULL, true, set_header, "\"Name: value\""},
-    {0, "method", "method", true, set_method, "a method, such as GET or POST"},
-    {0, "body", "body", true, set_body, "a text, or @FILE"},
-    {0, "expect-status", "expect_status", true, set_expect_status, "a status such as 200, or a class such as 2xx"},
-    {0, "expect-length", "expect_length", true, set_expect_length, "a number of bytes"},
-    {0, "expect-crc32", "expect_crc32", true, set_expect_crc32, "eight hexadecimal digits"},
-    {0, "expect-body", "expect_body", true, set_expect_body, "a file name"},
-    {0, "max-body", "max_body", true, set_max_body, "a number of bytes from 1 to 1G"},
-    {0, "insecure", NULL, false, set_insecure, ""},
-    {0, NULL, "insecure", true, set_insecure_to, "true or false"},
-    {0, "ca", "ca", true, set_ca, "a file name"},
-    {0, "cert", "cert", true, set_cert, "a file name"},
-    {0, "key", "key", true, set_key, "a file name"},
-    {0, "tls-resume", "tls_resume", true, set_tls_resume, "on or off"},
-    {'s', "script", NULL, true, set_script, "a file name"},
-    {0, NULL, "target", true, set_target, "a URL"},
-    {0, "message", "message", true, set_message, "a text of at least one byte"},
-    {0, "size", "size", true, set_size, "a number of bytes from 1 to 67108864"},
-    {0, "text", NULL, false, set_text, ""},
-    {0, "binary", NULL, false, set_binary, ""},
-    {0, NULL, "binary", true, set_binary_to, "true or false"},
-    {0, "compress", NULL, false, set_compress, ""},
-    {0, NULL, "compress", true, set_compress_to, "true or false"},
-    {0, "protocol", "protocol", true, set_protocol, "the name of a subprotocol, such as chat.v1"},
-    {0, "fanout", NULL, false, set_fanout, ""},
-    {0, "publishers", NULL, true, set_publishers, "a number from 1 to 65535"},
-    {0, "publish-path", NULL, true, set_publish_path, "a path that begins with /"},
-    {0, "subscribe", NULL, true, set_subscribe, "a text in UTF-8 of at least one byte"},
-    {0, "topics", NULL, true, set_topics, "a number from 1 to 65535"},
-    {0, "stalled", NULL, true, set_stalled, "a number from 1, below that of the connections"},
-    {0, "sse", NULL, false, set_sse, ""},
-    {0, "hold", NULL, false, set_hold, ""},
-    {0, "cycles", NULL, true, set_cycles, "a whole number from 1"},
-    {0, "sends", "sends", true, set_sends, "a whole number from 1"},
-    {0, "show", NULL, false, set_show, ""},
-    {0, "threshold", NULL, true, set_threshold, "\"METRIC OPERATOR NUMBER\", such as \"p99 < 5ms\""},
-    {0, "json", "json", true, set_json, "a file name"},
-    {0, "csv", "csv", true, set_csv, "a file name"},
-    {0, "html", "html", true, set_html, "a file name"},
-    {0, "latency", NULL, false, set_latency, ""},
-    {'q', "quiet", NULL, false, set_quiet, ""},
-    {'h', "help", NULL, false, set_help, ""},
+    OPTION('c', "connections", "connections", set_connections, "a number from 1 to 1048576"),
+    OPTION('t', "threads", "threads", set_threads, "a number from 1 to 1024"),
+    OPTION('d', "duration", "duration", set_duration, "a time above 0, such as 10s, 500ms, 2m"),
+    OPTION('n', "requests", "requests", set_requests, "a whole number from 1 to 1000000G"),
+    OPTION('R', "rate", "rate", set_rate, "requests per second, above 0, such as 1000 or 20k"),
+    OPTION(0, "stages", "stages", set_stages, "TIME:RATE or TIME:CONNECTIONSc, separated by commas: 10s:1000,1m:5000"),
+    OPTION(0, "pipeline", "pipeline", set_pipeline, "a number from 1 to 1024"),
+    {0, "no-keepalive", NULL, false, set_no_keepalive, "", 0},
+    OPTION(0, NULL, "keepalive", set_keepalive, "true or false"),
+    OPTION(0, "timeout", "timeout", set_timeout, "a time, such as 10s or 500ms; 0: no limit"),
+    OPTION('H', "header", NULL, set_header, "\"Name: value\""),
+    OPTION(0, "method", "method", set_method, "a method, such as GET or POST"),
+    OPTION(0, "body", "body", set_body, "a text, or @FILE"),
+    OPTION(0, "expect-status", "expect_status", set_expect_status, "a status such as 200, or a class such as 2xx"),
+    OPTION(0, "expect-length", "expect_length", set_expect_length, "a number of bytes"),
+    OPTION(0, "expect-crc32", "expect_crc32", set_expect_crc32, "eight hexadecimal digits"),
+    OPTION(0, "expect-body", "expect_body", set_expect_body, "a file name"),
+    OPTION(0, "max-body", "max_body", set_max_body, "a number of bytes from 1 to 1G"),
+    SWITCH(0, "insecure", insecure),
+    OPTION(0, NULL, "insecure", set_insecure_to, "true or false"),
+    FILE_NAME("ca", ca),
+    FILE_NAME("cert", cert),
+    FILE_NAME("key", key),
+    OPTION(0, "tls-resume", "tls_resume", set_tls_resume, "on or off"),
+    OPTION('s', "script", NULL, set_script, "a file name"),
+    OPTION(0, NULL, "target", set_target, "a URL"),
+    OPTION(0, "message", "message", set_message, "a text of at least one byte"),
+    OPTION(0, "size", "size", set_size, "a number of bytes from 1 to 67108864"),
+    SWITCH(0, "text", text_given),
+    SWITCH(0, "binary", plan.ws.binary),
+    OPTION(0, NULL, "binary", set_binary_to, "true or false"),
+    SWITCH(0, "compress", plan.ws.compress),
+    OPTION(0, NULL, "compress", set_compress_to, "true or false"),
+    OPTION(0, "protocol", "protocol", set_protocol, "the name of a subprotocol, such as chat.v1"),
+    SWITCH(0, "fanout", plan.config.fanout),
+    OPTION(0, "publishers", NULL, set_publishers, "a number from 1 to 65535"),
+    OPTION(0, "publish-path", NULL, set_publish_path, "a path that begins with /"),
+    OPTION(0, "subscribe", NULL, set_subscribe, "a text in UTF-8 of at least one byte"),
+    OPTION(0, "topics", NULL, set_topics, "a number from 1 to 65535"),
+    OPTION(0, "stalled", NULL, set_stalled, "a number from 1, below that of the connections"),
+    SWITCH(0, "sse", plan.config.sse),
+    SWITCH(0, "hold", plan.config.hold),
+    OPTION(0, "cycles", NULL, set_cycles, "a whole number from 1 to 1G"),
+    OPTION(0, "sends", "sends", set_sends, "a whole number from 1 to 1G"),
+    SWITCH(0, "show", plan.show),
+    OPTION(0, "threshold", NULL, set_threshold, "\"METRIC OPERATOR NUMBER\", such as \"p99 < 5ms\""),
+    FILE_NAME("json", json),
+    FILE_NAME("csv", csv),
+    FILE_NAME("html", html),
+    SWITCH(0, "latency", plan.config.latency),
+    SWITCH('q', "quiet", quiet),
+    SWITCH('h', "help", help),
 };
 const unsigned ls_stress_options_known_count = sizeof ls_stress_options_known / sizeof ls_stress_options_known[0];
 _Static_assert(sizeof ls_stress_options_known / sizeof ls_stress_options_known[0] <= 64,
                "ls_stress_options.given has 64 bits");
 
+static int set_field(ls_stress_options *o, const ls_stress_option *option, const char *value)
+{
+    char *field = (char *)o + option->field;
+    if (!option->takes_value) {
+        *(bool *)field = true;
+        return LS_OK;
+    }
+    *(const char **)field = value;
+    return value[0] != '\0' ? LS_OK : LS_EINVAL;
+}
+
 int ls_stress_options_set(ls_stress_options *o, const ls_stress_option *option, const char *name, const char *value,
                           ls_stress_why *why)
 {
-    const int result = option->set(o, value, why);
+    const int result = option->set != NULL ? option->set(o, value, why) : set_field(o, option, value);
     if (result == LS_OK) return LS_OK;
     if (result == LS_EINVAL)
         ls_stress_why_set(why, "%s: invalid value \"%s\": must be %s", name, value, option->right);
@@ -706,5 +476,6 @@ void ls_stress_options_close(ls_stress_options *o)
     if (o->plan.tls != NULL) ls_tls_drop(o->plan.tls);
     o->plan.tls = NULL;
     free(o->plan.request);
-    o->plan.request = NULL;
+    free(o->plan.packed);
+    o->plan.request = o->plan.packed = NULL;
 }

@@ -6,9 +6,9 @@
 #include "base/thread.h"
 #include "port/port.h"
 #include "proto/http_text.h"
+#include "stress/deflate.h"
 #include "stress/delivery.h"
 #include "stress/echo.h"
-#include "stress/inflate.h"
 #include "stress/options_internal.h"
 #include "stress/strbuf.h"
 #include "stress/ws.h"
@@ -20,6 +20,11 @@ static int invalid(ls_stress_why *why, const char *text)
 {
     ls_stress_why_set(why, "%s", text);
     return LS_EINVAL;
+}
+
+static bool has_expectation(const ls_stress_plan_expect *expect)
+{
+    return expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body;
 }
 
 static int finish_stages(ls_stress_options *o, ls_stress_why *why)
@@ -176,37 +181,48 @@ static int finish_message(ls_stress_options *o, size_t head_bytes, size_t size_d
     return LS_OK;
 }
 
-/* `copies` messages in a row; for a WebSocket as frames. */
+/* config.pipeline copies of a message in a row, in allocated memory: as frames if `opcode` is not 0. NULL: out of memory. */
+static char *copies_of(const ls_stress_plan *plan, int opcode, bool compressed, const char *message, size_t len,
+                       size_t *one)
+{
+    const size_t copies = plan->config.pipeline, room = opcode != 0 ? ls_stress_ws_frame_bytes(len) : len;
+    char *all = room <= SIZE_MAX / copies ? malloc(room * copies) : NULL;
+    if (all == NULL) return NULL;
+    *one = len;
+    if (opcode != 0)
+        *one = ls_stress_ws_frame((enum ls_ws_opcode)opcode, compressed, message, len, all);
+    else
+        memcpy(all, message, len);
+    for (size_t i = 1; i < copies; i++) memcpy(all + i * *one, all, *one);
+    return all;
+}
+
+/* The messages of an echo; for a WebSocket as frames, with --compress also compressed. */
 static int finish_request(ls_stress_plan *plan, ls_stress_why *why)
 {
-    const bool framed = plan->target.kind == LS_STRESS_TARGET_WS;
-    const size_t copies = plan->config.pipeline, len = plan->message_len;
-    const size_t room = framed ? ls_stress_ws_frame_bytes(len) : len;
-    if (room > SIZE_MAX / copies || (plan->request = malloc(room * copies)) == NULL) {
-        ls_stress_why_set(why, "not enough memory for the messages");
-        return LS_ENOMEM;
-    }
-    plan->request_len = len;
-    if (framed)
-        plan->request_len =
-            ls_stress_ws_frame(plan->ws.binary ? LS_WS_BINARY : LS_WS_TEXT, plan->message, len, plan->request);
-    else
-        memcpy(plan->request, plan->message, len);
-    for (size_t i = 1; i < copies; i++)
-        memcpy(plan->request + i * plan->request_len, plan->request, plan->request_len);
-    return LS_OK;
+    const int opcode = plan->target.kind != LS_STRESS_TARGET_WS ? 0 : plan->ws.binary ? LS_WS_BINARY : LS_WS_TEXT;
+    char *packed = NULL;
+    size_t packed_len;
+    int err = LS_EAGAIN;
+    plan->request = copies_of(plan, opcode, false, plan->message, plan->message_len, &plan->request_len);
+    if (plan->ws.compress && plan->request != NULL)
+        err = ls_stress_deflate_once(plan->message, plan->message_len, &packed, &packed_len);
+    if (err == LS_OK) plan->packed = copies_of(plan, opcode, true, packed, packed_len, &plan->packed_len);
+    free(packed);
+    if (plan->request != NULL && (err == LS_EAGAIN || plan->packed != NULL)) return LS_OK;
+    ls_stress_why_set(why, "not enough memory for the messages");
+    return LS_ENOMEM;
 }
 
 static int finish_echo(ls_stress_options *o, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
-    const ls_stress_plan_expect *expect = &plan->expect;
     if (plan->method != NULL || plan->body != NULL)
         return invalid(why, "--method and --body are for http targets; use --message");
     if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS &&
         plan->target.kind != LS_STRESS_TARGET_HTTP)
         return invalid(why, "--header is for http and ws targets; use --message");
-    if (expect->status_from > 0 || expect->has_length || expect->has_crc || expect->has_body)
+    if (has_expectation(&plan->expect))
         return invalid(why, "--expect-... is for http targets; echoes are always compared");
     if (plan->mode == LS_STRESS_PLAN_SCENARIO) return LS_OK;
     if (plan->message == NULL && o->size == 0) {
@@ -287,7 +303,7 @@ static int finish_ws(ls_stress_options *o, ls_stress_why *why)
     plan->config.websocket = true;
     if (plan->ws.compress) {
         char offer[LS_WS_DEFLATE_TEXT_MAX];
-        const size_t len = ls_ws_deflate_offer(&ls_stress_inflate_options, offer);
+        const size_t len = ls_ws_deflate_offer(&ls_stress_deflate_options, offer);
         if ((request->extensions = ls_stress_options_keep(o, offer, len)) == NULL) {
             ls_stress_why_set(why, "not enough memory");
             return LS_ENOMEM;
@@ -315,7 +331,7 @@ static int finish_fanout(ls_stress_options *o, ls_stress_why *why)
         return invalid(why, "--fanout makes its requests itself; remove --method and --body");
     if (plan->sends > 0 || plan->show) return invalid(why, "--fanout excludes --sends and --show");
     if (!config->keepalive) return invalid(why, "--fanout keeps its connections; remove --no-keepalive");
-    if (plan->expect.status_from > 0 || plan->expect.has_length || plan->expect.has_crc || plan->expect.has_body)
+    if (has_expectation(&plan->expect))
         return invalid(why, "--fanout compares its deliveries itself; remove --expect-...");
     for (unsigned i = 0; i < o->stage_count; i++)
         if (o->stages[i].connections > 0) return invalid(why, "--fanout with --stages: use rates, not connections");
@@ -350,13 +366,15 @@ static int finish_idle(ls_stress_options *o, ls_stress_why *why)
         return invalid(why, "--subscribe is for ws and wss targets");
     if (plan->script_path != NULL || plan->message != NULL || o->size > 0 || plan->body != NULL || plan->numbered ||
         plan->show || plan->config.pipeline > 1 || !plan->config.keepalive || o->rate_given || o->stage_count > 0 ||
-        plan->config.requests > 0) {
+        plan->config.requests > 0 || plan->method != NULL || has_expectation(&plan->expect)) {
         ls_stress_why_set(why,
                           "%s sends no messages: remove --message, --size, --body, --sends, --show, --pipeline, "
-                          "--no-keepalive, --rate, --stages, --requests and scripts",
+                          "--no-keepalive, --rate, --stages, --requests, --method, --expect-... and scripts",
                           name);
         return LS_EINVAL;
     }
+    if (plan->header_count > 0 && plan->target.kind != LS_STRESS_TARGET_WS)
+        return invalid(why, "--hold sends nothing on a connection that is not a WebSocket; remove --header");
     plan->mode = plan->config.hold ? LS_STRESS_PLAN_HOLD : LS_STRESS_PLAN_CYCLES;
     return LS_OK;
 }

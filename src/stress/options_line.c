@@ -60,7 +60,7 @@ static const char usage[] =
     "\n"
     "ws, wss\n"
     "      --text, --binary  the kind of the messages (default text)\n"
-    "      --compress        offer permessage-deflate; what is sent is not compressed\n"
+    "      --compress        offer permessage-deflate, and compress messages of 256 bytes or more\n"
     "      --protocol NAME   offer a subprotocol; may be repeated\n"
     "      --cycles N        no messages: connect, send --subscribe, close, N times on each connection\n"
     "      --subscribe TEXT  first message of a subscriber, or of a connection of --hold or --cycles\n"

@@ -18,6 +18,7 @@ enum {
     LS_STRESS_THREADS_MAX = 1024,
     LS_STRESS_CONNECTIONS_MAX = 1 << 20,
     LS_STRESS_PIPELINE_MAX = 1024,
+    LS_STRESS_SENDS_MAX = 1000000000, /* for each connection: the number of all messages fits in 64 bits */
     LS_STRESS_HEADERS_MAX = 64,
     LS_STRESS_PROTOCOLS_MAX = 16,
     LS_STRESS_MESSAGE_BYTES_MAX = 64 << 20,
@@ -70,6 +71,8 @@ typedef struct ls_stress_plan {
     uint32_t body_bytes_max; /* of a response, for scripts that look at bodies */
     char *request;           /* LS_STRESS_PLAN_STATIC, and the frames of an echo: config.pipeline copies in a row */
     size_t request_len;      /* of one */
+    char *packed;            /* the compressed frames of an echo, also copies; NULL: none */
+    size_t packed_len;
     bool is_head;
     ls_stress_plan_expect expect;
 

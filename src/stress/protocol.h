@@ -26,6 +26,8 @@ typedef struct ls_stress_proto {
 extern const ls_stress_proto ls_stress_http_proto, ls_stress_echo_proto, ls_stress_scenario_proto,
     ls_stress_ws_echo_proto, ls_stress_hold_proto, ls_stress_ws_hold_proto, ls_stress_ws_cycle_proto;
 
+void ls_stress_http_closed(ls_stress_vu *u); /* drop a partial response: u->http.phase is 0, at the head */
+
 /* Build the CRC-32 table. Call once, before any worker runs. */
 void ls_stress_http_init(void);
 

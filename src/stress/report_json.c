@@ -21,7 +21,14 @@ static void put_name(ls_strbuf *to, const char *name)
 static void put_number(ls_strbuf *to, const char *name, double number)
 {
     put_name(to, name);
-    ls_strbuf_json_number(to, number);
+    ls_strbuf_json_number(to, number, 3);
+}
+
+/* Seconds, to the nanosecond; null if not `known`. */
+static void put_seconds(ls_strbuf *to, const char *name, uint64_t ns, bool known)
+{
+    put_name(to, name);
+    ls_strbuf_json_number(to, known ? (double)ns / 1e9 : NAN, 9);
 }
 
 static void put_count(ls_strbuf *to, const char *name, uint64_t count)
@@ -51,6 +58,13 @@ static void open_value(ls_strbuf *to, const char *name, const char *bracket)
     ls_strbuf_put(to, bracket);
 }
 
+/* Open an object, or write null. Returns `present`. */
+static bool open_part(ls_strbuf *to, const char *name, bool present)
+{
+    open_value(to, name, present ? "{" : "null");
+    return present;
+}
+
 static void next_element(ls_strbuf *to)
 {
     if (to->len > 0 && to->bytes[to->len - 1] != '[') ls_strbuf_put(to, ",");
@@ -64,11 +78,6 @@ static double or_null(double number, bool known)
 static double us(double ns)
 {
     return ns / 1e3;
-}
-
-static double s(uint64_t ns)
-{
-    return (double)ns / 1e9;
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
@@ -94,7 +103,7 @@ static void put_config(ls_strbuf *to, const ls_stress_config *c)
     put_string(to, "mode", c->open_loop ? "open" : "closed");
     put_count(to, "threads", c->threads);
     put_count(to, "connections", c->connections);
-    put_number(to, "duration_s", or_null(s(c->duration_ns), c->duration_ns > 0));
+    put_seconds(to, "duration_s", c->duration_ns, c->duration_ns > 0);
     put_number(to, "requests", or_null((double)c->requests, c->requests > 0));
     put_number(to, "rate_per_s", or_null(c->rate, c->open_loop));
     put_count(to, "pipeline", c->pipeline);
@@ -104,13 +113,13 @@ static void put_config(ls_strbuf *to, const ls_stress_config *c)
         put_bool(to, "tls_resume", c->tls_resume);
     else
         put_string(to, "tls_resume", NULL);
-    put_number(to, "timeout_s", or_null(s(c->timeout_ns), c->timeout_ns > 0));
+    put_seconds(to, "timeout_s", c->timeout_ns, c->timeout_ns > 0);
     put_string(to, "backend", c->backend);
     open_value(to, "stages", "[");
     for (size_t i = 0; i < c->stage_count; i++) {
         next_element(to);
         ls_strbuf_put(to, "{");
-        put_number(to, "duration_s", s(c->stages[i].duration_ns));
+        put_seconds(to, "duration_s", c->stages[i].duration_ns, true);
         put_number(to, "rate_per_s", or_null(c->stages[i].rate, c->open_loop));
         put_number(to, "connections", or_null(c->stages[i].connections, c->stages[i].connections > 0));
         ls_strbuf_put(to, "}");
@@ -120,14 +129,14 @@ static void put_config(ls_strbuf *to, const ls_stress_config *c)
 
 static void put_totals(ls_strbuf *to, const ls_stress_result *r)
 {
-    double seconds = s(r->duration_ns);
+    const double seconds = (double)r->duration_ns / 1e9;
     open_value(to, "totals", "{");
-    put_number(to, "duration_s", seconds);
+    put_seconds(to, "duration_s", r->duration_ns, true);
     put_count(to, "requests", r->requests);
     put_number(to, "requests_per_s", ls_stress_result_rate(r));
     put_number(to, "asked_per_s", or_null(ls_stress_result_target_rate(r), r->config.open_loop));
     put_count(to, "unsent", r->unsent);
-    put_number(to, "behind_s", or_null(s(r->behind_ns), r->config.open_loop));
+    put_seconds(to, "behind_s", r->behind_ns, r->config.open_loop);
     put_count(to, "connects", r->connects);
     put_count(to, "bytes_in", r->bytes_in);
     put_count(to, "bytes_out", r->bytes_out);
@@ -158,7 +167,7 @@ static void put_curve(ls_strbuf *to, const ls_histogram *h, uint64_t count)
         ls_strbuf_put(to, "[");
         ls_strbuf_put(to, ls_stress_fixed_text(percent, sizeof percent, percents[i], 9));
         ls_strbuf_put(to, ",");
-        ls_strbuf_json_number(to, us((double)values[i]));
+        ls_strbuf_json_number(to, us((double)values[i]), 3);
         ls_strbuf_put(to, "]");
     }
     ls_strbuf_put(to, "]");
@@ -167,15 +176,10 @@ static void put_curve(ls_strbuf *to, const ls_histogram *h, uint64_t count)
 /* All figures are null when nothing was measured. */
 static void put_latency(ls_strbuf *to, const char *name, const ls_histogram *h, bool curve)
 {
-    if (h == NULL) {
-        put_name(to, name);
-        ls_strbuf_put(to, "null");
-        return;
-    }
+    if (!open_part(to, name, h != NULL)) return;
     uint64_t count = ls_histogram_count(h);
     bool any = count > 0;
     char percent[32];
-    open_value(to, name, "{");
     put_count(to, "count", count);
     put_number(to, "min", or_null(us((double)ls_histogram_min(h)), any));
     put_number(to, "mean", or_null(us(ls_histogram_mean(h)), any));
@@ -198,11 +202,7 @@ static void put_latency(ls_strbuf *to, const char *name, const ls_histogram *h, 
 
 static void put_tls(ls_strbuf *to, const ls_stress_result *r)
 {
-    if (r->handshake == NULL) {
-        put_string(to, "tls", NULL);
-        return;
-    }
-    open_value(to, "tls", "{");
+    if (!open_part(to, "tls", r->handshake != NULL)) return;
     put_count(to, "full", r->handshakes_full);
     put_count(to, "resumed", r->handshakes_resumed);
     put_count(to, "failed", r->handshakes_failed);
@@ -213,11 +213,7 @@ static void put_tls(ls_strbuf *to, const ls_stress_result *r)
 static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 {
     char name[8];
-    if (r->upgrade == NULL) {
-        put_string(to, "websocket", NULL);
-        return;
-    }
-    open_value(to, "websocket", "{");
+    if (!open_part(to, "websocket", r->upgrade != NULL)) return;
     put_count(to, "handshakes", r->upgrades);
     put_count(to, "failed", r->upgrades_failed);
     put_count(to, "deflate", r->deflated);
@@ -234,11 +230,7 @@ static void put_websocket(ls_strbuf *to, const ls_stress_result *r)
 static void put_fanout(ls_strbuf *to, const ls_stress_result *r)
 {
     const ls_stress_config *c = &r->config;
-    if (!c->fanout) {
-        put_string(to, "fanout", NULL);
-        return;
-    }
-    open_value(to, "fanout", "{");
+    if (!open_part(to, "fanout", c->fanout)) return;
     put_count(to, "publishers", c->publishers);
     put_count(to, "subscribers", c->connections);
     put_count(to, "topics", c->topics);
@@ -335,10 +327,10 @@ static void put_series(ls_strbuf *to, const ls_stress_result *r)
         bool any = p->max_ns > 0;
         next_element(to);
         ls_strbuf_put(to, "\n{");
-        put_number(to, "from_s", s(p->from_ns));
-        put_number(to, "to_s", s(p->to_ns));
+        put_seconds(to, "from_s", p->from_ns, true);
+        put_seconds(to, "to_s", p->to_ns, true);
         put_count(to, "requests", p->requests);
-        put_number(to, "requests_per_s", (double)p->requests / s(p->to_ns - p->from_ns));
+        put_number(to, "requests_per_s", (double)p->requests * 1e9 / (double)(p->to_ns - p->from_ns));
         put_count(to, "errors", p->errors);
         put_count(to, "failed_status", p->failed_status);
         put_count(to, "bytes_in", p->bytes_in);

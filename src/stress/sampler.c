@@ -36,6 +36,7 @@ struct ls_stress_sampler {
     uint64_t interval_ns; /* start of the open interval */
     uint64_t most_open;   /* maximum of connections at the ticks of the open interval */
     sums at_interval;
+    uint64_t before_in, before_out; /* bytes before the start: of handshakes and of a fan-out run's probes */
     ls_stress_point *points;
     size_t count;
     size_t space;
@@ -50,6 +51,22 @@ struct ls_stress_sampler {
     size_t ticks;
 };
 
+static sums sum_counters(const ls_stress_sampler *m)
+{
+    sums s = {0};
+    for (size_t t = 0; t < m->threads; t++) {
+        const ls_stress_counters *c = m->counters[t];
+        s.requests += ls_counter_read(&c->requests);
+        s.bytes_in += ls_counter_read(&c->bytes_in);
+        s.bytes_out += ls_counter_read(&c->bytes_out);
+        for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) s.errors += ls_counter_read(&c->errors[i]);
+        for (size_t i = 400; i <= LS_STRESS_STATUS_MAX; i++) s.failed_status += ls_counter_read(&c->status[i]);
+    }
+    s.bytes_in -= m->before_in;
+    s.bytes_out -= m->before_out;
+    return s;
+}
+
 int ls_stress_sampler_open(const ls_stress_config *config, const ls_stress_counters *const *counters, size_t threads,
                            uint64_t start_ns, ls_stress_sampler **out)
 {
@@ -63,6 +80,9 @@ int ls_stress_sampler_open(const ls_stress_config *config, const ls_stress_count
         ls_clock_wall_us() - (int64_t)(ls_clock_ns() - start_ns) / 1000; /* start_ns may be in the future */
     m->recent[0].at_ns = start_ns;
     m->ticks = 1;
+    const sums before = sum_counters(m);
+    m->before_in = before.bytes_in;
+    m->before_out = before.bytes_out;
     m->thread_requests = calloc(threads, sizeof *m->thread_requests);
     m->rates = ls_histogram_open();
     m->now = ls_histogram_open();
@@ -86,20 +106,6 @@ void ls_stress_sampler_close(ls_stress_sampler *m)
     free(m->thread_requests);
     free(m->points);
     free(m);
-}
-
-static sums sum_counters(const ls_stress_sampler *m)
-{
-    sums s = {0};
-    for (size_t t = 0; t < m->threads; t++) {
-        const ls_stress_counters *c = m->counters[t];
-        s.requests += ls_counter_read(&c->requests);
-        s.bytes_in += ls_counter_read(&c->bytes_in);
-        s.bytes_out += ls_counter_read(&c->bytes_out);
-        for (size_t i = 0; i < LS_STRESS_ERROR_KINDS; i++) s.errors += ls_counter_read(&c->errors[i]);
-        for (size_t i = 400; i <= LS_STRESS_STATUS_MAX; i++) s.failed_status += ls_counter_read(&c->status[i]);
-    }
-    return s;
 }
 
 static uint64_t open_connections(const ls_stress_sampler *m)
@@ -197,10 +203,14 @@ bool ls_stress_sampler_tick(ls_stress_sampler *m, uint64_t now_ns)
         .connections = open_connections(m),
         .rate = span > 0 ? (double)(s.requests - m->recent[oldest].requests) * (double)SECOND / (double)span : 0,
     };
-    m->live.ended = s.requests + s.errors;
+    m->live.ended = m->config.fanout ? 0 : s.requests + s.errors;
     for (size_t t = 0; t < m->threads; t++) {
-        m->live.checks_failed += ls_counter_read(&m->counters[t]->checks_failed);
-        m->live.ended -= ls_counter_read(&m->counters[t]->errors[LS_STRESS_ERROR_CHECK]); /* complete as well */
+        const ls_stress_counters *c = m->counters[t];
+        m->live.checks_failed += ls_counter_read(&c->checks_failed);
+        if (m->config.fanout)
+            m->live.ended += ls_counter_read(&c->published);
+        else
+            m->live.ended -= ls_counter_read(&c->errors[LS_STRESS_ERROR_CHECK]); /* complete as well */
     }
 
     if (m->live.connections > m->most_open) m->most_open = m->live.connections;
@@ -235,11 +245,12 @@ const ls_stress_point *ls_stress_sampler_last(const ls_stress_sampler *m)
 
 static void total(const ls_stress_sampler *m, ls_stress_result *r)
 {
+    const sums s = sum_counters(m);
+    r->requests = s.requests;
+    r->bytes_in = s.bytes_in;
+    r->bytes_out = s.bytes_out;
     for (size_t t = 0; t < m->threads; t++) {
         const ls_stress_counters *c = m->counters[t];
-        r->requests += ls_counter_read(&c->requests);
-        r->bytes_in += ls_counter_read(&c->bytes_in);
-        r->bytes_out += ls_counter_read(&c->bytes_out);
         r->connects += ls_counter_read(&c->connects);
         r->handshakes_full += ls_counter_read(&c->handshakes_full);
         r->handshakes_resumed += ls_counter_read(&c->handshakes_resumed);

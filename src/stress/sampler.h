@@ -21,7 +21,8 @@ enum { LS_STRESS_TICK_MS = 100 }; /* the interval of wrk's Req/Sec samples */
 typedef struct ls_stress_sampler ls_stress_sampler;
 
 /* The run begins at start_ns (ls_clock_ns). `counters` has one entry per thread; the counters must outlive the
- * sampler. The configuration is copied, its strings are not. LS_OK or LS_ENOMEM. */
+ * sampler. Bytes that they have now are not part of the run. The configuration is copied, its strings are not. LS_OK or
+ * LS_ENOMEM. */
 int ls_stress_sampler_open(const ls_stress_config *config, const ls_stress_counters *const *counters, size_t threads,
                            uint64_t start_ns, ls_stress_sampler **out);
 void ls_stress_sampler_close(ls_stress_sampler *sampler); /* NULL is allowed */
@@ -37,7 +38,7 @@ typedef struct ls_stress_live {
     uint64_t errors;   /* of all kinds */
     uint64_t failed_status;
     uint64_t checks_failed;
-    uint64_t ended;       /* requests that are complete or have failed */
+    uint64_t ended;       /* requests that are complete or have failed; fan-out: messages published */
     uint64_t connections; /* open now */
     double rate;          /* average of about the last second */
 } ls_stress_live;

@@ -36,7 +36,7 @@ bool ls_stress_scenario_add(ls_stress_bytes *b, const void *data, size_t len)
         b->at = at;
         b->room = room;
     }
-    memcpy(b->at + b->len, data, len);
+    if (len > 0) memcpy(b->at + b->len, data, len); /* no memory yet if both are empty */
     b->len += len;
     return true;
 }
@@ -334,7 +334,7 @@ static void resume(struct ls_stress_scenario *sc, int arguments)
     sc->running = true;
     sc->suspended = false;
     s->running = sc;
-    s->vu = sc->u;
+    s->request = &sc->u->requests[sc->u->first];
     const int status = lua_resume(sc->co, s->L, arguments, &results);
     s->running = NULL;
     sc->running = false;

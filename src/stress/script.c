@@ -305,9 +305,11 @@ bool ls_stress_script_fixed(const ls_stress_script *s, const char **bytes, size_
     return s->fixed != NULL;
 }
 
-bool ls_stress_script_request(ls_stress_script *s, ls_stress_vu *u, const char **bytes, size_t *len)
+bool ls_stress_script_request(ls_stress_script *s, ls_stress_vu *u, ls_stress_request *request, const char **bytes,
+                              size_t *len)
 {
     lua_State *L = s->L;
+    s->request = request;
     if (s->plan->dialect == LS_STRESS_DIALECT_TABLE) {
         lua_pushvalue(L, AT_REQUEST);
         lua_pushlightuserdata(L, u);
@@ -344,7 +346,7 @@ bool ls_stress_script_response(ls_stress_script *s, ls_stress_vu *u, const ls_ht
                                const char *head, const char *body, size_t body_len)
 {
     ls_stress_script_response_args args = {u, response, head, body, body_len};
-    s->vu = u;
+    s->request = &u->requests[u->first];
     lua_pushvalue(s->L, AT_RESPONSE);
     lua_pushlightuserdata(s->L, &args);
     return ls_stress_script_call(s, 1, 0);

@@ -57,9 +57,10 @@ bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bo
 /* True if the request is always the same: its bytes, config.pipeline copies, and the length of one. */
 bool ls_stress_script_fixed(const ls_stress_script *script, const char **bytes, size_t *len);
 
-/* The next request of a virtual user. The bytes are valid until ls_stress_script_request_sent(). False: the hook
+/* The bytes of a request of a virtual user. They are valid until ls_stress_script_request_sent(). False: the hook
  * raised an error, and the worker stops. */
-bool ls_stress_script_request(ls_stress_script *script, ls_stress_vu *u, const char **bytes, size_t *len);
+bool ls_stress_script_request(ls_stress_script *script, ls_stress_vu *u, ls_stress_request *request,
+                              const char **bytes, size_t *len);
 void ls_stress_script_request_sent(ls_stress_script *script);
 
 /* Call the response hook. `head` has the bytes of the head if headers are wanted, `body` the body if that is wanted.

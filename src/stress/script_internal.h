@@ -37,7 +37,7 @@ struct ls_stress_script {
     size_t base_len;
     ls_stress_script *const *thread_scripts; /* main state: the scripts of the threads */
     const ls_stress_result *result;
-    ls_stress_vu *vu;                   /* the virtual user whose hook runs, or ran last; NULL before the first */
+    ls_stress_request *request;         /* whose hook runs, or ran last; NULL before the first */
     struct ls_stress_scenario *running; /* the scenario whose coroutine is running */
     char error[LS_STRESS_SCRIPT_ERROR_BYTES];
 };

@@ -59,6 +59,7 @@ static int stats_call(lua_State *L)
     lua_Integer wanted = luaL_checkinteger(L, 2);
     size_t slot = 0;
     uint64_t value, count;
+    luaL_argcheck(L, wanted >= 1, 2, "index must be 1 or more");
     while ((count = ls_histogram_next(s->h, &slot, &value)) > 0) {
         if (--wanted > 0) continue;
         push_value(L, s, value);

@@ -29,8 +29,8 @@ static int vu_check(lua_State *L)
     luaL_checkany(L, 2);
     const char *name = luaL_optlstring(L, 3, "check", &len);
     const bool passed = lua_toboolean(L, 2);
-    if (s->worker == NULL) return luaL_error(L, "vu:check can only be called during a run");
-    ls_stress_worker_count_check(s->worker, s->vu, name, len, passed);
+    if (s->request == NULL) return luaL_error(L, "vu:check can only be called during a run");
+    ls_stress_worker_count_check(s->worker, s->request, name, len, passed);
     lua_pushboolean(L, passed);
     return 1;
 }

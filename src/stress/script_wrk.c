@@ -102,8 +102,8 @@ static int thread_index(lua_State *L)
     const char *name = luaL_checkstring(L, 2);
     if (strcmp(name, "addr") == 0)
         push_addr(L, &s->addr);
-    else
-        luaL_getmetafield(L, 1, name);
+    else if (luaL_getmetafield(L, 1, name) == LUA_TNIL)
+        lua_pushnil(L);
     return 1;
 }
 

@@ -174,13 +174,15 @@ static bool is_over(const struct ls_stress_scenario *sc)
     return sc->peer_closed || sc->closed || sc->socket != LS_STRESS_SOCKET_OPEN;
 }
 
-/* Append a frame to the output of the coroutine. Raises. */
+/* Append a frame to the output of the coroutine: a message, or Close. Raises. */
 static void put_frame(lua_State *L, struct ls_stress_scenario *sc, enum ls_ws_opcode opcode, const char *data,
                       size_t len)
 {
     char *frame = malloc(ls_stress_ws_frame_bytes(len));
-    const bool added =
-        frame != NULL && ls_stress_scenario_add(&sc->out, frame, ls_stress_ws_frame(opcode, data, len, frame));
+    const size_t n = frame == NULL           ? 0
+                     : opcode == LS_WS_CLOSE ? ls_stress_ws_frame(opcode, false, data, len, frame)
+                                             : ls_stress_ws_message(sc->u, opcode, data, len, frame);
+    const bool added = n > 0 && ls_stress_scenario_add(&sc->out, frame, n);
     free(frame);
     if (!added) luaL_error(L, "unsent data exceeds 64 MiB");
 }

@@ -88,16 +88,16 @@ void ls_strbuf_fixed(ls_strbuf *text, double number, int decimals)
     ls_strbuf_put(text, ls_stress_fixed_text(buffer, sizeof buffer, number, decimals));
 }
 
-void ls_strbuf_json_number(ls_strbuf *text, double number)
+void ls_strbuf_json_number(ls_strbuf *text, double number, int decimals)
 {
     char buffer[48];
-    ls_stress_fixed_text(buffer, sizeof buffer, number, 3);
+    ls_stress_fixed_text(buffer, sizeof buffer, number, decimals);
     if (strcmp(buffer, "-") == 0) {
         ls_strbuf_put(text, "null");
         return;
     }
     size_t len = strlen(buffer);
-    while (buffer[len - 1] == '0') len--;
+    while (decimals > 0 && buffer[len - 1] == '0') len--;
     if (buffer[len - 1] == '.') len--;
     ls_strbuf_add(text, buffer, len);
 }

@@ -37,8 +37,8 @@ char *ls_stress_fixed_text(char *buffer, size_t size, double number, int decimal
  * text may stand inside an HTML script element. */
 void ls_strbuf_json_string(ls_strbuf *text, const char *bytes, size_t len);
 
-/* A JSON number with at most three decimals, without trailing zeros; null where ls_strbuf_fixed() writes "-". */
-void ls_strbuf_json_number(ls_strbuf *text, double number);
+/* A JSON number with at most `decimals` decimals, without trailing zeros; null where ls_strbuf_fixed() writes "-". */
+void ls_strbuf_json_number(ls_strbuf *text, double number, int decimals);
 
 /* HTML text: &, <, > and quotes become references; control characters except line breaks and tabs become "?". */
 void ls_strbuf_html(ls_strbuf *text, const char *bytes, size_t len);

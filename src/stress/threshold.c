@@ -269,7 +269,7 @@ static double measure(const ls_stress_threshold *t, const ls_stress_result *r)
         break;
     case LS_STRESS_METRIC_STATUS:
         count = ls_stress_result_statuses(r, t->status_from, t->status_to);
-        whole = r->requests;
+        whole = ls_stress_result_statuses(r, 100, LS_STRESS_STATUS_MAX);
         break;
     case LS_STRESS_METRIC_LOST:
     case LS_STRESS_METRIC_REORDERED:

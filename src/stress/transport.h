@@ -33,7 +33,7 @@ extern const ls_stream_handler ls_stress_stream_handler;
 
 /* ---- called by a transport, from a packet ----------------------------------------------------------------------- */
 
-/* LS_OK or LS_E*. */
+/* LS_OK, LS_E*, or LS_PENDING: no effect, because the call follows later. */
 void ls_stress_vu_connected(ls_stress_vu *u, int err);
 void ls_stress_vu_sent(ls_stress_vu *u, int err);
 /* More than 0: data; 0: the end of the stream; or LS_E*. */

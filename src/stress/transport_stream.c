@@ -59,8 +59,7 @@ static void connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         ls_stress_vu_connected(u, (int)result);
         return;
     }
-    const int err = connected_stream(u);
-    if (err != LS_PENDING) ls_stress_vu_connected(u, err);
+    ls_stress_vu_connected(u, connected_stream(u));
 }
 
 static const ls_stream_handler connecting_handler = {connected, NULL, released};

@@ -67,16 +67,11 @@ static int run(ls_stress_vu *u, int status)
     return status;
 }
 
-static void finish(ls_stress_vu *u, int status)
-{
-    if (status != LS_PENDING) ls_stress_vu_connected(u, status);
-}
-
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     (void)ctx;
     ls_stress_vu *u = *(ls_stress_vu **)ls_stream_user(s);
-    finish(u, run(u, take(u, result)));
+    ls_stress_vu_connected(u, run(u, take(u, result)));
 }
 
 /* The request was sent: only then is a receive posted. */
@@ -85,7 +80,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     (void)ctx;
     ls_stress_vu *u = *(ls_stress_vu **)ls_stream_user(s);
     if (err < 0) ls_stress_ws_failed(u, ls_err_text(err), "", 0);
-    finish(u, run(u, err < 0 ? err : LS_EAGAIN));
+    ls_stress_vu_connected(u, run(u, err < 0 ? err : LS_EAGAIN));
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)

@@ -129,7 +129,7 @@ static void put_counts(line *l, const ls_stress_view *view, const ls_stress_conf
     color(l, view, "1");
     put(l, text);
     color(l, view, "0");
-    if (config->rate > 0 && config->stage_count == 0) {
+    if (config->rate > 0 && config->stage_count == 0 && !config->fanout) { /* fan-out: the rate is of messages */
         snprintf(text, sizeof text, " of %s", ls_stress_fixed_text(rate, sizeof rate, config->rate, 0));
         put_whole(l, text);
     }

@@ -85,9 +85,11 @@ void ls_stress_vu_set_due(ls_stress_vu *u, uint32_t i, uint64_t due_ns)
 void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
 {
     ls_stress_worker *w = u->worker;
-    for (uint32_t i = u->outstanding; i < u->outstanding + count; i++)
-        u->requests[(u->first + i) % w->pipeline].is_head =
-            w->plan->is_head; /* compose() sets it for a script's requests */
+    for (uint32_t i = u->outstanding; i < u->outstanding + count; i++) {
+        ls_stress_request *request = &u->requests[(u->first + i) % w->pipeline];
+        request->is_head = w->plan->is_head; /* compose() sets it for a script's requests */
+        request->check_failed = false;
+    }
     if (w->running && w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;
     send_requests(u, count);
@@ -123,14 +125,14 @@ void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
     ls_stress_worker *w = u->worker;
     const ls_stress_request *request = &u->requests[u->first];
     const uint64_t now_ns = w->now_ns;
-    ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
+    const bool is_probe = u->role == LS_STRESS_ROLE_PUBLISHER && (!w->running || request->sent_ns < w->start_ns);
+    if (!is_probe) ls_counter_add(&w->count.status[status <= LS_STRESS_STATUS_MAX ? status : 0], 1);
     if (u->role == LS_STRESS_ROLE_PUBLISHER) {
         ls_stress_vu_retire(u);
         return;
     }
     ls_counter_add(&w->count.requests, 1);
-    if (u->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
-    u->check_failed = false;
+    if (request->check_failed) ls_counter_add(&w->count.errors[LS_STRESS_ERROR_CHECK], 1);
     ls_histogram_record(w->count.sent, now_ns > request->sent_ns ? now_ns - request->sent_ns : 0);
     if (w->open_loop) ls_histogram_record(w->count.due, now_ns > request->due_ns ? now_ns - request->due_ns : 0);
     ls_stress_vu_retire(u);
@@ -169,7 +171,8 @@ static void receive(ls_stress_vu *u)
             u->rx_pending = true;
             return;
         }
-        w->now_ns = ls_stress_worker_now(w); /* the data arrived after this batch of packets */
+        w->clock_stale = true; /* the data may have arrived after the clock was read */
+        w->now_ns = ls_stress_worker_now(w);
         if (!handle_receive(u, err < 0 ? err : result)) return;
     }
 }
@@ -193,8 +196,9 @@ static void connect_failed(ls_stress_vu *u, int err)
     ls_counter_add(&w->count.errors[kind], 1);
     (void)atomic_compare_exchange_strong(&w->first_error, &no_error, err);
     /* A failed connect counts as a request, so that a run with a number of requests ends without a server. */
-    if (w->running && u->retries == 0 && w->left != UINT64_MAX && w->left > 0) w->left--;
-    if (w->running && u->retries == 0 && u->left != UINT64_MAX && u->left > 0) u->left--;
+    const bool counts = w->running && u->retries == 0 && u->role != LS_STRESS_ROLE_LISTENER;
+    if (counts && w->left != UINT64_MAX && w->left > 0) w->left--;
+    if (counts && u->left != UINT64_MAX && u->left > 0) u->left--;
     if (u->retries > 0) ls_counter_add(&w->count.errors[kind], u->retries - 1);
     w->retries -= u->retries;
     u->retries = 0;
@@ -220,6 +224,7 @@ static void opened(ls_stress_vu *u)
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
+    if (err == LS_PENDING) return;
     if (err >= 0 && u->proto->upgrades && u->step != LS_STRESS_STEP_UPGRADE) err = ls_stress_upgrade(u);
     if (err == LS_PENDING) return;
     if (err < 0)
@@ -242,7 +247,7 @@ int ls_stress_vu_open(ls_stress_vu *u)
     u->output = 0;
     const int err = w->transport->open(u);
     w->clock_stale = true;
-    if (err != LS_PENDING) ls_stress_vu_connected(u, err);
+    ls_stress_vu_connected(u, err);
     return err < 0 ? err : LS_OK;
 }
 
@@ -298,7 +303,6 @@ void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
     ls_stress_worker *w = u->worker;
     const uint32_t failed = u->outstanding + u->retries;
-    u->check_failed = false;
     /* An orderly close of an idle connection is not counted here (peer_closed); a failed one is. */
     ls_counter_add(&w->count.errors[kind], failed > 0 ? failed : 1);
     w->outstanding -= u->outstanding;

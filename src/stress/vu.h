@@ -32,6 +32,7 @@ typedef enum ls_stress_role {
 typedef struct ls_stress_request {
     uint64_t due_ns, sent_ns; /* due_ns: open loop only */
     bool is_head;             /* HTTP: the method is HEAD, so the response has no body */
+    bool check_failed;
 } ls_stress_request;
 
 typedef enum ls_stress_vu_state {
@@ -70,7 +71,6 @@ struct ls_stress_vu {
     bool delayed;         /* waits for the delay() of its wrk script */
     bool settled;         /* its first connect has succeeded or failed */
     bool used;            /* a response was received on this connection */
-    bool check_failed;    /* a check of the oldest request has failed */
     bool reconnect_later; /* connect again at the next housekeeping, not at once */
     bool in_open_list;
     uint32_t recv_room;          /* size of the next receive: LS_BLOCK_SMALL or LS_BLOCK_LARGE */

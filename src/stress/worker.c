@@ -11,8 +11,8 @@
 #include "base/list.h"
 #include "net/deadline.h"
 #include "stress/arrivals.h"
+#include "stress/deflate.h"
 #include "stress/fanout.h"
-#include "stress/inflate.h"
 #include "stress/script.h"
 #include "stress/ws.h"
 
@@ -43,11 +43,12 @@ void ls_stress_worker_record_failure(ls_stress_worker *w, const char *why, const
     (void)snprintf(w->first_failure + at, sizeof w->first_failure - at, "\"");
 }
 
-void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_vu *u, const char *name, size_t len, bool passed)
+void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_request *request, const char *name, size_t len,
+                                  bool passed)
 {
     if (!passed) {
         ls_counter_add(&w->count.checks_failed, 1);
-        if (u != NULL) u->check_failed = true;
+        request->check_failed = true;
     }
     (void)ls_stress_checks_count(&w->checks, name, len, passed); /* out of memory: counted in the total alone */
 }
@@ -127,12 +128,15 @@ static void record_totals(ls_stress_worker *w)
 static void end_run(ls_stress_worker *w, bool stopped)
 {
     if (w->ending) return;
+    w->by_number = w->fanout != NULL && !stopped && w->now_ns < w->end_ns;
     if (w->running && w->end_ns > w->now_ns) w->end_ns = w->now_ns;
     if (w->running && w->open_loop)
         ls_stress_arrivals_dispatch(w); /* count the requests that became due since the last dispatch */
     w->ending = true;
-    w->ended_ns = w->end_ns;
-    if (w->running) record_totals(w);
+    if (w->running) {
+        if (!w->by_number || w->publisher_count > 0) w->ended_ns = w->end_ns;
+        record_totals(w);
+    }
     if (!w->running || (!w->open_loop && w->fanout == NULL)) {
         close_all(w);
         return;
@@ -194,9 +198,10 @@ void ls_stress_worker_vu_closed(ls_stress_worker *w, ls_stress_vu *u)
 
 /* ---- housekeeping ----------------------------------------------------------------------------------------------- */
 
-/* The number of this worker's virtual users in use at that time. */
+/* The number of this worker's virtual users in use at that time: in a fan-out run all, whose stages are rates. */
 static uint32_t active_at(const ls_stress_worker *w, uint64_t at_ns)
 {
+    if (w->fanout != NULL) return w->vu_count;
     const uint32_t threads = w->plan->config.threads;
     const uint32_t all = ls_stress_schedule_connections(&w->plan->schedule, at_ns);
     const uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
@@ -370,7 +375,7 @@ static void free_vus(ls_stress_worker *w)
         free(u->echo.text);
         ls_stress_ws_free(u);
         ls_stress_fanout_free(u);
-        if (u->proto->free != NULL) u->proto->free(u);
+        if (u->proto != NULL && u->proto->free != NULL) u->proto->free(u); /* NULL: no role yet */
     }
     free(w->readers);
     free(w->requests);
@@ -458,7 +463,7 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
     if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
     if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->config.websocket)) < 0)
         goto fail_port;
-    if (plan->ws.compress && (err = ls_stress_inflate_open(&w->inflate)) < 0) goto fail_counters;
+    if (plan->ws.compress && (err = ls_stress_deflate_open(&w->deflate)) < 0) goto fail_counters;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
@@ -506,7 +511,7 @@ void ls_stress_worker_close(ls_stress_worker *w)
     ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
     ls_deadlines_close(w->deadlines);
     free_vus(w);
-    ls_stress_inflate_close(w->inflate);
+    ls_stress_deflate_close(w->deflate);
     ls_pool_close(w->pool);
     ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);

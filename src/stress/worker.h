@@ -13,6 +13,8 @@
  *     end     the duration is over, all requests are made, or a stop arrived. An open loop waits for outstanding
  *             responses. Then all virtual users close, all packets arrive, and the thread ends.
  *
+ * ended_ns is the end of the duration, or of a run that ends by its number of requests the last response.
+ *
  * The worker reads the clock once per batch of packets (now_ns, the time of responses), and again before a send if it
  * has done work since (ls_stress_worker_now). */
 #ifndef LS_STRESS_WORKER_H
@@ -64,10 +66,11 @@ struct ls_stress_worker {
 
     bool running, ending, done;         /* after go; no new requests; the thread returns */
     bool closing;                       /* fan-out: all deliveries have arrived */
+    bool by_number;                     /* fan-out: ends with the last delivery, because all publications are made */
     bool stop_requested, end_requested; /* checked after each batch */
     bool any_reconnect;                 /* a virtual user waits for the housekeeping to reconnect */
     bool open_loop;
-    uint64_t start_ns, end_ns, ended_ns;
+    uint64_t start_ns, end_ns, ended_ns;  /* ended_ns: of the figures of this worker */
     uint64_t left;                        /* requests this worker has still to make; UINT64_MAX: no limit */
     uint64_t due_count;                   /* open loop: turns of this worker (arrivals.c) that are due, */
     uint64_t dispatched;                  /*            of these, turns that a virtual user took, */
@@ -90,7 +93,7 @@ struct ls_stress_worker {
     ls_stress_counters count;
     ls_stress_checks checks;
     ls_stress_script *script;
-    struct ls_stress_inflate *inflate; /* of --compress; else NULL */
+    struct ls_stress_deflate *deflate; /* of --compress; else NULL */
     _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
     char first_failure[256];           /* the first failure of a request; read after the join */
 
@@ -125,8 +128,9 @@ void ls_stress_worker_record_failure(ls_stress_worker *w, const char *why, const
 /* End the run after this batch of packets: thread:stop(), or an error in a hook. */
 void ls_stress_worker_request_stop(ls_stress_worker *w);
 
-/* Count one outcome of the check `name`. */
-void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_vu *u, const char *name, size_t len, bool passed);
+/* Count one outcome of the check `name` of a request. */
+void ls_stress_worker_count_check(ls_stress_worker *w, ls_stress_request *request, const char *name, size_t len,
+                                  bool passed);
 
 /* The virtual user's first connect has succeeded or failed. */
 void ls_stress_worker_vu_settled(ls_stress_worker *w, ls_stress_vu *u);

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "base/utf8.h"
-#include "stress/inflate.h"
+#include "stress/deflate.h"
 #include "stress/transport.h"
 #include "stress/worker.h"
 
@@ -169,7 +169,7 @@ int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t
             ws->protocol = ws->protocols[i];
     if (response.extensions != NULL) {
         ls_ws_deflate_params params;
-        err = ls_ws_deflate_check(response.extensions, response.extensions_len, &ls_stress_inflate_options, &params,
+        err = ls_ws_deflate_check(response.extensions, response.extensions_len, &ls_stress_deflate_options, &params,
                                   &why);
         if (err < 0 && err != LS_ENOENT) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
         ws->deflate = err == LS_OK;
@@ -189,13 +189,30 @@ size_t ls_stress_ws_frame_bytes(size_t len)
     return LS_WS_HEAD_BYTES_MAX + len;
 }
 
-size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, const char *payload, size_t len, char *out)
+size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, bool compressed, const char *payload, size_t len, char *out)
 {
-    ls_ws_head head = {.length = len, .opcode = (uint8_t)opcode, .fin = true, .masked = true};
+    ls_ws_head head = {
+        .length = len, .opcode = (uint8_t)opcode, .fin = true, .masked = true, .compressed = compressed};
     ls_random(head.key, sizeof head.key);
     const size_t n = ls_ws_head_write(&head, out);
     ls_ws_mask_copy(out + n, payload, len, head.key, 0);
     return n + len;
+}
+
+bool ls_stress_ws_deflates(const ls_stress_vu *u)
+{
+    return u->ws->deflate;
+}
+
+size_t ls_stress_ws_message(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *data, size_t len, char *out)
+{
+    ls_stress_worker *w = u->worker;
+    const char *packed;
+    size_t packed_len;
+    const bool compressed =
+        u->ws->deflate && ls_stress_deflate_message(w->deflate, w->pool, data, len, &packed, &packed_len) == LS_OK;
+    return compressed ? ls_stress_ws_frame(opcode, true, packed, packed_len, out)
+                      : ls_stress_ws_frame(opcode, false, data, len, out);
 }
 
 bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *payload, size_t len)
@@ -206,7 +223,7 @@ bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *pa
         ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
         return false;
     }
-    const size_t n = ls_stress_ws_frame(opcode, payload, len, ws->buf);
+    const size_t n = ls_stress_ws_frame(opcode, false, payload, len, ws->buf);
     if (!u->tx_pending) return ls_stress_vu_put(u, ws->buf, n) && ls_stress_vu_send(u);
     /* The pending send includes what is queued meanwhile. */
     ls_counter_add(&w->count.bytes_out, n);
@@ -346,7 +363,7 @@ static bool read_compressed(ls_stress_vu *u, const char *bytes, size_t len, bool
         ws->packed_len = 0;
     }
     const int err =
-        ls_stress_inflate_message(w->inflate, w->pool, bytes, len, LS_STRESS_MESSAGE_BYTES_MAX, &plain, &plain_len);
+        ls_stress_inflate_message(w->deflate, w->pool, bytes, len, LS_STRESS_MESSAGE_BYTES_MAX, &plain, &plain_len);
     if (err == LS_OK) return u->proto->message(u, plain, plain_len, true);
     return invalid(u,
                    err == LS_EMSGSIZE ? "a compressed message is longer than 64 MiB"
@@ -423,6 +440,6 @@ void ls_stress_ws_closed(ls_stress_vu *u)
     static const char normal[] = {LS_WS_NORMAL >> 8, (char)(LS_WS_NORMAL & 0xff)};
     if (u->ws->close_sent || u->tx_pending || u->output > 0) return;
     u->ws->close_sent = true;
-    if (u->worker->transport->put(u, frame, ls_stress_ws_frame(LS_WS_CLOSE, normal, sizeof normal, frame)))
+    if (u->worker->transport->put(u, frame, ls_stress_ws_frame(LS_WS_CLOSE, false, normal, sizeof normal, frame)))
         (void)u->worker->transport->send(u);
 }

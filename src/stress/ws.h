@@ -1,9 +1,9 @@
-/* ws.h - the WebSocket of a virtual user (RFC 6455): the texts of its handshake, the frames that it receives, and those that
- * it sends.
+/* ws.h - the WebSocket of a virtual user (RFC 6455): the texts of its handshake, the frames that it receives, and those
+ * that it sends.
  *
- * Received messages are passed on in parts as they arrive (ls_stress_proto.message), so that a message costs no copy and no
- * memory; a compressed message is inflated first (inflate.h). What is sent is not compressed. Pings are answered. Frames that are prepared before the run are masked with
- * one key each; the key of other frames is random (section 5.3). */
+ * Received messages are passed on in parts as they arrive (ls_stress_proto.message), so that a message costs no copy and
+ * no memory; a compressed message is inflated first (deflate.h). Pings are answered. Frames that are prepared before the
+ * run are masked with one key each; the key of other frames is random (section 5.3). */
 #ifndef LS_STRESS_WS_H
 #define LS_STRESS_WS_H
 
@@ -36,7 +36,13 @@ const char *ls_stress_ws_protocol(const ls_stress_vu *u); /* the subprotocol; NU
 
 /* The length of a frame with that payload, and the frame, masked with a random key. Returns the length. */
 size_t ls_stress_ws_frame_bytes(size_t len);
-size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, const char *payload, size_t len, char *out);
+size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, bool compressed, const char *payload, size_t len, char *out);
+
+bool ls_stress_ws_deflates(const ls_stress_vu *u); /* permessage-deflate was negotiated */
+
+/* The frame of a message, compressed if that was negotiated and makes it shorter: at most ls_stress_ws_frame_bytes(len)
+ * bytes. Returns the length. */
+size_t ls_stress_ws_message(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *data, size_t len, char *out);
 
 /* Queue one frame and send it; also while a send is pending. False: the connection closes. */
 bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *payload, size_t len);

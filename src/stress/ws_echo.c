@@ -22,7 +22,7 @@ static bool compose_numbered(ls_stress_vu *u)
     }
     const size_t len = ls_stress_echo_write(u, u->echo.sent++, scratch);
     const bool ok =
-        ls_stress_vu_put(u, scratch + room, ls_stress_ws_frame(opcode(plan), scratch, len, scratch + room));
+        ls_stress_vu_put(u, scratch + room, ls_stress_ws_message(u, opcode(plan), scratch, len, scratch + room));
     free(scratch);
     return ok;
 }
@@ -32,7 +32,9 @@ static bool compose(ls_stress_vu *u, uint32_t count)
     const ls_stress_plan *plan = u->worker->plan;
     if (!plan->numbered) {
         u->echo.sent += count;
-        return ls_stress_vu_put_static(u, plan->request, plan->request_len * count);
+        return plan->packed != NULL && ls_stress_ws_deflates(u)
+                   ? ls_stress_vu_put_static(u, plan->packed, plan->packed_len * count)
+                   : ls_stress_vu_put_static(u, plan->request, plan->request_len * count);
     }
     if (!ls_stress_echo_reserve(u)) return false;
     for (uint32_t k = 0; k < count; k++)

@@ -27,6 +27,17 @@ class Scripts(Stress):
         failed = ran.checks["id"][1]
         self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}), ran)
 
+    def test_a_failed_check_in_a_request_hook(self):
+        """The error is that of the request, also of one of several on their way."""
+        request = """return { target = "%s", connections = 2, threads = 1, requests = 40, pipeline = @, request = function(vu)
+          vu:check(vu.id == 1 or vu.iteration %% 3 > 0, "third") return "GET", "/" end }"""
+        for pipeline in "1", "4":
+            ran = stress("own.lua", files={"own_lua": (request % self.url).replace("@", pipeline)})
+            passed, failed = ran.checks["third"]
+            self.assertEqual(passed + failed, 40, ran)
+            self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}),
+                             ran)
+
     def test_every_example_for_wrk_is_tested(self):
         names = {name[:-4] for name in os.listdir(os.path.join(EXAMPLES, "wrk"))}
         tested = {name[len("test_wrk_"):] for name in dir(self) if name.startswith("test_wrk_")}
@@ -213,6 +224,18 @@ return { connections = 2, requests = 10,
         server = self.small(hang_up)
         ran = self.good(stress("own.lua", "tcp://127.0.0.1:%d" % server.port, files={"own_lua": script}), 10)
         self.assertEqual(ran.checks, {"the end": (10, 0), "no more": (10, 0)})
+
+    def test_fields_and_values_that_do_not_exist(self):
+        self.good(stress("-n", "1", "-c", "1", "-s", "own.lua", self.url + "/", files={"own_lua": """
+            function setup(thread) assert(thread.name == nil and thread.addr and thread.get) end
+            function done(summary, latency)
+              assert(latency(1) and not pcall(latency, 0) and not pcall(latency, #latency + 1))
+            end"""}), 1)
+
+    def test_an_empty_text(self):
+        ran = self.good(stress("own.lua", self.tcp, files={"own_lua": """return { connections = 1, requests = 1,
+            scenario = function(vu, sock) sock:send("") sock:send("", "a") vu:check(sock:receive(1) == "a", "a") end }"""}), 1)
+        self.assertEqual(ran.checks, {"a": (1, 0)}, ran)
 
     def test_datagrams_of_a_sock(self):
         script = """

@@ -93,6 +93,12 @@ static void omitted_options_have_defaults(void **state)
     plan = good(&l, "-c|1|http://h/");
     assert_int_equal(plan->config.threads, 1);
     ls_stress_options_close(&l.options);
+    plan = good(&l, "-n|1000000G|http://h/");
+    assert_true(plan->config.requests == UINT64_C(1000000000000000));
+    ls_stress_options_close(&l.options);
+    plan = good(&l, "-c|1048576|--sends|1G|tcp://h:1");
+    assert_true(plan->config.requests == UINT64_C(1048576000000000));
+    ls_stress_options_close(&l.options);
     plan = good(&l, "-t|48|--sends|60k|--message|m|tcp://h:1"); /* S9: one connection per thread */
     assert_int_equal(plan->config.connections, 48);
     assert_true(plan->sends == 60000 && plan->numbered && plan->config.requests == 48 * 60000);
@@ -213,6 +219,11 @@ static void invalid_options_are_refused(void **state)
     is_refused("--pipeline|2|udp://h:1", "remove --pipeline");
     is_refused("--sends|5|-R|5|tcp://h:1", "closed loop");
     is_refused("--sends|5|-n|5|tcp://h:1", "exclude each other");
+    is_refused("--sends|1000000001|tcp://h:1", "a whole number from 1 to 1G");
+    is_refused("--cycles|1000000001|ws://h/", "a whole number from 1 to 1G");
+    is_refused("-n|1000001G|http://h/", "a whole number from 1 to 1000000G");
+    is_refused("a.lua|-s|b.lua|http://h/", "more than one script: a.lua and b.lua");
+    is_refused("-s|a.lua|b.lua|http://h/", "more than one script: a.lua and b.lua");
     is_refused("--size|0|ws://h/", "a number of bytes from 1 to 67108864");
     is_refused("--size|67108865|ws://h/", "a number of bytes from 1 to 67108864");
     is_refused("--size|5|--message|x|ws://h/", "--message and --size exclude each other");

@@ -218,6 +218,20 @@ static void a_missed_rate_decides_the_exit_status(void **state)
     }
 }
 
+/* A run may last less than a millisecond. */
+static void seconds_are_exact_in_json(void **state)
+{
+    ls_strbuf text = {0};
+    ls_stress_result r;
+    (void)state;
+    assert_true(sample_run("empty", &r));
+    r.duration_ns = 400001;
+    ls_stress_report_json(&text, &r);
+    assert_has(text.bytes, "\"totals\":{\"duration_s\":0.000400001,");
+    ls_strbuf_close(&text);
+    ls_stress_result_close(&r);
+}
+
 static void exit_status_of_each_kind(void **state)
 {
     static const struct {
@@ -262,6 +276,7 @@ int main(void)
         cmocka_unit_test(a_run_without_responses_is_reported),
         cmocka_unit_test(check_names_cannot_control_the_terminal),
         cmocka_unit_test(a_missed_rate_decides_the_exit_status),
+        cmocka_unit_test(seconds_are_exact_in_json),
         cmocka_unit_test(exit_status_of_each_kind),
         cmocka_unit_test(unwritable_files_are_reported),
     };

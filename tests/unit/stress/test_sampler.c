@@ -51,6 +51,29 @@ static void intervals_end_at_whole_seconds(void **state)
     ls_stress_result_close(&r); /* a result of all zeros may be closed again */
 }
 
+/* Handshakes and the probes of a fan-out run come before the run. */
+static void bytes_before_the_run_do_not_count(void **state)
+{
+    ls_stress_counters counters;
+    const ls_stress_counters *pointer = &counters;
+    ls_stress_sampler *sampler;
+    ls_stress_result r;
+    (void)state;
+    assert_int_equal(ls_stress_counters_open(&counters, false, false, false), LS_OK);
+    ls_counter_add(&counters.bytes_in, 1000);
+    ls_counter_add(&counters.bytes_out, 2000);
+    assert_int_equal(ls_stress_sampler_open(&sample_closed_config, &pointer, 1, SAMPLE_START, &sampler), LS_OK);
+    ls_counter_add(&counters.bytes_in, 30);
+    ls_counter_add(&counters.bytes_out, 20);
+    assert_true(ls_stress_sampler_tick(sampler, SAMPLE_START + SAMPLE_SECOND));
+    assert_int_equal(ls_stress_sampler_finish(sampler, SAMPLE_START + SAMPLE_SECOND, false, NULL, NULL, 0, &r), LS_OK);
+    assert_true(r.bytes_in == 30 && r.bytes_out == 20);
+    assert_true(r.point_count == 1 && r.points[0].bytes_in == 30 && r.points[0].bytes_out == 20);
+    ls_stress_result_close(&r);
+    ls_stress_sampler_close(sampler);
+    ls_stress_counters_close(&counters);
+}
+
 /* The threads end at two seconds, the last tick is at 2.05 s, and one response arrives after it. */
 static void the_series_ends_with_the_run(void **state)
 {
@@ -367,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(intervals_end_at_whole_seconds),
+        cmocka_unit_test(bytes_before_the_run_do_not_count),
         cmocka_unit_test(the_series_ends_with_the_run),
         cmocka_unit_test(connections_of_the_last_interval),
         cmocka_unit_test(each_thread_is_a_sample_of_the_rate),

@@ -33,11 +33,11 @@ static void fixed_numbers(void **state)
     assert_string_equal(fixed(-INFINITY, 2), "-");
 }
 
-static const char *json_number(double number)
+static const char *json_number(double number, int decimals)
 {
     static char buffer[64];
     ls_strbuf t = {0};
-    ls_strbuf_json_number(&t, number);
+    ls_strbuf_json_number(&t, number, decimals);
     snprintf(buffer, sizeof buffer, "%s", t.bytes);
     ls_strbuf_close(&t);
     return buffer;
@@ -46,13 +46,16 @@ static const char *json_number(double number)
 static void json_numbers(void **state)
 {
     (void)state;
-    assert_string_equal(json_number(0), "0");
-    assert_string_equal(json_number(100), "100");
-    assert_string_equal(json_number(1.25), "1.25");
-    assert_string_equal(json_number(1.2504), "1.25");
-    assert_string_equal(json_number(-3.1), "-3.1");
-    assert_string_equal(json_number(NAN), "null");
-    assert_string_equal(json_number(INFINITY), "null");
+    assert_string_equal(json_number(0, 3), "0");
+    assert_string_equal(json_number(100, 3), "100");
+    assert_string_equal(json_number(1.25, 3), "1.25");
+    assert_string_equal(json_number(1.2504, 3), "1.25");
+    assert_string_equal(json_number(-3.1, 3), "-3.1");
+    assert_string_equal(json_number(120.4, 0), "120");
+    assert_string_equal(json_number(0.000400001, 9), "0.000400001");
+    assert_string_equal(json_number(1e9, 9), "1000000000");
+    assert_string_equal(json_number(NAN, 3), "null");
+    assert_string_equal(json_number(INFINITY, 3), "null");
 }
 
 /* A script may set the locale of the process. */
@@ -63,7 +66,7 @@ static void numbers_ignore_the_locale(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !set; i++) set = setlocale(LC_ALL, names[i]) != NULL;
     assert_string_equal(fixed(1.5, 1), "1.5"); /* also without these locales */
-    assert_string_equal(json_number(1.5), "1.5");
+    assert_string_equal(json_number(1.5, 3), "1.5");
     setlocale(LC_ALL, "C");
 }
 

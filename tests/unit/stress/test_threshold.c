@@ -181,6 +181,23 @@ static void thresholds_compare_with_the_measured_values(void **state)
     ls_stress_result_close(&r);
 }
 
+/* Of a fan-out run with server-sent events, whose deliveries have no status. */
+static void a_percentage_of_a_status_is_of_all_responses(void **state)
+{
+    ls_stress_result r;
+    sample s;
+    (void)state;
+    sample_open(&s, &sample_closed_config);
+    for (int i = 0; i < 90; i++) sample_response(&s, 0, 0, 1000000, 0, 0);
+    ls_counter_add(&s.counters[1].status[204], 9);
+    ls_counter_add(&s.counters[1].status[503], 1);
+    sample_tick(&s, SAMPLE_SECOND);
+    sample_finish(&s, false, NULL, 0, &r);
+    sample_close(&s);
+    assert_true(met(&r, "2xx == 90%") && met(&r, "503 == 10%") && met(&r, "204 == 9"));
+    ls_stress_result_close(&r);
+}
+
 static void open_loops_use_corrected_latency(void **state)
 {
     ls_stress_result r;
@@ -218,6 +235,7 @@ int main(void)
         cmocka_unit_test(invalid_thresholds_are_refused),
         cmocka_unit_test(the_length_is_limited_to_80_bytes),
         cmocka_unit_test(thresholds_compare_with_the_measured_values),
+        cmocka_unit_test(a_percentage_of_a_status_is_of_all_responses),
         cmocka_unit_test(open_loops_use_corrected_latency),
         cmocka_unit_test(a_threshold_without_measurements_is_missed),
     };

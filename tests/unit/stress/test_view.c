@@ -107,12 +107,38 @@ static void the_first_second_has_no_latency(void **state)
     sample_close(&s);
 }
 
+/* 100 deliveries of each message: its progress is that of the messages. */
+static void the_progress_of_a_fan_out_run(void **state)
+{
+    sample s;
+    ls_strbuf t = {0};
+    ls_stress_view view = {.kind = LS_STRESS_VIEW_SCREEN};
+    ls_stress_config config = sample_closed_config;
+    (void)state;
+    config.duration_ns = 0;
+    config.requests = 40;
+    config.rate = 10;
+    config.open_loop = config.fanout = true;
+    config.publishers = 1;
+    sample_open(&s, &config);
+    for (int i = 0; i < 10; i++) {
+        ls_counter_add(&s.counters[0].published, 1);
+        for (int k = 0; k < 100; k++) sample_response(&s, 1, 0, 250000, 0, 0);
+        sample_tick(&s, SAMPLE_SECOND / 10);
+    }
+    ls_stress_view_screen(&t, &view, s.sampler, 90);
+    assert_non_null(strstr(t.bytes, "]  25%  1.0s\n1000/s  0 errors  1000 requests"));
+    ls_strbuf_close(&t);
+    sample_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(never_wider_than_the_window),
         cmocka_unit_test(the_view_shows_the_live_figures),
         cmocka_unit_test(the_first_second_has_no_latency),
+        cmocka_unit_test(the_progress_of_a_fan_out_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,69 @@
+/* test_fanout.c - publications and deliveries, without connections. */
+#include "support.h"
+
+#include "base/err.h"
+#include "stress/fanout.h"
+#include "stress/subscriber.h"
+
+/* One publisher and one subscriber of a worker whose clock the test sets. */
+typedef struct run {
+    ls_stress_plan plan;
+    ls_stress_worker worker;
+    ls_stress_request request;
+    ls_stress_vu publisher, subscriber;
+    struct ls_stress_subscriber *state;
+    char message[LS_DELIVERY_HEAD_BYTES + 4];
+} run;
+
+static void run_open(run *r)
+{
+    ls_stress_worker *w = &r->worker;
+    memset(r, 0, sizeof *r);
+    r->plan.config.publishers = r->plan.config.topics = r->plan.config.connections = r->plan.config.threads = 1;
+    r->plan.config.open_loop = r->plan.config.fanout = true;
+    r->plan.message = "text";
+    r->plan.message_len = 4;
+    w->plan = &r->plan;
+    w->open_loop = w->running = true;
+    w->pipeline = 1;
+    r->state = calloc(1, sizeof *r->state + sizeof(ls_delivery_track));
+    assert_non_null(r->state);
+    assert_int_equal(ls_stress_fanout_open(&r->plan, &w->fanout), LS_OK);
+    assert_int_equal(ls_stress_counters_open(&w->count, true, false, false), LS_OK);
+    r->publisher = (ls_stress_vu){.worker = w, .requests = &r->request};
+    r->subscriber = (ls_stress_vu){.worker = w, .subscriber = r->state};
+}
+
+static void run_close(run *r)
+{
+    ls_stress_counters_close(&r->worker.count);
+    ls_stress_fanout_close(r->worker.fanout);
+    free(r->state);
+}
+
+/* A message has 14 digits for its time: fewer than the clock of a machine that has run for years. */
+static void a_latency_on_a_machine_that_has_run_for_years(void **state)
+{
+    const uint64_t years_ns = UINT64_C(5) << 56;
+    run r;
+    (void)state;
+    run_open(&r);
+    r.worker.fanout->opened_ns = years_ns;
+    r.worker.clock_ns = years_ns + 3000;
+    r.request.due_ns = years_ns + 1000;
+    ls_stress_fanout_write(&r.publisher, 0, r.message);
+    r.worker.now_ns = years_ns + 8000;
+    ls_stress_fanout_deliver(&r.subscriber, r.message, sizeof r.message);
+    assert_int_equal(ls_counter_read(&r.worker.count.requests), 1);
+    assert_int_equal(ls_histogram_max(r.worker.count.sent), 5000);
+    assert_int_equal(ls_histogram_max(r.worker.count.due), 7000);
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_latency_on_a_machine_that_has_run_for_years),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
