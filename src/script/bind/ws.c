@@ -111,10 +111,10 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
 
 static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
-/* Take a task for a handler. NULL: out of memory, the connection ends. */
-static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
+/* Take a task for a handler; `take` is a function of task.h. NULL: out of memory, the connection ends. */
+static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o, ls_task *(*take)(ls_state *, ls_thread_ctx *))
 {
-    ls_task *task = ls_task_take_outside(o->state, ctx);
+    ls_task *task = take(o->state, ctx);
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "not enough memory to run a handler of a WebSocket");
         ls_ws_object_close(ctx, o, LS_WS_INTERNAL, NULL, 0);
@@ -159,7 +159,7 @@ static int close_main(lua_State *L) /* (object as light userdata) */
 
 static bool run(ls_thread_ctx *ctx, ls_ws_object *o, lua_CFunction handler_main)
 {
-    ls_task *task = take_task(ctx, o);
+    ls_task *task = take_task(ctx, o, ls_task_take_outside);
     if (task == NULL) return false;
     lua_pushcfunction(task->co, handler_main);
     lua_pushlightuserdata(task->co, o);
@@ -302,10 +302,11 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     advance(ctx, o);
 }
 
-/* Run the function `ref` with the object and the request. */
-static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_request *r)
+/* Run the coroutine form, or `open` of the event form, with the object and the request. */
+static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
-    ls_task *task = take_task(ctx, o);
+    const bool serves = o->route->serve_ref != LUA_NOREF;
+    ls_task *task = take_task(ctx, o, serves ? ls_task_take_new : ls_task_take_outside);
     if (task == NULL) {
         end_request(ctx, r);
         return;
@@ -313,7 +314,7 @@ static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_re
     r->task = task;
     task->request = r;
     task->serial = r->serial;
-    lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
+    lua_rawgeti(task->co, LUA_REGISTRYINDEX, serves ? o->route->serve_ref : o->route->open_ref);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, o->self_ref);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, r->req_ref);
     ls_task_run(ctx, task, 2);
@@ -321,10 +322,9 @@ static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_re
 
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
-    const ls_ws_route *route = o->route;
     o->advancing = true; /* nothing runs before the end of this function but `open` */
     if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
-    if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
+    if (r != NULL) run_with_request(ctx, o, r);
     o->begun = true;
     ls_ws_begin(ctx, o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
     o->advancing = false;
