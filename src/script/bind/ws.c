@@ -177,7 +177,7 @@ static bool run_next(ls_thread_ctx *ctx, ls_ws_object *o)
         consume(ctx, o);
         return true;
     }
-    if (!o->ended || o->close_ran) return false;
+    if (!o->ended || o->close_ran || o->canceled) return false;
     o->close_ran = true;
     return o->route->close_ref != LUA_NOREF && run(ctx, o, close_main);
 }
@@ -204,8 +204,9 @@ static void detach(ls_ws_object *o)
 void ls_ws_give_up(ls_ws_object *o)
 {
     detach(o);
+    free(o->name);
     free(o->reason);
-    o->reason = NULL;
+    o->name = o->reason = NULL;
     o->reason_len = 0;
 }
 
@@ -237,6 +238,10 @@ static void log_name(const ls_ws_object *o, const ls_request *r, char out[LS_REQ
     ls_addr peer;
     if (r != NULL) {
         ls_request_log_name(r->x, out);
+        return;
+    }
+    if (o->name != NULL) {
+        (void)snprintf(out, LS_REQUEST_NAME_BYTES, "%s", o->name);
         return;
     }
     if (o->ws != NULL) ls_stream_peer(ls_ws_stream(o->ws), &peer);
@@ -295,6 +300,8 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
         const bool failed = returned_failure(ctx, o, task, count);
         ls_ws_object_close(ctx, o, failed ? LS_WS_INTERNAL : LS_WS_NORMAL, NULL, 0);
     }
+    free(o->name); /* the first function has ended */
+    o->name = NULL;
     ls_task_release(ctx, task, status == LUA_OK); /* may run Lua */
     if (r != NULL) end_request(ctx, r);
     ls_ws_object_go_on(ctx, o); /* o->task: it runs no further handler yet */
@@ -302,29 +309,31 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     advance(ctx, o);
 }
 
-/* Run the coroutine form, or `open` of the event form, with the object and the request. */
-static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
+/* Run the first function. `r` as for ls_ws_serve. */
+static void run_first(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     const bool serves = o->route->serve_ref != LUA_NOREF;
     ls_task *task = take_task(ctx, o, serves ? ls_task_take_new : ls_task_take_outside);
     if (task == NULL) {
-        end_request(ctx, r);
+        if (r != NULL) end_request(ctx, r);
         return;
     }
-    r->task = task;
-    task->request = r;
-    task->serial = r->serial;
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, serves ? o->route->serve_ref : o->route->open_ref);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, o->self_ref);
-    lua_rawgeti(task->co, LUA_REGISTRYINDEX, r->req_ref);
-    ls_task_run(ctx, task, 2);
+    if (r != NULL) {
+        r->task = task;
+        task->request = r;
+        task->serial = r->serial;
+        lua_rawgeti(task->co, LUA_REGISTRYINDEX, r->req_ref);
+    }
+    ls_task_run(ctx, task, r != NULL ? 2 : 1);
 }
 
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     o->advancing = true; /* nothing runs before the end of this function but `open` */
     if (o->state->draining) ls_ws_object_close(ctx, o, LS_WS_GOING_AWAY, NULL, 0);
-    if (r != NULL) run_with_request(ctx, o, r);
+    if (!o->canceled && ls_ws_has_first(o->route)) run_first(ctx, o, r);
     o->begun = true;
     ls_ws_begin(ctx, o->ws); /* after the handler has subscribed: a client that has got the 101 misses no message */
     o->advancing = false;
