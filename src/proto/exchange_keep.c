@@ -111,9 +111,14 @@ static uint32_t keep_span(const char *from, ls_span *span, char *to, uint32_t at
 /* The bytes of an address that has only the room it needs: a whole one has room for the path of a Unix socket. */
 static size_t addr_bytes(const ls_addr *addr)
 {
-    enum { IP_BYTES = 16 };
+    size_t bytes = offsetof(ls_addr, bytes);
     if (addr == NULL) return 0;
-    const size_t bytes = offsetof(ls_addr, bytes) + (addr->family == LS_ADDR_UNIX ? addr->bytes_len : IP_BYTES);
+    switch (addr->family) {
+    case LS_ADDR_IP4: bytes += 4; break;
+    case LS_ADDR_IP6: bytes += 16; break;
+    case LS_ADDR_UNIX: bytes += addr->bytes_len; break;
+    default: break;
+    }
     return (bytes + _Alignof(ls_addr) - 1) & ~(_Alignof(ls_addr) - 1);
 }
 
