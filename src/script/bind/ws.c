@@ -252,7 +252,7 @@ static void log_name(const ls_ws_object *o, const ls_request *r, char out[LS_REQ
 static void end_request(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_exchange *x = r->x;
-    ls_request_release(ctx, r);
+    ls_request_release_alone(ctx, r);
     x->transport->release(ctx, x);
 }
 

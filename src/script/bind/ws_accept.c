@@ -190,6 +190,7 @@ static void hand_over(ls_thread_ctx *ctx, ls_request *r, void *owner)
         r->x = h.kept;
         r->task = NULL;
         h.kept->task = r;
+        ls_request_forget_res(r);
     } else {
         ls_request_release(ctx, r);
     }
