@@ -7,15 +7,15 @@
 #include "proto/exchange.h"
 
 typedef struct kept {
-    ls_addr remote, local;
-    bool has_local;
-    ls_exchange x; /* last: memory for the fields that the head has */
+    const ls_addr *local;
+    ls_exchange
+        x; /* last: memory for the fields that the head has; behind it the addresses and the text of the head */
 } kept;
 
 static const ls_addr *local(const ls_exchange *x)
 {
     const kept *k = x->conn;
-    return k->has_local ? &k->local : NULL;
+    return k->local;
 }
 
 /* The body is complete: it was read before, or there was none. */
@@ -108,24 +108,47 @@ static uint32_t keep_span(const char *from, ls_span *span, char *to, uint32_t at
     return at + span->len;
 }
 
+/* The bytes of an address that has only the room it needs: a whole one has room for the path of a Unix socket. */
+static size_t addr_bytes(const ls_addr *addr)
+{
+    size_t bytes = offsetof(ls_addr, bytes);
+    if (addr == NULL) return 0;
+    switch (addr->family) {
+    case LS_ADDR_IP4: bytes += 4; break;
+    case LS_ADDR_IP6: bytes += 16; break;
+    case LS_ADDR_UNIX: bytes += addr->bytes_len; break;
+    default: break;
+    }
+    return (bytes + _Alignof(ls_addr) - 1) & ~(_Alignof(ls_addr) - 1);
+}
+
+/* Copy an address to *to, and move *to behind it. */
+static const ls_addr *keep_addr(const ls_addr *addr, char **to)
+{
+    char *const at = *to;
+    if (addr == NULL) return NULL;
+    memcpy(at, addr, addr_bytes(addr));
+    *to += addr_bytes(addr);
+    return (const ls_addr *)(const void *)at;
+}
+
 ls_exchange *ls_exchange_keep(const ls_exchange *x)
 {
+    const ls_addr *at = x->transport->local(x);
     const size_t head_bytes = offsetof(ls_http_head, fields) + x->head.field_count * sizeof x->head.fields[0];
     const size_t fixed = offsetof(kept, x) + offsetof(ls_exchange, head) + head_bytes;
-    char *const memory = malloc(fixed + span_bytes(&x->head));
+    char *const memory = malloc(fixed + addr_bytes(at) + addr_bytes(x->remote) + span_bytes(&x->head));
     if (memory == NULL) return NULL;
     memset(memory, 0, offsetof(kept, x) + offsetof(ls_exchange, head));
     kept *k = (kept *)(void *)memory;
-    const ls_addr *at = x->transport->local(x);
-    k->has_local = at != NULL;
-    if (at != NULL) k->local = *at;
-    if (x->remote != NULL) k->remote = *x->remote;
+    char *bytes = memory + fixed;
+    k->local = keep_addr(at, &bytes);
     ls_exchange *copy = &k->x;
+    copy->remote = keep_addr(x->remote, &bytes);
     copy->transport = &transport;
     copy->conn = k;
     copy->actor = x->actor;
     copy->id = x->id;
-    copy->remote = x->remote != NULL ? &k->remote : NULL;
     copy->secure = x->secure;
     copy->body_bytes_max = x->body_bytes_max;
     copy->body_bytes = x->body_bytes;
@@ -135,7 +158,6 @@ ls_exchange *ls_exchange_keep(const ls_exchange *x)
     copy->length = -1;
     copy->error = LS_ECLOSED;
 
-    char *const bytes = memory + fixed;
     uint32_t end = 0;
     memcpy((char *)copy + offsetof(ls_exchange, head), &x->head, head_bytes);
     copy->bytes = bytes;

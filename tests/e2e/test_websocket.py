@@ -73,6 +73,31 @@ members:ws("/event/:room", {
   message = function(ws) ws:send(ws.name .. " " .. tostring(select(2, pcall(function() return ws.req.path end)))) end,
 })
 app:mount("/members", members)
+-- A function without a second parameter has no request; one with "..." has it.
+local unkept = ls.app()
+local stored = {}
+unkept:use(function(req, res, next)
+  stored.req, stored.res = req, res
+  return next()
+end)
+local function stored_path() return tostring(select(2, pcall(function() return stored.req.path end))) end
+unkept:ws("/co", function(ws) for _ in ws:messages() do ws:send(stored_path()) end end)
+unkept:ws("/event", { open = function(ws) ws:send(stored_path()) end })
+unkept:ws("/kept", function(ws, ...)
+  stored.res = nil
+  for _ in ws:messages() do
+    collectgarbage()
+    local req = ...
+    ws:send(("%d %s %s %s"):format(select("#", ...), stored_path(), req.remote:match("^[%d.]+"), req.local_addr:match("^[%d.]+")))
+  end
+end)
+unkept:ws("/res", function(ws, req)
+  for _ in ws:messages() do
+    collectgarbage()
+    ws:send(("%s %s"):format(stored.res.sent, select(2, pcall(stored.res.send, stored.res, req.path))))
+  end
+end)
+app:mount("/unkept", unkept)
 app:ws("/protocol", { protocols = { "b", "a" } }, function(ws, req)
   assert((req.tls and req.tls.version) == (ws.tls and ws.tls.version))
   ws:send(tostring(ws.protocol) .. " " .. tostring(ws.tls) .. " " .. ws.remote:match("^[%d.]+"))
@@ -344,6 +369,17 @@ class WebSockets(Case):
         self.server.wait_log("GET /error/event: .*broken at open", mark)
         self.end("closed 1011")
         self.end("closed 1011")
+
+    def test_a_function_without_a_request_does_not_keep_it(self):
+        ended = "request object used after its request ended"
+        self.assertIn(ended, self.open("/unkept/co").send("x").receive())
+        self.assertIn(ended, self.open("/unkept/event").receive())
+
+    def test_a_kept_request(self):
+        ws = self.open("/unkept/kept")
+        for _ in range(2):
+            self.assertEqual(ws.send("x").receive(), "1 /unkept/kept 127.0.0.1 127.0.0.1")
+        self.assertIn("the response 101 was sent", self.open("/unkept/res").send("x").receive())
 
     def test_a_returned_reason_closes_with_1011(self):
         mark = self.server.mark()

@@ -103,10 +103,10 @@ void ls_request_drop_body(ls_request *r)
     r->body_len = 0;
 }
 
-void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
+/* Invalidate the objects, wake the waiters, and drop all references. */
+static inline void end(ls_thread_ctx *ctx, ls_request *r)
 {
-    ls_state *state = r->state;
-    ls_requests *all = ls_requests_of(state);
+    const ls_state *state = r->state;
     assert(r->x != NULL);
     r->x = NULL;
     r->task = NULL;
@@ -128,14 +128,36 @@ void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
         r->filled = 0;
     }
     if (!ls_list_empty(&r->waiters)) ls_task_wake_all(ctx, &r->waiters, LS_OK);
+}
+
+static void unref_objects(ls_request *r)
+{
+    ls_request_forget_res(r);
+    luaL_unref(r->state->L, LUA_REGISTRYINDEX, r->req_ref);
+}
+
+void ls_request_release(ls_thread_ctx *ctx, ls_request *r)
+{
+    ls_requests *all = ls_requests_of(r->state);
+    end(ctx, r);
     if (all->ring_count < LS_REQUESTS_FREE_MAX) {
         all->ring[(all->ring_at + all->ring_count) % LS_REQUESTS_FREE_MAX] = r;
         all->ring_count++;
     } else {
-        const int req_ref = r->req_ref, res_ref = r->res_ref;
-        luaL_unref(state->L, LUA_REGISTRYINDEX, res_ref);
-        luaL_unref(state->L, LUA_REGISTRYINDEX, req_ref);
+        unref_objects(r);
     }
+}
+
+void ls_request_forget_res(ls_request *r)
+{
+    luaL_unref(r->state->L, LUA_REGISTRYINDEX, r->res_ref);
+    r->res_ref = LUA_NOREF;
+}
+
+void ls_request_release_alone(ls_thread_ctx *ctx, ls_request *r)
+{
+    end(ctx, r);
+    unref_objects(r);
 }
 
 void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x)

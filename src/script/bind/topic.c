@@ -43,7 +43,7 @@ int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index)
     }
     if (err < 0 && err != LS_EEXIST) return ls_push_failure(L, err);
     if (retained != NULL) {
-        (void)subscriber->deliver(state->ctx, subscriber, retained); /* may free the subscriber */
+        (void)subscriber->kind->deliver(state->ctx, subscriber, retained); /* may free the subscriber */
         ls_publication_drop(retained);
     }
     lua_pushboolean(L, 1);

@@ -111,10 +111,10 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
 
 static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
-/* Take a task for a handler. NULL: out of memory, the connection ends. */
-static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o)
+/* Take a task for a handler; `take` is a function of task.h. NULL: out of memory, the connection ends. */
+static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o, ls_task *(*take)(ls_state *, ls_thread_ctx *))
 {
-    ls_task *task = ls_task_take_outside(o->state, ctx);
+    ls_task *task = take(o->state, ctx);
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "not enough memory to run a handler of a WebSocket");
         ls_ws_object_close(ctx, o, LS_WS_INTERNAL, NULL, 0);
@@ -159,7 +159,7 @@ static int close_main(lua_State *L) /* (object as light userdata) */
 
 static bool run(ls_thread_ctx *ctx, ls_ws_object *o, lua_CFunction handler_main)
 {
-    ls_task *task = take_task(ctx, o);
+    ls_task *task = take_task(ctx, o, ls_task_take_outside);
     if (task == NULL) return false;
     lua_pushcfunction(task->co, handler_main);
     lua_pushlightuserdata(task->co, o);
@@ -177,7 +177,7 @@ static bool run_next(ls_thread_ctx *ctx, ls_ws_object *o)
         consume(ctx, o);
         return true;
     }
-    if (!o->ended || o->close_ran) return false;
+    if (!o->ended || o->close_ran || o->canceled) return false;
     o->close_ran = true;
     return o->route->close_ref != LUA_NOREF && run(ctx, o, close_main);
 }
@@ -204,8 +204,9 @@ static void detach(ls_ws_object *o)
 void ls_ws_give_up(ls_ws_object *o)
 {
     detach(o);
+    free(o->name);
     free(o->reason);
-    o->reason = NULL;
+    o->name = o->reason = NULL;
     o->reason_len = 0;
 }
 
@@ -239,6 +240,10 @@ static void log_name(const ls_ws_object *o, const ls_request *r, char out[LS_REQ
         ls_request_log_name(r->x, out);
         return;
     }
+    if (o->name != NULL) {
+        (void)snprintf(out, LS_REQUEST_NAME_BYTES, "%s", o->name);
+        return;
+    }
     if (o->ws != NULL) ls_stream_peer(ls_ws_stream(o->ws), &peer);
     (void)snprintf(out, LS_REQUEST_NAME_BYTES, "WebSocket %.150s%s%s", o->route->name, o->ws != NULL ? " from " : "",
                    o->ws != NULL ? ls_addr_text(&peer, text) : "");
@@ -247,7 +252,7 @@ static void log_name(const ls_ws_object *o, const ls_request *r, char out[LS_REQ
 static void end_request(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_exchange *x = r->x;
-    ls_request_release(ctx, r);
+    ls_request_release_alone(ctx, r);
     x->transport->release(ctx, x);
 }
 
@@ -295,6 +300,8 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
         const bool failed = returned_failure(ctx, o, task, count);
         ls_ws_object_close(ctx, o, failed ? LS_WS_INTERNAL : LS_WS_NORMAL, NULL, 0);
     }
+    free(o->name); /* the first function has ended */
+    o->name = NULL;
     ls_task_release(ctx, task, status == LUA_OK); /* may run Lua */
     if (r != NULL) end_request(ctx, r);
     ls_ws_object_go_on(ctx, o); /* o->task: it runs no further handler yet */
@@ -302,21 +309,24 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
     advance(ctx, o);
 }
 
-/* Run the function `ref` with the object and the request. */
-static void run_with_request(ls_thread_ctx *ctx, ls_ws_object *o, int ref, ls_request *r)
+/* Run the first function. `r` as for ls_ws_serve. */
+static void run_first(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
-    ls_task *task = take_task(ctx, o);
+    const bool serves = o->route->serve_ref != LUA_NOREF;
+    ls_task *task = take_task(ctx, o, serves ? ls_task_take_new : ls_task_take_outside);
     if (task == NULL) {
-        end_request(ctx, r);
+        if (r != NULL) end_request(ctx, r);
         return;
     }
-    r->task = task;
-    task->request = r;
-    task->serial = r->serial;
-    lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
+    lua_rawgeti(task->co, LUA_REGISTRYINDEX, serves ? o->route->serve_ref : o->route->open_ref);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, o->self_ref);
-    lua_rawgeti(task->co, LUA_REGISTRYINDEX, r->req_ref);
-    ls_task_run(ctx, task, 2);
+    if (r != NULL) {
+        r->task = task;
+        task->request = r;
+        task->serial = r->serial;
+        lua_rawgeti(task->co, LUA_REGISTRYINDEX, r->req_ref);
+    }
+    ls_task_run(ctx, task, r != NULL ? 2 : 1);
 }
 
 /* The code with which a state closes its connections; 0: they stay. They outlive a reload, but not in dev mode: who has
@@ -329,16 +339,15 @@ static unsigned leaving_code(const ls_state *state)
 
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
-    const ls_ws_route *route = o->route;
-    /* Nothing runs before the end of this function but `open`. */
+    /* Nothing runs before the end of this function but the first function. */
     o->advancing = true;
-    if (o->ws == NULL || ls_ws_lost(o->ws)) { /* while the middleware went on: no handler runs */
-        o->close_ran = true;
+    if (o->ws == NULL || ls_ws_lost(o->ws)) { /* while the middleware went on */
+        o->canceled = true;
         if (r != NULL) end_request(ctx, r);
     } else {
         const unsigned code = leaving_code(o->state);
         if (code != 0) ls_ws_object_close(ctx, o, code, NULL, 0);
-        if (r != NULL) run_with_request(ctx, o, route->serve_ref != LUA_NOREF ? route->serve_ref : route->open_ref, r);
+        if (!o->canceled && ls_ws_has_first(o->route)) run_first(ctx, o, r);
         o->begun = true;
         /* After the handler has subscribed: a client that has got the 101 misses no message. */
         ls_ws_begin(ctx, o->ws);

@@ -37,10 +37,17 @@ typedef struct ls_ws_route {
     ls_ws_policy policy;
     ls_ws_deflate_options deflate;
     bool compress;                        /* deflate may be negotiated */
+    bool takes_request;                   /* the first function has a second parameter */
     bool skip;                            /* a subscriber with a full queue skips messages, else it is closed */
     int serve_ref;                        /* of the coroutine form, else LUA_NOREF */
     int open_ref, message_ref, close_ref; /* of the event form; LUA_NOREF: none */
 } ls_ws_route;
+
+/* Whether a function runs first: the coroutine form, or `open`. */
+static inline bool ls_ws_has_first(const ls_ws_route *route)
+{
+    return route->serve_ref != LUA_NOREF || route->open_ref != LUA_NOREF;
+}
 
 enum ls_ws_slot { LS_WS_OWN = 1, LS_WS_PROTOCOL, LS_WS_SLOTS }; /* user values of the object */
 
@@ -56,7 +63,8 @@ struct ls_ws_object { /* the userdata `ws` */
     ls_node senders;   /* tasks that wait until the queue is sent */
     ls_ws_object *unflushed_next;
     struct ls_ws_stash *stash; /* a message that waits after the end of the connection, or NULL */
-    char *reason;              /* of the peer's Close frame; NULL: none. Heap */
+    char *name;   /* of the request, for the log, while the first function runs without it; or NULL. Heap */
+    char *reason; /* of the peer's Close frame; NULL: none. Heap */
     uint16_t reason_len;
     uint16_t code;  /* of the peer's Close frame, or LS_WS_ABNORMAL; 0: not ended */
     int self_ref;   /* a server: keeps the object until the end */
@@ -65,6 +73,7 @@ struct ls_ws_object { /* the userdata `ws` */
     bool held;      /* the message of the connection was taken, but not consumed */
     bool closed;    /* by Lua: messages are not taken any more */
     bool ended;     /* no message follows but one that waits */
+    bool canceled;  /* its request was, or it was lost before its handler began: no handler runs */
     bool close_ran, advancing, unflushed;
 };
 
@@ -103,7 +112,7 @@ ls_ws_object *ls_ws_push(lua_State *L);
 /* Give the object its connection, which ls_ws_open has made with ls_ws_lua_events. `limit` may be NULL. */
 void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit);
 /* The handshake of a server is over: begin, and start the handler. `r`: the request for it, with a kept exchange; NULL: it
- * takes none. No task runs. */
+ * takes none (route->takes_request). No task runs. */
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r);
 
 /* The message that waits; NULL: none. */

@@ -81,6 +81,16 @@ static int function_of(lua_State *L, const char *name)
     return type == LUA_TNIL ? LUA_NOREF : ls_option_function(L, 1, name);
 }
 
+/* Whether a call of the function with two arguments passes the second one to it. */
+static bool takes_two(lua_State *L, int ref)
+{
+    lua_Debug ar;
+    if (ref == LUA_NOREF) return false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ref);
+    (void)lua_getinfo(L, ">u", &ar);
+    return ar.nparams >= 2 || ar.isvararg;
+}
+
 static int ws_accept(lua_State *L);
 
 /* core.ws{ name=, serve=fn | open=fn, message=fn, close=fn, protocols={...}, origins={...}, any_origin=, skip=, compress=,
@@ -116,6 +126,7 @@ int ls_core_ws(lua_State *L)
     route->open_ref = function_of(L, "open");
     route->message_ref = function_of(L, "message");
     route->close_ref = function_of(L, "close");
+    route->takes_request = takes_two(L, route->serve_ref) || takes_two(L, route->open_ref);
     lua_pushcclosure(L, ws_accept, 1);
     return 1;
 }
@@ -153,7 +164,7 @@ void ls_ws_route_define(lua_State *L, int *ref)
 typedef struct handover {
     ls_ws_object *object;
     ls_exchange *x;
-    ls_exchange *kept;       /* NULL: no handler takes the request */
+    ls_exchange *kept;       /* NULL: no function takes the request */
     ls_task_ended_fn *ended; /* of the request */
 } handover;
 
@@ -166,7 +177,7 @@ static void request_canceled(ls_thread_ctx *ctx, ls_task *task, int status, int 
     h.ended(ctx, task, status, count);
     if (h.kept != NULL) h.kept->transport->release(ctx, h.kept);
     ls_ws_object_close(ctx, h.object, LS_WS_INTERNAL, NULL, 0);
-    h.object->close_ran = true; /* `open` has not run */
+    h.object->canceled = true;
     ls_ws_serve(ctx, h.object, NULL);
 }
 
@@ -179,6 +190,7 @@ static void hand_over(ls_thread_ctx *ctx, ls_request *r, void *owner)
         r->x = h.kept;
         r->task = NULL;
         h.kept->task = r;
+        ls_request_forget_res(r);
     } else {
         ls_request_release(ctx, r);
     }
@@ -276,10 +288,18 @@ static int refuse_error(lua_State *L, ls_request *r, int err)
     }
 }
 
-/* Whether a handler takes the request. */
-static bool takes_request(const ls_ws_route *route)
+/* Keep of the request what its first function needs: a copy, or the name. LS_OK or LS_ENOMEM. */
+static int keep(const ls_request *r, ls_ws_object *o, handover *h)
 {
-    return route->serve_ref != LUA_NOREF || route->open_ref != LUA_NOREF;
+    char name[LS_REQUEST_NAME_BYTES];
+    h->kept = NULL;
+    if (!ls_ws_has_first(o->route)) return LS_OK;
+    if (o->route->takes_request) return (h->kept = ls_exchange_keep(r->x)) != NULL ? LS_OK : LS_ENOMEM;
+    ls_request_log_name(r->x, name);
+    const size_t bytes = strlen(name) + 1;
+    if ((o->name = malloc(bytes)) == NULL) return LS_ENOMEM;
+    memcpy(o->name, name, bytes);
+    return LS_OK;
 }
 
 /* Upgrade the connection. Neither raises nor allocates in Lua. */
@@ -287,10 +307,10 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
 {
     ls_thread_ctx *ctx = r->state->ctx;
     ls_upgraded up;
-    h->kept = NULL;
-    if (takes_request(o->route) && (h->kept = ls_exchange_keep(r->x)) == NULL) return LS_ENOMEM;
-    const int err = r->x->transport->upgrade(ctx, r->x, "websocket", 9, &ls_ws_stream_handler,
-                                             ls_ws_room(sizeof(ls_ws_link)), &up);
+    int err = keep(r, o, h);
+    if (err < 0) return err;
+    err = r->x->transport->upgrade(ctx, r->x, "websocket", 9, &ls_ws_stream_handler, ls_ws_room(sizeof(ls_ws_link)),
+                                   &up);
     if (err < 0) {
         if (h->kept != NULL) h->kept->transport->release(ctx, h->kept);
         return err;
@@ -323,7 +343,7 @@ static int ws_accept(lua_State *L)
     if (state->draining) return refuse(L, r, 503, "the server stops");
     if (state->current != r->task) return luaL_error(L, "app:ws: the handshake must run in the task of the request");
 
-    if (takes_request(route)) ls_request_keep_tls(L, r); /* afterwards the session is that of the WebSocket */
+    if (route->takes_request) ls_request_keep_tls(L, r); /* afterwards the session is that of the WebSocket */
     ls_ws_object *o = ls_ws_push(L);
     o->route = route;
     o->config = &route->config;

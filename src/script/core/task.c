@@ -72,15 +72,20 @@ static int task_new_protected(lua_State *L)
     return 0;
 }
 
-ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
+ls_task *ls_task_take_new(ls_state *state, ls_thread_ctx *ctx)
 {
     task_order order = {state, NULL};
-    if (state->tasks_free_count > 0)
-        order.task = task_reuse(state);
-    else if (ls_state_protected(state, ctx, task_new_protected, &order) != LUA_OK || order.task == NULL)
-        return NULL;
+    if (ls_state_protected(state, ctx, task_new_protected, &order) != LUA_OK || order.task == NULL) return NULL;
     ls_list_push(&state->tasks_live, &order.task->node);
     return order.task;
+}
+
+ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
+{
+    if (state->tasks_free_count == 0) return ls_task_take_new(state, ctx);
+    ls_task *task = task_reuse(state);
+    ls_list_push(&state->tasks_live, &task->node);
+    return task;
 }
 
 /* Close the to-be-closed variables of the coroutine, which may run Lua code. */

@@ -76,6 +76,9 @@ struct ls_alarm {
 ls_task *ls_task_take(lua_State *L, ls_state *state);
 /* The same while no Lua code runs. NULL: out of memory. */
 ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx);
+/* The same with a new coroutine, for a task that waits for long: a used one keeps the stack and the call frames of the
+ * deepest run that it has had. */
+ls_task *ls_task_take_new(ls_state *state, ls_thread_ctx *ctx);
 /* Return a task that has ended to the pool, or free it. `well`: it ended without an error. */
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
 

@@ -1,6 +1,6 @@
-/* test_exchange.c - the extra header lines of a response. */
+/* test_exchange.c - the extra header lines of a response, and copies of a request. */
+#include "net/addr.h"
 #include "proto/exchange.h"
-
 #include "support.h"
 
 typedef struct fixture {
@@ -279,6 +279,66 @@ static void ready_lines_are_limited(void **state)
     free(line);
 }
 
+/* ---- a copy that stays -------------------------------------------------------------------------------------------- */
+
+static const ls_addr *local_of(const ls_exchange *x)
+{
+    return x->conn;
+}
+
+static void addr_is(const ls_addr *addr, const char *text)
+{
+    char found[LS_ADDR_TEXT_BYTES];
+    assert_string_equal(ls_addr_text(addr, found), text);
+}
+
+/* The longest path of a Unix socket, without its scheme. */
+static void longest_path(char *out)
+{
+    const size_t len = sizeof((ls_addr *)NULL)->bytes - 1;
+    memset(out, 'p', len);
+    out[0] = '/';
+    out[len] = '\0';
+}
+
+static void a_copy_keeps_the_addresses(void **state)
+{
+    static const ls_http_transport transport = {.local = local_of};
+    char text[sizeof "unix:" + sizeof((ls_addr *)NULL)->bytes] = "unix:";
+    longest_path(text + 5);
+    const char *const hosts[] = {"127.0.0.1", "::1", text};
+    const char *const texts[] = {"127.0.0.1:80", "[::1]:80", text};
+    fixture *f = *state;
+    for (size_t n = 0; n < sizeof hosts / sizeof hosts[0]; n++) {
+        ls_addr remote, local;
+        const size_t other = (n + 1) % 3;
+        assert_int_equal(ls_addr_parse(hosts[n], 80, &remote), LS_OK);
+        assert_int_equal(ls_addr_parse(hosts[other], 80, &local), LS_OK);
+        f->x.transport = &transport;
+        f->x.remote = &remote;
+        f->x.conn = &local;
+        ls_exchange *copy = ls_exchange_keep(&f->x);
+        assert_non_null(copy);
+        memset(&remote, 0, sizeof remote);
+        memset(&local, 0, sizeof local);
+        addr_is(copy->remote, texts[n]);
+        addr_is(copy->transport->local(copy), texts[other]);
+        copy->transport->release(&f->ctx, copy);
+    }
+}
+
+static void a_copy_may_have_no_addresses(void **state)
+{
+    static const ls_http_transport transport = {.local = local_of};
+    fixture *f = *state;
+    f->x.transport = &transport;
+    ls_exchange *copy = ls_exchange_keep(&f->x);
+    assert_non_null(copy);
+    assert_null(copy->remote);
+    assert_null(copy->transport->local(copy));
+    copy->transport->release(&f->ctx, copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +356,8 @@ int main(void)
         cmocka_unit_test(no_memory),
         cmocka_unit_test_setup_teardown(ready_lines_are_added_behind, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ready_lines_are_limited, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_copy_keeps_the_addresses, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_copy_may_have_no_addresses, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
