@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/random.h"
 #include "stress/arrivals.h"
 #include "stress/subscriber.h"
@@ -43,6 +44,14 @@ void ls_stress_fanout_close(struct ls_stress_fanout *f)
     free(f);
 }
 
+static void on_ready(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_stress_publisher *p = LS_CONTAINER(op, ls_stress_publisher, ready);
+    (void)ctx;
+    atomic_store(&p->told, false); /* before the look at `arrived`: a later arrival tells it again */
+    ls_stress_arrivals_vu_ready(p->worker, p->u);
+}
+
 int ls_stress_fanout_attach(ls_stress_worker *w, struct ls_stress_fanout *fanout)
 {
     const ls_stress_plan *plan = w->plan;
@@ -64,6 +73,7 @@ int ls_stress_fanout_attach(ls_stress_worker *w, struct ls_stress_fanout *fanout
         u->proto = plan->config.sse ? &ls_stress_http_proto : &ls_stress_ws_publisher_proto;
         fanout->publishers[u->number].worker = w;
         fanout->publishers[u->number].u = u;
+        fanout->publishers[u->number].ready.done = on_ready;
     }
     for (uint32_t i = 0; i < subscribers; i++) {
         ls_stress_vu *u = &w->vus[publishers + i];
@@ -178,8 +188,8 @@ static void tell_publisher(ls_stress_worker *w, ls_stress_publisher *p)
     if (w->open_loop || (atomic_fetch_add(&p->arrived, 1) + 1) % p->readers != 0) return;
     if (p->worker == w)
         ls_stress_arrivals_vu_ready(w, p->u);
-    else
-        (void)ls_port_post(p->worker->port, NULL, p->u, 0);
+    else if (!atomic_exchange(&p->told, true))
+        (void)ls_port_post(p->worker->port, &p->ready, NULL, 0);
 }
 
 /* A message that is not of this run or topic; before the run there are probes of other topics. */

@@ -23,6 +23,8 @@
 typedef struct ls_stress_publisher {
     ls_stress_worker *worker;
     ls_stress_vu *u;
+    ls_op ready;                /* tells it that a message has arrived at all subscribers */
+    _Atomic bool told;          /* `ready` is on its way */
     _Atomic uint64_t published; /* messages, without probes */
     _Atomic uint64_t arrived;   /* closed loop: deliveries of its messages */
     uint64_t published_ns;      /* when the last one was sent */

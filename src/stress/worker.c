@@ -19,8 +19,6 @@
 enum { CONNECTING_MAX = 64, HOUSEKEEPING_MS = 100, STOP_GRACE_MS = 1000, PORT_SPARE = 8 };
 #define MS UINT64_C(1000000)
 
-static char go_command, stop_command; /* keys of the packets that the main thread posts */
-
 uint64_t ls_stress_worker_now(ls_stress_worker *w)
 {
     if (w->clock_stale) {
@@ -311,14 +309,18 @@ static void stop(ls_stress_worker *w)
         w->grace_ns = w->now_ns + STOP_GRACE_MS * MS; /* the run was ending already */
 }
 
-static void handle_command(ls_stress_worker *w, const ls_packet *packet)
+/* The commands of the main thread. */
+
+static void on_go(ls_thread_ctx *ctx, ls_op *op)
 {
-    if (packet->key == &go_command)
-        go(w);
-    else if (packet->key == &stop_command)
-        stop(w);
-    else /* of fan-out: the messages of this publisher have arrived */
-        ls_stress_arrivals_vu_ready(w, packet->key);
+    (void)ctx;
+    go(LS_CONTAINER(op, ls_stress_worker, go));
+}
+
+static void on_stop(ls_thread_ctx *ctx, ls_op *op)
+{
+    (void)ctx;
+    stop(LS_CONTAINER(op, ls_stress_worker, stop));
 }
 
 static void worker_main(void *arg)
@@ -340,12 +342,7 @@ static void worker_main(void *arg)
         if (n < 0) break; /* only incorrect arguments make the wait fail */
         w->now_ns = w->clock_ns = ls_clock_ns();
         w->clock_stale = false;
-        for (int i = 0; i < n; i++) {
-            if (packets[i].op == NULL)
-                handle_command(w, &packets[i]);
-            else
-                packets[i].op->done(&w->ctx, packets[i].op);
-        }
+        for (int i = 0; i < n; i++) packets[i].op->done(&w->ctx, packets[i].op);
         /* A busy worker does not wait for its housekeeping timer. */
         if (w->running && w->now_ns >= w->end_ns) end_run(w, false);
         if (w->open_first != NULL) open_queued(w);
@@ -465,6 +462,8 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
         goto fail_port;
     if (plan->ws.compress && (err = ls_stress_deflate_open(&w->deflate)) < 0) goto fail_counters;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
+    w->go.done = on_go;
+    w->stop.done = on_stop;
     if (script != NULL) ls_stress_script_attach(script, w);
     ls_addr_to(&w->addr, &w->to);
     return LS_OK;
@@ -493,12 +492,12 @@ int ls_stress_worker_start(ls_stress_worker *w)
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns)
 {
     w->start_ns = start_ns;
-    (void)ls_port_post(w->port, NULL, &go_command, 0);
+    (void)ls_port_post(w->port, &w->go, NULL, 0);
 }
 
 void ls_stress_worker_stop(ls_stress_worker *w)
 {
-    (void)ls_port_post(w->port, NULL, &stop_command, 0);
+    if (!atomic_exchange(&w->stopped, true)) (void)ls_port_post(w->port, &w->stop, NULL, 0);
 }
 
 void ls_stress_worker_join(ls_stress_worker *w)

@@ -47,7 +47,9 @@ struct ls_stress_worker {
     ls_deadlines *deadlines; /* which the streams do not use */
     ls_thread_ctx ctx;
     ls_thread thread;
-    ls_addr addr; /* the server: the plan's address, or the one that a script's setup() chose */
+    ls_op go, stop;       /* the commands: with an operation, a post needs no memory */
+    _Atomic bool stopped; /* `stop` was posted */
+    ls_addr addr;         /* the server: the plan's address, or the one that a script's setup() chose */
     ls_sockaddr to;
 
     uint64_t now_ns;   /* when this batch of packets arrived */
@@ -113,7 +115,7 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsig
                           uint32_t vu_count, ls_stress_script *script, ls_stress_fanout *fanout);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* start the thread, which begins to connect */
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns); /* any thread, once, after settled() */
-void ls_stress_worker_stop(ls_stress_worker *w);                  /* any thread: end early */
+void ls_stress_worker_stop(ls_stress_worker *w);                  /* any thread, any number of times: end early */
 void ls_stress_worker_join(ls_stress_worker *w);
 void ls_stress_worker_close(ls_stress_worker *w); /* joined, or never started */
 
