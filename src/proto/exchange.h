@@ -186,7 +186,8 @@ static inline ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body is
- * complete as well, and a read finds its end. The release frees it. NULL: out of memory. */
+ * complete as well, and a read finds its end. Its addresses have only the room that they need: read them with the functions
+ * of net/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
 ls_exchange *ls_exchange_keep(const ls_exchange *x);
 
 #endif

@@ -101,8 +101,8 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x);
  * Does not call transport->release. */
 void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
 
-/* For a request that outlives its response: let Lua collect the res object, if nothing else refers to it. The request ends with
- * ls_request_release_alone, which drops the objects. */
+/* For a request that outlives its response: let Lua collect the res object, if nothing else refers to it. The request ends
+ * with ls_request_release_alone, which drops the objects. */
 void ls_request_forget_res(ls_request *request);
 void ls_request_release_alone(ls_thread_ctx *ctx, ls_request *request);
 

@@ -314,6 +314,7 @@ static void a_copy_keeps_the_addresses(void **state)
         const size_t other = (n + 1) % 3;
         assert_int_equal(ls_addr_parse(hosts[n], 80, &remote), LS_OK);
         assert_int_equal(ls_addr_parse(hosts[other], 80, &local), LS_OK);
+        f->x.bytes = "";
         f->x.transport = &transport;
         f->x.remote = &remote;
         f->x.conn = &local;
@@ -331,6 +332,7 @@ static void a_copy_may_have_no_addresses(void **state)
 {
     static const ls_http_transport transport = {.local = local_of};
     fixture *f = *state;
+    f->x.bytes = "";
     f->x.transport = &transport;
     ls_exchange *copy = ls_exchange_keep(&f->x);
     assert_non_null(copy);
