@@ -14,8 +14,9 @@
 enum { SLICES_INSIDE = 24 };
 enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
 
-/* A file is looked at before each piece of it is sent: a change is found after a piece at the latest. The end of a long
- * range is a piece of its own, because a client takes a response for complete once it has all bytes. */
+/* The port looks at a file before each piece of it, and after each wait of a piece: a change is found after a piece at
+ * the latest. The end of a long range is a piece of its own, because a client takes a response for complete once it has
+ * all bytes. */
 enum { FILE_PIECE = 2 << 20, FILE_WHOLE_MAX = 256 << 10, FILE_LAST = 64 << 10 };
 
 /* The queue is slices[0..count). The first `sending` of them belong to the pending send, the last of these perhaps with
@@ -249,8 +250,8 @@ static void advance(ls_outq *q, uint32_t whole, size_t part)
 
 /* ---- sending ------------------------------------------------------------------------------------------------ */
 
-/* Take the slices of the next send: those in memory, then one file. LS_ECHANGED. */
-static int gather(ls_outq *q)
+/* Take the slices of the next send: those in memory, then one file. */
+static void gather(ls_outq *q)
 {
     uint32_t n = 0;
     q->piece = 0;
@@ -258,15 +259,13 @@ static int gather(ls_outq *q)
     if (n < q->count && n < SENDING_MAX) {
         const ls_slice *slice = &q->slices[n++];
         const ls_shared_file *file = ls_shared_file_of(slice);
-        if (!ls_shared_file_unchanged(file)) return LS_ECHANGED;
         q->piece = slice->len <= FILE_WHOLE_MAX           ? slice->len
                    : slice->len - FILE_LAST <= FILE_PIECE ? slice->len - FILE_LAST
                                                           : FILE_PIECE;
-        q->range = (ls_file_range){file->fd, ls_slice_offset(slice), q->piece};
+        q->range = (ls_file_range){file->fd, ls_slice_offset(slice), q->piece, file};
     }
     q->sending = (uint16_t)n;
     q->open_end = false; /* a slice that is being sent keeps its length */
-    return LS_OK;
 }
 
 /* Encrypt the first bytes of the queue into q->cipher. */
@@ -294,7 +293,7 @@ static int post_send(ls_thread_ctx *ctx, ls_stream *s)
     int err;
     q->tx.actor = s->rx.actor;
     if (s->filter == NULL) {
-        if ((err = gather(q)) < 0) return err;
+        gather(q);
         const bool file = q->piece > 0;
         s->tx_pending = true;
         err = ls_op_send(ctx, s->sock, &q->tx, q->slices, (uint16_t)(q->sending - file), file ? &q->range : NULL);

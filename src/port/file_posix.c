@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "port/shared_file.h"
+
+const uint32_t ls_shared_file_copy_max = 32768;
+
 bool ls_file_is_absolute(const char *path)
 {
     return *path == '/';

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 
 #include "base/err_win32.h"
+#include "port/shared_file.h"
+
+const uint32_t ls_shared_file_copy_max = UINT32_MAX;
 
 bool ls_file_is_absolute(const char *path)
 {

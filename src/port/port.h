@@ -57,8 +57,9 @@ typedef struct ls_datagrams ls_datagrams; /* port/datagram.h */
 typedef void ls_op_fn(ls_thread_ctx *ctx, ls_op *op);
 
 typedef struct ls_file_range {
-    ls_fd fd;             /* belongs to the caller, who keeps it open until the packet */
-    uint64_t offset, len; /* in bytes */
+    ls_fd fd;                            /* belongs to the caller, who keeps it open until the packet */
+    uint64_t offset, len;                /* in bytes */
+    const struct ls_shared_file *shared; /* NULL, or the file, to be sent only while it is unchanged (shared_file.h) */
 } ls_file_range;
 
 /* One operation, embedded in the struct of its owner. The owner sets `done` and `actor` before posting; the other
@@ -216,8 +217,10 @@ int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 bool ls_op_unwatch(ls_sock *sock, ls_op *op);
 
 /* Send all slices in order, then the file range unless `file` is NULL. Completes when the system has taken everything,
- * or with an error. The array and the bytes stay unchanged until then; the references of the slices stay with the
- * caller. ls_op_sent() returns the number of bytes that a pending send has sent so far. */
+ * or with an error: LS_EINVAL, the file ends inside the range; LS_ECHANGED, the shared file has changed. The port looks
+ * at a shared file before it sends, and again after each wait. The array and the bytes stay unchanged until the
+ * completion; the references of the slices stay with the caller. ls_op_sent() returns the number of bytes that a pending
+ * send has sent so far. */
 int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
                const ls_file_range *file);
 int64_t ls_op_sent(const ls_op *op);

@@ -43,6 +43,10 @@ static inline ls_slice ls_shared_file_slice(ls_shared_file *file, uint64_t offse
     return ls_slice_of_file(&ls_shared_file_hold(file)->external, offset, len);
 }
 
+/* Up to this number of bytes, a copy in memory is sent in less time than a range of the file. Windows: all sizes, as an
+ * open file cannot be replaced there. */
+extern const uint32_t ls_shared_file_copy_max;
+
 /* Whether the open file still has the size and the time of change that it had. */
 bool ls_shared_file_unchanged(const ls_shared_file *file);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -86,16 +87,25 @@ ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared
     entry->info = file->info;
     entry->type = ls_http_type_of(entry->path);
     make_lines(entry);
-    if (in_memory)
-        entry->body = behind + path_len + 1;
-    else
-        entry->file = ls_shared_file_hold(file);
+    if (in_memory) entry->body = behind + path_len + 1;
+    if (!in_memory || file->info.bytes > ls_shared_file_copy_max) entry->file = ls_shared_file_hold(file);
     return entry;
 }
 
-ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes)
+/* Asks the system once per tick of the coarse clock: the queue looks again before it sends. */
+static bool was_unchanged(ls_cached_file *entry)
 {
-    if (entry->file != NULL) return ls_shared_file_slice(entry->file, from, (size_t)bytes);
+    const uint64_t now_ms = ls_clock_coarse_ms();
+    if (atomic_load_explicit(&entry->unchanged_ms, memory_order_relaxed) == now_ms) return true;
+    if (!ls_shared_file_unchanged(entry->file)) return false;
+    atomic_store_explicit(&entry->unchanged_ms, now_ms, memory_order_relaxed);
+    return true;
+}
+
+ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes, bool filtered)
+{
+    if (entry->body == NULL || (!filtered && bytes > ls_shared_file_copy_max && was_unchanged(entry)))
+        return ls_shared_file_slice(entry->file, from, (size_t)bytes);
     (void)ls_block_hold(ls_external_block(&entry->external));
     return ls_slice_external(&entry->external, entry->body + from, (size_t)bytes);
 }

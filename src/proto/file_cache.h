@@ -2,7 +2,7 @@
  * states of a site share one cache.
  *
  * The key is the path. An entry never changes: a file that was replaced gets a new entry, and responses that are being
- * sent keep the old one. The cache makes no call of the system: the user of a stale entry examines the file, and renews
+ * sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the file, and renews
  * the entry or puts another one in its place. So a file is examined at most once in fresh_ms.
  *
  * Entries that were not used for idle_ms, and beyond a limit the least recently used ones, are dropped.
@@ -35,7 +35,7 @@ extern const ls_file_cache_limits ls_file_cache_defaults; /* 8 shards, 4096, 256
 typedef struct ls_cached_file {
     ls_external external; /* first; keeps the entry and `body` alive */
     bool missing;         /* the file does not exist: nothing but `path` is set */
-    ls_shared_file *file; /* NULL if the bytes are in `body` */
+    ls_shared_file *file; /* or NULL: the bytes are in `body`, and at most ls_shared_file_copy_max */
     char *body;           /* info.bytes bytes, or NULL */
     ls_file_info info;
     const char *type; /* the media type by the name, static text */
@@ -51,11 +51,12 @@ typedef struct ls_cached_file {
     ls_node used; /* in the order of use; on no list: not in the cache */
     struct ls_cached_file *next;
     uint64_t hash, checked_ms, used_ms;
+    _Atomic uint64_t unchanged_ms; /* when the open file was last found unchanged */
 } ls_cached_file;
 
 /* Make the entry of an open file, with room for its bytes at `body` if info.bytes <= LS_CACHED_BODY_MAX; the caller
- * fills it before the entry is put into a cache, and may then drop the file. Holds a reference to `file` unless it has
- * this room. `file` NULL: the file does not exist. One reference, or NULL: out of memory. */
+ * fills it before the entry is put into a cache, and may then drop the file. Holds a reference to `file` if the entry
+ * needs it. `file` NULL: the file does not exist. One reference, or NULL: out of memory. */
 ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared_file *file);
 
 static inline void ls_cached_file_drop(ls_cached_file *entry)
@@ -63,8 +64,9 @@ static inline void ls_cached_file_drop(ls_cached_file *entry)
     ls_block_drop(ls_external_block(&entry->external));
 }
 
-/* Bytes of the file as a slice, + 1 reference: from memory, or a range of the open file. */
-ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes);
+/* Bytes of the file as a slice, + 1 reference: from memory, or a range of the open file if that is sent in less time, not
+ * `filtered` (TLS needs the bytes in memory), and if the file has not changed since the cache examined it. */
+ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes, bool filtered);
 
 /* Whether the properties are those of the file that the entry describes: the same file, size and time of change. */
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info);

@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "net/stream.h"
 #include "port/notify.h"
+#include "proto/file_cache.h"
 #include "script/shared/topic.h"
 #include "server/server_internal.h"
 
@@ -22,7 +23,7 @@ enum {
     DRAIN_FRESH_MS = 1000, /* time given to a connection that has sent nothing yet */
     JOIN_MS_MIN = 1000,    /* time given at least to the threads to end after the drain */
     DISCONNECT_MS = 3000,  /* time given to closing connections once all handlers have ended */
-    DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides the connections */
+    DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides connections and cached files */
     SOCKETS_MAX = 1 << 25, /* upper limit of ls_port_options.sockets_max */
 };
 
@@ -209,7 +210,8 @@ static void on_tick(bool idle, void *runtime)
  * more if the system allows more descriptors. */
 static uint32_t sockets_max(uint32_t connections_max)
 {
-    const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + DESCRIPTORS_OWN : SOCKETS_MAX / 2;
+    const uint32_t own = DESCRIPTORS_OWN + ls_file_cache_defaults.open_max;
+    const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + own : SOCKETS_MAX / 2;
     const uint32_t allowed = ls_descriptors_raise(wanted);
     if (allowed < wanted)
         ls_log(LS_LOG_DEBUG, "the system allows %" PRIu32 " descriptors: fewer than max_connections = %" PRIu32,

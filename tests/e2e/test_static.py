@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.parse
 
@@ -40,6 +41,7 @@ end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 5 }
 """
 
+CLOCK_MONOTONIC_COARSE = 6  # clock_gettime(2)
 MTIME = 981173106
 DATE = email.utils.formatdate(MTIME, usegmt=True)
 ODD = "b\u00e4r & x'y.txt"  # < and > are refused: Windows reserves them
@@ -352,6 +354,27 @@ class Static(E2E):
             os.replace(new, os.path.join(self.public, "big.bin"))
             self.eventually(lambda: server.get("/plain/big.bin").body == b"x" * 1000, "the new file is served")
             self.assertEqual(self.read_all(conn, head).split(b"\r\n\r\n", 1)[1], big())
+        server.stop()
+
+    def test_a_file_in_memory_that_was_just_written_is_sent_as_it_was(self):
+        """Until the cache examines the file again, the bytes and the tag are the old ones, also of a file that would be sent
+        from the open file."""
+        server = self.start(files={"some.bin": big(100000)})
+        with server.connect() as conn:
+            tags = {big(100000): conn.ask("GET", "/plain/some.bin").header("ETag")}
+            if not WINDOWS:  # the open file is looked at once per tick of this clock
+                tick = time.clock_gettime_ns(CLOCK_MONOTONIC_COARSE)
+                while time.clock_gettime_ns(CLOCK_MONOTONIC_COARSE) - tick < 1000000:
+                    pass
+            with open(os.path.join(self.public, "some.bin"), "r+b") as out:
+                out.write(b"written")
+            new = b"written" + big(100000)[7:]
+            response = None
+            while response is None or response.body != new:  # for about a second
+                response = conn.ask("GET", "/plain/some.bin")
+                self.assertIn(response.body, (big(100000), new))
+                self.assertEqual(tags.setdefault(response.body, response.header("ETag")), response.header("ETag"))
+            self.assertEqual(len(set(tags.values())), 2)
         server.stop()
 
     def read_all(self, conn, begun):

@@ -12,6 +12,7 @@
 #include "base/signals.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
+#include "port/shared_file.h"
 
 enum { IOV_MAX_HERE = 64 };
 
@@ -409,6 +410,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
     const ls_file_range *file = op->send.file;
     const bool file_follows = file != NULL && file->len > 0;
     int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed);
+    if (file_follows && file->shared != NULL && !ls_shared_file_unchanged(file->shared)) return LS_ECHANGED;
     for (;;) {
         struct iovec iov[IOV_MAX_HERE];
         int64_t file_from;

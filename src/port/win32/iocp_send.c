@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "port/file_internal.h"
+#include "port/shared_file.h"
 #include "port/win32/iocp_internal.h"
 
 enum { BUFFERS_MAX = 64 };
@@ -98,6 +99,7 @@ static int post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int64_t sent,
     *bytes = 0;
     if (n == 0 && (file == NULL || (uint64_t)file_from >= file->len)) return LS_EAGAIN;
     if (sock->tx.stop || !sock->open) return LS_ECANCELED;
+    if (file != NULL && file->shared != NULL && !ls_shared_file_unchanged(file->shared)) return LS_ECHANGED;
     const bool reaches_file = file != NULL && last;
     const uint64_t from = file_from < 0 ? 0 : (uint64_t)file_from;
     if (reaches_file && sock->port->transmits && n <= 1) {

@@ -147,7 +147,7 @@ static int respond_parts(ls_request *r, const ls_file_answer *a, const ls_range 
     for (unsigned i = 0; i < count; i++) {
         const size_t len = ls_part_head(boundary, i == 0, type, type_len, &ranges[i], size, heads->data + at);
         slices[n++] = ls_slice_of(heads, at, len);
-        slices[n++] = ls_cached_file_slice(a->entry, a->from + ranges[i].from, ranges[i].bytes);
+        slices[n++] = ls_cached_file_slice(a->entry, a->from + ranges[i].from, ranges[i].bytes, r->x->secure);
         at += len;
     }
     slices[n++] = ls_slice_of(heads, at, ls_parts_end(boundary, heads->data + at));
@@ -167,7 +167,7 @@ static int respond_ranges(ls_request *r, const ls_file_answer *a, const ls_range
     if (count > 1) return respond_parts(r, a, ranges, count, size);
     const int err = put_content_range(r, &ranges[0], size);
     if (err < 0) return err;
-    ls_slice slice = ls_cached_file_slice(a->entry, a->from + ranges[0].from, ranges[0].bytes);
+    ls_slice slice = ls_cached_file_slice(a->entry, a->from + ranges[0].from, ranges[0].bytes, r->x->secure);
     r->x->status = 206;
     return respond_slices(r, &slice, 1, a->type);
 }
@@ -216,6 +216,6 @@ int ls_file_respond(ls_request *r, const ls_file_answer *a)
     const int err = put_lines(r, &lines);
     if (err < 0) return err;
     if (range == LS_RANGE_PARTIAL) return respond_ranges(r, a, ranges, count, size);
-    ls_slice slice = ls_cached_file_slice(a->entry, a->from, size);
+    ls_slice slice = ls_cached_file_slice(a->entry, a->from, size, x->secure);
     return respond_slices(r, &slice, 1, a->type);
 }

@@ -292,6 +292,26 @@ static void a_file_that_changes_while_it_is_sent(void **state)
     }
 }
 
+/* A file that is one piece changes while the rest of the piece waits for the reader. */
+static void a_short_file_that_changes_while_its_send_waits(void **state)
+{
+    enum { LEN = 256 << 10 /* FILE_WHOLE_MAX of stream_queue.c */ };
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1}};
+    sending t;
+    (void)state;
+    sending_open(&t, LEN);
+    assert_int_equal(setsockopt(t.w.ours, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)), 0);
+    assert_int_equal(setsockopt(t.w.theirs, SOL_SOCKET, SO_RCVBUF, &(int){4096}, sizeof(int)), 0);
+    push_file(&t, 0, LEN);
+    assert_int_equal(wire_flush(&t.w), LS_PENDING);
+    file_write(&t, "other", 5, LEN - 5);
+    assert_int_equal(utimensat(AT_FDCWD, t.path, times, 0), 0);
+    read_until_sent(&t);
+    assert_int_equal(t.w.sent_err, LS_ECHANGED);
+    assert_in_range(t.got, 1, LEN - 6);
+    sending_close(&t);
+}
+
 /* The file is truncated below the piece that is being sent. The bytes are not compared: the socket has references to
  * pages of the file, and the system overwrites what a truncation removes from them. */
 static void a_file_that_ends_inside_a_piece(void **state)
@@ -405,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_large_file_for_a_slow_reader),
         cmocka_unit_test(a_file_that_changed_is_not_sent),
         cmocka_unit_test(a_file_that_changes_while_it_is_sent),
+        cmocka_unit_test(a_short_file_that_changes_while_its_send_waits),
         cmocka_unit_test(a_file_that_ends_inside_a_piece),
         cmocka_unit_test(truncating_a_queue_with_files_at_every_position),
         cmocka_unit_test(truncating_while_a_file_is_sent),

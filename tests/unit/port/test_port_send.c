@@ -94,7 +94,7 @@ static void a_file_range_follows_its_head(void **state)
     net_write(fileno(file), bytes, FILE_LEN);
     ls_sock *sock = net_attach(&place, ours, NULL, false);
     ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
-    const ls_file_range range = {fileno(file), FROM, LEN};
+    const ls_file_range range = {fileno(file), FROM, LEN, NULL};
     reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
     for (int heads = 2; heads >= 0; heads -= 2) { /* with a head, and without */
         r.len = (size_t)heads * 2 + LEN;
@@ -105,7 +105,7 @@ static void a_file_range_follows_its_head(void **state)
         if (heads) assert_memory_equal(r.bytes, "head", 4);
         assert_memory_equal(r.bytes + heads * 2, bytes + FROM, LEN);
     }
-    const ls_file_range small = {fileno(file), FILE_LEN - 5, 5}, empty = {fileno(file), 0, 0};
+    const ls_file_range small = {fileno(file), FILE_LEN - 5, 5, NULL}, empty = {fileno(file), 0, 0, NULL};
     if (ls_op_send(&place.ctx, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, NULL, 9);
     assert_int_equal(atomic_load(&op.result), 9);
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, head, 2, &empty), LS_DONE);
@@ -113,7 +113,7 @@ static void a_file_range_follows_its_head(void **state)
     net_read(theirs, r.bytes, 13);
     assert_memory_equal(r.bytes + 4, bytes + FILE_LEN - 5, 5);
 
-    const ls_file_range past = {fileno(file), FILE_LEN - 5, 6}; /* the file ends within the range: an error */
+    const ls_file_range past = {fileno(file), FILE_LEN - 5, 6, NULL}; /* the file ends within the range: an error */
     const int how = ls_op_send(&place.ctx, sock, &op, head, 1, &past);
     assert_true(how < 0 || (how == LS_PENDING && net_next(&place).result < 0));
     ls_sock_close(&place.ctx, sock);

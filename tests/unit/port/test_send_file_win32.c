@@ -132,7 +132,7 @@ static void the_edition_decides_who_reads_the_file(void **state)
         place_open(&place, server, LEN);
         reader r = {place.theirs, HEAD + LEN - FROM, malloc(HEAD + LEN - FROM)};
         ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
-        const ls_file_range range = {fileno(place.file), FROM, LEN - FROM};
+        const ls_file_range range = {fileno(place.file), FROM, LEN - FROM, NULL};
         assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
         if (ls_op_send(&place.net.ctx, place.sock, &op, head, 2, &range) == LS_PENDING)
             expect_packet(&place.net, &op, NULL, HEAD + LEN - FROM);
@@ -162,7 +162,7 @@ static void a_small_file_leaves_with_its_head(void **state)
         ls_op op = op_new();
         place_open(&place, false, len);
         ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
-        const ls_file_range range = {fileno(place.file), 0, len};
+        const ls_file_range range = {fileno(place.file), 0, len, NULL};
         if (ls_op_send(&place.net.ctx, place.sock, &op, head, 2, &range) == LS_PENDING)
             expect_packet(&place.net, &op, NULL, (int64_t)(4 + len));
         net_read(place.theirs, got, 4 + len);
@@ -189,7 +189,7 @@ static void the_file_follows_the_last_slice_only(void **state)
         ls_slice slices[SLICES];
         place_open(&place, false, 3);
         for (int i = 0; i < count; i++) slices[i] = ls_slice_static("s", 1);
-        const ls_file_range range = {fileno(place.file), 0, 3};
+        const ls_file_range range = {fileno(place.file), 0, 3, NULL};
         if (ls_op_send(&place.net.ctx, place.sock, &op, slices, count, &range) == LS_PENDING)
             expect_packet(&place.net, &op, NULL, count + 3);
         net_read(place.theirs, got, (size_t)count + 3);
@@ -210,7 +210,7 @@ static void errors_release_the_block(void **state)
     ls_pools *few;
     (void)state;
     place_open(&place, false, LEN);
-    const ls_file_range range = {fileno(place.file), 0, LEN}, past = {fileno(place.file), LEN, 1};
+    const ls_file_range range = {fileno(place.file), 0, LEN, NULL}, past = {fileno(place.file), LEN, 1, NULL};
     ls_op op = op_new();
     assert_int_equal(ls_op_send(&place.net.ctx, place.sock, &op, NULL, 0, &past), LS_EINVAL);
     assert_int_equal(sys.sends, 0);
@@ -241,7 +241,7 @@ static void a_cancelled_send_releases_its_block_with_the_packet(void **state)
         ls_pools_stats stats;
         ls_op op = op_new();
         place_open(&place, false, LEN);
-        const ls_file_range range = {fileno(place.file), 0, LEN};
+        const ls_file_range range = {fileno(place.file), 0, LEN, NULL};
         assert_int_equal(ls_op_send(&place.net.ctx, place.sock, &op, NULL, 0, &range), LS_PENDING);
         net_quiet(&place.net, 20); /* the peer reads nothing */
         ls_pools_stat(place.net.pools, &stats);
@@ -271,7 +271,7 @@ static void slow_peers_do_not_stop_other_files(void **state)
     char got[3];
     (void)state;
     place_open(&place, false, LEN);
-    const ls_file_range range = {fileno(place.file), 0, LEN}, small = {fileno(place.file), 10, 3};
+    const ls_file_range range = {fileno(place.file), 0, LEN, NULL}, small = {fileno(place.file), 10, 3, NULL};
     for (int i = 0; i < SLOW; i++) {
         int ours;
         net_tcp_pair(&ours, &theirs[i]);

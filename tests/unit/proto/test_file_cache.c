@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/thread.h"
 #include "proto/http_text.h"
@@ -112,7 +113,7 @@ static void an_entry_describes_its_file(void **state)
     assert_int_equal(entry->etag_len, strlen(etag));
     assert_memory_equal(entry->etag, etag, strlen(etag));
     assert_int_equal(entry->etag_line_len, strlen(etag) + 8);
-    ls_slice slice = ls_cached_file_slice(entry, 2, 3);
+    ls_slice slice = ls_cached_file_slice(entry, 2, 3, false);
     ls_cached_file_drop(entry); /* the slice keeps it */
     assert_false(ls_slice_is_file(&slice));
     assert_memory_equal(slice.ptr, "cde", 3);
@@ -123,14 +124,50 @@ static void bytes_are_kept_up_to_the_limit(void **state)
 {
     const place *p = *state;
     ls_cached_file *most = entry_of(p->most, p->most), *big = entry_of(p->big, p->big);
-    assert_true(most->body != NULL && most->file == NULL);
+    assert_true(most->body != NULL && (most->file != NULL) == (LS_CACHED_BODY_MAX > ls_shared_file_copy_max));
     assert_memory_equal(most->etag + most->etag_len - 4, "-br\"", 4);
     assert_true(big->body == NULL && big->file != NULL);
-    ls_slice slice = ls_cached_file_slice(big, 5, BIG - 5);
+    ls_slice slice = ls_cached_file_slice(big, 5, BIG - 5, false);
     assert_true(ls_slice_is_file(&slice) && ls_slice_offset(&slice) == 5 && slice.len == BIG - 5);
     ls_slice_drop(&slice);
     ls_cached_file_drop(most);
     ls_cached_file_drop(big);
+}
+
+/* A file whose bytes are in memory is sent from there, or from the open file where that takes less time. */
+static void the_better_source_is_taken(void **state)
+{
+    const place *p = *state;
+    const uint32_t copy_max = ls_shared_file_copy_max;
+    if (copy_max >= LS_CACHED_BODY_MAX) skip(); /* always from memory */
+    for (int more = 0; more < 2; more++) {
+        char path[320];
+        (void)snprintf(path, sizeof path, "%s/copy", p->dir);
+        put_file(path, copy_max + (size_t)more);
+        ls_cached_file *entry = entry_of(path, path);
+        assert_non_null(entry->body);
+        assert_true((entry->file != NULL) == more);
+        for (int changed = 0; changed < 2; changed++)
+            for (int filtered = 0; filtered < 2; filtered++)
+                for (uint64_t from = 0; from < 2; from++) {
+                    const uint64_t bytes = copy_max + (size_t)more - from;
+                    ls_slice slice = ls_cached_file_slice(entry, from, bytes, filtered);
+                    assert_int_equal(slice.len, bytes);
+                    assert_true(ls_slice_is_file(&slice) == (bytes > copy_max && !filtered && !changed));
+                    if (ls_slice_is_file(&slice))
+                        assert_int_equal(ls_slice_offset(&slice), from);
+                    else
+                        assert_ptr_equal(slice.ptr, entry->body + from);
+                    ls_slice_drop(&slice);
+                    if (from == 1 && filtered && !changed) { /* until the clock that is read has gone on */
+                        const uint64_t now_ms = ls_clock_coarse_ms();
+                        assert_int_equal(truncate(path, 10), 0);
+                        while (ls_clock_coarse_ms() == now_ms) continue;
+                    }
+                }
+        ls_cached_file_drop(entry);
+        assert_int_equal(remove(path), 0);
+    }
 }
 
 static void the_same_file_is_recognized(void **state)
@@ -341,7 +378,7 @@ static void work(void *arg)
             put(w->cache, name, (random >> 20 & 1) ? w->p->small : w->p->big, n);
             continue;
         }
-        ls_slice slice = ls_cached_file_slice(entry, 0, entry->info.bytes);
+        ls_slice slice = ls_cached_file_slice(entry, 0, entry->info.bytes, false);
         if (found == LS_CACHE_STALE) ls_file_cache_remove(w->cache, entry);
         ls_cached_file_drop(entry);
         if (!ls_slice_is_file(&slice)) assert_memory_equal(slice.ptr, "abc", 3);
@@ -368,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_entry_describes_its_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_are_kept_up_to_the_limit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_better_source_is_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_same_file_is_recognized, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_caller_a_second_examines_the_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_entry_takes_the_place_of_the_old_one, set_up, tear_down),
