@@ -25,9 +25,9 @@ from harness import OTHER_SYSTEM, SANITIZER, WINE, system
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
 # by size.
-LONGEST = """test_chaos test_stress test_limits test_fault test_package test_load_tsan test_udp_load test_tcp_many test_examples test_lifecycle
+LONGEST = """test_streaming test_chaos test_stress test_limits test_fault test_package test_load_tsan test_udp_load test_tcp_many test_examples test_lifecycle
     test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
-    test_streaming test_udp""".split()
+    test_udp""".split()
 
 # These run once: the load generator has one back end; the pages, the definitions, the packages, JSON and the harness do
 # not depend on it.
