@@ -8,26 +8,19 @@
 #include <unistd.h>
 
 #include "net/sock.h"
-#include "net/udp.h"
+#include "net/udp_internal.h"
 
-/* The multicast interface: for IPv4 a number or an address, for IPv6 the number. */
-typedef struct interface {
-    struct ip_mreqn ip4;
-    unsigned number;
-} interface;
-
-static int interface_of(const char *text, interface *out)
+uint32_t ls_udp_interface_number(const char *name)
 {
-    ls_addr addr;
-    *out = (interface){.number = 0};
-    if (text[0] == '\0') return LS_OK;
-    if (ls_addr_parse(text, 0, &addr) == LS_OK && addr.family == LS_ADDR_IP4) {
-        memcpy(&out->ip4.imr_address, addr.bytes, 4);
-        return LS_OK;
-    }
-    if ((out->number = if_nametoindex(text)) == 0) return LS_ENOENT;
-    out->ip4.imr_ifindex = (int)out->number;
-    return LS_OK;
+    return if_nametoindex(name);
+}
+
+/* The interface for the options of IPv4. */
+static struct ip_mreqn interface4(const ls_udp_interface *interface)
+{
+    struct ip_mreqn out = {.imr_ifindex = (int)interface->number};
+    memcpy(&out.imr_address, interface->ip4, sizeof interface->ip4);
+    return out;
 }
 
 static int set(int fd, int level, int name, int value)
@@ -35,12 +28,11 @@ static int set(int fd, int level, int name, int value)
     return setsockopt(fd, level, name, &value, sizeof value) < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
-/* Join the group, or leave it. */
-static int join(int fd, const ls_addr *group, const interface *through, bool leave)
+int ls_udp_join(ls_fd fd, const ls_addr *group, const ls_udp_interface *through, bool leave)
 {
     int result;
     if (group->family == LS_ADDR_IP4) {
-        struct ip_mreqn request = through->ip4;
+        struct ip_mreqn request = interface4(through);
         memcpy(&request.imr_multiaddr, group->bytes, 4);
         result = setsockopt(fd, IPPROTO_IP, leave ? IP_DROP_MEMBERSHIP : IP_ADD_MEMBERSHIP, &request, sizeof request);
     } else {
@@ -52,46 +44,25 @@ static int join(int fd, const ls_addr *group, const interface *through, bool lea
     return result < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
-static bool has_group(const ls_udp_setup *setup, const ls_addr *group)
-{
-    for (unsigned i = 0; i < setup->group_count; i++)
-        if (memcmp(setup->groups[i].bytes, group->bytes, sizeof group->bytes) == 0) return true;
-    return false;
-}
-
-/* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those that
- * only `before` has. */
-static int change_groups(int fd, const ls_udp_setup *before, const ls_udp_setup *setup, const interface *through)
-{
-    const bool same = before != NULL && strcmp(before->interface, setup->interface) == 0;
-    interface earlier;
-    int err = LS_OK;
-    if (before != NULL && interface_of(before->interface, &earlier) == LS_OK)
-        for (unsigned i = 0; i < before->group_count; i++)
-            if (!same || !has_group(setup, &before->groups[i])) (void)join(fd, &before->groups[i], &earlier, true);
-    for (unsigned i = 0; i < setup->group_count && err == LS_OK; i++)
-        if (!same || !has_group(before, &setup->groups[i])) err = join(fd, &setup->groups[i], through, false);
-    return err;
-}
-
 static int set_multicast(int fd, bool ip6, const ls_udp_setup *before, const ls_udp_setup *setup)
 {
     const int level = ip6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    interface through;
-    int err = interface_of(setup->interface, &through);
+    ls_udp_interface through;
+    int err = ls_udp_interface_of(setup->interface, &through);
     if (err < 0) return err;
     if (setup->ttl != 0 && (err = set(fd, level, ip6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, setup->ttl)) < 0)
         return err;
     if (setup->loop_set && (err = set(fd, level, ip6 ? IPV6_MULTICAST_LOOP : IP_MULTICAST_LOOP, setup->loop)) < 0)
         return err;
     if (setup->interface[0] != '\0') {
+        const struct ip_mreqn ip4 = interface4(&through);
         if (ip6)
             err = set(fd, level, IPV6_MULTICAST_IF, (int)through.number);
-        else if (setsockopt(fd, level, IP_MULTICAST_IF, &through.ip4, sizeof through.ip4) < 0)
+        else if (setsockopt(fd, level, IP_MULTICAST_IF, &ip4, sizeof ip4) < 0)
             err = ls_err_from_errno(errno);
         if (err < 0) return err;
     }
-    return change_groups(fd, before, setup, &through);
+    return ls_udp_change_groups(fd, before, setup, &through);
 }
 
 static int set_options(int fd, const ls_udp_setup *setup)

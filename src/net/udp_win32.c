@@ -3,27 +3,21 @@
 
 #include "net/sock.h"
 #include "net/sockaddr_win32.h"
-#include "net/udp.h"
+#include "net/udp_internal.h"
 #include "port/winsock_win32.h"
 
-/* The multicast interface: for IPv4 an address, or 0.x.y.z for a number; for IPv6 the number. */
-typedef struct interface_choice {
-    struct in_addr ip4;
-    ULONG number;
-} interface_choice;
-
-static int interface_of(const char *text, interface_choice *out)
+uint32_t ls_udp_interface_number(const char *name)
 {
-    ls_addr addr;
-    *out = (interface_choice){.number = 0};
-    if (text[0] == '\0') return LS_OK;
-    if (ls_addr_parse(text, 0, &addr) == LS_OK && addr.family == LS_ADDR_IP4) {
-        memcpy(&out->ip4, addr.bytes, sizeof out->ip4);
-        return LS_OK;
-    }
-    if ((out->number = if_nametoindex(text)) == 0) return LS_ENOENT;
-    out->ip4.s_addr = htonl(out->number);
-    return LS_OK;
+    return if_nametoindex(name);
+}
+
+/* The interface for the options of IPv4: its address, or 0.x.y.z for a number. */
+static struct in_addr interface4(const ls_udp_interface *interface)
+{
+    struct in_addr out;
+    memcpy(&out, interface->ip4, sizeof out);
+    if (interface->number != 0) out.s_addr = htonl(interface->number);
+    return out;
 }
 
 static int set_bytes(SOCKET fd, int level, int name, const void *value, int len)
@@ -36,58 +30,37 @@ static int set(SOCKET fd, int level, int name, DWORD value)
     return set_bytes(fd, level, name, &value, sizeof value);
 }
 
-/* Join the group, or leave it. */
-static int join(SOCKET fd, const ls_addr *group, const interface_choice *through, bool leave)
+int ls_udp_join(ls_fd fd, const ls_addr *group, const ls_udp_interface *through, bool leave)
 {
     if (group->family == LS_ADDR_IP4) {
-        struct ip_mreq request = {.imr_interface = through->ip4};
+        struct ip_mreq request = {.imr_interface = interface4(through)};
         memcpy(&request.imr_multiaddr, group->bytes, 4);
-        return set_bytes(fd, IPPROTO_IP, leave ? IP_DROP_MEMBERSHIP : IP_ADD_MEMBERSHIP, &request, sizeof request);
+        return set_bytes((SOCKET)fd, IPPROTO_IP, leave ? IP_DROP_MEMBERSHIP : IP_ADD_MEMBERSHIP, &request,
+                         sizeof request);
     }
     struct ipv6_mreq request = {.ipv6mr_interface = group->scope != 0 ? group->scope : through->number};
     memcpy(&request.ipv6mr_multiaddr, group->bytes, 16);
-    return set_bytes(fd, IPPROTO_IPV6, leave ? IPV6_DROP_MEMBERSHIP : IPV6_ADD_MEMBERSHIP, &request, sizeof request);
-}
-
-static bool has_group(const ls_udp_setup *setup, const ls_addr *group)
-{
-    for (unsigned i = 0; i < setup->group_count; i++)
-        if (memcmp(setup->groups[i].bytes, group->bytes, sizeof group->bytes) == 0) return true;
-    return false;
-}
-
-/* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those that
- * only `before` has. */
-static int change_groups(SOCKET fd, const ls_udp_setup *before, const ls_udp_setup *setup,
-                         const interface_choice *through)
-{
-    const bool same = before != NULL && strcmp(before->interface, setup->interface) == 0;
-    interface_choice earlier;
-    int err = LS_OK;
-    if (before != NULL && interface_of(before->interface, &earlier) == LS_OK)
-        for (unsigned i = 0; i < before->group_count; i++)
-            if (!same || !has_group(setup, &before->groups[i])) (void)join(fd, &before->groups[i], &earlier, true);
-    for (unsigned i = 0; i < setup->group_count && err == LS_OK; i++)
-        if (!same || !has_group(before, &setup->groups[i])) err = join(fd, &setup->groups[i], through, false);
-    return err;
+    return set_bytes((SOCKET)fd, IPPROTO_IPV6, leave ? IPV6_DROP_MEMBERSHIP : IPV6_ADD_MEMBERSHIP, &request,
+                     sizeof request);
 }
 
 static int set_multicast(SOCKET fd, bool ip6, const ls_udp_setup *before, const ls_udp_setup *setup)
 {
     const int level = ip6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    interface_choice through;
-    int err = interface_of(setup->interface, &through);
+    ls_udp_interface through;
+    int err = ls_udp_interface_of(setup->interface, &through);
     if (err < 0) return err;
     if (setup->ttl != 0 && (err = set(fd, level, ip6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, setup->ttl)) < 0)
         return err;
     if (setup->loop_set && (err = set(fd, level, ip6 ? IPV6_MULTICAST_LOOP : IP_MULTICAST_LOOP, setup->loop)) < 0)
         return err;
     if (setup->interface[0] != '\0') {
+        const struct in_addr ip4 = interface4(&through);
         err = ip6 ? set(fd, level, IPV6_MULTICAST_IF, through.number)
-                  : set_bytes(fd, level, IP_MULTICAST_IF, &through.ip4, sizeof through.ip4);
+                  : set_bytes(fd, level, IP_MULTICAST_IF, &ip4, sizeof ip4);
         if (err < 0) return err;
     }
-    return change_groups(fd, before, setup, &through);
+    return ls_udp_change_groups((ls_fd)fd, before, setup, &through);
 }
 
 static int set_options(SOCKET fd, const ls_udp_setup *setup)
