@@ -18,6 +18,8 @@ typedef struct ls_http1_stats {
     uint32_t open;                                      /* connections now */
 } ls_http1_stats;
 
+void ls_http1_stats_add(ls_http1_stats *sum, const ls_http1_stats *one);
+
 /* `threads`: the number of thread contexts that may run it (ctx->index < threads). The config is copied. The caller
  * owns the handler and the connection limit and keeps them until the close. LS_OK; LS_EINVAL: a limit is out of range;
  * LS_ENOMEM. */

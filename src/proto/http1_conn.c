@@ -8,12 +8,9 @@
  * it is: so the handler is loaded when the thread is outside, and a thread that is inside and finds it replaced goes on
  * in a packet of its own, outside. So the handler before starts no request after the packets that run at that time. */
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
-#include "base/log.h"
-#include "base/memory.h"
 #include "proto/http1_internal.h"
 #include "sched/actor.h"
 
@@ -21,195 +18,8 @@ enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves 
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
-static void closed(ls_thread_ctx *ctx, ls_stream *s);
-static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch);
-static void wake(ls_thread_ctx *ctx, ls_exchange *x);
 
-static const ls_stream_handler stream_handler = {received, sent, closed};
-
-/* ---- the listener ------------------------------------------------------------------------------------------- */
-
-int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
-                  ls_http1 **out)
-{
-    int err = LS_ENOMEM;
-    if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
-    ls_http1 *http = calloc(1, sizeof *http);
-    if (http == NULL) return err;
-    http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
-    if (http->threads == NULL) goto fail_alloc;
-    memset(http->threads, 0, threads * sizeof *http->threads);
-    for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
-    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
-    http->config = *config;
-    atomic_init(&http->handler, handler);
-    http->conn_limit = limit;
-    http->thread_count = threads;
-    ls_node_init(&http->conns);
-    *out = http;
-    return LS_OK;
-
-fail_threads:
-    ls_memory_aligned_free(http->threads);
-fail_alloc:
-    free(http);
-    return err;
-}
-
-void ls_http1_close(ls_http1 *http)
-{
-    assert(ls_list_empty(&http->conns));
-    ls_mutex_close(&http->mutex);
-    ls_memory_aligned_free(http->threads);
-    free(http);
-}
-
-void ls_http1_local(ls_http1 *http, const ls_addr *local)
-{
-    http->local = *local;
-}
-
-void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
-{
-    memset(out, 0, sizeof *out);
-    for (unsigned i = 0; i < http->thread_count; i++) {
-        const ls_http1_thread *thread = &http->threads[i];
-        out->connections += atomic_load_explicit(&thread->connections, memory_order_relaxed);
-        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
-        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
-        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
-    }
-    out->open = atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
-}
-
-void ls_http1_replace(ls_http1 *http, const ls_http_handler *handler)
-{
-    atomic_store(&http->handler, handler);
-}
-
-const ls_http_config *ls_http1_config(const ls_http1 *http)
-{
-    return &http->config;
-}
-
-uint32_t ls_http1_drain(ls_http1 *http, bool all)
-{
-    atomic_store(&http->draining, true);
-    ls_mutex_lock(&http->mutex);
-    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
-        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
-        uint8_t phase = atomic_load(&c->phase);
-        /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
-         * again. */
-        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_stream_cancel_recv(ls_http1_stream(c));
-    }
-    ls_mutex_unlock(&http->mutex);
-    return atomic_load(&http->open);
-}
-
-void ls_http1_abort(ls_http1 *http)
-{
-    atomic_store(&http->aborting, true);
-    atomic_store(&http->draining, true);
-    ls_mutex_lock(&http->mutex);
-    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
-        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
-        ls_stream_cancel(ls_http1_stream(c));
-    }
-    ls_mutex_unlock(&http->mutex);
-}
-
-/* ---- open and close a connection ---------------------------------------------------------------------------- */
-
-static void set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
-{
-    atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
-}
-
-const size_t ls_http1_user_bytes = sizeof(ls_http1_conn);
-
-void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
-{
-    ls_http1 *http = http1;
-    ls_http1_conn *c = ls_stream_user(s);
-    ls_stream_handover(s, &stream_handler);
-    c->http = http;
-    atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
-    ls_stream_send_limits(s, http->config.send_stall_ms_max, http->config.send_rate_min);
-    ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
-    atomic_fetch_add(&http->open, 1);
-    ls_mutex_lock(&http->mutex);
-    ls_list_push(&http->conns, &c->node);
-    ls_mutex_unlock(&http->mutex);
-
-    set_phase(c, LS_H1_FRESH);
-    ls_stream_recv_within(s, http->config.head_ms_max);
-    const bool outside = ctx->inside == NULL;
-    ls_http1_run(ctx, c, NULL);
-    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
-}
-
-static void drop_received(ls_http1_conn *c)
-{
-    if (c->in != NULL) ls_block_drop(c->in);
-    c->in = NULL;
-}
-
-static void unlist(ls_http1_conn *c)
-{
-    ls_mutex_lock(&c->http->mutex);
-    ls_list_remove(&c->node);
-    ls_mutex_unlock(&c->http->mutex);
-}
-
-static void conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
-{
-    assert(c->exchange == NULL);
-    drop_received(c);
-    unlist(c);
-    ls_stream *const s = ls_http1_stream(c);
-    if (c->linger && !ls_stream_sending(s)) /* without memory for an error response a send may be pending: cancel it */
-        ls_stream_linger(ctx, s, c->http->config.linger_ms_max);
-    else
-        ls_stream_close(ctx, s);
-}
-
-static void drop_conn(ls_http1_conn *c)
-{
-    ls_http1 *http = c->http;
-    if (atomic_fetch_sub(&c->holders, 1) != 1) return;
-    ls_stream_free(ls_http1_stream(c));
-    atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
-}
-
-static void closed(ls_thread_ctx *ctx, ls_stream *s)
-{
-    (void)ctx;
-    ls_http1_conn *c = ls_stream_user(s);
-    ls_conn_limit *limit = c->http->conn_limit;
-    drop_conn(c);
-    ls_conn_limit_leave(limit); /* here, because a lingering connection still has its socket */
-}
-
-/* Send the queue, then close. */
-static void send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
-{
-    set_phase(c, LS_H1_LAST);
-    ls_stream *const s = ls_http1_stream(c);
-    ls_stream_set_actor(s, NULL);
-    if (!ls_stream_sending(s)) ls_stream_cork_fin(s);
-    if (ls_http1_send_out(ctx, c) != LS_PENDING) conn_close(ctx, c);
-}
-
-/* Send an error response and close: the bytes of the client are invalid or too slow, or memory is exhausted. */
-static void send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
-{
-    c->linger = true;
-    if (ls_http1_send_error(ctx, c, status, why) < 0)
-        conn_close(ctx, c);
-    else
-        send_last(ctx, c);
-}
+const ls_stream_handler ls_http1_stream_handler = {received, sent, ls_http1_closed};
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
@@ -262,7 +72,7 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
     ls_stream_set_actor(s, NULL);
     if (c->in == NULL) {
         if (phase != LS_H1_FRESH) {
-            set_phase(c, LS_H1_IDLE);
+            ls_http1_set_phase(c, LS_H1_IDLE);
             ls_stream_recv_within(s, config->idle_ms_max);
         }
         err = ls_stream_recv(ctx, s, NULL, LS_BLOCK_SMALL, &result);
@@ -270,7 +80,7 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
         if ((err = make_head_room(ctx, c)) < 0) return err;
         if (phase != LS_H1_HEAD) { /* the first bytes of a head set its deadline; for the first head the accept did */
             if (phase != LS_H1_FRESH) ls_stream_recv_within(s, config->head_ms_max);
-            set_phase(c, LS_H1_HEAD);
+            ls_http1_set_phase(c, LS_H1_HEAD);
         }
         err = ls_stream_recv(ctx, s, c->in->data + c->in_to, c->in->cap - c->in_to, &result);
     }
@@ -322,170 +132,32 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     }
 }
 
-enum outcome {
-    AGAIN,   /* ls_http1_run continues */
-    RELEASED /* the connection is closing, or another thread may own it */
-};
-
-static void drop_exchange(ls_http1_conn *c)
-{
-    ls_exchange *x = &ls_http1_exchange_of(c)->x;
-    if (x->fields != NULL) ls_block_drop(x->fields);
-    ls_slice_drop(&x->head_bytes);
-    ls_block_drop(c->exchange);
-    c->exchange = NULL;
-}
-
-/* Read a body that the handler did not read to its end, to find the next request. The length is bounded: decide_keep
- * accepts only short bodies, and a chunked body ends the connection when it exceeds the limit. */
-static enum outcome skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
+static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    set_phase(c, LS_H1_SKIPPING);
-    c->looping = false;
-    int err = LS_DONE;
-    while (!e->x.body_done) {
-        ls_slice part;
-        err = ls_http1_body_take(c, &part);
-        if (err == LS_EAGAIN) {
-            /* Send the response first: the client may wait for it. One operation at a time. From here on packets may
-             * run on any thread. Not earlier: if the whole body is received already, the next handler starts while a
-             * send is pending, and the packets of that send must run in the handler's actor. */
-            ls_stream_set_actor(ls_http1_stream(c), NULL);
-            err = e->x.error != 0 ? e->x.error : e->read_error;
-            if (err == LS_OK) err = ls_http1_send_out(ctx, c);
-            if (err == LS_DONE) err = ls_http1_body_receive(ctx, c);
-            if (err == LS_PENDING) return RELEASED;
-            if (err == LS_DONE) continue;
-        }
-        if (err < 0) break;
-        e->x.body_bytes += part.len;
-        e->skipped += part.len;
-        ls_slice_drop(&part);
-        if (e->skipped > c->http->config.unread_bytes_max) {
-            err = LS_EMSGSIZE;
-            break;
-        }
-    }
-    drop_exchange(c);
-    if (err >= 0) return AGAIN;
-    c->linger = true;
-    send_last(ctx, c);
-    return RELEASED;
-}
-
-bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e)
-{
-    if (e->link & LS_H1_WATCHED && ls_stream_unwatch(ls_http1_stream(c), &e->watch))
-        e->link &= (uint8_t)~LS_H1_WATCHED;
-    return !(e->link & LS_H1_WATCHED);
-}
-
-/* The response is not complete, so that nothing more of it is sent: the client must not take it for complete. The
- * responses to pipelined requests before it are sent. Without memory for its head a short response takes its place. */
-LS_NOINLINE static void end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
-{
-    const ls_http1_exchange *e = ls_http1_exchange_of(c);
-    const bool refused = e->x.error == LS_ENOMEM && (e->x.response == LS_RESPONSE_NONE || e->head_refused);
-    const bool at_once = e->link & LS_H1_LOST || atomic_load(&c->http->aborting);
-    ls_stream *const s = ls_http1_stream(c);
-    const bool earlier = ls_stream_truncate(s, e->begin_at);
-    drop_exchange(c);
-    if (!earlier && !ls_stream_sending(s)) ls_stream_discard(s);
-    if (at_once || (!earlier && !refused)) {
-        conn_close(ctx, c);
-    } else if (refused) {
-        send_error(ctx, c, 503, "out of buffers");
-    } else {
-        c->linger = true;
-        send_last(ctx, c);
-    }
-}
-
-/* The handler released the exchange. true: no packet of it follows. Else the connection is released: it is closed
- * already, or `received` or `lost` calls after_exchange again. */
-LS_NOINLINE static bool is_settled(ls_http1_conn *c, ls_http1_exchange *e)
-{
-    if (e->link & LS_H1_DETACHED) {
-        drop_exchange(c);
-        drop_received(c);
-        drop_conn(c);
-        return false;
-    }
-    ls_stream *const s = ls_http1_stream(c);
-    if (!ls_stream_receiving(s) && ls_http1_end_watch(c, e)) return true;
-    set_phase(c, LS_H1_ENDING);
-    c->looping = false;
-    if (ls_stream_receiving(s)) ls_stream_cancel_recv(s);
-    return false;
-}
-
-static enum outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
-{
-    ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !is_settled(c, e)) return RELEASED;
+    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !ls_http1_is_settled(c, e)) return LS_H1_RELEASED;
     const enum ls_response_phase response = e->x.response;
     const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
     if (whole && e->keep) {
-        if (unread) return skip_body(ctx, c);
-        drop_exchange(c);
-        return AGAIN;
+        if (unread) return ls_http1_skip_body(ctx, c);
+        ls_http1_drop_exchange(c);
+        return LS_H1_AGAIN;
     }
     /* A client that sent "Connection: close" sends no more bytes; others may still be sending. */
     c->linger = whole && (e->x.head.keep_alive || unread);
     if (!whole) {
-        end_incomplete(ctx, c);
-        return RELEASED;
+        ls_http1_end_incomplete(ctx, c);
+        return LS_H1_RELEASED;
     }
-    drop_exchange(c);
-    send_last(ctx, c);
-    return RELEASED;
+    ls_http1_drop_exchange(c);
+    ls_http1_send_last(ctx, c);
+    return LS_H1_RELEASED;
 }
 
-/* The same, then the next request. */
-static void end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
+void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     const ls_http_handler *const handler = ls_http1_exchange_of(c)->handler;
-    if (after_exchange(ctx, c) == AGAIN) ls_http1_run(ctx, c, handler);
-}
-
-/* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange; its
- * calls return x->error. An operation that is pending ends first, with an error. The connection may be gone afterwards. */
-static void detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
-{
-    if (e->x.error == 0) e->x.error = LS_ERESET;
-    ls_stream *const s = ls_http1_stream(c);
-    if (e->link & LS_H1_EXPECTS_END) ls_stream_cancel_recv(s); /* it has no deadline */
-    if (ls_stream_receiving(s) || ls_stream_sending(s) || !ls_http1_end_watch(c, e)) return;
-    e->link |= LS_H1_DETACHED;
-    atomic_fetch_add(&c->holders, 1);
-    unlist(c);
-    ls_stream_close(ctx, s);
-    wake(ctx, &e->x);
-}
-
-/* Learn of the loss of the connection while the handler waits for something else. */
-static void watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
-{
-    if (e->link == 0) {
-        e->watch.lost = lost;
-        ls_stream_set_actor(ls_http1_stream(c), e->x.actor);
-        const int err = ls_stream_watch_begin(ctx, ls_http1_stream(c), &e->watch);
-        if (err == LS_PENDING) e->link = LS_H1_WATCHED;
-        if (err == LS_ERESET) e->link = LS_H1_LOST; /* other errors: the loss is found by the next operation */
-    }
-    if (e->link & LS_H1_LOST) detach(ctx, c, e);
-}
-
-static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
-{
-    ls_http1_exchange *e = LS_CONTAINER(watch, ls_http1_exchange, watch);
-    ls_http1_conn *c = ls_http1_conn_of(&e->x);
-    e->link = (uint8_t)((e->link & ~LS_H1_WATCHED) | LS_H1_LOST);
-    if (atomic_load_explicit(&c->phase, memory_order_relaxed) != LS_H1_ENDING)
-        detach(ctx, c, e);
-    else
-        end_exchange(ctx, c);
+    if (after_exchange(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
 /* The handler suspended. Send the parts written so far. */
@@ -497,14 +169,14 @@ static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
     /* The stream posts further sends for this actor. */
     assert((!ls_stream_receiving(s) && !ls_stream_sending(s)) || ls_stream_actor(s) == e->x.actor);
     if (ls_stream_queued(s) > 0 && !ls_stream_sending(s)) (void)ls_http1_flush(ctx, &e->x);
-    watch(ctx, c, e);
+    ls_http1_watch(ctx, c, e);
 }
 
 /* A packet of a body that is skipped has run. */
 static void skip_on(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     const ls_http_handler *const handler = ls_http1_exchange_of(c)->handler;
-    if (skip_body(ctx, c) == AGAIN) ls_http1_run(ctx, c, handler);
+    if (ls_http1_skip_body(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
 static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
@@ -517,7 +189,7 @@ static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
     if (!e->ended)
         leave_suspended(ctx, c);
     else
-        end_exchange(ctx, c);
+        ls_http1_end_exchange(ctx, c);
 }
 
 /* Every actor is in use: the request waits for one. */
@@ -528,24 +200,25 @@ LS_NOINLINE static void start_later(ls_thread_ctx *ctx, ls_http1_conn *c, ls_htt
     ls_actor_post(e->x.actor, ctx, &e->start_op);
 }
 
-static enum outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler, uint32_t head_bytes)
+static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler,
+                               uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(ctx, c, e, head_bytes);
     e->handler = handler;
     ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
-    set_phase(c, LS_H1_HANDLING);
+    ls_http1_set_phase(c, LS_H1_HANDLING);
     /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
     if (e->x.head.method == LS_HTTP_CONNECT) e->x.close = true;
     handler->start(handler, ctx, &e->x);
     if (e->ended) return after_exchange(ctx, c);
     if (ctx->inside == NULL) {
         start_later(ctx, c, e);
-        return RELEASED;
+        return LS_H1_RELEASED;
     }
     c->looping = false;
     leave_suspended(ctx, c);
-    return RELEASED;
+    return LS_H1_RELEASED;
 }
 
 /* Packets wait for the actor that the thread is inside, such as the end of a sleep in the same Lua state. */
@@ -570,21 +243,21 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
         c->looping = true;
         if (have > c->seen && !is_replaced(ctx, c, handler)) {
             if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
-                send_error(ctx, c, 503, "out of buffers");
+                ls_http1_end_with_error(ctx, c, 503, "out of buffers");
                 return;
             }
             const char *why = NULL;
             err = ls_http1_parse(c->in->data + c->in_from, have, c->seen, &c->http->config.head,
                                  &ls_http1_exchange_of(c)->x.head, &why);
             if (err > 0) {
-                if (handle(ctx, c, handler, (uint32_t)err) == RELEASED) return;
+                if (handle(ctx, c, handler, (uint32_t)err) == LS_H1_RELEASED) return;
                 if (c->in != NULL && ls_stream_queued(s) < c->http->config.write_bytes_high && !others_wait(ctx))
                     continue;
             } else {
                 ls_block_drop(c->exchange);
                 c->exchange = NULL;
                 if (err < 0) {
-                    send_error(ctx, c, -err, why);
+                    ls_http1_end_with_error(ctx, c, -err, why);
                     return;
                 }
                 c->seen = have;
@@ -594,15 +267,15 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
         err = LS_DONE;
         if (ls_stream_queued(s) > 0) {
             enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
-            set_phase(c, LS_H1_SENDING);
+            ls_http1_set_phase(c, LS_H1_SENDING);
             ls_stream_set_actor(s, NULL);
             err = ls_http1_send_out(ctx, c);
             if (err == LS_PENDING) return;
-            set_phase(c, phase);
+            ls_http1_set_phase(c, phase);
         }
         if (err == LS_DONE && c->in_to - c->in_from > c->seen) {
             if (!others_wait(ctx) && !is_replaced(ctx, c, handler)) continue;
-            set_phase(c, LS_H1_IDLE);
+            ls_http1_set_phase(c, LS_H1_IDLE);
             ls_stream_set_actor(s, NULL);
             ls_stream_requeue(s); /* `received` continues with the next request */
             return;
@@ -610,11 +283,11 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
         if (err == LS_DONE) err = read_more(ctx, c);
         if (err == LS_PENDING) return;
         if (err == LS_ENOMEM) {
-            send_error(ctx, c, 503, "out of buffers");
+            ls_http1_end_with_error(ctx, c, 503, "out of buffers");
             return;
         }
         if (err < 0) {
-            conn_close(ctx, c);
+            ls_http1_conn_close(ctx, c);
             return;
         }
     }
@@ -622,7 +295,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
 
 /* ---- packets ------------------------------------------------------------------------------------------------ */
 
-static void wake(ls_thread_ctx *ctx, ls_exchange *x)
+void ls_http1_wake(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
@@ -633,7 +306,7 @@ static void wake(ls_thread_ctx *ctx, ls_exchange *x)
     if (!e->ended)
         leave_suspended(ctx, c);
     else
-        end_exchange(ctx, c);
+        ls_http1_end_exchange(ctx, c);
 }
 
 static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
@@ -645,14 +318,14 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
     } else if (result == LS_EAGAIN) {
         ls_http1_run(ctx, c, NULL); /* it was requeued */
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
-        send_error(ctx, c, 408, "the request head took too long");
+        ls_http1_end_with_error(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
         c->last_look = phase != LS_H1_HEAD; /* a drain cancelled the receive, but bytes may be in transit */
         ls_http1_run(ctx, c, NULL);
     } else if (result == LS_ENOMEM) {
-        send_error(ctx, c, 503, "out of buffers");
+        ls_http1_end_with_error(ctx, c, 503, "out of buffers");
     } else {
-        conn_close(ctx, c);
+        ls_http1_conn_close(ctx, c);
     }
 }
 
@@ -672,7 +345,7 @@ static void end_received(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     e->link &= (uint8_t)~LS_H1_EXPECTS_END;
     if (ls_http1_expected(c, result) < 0) e->link |= LS_H1_LOST;
-    if (e->link & LS_H1_LOST) detach(ctx, c, e);
+    if (e->link & LS_H1_LOST) ls_http1_detach(ctx, c, e);
 }
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -686,7 +359,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
         case LS_H1_ENDING:
             receive_ended(c, x, result);
-            end_exchange(ctx, c);
+            ls_http1_end_exchange(ctx, c);
             break;
         case LS_H1_SKIPPING:
             ls_http1_body_received(ctx, x, result);
@@ -697,7 +370,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
                 end_received(ctx, c, result);
             } else {
                 ls_http1_body_received(ctx, x, result);
-                wake(ctx, x);
+                ls_http1_wake(ctx, x);
             }
             break;
         }
@@ -717,9 +390,9 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         if (err == LS_OK) e->begin_at = 0;
         if (e->awaits_sent) {
             e->awaits_sent = false;
-            wake(ctx, &e->x);
+            ls_http1_wake(ctx, &e->x);
         } else if (e->link & LS_H1_LOST) {
-            detach(ctx, c, e);
+            ls_http1_detach(ctx, c, e);
         }
         break;
     }
@@ -728,9 +401,9 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         break;
     case LS_H1_SENDING:
         if (err < 0) {
-            conn_close(ctx, c);
+            ls_http1_conn_close(ctx, c);
         } else {
-            set_phase(c, LS_H1_IDLE);
+            ls_http1_set_phase(c, LS_H1_IDLE);
             ls_http1_run(ctx, c, NULL);
         }
         break;
@@ -738,7 +411,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         if (err < 0) ls_http1_exchange_of(c)->x.error = err;
         skip_on(ctx, c);
         break;
-    default: conn_close(ctx, c); break;
+    default: ls_http1_conn_close(ctx, c); break;
     }
     if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
@@ -752,7 +425,7 @@ static void release(ls_thread_ctx *ctx, ls_exchange *x)
     if (c->looping) {
         e->ended = true; /* the caller of the handler checks it */
     } else {
-        end_exchange(ctx, c);
+        ls_http1_end_exchange(ctx, c);
     }
 }
 

@@ -1,5 +1,6 @@
-/* http1_internal.h - shared by the files of HTTP/1.1: http1_conn.c (the connection), http1_body.c (the request body),
- * http1_write.c (the response), http1_upgrade.c (the end of HTTP on a connection).
+/* http1_internal.h - shared by the files of HTTP/1.1: http1.c (the engine; connections open and close), http1_conn.c (a
+ * connection from request to request), http1_body.c (the request body), http1_write.c (the response), http1_end.c (exchanges
+ * that end in another way than with their response), http1_upgrade.c (the end of HTTP on a connection).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
  *                 \          \________________________________ SENDING (the queue is full; continue when it is sent)
@@ -153,18 +154,71 @@ static inline ls_http1_exchange *ls_http1_exchange_of(const ls_http1_conn *c)
     return (ls_http1_exchange *)(void *)c->exchange->data;
 }
 
+static inline void ls_http1_set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
+{
+    atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
+}
+
+static inline void ls_http1_drop_received(ls_http1_conn *c)
+{
+    if (c->in != NULL) ls_block_drop(c->in);
+    c->in = NULL;
+}
+
+static inline void ls_http1_drop_exchange(ls_http1_conn *c)
+{
+    ls_exchange *x = &ls_http1_exchange_of(c)->x;
+    if (x->fields != NULL) ls_block_drop(x->fields);
+    ls_slice_drop(&x->head_bytes);
+    ls_block_drop(c->exchange);
+    c->exchange = NULL;
+}
+
 static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_thread_ctx *ctx)
 {
     return &http->threads[ctx->index];
 }
 
+/* http1.c */
+void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c); /* it has no exchange */
+void ls_http1_conn_unlist(ls_http1_conn *c);                    /* a drain or an abort no longer finds it */
+void ls_http1_conn_drop(ls_http1_conn *c);                      /* one of its holders; the last one frees it */
+void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s);         /* ls_stream_handler.closed */
+void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c);  /* send the queue, then close */
+/* Send an error response, then close: the bytes of the client are invalid or too slow, or memory is exhausted. */
+void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+
 /* http1_conn.c */
+extern const ls_stream_handler ls_http1_stream_handler;
 /* Without an exchange: parse, handle, flush, receive. `handler`: that of the actor the thread is inside, if any. */
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);
 /* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
+/* Resume the handler. */
+void ls_http1_wake(ls_thread_ctx *ctx, ls_exchange *x);
+/* The handler has released the exchange: end it, then run the next request. */
+void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c);
+
+/* http1_end.c */
+typedef enum ls_http1_outcome {
+    LS_H1_AGAIN,   /* the next request may run */
+    LS_H1_RELEASED /* the connection is closing, or another thread may own it */
+} ls_http1_outcome;
+
+/* Read a body that the handler did not read to its end, to find the next request. */
+ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c);
+/* The handler has released an exchange whose response is not complete: nothing more of it is sent. */
+void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c);
+/* The handler has released the exchange. true: no packet of it follows. Else the connection is released: it is closed
+ * already, or such a packet calls ls_http1_end_exchange again. */
+bool ls_http1_is_settled(ls_http1_conn *c, ls_http1_exchange *e);
+/* Learn of the loss of the connection while the handler waits for something else. */
+void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 /* The watch is not pending any more. false: its packet follows. */
 bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e);
+/* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange; its
+ * calls return x->error. An operation that is pending ends first, with an error. The connection may be gone afterwards. */
+void ls_http1_detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);

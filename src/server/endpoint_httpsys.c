@@ -107,21 +107,12 @@ static void httpsys_cut(ls_endpoint *e, uint64_t generation)
     (void)generation;
 }
 
-static void add(ls_http1_stats *sum, const ls_http1_stats *one)
-{
-    sum->connections += one->connections;
-    sum->requests += one->requests;
-    sum->responses += one->responses;
-    sum->refused += one->refused;
-    sum->open += one->open;
-}
-
 static void httpsys_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp)
 {
     ls_http1_stats one;
     (void)udp;
     ls_httpsys_stat(((const httpsys_endpoint *)(const void *)e)->http, &one);
-    add(sum, &one);
+    ls_http1_stats_add(sum, &one);
 }
 
 static const char *httpsys_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])

@@ -119,15 +119,6 @@ static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options,
 
 /* ---- services and engines ----------------------------------------------------------------------------------- */
 
-static void add(ls_http1_stats *sum, const ls_http1_stats *one)
-{
-    sum->connections += one->connections;
-    sum->requests += one->requests;
-    sum->responses += one->responses;
-    sum->refused += one->refused;
-    sum->open += one->open;
-}
-
 static uint32_t open_of(const engine *engine)
 {
     ls_http1_stats stats;
@@ -139,7 +130,7 @@ static void close_engine(stream_endpoint *s, engine *engine)
 {
     ls_http1_stats stats;
     ls_http1_stat(engine->http, &stats);
-    add(s->env->past, &stats);
+    ls_http1_stats_add(s->env->past, &stats);
     ls_list_remove(&engine->node);
     ls_http1_close(engine->http);
     free(engine);
@@ -448,7 +439,7 @@ static void stream_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats 
     for (const ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         ls_http1_stats one;
         ls_http1_stat(LS_CONTAINER(node, engine, node)->http, &one);
-        add(sum, &one);
+        ls_http1_stats_add(sum, &one);
     }
 }
 
