@@ -55,7 +55,7 @@ GETS = [
     "/garbage",
     "/nowhere",
 ]
-SECONDS = 12 if SANITIZER else 5
+SECONDS = 6 if SANITIZER else 3
 
 
 class Load(E2E):

@@ -302,10 +302,10 @@ static void a_closed_connection_releases_its_strings(void **state)
 {
     sock_fixture fixture;
     (void)state;
-    fixture_open(
-        &fixture, "write_bytes_high = 100000000",
-        "for i = 1, 5 do sock:send(tostring(i):rep(1024):rep(1024)) end sock:receive(1) sock:send('x', ('y'):rep(20000)) "
-        "core.log('info', 'over')");
+    fixture_open(&fixture, "write_bytes_high = 100000000",
+                 "for i = 1, 5 do sock:send(tostring(i):rep(1024):rep(1024)) end sock:receive(1) sock:send('x', "
+                 "('y'):rep(20000)) "
+                 "core.log('info', 'over')");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
     const ls_state *lua = test_state(fixture.t);
