@@ -603,7 +603,7 @@ ls.config{ threads = 1, threads_max = 1, max_memory = "24m" } -- one Lua state
 local app = ls.app()
 local function eat(m)
   local t = {}
-  for i = 1, m do t[i] = ("x"):rep(64):rep(16384 - 1) .. i end
+  for i = 1, m do t[i] = ("x"):rep(1024):rep(1024 - 1) .. i end
   return tostring(#t)
 end
 app:get("/eat", function(req) return eat(tonumber(req.query.m)) end)

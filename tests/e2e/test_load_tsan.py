@@ -158,7 +158,7 @@ class Load(E2E):
 
         def client():
             with server.connect() as conn:
-                for _ in range(50):
+                for _ in range(15 if SANITIZER else 50):
                     conn.send(asked)
                     for _ in range(4):
                         self.assertEqual(len(conn.response("POST").body), 20000)
