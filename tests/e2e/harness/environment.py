@@ -6,7 +6,7 @@ Environment variables:
     LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` use that engine instead (httpsys.py)
     LUASERVE_SYSTEM     windows: the program is luaserve.exe, under Wine (scripts/test-windows). With Python for Windows it
                         is luaserve.exe without this variable
-    LUASERVE_SANITIZER  asan or tsan: fewer repeats, no memory assertions, no LD_PRELOAD
+    LUASERVE_SANITIZER  asan or tsan: fewer repeats, fewer modules (run.py), no memory assertions, no LD_PRELOAD
 """
 import os
 import socket
@@ -62,5 +62,5 @@ def has_ipv6():
 
 
 def repeats(count):
-    """How often to repeat something: a tenth of `count` under a sanitizer."""
-    return max(1, count // 10) if SANITIZER else count
+    """How often to repeat something: a tenth of `count` under a sanitizer and under Wine, which are slow."""
+    return max(1, count // 10) if SANITIZER or WINE else count
