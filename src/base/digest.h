@@ -7,6 +7,11 @@
 
 enum { LS_SHA1_BYTES = 20 };
 
+/* Initialise OpenSSL, unless the program has done so, and prepare the digests. To be called when a program starts, before
+ * any other use of OpenSSL: what OpenSSL cannot initialise for lack of memory it never initialises later, and then calls of it
+ * may end the process. Further calls have no effect. LS_OK, also when a digest is not available; LS_ENOMEM. */
+int ls_digest_start(void);
+
 /* SHA-1 (FIPS 180-4), which the handshake of WebSocket requires; it is broken for signatures. LS_OK; LS_ENOTSUP: built
  * without OpenSSL, or OpenSSL is configured to refuse it; LS_ENOMEM. */
 int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES]);

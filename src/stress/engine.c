@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/escape.h"
 #include "base/rlimit.h"
 #include "base/signals.h"
@@ -387,7 +388,7 @@ int ls_stress_main(int argc, char **argv)
     engine *e = calloc(1, sizeof *e);
     ls_signals *signals = NULL;
     int status = LS_STRESS_EXIT_FAILED;
-    if (e == NULL || ls_mutex_open(&e->mutex) < 0 || ls_cond_open(&e->cond) < 0) {
+    if (ls_digest_start() < 0 || e == NULL || ls_mutex_open(&e->mutex) < 0 || ls_cond_open(&e->cond) < 0) {
         fprintf(stderr, "luaserve stress: not enough memory\n");
         free(e);
         return status;

@@ -37,10 +37,28 @@ static const char *data_value(const char *line, size_t len, size_t *value_len)
     return line + from;
 }
 
+/* Skip a byte order mark at the beginning of the stream. The first bytes of another character belong to the first line.
+ * False: out of memory. */
+static bool skip_mark(ls_sse *sse, const char *bytes, size_t len, size_t *at)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+    while (sse->mark_len < LS_SSE_MARK_BYTES && *at < len) {
+        if (bytes[*at] != mark[sse->mark_len]) {
+            const size_t n = sse->mark_len;
+            sse->mark_len = LS_SSE_MARK_BYTES;
+            return append(&sse->line, &sse->line_len, &sse->line_room, mark, n);
+        }
+        sse->mark_len++;
+        ++*at;
+    }
+    return true;
+}
+
 bool ls_sse_next(ls_sse *sse, const char *bytes, size_t len, size_t *at, const char **data, size_t *data_len,
                  bool *failed)
 {
-    *failed = false;
+    *failed = !skip_mark(sse, bytes, len, at);
+    if (*failed) return false;
     while (*at < len) {
         if (sse->after_cr && bytes[*at] == '\n') ++*at;
         sse->after_cr = false;
@@ -85,6 +103,7 @@ bool ls_sse_next(ls_sse *sse, const char *bytes, size_t len, size_t *at, const c
 void ls_sse_reset(ls_sse *sse)
 {
     sse->line_len = sse->data_len = 0;
+    sse->mark_len = 0;
     sse->has_data = sse->after_cr = false;
 }
 

@@ -1,16 +1,21 @@
 /* sse.h - server-sent events, from the side of a client (WHATWG HTML, section 9.2.6): bytes in, the data of events out. Only
- * the field `data` is used. */
+ * the field `data` is used. A byte order mark at the beginning of the stream is ignored. */
 #ifndef LS_STRESS_SSE_H
 #define LS_STRESS_SSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-enum { LS_SSE_BYTES_MAX = 64 << 20 }; /* of a line and of the data of an event */
+enum {
+    LS_SSE_BYTES_MAX = 64 << 20, /* of a line and of the data of an event */
+    LS_SSE_MARK_BYTES = 3        /* of a byte order mark in UTF-8 */
+};
 
 typedef struct ls_sse { /* all zero at the beginning of a stream */
     char *line, *data;  /* the beginning of an incomplete line; the data lines of an incomplete event */
     size_t line_len, line_room, data_len, data_room;
+    uint8_t mark_len; /* bytes of a byte order mark before the first line; LS_SSE_MARK_BYTES: its place is passed */
     bool has_data;
     bool after_cr; /* the last line ended with CR: a LF that follows belongs to it */
 } ls_sse;

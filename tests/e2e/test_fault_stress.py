@@ -4,6 +4,8 @@ import re
 
 from harness import main, run_program, scratch
 from harness.fault import ALLOC, FaultCase
+from harness.stress import Small, head_of
+from harness.websocket import accept
 
 SITE = r"""
 local ls = require "luaserve"
@@ -32,7 +34,19 @@ end }
 SAMPLES = 16  # of the allocations of a run
 
 
-class Stress(FaultCase):
+class StressFaults(FaultCase):
+    def run_with(self, first, times, *args, cwd=None):
+        """Run with allocations that fail from the start: `times` of them, from the one with the number `first` on."""
+        self.orders.arm(0)
+        more = {"FAULT_CALL": str(ALLOC), "FAULT_K": str(first), "FAULT_TIMES": str(times)}
+        return run_program(["stress", *args], cwd=cwd, env=self.environment(FAULT_ERRNO=str(errno.ENOMEM), **more))
+
+    def ends(self, what, status, out, err):
+        self.assertIn(status, (0, 1, 2, 99), "%s: %s %s" % (what, out, err))
+        self.assertTrue(status == 0 or re.search(r"[a-z]{4}", err), "%s: no reason" % what)
+
+
+class Stress(StressFaults):
     def load(self, *args):
         server = self.serve(SITE)
         http = "http://127.0.0.1:%d" % server.port()
@@ -40,23 +54,32 @@ class Stress(FaultCase):
         args = [re.sub("HTTP|WS", lambda m: urls[m[0]], arg) for arg in args]
         with scratch(script_lua=SCRIPT.replace("@URL@", urls["WS"]), body="b" * 50000) as where:
             def run(k, times):
-                self.orders.arm(0)
-                more = {"FAULT_CALL": str(ALLOC), "FAULT_K": str(k), "FAULT_TIMES": str(times)}
-                return run_program(["stress", "-q", "-t", "2", "-c", "3", "--timeout", "500ms", "--json", "report.json",
-                                    *args], cwd=where,
-                                   env=self.environment(FAULT_ERRNO=str(errno.ENOMEM), **more))
+                return self.run_with(k, times, "-q", "-t", "2", "-c", "3", "--timeout", "500ms", "--json", "report.json",
+                                     *args, cwd=where)
+            begin = self.begins()
             status, _, err = run(0, 0)
             if "built without" in err:
                 self.skipTest("without zlib")
             self.assertEqual(status, 0, err)
             total, _ = self.orders.disarm()
-            self.assertGreater(total, SAMPLES)
+            self.assertGreater(total - begin, SAMPLES)
             for n in range(SAMPLES):
-                k = 1 + n * total // SAMPLES
-                status, out, err = run(k, 1 if n % 2 else 10)
-                self.assertIn(status, (0, 1, 2, 99), "k=%d of %d: %s %s" % (k, total, out, err))
-                self.assertTrue(status == 0 or re.search(r"[a-z]{4}", err), "k=%d of %d: no reason" % (k, total))
+                k = begin + 1 + n * (total - begin) // SAMPLES
+                self.ends("k=%d of %d to %d" % (k, begin, total), *run(k, 1 if n % 2 else 10))
         server.stop()
+
+    def begins(self):
+        """The number of allocations before the options are read: most are of OpenSSL's initialization."""
+        self.assertEqual(self.run_with(0, 0, "--help")[0], 0)
+        return self.orders.disarm()[0]
+
+    def test_the_begin(self):
+        total = self.begins()
+        for n in range(SAMPLES):
+            k = 1 + n * total // SAMPLES
+            self.ends("k=%d of %d" % (k, total), *self.run_with(k, (1, 10, 1 << 40)[n % 3], "--help"))
+        for k in range(1, min(total, 60), 6):  # OpenSSL's default context
+            self.ends("k=%d" % k, *self.run_with(k, 1, "--help"))
 
     def test_requests_with_a_body(self):
         self.load("--body", "@body", "--method", "POST", "-n", "8", "HTTP/echo")
@@ -72,6 +95,24 @@ class Stress(FaultCase):
 
     def test_script(self):
         self.load("script.lua")
+
+
+class Handshake(StressFaults):
+    def test_no_memory_when_the_response_arrives(self):
+        def handle(conn, _):
+            head = head_of(conn)
+            if head is None:
+                return
+            key = re.search(rb"(?i)sec-websocket-key: (\S+)", head)[1].decode()
+            self.orders.arm(ALLOC, k, 3)
+            conn.sendall(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                          "Sec-WebSocket-Accept: %s\r\n\r\n" % accept(key)).encode())
+            conn.recv(1)
+        for k in range(1, 30, 3):
+            server = Small(handle)
+            self.addCleanup(server.close)
+            self.ends("k=%d" % k, *self.run_with(0, 0, "-q", "-t", "1", "-c", "1", "-n", "1", "--timeout", "500ms",
+                                                 server.url.replace("http", "ws")))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ typedef struct stream {
     const char *events; /* their data, each followed by '|' */
 } stream;
 
+#define HALF "\xEF\xBB"
+#define MARK HALF "\xBF" /* a byte order mark */
+
 static const stream streams[] = {
     {"data: a\n\n", "a|"},
     {"data:a\n\n", "a|"},
@@ -27,6 +30,15 @@ static const stream streams[] = {
     {"datax: a\n\n", ""},
     {"dat: a\n\n", ""},
     {"data: a: b\n\n", "a: b|"},
+    {MARK "data: a\n\n", "a|"},
+    {MARK "\n\ndata: a\n\n", "a|"},
+    {MARK MARK "data: a\n\n", ""},            /* only one is ignored */
+    {"data: a\n\n" MARK "data: b\n\n", "a|"}, /* and only at the beginning of the stream */
+    {"data: " MARK "\n\n", MARK "|"},
+    {HALF "data: a\n\ndata: b\n\n", "b|"}, /* its first bytes alone belong to the line */
+    {"\xEF", ""},
+    {HALF, ""},
+    {MARK, ""},
     {"id\ndata: a\nevent\n\ndata: b\n\n", "a|b|"},
 };
 
@@ -63,7 +75,7 @@ static void streams_become_events(void **state)
 
 static void a_new_stream_forgets_the_old_one(void **state)
 {
-    static const char text[] = "data: a\ndata: b", end[] = "\n\n";
+    static const char text[] = "data: a\ndata: b", end[] = "\n\n", marked[] = MARK "data: c\n\n";
     const char *data;
     size_t at = 0, data_len;
     bool failed;
@@ -73,6 +85,10 @@ static void a_new_stream_forgets_the_old_one(void **state)
     ls_sse_reset(&sse);
     at = 0;
     assert_false(ls_sse_next(&sse, end, sizeof end - 1, &at, &data, &data_len, &failed));
+    ls_sse_reset(&sse);
+    at = 0;
+    assert_true(ls_sse_next(&sse, marked, sizeof marked - 1, &at, &data, &data_len, &failed));
+    assert_int_equal(data_len, 1);
     ls_sse_close(&sse);
 }
 
