@@ -176,15 +176,19 @@ class Server:
 
     PID_FILE = "luaserve.pid"  # of --pid, in its directory
 
+    def pid_file(self):
+        """The path of the file of --pid PID_FILE, which the server writes after it has logged its addresses."""
+        path, until = os.path.join(self.dir, self.PID_FILE), time.monotonic() + WAIT
+        while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < until:
+            time.sleep(0.01)
+        return path
+
     def reload(self):
         """Have it load its site again: SIGHUP. Windows: `luaserve reload`, for a server with the options --pid PID_FILE."""
         if not WINDOWS:
             self.signal(signal.SIGHUP)
             return
-        path, until = os.path.join(self.dir, self.PID_FILE), time.monotonic() + WAIT
-        while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < until:
-            time.sleep(0.01)  # the server writes it after it has logged its addresses
-        status, _, err = run_program(["reload", "--pid", path])
+        status, _, err = run_program(["reload", "--pid", self.pid_file()])
         if status != 0:
             raise AssertionError("luaserve reload: exit status %s: %s" % (status, err))
 
