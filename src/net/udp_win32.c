@@ -1,6 +1,8 @@
 /* udp_win32.c - opens UDP sockets: see ls_udp_sock_open in udp.h. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/wide_win32.h"
 #include "net/sock.h"
 #include "net/sockaddr_win32.h"
 #include "net/udp.h"
@@ -12,6 +14,19 @@ typedef struct interface_choice {
     ULONG number;
 } interface_choice;
 
+/* The number of an interface by its name, such as "ethernet_32768", or by the name that the system shows, such as
+ * "Ethernet"; 0: no interface has this name. */
+static ULONG number_of(const char *name)
+{
+    NET_LUID luid;
+    NET_IFINDEX number = if_nametoindex(name);
+    wchar_t *shown = number == 0 ? ls_wide_of(name) : NULL;
+    if (shown != NULL && ConvertInterfaceAliasToLuid(shown, &luid) == NO_ERROR)
+        (void)ConvertInterfaceLuidToIndex(&luid, &number);
+    free(shown);
+    return number;
+}
+
 static int interface_of(const char *text, interface_choice *out)
 {
     ls_addr addr;
@@ -21,7 +36,7 @@ static int interface_of(const char *text, interface_choice *out)
         memcpy(&out->ip4, addr.bytes, sizeof out->ip4);
         return LS_OK;
     }
-    if ((out->number = if_nametoindex(text)) == 0) return LS_ENOENT;
+    if ((out->number = number_of(text)) == 0) return LS_ENOENT;
     out->ip4.s_addr = htonl(out->number);
     return LS_OK;
 }
