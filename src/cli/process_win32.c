@@ -179,21 +179,31 @@ FILE *ls_process_channel(void (*ended)(void *user), void *user)
     const int to = _dup(_fileno(stdout));
     const int none = _open("NUL", _O_RDONLY | _O_NOINHERIT);
     const HANDLE self = GetCurrentProcess();
-    if (w == NULL || to < 0 || none < 0) return NULL;
-    *w = (watch){NULL, ended, user};
+    HANDLE from = NULL, thread;
+    FILE *out = NULL;
+    if (w == NULL || to < 0 || none < 0) goto fail;
     (void)SetHandleInformation((HANDLE)_get_osfhandle(to), HANDLE_FLAG_INHERIT, 0);
     (void)_setmode(to, _O_BINARY);
-    FILE *out = _fdopen(to, "wb");
-    if (out == NULL || !DuplicateHandle(self, (HANDLE)_get_osfhandle(_fileno(stdin)), self, &w->from, 0, FALSE,
-                                        DUPLICATE_SAME_ACCESS))
-        return NULL;
-    if (_dup2(none, _fileno(stdin)) < 0 || _dup2(_fileno(stderr), _fileno(stdout)) < 0) return NULL;
-    (void)_close(none);
+    if ((out = _fdopen(to, "wb")) == NULL) goto fail;
+    if (!DuplicateHandle(self, (HANDLE)_get_osfhandle(_fileno(stdin)), self, &from, 0, FALSE, DUPLICATE_SAME_ACCESS))
+        goto fail;
+    if (_dup2(none, _fileno(stdin)) < 0 || _dup2(_fileno(stderr), _fileno(stdout)) < 0) goto fail;
     (void)setvbuf(stdout, NULL, _IONBF, 0); /* it is the log now */
-    HANDLE thread = CreateThread(NULL, 0, watch_main, w, 0, NULL);
-    if (thread == NULL) return NULL;
+    *w = (watch){from, ended, user};
+    if ((thread = CreateThread(NULL, 0, watch_main, w, 0, NULL)) == NULL) goto fail;
     (void)CloseHandle(thread);
+    (void)_close(none);
     return out;
+
+fail:
+    if (out != NULL)
+        (void)fclose(out); /* and `to` */
+    else if (to >= 0)
+        (void)_close(to);
+    (void)close_handle(from);
+    if (none >= 0) (void)_close(none);
+    free(w);
+    return NULL;
 }
 
 int ls_process_is_terminal(void)

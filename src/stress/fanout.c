@@ -121,15 +121,19 @@ char *ls_stress_fanout_topic(const char *text, unsigned topic)
 void ls_stress_fanout_write(ls_stress_vu *u, uint32_t k, char *out)
 {
     ls_stress_worker *w = u->worker;
-    const uint64_t due_ns = w->open_loop ? u->requests[(u->first + k) % w->pipeline].due_ns : UINT64_MAX;
+    ls_stress_request *request = &u->requests[(u->first + k) % w->pipeline];
+    const uint64_t due_ns = w->open_loop ? request->due_ns : UINT64_MAX;
     ls_stress_publisher *p = &w->fanout->publishers[u->number];
     const uint64_t now_ns = ls_stress_worker_now(w);
     ls_delivery_head head = {
         .run = w->fanout->run, .publisher = (uint16_t)u->number, .sent_ns = now_ns - w->fanout->opened_ns};
     if (w->running) {
-        ls_counter_add(&p->published, 1);
-        ls_counter_add(&w->count.published, 1);
-        head.number = ls_counter_read(&p->published);
+        if (request->number == 0) { /* else a retry: the message that the server has not read has its number already */
+            ls_counter_add(&p->published, 1);
+            ls_counter_add(&w->count.published, 1);
+            request->number = ls_counter_read(&p->published);
+        }
+        head.number = request->number;
         head.late_ns = due_ns < now_ns ? now_ns - due_ns : 0;
         p->published_ns = now_ns;
     }

@@ -89,6 +89,7 @@ void ls_stress_vu_request(ls_stress_vu *u, uint32_t count)
         ls_stress_request *request = &u->requests[(u->first + i) % w->pipeline];
         request->is_head = w->plan->is_head; /* compose() sets it for a script's requests */
         request->check_failed = false;
+        request->number = 0;
     }
     if (w->running && w->left != UINT64_MAX) w->left -= count < w->left ? count : w->left;
     if (u->left != UINT64_MAX) u->left -= count < u->left ? count : u->left;

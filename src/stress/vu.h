@@ -31,6 +31,7 @@ typedef enum ls_stress_role {
 /* One outstanding request. */
 typedef struct ls_stress_request {
     uint64_t due_ns, sent_ns; /* due_ns: open loop only */
+    uint64_t number;          /* of a message that was published: its number; a retry keeps it. Else 0 */
     bool is_head;             /* HTTP: the method is HEAD, so the response has no body */
     bool check_failed;
 } ls_stress_request;

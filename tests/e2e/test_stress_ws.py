@@ -655,9 +655,10 @@ EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n
 
 
 class Sse(WebSockets):
-    def events(self, head, form):
-        """A server whose GET is a stream of the events that are POSTed. form(data) -> bytes."""
-        lock, streams = threading.Lock(), []
+    def events(self, head, form, closes=lambda count: False):
+        """A server whose GET is a stream of the events that are POSTed. form(data) -> bytes. It closes the connection of the
+        POST with the number `count` if closes(count): it does not read what follows."""
+        lock, streams, posts = threading.Lock(), [], []
 
         def handle(conn, _):
             rest = b""
@@ -684,10 +685,17 @@ class Sse(WebSockets):
                     rest += conn.recv(65536)
                 data, rest = rest[:size], rest[size:]
                 with lock:
+                    posts.append(data)
+                    last = closes(len(posts))
                     for stream in streams:
                         for part in form(data):
                             stream.sendall(part)
-                conn.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+                conn.sendall(b"HTTP/1.1 204 No Content\r\n%s\r\n" % (b"Connection: close\r\n" if last else b""))
+                if last:
+                    conn.shutdown(socket.SHUT_WR)
+                    while conn.recv(65536):  # so that no reset destroys the response
+                        pass
+                    return
         return self.small(handle)
 
     def test_events(self):
@@ -705,6 +713,19 @@ class Sse(WebSockets):
             self.assertEqual(ran.report["fanout"]["sse"], True, ran)
             self.assertEqual(ran.report["status"], {"204": 10}, ran)  # without the probes before the run
             self.assertIsNone(ran.report["websocket"], ran)
+
+    def test_messages_that_are_sent_again(self):
+        """The server closes the connection of a publisher with requests in flight: they are sent again, and keep their
+        numbers."""
+        for how in (), ("-R", "200"):
+            server = self.events(EVENTS + b"\r\n", lambda data: [b"data: " + data + b"\n\n"], lambda count: count % 3 == 0)
+            ran = stress("--fanout", "--sse", "-c", "2", "-n", "20", "--pipeline", "8", "--publish-path", "/pub", *how,
+                         server.url + "events")
+            if "-R" in how and ran.status == 1:  # the machine stalled
+                continue
+            self.good(ran, 40)
+            self.assertEqual([ran.report["fanout"][name] for name in ("published", "expected", "lost", "reordered", "duplicated")],
+                             [20, 40, 0, 0, 0], ran)
 
     def test_responses_that_are_no_streams(self):
         for answer, text in ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "needs a response with status 200"),

@@ -109,6 +109,13 @@ function acts.stalled(sock)
     if not ok then return ls.log.info("stalled: " .. show(ok, err, code) .. "; again: " .. show(sock:send("y"))) end
   end
 end
+function acts.stalled_while_receiving(sock)
+  sock:settimeouts(nil, 0.3, false)
+  local sender = ls.spawn(function() return show(sock:send(("x"):rep(2^26))) end)
+  local received = show(sock:receive(1))
+  ls.log.info("receiver: " .. received .. "; sender: " .. sender:wait() .. "; " .. show(sock:send("y")) .. "; " .. show(sock:flush()) .. "; "
+    .. tostring(sock) .. "; " .. show(sock:close()) .. "; " .. show(sock:send("y")))
+end
 function acts.shutdown(sock)
   sock:send("before") ; sock:shutdown("send")
   ls.log.info("after shutdown: " .. show(sock:receive("*a")) .. " " .. show(pcall(sock.send, sock, "x")))
@@ -127,7 +134,7 @@ function acts.busy(sock)
 end
 function acts.both(sock) -- one task receives, another sends
   local total = 0
-  local sender = ls.spawn(function() for i = 1, 200 do sock:send(("%04d"):format(i):rep(4096)) end return "sent" end)
+   local sender = ls.spawn(function() for i = 1, 200 do sock:send(("%04d"):format(i):rep(4096)) end return "sent" end)
   for data in sock:chunks() do total = total + #data end
   sock:send(" got ", total, " ", sender:wait())
 end
@@ -317,6 +324,15 @@ class Sock(E2E):
         since = self.server.mark()
         conn = self.act("stalled", end=False)
         self.server.wait_log(r"stalled: nil\|timeout\|ETIMEDOUT; again: nil\|timeout\|ETIMEDOUT", since)
+        conn.close()
+
+    def test_reader_that_stops_closes_the_connection(self):
+        """So a receive ends as well, although it has no time limit; a send returns the reason."""
+        since = self.server.mark()
+        conn = self.act("stalled_while_receiving", end=False)
+        late, closed = r"nil\|timeout\|ETIMEDOUT", r"nil\|closed\|ECLOSED"
+        self.server.wait_log(r"receiver: %s\|?; sender: %s; %s; %s; sock \(closed\); true; %s"
+                             % (closed, late, late, late, closed), since)
         conn.close()
 
     def test_shutdown(self):

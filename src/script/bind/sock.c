@@ -86,8 +86,9 @@ static int sock_setkeepalive(lua_State *L)
 /* sock:close() -> true. Queued data is sent before the connection closes. A second call has no effect. */
 static int sock_close(lua_State *L)
 {
-    const ls_tcp_object *o = ls_tcp_check(L);
+    ls_tcp_object *o = ls_tcp_check(L);
     ls_state *state = ls_state_of(L);
+    o->lost = LS_OK;
     if (o->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
     lua_pushboolean(L, 1);
     return 1;
@@ -96,7 +97,8 @@ static int sock_close(lua_State *L)
 /* sock:abort(): closes at once and drops queued data. */
 static int sock_abort(lua_State *L)
 {
-    const ls_tcp_object *o = ls_tcp_check(L);
+    ls_tcp_object *o = ls_tcp_check(L);
+    o->lost = LS_OK;
     if (o->tcp != NULL) ls_tcp_abort(ls_state_of(L)->ctx, o->tcp);
     return 0;
 }

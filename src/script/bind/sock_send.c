@@ -115,13 +115,19 @@ static void check_not_starting(lua_State *L, const ls_tcp *tcp)
     if (tcp->starttls != NULL) luaL_error(L, "another task waits in sock:starttls of this socket");
 }
 
+/* The reason why a sock without connection cannot send. */
+static int push_closed(lua_State *L, const ls_tcp_object *o)
+{
+    return ls_push_failure(L, o->lost < 0 ? o->lost : LS_ECLOSED);
+}
+
 /* The result of a send: the queue was sent, or is short enough to go on. */
 static int send_result(lua_State *L, int status, lua_KContext context)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
     (void)status;
     (void)context;
-    if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (o->tcp == NULL) return push_closed(L, o);
     if (o->tcp->send_end != LS_OK) return ls_push_failure(L, o->tcp->send_end);
     lua_pushboolean(L, 1);
     return 1;
@@ -146,7 +152,7 @@ int ls_sock_send(lua_State *L)
         for (int n = 2; n <= last; n++) strings += check_value(L, n, n, 0);
     } while (strings > 0 && ls_strings_reserve(L, strings)); /* a finalizer may change a table of the arguments */
     ls_tcp *tcp = o->tcp;
-    if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (tcp == NULL) return push_closed(L, o);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");
     check_not_starting(L, tcp);
@@ -189,7 +195,7 @@ int ls_sock_shutdown_lua(lua_State *L)
     const char *how = luaL_optstring(L, 2, "send");
     luaL_argcheck(L, strcmp(how, "send") == 0, 2, "direction must be \"send\"; sock:close() closes both directions");
     ls_tcp *tcp = o->tcp;
-    if (tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
+    if (tcp == NULL) return push_closed(L, o);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     check_not_starting(L, tcp);
     if (!tcp->shut) {

@@ -28,7 +28,10 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     ls_tcp *tcp = LS_CONTAINER(subscriber, tcp_topics, subscriber)->tcp;
     ls_stream *s = ls_tcp_stream(tcp);
     ls_slice line;
-    if (tcp->send_end != LS_OK) return LS_ECLOSED;
+    if (tcp->send_end != LS_OK) { /* a send has failed, and now a message is missing */
+        ls_tcp_lose(ctx, tcp, tcp->send_end);
+        return LS_ECLOSED;
+    }
     if (tcp->starttls != NULL) return LS_EAGAIN; /* its handshake would be disturbed */
     const size_t queued = ls_stream_queued(s);
     if (queued > 0 &&
@@ -60,9 +63,9 @@ void ls_tcp_topics_end(ls_tcp *tcp)
     tcp->topics = NULL;
 }
 
-void ls_tcp_topics_lost(ls_thread_ctx *ctx, ls_tcp *tcp)
+bool ls_tcp_topics_any(const ls_tcp *tcp)
 {
-    if (tcp->topics != NULL && tcp->topics->subscriber.count > 0) ls_tcp_abort(ctx, tcp);
+    return tcp->topics != NULL && tcp->topics->subscriber.count > 0;
 }
 
 /* sock:subscribe(topic) -> true | nil, message, code. Each message of the topic is sent as its data and a line feed. */

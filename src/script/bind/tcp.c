@@ -70,7 +70,7 @@ ls_tcp *ls_tcp_upgraded(ls_state *state, ls_stream *s, ls_conn_limit *limit, voi
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
 {
     ls_tcp_object *o = lua_newuserdatauv(L, sizeof *o, 0);
-    *o = (ls_tcp_object){&ls_tcp_tag, NULL};
+    *o = (ls_tcp_object){&ls_tcp_tag, NULL, LS_OK};
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_tcps_of(ls_state_of(L))->meta_ref);
     lua_setmetatable(L, -2);
     if (tcp != NULL) ls_tcp_attach(o, tcp);
@@ -151,6 +151,12 @@ void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
     else
         ls_stream_discard(ls_tcp_stream(tcp));
     ls_tcp_finish(ctx, tcp);
+}
+
+void ls_tcp_lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
+{
+    if (tcp->object != NULL) tcp->object->lost = (int8_t)err;
+    ls_tcp_abort(ctx, tcp);
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
@@ -296,6 +302,13 @@ static void take_receiver(ls_tcp *tcp, ls_node *waiting)
     tcp->receiver = NULL;
 }
 
+/* The queue was dropped because of an error. The connection is closed if its peer accepts nothing, or if a message of a topic
+ * is missing now; after other errors bytes that the peer has sent can still be received. May free tcp. */
+static void queue_lost(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
+{
+    if (err == LS_ETIMEDOUT || ls_tcp_topics_any(tcp)) ls_tcp_lose(ctx, tcp, err);
+}
+
 /* The queue was sent (err LS_OK) or dropped. Wakes the senders; may close the stream and free tcp. */
 static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 {
@@ -308,7 +321,7 @@ static void queue_ended(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
     else if (tcp->starttls != NULL)
         ls_tcp_starttls_sent(ctx, tcp, err);
     else if (err < 0)
-        ls_tcp_topics_lost(ctx, tcp);
+        queue_lost(ctx, tcp, err);
     ls_task_wake_all(ctx, &woken, LS_OK);
 }
 
@@ -343,7 +356,8 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
         ls_tcp *tcp = tcps->unflushed;
         tcps->unflushed = tcp->unflushed_next;
         tcp->unflushed = false;
-        if (ls_tcp_flush(ctx, tcp) < 0) ls_tcp_topics_lost(ctx, tcp);
+        const int err = ls_tcp_flush(ctx, tcp);
+        if (err < 0) queue_lost(ctx, tcp, err);
     }
 }
 

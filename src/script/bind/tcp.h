@@ -42,6 +42,7 @@ typedef struct ls_tcp_server {
 typedef struct ls_tcp_object { /* the userdata `sock` */
     const void *tag;
     ls_tcp *tcp; /* NULL: closed */
+    int8_t lost; /* LS_E*: the error of a send that has closed it; 0: none has */
 } ls_tcp_object;
 
 typedef struct ls_starttls ls_starttls;
@@ -113,6 +114,9 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
 /* The same, but the queue is dropped. */
 void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp);
 
+/* The same because of the error of a send, which sock:send returns from now on. */
+void ls_tcp_lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err);
+
 /* Receive once. LS_DONE: bytes were received, or receive_end is set. LS_PENDING: a receive is pending. LS_ENOMEM. */
 int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp);
 
@@ -147,9 +151,8 @@ void ls_tcp_starttls_drop(ls_tcp *tcp);
 
 /* End the subscriptions of the connection. */
 void ls_tcp_topics_end(ls_tcp *tcp);
-/* The queue was dropped because of an error: close a connection that has subscribed, because messages are missing. May free
- * tcp. */
-void ls_tcp_topics_lost(ls_thread_ctx *ctx, ls_tcp *tcp);
+/* Whether the connection has subscribed to a topic. */
+bool ls_tcp_topics_any(const ls_tcp *tcp);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 

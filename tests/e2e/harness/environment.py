@@ -32,6 +32,9 @@ HAS_UNIX_SOCKETS = not WINE and hasattr(socket, "AF_UNIX")
 # The command that sleeps, for os.execute and io.popen of a site.
 SLEEP = ("start /wait /unix /bin/sleep" if WINE else
          "python " + os.path.join(os.path.dirname(os.path.abspath(__file__)), "sleep.py").replace("\\", "/") if WINDOWS else "sleep")
+# Wine's server sends SIGKILL to a process that has not ended half a second after its exit began (server/process.c,
+# process_sigkill). On a busy machine its exit status is lost then; this one takes its place. None elsewhere.
+EXIT_STATUS_LOST = -9 if WINE else None
 OTHER_SYSTEM = "of another system: "  # the reasons of skips that run.py lists apart begin so
 
 # A difference between Wine 8 and Windows; a program of a few lines shows it.

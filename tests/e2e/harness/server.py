@@ -11,7 +11,7 @@ import time
 
 from harness import httpsys
 from harness.conn import Conn
-from harness.environment import LUASERVE, PROGRAM, SANITIZER, SLEEP, WAIT, WINDOWS, WINE, system
+from harness.environment import EXIT_STATUS_LOST, LUASERVE, PROGRAM, SANITIZER, SLEEP, WAIT, WINDOWS, WINE, system
 
 REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error:")
 
@@ -204,6 +204,8 @@ class Server:
             ) from None
         self.reader.join(WAIT)
         self.stopped = True
+        if status == EXIT_STATUS_LOST and self.logged(" info stopped$"):
+            status = 0
         return status
 
     def stacks(self):

@@ -165,7 +165,7 @@ static SOCKET WSAAPI fake_socket(int family, int type, int protocol, LPWSAPROTOC
 
 static int WSAAPI fake_ioctlsocket(SOCKET fd, long command, u_long *value)
 {
-    if (command == FIONBIO) sys.blocks = *value == 0;
+    if (command == (long)FIONBIO) sys.blocks = *value == 0;
     return __real___imp_ioctlsocket(fd, command, value);
 }
 
