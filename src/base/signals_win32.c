@@ -1,8 +1,8 @@
 /* signals_win32.c - see signals.h: the console events, and two named events of the process.
  *
  * The system calls the console handler on a thread that it creates for the event. On CTRL_CLOSE, CTRL_LOGOFF and
- * CTRL_SHUTDOWN the process ends when the handler returns, so the handler waits until the server has drained, at most
- * LS_CLOSE_WAIT_MS_MAX.
+ * CTRL_SHUTDOWN the system ends the process when the handler returns, so the handler waits for the process to end by itself,
+ * at most LS_CLOSE_WAIT_MS_MAX. Meanwhile SetConsoleCtrlHandler would wait for the handler: it must not be called.
  *
  * Windows has no signals that another process could send. Therefore a thread waits for the named events
  * LS_RELOAD_EVENT and LS_STOP_EVENT, which `luaserve reload` and `luaserve stop` set. They stand for SIGHUP and SIGTERM. */
@@ -22,10 +22,10 @@ enum { EVENT_CLOSE, EVENT_RELOAD, EVENT_STOP, EVENTS }; /* the first one wins wh
 
 struct ls_signals {
     ls_signals_options options;
-    HANDLE ended;
     HANDLE events[EVENTS]; /* each wakes the thread once */
     ls_thread thread;
     atomic_bool takes_stops;
+    atomic_bool process_ends; /* a handler waits for the end of the process */
 };
 
 /* Global: a HandlerRoutine has no user argument. The handler holds the lock shared; a change holds it exclusive. */
@@ -45,22 +45,18 @@ static const char *end_by(DWORD event)
 
 BOOL WINAPI ls_signals_handle(DWORD event)
 {
-    HANDLE ended = NULL;
+    const char *const why = end_by(event);
     AcquireSRWLockShared(&lock);
     ls_signals *signals = the_signals;
     if (signals != NULL) {
-        const HANDLE self = GetCurrentProcess();
-        const char *const why = end_by(event);
         if (why != NULL) ls_log(LS_LOG_WARN, "%s: Windows ends this program after a few seconds, drained or not", why);
+        if (why != NULL) atomic_store(&signals->process_ends, true);
         signals->options.on_stop(signals->options.user);
-        if (why != NULL) (void)DuplicateHandle(self, signals->ended, self, &ended, SYNCHRONIZE, FALSE, 0);
     }
     ReleaseSRWLockShared(&lock);
-    if (ended != NULL) {
-        (void)WaitForSingleObject(ended, LS_CLOSE_WAIT_MS_MAX);
-        (void)CloseHandle(ended);
-    }
-    return signals != NULL;
+    if (signals == NULL) return FALSE;
+    if (why != NULL) (void)WaitForSingleObject(GetCurrentProcess(), LS_CLOSE_WAIT_MS_MAX);
+    return TRUE;
 }
 
 static void set_signals(ls_signals *signals)
@@ -110,7 +106,6 @@ static void close_events(ls_signals *signals)
 {
     for (int i = 0; i < EVENTS; i++)
         if (signals->events[i] != NULL) (void)CloseHandle(signals->events[i]);
-    if (signals->ended != NULL) (void)CloseHandle(signals->ended);
 }
 
 int ls_signals_open(const ls_signals_options *options, ls_signals **out)
@@ -120,7 +115,7 @@ int ls_signals_open(const ls_signals_options *options, ls_signals **out)
     if (signals == NULL) return LS_ENOMEM;
     signals->options = *options;
     atomic_init(&signals->takes_stops, false);
-    if ((signals->ended = CreateEventW(NULL, TRUE, FALSE, NULL)) == NULL) goto fail_events;
+    atomic_init(&signals->process_ends, false);
     if ((signals->events[EVENT_CLOSE] = CreateEventW(NULL, FALSE, FALSE, NULL)) == NULL) goto fail_events;
     if ((err = open_event(LS_RELOAD_EVENT, &signals->events[EVENT_RELOAD])) < 0) goto fail_events;
     if ((err = open_event(LS_STOP_EVENT, &signals->events[EVENT_STOP])) < 0) goto fail_events;
@@ -150,12 +145,11 @@ void ls_signals_close(ls_signals *signals)
     const BOOL taken = the_signals == signals;
     ReleaseSRWLockShared(&lock);
     if (taken) {
-        (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
-        set_signals(NULL); /* waits for a handler that is inside on_stop() */
+        set_signals(NULL); /* waits for a handler that is inside on_stop(); later events are the system's */
+        if (!atomic_load(&signals->process_ends)) (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
     }
     (void)SetEvent(signals->events[EVENT_CLOSE]);
     ls_thread_join(&signals->thread);
-    (void)SetEvent(signals->ended);
     close_events(signals);
     free(signals);
 }

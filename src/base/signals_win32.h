@@ -4,8 +4,8 @@
 
 #include <windows.h>
 
-/* Maximum time the handler waits for the server to stop after CTRL_CLOSE, CTRL_LOGOFF or CTRL_SHUTDOWN; the process
- * ends when the handler returns. The system waits for 5 s (HungAppTimeout), at a shutdown for 20 s
+/* Maximum time the handler waits for the end of the process after CTRL_CLOSE, CTRL_LOGOFF or CTRL_SHUTDOWN; the system ends
+ * the process when the handler returns. The system waits for 5 s (HungAppTimeout), at a shutdown for 20 s
  * (WaitToKillServiceTimeout), unless the registry sets other values. */
 enum { LS_CLOSE_WAIT_MS_MAX = 20000 };
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <io.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,12 +41,17 @@ static void disable_dialogs(void)
     (void)_CrtSetReportFile(_CRT_ERROR, _CRTDBG_FILE_STDERR);
 }
 
-static int status_on_signal;
+enum { STATUS_OF_SYSTEM = -1 }; /* until ls_command_end_within: the system or a server handles console events */
+static atomic_int status_on_signal = STATUS_OF_SYSTEM;
 
+/* Called after the handlers that were registered later. It is registered at the start, because SetConsoleCtrlHandler waits
+ * while a handler runs, and that of a server runs until the process ends when the console is closed. */
 static BOOL WINAPI end_on_console_event(DWORD event)
 {
+    const int status = atomic_load(&status_on_signal);
     (void)event;
-    (void)TerminateProcess(GetCurrentProcess(), (UINT)status_on_signal); /* ExitProcess may wait for locks */
+    if (status == STATUS_OF_SYSTEM) return FALSE;
+    (void)TerminateProcess(GetCurrentProcess(), (UINT)status); /* ExitProcess may wait for locks */
     return TRUE;
 }
 
@@ -59,8 +65,7 @@ static void CALLBACK end_late(void *user, BOOLEAN fired)
 void ls_command_end_within(unsigned seconds, int status)
 {
     HANDLE timer;
-    status_on_signal = status;
-    (void)SetConsoleCtrlHandler(end_on_console_event, TRUE);
+    atomic_store(&status_on_signal, status);
     (void)CreateTimerQueueTimer(&timer, NULL, end_late, NULL, seconds * 1000, 0, WT_EXECUTEONLYONCE);
 }
 
@@ -77,6 +82,7 @@ int wmain(int argc, wchar_t **wide)
     char **argv = calloc((size_t)argc + 1, sizeof *argv);
 
     disable_dialogs();
+    (void)SetConsoleCtrlHandler(end_on_console_event, TRUE);
     if ((code_page = GetConsoleOutputCP()) != 0 && SetConsoleOutputCP(CP_UTF8)) (void)atexit(restore_code_page);
     (void)_setmode(_fileno(stdout), _O_BINARY);
     (void)_setmode(_fileno(stderr), _O_BINARY);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "net/tls_internal_openssl.h"
 #include "port/shared_file.h"
@@ -253,9 +254,10 @@ static int build(ls_tls *tls, const ls_tls_text *why)
 int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why_text, size_t why_bytes)
 {
     const ls_tls_text why = {why_text, why_bytes};
-    int err = LS_ENOMEM;
     (void)ls_tls_fail(&why, 0, "%s", "");
-    ls_tls *tls = OPENSSL_zalloc(sizeof *tls);
+    int err = ls_digest_start();
+    ls_tls *tls = err == LS_OK ? OPENSSL_zalloc(sizeof *tls) : NULL;
+    err = LS_ENOMEM;
     if (tls == NULL) goto fail;
     atomic_init(&tls->refs, 1);
     if ((err = ls_mutex_open(&tls->lock)) < 0) goto fail_alloc;

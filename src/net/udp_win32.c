@@ -1,14 +1,23 @@
 /* udp_win32.c - opens UDP sockets: see ls_udp_sock_open in udp.h. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/wide_win32.h"
 #include "net/sock.h"
 #include "net/sockaddr_win32.h"
 #include "net/udp_internal.h"
 #include "port/winsock_win32.h"
 
+/* A name such as "ethernet_32768", or the name that the system shows, such as "Ethernet". */
 uint32_t ls_udp_interface_number(const char *name)
 {
-    return if_nametoindex(name);
+    NET_LUID luid;
+    NET_IFINDEX number = if_nametoindex(name);
+    wchar_t *shown = number == 0 ? ls_wide_of(name) : NULL;
+    if (shown != NULL && ConvertInterfaceAliasToLuid(shown, &luid) == NO_ERROR)
+        (void)ConvertInterfaceLuidToIndex(&luid, &number);
+    free(shown);
+    return number;
 }
 
 /* The interface for the options of IPv4: its address, or 0.x.y.z for a number. */

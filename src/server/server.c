@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/rlimit.h"
@@ -391,9 +390,7 @@ static int open_site(ls_server *server, char *message, size_t message_bytes)
 
 int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
 {
-    int err = ls_digest_start();
-    if (err < 0) return ls_server_explain(err, message, message_bytes, "OpenSSL: %s", ls_err_text(err));
-    err = LS_ENOMEM;
+    int err = LS_ENOMEM;
     ls_server *server = calloc(1, sizeof *server);
     if (server == NULL) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     (void)ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));

@@ -53,17 +53,20 @@ static ls_stress_vu *pop_idle(ls_stress_worker *w)
 
 /* ---- open loop -------------------------------------------------------------------------------------------------- */
 
-/* Dispatch the oldest due requests to the virtual user, as many as it has room for, in one send. */
+/* Dispatch the oldest due requests to the virtual user, as many as it has room for, in one send. A publication over
+ * WebSocket is complete when it is sent: no response follows that would dispatch the next one. */
 static void dispatch_to(ls_stress_worker *w, ls_stress_vu *u)
 {
-    const uint64_t now_ns = ls_stress_worker_now(w);
-    uint32_t count = 0;
-    for (; w->dispatched < w->due_count && has_room(w, u, count); count += w->batch) {
-        w->behind_ns = now_ns > w->next_due_ns ? now_ns - w->next_due_ns : 0;
-        for (uint32_t i = 0; i < w->batch; i++) ls_stress_vu_set_due(u, count + i, w->next_due_ns);
-        w->next_due_ns = ++w->dispatched < w->due_count ? due_ns(w, w->dispatched) : UINT64_MAX;
-    }
-    ls_stress_vu_request(u, count);
+    do {
+        const uint64_t now_ns = ls_stress_worker_now(w);
+        uint32_t count = 0;
+        for (; w->dispatched < w->due_count && has_room(w, u, count); count += w->batch) {
+            w->behind_ns = now_ns > w->next_due_ns ? now_ns - w->next_due_ns : 0;
+            for (uint32_t i = 0; i < w->batch; i++) ls_stress_vu_set_due(u, count + i, w->next_due_ns);
+            w->next_due_ns = ++w->dispatched < w->due_count ? due_ns(w, w->dispatched) : UINT64_MAX;
+        }
+        ls_stress_vu_request(u, count);
+    } while (w->dispatched < w->due_count && can_send(w, u));
     if (can_send(w, u)) push_idle(w, u); /* the pipeline has room for more */
 }
 

@@ -290,7 +290,6 @@ static void go(ls_stress_worker *w)
 {
     if (w->ending || w->running) return;
     w->running = true;
-    w->ended_ns = w->start_ns;
     w->wanted_ns = ls_thread_wanted_ns();
     const uint64_t length_ns = w->plan->config.duration_ns;
     w->end_ns = length_ns > 0 ? w->start_ns + length_ns : UINT64_MAX;

@@ -13,7 +13,8 @@
  *     end     the duration is over, all requests are made, or a stop arrived. An open loop waits for outstanding
  *             responses. Then all virtual users close, all packets arrive, and the thread ends.
  *
- * ended_ns is the end of the duration, or of a run that ends by its number of requests the last response.
+ * ended_ns is the end of the duration, or of a run that ends by its number of requests the last response. 0: this worker had
+ * none. A delivery of a fan-out run may arrive before `go`, because another worker has begun.
  *
  * The worker reads the clock once per batch of packets (now_ns, the time of responses), and again before a send if it
  * has done work since (ls_stress_worker_now). */

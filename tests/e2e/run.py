@@ -2,7 +2,7 @@
 
     tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
 
-Each module runs in a process of its own, once for each back end. When it ends, one line gives its result; the output
+Each module runs in a process of its own, once for each back end, unless a list below says otherwise. When it ends, one line gives its result; the output
 of a module with a failed test follows. The names and reasons of skipped tests come last, those that belong to another
 system first. Exit status: 1 when a test failed or a module did not run to its end.
 
@@ -25,21 +25,36 @@ from harness import OTHER_SYSTEM, SANITIZER, WINE, system
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
 # by size.
-LONGEST = """test_streaming test_chaos test_stress test_limits test_fault test_package test_load_tsan test_udp_load test_tcp_many test_examples test_lifecycle
-    test_stress_hostile test_stress_page test_load_count test_hostile test_tcp_examples test_handlers test_sockets_hostile
-    test_udp""".split()
+LONGEST = """test_package test_limits test_stress test_handlers test_lifecycle test_reload test_stress_page test_docs
+    test_streaming test_stress_ws test_websocket_floods test_websocket test_chaos test_live_pages test_luaserve_test
+    test_stress_hostile test_load_tsan test_examples test_tcp_examples test_tcp_many test_scarcity test_fault""".split()
 
-# These run once: the load generator has one back end; the pages, the definitions, the packages, JSON and the harness do
-# not depend on it.
-NO_SERVER = set("""test_definitions test_docs test_docs_reference test_harness test_install test_json test_package test_stress
-    test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view""".split())
+# These run once, on the first back end: the load generator has one; the pages, the command line, what runs tests and
+# loads sites again, JSON, the packages and the harness do not depend on it.
+ONCE = set("""test_command_line test_definitions test_dev test_docs test_docs_reference test_harness test_install test_json
+    test_live_pages test_luaserve_test test_names test_new test_package test_paths test_reload test_repl test_service test_stress
+    test_stress_files test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view""".split())
 
-# Their subject lies above the port: with a sanitizer, which makes them slow, they run on the first back end only.
-ABOVE_THE_PORT = set("""test_c_examples test_channel test_command_line test_dev test_dict test_examples test_handlers
-    test_httpsys test_inject test_limits test_luaserve_test test_misuse test_modules test_names test_new test_paths
-    test_pipelines test_process test_repl test_requests test_responses test_routes test_scarcity test_starttls
-    test_states test_static test_stress_tls test_tasks test_tcp_connect_tls test_tcp_examples test_tls
-    test_udp_examples""".split())
+# With a sanitizer, which makes them slow, these too run on the first back end only: their subject lies above the port.
+ABOVE_THE_PORT = set("""test_c_examples test_channel test_dict test_examples test_handlers test_http1_framing
+    test_http1_head test_http1_ordering test_httpsys test_inject test_limits test_misuse test_modules test_pipelines
+    test_process test_proxy_protocol test_requests test_responses test_routes test_scarcity test_sse
+    test_starttls test_states test_static test_stress_tls test_stress_ws test_tasks test_tcp_connect_tls
+    test_tcp_examples test_tls test_topics test_udp_examples test_upgrade test_websocket test_websocket_client
+    test_websocket_hostile""".split())
+
+# A sanitizer has nothing to find in these: they read pages, install files, start a browser, or call no program.
+NO_SANITIZER = set("""test_definitions test_docs test_docs_reference test_harness test_install test_live_pages
+    test_package test_service test_stress_page test_windows_program""".split())
+
+# Nor has ThreadSanitizer in these: one thread runs.
+ONE_THREAD = set("""test_command_line test_json test_names test_new test_paths test_stress_report
+    test_stress_view""".split())
+
+
+def left_out():
+    """The modules that do not run with this sanitizer."""
+    return {"asan": NO_SANITIZER, "tsan": NO_SANITIZER | ONE_THREAD}.get(SANITIZER, set())
 
 
 class Timed(unittest.TextTestResult):
@@ -111,8 +126,8 @@ def run_module(module, backend):
 
 
 def all_modules():
-    """The names of all modules, the longest first."""
-    names = [name[:-3] for name in os.listdir(HERE) if name.startswith("test_") and name.endswith(".py")]
+    """The names of all modules that run with this sanitizer, the longest first."""
+    names = {name[:-3] for name in os.listdir(HERE) if name.startswith("test_") and name.endswith(".py")} - left_out()
     place = {name: index for index, name in enumerate(LONGEST)}
     return sorted(names, key=lambda name: (place.get(name, len(place)), -os.path.getsize(os.path.join(HERE, name + ".py"))))
 
@@ -143,7 +158,7 @@ def main():
             print(output, flush=True)
         return ok
 
-    once = NO_SERVER | (ABOVE_THE_PORT if SANITIZER else set())
+    once = ONCE | (ABOVE_THE_PORT if SANITIZER else set())
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
         runs = {pool.submit(run_module, module, backend): (module, backend)
                 for module in args.modules or all_modules()

@@ -428,7 +428,7 @@ local ls = require "luaserve"
 local app = ls.app()
 local large = ls.channel("large")
 ls.once(function()
-  local part = ("x"):rep(1024 * 1024)
+  local part = ("x"):rep(1024):rep(1024)
   for n = 1, 6 do large:send(part .. n) end -- 6 MiB outside of Lua
   ls.log.info("filled")
 end)

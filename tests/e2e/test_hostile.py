@@ -106,14 +106,21 @@ app:get("/finalizer-spawns", function()
   collectgarbage()
   return "collected"
 end)
+app:get("/finalizer-stops", function()
+  at_collection(ls.stop)
+  collectgarbage()
+  return "stopped"
+end)
+local kept = {}
 app:get("/left-for-the-end", function(req, res)
-  for _ = 1, 50 do
-    at_collection(function()
+  for i = 1, 50 do -- kept: else a collection in a handler calls the finalizers there
+    kept[#kept + 1] = setmetatable({}, { __gc = function()
+      if i == 1 then ls.log.info("finalized") end
       pcall(ls.after, 0, print) pcall(ls.spawn, print) pcall(ls.sleep, 1) pcall(ls.stats) pcall(ls.stop)
       pcall(function() return req.path end) pcall(res.write, res, "x") pcall(ls.buffer, "x") pcall(app.inject, app, {})
       pcall(ls.log.info, "x") pcall(ls.every, 1, print) pcall(ls.listen, 0, app) pcall(ls.connect, "127.0.0.1:1")
       pcall(ls.udp_connect, "127.0.0.1:1") pcall(ls.json.encode, {}) pcall(coroutine.wrap(function() ls.sleep(0) end))
-    end)
+    end })
   end
   return "left"
 end)
@@ -346,7 +353,14 @@ class Hostile(E2E):
         server = self.serve(SITE)
         for _ in range(8):
             self.assertEqual(server.get("/left-for-the-end").text, "left")
+        self.assertEqual(server.logged("finalized"), [])
         server.stop()
+        self.assertEqual(len(server.logged("finalized")), 8)
+
+    def test_a_finalizer_that_stops_the_server(self):
+        server = self.serve(SITE)
+        self.assertEqual(server.get("/finalizer-stops").text, "stopped")
+        self.assertEqual(server.wait(), 0)
 
     # ---- coroutines
 

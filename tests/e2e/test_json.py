@@ -18,7 +18,7 @@ end)
 app:post("/decode-text", function(req) return ls.json.decode(req:body()) and "decoded" end)
 app:post("/echo", function(req) return req:json() end)
 app:get("/many-large", function() -- 120 references to one string
-  local text, t = ("x"):rep(2 << 20), {}
+  local text, t = ("x"):rep(1024):rep(2 << 10), {}
   for i = 1, 120 do t[i] = text end
   return t
 end)
@@ -27,15 +27,17 @@ app:get("/many-small", function()
   for i = 1, 100000 do t[i] = text end
   return t
 end)
-app:get("/escapes", function() return { ("\1"):rep(4 << 20) } end) -- six times as long in JSON
+app:get("/escapes", function() return { ("\1"):rep(1024):rep(4 << 10) } end) -- six times as long in JSON
 app:get("/caught", function()
-  local ok, message = pcall(ls.json.encode, { ("\1"):rep(4 << 20) })
+  local ok, message = pcall(ls.json.encode, { ("\1"):rep(1024):rep(4 << 10) })
   return tostring(ok) .. " " .. message:match("ls.json.encode: (.*)")
 end)
+local kilobyte = ("x"):rep(1000)
+local function text(bytes) return kilobyte:rep(bytes // 1000) .. kilobyte:sub(1, bytes %% 1000) end
 app:get("/text/:bytes", function(req, res)
-  return { text = ("x"):rep(tonumber(req.params.bytes)) }
+  return { text = text(tonumber(req.params.bytes)) }
 end)
-app:get("/sent/:bytes", function(req, res) res:json { text = ("x"):rep(tonumber(req.params.bytes)) } end)
+app:get("/sent/:bytes", function(req, res) res:json { text = text(tonumber(req.params.bytes)) } end)
 app:get("/collect", function() collectgarbage() return tostring(ls.stats().lua_bytes) end)
 app:get("/copied", function() return tostring(ls.stats().bytes_copied) end)
 app:get("/", function() return "root" end)
@@ -82,7 +84,7 @@ class Small(E2E):
 class Huge(E2E):
     """The text ends at max_memory, which ThreadSanitizer fills slowly."""
 
-    SITE = (SITE % ("64m" if SANITIZER == "tsan" else "256m")).replace("2 << 20", "20 << 20")
+    SITE = (SITE % ("64m" if SANITIZER == "tsan" else "256m")).replace("2 << 10", "20 << 10")
 
     def test_a_text_of_more_than_2_gigabytes(self):
         mark = self.server.mark()

@@ -5,7 +5,7 @@ import json
 import threading
 import unittest
 
-from harness import E2E, Closed, SANITIZER, WAIT, chunked, in_parallel, main, request, run_program, scratch, system
+from harness import E2E, Closed, SANITIZER, WAIT, chunked, in_parallel, main, repeats, request, run_program, scratch, system
 
 APP = r"""
 local ls = require "luaserve"
@@ -398,7 +398,7 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
 
     def test_a_thousand_of_each(self):
         """Clients that are silent, trickle, or do not read are all closed; other clients are served meanwhile."""
-        count = min(100 if SANITIZER else 1000, (system.raise_descriptor_limit(4000) - 200) // 3)
+        count = min(repeats(1000), (system.raise_descriptor_limit(4000) - 200) // 3)
         before = self.quiet_fds()
         conns, slow, over = [], [], threading.Event()
 
@@ -603,7 +603,7 @@ ls.config{ threads = 1, threads_max = 1, max_memory = "24m" } -- one Lua state
 local app = ls.app()
 local function eat(m)
   local t = {}
-  for i = 1, m do t[i] = ("x"):rep(64):rep(16384 - 1) .. i end
+  for i = 1, m do t[i] = ("x"):rep(1024):rep(1024 - 1) .. i end
   return tostring(#t)
 end
 app:get("/eat", function(req) return eat(tonumber(req.query.m)) end)

@@ -55,7 +55,7 @@ GETS = [
     "/garbage",
     "/nowhere",
 ]
-SECONDS = 12 if SANITIZER else 5
+SECONDS = 6 if SANITIZER else 3
 
 
 class Load(E2E):
@@ -158,7 +158,7 @@ class Load(E2E):
 
         def client():
             with server.connect() as conn:
-                for _ in range(50):
+                for _ in range(15 if SANITIZER else 50):
                     conn.send(asked)
                     for _ in range(4):
                         self.assertEqual(len(conn.response("POST").body), 20000)

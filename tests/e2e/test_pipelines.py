@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-from harness import E2E, SANITIZER, WAIT, Closed, chunked, main, request
+from harness import E2E, WAIT, Closed, chunked, main, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -110,7 +110,7 @@ FIVE = "/parts /paced /flushed /wrapped /writer /writers /left-parts".split()
 OTHERS = "/file /file-job /fails /echo /share /relay /sum /late /job /duo /ahead /beside".split()
 ENDS = "/cut /abort /abort-sent /abort-writer /abort-reader".split()
 READS = "/echo /share /relay /sum /late /job /duo /ahead /beside".split()  # all of the body
-SECONDS = float(os.environ.get("PIPELINES_SECONDS") or (4 if SANITIZER else 2))  # each test
+SECONDS = float(os.environ.get("PIPELINES_SECONDS") or 2)  # each test
 DRAINS = 2
 CLIENTS = 12
 

@@ -53,9 +53,10 @@ end)
 app:post("/echo", function(req) return req:buffer() end)
 local shared = ls.buffer(("s"):rep(1000):rep(100))
 app:get("/shared", function() return shared end)
-local big = ("b"):rep(MiB)
+local kibibyte = ("f"):rep(1024)
+local big = ("b"):rep(1024):rep(1024)
 app:get("/big", function() return big end)
-app:get("/fresh", function(req) return ("f"):rep(MiB - 1) .. req.query.c end)
+app:get("/fresh", function(req) return kibibyte:rep(1023) .. kibibyte:sub(2) .. req.query.c end)
 app:get("/stats", function() return ls.stats() end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 """
@@ -67,7 +68,7 @@ LONG_STRINGS = r"""
 local ls = require "luaserve"
 ls.config{ max_memory = "40m", threads = 1, threads_max = 1 }
 local app = ls.app()
-local function fresh(i) return tostring(i % 10):rep(1024 * 1024) end
+local function fresh(i) return tostring(i % 10):rep(1024):rep(1024) end
 app:get("/write", function(req, res)
   for i = 1, tonumber(req.query.m) do
     if not res:write(fresh(i)) then break end

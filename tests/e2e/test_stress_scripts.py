@@ -239,7 +239,7 @@ return { connections = 2, requests = 10,
 
     def test_datagrams_of_a_sock(self):
         script = """
-local much = ("x"):rep(1 << 26)
+local much = ("x"):rep(1 << 13):rep(1 << 13)
 return { connections = 1, requests = 3,
   scenario = function(vu, sock)
     local good, err = pcall(sock.send, sock, much)

@@ -8,7 +8,7 @@ import struct
 import threading
 import zlib
 
-from harness import main, scratch
+from harness import main, repeats, scratch
 from harness.stress import OK, Small, Stress, head_of, stress
 from harness.tls import certificate
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Frame, accept, close_payload, frame, masked
@@ -877,7 +877,7 @@ class OnLuaserve(Stress):
 
     def test_no_delivery_is_faster_than_light(self):
         """Messages that arrive while others are handled have the time of their arrival."""
-        for how in ("--pipeline", "1024", "-n", "50000"), ("-R", "100000", "-n", "20000"):
+        for how in ("--pipeline", "1024", "-n", str(repeats(50000))), ("-R", "100000", "-n", str(repeats(20000))):
             ran = stress("--fanout", "-t", "2", "-c", "4", "--publish-path", "/publish", *how, self.ws + "/news")
             self.assertEqual(ran.errors, {}, ran)
             self.assertGreater(ran.report["latency_us"]["uncorrected"]["min"], 0, ran)

@@ -57,7 +57,7 @@ app:get("/lines/:name", function(req, res)
     elseif line == "sent" then sock:send(tostring(res.sent), " ", tostring(res:status()), " ", tostring(req:body()), "\n")
     elseif line == "error" then error("the handler fails")
     elseif line == "return" then return "a result"
-    elseif line == "big" then sock:send(("x"):rep(1 << 20), "\n")
+    elseif line == "big" then sock:send(("x"):rep(1024):rep(1024), "\n")
     elseif line == "abort" then sock:abort()
     else sock:send(line, "\n") end
   end

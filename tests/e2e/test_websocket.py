@@ -40,7 +40,7 @@ app:ws("/unaware", function(ws)
   local lost
   repeat lost = io.open("lost") until lost
   lost:close()
-  local ok, _, code = ws:send(("x"):rep(1 << 20))
+  local ok, _, code = ws:send(("x"):rep(1024):rep(1024))
   told(("%s %s %s"):format(ok, code, ws.code))
 end)
 app:ws("/listens", { open = function(ws) ws:send("welcome") end })

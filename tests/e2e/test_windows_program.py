@@ -1,5 +1,5 @@
-"""luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console. probe.exe: what this Windows
-does in doubtful cases."""
+"""luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console, the end of its console, log-off
+and shutdown. probe.exe: what this Windows does in doubtful cases."""
 import os
 import shutil
 import struct
@@ -7,11 +7,13 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, main, needs_terminal, pty, run_program
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, Server, main, needs_terminal, pty, run_program
 
-# Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95).
+# Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95). user32.dll and
+# gdi32.dll are not among them: Windows does not tell a console program that loads them of a log-off or a shutdown
+# (SetConsoleCtrlHandler).
 SYSTEM = {"advapi32.dll", "bcrypt.dll", "crypt32.dll", "httpapi.dll", "iphlpapi.dll", "kernel32.dll", "msvcrt.dll", "mswsock.dll",
-          "ntdll.dll", "shell32.dll", "user32.dll", "ws2_32.dll"}
+          "ntdll.dll", "ws2_32.dll"}
 BYTES_MAX = 6 << 20  # OpenSSL included
 
 
@@ -49,7 +51,7 @@ def imports_of(image):
 class File(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with open(LUASERVE + ".exe", "rb") as file:
+        with open(LUASERVE if LUASERVE.endswith(".exe") else LUASERVE + ".exe", "rb") as file:
             cls.image = file.read()
 
     def test_one_small_file(self):
@@ -61,12 +63,17 @@ class File(unittest.TestCase):
         self.assertLessEqual(names, SYSTEM)
 
 
+def run_beside(name, *args):
+    """Run a program that is built with the unit tests."""
+    program = os.path.join(os.path.dirname(LUASERVE), "tests", name + ".exe")
+    return subprocess.run([*([os.path.join(ROOT, "third_party", "windows", "wine")] if WINE else []), program, *args],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=3 * WAIT, check=False)
+
+
 @unittest.skipUnless(WINDOWS, "tests Windows")
 class Probe(unittest.TestCase):
     def test_it_answers_every_case(self):
-        program = os.path.join(os.path.dirname(LUASERVE), "tests", "probe.exe")
-        done = subprocess.run([os.path.join(ROOT, "third_party", "windows", "wine"), program] if WINE else [program],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=3 * WAIT, check=False)
+        done = run_beside("probe")
         lines = done.stdout.splitlines()
         self.assertEqual((done.returncode, lines[-1:]), (0, ["end"]), done.stdout + done.stderr)
         for case in ("AcceptEx, status while pending: 0x00000103", "AcceptEx, status after CancelIoEx", "AcceptEx, status after the dequeue: packet",
@@ -94,13 +101,8 @@ class LongPath(unittest.TestCase):
         self.assertEqual(run_program(["--check", os.path.join(deep, "site.lua")])[0], 0)  # where the system opens it
 
 
-@unittest.skipUnless(WINDOWS, "tests luaserve.exe")
-@needs_terminal
-class Console(E2E):
-    def test_ctrl_c_drains(self):
-        master, slave = pty.openpty()
-        self.addCleanup(os.close, master)
-        server = self.serve("""
+# /held responds once the drain has begun.
+HELD = """
 local ls = require "luaserve"
 local app, draining = ls.app(), false
 ls.on("drain", function() draining = true end)
@@ -110,17 +112,46 @@ app:get("/held", function()
   return "until the end"
 end)
 ls.listen("127.0.0.1:0", app)
-""", terminal=slave, prefix=("setsid", "--ctty"))
-        os.close(slave)
-        conn = self.connect(server=server)
-        conn.send(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
-        server.wait_log("held")
-        os.write(master, b"\x03")  # the key
-        response = conn.response()
-        self.assertEqual(response.text, "until the end")
-        self.assertTrue(response.closes)
+"""
+
+
+@unittest.skipUnless(WINDOWS, "tests luaserve.exe")
+class Console(E2E):
+    def drains(self, server, cause):
+        """After cause() a request in progress is answered, and the server ends."""
+        with self.connect(server=server) as conn:
+            conn.send(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+            server.wait_log("held")
+            cause()
+            response = conn.response()
+            self.assertEqual(response.text, "until the end")
+            self.assertTrue(response.closes)
         self.assertEqual(server.wait(), 0)
         self.assertTrue(server.logged("stopped"))
+
+    def tell(self, pid, event):
+        """Tell the process of a console event. The process id is the one that programs of Windows see."""
+        done = run_beside("console_event", pid, str(event))
+        if done.returncode == 77:
+            self.skipTest("this system does not export CtrlRoutine")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    @needs_terminal
+    def test_ctrl_c_drains(self):
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        server = self.serve(HELD, terminal=slave, prefix=("setsid", "--ctty"))
+        os.close(slave)
+        self.drains(server, lambda: os.write(master, b"\x03"))  # the key
+
+    def test_the_end_of_the_console_drains(self):
+        for event, why in (2, "the console window was closed"), (5, "the user logs off"), (6, "the system shuts down"):
+            with self.subTest(why):
+                server = self.serve(HELD, flags=("--pid", Server.PID_FILE))
+                with open(server.pid_file(), encoding="ascii") as file:
+                    pid = file.read().strip()
+                self.drains(server, lambda pid=pid, event=event: self.tell(pid, event))
+                self.assertTrue(server.logged(why + ": Windows ends this program after a few seconds, drained or not"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "proto/http_text.h"
@@ -99,6 +100,8 @@ int ls_core_ws(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
+    const int err = ls_digest_start(); /* for the handshakes */
+    if (err < 0) return luaL_error(L, "%s", ls_err_text(err));
     const unsigned protocols = push_names(L, "protocols"), origins = push_names(L, "origins"); /* at 2 and 3 */
     const char **names;
     ls_ws_route *route = lua_newuserdatauv(L, sizeof *route + (protocols + origins) * sizeof *names, ROUTE_SLOTS - 1);

@@ -15,15 +15,15 @@ harness.stress_report, harness.screen, harness.websocket, harness.websocket_site
 """
 from harness.case import E2E, in_parallel, main, table
 from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request
-from harness.environment import (BACKEND, ENGINE, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM, ROOT, SANITIZER,
-                                 SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals, not_on_windows,
-                                 repeats, system)
+from harness.environment import (BACKEND, ENGINE, EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM,
+                                 ROOT, SANITIZER, SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals,
+                                 not_on_windows, repeats, system)
 from harness.terminal import fcntl, grp, needs_terminal, pty, pwd, termios
 from harness.server import REPORT, Server, run_program, scratch
 
 __all__ = [
-    "BACKEND", "ENGINE", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT", "SANITIZER",
-    "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server", "TimedOut",
-    "chunked", "fcntl", "free_port", "grp", "has_ipv6", "in_parallel", "main", "needs_terminal", "no_refusals", "not_on_windows",
-    "pty", "pwd", "repeats", "request", "run_program", "scratch", "system", "table", "termios",
+    "BACKEND", "ENGINE", "EXIT_STATUS_LOST", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT",
+    "SANITIZER", "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server",
+    "TimedOut", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "in_parallel", "main", "needs_terminal", "no_refusals",
+    "not_on_windows", "pty", "pwd", "repeats", "request", "run_program", "scratch", "system", "table", "termios",
 ]

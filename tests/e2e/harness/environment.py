@@ -6,7 +6,7 @@ Environment variables:
     LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` use that engine instead (httpsys.py)
     LUASERVE_SYSTEM     windows: the program is luaserve.exe, under Wine (scripts/test-windows). With Python for Windows it
                         is luaserve.exe without this variable
-    LUASERVE_SANITIZER  asan or tsan: fewer repeats, no memory assertions, no LD_PRELOAD
+    LUASERVE_SANITIZER  asan or tsan: fewer repeats, fewer modules (run.py), no memory assertions, no LD_PRELOAD
 """
 import os
 import socket
@@ -32,6 +32,9 @@ HAS_UNIX_SOCKETS = not WINE and hasattr(socket, "AF_UNIX")
 # The command that sleeps, for os.execute and io.popen of a site.
 SLEEP = ("start /wait /unix /bin/sleep" if WINE else
          "python " + os.path.join(os.path.dirname(os.path.abspath(__file__)), "sleep.py").replace("\\", "/") if WINDOWS else "sleep")
+# Wine's server sends SIGKILL to a process that has not ended half a second after its exit began (server/process.c,
+# process_sigkill). On a busy machine its exit status is lost then; this one takes its place. None elsewhere.
+EXIT_STATUS_LOST = -9 if WINE else None
 OTHER_SYSTEM = "of another system: "  # the reasons of skips that run.py lists apart begin so
 
 # A difference between Wine 8 and Windows; a program of a few lines shows it.
@@ -62,5 +65,5 @@ def has_ipv6():
 
 
 def repeats(count):
-    """How often to repeat something: a tenth of `count` under a sanitizer."""
-    return max(1, count // 10) if SANITIZER else count
+    """How often to repeat something: a tenth of `count` under a sanitizer and under Wine, which are slow."""
+    return max(1, count // 10) if SANITIZER or WINE else count

@@ -1,4 +1,4 @@
-/* test_signals_win32.c - the console events: which of them wait for the server, and for how long; the named events. */
+/* test_signals_win32.c - the console events: which of them wait for the end of the process; the named events. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -76,7 +76,9 @@ static void keep_line(int level, const char *line, size_t len, void *user)
     snprintf(logged, sizeof logged, "%.*s", (int)len, line);
 }
 
-static void a_close_waits_for_the_server(void **state)
+/* The system ends the process when the handler returns: the handler returns neither while the server drains nor while the
+ * program ends behind it. */
+static void a_close_waits_for_the_end_of_the_process(void **state)
 {
     static const DWORD events[] = {CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT};
     static const char *const why[] = {
@@ -90,7 +92,8 @@ static void a_close_waits_for_the_server(void **state)
         assert_int_equal(WaitForSingleObject(h.called, 10000), WAIT_OBJECT_0);
         assert_int_equal(WaitForSingleObject(thread, 100), WAIT_TIMEOUT); /* still draining */
         ls_signals_close(signals);
-        assert_int_equal(result_of(thread), TRUE);
+        assert_int_equal(WaitForSingleObject(thread, 0), WAIT_TIMEOUT);
+        CloseHandle(thread);
         assert_int_equal(h.times, 1);
         assert_non_null(strstr(logged, why[i]));
         CloseHandle(h.called);
@@ -106,6 +109,29 @@ static void without_a_server_the_system_decides(void **state)
     ls_signals_close(begin(&h));
     assert_int_equal(result_of(system_calls(CTRL_CLOSE_EVENT)), FALSE);
     assert_int_equal(h.times, 0);
+    CloseHandle(h.called);
+}
+
+/* The system's routine calls the handler under a lock that SetConsoleCtrlHandler takes as well. The last test, because the
+ * handler holds that lock from here on. */
+static void the_server_can_be_closed_while_the_handler_waits(void **state)
+{
+    const FARPROC found = GetProcAddress(GetModuleHandleW(L"kernelbase"), "CtrlRoutine");
+    LPTHREAD_START_ROUTINE routine;
+    calls h;
+    (void)state;
+    if (found == NULL) {
+        print_message("skipped: of another system: CtrlRoutine is exported\n");
+        skip();
+    }
+    memcpy(&routine, &found, sizeof routine);
+    ls_signals *signals = begin(&h);
+    const HANDLE thread = CreateThread(NULL, 0, routine, (void *)(uintptr_t)CTRL_CLOSE_EVENT, 0, NULL);
+    assert_non_null(thread);
+    assert_int_equal(WaitForSingleObject(h.called, 10000), WAIT_OBJECT_0);
+    ls_signals_close(signals);
+    assert_int_equal(WaitForSingleObject(thread, 0), WAIT_TIMEOUT); /* the close has not waited for it */
+    CloseHandle(thread);
     CloseHandle(h.called);
 }
 
@@ -156,9 +182,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ctrl_c_calls_and_returns_immediately),
-        cmocka_unit_test(a_close_waits_for_the_server),
+        cmocka_unit_test(a_close_waits_for_the_end_of_the_process),
         cmocka_unit_test(without_a_server_the_system_decides),
         cmocka_unit_test(named_events_stop_and_reload),
+        cmocka_unit_test(the_server_can_be_closed_while_the_handler_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,9 @@ static struct {
     int64_t due; /* of the last SetThreadpoolTimer */
     PTP_TIMER alarm;
     bool unix_connects, unix_ex; /* the functions for Unix sockets are replaced; ConnectEx knows them */
+    bool unix_listens;           /* a socket of TCP stands for a Unix socket that listens */
+    bool blocks;                 /* the last ioctlsocket(FIONBIO) made the socket blocking */
+    int binds, probe_error;      /* of the connect that asks whether a process listens on the path */
 } sys;
 
 void __wrap_ls_clock_sleep_ms(uint32_t ms);
@@ -150,8 +153,39 @@ static int WSAAPI fake_receive(SOCKET fd, LPWSABUF buffers, DWORD count, LPDWORD
     return __real___imp_WSARecv(fd, buffers, count, got, flags, overlapped, done);
 }
 
+extern int(WSAAPI *__real___imp_ioctlsocket)(SOCKET, long, u_long *);
+extern SOCKET(WSAAPI *__real___imp_WSASocketW)(int, int, int, LPWSAPROTOCOL_INFOW, GROUP, DWORD);
+
+static SOCKET WSAAPI fake_socket(int family, int type, int protocol, LPWSAPROTOCOL_INFOW info, GROUP group,
+                                 DWORD flags)
+{
+    if (sys.unix_listens && family == AF_UNIX) family = AF_INET;
+    return __real___imp_WSASocketW(family, type, protocol, info, group, flags);
+}
+
+static int WSAAPI fake_ioctlsocket(SOCKET fd, long command, u_long *value)
+{
+    if (command == (long)FIONBIO) sys.blocks = *value == 0;
+    return __real___imp_ioctlsocket(fd, command, value);
+}
+
+SOCKET(WSAAPI *__wrap___imp_WSASocketW)(int, int, int, LPWSAPROTOCOL_INFOW, GROUP, DWORD) = fake_socket;
+int(WSAAPI *__wrap___imp_ioctlsocket)(SOCKET, long, u_long *) = fake_ioctlsocket;
+
+/* The path exists: as the system's, until the file is deleted. */
+static int bind_path(SOCKET fd, const char *path)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    sys.binds++;
+    if (GetFileAttributesA(path) == INVALID_FILE_ATTRIBUTES)
+        return __real___imp_bind(fd, (struct sockaddr *)&at, sizeof at);
+    WSASetLastError(WSAEADDRINUSE);
+    return SOCKET_ERROR;
+}
+
 static int WSAAPI fake_bind(SOCKET fd, const struct sockaddr *at, int len)
 {
+    if (sys.unix_listens) return bind_path(fd, ((const struct sockaddr_un *)(const void *)at)->sun_path);
     if (!sys.unix_connects) return __real___imp_bind(fd, at, len);
     sys.bound = at->sa_family;
     sys.bound_len = len;
@@ -160,6 +194,10 @@ static int WSAAPI fake_bind(SOCKET fd, const struct sockaddr *at, int len)
 
 static int WSAAPI fake_connect(SOCKET fd, const struct sockaddr *to, int len)
 {
+    if (sys.unix_listens) {
+        WSASetLastError(sys.blocks ? sys.probe_error : WSAEWOULDBLOCK);
+        return sys.blocks && sys.probe_error == 0 ? 0 : SOCKET_ERROR;
+    }
     if (!sys.unix_connects) return __real___imp_connect(fd, to, len);
     assert_int_equal(to->sa_family, AF_UNIX);
     return ++sys.connects == 1 ? 0 : (WSASetLastError(WSAECONNREFUSED), SOCKET_ERROR);
@@ -448,6 +486,38 @@ static void an_abstract_name_is_refused(void **state)
     net_conn_close(&place, sock, -1);
 }
 
+/* The file of a Unix socket is left by a program that was ended by force. It is replaced only when a connect is refused;
+ * a connect that does not block could not tell (WSAEWOULDBLOCK). */
+static void the_path_of_an_ended_program_is_taken_over(void **state)
+{
+    static const struct {
+        int probe_error, result, binds;
+    } cases[] = {{WSAECONNREFUSED, LS_OK, 2},         /* no process listens */
+                 {0, LS_EADDRINUSE, 1},               /* one does */
+                 {WSAEACCES, LS_EADDRINUSE, 1},       /* that of another user */
+                 {WSAEWOULDBLOCK, LS_EADDRINUSE, 1}}; /* not known */
+    char folder[MAX_PATH], path[MAX_PATH];
+    ls_fd fd;
+    (void)state;
+    assert_in_range(GetTempPathA(sizeof folder, folder), 1, sizeof folder - 1);
+    sys.unix_listens = true;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ls_addr at = {.family = LS_ADDR_UNIX}, bound;
+        assert_int_not_equal(GetTempFileNameA(folder, "ls", 0, path), 0); /* makes the file */
+        at.bytes_len = (uint8_t)strlen(path);
+        assert_in_range(at.bytes_len, 1, sizeof at.bytes - 1);
+        memcpy(at.bytes, path, at.bytes_len);
+        sys.probe_error = cases[i].probe_error;
+        sys.binds = 0;
+        const int result = ls_sock_listen(&at, 1, NULL, &fd, &bound);
+        assert_int_equal(result, cases[i].result);
+        assert_int_equal(sys.binds, cases[i].binds);
+        assert_int_equal(GetFileAttributesA(path) == INVALID_FILE_ATTRIBUTES, result == LS_OK);
+        if (result == LS_OK) ls_sock_discard(fd);
+        (void)DeleteFileA(path);
+    }
+}
+
 /* ---- what the system would cut or shift ---------------------------------------------------------------------------- */
 
 /* A plain backlog counts as 200 at most. */
@@ -508,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup(an_aborted_connection_is_no_cancellation, setup),
         cmocka_unit_test_setup(a_unix_socket_is_bound_or_connected_plainly, setup),
         cmocka_unit_test_setup(an_abstract_name_is_refused, setup),
+        cmocka_unit_test_setup(the_path_of_an_ended_program_is_taken_over, setup),
         cmocka_unit_test_setup(a_backlog_of_more_than_200_is_a_hint, setup),
         cmocka_unit_test_setup(a_far_timer_is_looked_at_every_minute, setup),
     };

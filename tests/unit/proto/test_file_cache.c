@@ -139,7 +139,10 @@ static void the_better_source_is_taken(void **state)
 {
     const place *p = *state;
     const uint32_t copy_max = ls_shared_file_copy_max;
-    if (copy_max >= LS_CACHED_BODY_MAX) skip(); /* always from memory */
+    if (copy_max >= LS_CACHED_BODY_MAX) {
+        print_message("skipped: of another system: bytes that are in memory are sent from there\n");
+        skip();
+    }
     for (int more = 0; more < 2; more++) {
         char path[320];
         (void)snprintf(path, sizeof path, "%s/copy", p->dir);

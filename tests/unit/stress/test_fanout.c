@@ -1,6 +1,7 @@
 /* test_fanout.c - publications and deliveries, without connections. */
 #include "support.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "stress/fanout.h"
 #include "stress/subscriber.h"
@@ -60,10 +61,45 @@ static void a_latency_on_a_machine_that_has_run_for_years(void **state)
     run_close(&r);
 }
 
+static void worker_settled(ls_stress_worker *w, void *user)
+{
+    (void)w;
+    (void)user;
+}
+
+/* One of two threads may receive a message of the other before its command to begin. This delivery is the end of its run. */
+static void a_delivery_before_the_worker_begins(void **state)
+{
+    const uint64_t start_ns = ls_clock_ns();
+    ls_stress_worker w;
+    run r;
+    (void)state;
+    run_open(&r);
+    r.plan.config.requests = r.plan.config.pipeline = 1;
+    r.plan.config.threads = 2;
+    assert_int_equal(ls_stress_worker_open(&w, &r.plan, 1, 0, 0, NULL, r.worker.fanout), LS_OK);
+    w.settled = w.finished = worker_settled;
+    r.subscriber.worker = &w;
+    r.worker.clock_ns = start_ns + 1000;
+    ls_stress_fanout_write(&r.publisher, 0, r.message);
+    r.worker.publisher_count = 1;
+    ls_stress_fanout_ended(&r.worker);
+    w.now_ns = start_ns + 5000;
+    ls_stress_fanout_deliver(&r.subscriber, r.message, sizeof r.message);
+    ls_stress_worker_go(&w, start_ns);
+    assert_int_equal(ls_stress_worker_start(&w), LS_OK);
+    ls_stress_worker_join(&w);
+    assert_int_equal(ls_counter_read(&w.count.requests), 1);
+    assert_int_equal(w.ended_ns, start_ns + 5000);
+    ls_stress_worker_close(&w);
+    run_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_latency_on_a_machine_that_has_run_for_years),
+        cmocka_unit_test(a_delivery_before_the_worker_begins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -354,7 +354,7 @@ static void no_large_buffer_is_kept(void **state)
     (void)state;
     fixture_open(&f);
     lua_State *L = f.L;
-    run(L, "text = ('x'):rep(4000000) escaped = '\"' .. ('\\\\n'):rep(2000000) .. '\"'");
+    run(L, "text = ('x'):rep(1000):rep(4000) escaped = '\"' .. ('\\\\n'):rep(1000):rep(2000) .. '\"'");
     for (unsigned n = 0; n < sizeof codes / sizeof codes[0]; n++) {
         (void)lua_gc(L, LUA_GCCOLLECT);
         const size_t before = f.live;
@@ -383,7 +383,7 @@ static void a_finalizer_may_encode(void **state)
            "for i = 1, 20000 do value[i] = 'text ' .. i end\n"
            "expected = cjson.encode(value)\n"
            "runs = 0\n"
-           "garbage = ('x'):rep(1000000)\n"
+           "garbage = ('x'):rep(1000):rep(1000)\n"
            "setmetatable({}, { __gc = function() runs = runs + 1\n"
            "  assert(cjson.encode { 'inner' } == '[\"inner\"]') end })\n"
            "again = function() return cjson.encode(value) end\n"

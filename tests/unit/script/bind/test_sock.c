@@ -279,7 +279,7 @@ static void long_strings_wait_for_a_slow_reader(void **state)
     (void)state;
     assert_non_null(got);
     fixture_open(&fixture, "write_bytes_high = 65536",
-                 "local most = 0 for i = 1, 8 do assert(sock:send(tostring(i):rep(1 << 20))) "
+                 "local most = 0 for i = 1, 8 do assert(sock:send(tostring(i):rep(1024):rep(1024))) "
                  "if sock.queued > most then most = sock.queued end end "
                  "core.log('info', most <= 65536 and 'sent' or 'queued ' .. most)");
     const int peer = fixture_connect(&fixture);
@@ -302,10 +302,10 @@ static void a_closed_connection_releases_its_strings(void **state)
 {
     sock_fixture fixture;
     (void)state;
-    fixture_open(
-        &fixture, "write_bytes_high = 100000000",
-        "for i = 1, 5 do sock:send(tostring(i):rep(1 << 20)) end sock:receive(1) sock:send('x', ('y'):rep(20000)) "
-        "core.log('info', 'over')");
+    fixture_open(&fixture, "write_bytes_high = 100000000",
+                 "for i = 1, 5 do sock:send(tostring(i):rep(1024):rep(1024)) end sock:receive(1) sock:send('x', "
+                 "('y'):rep(20000)) "
+                 "core.log('info', 'over')");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
     const ls_state *lua = test_state(fixture.t);

@@ -43,7 +43,8 @@ static int make_slices(lua_State *L)
         luaL_Buffer text;
         const int len = snprintf(bytes, sizeof bytes, "string %u ", n);
         char *to = luaL_buffinitsize(L, &text, LEN);
-        for (int i = 0; i < LEN; i++) to[i] = bytes[i % len];
+        memset(to, 'a' + (int)(n % 26), LEN);
+        memcpy(to, bytes, (size_t)len);
         luaL_pushresultsize(&text, LEN);
         o->slices[n] = ls_string_slice(L, -1);
         lua_pop(L, 1);
@@ -60,11 +61,12 @@ static void take(const test_site *t, ls_slice *slices, unsigned count)
 
 static void expect_bytes(const ls_slice *slice, unsigned n)
 {
-    char bytes[64];
-    const int len = snprintf(bytes, sizeof bytes, "string %u ", n);
+    char bytes[LEN];
+    memset(bytes, 'a' + (int)(n % 26), LEN);
+    const int len = snprintf(bytes, LEN, "string %u ", n);
+    bytes[len] = (char)('a' + n % 26); /* not the end that snprintf wrote */
     assert_int_equal(slice->len, LEN);
-    for (int i = 0; i < LEN; i++)
-        if (slice->ptr[i] != bytes[i % len]) fail_msg("a wrong byte at %d of string %u", i, n);
+    assert_memory_equal(slice->ptr, bytes, LEN);
 }
 
 static test_site *opened(void)
