@@ -228,22 +228,16 @@ end
 
 local inject_options = { method = true, path = true, headers = true, body = true }
 
+local function check_header(name)
+  if type(name) ~= "string" then
+    usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
+      usage.quote(name))
+  end
+end
+
 local function header_pairs(headers)
-  local names, list = {}, {}
-  for name in pairs(headers or {}) do
-    if type(name) ~= "string" then
-      usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
-        usage.quote(name))
-    end
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  for _, name in ipairs(names) do
-    local value = headers[name]
-    for _, one in ipairs(type(value) == "table" and value or { value }) do
-      list[#list + 1] = { name, tostring(one) }
-    end
-  end
+  local list = options.fields(headers or {}, check_header)
+  for _, field in ipairs(list) do field[2] = tostring(field[2]) end
   return list
 end
 

@@ -145,6 +145,22 @@ function options.is_token(text)
   return type(text) == "string" and text:find("^[%w!#$%%&'*+.^_`|~-]+$") ~= nil
 end
 
+-- fields(t, check) -> a list of { name, value }: the fields of t, such as headers, sorted by name. A value that is a list
+-- gives one field for each of its values. First check(name) is called for each name, unless `check` is nil.
+function options.fields(t, check)
+  local names, list = {}, {}
+  for name in pairs(t) do
+    if check then check(name) end
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value = t[name]
+    for _, one in ipairs(type(value) == "table" and value or { value }) do list[#list + 1] = { name, one } end
+  end
+  return list
+end
+
 -- skips(fname, overflow) -> whether a subscriber whose queue is full skips messages; it is closed by default. Raises.
 function options.skips(fname, overflow)
   if overflow ~= nil and overflow ~= "close" and overflow ~= "skip" then

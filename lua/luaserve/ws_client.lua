@@ -74,28 +74,23 @@ local function field(lines, name, value)
   lines[#lines + 1] = name .. ": " .. value .. "\r\n"
 end
 
+local function check_header(name)
+  if not options.is_token(name) then
+    usage.error("%s: invalid header name %s", fname, usage.quote(name))
+  end
+  local own = own_fields[name:lower()]
+  if own then
+    usage.error("%s: the header %q is written by the handshake%s", fname, name,
+      type(own) == "string" and "; use the option " .. own or "")
+  end
+end
+
 local function read_headers(lines, headers)
   if type(headers) ~= "table" then
     usage.error('%s: headers must be a table such as { Authorization = "Bearer 1" }; got %s', fname,
       usage.quote(headers))
   end
-  local names = {}
-  for name in pairs(headers) do
-    if not options.is_token(name) then
-      usage.error("%s: invalid header name %s", fname, usage.quote(name))
-    end
-    local own = own_fields[name:lower()]
-    if own then
-      usage.error("%s: the header %q is written by the handshake%s", fname, name,
-        type(own) == "string" and "; use the option " .. own or "")
-    end
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  for _, name in ipairs(names) do
-    local value = headers[name]
-    for _, one in ipairs(type(value) == "table" and value or { value }) do field(lines, name, one) end
-  end
+  for _, header in ipairs(options.fields(headers, check_header)) do field(lines, header[1], header[2]) end
 end
 
 -- ls.websocket(url [, opts]) -> ws | nil, message, code [, status]. Waits. Raises for an invalid URL, wrong types, unknown

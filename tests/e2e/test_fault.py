@@ -10,7 +10,7 @@ import re
 import signal
 
 from harness import WAIT, Server, TimedOut, chunked, main
-from harness.fault import ACCEPT, ALLOC, ENTER, EPOLL_CTL, RECV, SEND, FaultCase
+from harness.fault import ACCEPT, ALLOC, ENTER, EPOLL_CTL, FaultCase, Sweeps
 
 SITE = r"""
 local ls = require "luaserve"
@@ -50,8 +50,11 @@ STEPS = [
 ]
 
 
-class Faults(FaultCase):
+class Faults(Sweeps, FaultCase):
     FAULT_SITE = SITE
+    SEND_ERRORS = (errno.ECONNRESET, errno.EPIPE, errno.ENOMEM, errno.ENOBUFS)
+    RECV_ERRORS = (errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOMEM)
+    INTERRUPTED = Sweeps.INTERRUPTED + ((ACCEPT, "accept4"),)
 
     def scenario(self, server, must_work=False):
         """Run the steps. A step may get any status or lose its connection; it may not hang, and a complete response
@@ -80,29 +83,10 @@ class Faults(FaultCase):
         if conn is not None:
             conn.close()
 
-    def test_allocation(self):
-        self.sweep("one allocation", ALLOC, errno.ENOMEM)
-
-    def test_allocations_in_a_row(self):
-        self.sweep("three allocations in a row", ALLOC, errno.ENOMEM, times=3)
-
-    def test_many_allocations(self):
-        self.sweep("40 allocations in a row", ALLOC, errno.ENOMEM, times=40)
-
     def test_accept(self):
         for error in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ECONNABORTED, errno.EPERM):
             with self.subTest(errno.errorcode[error]):
                 self.sweep("accept4 " + errno.errorcode[error], ACCEPT, error)
-
-    def test_send(self):
-        for error in (errno.ECONNRESET, errno.EPIPE, errno.ENOMEM, errno.ENOBUFS):
-            with self.subTest(errno.errorcode[error]):
-                self.sweep("send " + errno.errorcode[error], SEND, error)
-
-    def test_receive(self):
-        for error in (errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOMEM):
-            with self.subTest(errno.errorcode[error]):
-                self.sweep("receive " + errno.errorcode[error], RECV, error)
 
     def test_register(self):
         for error in (errno.ENOMEM, errno.ENOSPC):
@@ -162,12 +146,6 @@ class Faults(FaultCase):
                 self.eventually(lambda: server.fds() <= quiet, "the rings were closed")
                 self.orders.disarm()
                 server.stop()
-
-    def test_interrupted(self):
-        """Every step succeeds although calls fail with EINTR."""
-        for kinds, name in ((ACCEPT, "accept4"), (SEND, "send"), (RECV, "receive")):
-            with self.subTest(name):
-                self.sweep(name + " EINTR", kinds, errno.EINTR, times=2, must_work=True)
 
     def start_up(self, kinds, times, error, samples):
         """Start with a fault at k, for a sample of all k of a start."""

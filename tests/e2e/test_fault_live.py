@@ -3,12 +3,11 @@ server-sent events and a TCP connection that subscribe to a topic.
 
 After a fault a subscriber has each message that was published, in order, or its connection has ended: none misses a message
 and goes on. See test_fault.py."""
-import errno
 import json
 
 from harness import TimedOut, main
 from harness.conn import Closed
-from harness.fault import ALLOC, RECV, SEND, FaultCase
+from harness.fault import FaultCase, Sweeps
 from harness.websocket import CloseFrame, WebSocket
 
 SITE = r"""
@@ -92,7 +91,7 @@ def tcp(server):
 KINDS = {"WebSocket": websocket(None), "compressed": websocket(True), "events": events, "tcp": tcp}
 
 
-class LiveFaults(FaultCase):
+class LiveFaults(Sweeps, FaultCase):
     FAULT_SITE = SITE
     LISTENERS = 2
 
@@ -160,30 +159,6 @@ class LiveFaults(FaultCase):
             for subscriber in subscribers.values():
                 if subscriber is not None:
                     subscriber.conn.close()
-
-    def test_allocation(self):
-        self.sweep("one allocation", ALLOC, errno.ENOMEM)
-
-    def test_allocations_in_a_row(self):
-        self.sweep("three allocations in a row", ALLOC, errno.ENOMEM, times=3)
-
-    def test_many_allocations(self):
-        self.sweep("40 allocations in a row", ALLOC, errno.ENOMEM, times=40)
-
-    def test_send(self):
-        for error in (errno.ECONNRESET, errno.ENOMEM):
-            with self.subTest(errno.errorcode[error]):
-                self.sweep("send " + errno.errorcode[error], SEND, error)
-
-    def test_receive(self):
-        for error in (errno.ECONNRESET, errno.ENOMEM):
-            with self.subTest(errno.errorcode[error]):
-                self.sweep("receive " + errno.errorcode[error], RECV, error)
-
-    def test_interrupted(self):
-        for kinds, name in ((SEND, "send"), (RECV, "receive")):
-            with self.subTest(name):
-                self.sweep(name + " EINTR", kinds, errno.EINTR, times=2, must_work=True)
 
 
 if __name__ == "__main__":

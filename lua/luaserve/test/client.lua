@@ -3,6 +3,7 @@
 local json = require "luaserve.json"
 local reply = require "luaserve.reply"
 local usage = require "luaserve.usage"
+local fields_of = require("luaserve.options").fields
 local core = require "luaserve.core"
 usage.mark_internal()
 
@@ -48,6 +49,11 @@ function client.check(call, path, options)
     usage.error('%s: headers must be a table such as { ["X-Token"] = "secret" }; got %s', call,
       usage.quote(options.headers))
   end
+  for name in pairs(options.headers or {}) do
+    if type(name) ~= "string" then
+      usage.error('%s: headers must be a table such as { ["X-Token"] = "secret" }; got the key %s', call, usage.quote(name))
+    end
+  end
 end
 
 -- The text of the request, with a body that `options` describes.
@@ -59,15 +65,9 @@ local function request_text(method, path, host, options)
     body, kind = form_encode(options.form), "application/x-www-form-urlencoded"
   end
   local lines, given = { method .. " " .. path .. " HTTP/1.1" }, {}
-  local names = {}
-  for name in pairs(options.headers or {}) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  for _, name in ipairs(names) do
-    local value = options.headers[name]
-    given[name:lower()] = true
-    for _, one in ipairs(type(value) == "table" and value or { value }) do
-      lines[#lines + 1] = name .. ": " .. tostring(one)
-    end
+  for name in pairs(options.headers or {}) do given[name:lower()] = true end
+  for _, field in ipairs(fields_of(options.headers or {})) do
+    lines[#lines + 1] = field[1] .. ": " .. tostring(field[2])
   end
   if not given.host then table.insert(lines, 2, "Host: " .. host) end
   if not given.connection then lines[#lines + 1] = "Connection: close" end

@@ -140,3 +140,35 @@ class FaultCase(E2E):
         )
         self.assertGreater(hit, 0)
         server.stop()
+
+
+class Sweeps:
+    """The sweeps that every scenario goes through, for a subclass that is a FaultCase as well."""
+
+    SEND_ERRORS = RECV_ERRORS = (errno.ECONNRESET, errno.ENOMEM)
+    INTERRUPTED = ((SEND, "send"), (RECV, "receive"))
+
+    def test_allocation(self):
+        self.sweep("one allocation", ALLOC, errno.ENOMEM)
+
+    def test_allocations_in_a_row(self):
+        self.sweep("three allocations in a row", ALLOC, errno.ENOMEM, times=3)
+
+    def test_many_allocations(self):
+        self.sweep("40 allocations in a row", ALLOC, errno.ENOMEM, times=40)
+
+    def test_send(self):
+        for error in self.SEND_ERRORS:
+            with self.subTest(errno.errorcode[error]):
+                self.sweep("send " + errno.errorcode[error], SEND, error)
+
+    def test_receive(self):
+        for error in self.RECV_ERRORS:
+            with self.subTest(errno.errorcode[error]):
+                self.sweep("receive " + errno.errorcode[error], RECV, error)
+
+    def test_interrupted(self):
+        """Every step succeeds although calls fail with EINTR."""
+        for kinds, name in self.INTERRUPTED:
+            with self.subTest(name):
+                self.sweep(name + " EINTR", kinds, errno.EINTR, times=2, must_work=True)

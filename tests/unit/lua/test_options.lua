@@ -27,6 +27,15 @@ function tests.sizes_are_numbers_or_strings_with_units()
   end
 end
 
+function tests.fields_are_sorted_and_lists_give_several()
+  check.equal(options.fields {}, {})
+  check.equal(options.fields { b = 1, A = { "x", 2 }, a = {}, c = false },
+    { { "A", "x" }, { "A", 2 }, { "b", 1 }, { "c", false } })
+  local seen = {}
+  options.fields({ b = 1, a = {} }, function(name) seen[name] = true end)
+  check.equal(seen, { a = true, b = true })
+end
+
 function tests.valid_addresses()
   for _, case in ipairs {
     { 8080, "", 8080 }, { 0, "", 0 }, { "8080", "", 8080 }, { "127.0.0.1:80", "127.0.0.1", 80 }, { "*:80", "*", 80 },
