@@ -45,16 +45,18 @@ typedef struct ls_server_options {
      * time may set it, else ls_server_open returns LS_EBUSY (-20). Windows: Ctrl-C and the other console events drain
      * it; the named events Local\luaserve-stop-PID and Local\luaserve-reload-PID stand for SIGTERM and SIGHUP. */
     int signals;
-    /* NULL, or the address of all listeners and UDP sockets of the site, instead of their own: "127.0.0.1:0" gives each a
-     * free port. For tests of a site that runs elsewhere as well. Listeners of http.sys keep their URLs. */
+    /* NULL, or the address of all listeners and UDP sockets of the site, instead of their own: "127.0.0.1:0" gives
+     * each a free port. For tests of a site that runs elsewhere as well. Listeners of http.sys keep their URLs. */
     const char *listen_on;
-    /* NULL, or the path of a Unix socket: the control socket, at which `luaserve repl --attach` runs lines of Lua in the
-     * server, with the rights of the server. Its mode is 0600, and only the user of the process and root may connect. */
+    /* NULL, or the path of a Unix socket: the control socket, at which `luaserve repl --attach` runs lines of Lua in
+     * the server, with the rights of the server. Its mode is 0600, and only the user of the process and root may
+     * connect. */
     const char *control;
-    int idle; /* nonzero: open no listener of the site, and run none of its timers, ls.once functions and "start" hooks */
+    /* Nonzero: open no listener of the site, and run none of its timers, ls.once functions and "start" hooks. */
+    int idle;
     void (*serving)(void *user); /* NULL, or called by ls_server_run when the server accepts connections */
-    /* NULL, or called at the end of each reload by its thread: LS_OK, or a negative code and the reason. It must not call
-     * ls_server_reload. */
+    /* NULL, or called at the end of each reload by its thread: LS_OK, or a negative code and the reason. It must not
+     * call ls_server_reload. */
     void (*reloaded)(void *user, int result, const char *message);
     /* NULL, or called for SIGUSR1, and at the begin of each reload, to open the log files of the program again. Any
      * thread. */
@@ -62,9 +64,9 @@ typedef struct ls_server_options {
     /* NULL, or called in each Lua state before the site, to define functions of the program: once per state. The first
      * calls are made inside ls_server_open or ls_server_reload, on its thread. Further states are made while the server
      * runs, when they are needed: on threads of the server, several at the same time. It finds an empty stack and may
-     * leave values on it. If it returns a negative number or raises a Lua error, ls_server_open or ls_server_reload fails
-     * with the message; of a further state the message is logged. The functions that it defines are called by the threads
-     * of the server: by one at a time in the same state, by several in different states. */
+     * leave values on it. If it returns a negative number or raises a Lua error, ls_server_open or ls_server_reload
+     * fails with the message; of a further state the message is logged. The functions that it defines are called by
+     * the threads of the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of the functions above */
     /* Nonzero: dev mode, for the machine of a developer. The server reloads the site when one of the files that it has
@@ -105,23 +107,24 @@ LS_PUBLIC int ls_server_url(const ls_server *server, unsigned index, char *text,
  * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default they
  * end the process at once). A site without listeners also stops when all of its tasks and timers have ended. LS_OK;
  * LS_ETIMEDOUT (-5): the drain exceeded its time limit, which begins with the first stop, and the remaining connections
- * were closed; LS_ECANCELED (-4): stopped a second time. It returns in time even if C functions block all threads. After
- * the latter two results handlers may still run, and may hold the lock of a stdio file: end the process with _Exit.
- * Another negative code: the threads could not be started, and nothing was served. */
+ * were closed; LS_ECANCELED (-4): stopped a second time. It returns in time even if C functions block all threads.
+ * After the latter two results handlers may still run, and may hold the lock of a stdio file: end the process with
+ * _Exit. Another negative code: the threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
 
-/* Load the site again, in the calling thread, and serve the new one from now on. Any thread but one that runs a handler, and
- * not before ls_server_run serves. No request is lost and no connection closes: what has begun ends with the old site, what
- * begins later gets the new one. Addresses that both sites name stay open, new ones are opened first, and those that are
- * gone drain. The old site ends with its last task, at the latest after drain_timeout, which cuts it. Certificates are
- * read again. The settings threads, threads_max, max_connections and max_buffers keep their values; a warning names
- * those that the new site sets otherwise. options.open, .site, .source and the arguments are used again.
+/* Load the site again, in the calling thread, and serve the new one from now on. Any thread but one that runs a
+ * handler, and not before ls_server_run serves. No request is lost and no connection closes: what has begun ends with
+ * the old site, what begins later gets the new one. Addresses that both sites name stay open, new ones are opened
+ * first, and those that are gone drain. The old site ends with its last task, at the latest after drain_timeout, which
+ * cuts it. Certificates are read again. The settings threads, threads_max, max_connections and max_buffers keep their
+ * values; a warning names those that the new site sets otherwise. options.open, .site, .source and the arguments are
+ * used again.
  *
  * LS_OK; LS_EBUSY (-20): another reload is under way, or the server does not serve; LS_ENOTSUP (-19): it is idle
- * (options.idle); LS_ECANCELED (-4): the server was stopped meanwhile; another negative code: the new site cannot be served
- * (an error in the file, an address that is in use, a certificate), and the old one goes on untouched. `message` receives
- * the reason in one line (always terminated, cut to fit), "" with LS_OK. The result is logged, and options.reloaded
- * receives it. */
+ * (options.idle); LS_ECANCELED (-4): the server was stopped meanwhile; another negative code: the new site cannot be
+ * served (an error in the file, an address that is in use, a certificate), and the old one goes on untouched.
+ * `message` receives the reason in one line (always terminated, cut to fit), "" with LS_OK. The result is logged, and
+ * options.reloaded receives it. */
 LS_PUBLIC int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
@@ -135,32 +138,33 @@ LS_PUBLIC void ls_server_interrupt(ls_server *server);
  * finalizers of the site run in the calling thread, without a time limit. */
 LS_PUBLIC void ls_server_close(ls_server *server);
 
-/* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua state
- * that is free, in a task of its own, which may wait. The bytes are copied. Posts begin in any order and at the same time;
- * the results of the functions are ignored, their errors logged. Before ls_server_run serves, posts are kept until then.
- * A post is unfinished until its functions have ended; the drain waits for the unfinished ones. LS_OK, or at once, without
- * waiting:
+/* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua
+ * state that is free, in a task of its own, which may wait. The bytes are copied. Posts begin in any order and at the
+ * same time; the results of the functions are ignored, their errors logged. Before ls_server_run serves, posts are
+ * kept until then. A post is unfinished until its functions have ended; the drain waits for the unfinished ones.
+ * LS_OK, or at once, without waiting:
  *   LS_EAGAIN (-21)  LS_SERVER_POSTS_MAX posts are unfinished: try again later
  *   LS_ECLOSED (-6)  the server drains or has ended
  *   LS_ENOENT (-17)  the site has no ls.on("host")
  *   LS_ENOMEM (-2)
- * Any thread, from ls_server_open to ls_server_close; also from functions that options.open defined. It takes a mutex: not
- * inside a signal handler. */
+ * Any thread, from ls_server_open to ls_server_close; also from functions that options.open defined. It takes a mutex:
+ * not inside a signal handler. */
 enum { LS_SERVER_POSTS_MAX = 1024 };
 LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
 
-/* Publish a message to all subscribers of a topic, in all Lua states, as ls.publish does: WebSockets, server-sent events,
- * socks and functions of ls.subscribe. The bytes are copied; they are text if they are valid UTF-8, else binary. Messages
- * published before ls_server_run serves are delivered then. Returns the number of subscribers, which may be 0, or at once:
+/* Publish a message to all subscribers of a topic, in all Lua states, as ls.publish does: WebSockets, server-sent
+ * events, socks and functions of ls.subscribe. The bytes are copied; they are text if they are valid UTF-8, else
+ * binary. Messages published before ls_server_run serves are delivered then. Returns the number of subscribers, which
+ * may be 0, or at once:
  *   LS_EINVAL (-3)   the topic is empty or longer than 1,024 bytes
  *   LS_ELIMIT (-15)  too many messages are on their way to a Lua state: no subscriber gets it
  *   LS_ENOMEM (-2)
  * Any thread, from ls_server_open to ls_server_close. It takes mutexes: not inside a signal handler. */
 LS_PUBLIC int ls_server_publish(ls_server *server, const char *topic, const void *data, size_t bytes);
 
-/* Read a counter by the name that it has in ls.stats() of the site: "requests", "connections_open", "lua_bytes". LS_OK and
- * the number in *value, or LS_ENOENT (-17): there is no such name; *value is not changed. Any thread, from ls_server_open to
- * ls_server_close. */
+/* Read a counter by the name that it has in ls.stats() of the site: "requests", "connections_open", "lua_bytes". LS_OK
+ * and the number in *value, or LS_ENOENT (-17): there is no such name; *value is not changed. Any thread, from
+ * ls_server_open to ls_server_close. */
 LS_PUBLIC int ls_server_counter(ls_server *server, const char *name, double *value);
 
 LS_PUBLIC const char *ls_server_version(void);  /* "0.1.0" */

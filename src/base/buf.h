@@ -1,8 +1,9 @@
 /* buf.h - refcounted byte blocks from per-thread pools, and slices that point into them.
  *
- * A block is filled once, then only read; an external block stands for bytes that lie elsewhere. Every slice holds one reference. The last ls_slice_drop() returns the block
- * to the pool it came from: the pool's owner thread puts it on a free list without atomics; any other thread pushes it
- * onto the pool's atomic return stack, which the owner empties when its free list is empty.
+ * A block is filled once, then only read; an external block stands for bytes that lie elsewhere. Every slice holds one
+ * reference. The last ls_slice_drop() returns the block to the pool it came from: the pool's owner thread puts it on a
+ * free list without atomics; any other thread pushes it onto the pool's atomic return stack, which the owner empties
+ * when its free list is empty.
  *
  * All pools of a server share one account (ls_pools), which holds the cap and the counters. Invariants:
  *     bytes_live = sum of the capacities of blocks with refs > 0

@@ -1,5 +1,5 @@
-/* digest_openssl.c - see digest.h. SHA-1 is fetched once: a search among the providers for each digest would take longer
- * than the digest of a handshake. */
+/* digest_openssl.c - see digest.h. SHA-1 is fetched once: a search among the providers for each digest would take
+ * longer than the digest of a handshake. */
 #include <stdatomic.h>
 
 #include <openssl/err.h>

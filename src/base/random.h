@@ -8,7 +8,8 @@
 
 #include <stddef.h>
 
-/* Fill out[0..len). A system without a random source ends the process, as for arc4random(3): there is no safe answer. */
+/* Fill out[0..len). A system without a random source ends the process, as for arc4random(3): there is no safe
+ * answer. */
 void ls_random(void *out, size_t len);
 
 /* The part of the system: fill out[0..len) from its source. Used by ls_random. */

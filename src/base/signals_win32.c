@@ -1,11 +1,13 @@
 /* signals_win32.c - see signals.h: the console events, and two named events of the process.
  *
  * The system calls the console handler on a thread that it creates for the event. On CTRL_CLOSE, CTRL_LOGOFF and
- * CTRL_SHUTDOWN the system ends the process when the handler returns, so the handler waits for the process to end by itself,
- * at most LS_CLOSE_WAIT_MS_MAX. Meanwhile SetConsoleCtrlHandler would wait for the handler: it must not be called.
+ * CTRL_SHUTDOWN the system ends the process when the handler returns, so the handler waits for the process to end by
+ * itself, at most LS_CLOSE_WAIT_MS_MAX. Meanwhile SetConsoleCtrlHandler would wait for the handler: it must not be
+ * called.
  *
  * Windows has no signals that another process could send. Therefore a thread waits for the named events
- * LS_RELOAD_EVENT and LS_STOP_EVENT, which `luaserve reload` and `luaserve stop` set. They stand for SIGHUP and SIGTERM. */
+ * LS_RELOAD_EVENT and LS_STOP_EVENT, which `luaserve reload` and `luaserve stop` set. They stand for SIGHUP and
+ * SIGTERM. */
 #include "base/signals_win32.h"
 #include "base/signals.h"
 

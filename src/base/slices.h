@@ -1,5 +1,5 @@
-/* slices.h - a list of slices that grows, with room for one without an allocation. The list may be moved with its struct;
- * zeroes are an empty list. */
+/* slices.h - a list of slices that grows, with room for one without an allocation. The list may be moved with its
+ * struct; zeroes are an empty list. */
 #ifndef LS_BASE_SLICES_H
 #define LS_BASE_SLICES_H
 

@@ -36,7 +36,8 @@ int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn
 void ls_thread_join(ls_thread *thread);
 
 /* A full memory barrier in every running thread of the process, so that the others need none between a store and a load
- * (membarrier(2), FlushProcessWriteBuffers). It takes some microseconds; where the system has no such call, milliseconds. */
+ * (membarrier(2), FlushProcessWriteBuffers). It takes some microseconds; where the system has no such call,
+ * milliseconds. */
 void ls_thread_barrier(void);
 
 unsigned ls_cpu_count(void); /* processors this process may run on (its affinity mask); at least 1 */

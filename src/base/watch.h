@@ -27,8 +27,8 @@ void ls_watch_close(ls_watch *watch);
  * LS_ENOENT. */
 int ls_watch_path(ls_watch *watch, const char *path);
 
-/* Wait for an event. LS_OK: something has changed since the last call; LS_ETIMEDOUT: nothing within `ms` (-1: no limit);
- * LS_ECANCELED: ls_watch_wake was called. */
+/* Wait for an event. LS_OK: something has changed since the last call; LS_ETIMEDOUT: nothing within `ms` (-1: no
+ * limit); LS_ECANCELED: ls_watch_wake was called. */
 int ls_watch_wait(ls_watch *watch, int ms);
 /* End the current wait, or the next one. */
 void ls_watch_wake(ls_watch *watch);

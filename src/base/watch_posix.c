@@ -1,5 +1,5 @@
-/* watch_posix.c - watch.h with inotify(7). IN_MODIFY is left out: a file that another program appends to, such as a log,
- * reports its close only, and an editor that writes in place closes the file as well. */
+/* watch_posix.c - watch.h with inotify(7). IN_MODIFY is left out: a file that another program appends to, such as a
+ * log, reports its close only, and an editor that writes in place closes the file as well. */
 #define _GNU_SOURCE
 #include "base/watch.h"
 

@@ -1,6 +1,6 @@
 /* watch_win32.c - watch.h with ReadDirectoryChangesW. Each watched folder has one pending call, which completes at a
- * completion port of the watch. The kernel writes to a folder until its call has completed: a folder is freed only after
- * that. */
+ * completion port of the watch. The kernel writes to a folder until its call has completed: a folder is freed only
+ * after that. */
 #include "base/watch.h"
 
 #include <windows.h>

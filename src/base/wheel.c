@@ -1,7 +1,7 @@
 /* wheel.c - the wheel of wheel.h.
  *
- * Level n has slots of 64^n ms. An entry lies at the level of the highest group of 6 bits in which its time differs from
- * now_ms, in the slot of that group:
+ * Level n has slots of 64^n ms. An entry lies at the level of the highest group of 6 bits in which its time differs
+ * from now_ms, in the slot of that group:
  *
  *     all groups above it are those of now_ms   =>   the slots of a level are all after those of the levels below it
  *     group n of an entry at level n > 0 differs from that of now_ms, until the time reaches its slot; then the entry

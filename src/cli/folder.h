@@ -19,8 +19,8 @@ typedef struct ls_folder_list {
     } * entries;
 } ls_folder_list;
 
-/* The entries of a folder without "." and "..", in any order; the caller frees them with ls_folder_list_free. A link to a
- * folder is not listed as one, so a search ends. 0, or an errno value. */
+/* The entries of a folder without "." and "..", in any order; the caller frees them with ls_folder_list_free. A link
+ * to a folder is not listed as one, so a search ends. 0, or an errno value. */
 int ls_folder_read(const char *path, ls_folder_list *out);
 void ls_folder_list_free(ls_folder_list *list);
 

@@ -49,8 +49,8 @@ static const char *const dev_options[] = {"--threads", "--backend", "--log",    
 static const char *const service_options[] = {"--threads", "--backend", "--log-level", "--name",
                                               "--log",     "--help",    "--version",   NULL};
 
-/* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not listed:
- * another program calls it. A site of the same name is given as ./NAME. */
+/* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not
+ * listed: another program calls it. A site of the same name is given as ./NAME. */
 static const struct command {
     const char *name;
     int (*run)(int argc, char **argv); /* returns the exit status */

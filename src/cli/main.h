@@ -43,8 +43,8 @@ int ls_command_repl(int argc, char **argv);
 /* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
 const char *ls_main_site_hint(const char *site);
 
-/* The word of the list, which NULL ends, that is most similar to `given` up to its "=", or that begins with it; NULL: the
- * list has no such word. */
+/* The word of the list, which NULL ends, that is most similar to `given` up to its "=", or that begins with it; NULL:
+ * the list has no such word. */
 const char *ls_command_nearest(const char *given, const char *const words[]);
 
 /* `luaserve test` and `luaserve new`: argv[0] is the name of the command. Return the exit status. */

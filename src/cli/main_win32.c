@@ -44,8 +44,8 @@ static void disable_dialogs(void)
 enum { STATUS_OF_SYSTEM = -1 }; /* until ls_command_end_within: the system or a server handles console events */
 static atomic_int status_on_signal = STATUS_OF_SYSTEM;
 
-/* Called after the handlers that were registered later. It is registered at the start, because SetConsoleCtrlHandler waits
- * while a handler runs, and that of a server runs until the process ends when the console is closed. */
+/* Called after the handlers that were registered later. It is registered at the start, because SetConsoleCtrlHandler
+ * waits while a handler runs, and that of a server runs until the process ends when the console is closed. */
 static BOOL WINAPI end_on_console_event(DWORD event)
 {
     const int status = atomic_load(&status_on_signal);

@@ -1,7 +1,7 @@
 /* new.c - `luaserve new`: writes a template of lua/templates/ into a new folder, and the definitions for the editor.
  *
- * The files of templates/common and of templates/NAME go to the folder; "dot_" at the beginning of a name becomes a dot,
- * and @NAME@ in a text the name of the folder. definitions/ goes to .luaserve/, which .luarc.json names. */
+ * The files of templates/common and of templates/NAME go to the folder; "dot_" at the beginning of a name becomes a
+ * dot, and @NAME@ in a text the name of the folder. definitions/ goes to .luaserve/, which .luarc.json names. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -118,9 +118,9 @@ static int set_event(const wchar_t *format, long pid)
     return done ? 0 : -1;
 }
 
-/* The file of a live server cannot be opened by those who share only reads, because the server writes to it. The event is
- * tested first: so only a file whose process id is used again is opened in this way, which a server that begins at that
- * moment would take for another server. */
+/* The file of a live server cannot be opened by those who share only reads, because the server writes to it. The event
+ * is tested first: so only a file whose process id is used again is opened in this way, which a server that begins at
+ * that moment would take for another server. */
 long ls_pid_file_owner(const char *path)
 {
     wchar_t *wide = ls_main_full_path(path);

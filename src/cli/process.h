@@ -1,8 +1,9 @@
-/* process.h - child processes of `luaserve test`: this program again, with a pipe to its standard input and one from its
- * standard output. process_posix.c, process_win32.c.
+/* process.h - child processes of `luaserve test`: this program again, with a pipe to its standard input and one from
+ * its standard output. process_posix.c, process_win32.c.
  *
- * The child keeps the two pipes for itself: ls_process_channel moves them away, so that what the child's site prints goes
- * to standard error. The parent ends the child by closing the pipe to it; the child ends as well when the parent dies.
+ * The child keeps the two pipes for itself: ls_process_channel moves them away, so that what the child's site prints
+ * goes to standard error. The parent ends the child by closing the pipe to it; the child ends as well when the parent
+ * dies.
  *
  * Thread: one at a time for each ls_process. */
 #ifndef LS_CLI_PROCESS_H
@@ -30,8 +31,9 @@ enum ls_process_end ls_process_wait(ls_process *process, int *number);
 /* Kill it if it runs, and free it. */
 void ls_process_close(ls_process *process);
 
-/* In the child, once, before any other thread: returns the stream of the reports to the parent. From now on, `ended(user)`
- * is called on a thread of its own when the pipe from the parent is closed. NULL: out of memory or descriptors. */
+/* In the child, once, before any other thread: returns the stream of the reports to the parent. From now on,
+ * `ended(user)` is called on a thread of its own when the pipe from the parent is closed. NULL: out of memory or
+ * descriptors. */
 FILE *ls_process_channel(void (*ended)(void *user), void *user);
 
 /* Whether standard output is a terminal. */

@@ -1,5 +1,5 @@
-/* process_win32.c - see process.h: CreateProcess with two anonymous pipes. Only the handles of the pipes and standard error
- * are inherited. */
+/* process_win32.c - see process.h: CreateProcess with two anonymous pipes. Only the handles of the pipes and standard
+ * error are inherited. */
 #include "cli/process.h"
 
 #include <windows.h>

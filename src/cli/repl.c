@@ -52,7 +52,7 @@ typedef struct repl {
     size_t input_bytes;
 } repl;
 
-/* ---- messages ----------------------------------------------------------------------------------------------------- */
+/* ---- messages --------------------------------------------------------------------------------------------------- */
 
 /* Ctrl-C: first for a line that computes, then for a line that waits. */
 static void interrupt(repl *r)
@@ -165,7 +165,7 @@ static int begin(repl *r, const char *path, char *why, size_t why_bytes)
     return -1;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------------------------- */
+/* ---- lines ------------------------------------------------------------------------------------------------------ */
 
 static const char *complete(void *user, const char *text, size_t bytes)
 {
@@ -178,7 +178,8 @@ static const char *complete(void *user, const char *text, size_t bytes)
     return strcmp(m.kind, "words") == 0 ? r->words : NULL;
 }
 
-/* Run the input. A session ends when the site is reloaded; the text then runs in a new one. 0; -1: the server has gone. */
+/* Run the input. A session ends when the site is reloaded; the text then runs in a new one. 0; -1: the server has
+ * gone. */
 static int run(repl *r, message *m)
 {
     char why[256];
@@ -266,7 +267,7 @@ static int prompt(repl *r)
     return status;
 }
 
-/* ---- the server --------------------------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------------------------- */
 
 static int fail(const char *what, const char *why)
 {

@@ -1,8 +1,8 @@
 /* cli/repl.h - the parts of `luaserve repl`: repl.c (the loop), repl_posix.c or repl_win32.c (the system),
  * repl_plain.c (lines without an editor), and repl_libedit_posix.c or repl_noedit.c (the editor).
  *
- * The lines run in a server: in the one of --attach, or in one that the program opens itself on another thread. Both are
- * reached through a control socket. A session exchanges messages: a line, then as many bytes as it says.
+ * The lines run in a server: in the one of --attach, or in one that the program opens itself on another thread. Both
+ * are reached through a control socket. A session exchanges messages: a line, then as many bytes as it says.
  *
  *     to the server                                from the server
  *     "eval BYTES": a text to run                  "out BYTES NUMBER": printed text
@@ -23,7 +23,7 @@
 
 enum { LS_REPL_INTERRUPTED = -2 };
 
-/* ---- the system ---------------------------------------------------------------------------------------------------- */
+/* ---- the system ------------------------------------------------------------------------------------------------- */
 
 /* Connect to a control socket. 0, or -1 with the reason in `why`. */
 int ls_repl_connect(const char *path, intptr_t *out, char *why, size_t why_bytes);
@@ -55,7 +55,7 @@ void ls_repl_history_path(char *path, size_t path_bytes);
  * the input is no terminal. */
 int ls_repl_plain_line(const char *prompt, const char **line);
 
-/* ---- the editor, of a terminal ------------------------------------------------------------------------------------- */
+/* ---- the editor, of a terminal ---------------------------------------------------------------------------------- */
 
 /* The last word of `text`, a newline, and the candidates that it may become, separated by newlines; NULL: none. Valid
  * until the next call. */
@@ -65,7 +65,8 @@ extern const char ls_repl_editor[]; /* its name, for --version */
 
 /* 0, or -1: out of memory, or the terminal cannot be edited. */
 int ls_repl_editor_open(const char *history, ls_repl_complete_fn *complete, void *user);
-/* The next line without its end in *line, valid until the next call: 1; 0: the end of the input; LS_REPL_INTERRUPTED. */
+/* The next line without its end in *line, valid until the next call: 1; 0: the end of the input;
+ * LS_REPL_INTERRUPTED. */
 int ls_repl_editor_line(const char *prompt, const char **line);
 void ls_repl_editor_close(void); /* saves the history, with the mode 0600 */
 

@@ -17,7 +17,7 @@
 
 static int interrupts[2] = {-1, -1}; /* a pipe: the handler of SIGINT writes one byte for each */
 
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------------------- */
+/* ---- Ctrl-C ----------------------------------------------------------------------------------------------------- */
 
 static void on_interrupt(int number)
 {
@@ -61,7 +61,7 @@ int ls_repl_is_terminal(void)
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-/* ---- the connection ----------------------------------------------------------------------------------------------- */
+/* ---- the connection --------------------------------------------------------------------------------------------- */
 
 int ls_repl_connect(const char *path, intptr_t *out, char *why, size_t why_bytes)
 {
@@ -107,7 +107,7 @@ void ls_repl_disconnect(intptr_t link)
     close((int)link);
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 int ls_repl_private_path(char *path, size_t path_bytes, char *why, size_t why_bytes)
 {
@@ -153,7 +153,7 @@ void ls_repl_history_path(char *path, size_t path_bytes)
     }
 }
 
-/* ---- the server --------------------------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------------------------- */
 
 static pthread_t thread;
 static int result;

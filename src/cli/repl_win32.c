@@ -14,7 +14,7 @@
 
 static HANDLE interrupted; /* an event: Ctrl-C was pressed; NULL: Ctrl-C ends the program */
 
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------------------- */
+/* ---- Ctrl-C ----------------------------------------------------------------------------------------------------- */
 
 static BOOL WINAPI on_console_event(DWORD event)
 {
@@ -46,7 +46,7 @@ int ls_repl_is_terminal(void)
     return _isatty(_fileno(stdin)) && _isatty(_fileno(stdout));
 }
 
-/* ---- the connection ----------------------------------------------------------------------------------------------- */
+/* ---- the connection --------------------------------------------------------------------------------------------- */
 
 int ls_repl_connect(const char *path, intptr_t *out, char *why, size_t why_bytes)
 {
@@ -103,7 +103,7 @@ void ls_repl_disconnect(intptr_t link)
     closesocket((SOCKET)link);
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 int ls_repl_private_path(char *path, size_t path_bytes, char *why, size_t why_bytes)
 {
@@ -132,7 +132,7 @@ void ls_repl_history_path(char *path, size_t path_bytes)
     path[0] = '\0'; /* the console keeps the history */
 }
 
-/* ---- the server --------------------------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------------------------- */
 
 static HANDLE thread;
 static int result;

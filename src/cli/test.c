@@ -5,9 +5,9 @@
  *       luaserve test --file-process [options] NAME SETTINGS     test/file.lua runs one file; one JSON report per line
  *         luaserve test --server-process [options] SITE ...      a server of the file (test/server.lua)
  *
- * The second and the third process have no signal handlers: they end when the pipe from their parent closes (process.h),
- * and an interrupt from the terminal ends all. Each is a process of its own so that a crash or os.exit of a site ends
- * neither the run nor the report about it. */
+ * The second and the third process have no signal handlers: they end when the pipe from their parent closes
+ * (process.h), and an interrupt from the terminal ends all. Each is a process of its own so that a crash or os.exit of
+ * a site ends neither the run nor the report about it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -193,8 +193,8 @@ static int system_report(lua_State *L)
     return 0;
 }
 
-/* system.finish(status): the first process drains and ends with the status; another one ends at once, because a test that
- * timed out may still run. */
+/* system.finish(status): the first process drains and ends with the status; another one ends at once, because a test
+ * that timed out may still run. */
 static int system_finish(lua_State *L)
 {
     session.status = (int)luaL_checkinteger(L, 1);

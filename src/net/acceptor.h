@@ -1,5 +1,5 @@
-/* acceptor.h - from a listening socket to a protocol: accepts posted ahead (net/listener.h), the PROXY header of trusted
- * peers, the TLS handshake, ALPN; then the protocol's `start`.
+/* acceptor.h - from a listening socket to a protocol: accepts posted ahead (net/listener.h), the PROXY header of
+ * trusted peers, the TLS handshake, ALPN; then the protocol's `start`.
  *
  * A plain connection goes to its protocol at once. Any other one is first a handshake, in one of these states:
  *
@@ -43,7 +43,8 @@ typedef struct ls_acceptor_service_options {
     const ls_network *trusted; /* copied */
     size_t trusted_count;
     ls_tls *tls; /* NULL: plain; held */
-    /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: an alert is sent. */
+    /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: an alert is
+     * sent. */
     int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
     uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64 */
     uint32_t handshake_ms_max; /* for PROXY header and TLS together; 0: 10 s */
@@ -83,14 +84,15 @@ void ls_acceptor_set_backlog(ls_acceptor *acceptor,
 /* Stop accepting, see ls_listener_stop. Handshakes continue. Once. */
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 
-/* After the stop: close the handshakes that have received nothing, if `silent`. Returns the number of handshakes that are
- * not closed yet and belong to no protocol, plus 1 while an accept or the packet of its timer is outstanding. Call again
- * until it is 0. Any thread. */
+/* After the stop: close the handshakes that have received nothing, if `silent`. Returns the number of handshakes that
+ * are not closed yet and belong to no protocol, plus 1 while an accept or the packet of its timer is outstanding. Call
+ * again until it is 0. Any thread. */
 uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
 
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
 void ls_acceptor_abort(ls_acceptor *acceptor);
-/* The same for the handshakes of a service that was replaced. One that ends at this moment may still start its protocol. */
+/* The same for the handshakes of a service that was replaced. One that ends at this moment may still start its
+ * protocol. */
 void ls_acceptor_abort_service(ls_acceptor *acceptor, const ls_acceptor_service *service);
 
 /* After the stop, when ls_acceptor_drain has returned 0 and then ls_workers_passed, or no thread runs any more. */

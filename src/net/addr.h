@@ -26,7 +26,8 @@ typedef struct ls_addr {
 int ls_addr_parse(const char *host, uint16_t port, ls_addr *out);
 
 /* Whether `host` has the form of a host name (RFC 1123 section 2.1): labels of 1 to 63 bytes separated by dots, at most
- * 253 bytes, an optional dot at the end. A label has letters, digits, hyphens, underscores and bytes outside of ASCII. */
+ * 253 bytes, an optional dot at the end. A label has letters, digits, hyphens, underscores and bytes outside of
+ * ASCII. */
 bool ls_addr_is_name(const char *host);
 
 /* "127.0.0.1:80", "[::1]:80", "unix:/run/a.sock". Returns out. */

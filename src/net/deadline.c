@@ -3,9 +3,9 @@
  *     idle --(arm: ls_timer_set)--> ticking --(the timer expires)--> tick --(entries are left)--> ticking
  *                                                                        \--(the wheel is empty)--> idle
  *
- * While `ticking`, the timer is armed for timer_ms, or its packet is queued or being handled. An earlier deadline moves an
- * armed timer; when the packet is under way the move fails, and the tick finds the deadline in the wheel. A timer that is
- * too early after a disarm stays: its tick finds nothing. In state idle the wheel is empty. */
+ * While `ticking`, the timer is armed for timer_ms, or its packet is queued or being handled. An earlier deadline
+ * moves an armed timer; when the packet is under way the move fails, and the tick finds the deadline in the wheel. A
+ * timer that is too early after a disarm stays: its tick finds nothing. In state idle the wheel is empty. */
 #include "net/deadline.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* dial.h - a client connection: look the name up, race its addresses, connect, TLS; then a stream.
  *
- * The addresses are tried in the order of RFC 8305: those of IPv6 and IPv4 alternate, an attempt begins 250 ms after the
- * previous one or when that one failed, the first connection wins and the others are closed. One deadline applies to
- * everything. All calls and callbacks run inside one actor. */
+ * The addresses are tried in the order of RFC 8305: those of IPv6 and IPv4 alternate, an attempt begins 250 ms after
+ * the previous one or when that one failed, the first connection wins and the others are closed. One deadline applies
+ * to everything. All calls and callbacks run inside one actor. */
 #ifndef LS_NET_DIAL_H
 #define LS_NET_DIAL_H
 

@@ -18,8 +18,8 @@ typedef struct ls_network {
  * network with a prefix of at least 96 is the IPv4 network. LS_OK; LS_EINVAL. */
 int ls_network_parse(const char *text, ls_network *out);
 
-/* Whether `addr` is in one of the networks. An IPv4-mapped IPv6 address is an IPv4 address: "::/0" has none of IPv4. The
- * port and the zone do not count. */
+/* Whether `addr` is in one of the networks. An IPv4-mapped IPv6 address is an IPv4 address: "::/0" has none of IPv4.
+ * The port and the zone do not count. */
 bool ls_networks_have(const ls_network *networks, size_t count, const ls_addr *addr);
 
 #endif

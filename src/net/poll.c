@@ -7,8 +7,8 @@
  *     ls_poll_close                                                                  /   queued: retired
  *
  * The actor of a closed poll may be freed, so a packet that arrives then is handled without it. A thread sets `queued`,
- * then reads `closed`; the actor sets `closed`, then reads `queued` (ls_polls_idle). Both are sequentially consistent: the
- * thread sees the close, or the actor sees that an op is on its way and is not freed before. */
+ * then reads `closed`; the actor sets `closed`, then reads `queued` (ls_polls_idle). Both are sequentially consistent:
+ * the thread sees the close, or the actor sees that an op is on its way and is not freed before. */
 #include "net/poll.h"
 
 #include <stdlib.h>

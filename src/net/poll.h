@@ -1,6 +1,6 @@
 /* poll.h - watches descriptors that something else owns from inside an actor: those of c-ares, those that Lua code
- * brings. It stands on the notifications of the port (port/notify.h), whose packets arrive on any thread: a poll collects
- * their events and reports them inside its actor, several at once if the actor was busy.
+ * brings. It stands on the notifications of the port (port/notify.h), whose packets arrive on any thread: a poll
+ * collects their events and reports them inside its actor, several at once if the actor was busy.
  *
  * A descriptor has at most one poll. The system reuses the number of a closed descriptor, and the port identifies
  * registrations by that number: so all polls of a port are in one table (ls_polls), and a poll whose descriptor was

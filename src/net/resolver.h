@@ -26,9 +26,9 @@ struct ls_lookup { /* valid when the lookup is complete */
     ls_addr addrs[LS_LOOKUP_ADDRS_MAX]; /* in the order in which to try them */
 };
 
-/* `polls`: those of the port; they outlive the resolver. `servers`: "127.0.0.1:53,[::1]:53", or "" for the name servers of
- * the system. LS_OK; LS_EINVAL: invalid servers; LS_ENOMEM, LS_ESYS. Windows does not allow a choice: with servers
- * given, lookups other than "localhost" end with LS_ENOTSUP. */
+/* `polls`: those of the port; they outlive the resolver. `servers`: "127.0.0.1:53,[::1]:53", or "" for the name
+ * servers of the system. LS_OK; LS_EINVAL: invalid servers; LS_ENOMEM, LS_ESYS. Windows does not allow a choice: with
+ * servers given, lookups other than "localhost" end with LS_ENOTSUP. */
 int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out);
 
 /* Look up a name. LS_DONE: the lookup is complete; LS_PENDING: done() will be called; LS_ENOMEM. The caller drops
@@ -37,8 +37,9 @@ int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *na
                        void *user, ls_lookup **out);
 void ls_lookup_drop(ls_lookup *lookup);
 
-/* A step of the live close: every lookup was dropped, or completes without a call of done(). true: nothing of the resolver
- * is with the port any more, and it is freed. false: call again after its packets have arrived. Inside the actor. */
+/* A step of the live close: every lookup was dropped, or completes without a call of done(). true: nothing of the
+ * resolver is with the port any more, and it is freed. false: call again after its packets have arrived. Inside the
+ * actor. */
 bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *resolver);
 
 /* Post nothing to the port from now on and never call done(). Call it when no thread runs any more, before the port is

@@ -3,7 +3,8 @@
  * c-ares owns its sockets and reports the events it wants for each one; a one-shot level-triggered poll watches for
  * them.
  *
- * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has returned. */
+ * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has
+ * returned. */
 #define _GNU_SOURCE
 #include "net/resolver.h"
 

@@ -52,7 +52,7 @@ typedef struct win_lookup {
     wchar_t name[NAME_CHARS_MAX + 1];
 } win_lookup;
 
-/* ---- ends --------------------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
 static void lookup_free(win_lookup *l)
@@ -118,7 +118,7 @@ static void CALLBACK completed(DWORD error, DWORD bytes, OVERLAPPED *overlapped)
     unlock_and_unref(r);
 }
 
-/* ---- lookups ------------------------------------------------------------------------------------------------------ */
+/* ---- lookups ---------------------------------------------------------------------------------------------------- */
 
 /* Decide a lookup without a query: "localhost" (RFC 6761 6.3), an invalid name, or unsupported name servers. */
 static bool decide_locally(const ls_resolver *r, win_lookup *l, const char *name)

@@ -27,8 +27,8 @@ typedef struct ls_path_id {
  * the path; LS_EEXIST: the path is a file of another type. On failure the path remains as it was. */
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound);
 
-/* Set the permissions and the owner of the path of an open Unix listener; what `access` does not have stays. Other addresses
- * have none. LS_OK; LS_EACCES, ...: some of it may be set. */
+/* Set the permissions and the owner of the path of an open Unix listener; what `access` does not have stays. Other
+ * addresses have none. LS_OK; LS_EACCES, ...: some of it may be set. */
 int ls_sock_set_access(const ls_addr *at, const ls_path_access *access);
 
 /* Change the backlog of a listening socket. An error of the system leaves it as it is. */

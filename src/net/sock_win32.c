@@ -82,8 +82,9 @@ static int set_up_listener(SOCKET fd, const ls_addr *at)
 {
     int err = LS_OK;
     if (at->family == LS_ADDR_UNIX) return err;
-    /* Else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in TIME_WAIT, but
-     * not while a connection to it is open or has unsent data: those of a program that was ended by force, for a while. */
+    /* Else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in TIME_WAIT,
+     * but not while a connection to it is open or has unsent data: those of a program that was ended by force, for a
+     * while. */
     if ((err = set(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)) < 0) return err;
     if (at->family == LS_ADDR_IP6) {
         /* The wildcard address accepts IPv4 as well; a specific address does not. */

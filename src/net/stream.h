@@ -59,9 +59,9 @@ void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler);
 
 /* Move the connection to a new stream with this handler and `user_bytes` of zeroed room, for a handler that needs more
  * room than the opener reserved: socket, addresses, filter, queue with its pending send, deadlines, actor and unread
- * bytes. No receive and no watch is pending, a send only inside the actor. No other thread may cancel operations of `s` any
- * more. Afterwards `s` has no connection: only ls_stream_user and ls_stream_free may follow. LS_OK; LS_ENOMEM: nothing has
- * changed. */
+ * bytes. No receive and no watch is pending, a send only inside the actor. No other thread may cancel operations of
+ * `s` any more. Afterwards `s` has no connection: only ls_stream_user and ls_stream_free may follow. LS_OK; LS_ENOMEM:
+ * nothing has changed. */
 int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
 
 /* Pin the packets of operations posted from now on to `actor`; NULL: floating, any thread runs them. Not while a
@@ -116,8 +116,8 @@ void ls_stream_cork_fin(ls_stream *s);
  * LS_E*. */
 int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len, int64_t *result);
 
-/* The bytes of a receive into a block that completed, once, directly after it: a slice of the block, with its reference.
- * Only if its result was > 0. */
+/* The bytes of a receive into a block that completed, once, directly after it: a slice of the block, with its
+ * reference. Only if its result was > 0. */
 ls_slice ls_stream_take(ls_stream *s);
 
 /* Give back received bytes that were not consumed: the next receive returns them. Takes the reference, which must have
@@ -156,8 +156,8 @@ char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n);
  * LS_OK or LS_ENOMEM. */
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice);
 
-/* Send bytes at once, if nothing is queued. Returns the number of bytes that were sent, which may be 0: the caller queues the
- * rest. */
+/* Send bytes at once, if nothing is queued. Returns the number of bytes that were sent, which may be 0: the caller
+ * queues the rest. */
 size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len);
 /* Prefetch what ls_stream_try_send reads beside *s. */
 void ls_stream_prefetch(const ls_stream *s);

@@ -1,5 +1,5 @@
-/* stream_internal.h - shared by the files of a stream: stream.c (open, close, receive, deadlines) and stream_queue.c (the
- * queue, send).
+/* stream_internal.h - shared by the files of a stream: stream.c (open, close, receive, deadlines) and stream_queue.c
+ * (the queue, send).
  *
  * Threads. At most one of receive and send is pending on a stream without an actor, so that its packets follow one
  * another. rx_pending and tx_pending need no lock for that reason. */

@@ -46,7 +46,8 @@ void ls_tls_drop(ls_tls *tls);
 const char *ls_tls_library(void); /* "OpenSSL 3.0.15", for --version; NULL: not built in */
 
 /* Read the files again if they changed; `force`: in any case. Handshakes that begin later use the new
- * certificates; sessions that exist keep theirs. On failure the old ones stay, and `why` says why. LS_OK, also when nothing changed. Any thread. */
+ * certificates; sessions that exist keep theirs. On failure the old ones stay, and `why` says why. LS_OK, also when
+ * nothing changed. Any thread. */
 int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
 
 /* SHA-256 of the default certificate in hexadecimal with colons. */

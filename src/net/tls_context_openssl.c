@@ -206,8 +206,8 @@ static int set_resumption(SSL_CTX *ctx, const ls_tls_config *config)
     if (config->server) {
         SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
         SSL_CTX_set_timeout(ctx, LS_TLS_TICKET_LIFE_S);
-        /* A client gets a new ticket with each resumption, so that one is enough. Making one takes a twentieth of a full
-         * handshake. */
+        /* A client gets a new ticket with each resumption, so that one is enough. Making one takes a twentieth of a
+         * full handshake. */
         if (SSL_CTX_set_num_tickets(ctx, 1) != 1) return LS_ENOMEM;
         return SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, ls_tls_ticket_key_cb) == 1 ? LS_OK : LS_ENOMEM;
     }

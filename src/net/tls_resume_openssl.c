@@ -1,7 +1,7 @@
 /* tls_resume_openssl.c - resumption without a store on the server: session tickets (RFC 5077, RFC 8446 section 4.6.1).
  *
- * Server: a ticket is the session, encrypted with AES-CBC and authenticated with HMAC-SHA256 under keys that all threads
- * share, as other servers do it, so that machines with the same key file accept each other's tickets. Own keys
+ * Server: a ticket is the session, encrypted with AES-CBC and authenticated with HMAC-SHA256 under keys that all
+ * threads share, as other servers do it, so that machines with the same key file accept each other's tickets. Own keys
  * rotate:
  *
  *     age of the first key   < LS_TLS_TICKET_ROTATE_S       it encrypts, and decrypts as does the one before

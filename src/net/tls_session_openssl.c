@@ -2,8 +2,8 @@
  *
  * OpenSSL reads and writes through a BIO that belongs to us: a read takes bytes from the slice that was fed, a write
  * appends to the blocks of `out`. Neither waits, and nothing is stored between them. While there is no `out`, in a
- * read, OpenSSL writes at most an alert; it is held, as are tickets when a request is there already, and leaves in front
- * of the next bytes, because records are numbered.
+ * read, OpenSSL writes at most an alert; it is held, as are tickets when a request is there already, and leaves in
+ * front of the next bytes, because records are numbered.
  *
  *     feed -> in -> BIO -> OpenSSL -> read          write -> record -> OpenSSL -> BIO -> out
  *
@@ -11,8 +11,8 @@
  * gathered on the stack, so that the head and the body of a response leave in one record. The receiver can decrypt a
  * record only as a whole. On a new or idle connection the first flight is ten segments (RFC 6928), so that a record of
  * 16 KiB takes two round trips before its first byte can be used. Therefore a burst that does not fit into that flight
- * begins with three records of one segment. A burst begins with the session, and with the first write after a read of data,
- * when the write before it took everything that was queued: this is the next response after a request. */
+ * begins with three records of one segment. A burst begins with the session, and with the first write after a read of
+ * data, when the write before it took everything that was queued: this is the next response after a request. */
 #include <assert.h>
 #include <string.h>
 
@@ -408,7 +408,8 @@ static size_t record_bytes(const ls_tls_conn *s, size_t offered, size_t left)
     return left < max ? left : max;
 }
 
-/* Encrypt records until everything is taken or `out` is full. Returns the bytes taken, or an error when it took none. */
+/* Encrypt records until everything is taken or `out` is full. Returns the bytes taken, or an error when it took
+ * none. */
 static int64_t write_records(ls_tls_conn *s, const ls_slice *slices, unsigned count)
 {
     char scratch[RECORD_MAX];

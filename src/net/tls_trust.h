@@ -9,7 +9,8 @@
 typedef bool ls_tls_trust_add(void *user, const void *der, size_t len);
 
 /* Call `add` for each certificate authority that the system trusts for servers. LS_OK; LS_ENOTSUP: the library for TLS
- * finds them itself, in the folder that the distribution gave it; LS_ESYS: the store cannot be opened, or `add` stopped. */
+ * finds them itself, in the folder that the distribution gave it; LS_ESYS: the store cannot be opened, or `add`
+ * stopped. */
 int ls_tls_trust_each(ls_tls_trust_add *add, void *user);
 
 #endif

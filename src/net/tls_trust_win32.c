@@ -1,5 +1,6 @@
-/* tls_trust_win32.c - see tls_trust.h: the system store ROOT of the account, which contains that of the machine. Left out
- * are certificates whose enhanced key usage excludes servers, and those that are in the store Disallowed as well. */
+/* tls_trust_win32.c - see tls_trust.h: the system store ROOT of the account, which contains that of the machine. Left
+ * out are certificates whose enhanced key usage excludes servers, and those that are in the store Disallowed as
+ * well. */
 #include "net/tls_trust.h"
 
 #include <windows.h>

@@ -65,7 +65,7 @@ static bool is_any(const ls_addr *at)
     return memcmp(at->bytes, zero, at->bytes_len) == 0;
 }
 
-/* ---- use counting ------------------------------------------------------------------------------------------------- */
+/* ---- use counting ----------------------------------------------------------------------------------------------- */
 
 static bool enter(ls_udp *udp)
 {
@@ -89,7 +89,7 @@ void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp)
     if (atomic_fetch_or(&udp->inside, CLOSED) == 0) ls_sock_close(ctx, udp->sock);
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------------------ */
+/* ---- receive ---------------------------------------------------------------------------------------------------- */
 
 static int post_receive(ls_thread_ctx *ctx, ls_udp *udp)
 {
@@ -201,7 +201,7 @@ bool ls_udp_idle(ls_udp *udp)
     return idle;
 }
 
-/* ---- receive on request ------------------------------------------------------------------------------------------- */
+/* ---- receive on request ----------------------------------------------------------------------------------------- */
 
 static void connected_received(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -227,7 +227,7 @@ int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out)
     return posted;
 }
 
-/* ---- send --------------------------------------------------------------------------------------------------------- */
+/* ---- send ------------------------------------------------------------------------------------------------------- */
 
 /* The system has finished the batch with_system: `left` of its datagrams were sent, or an error. */
 static void batch_sent(ls_udp *udp, int64_t left)
@@ -321,7 +321,7 @@ int ls_udp_send(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams *batch, unsigned n
     return err;
 }
 
-/* ---- batches to send ---------------------------------------------------------------------------------------------- */
+/* ---- batches to send -------------------------------------------------------------------------------------------- */
 
 static ls_datagrams *batch_of_one(ls_block *block, const ls_sockaddr *to, ls_slice slice)
 {
@@ -381,7 +381,7 @@ int ls_udp_target(const ls_udp *udp, const ls_addr *to, ls_sockaddr *out)
     return LS_OK;
 }
 
-/* ---- open and close ----------------------------------------------------------------------------------------------- */
+/* ---- open and close --------------------------------------------------------------------------------------------- */
 
 void ls_udp_setup_defaults(ls_udp_setup *setup)
 {

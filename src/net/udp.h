@@ -43,8 +43,8 @@ void ls_udp_setup_defaults(ls_udp_setup *setup);
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local);
 
 /* Change the options of a bound socket of the family of `at`: broadcast, buffers, multicast. An option that `setup`
- * leaves to the system's default keeps its value, and so does reuse_port, which is fixed when the socket is bound. LS_OK,
- * or the first error; what was changed before it stays changed. */
+ * leaves to the system's default keeps its value, and so does reuse_port, which is fixed when the socket is bound.
+ * LS_OK, or the first error; what was changed before it stays changed. */
 int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, const ls_udp_setup *setup);
 
 /* Whether `addr`, of IPv4 or IPv6, is an address of this machine: whether a socket can be bound to it. */
@@ -66,7 +66,8 @@ int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_
                 ls_udp **out);
 void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp);
 
-/* Change the options of the socket from those of `before` to those of `setup`, see ls_udp_sock_change. It must be open. */
+/* Change the options of the socket from those of `before` to those of `setup`, see ls_udp_sock_change. It must be
+ * open. */
 int ls_udp_change(ls_udp *udp, const ls_udp_setup *before, const ls_udp_setup *setup);
 
 /* Pass the batches that arrive from now on to another user, and receive as `setup` says (batch, gather,

@@ -1,5 +1,5 @@
-/* udp_internal.h - inside udp_posix.c and udp_win32.c: the multicast interface, and the change of groups (udp_groups.c), over
- * what each system does in its own way. */
+/* udp_internal.h - inside udp_posix.c and udp_win32.c: the multicast interface, and the change of groups
+ * (udp_groups.c), over what each system does in its own way. */
 #ifndef LS_NET_UDP_INTERNAL_H
 #define LS_NET_UDP_INTERNAL_H
 

@@ -219,14 +219,15 @@ bool ls_op_unwatch(ls_sock *sock, ls_op *op);
 /* Send all slices in order, then the file range unless `file` is NULL. Completes when the system has taken everything,
  * or with an error: LS_EINVAL, the file ends inside the range; LS_ECHANGED, the shared file has changed. The port looks
  * at a shared file before it sends, and again after each wait. The array and the bytes stay unchanged until the
- * completion; the references of the slices stay with the caller. ls_op_sent() returns the number of bytes that a pending
- * send has sent so far. */
+ * completion; the references of the slices stay with the caller. ls_op_sent() returns the number of bytes that a
+ * pending send has sent so far. */
 int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
                const ls_file_range *file);
 int64_t ls_op_sent(const ls_op *op);
 
-/* Send at once what the system takes, without an operation, while no send is pending. Returns the number of bytes, 0 also after
- * an error, which the next ls_op_send finds, and where an operation is the better way (Windows, io_uring). */
+/* Send at once what the system takes, without an operation, while no send is pending. Returns the number of bytes, 0
+ * also after an error, which the next ls_op_send finds, and where an operation is the better way (Windows,
+ * io_uring). */
 size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len);
 
 /* Connect to `to`, which stays valid until completion. Result: 0 or an error. */
@@ -248,8 +249,8 @@ void ls_op_cancel(ls_sock *sock, ls_op *op);
 /* The generation of the socket: it identifies this use of the handle, which is reused after a close. */
 uint32_t ls_sock_generation(const ls_sock *sock);
 
-/* Cancel the pending receive, the pending send or connect, or both (`what`), of this generation of the socket. Any thread,
- * at any time: no effect after the socket was closed. */
+/* Cancel the pending receive, the pending send or connect, or both (`what`), of this generation of the socket. Any
+ * thread, at any time: no effect after the socket was closed. */
 enum ls_cancel { LS_CANCEL_RECV = 1, LS_CANCEL_SEND = 2 };
 void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what);
 

@@ -1,6 +1,6 @@
-/* shared_file.h - an open file with a reference count, whose ranges are slices (base/buf.h, LS_BLOCK_FILE): the queue of
- * a stream sends them with sendfile(2) or TransmitFile, a filter reads them. The file is closed when the last slice is
- * dropped, on whichever thread does that. */
+/* shared_file.h - an open file with a reference count, whose ranges are slices (base/buf.h, LS_BLOCK_FILE): the queue
+ * of a stream sends them with sendfile(2) or TransmitFile, a filter reads them. The file is closed when the last slice
+ * is dropped, on whichever thread does that. */
 #ifndef LS_PORT_SHARED_FILE_H
 #define LS_PORT_SHARED_FILE_H
 
@@ -50,7 +50,8 @@ extern const uint32_t ls_shared_file_copy_max;
 /* Whether the open file still has the size and the time of change that it had. */
 bool ls_shared_file_unchanged(const ls_shared_file *file);
 
-/* Read up to len bytes at `offset`, now, on this thread (pread). The number of bytes; 0: the file ends there; LS_EIO. */
+/* Read up to len bytes at `offset`, now, on this thread (pread). The number of bytes; 0: the file ends there;
+ * LS_EIO. */
 int64_t ls_shared_file_read(const ls_shared_file *file, void *to, size_t len, uint64_t offset);
 
 #endif

@@ -24,9 +24,10 @@ typedef struct ls_http_handler ls_http_handler;
 struct ls_http_handler {
     /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. A thread that is inside an actor
      * already (ctx->inside) must use that actor. Returns after the handler responded or suspended. If `start` entered
-     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. If no actor is free, `start` sets
-     * x->actor only: the thread is inside none, and the transport posts an operation to x->actor which calls `start`
-     * again. It must not touch the exchange after that, because another thread may run the operation at once. */
+     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. If no actor is free, `start`
+     * sets x->actor only: the thread is inside none, and the transport posts an operation to x->actor which calls
+     * `start` again. It must not touch the exchange after that, because another thread may run the operation at
+     * once. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 
@@ -58,10 +59,11 @@ typedef struct ls_http_transport {
     int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
     /* Send the queue now; LS_PENDING as for write. The response may be complete. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Write one part that many responses share, behind the head of this one. `chunk` is the part as a whole chunk of the
-     * chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without extensions. It has a block, of which the queue
-     * takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: there is nothing to flush;
-     * LS_PENDING: it is queued, also above the high-water mark (see `queued`), and the next flush sends it; or an error. */
+    /* Write one part that many responses share, behind the head of this one. `chunk` is the part as a whole chunk of
+     * the chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without extensions. It has a block, of which
+     * the queue takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: there is nothing
+     * to flush; LS_PENDING: it is queued, also above the high-water mark (see `queued`), and the next flush sends it;
+     * or an error. */
     int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
     /* Optional (NULL): prefetch what write_chunk reads beside *x, in step 0 and, when that has arrived, in step 1. */
     void (*prefetch)(const ls_exchange *x, unsigned step);
@@ -75,18 +77,19 @@ typedef struct ls_http_transport {
      * the release closes the connection. */
     void (*abort)(ls_thread_ctx *ctx, ls_exchange *x);
     /* Take the connection over (RFC 9110 sections 7.8 and 9.3.6): queue the head of the response, which is 101 with
-     * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand the
-     * connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. The actor of the
-     * stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The exchange stays
-     * valid until its release, without a connection and without its TLS session: its response is complete, x->status is
-     * the one that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not
-     * read to its end, the request did not ask for this protocol (Connection and Upgrade), or x->status of a CONNECT is
-     * not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed, except
-     * that after the last ones Upgrade is not in the fields any more. */
+     * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand
+     * the connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. The actor of
+     * the stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The
+     * exchange stays valid until its release, without a connection and without its TLS session: its response is
+     * complete, x->status is the one that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun;
+     * LS_EINVAL: the body was not read to its end, the request did not ask for this protocol (Connection and Upgrade),
+     * or x->status of a CONNECT is not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM.
+     * On an error nothing has changed, except that after the last ones Upgrade is not in the fields any more. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
-    /* Optional (NULL): from now on the connection is lost when the client ends its direction, too, for a client that does
-     * not do so while it reads the response. Without effect before the body is read. LS_OK, or the error: it is lost. */
+    /* Optional (NULL): from now on the connection is lost when the client ends its direction, too, for a client that
+     * does not do so while it reads the response. Without effect before the body is read. LS_OK, or the error: it is
+     * lost. */
     int (*expect_end)(ls_thread_ctx *ctx, ls_exchange *x);
     const char *no_upgrade; /* if upgrade is ls_exchange_no_upgrade: the reason */
 } ls_http_transport;
@@ -101,7 +104,8 @@ struct ls_exchange {
     const ls_http_transport *transport;
     void *conn; /* the transport's connection */
 
-    /* What each part of a response reads comes first: one cache line. A message for many clients touches all of them. */
+    /* What each part of a response reads comes first: one cache line. A message for many clients touches all of
+     * them. */
     enum ls_response_phase response;
     int error;          /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
     int64_t length;     /* Content-Length of a body that is written in parts; -1: unknown */
@@ -185,9 +189,9 @@ static inline ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
 }
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
- * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body is
- * complete as well, and a read finds its end. Its addresses have only the room that they need: read them with the functions
- * of net/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
+ * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body
+ * is complete as well, and a read finds its end. Its addresses have only the room that they need: read them with the
+ * functions of net/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
 ls_exchange *ls_exchange_keep(const ls_exchange *x);
 
 #endif

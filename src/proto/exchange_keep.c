@@ -1,5 +1,5 @@
-/* exchange_keep.c - a copy of a request that outlives its exchange. Each span of the head gets its own bytes, because the
- * spans of a transport may lie far apart. */
+/* exchange_keep.c - a copy of a request that outlives its exchange. Each span of the head gets its own bytes, because
+ * the spans of a transport may lie far apart. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

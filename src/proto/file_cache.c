@@ -118,7 +118,7 @@ bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info)
            own->volume == info->volume && own->file == info->file;
 }
 
-/* ---- the cache --------------------------------------------------------------------------------------------------- */
+/* ---- the cache -------------------------------------------------------------------------------------------------- */
 
 int ls_file_cache_open(const ls_file_cache_limits *limits, ls_file_cache **out)
 {

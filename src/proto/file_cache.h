@@ -64,8 +64,8 @@ static inline void ls_cached_file_drop(ls_cached_file *entry)
     ls_block_drop(ls_external_block(&entry->external));
 }
 
-/* Bytes of the file as a slice, + 1 reference: from memory, or a range of the open file if that is sent in less time, not
- * `filtered` (TLS needs the bytes in memory), and if the file has not changed since the cache examined it. */
+/* Bytes of the file as a slice, + 1 reference: from memory, or a range of the open file if that is sent in less time,
+ * not `filtered` (TLS needs the bytes in memory), and if the file has not changed since the cache examined it. */
 ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes, bool filtered);
 
 /* Whether the properties are those of the file that the entry describes: the same file, size and time of change. */

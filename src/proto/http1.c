@@ -1,5 +1,5 @@
-/* http1.c - the HTTP/1.1 engine of a listener: its counters, its handler, and its connections from their opening to their
- * close. http1_conn.c runs them in between. */
+/* http1.c - the HTTP/1.1 engine of a listener: its counters, its handler, and its connections from their opening to
+ * their close. http1_conn.c runs them in between. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

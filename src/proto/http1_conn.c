@@ -4,9 +4,10 @@
  * suspends, the bytes are consumed, packets wait for the Lua state, or the connection ends. Its last action is to post
  * the next receive: from then on another thread may run the connection.
  *
- * The handler can be replaced at any time. The thread inside an actor may start only requests of the handler whose actor
- * it is: so the handler is loaded when the thread is outside, and a thread that is inside and finds it replaced goes on
- * in a packet of its own, outside. So the handler before starts no request after the packets that run at that time. */
+ * The handler can be replaced at any time. The thread inside an actor may start only requests of the handler whose
+ * actor it is: so the handler is loaded when the thread is outside, and a thread that is inside and finds it replaced
+ * goes on in a packet of its own, outside. So the handler before starts no request after the packets that run at that
+ * time. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
-/* http1_end.c - the end of an exchange, but for the usual one: a body that the handler has not read, a response that is not
- * complete, a connection that is lost while the handler waits. */
+/* http1_end.c - the end of an exchange, but for the usual one: a body that the handler has not read, a response that
+ * is not complete, a connection that is lost while the handler waits. */
 #include "proto/http1_internal.h"
 
 static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch);
 
-/* The length is bounded: decide_keep accepts only short bodies, and a chunked body ends the connection when it exceeds the
- * limit. */
+/* The length is bounded: decide_keep accepts only short bodies, and a chunked body ends the connection when it exceeds
+ * the limit. */
 ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);

@@ -1,6 +1,6 @@
 /* http1_internal.h - shared by the files of HTTP/1.1: http1.c (the engine; connections open and close), http1_conn.c (a
- * connection from request to request), http1_body.c (the request body), http1_write.c (the response), http1_end.c (exchanges
- * that end in another way than with their response), http1_upgrade.c (the end of HTTP on a connection).
+ * connection from request to request), http1_body.c (the request body), http1_write.c (the response), http1_end.c
+ * (exchanges that end in another way than with their response), http1_upgrade.c (the end of HTTP on a connection).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
  *                 \          \________________________________ SENDING (the queue is full; continue when it is sent)
@@ -13,13 +13,13 @@
  *     HANDLING and an operation is pending  =>  the stream's actor == exchange.actor
  *
  * because a send that continues with bytes queued behind it is posted for the actor of the stream. Code that sets that
- * to NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending. ENDING
- * waits for a receive that was pending when the exchange ended (a job read the body of a request that had its response
- * already), or for the packet of the watch.
+ * to NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending.
+ * ENDING waits for a receive that was pending when the exchange ended (a job read the body of a request that had its
+ * response already), or for the packet of the watch.
  *
- * A connection whose handler waits for something else, such as a timer, is watched (ls_stream_watch_begin). When it is lost it
- * gives up its socket and its place among max_connections at once; the struct stays until the handler returns the
- * exchange (LS_H1_DETACHED). */
+ * A connection whose handler waits for something else, such as a timer, is watched (ls_stream_watch_begin). When it is
+ * lost it gives up its socket and its place among max_connections at once; the struct stays until the handler returns
+ * the exchange (LS_H1_DETACHED). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H
 #define LS_PROTO_HTTP1_INTERNAL_H
 
@@ -216,8 +216,9 @@ bool ls_http1_is_settled(ls_http1_conn *c, ls_http1_exchange *e);
 void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 /* The watch is not pending any more. false: its packet follows. */
 bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e);
-/* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange; its
- * calls return x->error. An operation that is pending ends first, with an error. The connection may be gone afterwards. */
+/* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange;
+ * its calls return x->error. An operation that is pending ends first, with an error. The connection may be gone
+ * afterwards. */
 void ls_http1_detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 
 /* http1_body.c */
@@ -239,8 +240,8 @@ int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
 void ls_http1_abort_response(ls_thread_ctx *ctx, ls_exchange *x);
 
-/* Queue the head of a response that ends HTTP on the connection: 101 with this protocol, or without one (length 0) a 2xx.
- * LS_OK or LS_ENOMEM: then part of it may be queued. */
+/* Queue the head of a response that ends HTTP on the connection: 101 with this protocol, or without one (length 0) a
+ * 2xx. LS_OK or LS_ENOMEM: then part of it may be queued. */
 int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *protocol, size_t protocol_len);
 
 /* Flush the stream. Results as for ls_stream_flush. */

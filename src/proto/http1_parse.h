@@ -72,8 +72,8 @@ enum { LS_HTTP_MORE = 0 };
 int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits, ls_http_head *out,
                    const char **why);
 
-/* Whether an element of the field Upgrade equals `protocol`, such as "websocket"; case is ignored (RFC 9110 section 7.8). The
- * client offers it only with "Connection: upgrade" in HTTP/1.1: head->upgrade. */
+/* Whether an element of the field Upgrade equals `protocol`, such as "websocket"; case is ignored (RFC 9110 section
+ * 7.8). The client offers it only with "Connection: upgrade" in HTTP/1.1: head->upgrade. */
 bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const char *protocol, size_t len);
 
 /* Return the first field with that name, or NULL; case is ignored. */

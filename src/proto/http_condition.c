@@ -127,7 +127,7 @@ static const tag *own_tag(const ls_validators *v, tag *room)
     return v->etag_len > 0 && parse_tag(&at, v->etag + v->etag_len, room) ? room : NULL;
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
 
 static bool date_of(const ls_conditions *c, const ls_http_field *field, int64_t now_s, int64_t *out)
 {
@@ -168,7 +168,7 @@ bool ls_condition_range_applies(const ls_conditions *c, const ls_validators *v, 
     return v->dated && v->modified_s < now_s && date_of(c, c->if_range, now_s, &date_s) && date_s == v->modified_s;
 }
 
-/* ---- the tag of a file ------------------------------------------------------------------------------------------- */
+/* ---- the tag of a file ------------------------------------------------------------------------------------------ */
 
 static char *put_hex(char *to, uint64_t n, unsigned least)
 {

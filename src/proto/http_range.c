@@ -109,7 +109,7 @@ enum ls_range_result ls_range_parse(const char *bytes, size_t len, uint64_t size
     return *count > 0 ? LS_RANGE_PARTIAL : LS_RANGE_UNSATISFIABLE;
 }
 
-/* ---- the response ------------------------------------------------------------------------------------------------ */
+/* ---- the response ----------------------------------------------------------------------------------------------- */
 
 size_t ls_content_range(const ls_range *range, uint64_t size, char out[LS_CONTENT_RANGE_BYTES])
 {

@@ -56,8 +56,8 @@ void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES]);
  * returns false and does not change *out. */
 bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out);
 
-/* Write n in decimal, at most 20 bytes, without a terminator. Returns the address behind it. In the header, because each
- * response writes its length. */
+/* Write n in decimal, at most 20 bytes, without a terminator. Returns the address behind it. In the header, because
+ * each response writes its length. */
 static inline char *ls_put_number(char *to, uint64_t n)
 {
     char digits[20];

@@ -40,8 +40,8 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
 void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http);
 
 /* Give the requests that begin from now on to another handler, with other limits. A request that has begun keeps both.
- * The handler before gets no further request once ls_workers_passed. ls_httpsys_prepare makes the limits known first: LS_OK
- * or LS_ENOMEM; it changes nothing. One thread at a time. */
+ * The handler before gets no further request once ls_workers_passed. ls_httpsys_prepare makes the limits known first:
+ * LS_OK or LS_ENOMEM; it changes nothing. One thread at a time. */
 int ls_httpsys_prepare(ls_httpsys *http, const ls_http_config *config);
 void ls_httpsys_replace(ls_httpsys *http, const ls_http_config *config, const ls_http_handler *handler);
 

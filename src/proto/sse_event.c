@@ -19,8 +19,8 @@ static const char *find(const char *at, const char *end, char c)
     return found != NULL ? found : end;
 }
 
-/* The lines of a text, one after the other. `feed` and `cr` are the next LF and CR, or `end`: each byte is searched for each
- * of them once, however long the lines are. */
+/* The lines of a text, one after the other. `feed` and `cr` are the next LF and CR, or `end`: each byte is searched
+ * for each of them once, however long the lines are. */
 typedef struct lines {
     const char *at, *end, *feed, *cr;
 } lines;

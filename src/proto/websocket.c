@@ -1,10 +1,11 @@
 /* websocket.c - a WebSocket connection: open, packets, deadlines, close; see ws_internal.h.
  *
- * `run` is where everything happens: it handles the received frames, sends the queue, receives, and begins again until the
- * receive has to wait. The calls of the user that must go on do so through it, or, where no event may be called, by a packet
- * that they cause (`wake`).
+ * `run` is where everything happens: it handles the received frames, sends the queue, receives, and begins again until
+ * the receive has to wait. The calls of the user that must go on do so through it, or, where no event may be called,
+ * by a packet that they cause (`wake`).
  *
- * The receive deadline of the stream ends only a receive that waits. A peer that never lets us wait is judged by until_ms. */
+ * The receive deadline of the stream ends only a receive that waits. A peer that never lets us wait is judged by
+ * until_ms. */
 #include "proto/websocket.h"
 
 #include <assert.h>

@@ -7,8 +7,8 @@
  *     open --> (messages both ways) --> closing: a Close frame was queued or received --> ended --> freed
  *
  * Every call and event happens inside one actor, that of the stream. Events are called by packets, by ls_ws_begin and
- * ls_ws_consume, and `drained` by ls_ws_flush too. While an event runs, or while received frames are handled one after the
- * other, no call causes an event, and nothing is flushed: the queue leaves in one send at the end.
+ * ls_ws_consume, and `drained` by ls_ws_flush too. While an event runs, or while received frames are handled one after
+ * the other, no call causes an event, and nothing is flushed: the queue leaves in one send at the end.
  *
  * Memory: ls_ws is the user data of its stream, followed by the `user_bytes` of its user. An idle connection holds no
  * buffer. It stays valid through every call and event until `freed`, which only a packet calls. */
@@ -47,8 +47,8 @@ typedef struct ls_ws_events {
     /* The queue was sent after a call that returned LS_PENDING. Not after `ended`. */
     void (*drained)(ls_thread_ctx *ctx, ls_ws *ws);
     /* No message follows, and nothing more can be sent: the peer has sent a Close frame, or the connection was lost
-     * (LS_WS_ABNORMAL), or a frame was refused (`code` and `reason` of the Close frame that it gets). Once; the reason is valid
-     * during the call. A message that waits can still be taken until `freed`. */
+     * (LS_WS_ABNORMAL), or a frame was refused (`code` and `reason` of the Close frame that it gets). Once; the reason
+     * is valid during the call. A message that waits can still be taken until `freed`. */
     void (*ended)(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
     /* The last call: the stream is closed. Its memory is freed when the function returns. */
     void (*freed)(ls_thread_ctx *ctx, ls_ws *ws);
@@ -78,26 +78,27 @@ void ls_ws_consume(ls_thread_ctx *ctx, ls_ws *ws);
 /* ---- send --------------------------------------------------------------------------------------------------- */
 
 /* Queue a message (text or binary). Takes the references in every case; a slice without a block is copied. Text must be
- * valid UTF-8. Compressed if that was negotiated and it is long enough. LS_DONE; LS_PENDING: queued, but the queue is above
- * the high-water mark, `drained` follows when it is sent; LS_ECLOSED: a Close frame was queued or received, or the
- * connection is lost; LS_ENOMEM: nothing was queued; with context takeover the connection is lost. */
+ * valid UTF-8. Compressed if that was negotiated and it is long enough. LS_DONE; LS_PENDING: queued, but the queue is
+ * above the high-water mark, `drained` follows when it is sent; LS_ECLOSED: a Close frame was queued or received, or
+ * the connection is lost; LS_ENOMEM: nothing was queued; with context takeover the connection is lost. */
 int ls_ws_send(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, ls_slice *slices, unsigned count);
 
 /* Queue a ping or pong with at most LS_WS_CONTROL_BYTES_MAX bytes; they are copied. LS_DONE, LS_ECLOSED, LS_ENOMEM. */
 int ls_ws_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const char *bytes, size_t len);
 
 /* Queue a message for many connections of servers: `plain` is the whole frame; `compressed` the same message compressed
- * without context takeover, or NULL. Which one depends on what this connection has negotiated. Holds a reference of its own.
- * `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush sends it;
- * LS_ELIMIT: the queue is not empty and would exceed queue_bytes_max, nothing was queued; LS_ECLOSED; LS_ENOMEM. */
+ * without context takeover, or NULL. Which one depends on what this connection has negotiated. Holds a reference of
+ * its own. `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush
+ * sends it; LS_ELIMIT: the queue is not empty and would exceed queue_bytes_max, nothing was queued; LS_ECLOSED;
+ * LS_ENOMEM. */
 int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed, bool now);
 /* Prefetch what ls_ws_publish reads, in step 0 and, when that has arrived, in step 1. */
 void ls_ws_prefetch(ls_ws *ws, unsigned step);
 /* Whether ls_ws_publish uses `compressed`. */
 bool ls_ws_takes_compressed(const ls_ws *ws);
 
-/* Send the queue. LS_DONE: it was sent, or is sent after the event that runs; LS_PENDING: `drained` follows; or an error:
- * `ended` follows, or was called. */
+/* Send the queue. LS_DONE: it was sent, or is sent after the event that runs; LS_PENDING: `drained` follows; or an
+ * error: `ended` follows, or was called. */
 int ls_ws_flush(ls_thread_ctx *ctx, ls_ws *ws);
 
 size_t ls_ws_queued(const ls_ws *ws); /* bytes */
@@ -105,8 +106,8 @@ size_t ls_ws_queued(const ls_ws *ws); /* bytes */
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
 /* Queue a Close frame and flush: the closing handshake begins. No message follows; `ended` follows with the code of the
- * peer, or LS_WS_ABNORMAL after close_ms_max. `code` LS_WS_NO_CODE: a frame without a payload. `reason` is valid UTF-8 with at
- * most LS_WS_REASON_BYTES_MAX bytes. Again: no effect. */
+ * peer, or LS_WS_ABNORMAL after close_ms_max. `code` LS_WS_NO_CODE: a frame without a payload. `reason` is valid UTF-8
+ * with at most LS_WS_REASON_BYTES_MAX bytes. Again: no effect. */
 void ls_ws_close(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
 bool ls_ws_closing(const ls_ws *ws); /* a Close frame was queued or received, or the connection is lost */
 bool ls_ws_lost(const ls_ws *ws);    /* the connection is lost: `ended` follows by a packet unless it was called */

@@ -1,13 +1,14 @@
-/* ws_deflate.h - permessage-deflate (RFC 7692): its negotiation, which is pure, and the compression of messages by zlib.
+/* ws_deflate.h - permessage-deflate (RFC 7692): its negotiation, which is pure, and the compression of messages by
+ * zlib.
  *
  * Without context takeover each message is compressed alone. The compressors and decompressors for that belong to the
- * server's store, which keeps a few; a connection borrows one for the time of a call and holds none. That is what the server
- * negotiates unless the site asks for context takeover, and then one compressed message serves many connections. With context
- * takeover a connection owns a compressor (up to 262 KiB) and a decompressor (up to 40 KiB). The store limits the memory of all
- * of them together: a handshake that would exceed it gets no context takeover.
+ * server's store, which keeps a few; a connection borrows one for the time of a call and holds none. That is what the
+ * server negotiates unless the site asks for context takeover, and then one compressed message serves many
+ * connections. With context takeover a connection owns a compressor (up to 262 KiB) and a decompressor (up to 40 KiB).
+ * The store limits the memory of all of them together: a handshake that would exceed it gets no context takeover.
  *
- * A message is inflated when all its frames have arrived: a connection whose message is not complete holds compressed bytes
- * only.
+ * A message is inflated when all its frames have arrived: a connection whose message is not complete holds compressed
+ * bytes only.
  *
  * Threads: a store and ls_ws_deflate_end: any. Other calls with an ls_ws_deflate: one at a time. */
 #ifndef LS_PROTO_WS_DEFLATE_H
@@ -50,18 +51,18 @@ typedef struct ls_ws_deflate_params {
 
 /* ---- negotiation: pure --------------------------------------------------------------------------------------- */
 
-/* Choose the first acceptable offer of permessage-deflate in a Sec-WebSocket-Extensions value (RFC 7692 section 5.1; several
- * field lines: call once for each until one has an acceptable offer). An offer with an unknown, repeated or invalid parameter,
- * or with a window that zlib lacks, is declined. LS_OK: `text` receives the value of the response, *len its length; LS_ENOENT:
- * no acceptable offer; LS_EPROTO: the value breaks the grammar of RFC 6455 section 9.1. */
+/* Choose the first acceptable offer of permessage-deflate in a Sec-WebSocket-Extensions value (RFC 7692 section 5.1;
+ * several field lines: call once for each until one has an acceptable offer). An offer with an unknown, repeated or
+ * invalid parameter, or with a window that zlib lacks, is declined. LS_OK: `text` receives the value of the response,
+ * *len its length; LS_ENOENT: no acceptable offer; LS_EPROTO: the value breaks the grammar of RFC 6455 section 9.1. */
 int ls_ws_deflate_accept(const char *offers, size_t offers_len, const ls_ws_deflate_options *options,
                          ls_ws_deflate_params *out, char text[LS_WS_DEFLATE_TEXT_MAX], size_t *len);
 
 /* Write the offer of a client; returns its length. */
 size_t ls_ws_deflate_offer(const ls_ws_deflate_options *options, char text[LS_WS_DEFLATE_TEXT_MAX]);
 
-/* Check the response to that offer. LS_OK; LS_ENOENT: the value names no extension; LS_EPROTO: it names one that was not
- * offered, or has a parameter that does not answer the offer: *why receives a static text. */
+/* Check the response to that offer. LS_OK; LS_ENOENT: the value names no extension; LS_EPROTO: it names one that was
+ * not offered, or has a parameter that does not answer the offer: *why receives a static text. */
 int ls_ws_deflate_check(const char *response, size_t len, const ls_ws_deflate_options *options,
                         ls_ws_deflate_params *out, const char **why);
 
@@ -93,8 +94,8 @@ static inline bool ls_ws_deflate_active(const ls_ws_deflate *d)
     return d->store != NULL;
 }
 
-/* Whether a message that was compressed without context takeover and with the largest window, for many connections, may be
- * sent on this one. */
+/* Whether a message that was compressed without context takeover and with the largest window, for many connections,
+ * may be sent on this one. */
 static inline bool ls_ws_deflate_shares(const ls_ws_deflate *d)
 {
     return d->store != NULL && !d->send_takeover && d->send_bits == LS_WS_DEFLATE_BITS_MAX;
@@ -107,16 +108,17 @@ int ls_ws_deflate_begin(ls_ws_deflate_store *store, const ls_ws_deflate_params *
 /* Free its memory: not negotiated. Again: no effect. */
 void ls_ws_deflate_end(ls_ws_deflate *d);
 
-/* The handshake of a server: ls_ws_deflate_accept, then ls_ws_deflate_begin; without context takeover when the limit of the
- * store is reached. LS_OK, LS_ENOENT (also if `store` is NULL), LS_EPROTO, LS_ENOMEM. */
+/* The handshake of a server: ls_ws_deflate_accept, then ls_ws_deflate_begin; without context takeover when the limit
+ * of the store is reached. LS_OK, LS_ENOENT (also if `store` is NULL), LS_EPROTO, LS_ENOMEM. */
 int ls_ws_deflate_negotiate(ls_ws_deflate_store *store, const char *offers, size_t offers_len,
                             const ls_ws_deflate_options *options, ls_ws_deflate *out,
                             char text[LS_WS_DEFLATE_TEXT_MAX], size_t *len);
 
 /* Compress a message, whose slices it does not take. `out`, an empty list, receives pool blocks without the last
- * 00 00 ff ff; the first slice has `room` (at most 64) free bytes of its block in front, for the head of a frame. LS_OK;
- * LS_EAGAIN: send it uncompressed, because it is shorter than bytes_min, does not become shorter (without context takeover),
- * or becomes so short that a receiver with the limits of LS_WS_INFLATE_* refuses it; LS_ENOMEM: with context takeover the connection cannot go on. On an error `out` is empty. */
+ * 00 00 ff ff; the first slice has `room` (at most 64) free bytes of its block in front, for the head of a frame.
+ * LS_OK; LS_EAGAIN: send it uncompressed, because it is shorter than bytes_min, does not become shorter (without
+ * context takeover), or becomes so short that a receiver with the limits of LS_WS_INFLATE_* refuses it; LS_ENOMEM:
+ * with context takeover the connection cannot go on. On an error `out` is empty. */
 int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slices, unsigned count, size_t room,
                           ls_slices *out);
 
@@ -124,10 +126,10 @@ int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slice
 int ls_ws_deflate_shared(ls_pool *pool, ls_ws_deflate_store *store, uint32_t bytes_min, const ls_slice *slices,
                          unsigned count, size_t room, ls_slices *out);
 
-/* Inflate a message from the payloads of all its frames; takes the slices and drops each as soon as it is inflated. `out`, an
- * empty list, receives pool blocks: one if the message has at most LS_BLOCK_LARGE bytes. LS_OK; LS_EMSGSIZE: longer than
- * `bytes_max`, or past LS_WS_INFLATE_FREE_BYTES longer than LS_WS_INFLATE_RATIO_MAX times its compressed size; LS_EPROTO: not
- * valid DEFLATE data; LS_ENOMEM. On an error `out` is empty and the connection cannot go on. */
+/* Inflate a message from the payloads of all its frames; takes the slices and drops each as soon as it is inflated.
+ * `out`, an empty list, receives pool blocks: one if the message has at most LS_BLOCK_LARGE bytes. LS_OK; LS_EMSGSIZE:
+ * longer than `bytes_max`, or past LS_WS_INFLATE_FREE_BYTES longer than LS_WS_INFLATE_RATIO_MAX times its compressed
+ * size; LS_EPROTO: not valid DEFLATE data; LS_ENOMEM. On an error `out` is empty and the connection cannot go on. */
 int ls_ws_inflate_message(ls_pool *pool, ls_ws_deflate *d, ls_slice *slices, unsigned count, uint64_t bytes_max,
                           ls_slices *out);
 

@@ -1,4 +1,5 @@
-/* ws_deflate_none.c - a build without zlib: no store, so that no extension is negotiated and no message is compressed. */
+/* ws_deflate_none.c - a build without zlib: no store, so that no extension is negotiated and no message is
+ * compressed. */
 #include "base/err.h"
 #include "proto/ws_deflate.h"
 

@@ -1,8 +1,8 @@
 /* ws_deflate_zlib.c - see ws_deflate.h: messages through zlib, in raw DEFLATE format (RFC 7692 section 7.2).
  *
- * A *coder* is a compressor or a decompressor. The store keeps idle ones, at most IDLE_MAX of each direction: as many are in
- * use as threads compress at the same time. Short messages have coders with a small window and a small hash table, because
- * each message begins with clearing that table. */
+ * A *coder* is a compressor or a decompressor. The store keeps idle ones, at most IDLE_MAX of each direction: as many
+ * are in use as threads compress at the same time. Short messages have coders with a small window and a small hash
+ * table, because each message begins with clearing that table. */
 #define ZLIB_CONST
 #include <zlib.h>
 
@@ -252,7 +252,8 @@ static int block_begin(output *o, size_t room)
     return LS_OK;
 }
 
-/* The block is full, or the last one: to the list. A short message moves to a small block, since it may wait in a queue. */
+/* The block is full, or the last one: to the list. A short message moves to a small block, since it may wait in a
+ * queue. */
 static int block_end(output *o)
 {
     const size_t used = block_used(o);
@@ -452,8 +453,8 @@ static int inflate_slice(inflation *in, const ls_slice *slice)
     return err;
 }
 
-/* The bytes that the sender has left out. They complete a block of length 0: no output, and the end lies between two blocks
- * (data_type of zlib.h: 128). Otherwise the data was cut off. */
+/* The bytes that the sender has left out. They complete a block of length 0: no output, and the end lies between two
+ * blocks (data_type of zlib.h: 128). Otherwise the data was cut off. */
 static int inflation_tail(inflation *in)
 {
     const z_stream *z = in->o.z;

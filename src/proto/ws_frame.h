@@ -1,8 +1,8 @@
 /* ws_frame.h - the frames of WebSocket: bytes in, a head out, and back (RFC 6455 section 5).
  *
- * Pure: no allocation, no socket, no clock. The parser checks what one frame shows: reserved bits and opcodes, the mask,
- * the minimal form of the length, and control frames that are too long or fragmented. The order of the frames of a message
- * is checked by the connection (websocket.h). */
+ * Pure: no allocation, no socket, no clock. The parser checks what one frame shows: reserved bits and opcodes, the
+ * mask, the minimal form of the length, and control frames that are too long or fragmented. The order of the frames of
+ * a message is checked by the connection (websocket.h). */
 #ifndef LS_PROTO_WS_FRAME_H
 #define LS_PROTO_WS_FRAME_H
 
@@ -58,8 +58,8 @@ int ls_ws_head_parse(const char *bytes, size_t len, const ls_ws_rules *rules, ls
 /* Write the head; returns its length. `head->key` is written if head->masked. */
 size_t ls_ws_head_write(const ls_ws_head *head, char out[LS_WS_HEAD_BYTES_MAX]);
 
-/* Mask or unmask bytes of a payload in place; `at` is the position of bytes[0] in the payload (section 5.3). Eight bytes
- * at a time. */
+/* Mask or unmask bytes of a payload in place; `at` is the position of bytes[0] in the payload (section 5.3). Eight
+ * bytes at a time. */
 void ls_ws_mask(char *bytes, size_t len, const uint8_t key[4], uint64_t at);
 /* The same from `from` to `to`, which do not overlap. */
 void ls_ws_mask_copy(char *to, const char *from, size_t len, const uint8_t key[4], uint64_t at);
@@ -67,8 +67,8 @@ void ls_ws_mask_copy(char *to, const char *from, size_t len, const uint8_t key[4
 /* Whether a code may stand in a Close frame: 1000 to 1003, 1007 to 1014, 3000 to 4999 (section 7.4). */
 bool ls_ws_code_valid(unsigned code);
 
-/* Read the payload of a Close frame. LS_OK, or -LS_WS_PROTOCOL_ERROR (one byte, or an invalid code), -LS_WS_BAD_DATA (the
- * reason is not UTF-8). *code is LS_WS_NO_CODE without a payload. The reason lies in `payload`. */
+/* Read the payload of a Close frame. LS_OK, or -LS_WS_PROTOCOL_ERROR (one byte, or an invalid code), -LS_WS_BAD_DATA
+ * (the reason is not UTF-8). *code is LS_WS_NO_CODE without a payload. The reason lies in `payload`. */
 int ls_ws_close_parse(const char *payload, size_t len, unsigned *code, const char **reason, size_t *reason_len);
 
 #endif

@@ -43,9 +43,9 @@ typedef struct ls_ws_handshake {
  *     426  no Upgrade to "websocket", or another version than 13
  *     501  built without SHA-1
  *
- * Same origin (RFC 6454): the host of Origin is that of the request and the ports are equal, where a missing port is the
- * default of the Origin's scheme. Over TLS the scheme must be https. Without TLS it may be https too: a proxy in front
- * has ended TLS, because browsers do not open ws:// on such a page. */
+ * Same origin (RFC 6454): the host of Origin is that of the request and the ports are equal, where a missing port is
+ * the default of the Origin's scheme. Over TLS the scheme must be https. Without TLS it may be https too: a proxy in
+ * front has ended TLS, because browsers do not open ws:// on such a page. */
 int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secure, const ls_ws_policy *policy,
                           ls_ws_handshake *out);
 
@@ -65,8 +65,8 @@ typedef struct ls_ws_request {
 /* Make a random key (section 4.1, 7.). */
 void ls_ws_key(char out[LS_WS_KEY_CHARS + 1]);
 
-/* Write the request with a key of ls_ws_key, and a NUL if there is room. Its strings must be valid. Returns the length; if
- * that is not below `room`, the text is cut off: call again with more room, as for snprintf(3). */
+/* Write the request with a key of ls_ws_key, and a NUL if there is room. Its strings must be valid. Returns the
+ * length; if that is not below `room`, the text is cut off: call again with more room, as for snprintf(3). */
 size_t ls_ws_request_write(const ls_ws_request *request, const char *key, char *out, size_t room);
 
 typedef struct ls_ws_response { /* in the bytes of the head */
@@ -76,9 +76,9 @@ typedef struct ls_ws_response { /* in the bytes of the head */
     size_t extensions_len;
 } ls_ws_response;
 
-/* Check the response to `request` with `key`. LS_OK; LS_EPROTO: *why receives what is wrong, a static text; after a status
- * other than 101 that is "the server did not upgrade the connection", and head->status tells more; LS_ENOTSUP: built
- * without SHA-1; LS_ENOMEM. Extensions are refused here only if the request named none. */
+/* Check the response to `request` with `key`. LS_OK; LS_EPROTO: *why receives what is wrong, a static text; after a
+ * status other than 101 that is "the server did not upgrade the connection", and head->status tells more; LS_ENOTSUP:
+ * built without SHA-1; LS_ENOMEM. Extensions are refused here only if the request named none. */
 int ls_ws_response_check(const ls_http_response *head, const char *bytes, const ls_ws_request *request,
                          const char *key, ls_ws_response *out, const char **why);
 

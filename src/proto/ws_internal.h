@@ -1,14 +1,14 @@
-/* ws_internal.h - shared by the files of a WebSocket connection: websocket.c (open, packets, deadlines, close), ws_receive.c
- * (frames to messages), ws_send.c (messages to frames).
+/* ws_internal.h - shared by the files of a WebSocket connection: websocket.c (open, packets, deadlines, close),
+ * ws_receive.c (frames to messages), ws_send.c (messages to frames).
  *
  *     OPEN --(ls_ws_close)--> CLOSING --(the peer's Close frame)--> LAST --(all is sent)--> ENDING --> closed
  *        \--(the peer's Close frame, or a frame is refused)---------/
  *     from everywhere --(the connection is lost, ls_ws_abort)--> LOST --> closed
  *
- * CLOSING: our Close frame is queued; data frames are skipped. LAST: both sides have said Close, or we refuse to read on;
- * nothing more is parsed. ENDING: our last byte is sent. A server, and who refuses, has ended its stream and reads on until
- * the peer does so, because closing a socket with unread bytes is a reset that could destroy the Close frame on its way; a
- * client waits for the server to close first (RFC 6455 section 7.1.1). */
+ * CLOSING: our Close frame is queued; data frames are skipped. LAST: both sides have said Close, or we refuse to read
+ * on; nothing more is parsed. ENDING: our last byte is sent. A server, and who refuses, has ended its stream and reads
+ * on until the peer does so, because closing a socket with unread bytes is a reset that could destroy the Close frame
+ * on its way; a client waits for the server to close first (RFC 6455 section 7.1.1). */
 #ifndef LS_PROTO_WS_INTERNAL_H
 #define LS_PROTO_WS_INTERNAL_H
 

@@ -1,16 +1,17 @@
 /* ws_receive.c - received frames become messages: see ws_internal.h.
  *
- * A frame is unmasked and checked in the block that received it. A message of one frame that lies in one block is handed
- * over as one slice of that block, which needs neither a copy nor a reference: no byte is received while it waits.
+ * A frame is unmasked and checked in the block that received it. A message of one frame that lies in one block is
+ * handed over as one slice of that block, which needs neither a copy nor a reference: no byte is received while it
+ * waits.
  *
- * Blocks. A receive without a block of ours gets one from the port when bytes arrive, small or large by the bytes of the
- * last one. A frame that does not fit into the rest of its block moves to a large one if it fits there and few bytes must
- * be copied; else the parts become slices. A large block is taken only for a peer whose bytes have filled a small one: the
- * announcement of a long frame costs us nothing.
+ * Blocks. A receive without a block of ours gets one from the port when bytes arrive, small or large by the bytes of
+ * the last one. A frame that does not fit into the rest of its block moves to a large one if it fits there and few
+ * bytes must be copied; else the parts become slices. A large block is taken only for a peer whose bytes have filled a
+ * small one: the announcement of a long frame costs us nothing.
  *
  * A receive into a small block is posted at once: with io_uring it then costs no system call, with epoll no second
- * completion. But each completion that waits for a busy actor would hold its block. So when others wait for the actor, and
- * always for a large block, a receive of length 0 waits for the bytes, and the block is taken inside the actor. */
+ * completion. But each completion that waits for a busy actor would hold its block. So when others wait for the actor,
+ * and always for a large block, a receive of length 0 waits for the bytes, and the block is taken inside the actor. */
 #include <string.h>
 
 #include "proto/ws_internal.h"

@@ -199,8 +199,8 @@ int ls_ws_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const
     return ls_ws_put_control(ctx, ws, opcode, bytes, len, false);
 }
 
-/* A peer that sends pings and reads nothing gets one pong when it reads again (RFC 6455 section 5.5.3). Without memory it
- * gets none. */
+/* A peer that sends pings and reads nothing gets one pong when it reads again (RFC 6455 section 5.5.3). Without memory
+ * it gets none. */
 void ls_ws_pong_later(ls_thread_ctx *ctx, ls_ws *ws, const char *bytes, size_t len)
 {
     if (!ls_stream_sending(ls_ws_stream_of(ws))) {

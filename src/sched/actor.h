@@ -43,8 +43,8 @@ void ls_actor_leave(ls_actor *actor, ls_thread_ctx *ctx);
  * no actor, it may run before this returns. */
 void ls_actor_post(ls_actor *actor, ls_thread_ctx *ctx, ls_op *op);
 
-/* The same for a caller that does not know its thread context: op->done runs later, at the end of what the thread inside
- * the actor does now, or from the port's queue. */
+/* The same for a caller that does not know its thread context: op->done runs later, at the end of what the thread
+ * inside the actor does now, or from the port's queue. */
 void ls_actor_post_later(ls_actor *actor, ls_port *port, ls_op *op);
 
 /* Handle a packet that ls_port_wait returned: call op->done, or post the operation to its actor. The packet has an

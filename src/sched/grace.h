@@ -1,8 +1,8 @@
 /* grace.h - waits until the packets that run now have ended, for several waits at a time.
  *
- * A ticket stands for the moment of ls_grace_begin. It is over when every worker has left the packet of that moment (see
- * ls_workers_snapshot); then an object that was unlinked before is used by no packet. One snapshot is under way at a
- * time; tickets that are taken meanwhile wait for the next one.
+ * A ticket stands for the moment of ls_grace_begin. It is over when every worker has left the packet of that moment
+ * (see ls_workers_snapshot); then an object that was unlinked before is used by no packet. One snapshot is under way
+ * at a time; tickets that are taken meanwhile wait for the next one.
  *
  * The caller serialises all calls. ls_grace_over polls: call it again after some milliseconds. */
 #ifndef LS_SCHED_GRACE_H

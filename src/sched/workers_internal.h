@@ -5,7 +5,8 @@
  * and takes packets that were not begun by changing `claim` itself. Everything else is under the mutex of ls_workers,
  * which a worker takes only to become idle, to exit, after a stall, or when it finds the watchdog asleep.
  *
- *     claim = batch << 16 | begun << 8 | count      the thread that sets begun to count owns packets[begun .. count - 1]
+ *     claim = batch << 16 | begun << 8 | count      the thread that sets begun to count owns packets[begun .. count -
+ *                                                   1]
  *     active = workers whose idle is false and that have not exited
  *     active - stalled <= threads, or excess > 0     (under the mutex) */
 #ifndef LS_SCHED_WORKERS_INTERNAL_H

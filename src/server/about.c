@@ -74,8 +74,8 @@ void ls_server_describe(const ls_server *server)
     }
 }
 
-/* The text of address `index`; NULL: past the last one. It may be written into `text`. *scheme receives what precedes it in
- * a URL. */
+/* The text of address `index`; NULL: past the last one. It may be written into `text`. *scheme receives what precedes
+ * it in a URL. */
 static const char *address_text(const ls_server *server, unsigned index, char text[LS_ADDR_TEXT_BYTES],
                                 const char **scheme)
 {

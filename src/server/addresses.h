@@ -13,8 +13,8 @@ typedef struct ls_addresses {
     bool either; /* of two: the second one only where the first does not exist; else both, with the same port */
 } ls_addresses;
 
-/* host: "" for both loopback addresses, IPv4 first; "*" for all addresses, without IPv6 on the machine all of IPv4; else
- * an address in the syntax of ls_addr_parse. LS_OK, or its error. */
+/* host: "" for both loopback addresses, IPv4 first; "*" for all addresses, without IPv6 on the machine all of IPv4;
+ * else an address in the syntax of ls_addr_parse. LS_OK, or its error. */
 int ls_addresses_of(const char *host, uint16_t port, ls_addresses *out);
 
 /* Whether the error of a bind says that the machine does not have the address: it has no IPv6. */

@@ -5,8 +5,8 @@
  *
  *     plan    new addresses are bound; of the open ones everything is prepared that can fail. Nothing that is served
  *             changes: ls_endpoint_plan_undo gives the plan up
- *     swap    the kept ones are replaced (they pass what begins from now on to the new generation), the others go to the
- *             list `gone`
+ *     swap    the kept ones are replaced (they pass what begins from now on to the new generation), the others go to
+ *             the list `gone`
  *     run     the new ones start, those that are gone stop and drain
  *     settle  what was replaced is freed when it is not used any more
  *
@@ -43,8 +43,8 @@ typedef struct ls_endpoint_want { /* a listener or an ls.udp call of a new gener
     unsigned index;
     ls_addr at; /* port 0: any; not with http.sys */
     const ls_site_settings *settings;
-    char *
-        message; /* LS_MESSAGE_BYTES: receives what failed and why; "": to bind the address, for the reason of the code */
+    /* LS_MESSAGE_BYTES: receives what failed and why; "": to bind the address, for the reason of the code. */
+    char *message;
 } ls_endpoint_want;
 
 /* `prepare` is undone by `forget` or completed by `replace`. */
@@ -95,8 +95,8 @@ typedef struct ls_endpoint_plan {
     unsigned leaving_count;
 } ls_endpoint_plan;
 
-/* `open`: the endpoints of the generation before, possibly none. LS_OK; an error with the place in the site and the reason
- * in `message`, and nothing is changed. */
+/* `open`: the endpoints of the generation before, possibly none. LS_OK; an error with the place in the site and the
+ * reason in `message`, and nothing is changed. */
 int ls_endpoint_plan_make(const ls_endpoint_env *env, const ls_node *open, ls_site *site,
                           const ls_site_settings *settings, ls_endpoint_plan *out, char *message,
                           size_t message_bytes);
@@ -111,8 +111,8 @@ void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *gone,
 void ls_endpoint_plan_run(ls_thread_ctx *ctx, const ls_endpoint_plan *plan);
 void ls_endpoint_plan_end(ls_endpoint_plan *plan);
 
-/* One step of the endpoints that are gone. `drain_ms`: the time after which what is left is cut. `oldest`: the number of
- * the oldest generation that is open. Returns the number of the oldest generation that they may still give work to;
+/* One step of the endpoints that are gone. `drain_ms`: the time after which what is left is cut. `oldest`: the number
+ * of the oldest generation that is open. Returns the number of the oldest generation that they may still give work to;
  * UINT64_MAX: none. */
 uint64_t ls_endpoints_settle(const ls_endpoint_env *env, ls_node *gone, uint32_t drain_ms, uint64_t oldest);
 

@@ -1,7 +1,7 @@
 /* endpoint_stream.c - the endpoint of ls.listen and ls.tcp: an acceptor, its service, and the HTTP engines.
  *
- * A *service* is what new connections get: HTTP or TCP, TLS, PROXY protocol. A handshake keeps the service it began with,
- * so a replaced service waits on the list `retired` until the last of its handshakes has ended.
+ * A *service* is what new connections get: HTTP or TCP, TLS, PROXY protocol. A handshake keeps the service it began
+ * with, so a replaced service waits on the list `retired` until the last of its handshakes has ended.
  *
  * An *engine* is an ls_http1: HTTP/1.1 with certain limits. A reload with the same limits keeps the engine and replaces
  * its handler. With other limits new connections get another engine; those of the engines before keep their limits and
@@ -333,7 +333,8 @@ static void log_address(const stream_endpoint *s)
     }
 }
 
-/* Let the open connections go on: as HTTP with the new handler, or, if the address is TCP now, to their next response. */
+/* Let the open connections go on: as HTTP with the new handler, or, if the address is TCP now, to their next
+ * response. */
 static void replace_handlers(stream_endpoint *s, uint64_t generation)
 {
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {

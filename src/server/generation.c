@@ -3,13 +3,13 @@
  *     BUSY --> CLOSING --> CLOSED --> freed
  *
  * BUSY ends with the grace period of the swap, when no packet that found the old handlers runs, and nothing that was
- * replaced gives it work any more (a handshake that began before, connections of an address that is gone). From then on it
- * only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may still be
- * inside, hence the second grace period. After drain_timeout what is left is cut: its connections are aborted and its
- * tasks end.
+ * replaced gives it work any more (a handshake that began before, connections of an address that is gone). From then
+ * on it only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may
+ * still be inside, hence the second grace period. After drain_timeout what is left is cut: its connections are aborted
+ * and its tasks end.
  *
- * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections of its
- * endpoints and its requests are cut; its other tasks go on until the last WebSocket has ended. */
+ * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections
+ * of its endpoints and its requests are cut; its other tasks go on until the last WebSocket has ended. */
 #include <stdlib.h>
 
 #include "base/clock.h"

@@ -39,8 +39,8 @@ void ls_posts_start(ls_posts *posts, ls_port *port);
 /* The server drains: accept no more. */
 void ls_posts_stop(ls_posts *posts);
 
-/* Copy the bytes. LS_OK; LS_EAGAIN: LS_SERVER_POSTS_MAX posts are unfinished; LS_ECLOSED: stopped; LS_ENOENT: the site does not
- * hear them; LS_ENOMEM. */
+/* Copy the bytes. LS_OK; LS_EAGAIN: LS_SERVER_POSTS_MAX posts are unfinished; LS_ECLOSED: stopped; LS_ENOENT: the site
+ * does not hear them; LS_ENOMEM. */
 int ls_posts_add(ls_posts *posts, const void *data, size_t bytes);
 
 unsigned ls_posts_unfinished(ls_posts *posts);

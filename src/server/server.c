@@ -191,8 +191,8 @@ static void stop(ls_server *server, bool from_outside)
     if (first) ls_log(LS_LOG_INFO, "draining");
 }
 
-/* Several states of a site may call this concurrently, and again during the drain. A signal that follows may come from a
- * service manager that does not know of it: it does not cut the drain. */
+/* Several states of a site may call this concurrently, and again during the drain. A signal that follows may come from
+ * a service manager that does not know of it: it does not cut the drain. */
 static void stop_from_site(void *server)
 {
     stop(server, false);
@@ -549,7 +549,8 @@ static void stop_endpoint(ls_endpoint *e, void *ctx)
     e->stopped = true;
 }
 
-/* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no lock. */
+/* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no
+ * lock. */
 static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);

@@ -1,9 +1,9 @@
-/* server_internal.h - the struct of a server, shared by server.c (its life), reload.c (a new generation of its site) and
- * generation.c (the end of an old one).
+/* server_internal.h - the struct of a server, shared by server.c (its life), reload.c (a new generation of its site)
+ * and generation.c (the end of an old one).
  *
  * Threads. The thread of ls_server_run supervises: it starts the workers, waits, ends old generations and drains. The
- * workers do what touches sockets, in the packet `control`. A reload runs on the thread of its caller, or, for SIGHUP, on
- * a thread of its own: it loads and plans there, and the commit is a packet.
+ * workers do what touches sockets, in the packet `control`. A reload runs on the thread of its caller, or, for SIGHUP,
+ * on a thread of its own: it loads and plans there, and the commit is a packet.
  *
  *     mutex   phase, settings, reload, control; the supervisor waits with it. Held for short
  *     lists   endpoints, generations, their sites. Taken after `mutex` if both are needed. No Lua runs under it, except
@@ -109,7 +109,8 @@ uint32_t ls_server_drain_ms_left(const ls_server *server);
 
 ls_site_options ls_server_site_options(const ls_server *server);
 /* Merge the settings: the options override the site, the site overrides the defaults. threads_max is a promise to the
- * site about the number of its states, so nothing increases it. threads > threads_max in the result: they contradict. */
+ * site about the number of its states, so nothing increases it. threads > threads_max in the result: they
+ * contradict. */
 ls_site_settings ls_server_settle(const ls_server_options *options, const ls_site_settings *site);
 
 void ls_server_ask_reload(ls_server *server); /* any thread */

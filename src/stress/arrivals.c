@@ -1,8 +1,8 @@
 /* arrivals.c - which virtual user sends when. See arrivals.h.
  *
  * Due requests of a worker are counted, not stored: request i of thread t is request i * threads + t of the schedule,
- * which gives its due time (in a fan-out run, of the threads that have publishers). Where a script returns several requests at once (w->batch), one turn stands for `batch`
- * requests of the schedule, all due with the first of them.
+ * which gives its due time (in a fan-out run, of the threads that have publishers). Where a script returns several
+ * requests at once (w->batch), one turn stands for `batch` requests of the schedule, all due with the first of them.
  *
  * dispatched <= due_count; dispatched < due_count only while no idle virtual user can send */
 #include "stress/arrivals.h"

@@ -63,8 +63,9 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */
     _Atomic uint64_t deflated;                  /* of these, with permessage-deflate */
     ls_histogram *upgrade;                      /* from the request to the response; NULL: not WebSocket */
-    /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries behind a later
-     * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */
+    /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries behind a
+     * later one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated
+     * ones. */
     _Atomic uint64_t published, expected, lost, reordered, duplicated, foreign;
     _Atomic uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code */
 } ls_stress_counters;

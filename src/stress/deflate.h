@@ -1,8 +1,8 @@
-/* deflate.h - permessage-deflate of a thread (RFC 7692), without context takeover: compresses messages of WebSocket that it
- * sends, and inflates those that it receives.
+/* deflate.h - permessage-deflate of a thread (RFC 7692), without context takeover: compresses messages of WebSocket
+ * that it sends, and inflates those that it receives.
  *
- * Subscribers of the same topic receive the same bytes. So a message that equals the last one is not inflated again: the
- * load generator does not pay for the compression of a fan-out run as often as the server delivers. One thread. */
+ * Subscribers of the same topic receive the same bytes. So a message that equals the last one is not inflated again:
+ * the load generator does not pay for the compression of a fan-out run as often as the server delivers. One thread. */
 #ifndef LS_STRESS_DEFLATE_H
 #define LS_STRESS_DEFLATE_H
 

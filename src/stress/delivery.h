@@ -1,7 +1,8 @@
-/* delivery.h - the messages of fan-out runs: their head, and the account of what a subscriber received of one publisher. Pure.
+/* delivery.h - the messages of fan-out runs: their head, and the account of what a subscriber received of one
+ * publisher. Pure.
  *
- * A message begins with LS_DELIVERY_HEAD_BYTES letters and digits, so that it may be text, a line or the data of an event:
- * "LS" and the fields of ls_delivery_head in hexadecimal. */
+ * A message begins with LS_DELIVERY_HEAD_BYTES letters and digits, so that it may be text, a line or the data of an
+ * event: "LS" and the fields of ls_delivery_head in hexadecimal. */
 #ifndef LS_STRESS_DELIVERY_H
 #define LS_STRESS_DELIVERY_H
 

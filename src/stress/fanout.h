@@ -1,17 +1,18 @@
-/* fanout.h - fan-out runs: publishers send messages to the server, which must deliver each to all subscribers of its topic.
+/* fanout.h - fan-out runs: publishers send messages to the server, which must deliver each to all subscribers of its
+ * topic.
  *
- * A delivery is a request of the reports: rates and latencies are those of deliveries, from the publication. Every message has
- * a head (delivery.h), from which a subscriber knows its publisher, its number and its time.
+ * A delivery is a request of the reports: rates and latencies are those of deliveries, from the publication. Every
+ * message has a head (delivery.h), from which a subscriber knows its publisher, its number and its time.
  *
- *     start   publishers and subscribers connect. Publishers send a probe every 100 ms, and a subscriber has settled when it has
- *             received one, so that the run does not begin before the server knows all subscribers.
- *     go      closed loop: a publisher sends its next message when all subscribers of its topic have received the last one;
- *             open loop: the messages of the schedule are distributed to the publishers.
- *     end     the publishers stop. A thread ends when its subscribers have received everything that was published, or nothing
- *             for the time limit of a request.
+ *     start   publishers and subscribers connect. Publishers send a probe every 100 ms, and a subscriber has settled
+ *             when it has received one, so that the run does not begin before the server knows all subscribers.
+ *     go      closed loop: a publisher sends its next message when all subscribers of its topic have received the last
+ *             one; open loop: the messages of the schedule are distributed to the publishers.
+ *     end     the publishers stop. A thread ends when its subscribers have received everything that was published, or
+ *             nothing for the time limit of a request.
  *
- * The threads share ls_stress_fanout: each counter in it has one writer, except `arrived`. Publisher p and subscriber s have the
- * topics p and s modulo the number of topics. The last `stalled` subscribers never read. */
+ * The threads share ls_stress_fanout: each counter in it has one writer, except `arrived`. Publisher p and subscriber
+ * s have the topics p and s modulo the number of topics. The last `stalled` subscribers never read. */
 #ifndef LS_STRESS_FANOUT_H
 #define LS_STRESS_FANOUT_H
 
@@ -46,7 +47,8 @@ void ls_stress_fanout_close(struct ls_stress_fanout *fanout); /* NULL is allowed
 /* The threads that have publishers: 0 .. senders-1. */
 unsigned ls_stress_fanout_senders(const ls_stress_plan *plan);
 
-/* Give the virtual users of a new worker their roles: first its publishers, then its subscribers. LS_OK or LS_ENOMEM. */
+/* Give the virtual users of a new worker their roles: first its publishers, then its subscribers. LS_OK or
+ * LS_ENOMEM. */
 int ls_stress_fanout_attach(ls_stress_worker *w, struct ls_stress_fanout *fanout);
 void ls_stress_fanout_free(ls_stress_vu *u);
 

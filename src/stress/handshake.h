@@ -5,9 +5,9 @@
 
 #include "stress/vu.h"
 
-/* Begin with a connected stream; u->stream has the handler of the transport, which comes back at the end. The time limit
- * of the connect includes the handshake. LS_DONE: the stream encrypts; LS_PENDING: ls_stress_vu_connected() follows; or
- * LS_E*, counted. */
+/* Begin with a connected stream; u->stream has the handler of the transport, which comes back at the end. The time
+ * limit of the connect includes the handshake. LS_DONE: the stream encrypts; LS_PENDING: ls_stress_vu_connected()
+ * follows; or LS_E*, counted. */
 int ls_stress_handshake(ls_stress_vu *u, const ls_stream_handler *then);
 
 /* The connection closes: drop the session of a handshake that is not complete. */

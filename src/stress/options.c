@@ -1,5 +1,5 @@
-/* options.c - the table of options, and what each accepts. See options.h. options_value.c reads values, options_line.c the
- * command line, options_table.c the table of a script; options_finish.c completes the plan. */
+/* options.c - the table of options, and what each accepts. See options.h. options_value.c reads values, options_line.c
+ * the command line, options_table.c the table of a script; options_finish.c completes the plan. */
 #include "stress/options.h"
 
 #include <stddef.h>

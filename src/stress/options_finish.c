@@ -153,7 +153,8 @@ static void write_words(char *to, size_t len)
     }
 }
 
-/* The message behind `head_bytes` that come with it: --message, or words up to --size or `size_default` bytes in all. */
+/* The message behind `head_bytes` that come with it: --message, or words up to --size or `size_default` bytes in
+ * all. */
 static int finish_message(ls_stress_options *o, size_t head_bytes, size_t size_default, ls_stress_why *why)
 {
     ls_stress_plan *plan = &o->plan;
@@ -181,7 +182,8 @@ static int finish_message(ls_stress_options *o, size_t head_bytes, size_t size_d
     return LS_OK;
 }
 
-/* config.pipeline copies of a message in a row, in allocated memory: as frames if `opcode` is not 0. NULL: out of memory. */
+/* config.pipeline copies of a message in a row, in allocated memory: as frames if `opcode` is not 0. NULL: out of
+ * memory. */
 static char *copies_of(const ls_stress_plan *plan, int opcode, bool compressed, const char *message, size_t len,
                        size_t *one)
 {

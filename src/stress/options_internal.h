@@ -25,7 +25,7 @@ typedef struct ls_stress_option {
 extern const ls_stress_option ls_stress_options_known[];
 extern const unsigned ls_stress_options_known_count;
 
-/* ---- options_value.c --------------------------------------------------------------------------------------------- */
+/* ---- options_value.c -------------------------------------------------------------------------------------------- */
 
 /* A whole number from `min` to `max`, as ls_stress_options_count(). LS_OK or LS_EINVAL. */
 int ls_stress_options_integer(const char *text, double min, double max, double *out);
@@ -34,7 +34,7 @@ int ls_stress_options_integer(const char *text, double min, double max, double *
 int ls_stress_options_read_file(ls_stress_options *o, const char *path, const char **bytes, size_t *len,
                                 ls_stress_why *why);
 
-/* ---- options.c ---------------------------------------------------------------------------------------------------- */
+/* ---- options.c -------------------------------------------------------------------------------------------------- */
 
 /* Set one option. LS_OK; or LS_EINVAL with a message in `why`. */
 int ls_stress_options_set(ls_stress_options *o, const ls_stress_option *option, const char *name, const char *value,

@@ -17,8 +17,8 @@ typedef struct ls_stress_proto {
     void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
     void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */
     void (*start)(ls_stress_vu *u); /* NULL: compose and send; else start the one request that was recorded */
-    /* WebSocket (ws.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them, which may
-     * be none. NULL: another protocol. */
+    /* WebSocket (ws.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them,
+     * which may be none. NULL: another protocol. */
     bool (*message)(ls_stress_vu *u, const char *bytes, size_t len, bool last);
     bool upgrades; /* WebSocket: the handshake is part of the connect */
 } ls_stress_proto;

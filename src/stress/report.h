@@ -28,8 +28,8 @@ void ls_stress_report_text(ls_strbuf *to, const ls_stress_result *result);
 /* One JSON object (RFC 8259) and a newline; always valid. */
 void ls_stress_report_json(ls_strbuf *to, const ls_stress_result *result);
 
-/* The time series, the percentiles and, with TLS, the handshakes: tables (RFC 4180), separated by empty lines, each with a
- * line of names. */
+/* The time series, the percentiles and, with TLS, the handshakes: tables (RFC 4180), separated by empty lines, each
+ * with a line of names. */
 void ls_stress_report_csv(ls_strbuf *to, const ls_stress_result *result);
 
 /* A single file: the page of page/report.html with the JSON inside. */

@@ -1,5 +1,5 @@
-/* report_csv.c - tables for spreadsheets: the time series, the percentiles, and the handshakes of TLS. All fields are numbers or empty, so
- * no field needs quotes (RFC 4180 section 2). */
+/* report_csv.c - tables for spreadsheets: the time series, the percentiles, and the handshakes of TLS. All fields are
+ * numbers or empty, so no field needs quotes (RFC 4180 section 2). */
 #include "stress/report.h"
 
 static void put_us(ls_strbuf *to, uint64_t ns, int known, const char *end)

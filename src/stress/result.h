@@ -59,8 +59,9 @@ typedef struct ls_stress_result {
     uint64_t handshakes_full, handshakes_resumed, handshakes_failed;
     ls_histogram *upgrade; /* handshakes of WebSocket, from the request to the response; NULL: not WebSocket */
     uint64_t upgrades, upgrades_failed, deflated; /* deflated: with permessage-deflate */
-    /* Fan-out: messages sent; of their deliveries those expected (of subscribers that read) and lost; deliveries behind a later
-     * one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated ones. */
+    /* Fan-out: messages sent; of their deliveries those expected (of subscribers that read) and lost; deliveries
+     * behind a later one, deliveries again; messages that are not of this run. `requests` counts deliveries, without
+     * duplicated ones. */
     uint64_t published, expected, lost, reordered, duplicated, foreign;
     uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code from LS_STRESS_CODE_MIN */
     ls_histogram *rates; /* requests per second of one thread, sampled every 100 ms: wrk's Req/Sec. Not nanoseconds */

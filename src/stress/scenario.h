@@ -65,7 +65,7 @@ void ls_stress_scenario_consume(struct ls_stress_scenario *sc, size_t used); /* 
 /* The scenario whose coroutine L is running; else raises an error that begins with `what`. */
 struct ls_stress_scenario *ls_stress_scenario_running(lua_State *L, const char *what);
 
-/* ---- script_ws.c ------------------------------------------------------------------------------------------------- */
+/* ---- script_ws.c ------------------------------------------------------------------------------------------------ */
 
 /* Define the methods of ws, and add vu:ws to the table on top of the stack. */
 void ls_stress_script_ws_define(lua_State *L);

@@ -23,7 +23,7 @@ enum { MESSAGE_HEAD = sizeof(uint32_t) + 1 };
 
 static const char ws_meta[] = "luaserve.stress.ws";
 
-/* ---- vu:ws ------------------------------------------------------------------------------------------------------- */
+/* ---- vu:ws ------------------------------------------------------------------------------------------------------ */
 
 /* The path of a URL, which must be of the target; a path stays as it is. Raises. */
 static const char *check_path(lua_State *L, const ls_stress_plan *plan)
@@ -160,7 +160,7 @@ static int vu_ws(lua_State *L)
     return lua_yieldk(L, 0, (lua_KContext)sc, continue_upgrade);
 }
 
-/* ---- ws ---------------------------------------------------------------------------------------------------------- */
+/* ---- ws --------------------------------------------------------------------------------------------------------- */
 
 static struct ls_stress_scenario *check_ws(lua_State *L)
 {
@@ -295,7 +295,7 @@ void ls_stress_script_ws_define(lua_State *L)
     lua_pop(L, 1);
 }
 
-/* ---- the connection ---------------------------------------------------------------------------------------------- */
+/* ---- the connection --------------------------------------------------------------------------------------------- */
 
 bool ls_stress_script_ws_ready(const struct ls_stress_scenario *sc)
 {

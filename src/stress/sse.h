@@ -1,5 +1,5 @@
-/* sse.h - server-sent events, from the side of a client (WHATWG HTML, section 9.2.6): bytes in, the data of events out. Only
- * the field `data` is used. A byte order mark at the beginning of the stream is ignored. */
+/* sse.h - server-sent events, from the side of a client (WHATWG HTML, section 9.2.6): bytes in, the data of events
+ * out. Only the field `data` is used. A byte order mark at the beginning of the stream is ignored. */
 #ifndef LS_STRESS_SSE_H
 #define LS_STRESS_SSE_H
 
@@ -20,8 +20,8 @@ typedef struct ls_sse { /* all zero at the beginning of a stream */
     bool after_cr; /* the last line ended with CR: a LF that follows belongs to it */
 } ls_sse;
 
-/* Continue with bytes[*at..len). True: an event is complete, and *data has its data, valid until the next call; *at is behind
- * the event, call again. False: all bytes are used, or `*failed`: out of memory, or past LS_SSE_BYTES_MAX. */
+/* Continue with bytes[*at..len). True: an event is complete, and *data has its data, valid until the next call; *at is
+ * behind the event, call again. False: all bytes are used, or `*failed`: out of memory, or past LS_SSE_BYTES_MAX. */
 bool ls_sse_next(ls_sse *sse, const char *bytes, size_t len, size_t *at, const char **data, size_t *data_len,
                  bool *failed);
 

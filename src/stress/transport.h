@@ -9,8 +9,8 @@
 #include "stress/vu.h"
 
 typedef struct ls_stress_transport {
-    /* Connect. LS_DONE; LS_PENDING: ls_stress_vu_connected() follows; or LS_E*. Sets u->attached if there is a socket to
-     * close, also with an error. */
+    /* Connect. LS_DONE; LS_PENDING: ls_stress_vu_connected() follows; or LS_E*. Sets u->attached if there is a socket
+     * to close, also with an error. */
     int (*open)(ls_stress_vu *u);
     /* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory. */
     bool (*put)(ls_stress_vu *u, const char *bytes, size_t len);

@@ -1,5 +1,5 @@
-/* upgrade.c - see upgrade.h. Frames that the server has sent directly behind its response are unread: the OPEN virtual user
- * receives them first. */
+/* upgrade.c - see upgrade.h. Frames that the server has sent directly behind its response are unread: the OPEN virtual
+ * user receives them first. */
 #include "stress/upgrade.h"
 
 #include <stdlib.h>

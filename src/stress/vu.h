@@ -126,8 +126,8 @@ void ls_stress_vu_time_out(ls_stress_vu *u);
 /* The packet of its timer has arrived while it closes; `timer_pending` is false now. */
 void ls_stress_vu_timer_done(ls_stress_vu *u);
 
-/* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory; the error is counted and the
- * connection closes. */
+/* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory; the error is counted and
+ * the connection closes. */
 bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len);
 bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len);
 
@@ -140,8 +140,8 @@ void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
 /* The oldest request has ended; nothing is recorded. */
 void ls_stress_vu_retire(ls_stress_vu *u);
 
-/* The oldest request is complete: record its latency and its status (0: the protocol has no status). Of a publication only the
- * status: its deliveries are the requests of the reports. */
+/* The oldest request is complete: record its latency and its status (0: the protocol has no status). Of a publication
+ * only the status: its deliveries are the requests of the reports. */
 void ls_stress_vu_complete(ls_stress_vu *u, unsigned status);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * The threads of a client are independent, so each has a port of its own and the threads share nothing during a run:
  * the plan is read-only, each counter has one writer, and a stop is a packet. Files: worker.c (the thread, its start
- * and its end), arrivals.c (which virtual user sends when), vu.c (one connection), its transports transport_stream.c and
- * transport_udp.c (transport.h), and the protocols http.c, echo.c and scenario.c (protocol.h).
+ * and its end), arrivals.c (which virtual user sends when), vu.c (one connection), its transports transport_stream.c
+ * and transport_udp.c (transport.h), and the protocols http.c, echo.c and scenario.c (protocol.h).
  *
  * A run of a worker:
  *     start   each virtual user connects, at most CONNECTING_MAX at a time; settled() when all connects have ended.
@@ -13,8 +13,8 @@
  *     end     the duration is over, all requests are made, or a stop arrived. An open loop waits for outstanding
  *             responses. Then all virtual users close, all packets arrive, and the thread ends.
  *
- * ended_ns is the end of the duration, or of a run that ends by its number of requests the last response. 0: this worker had
- * none. A delivery of a fan-out run may arrive before `go`, because another worker has begun.
+ * ended_ns is the end of the duration, or of a run that ends by its number of requests the last response. 0: this
+ * worker had none. A delivery of a fan-out run may arrive before `go`, because another worker has begun.
  *
  * The worker reads the clock once per batch of packets (now_ns, the time of responses), and again before a send if it
  * has done work since (ls_stress_worker_now). */
@@ -110,8 +110,8 @@ struct ls_stress_worker {
     void *user;
 };
 
-/* Prepare everything that can fail. `script` and `fanout` may be NULL; the worker uses them and does not close them. LS_OK; or an
- * error, and nothing is left open. */
+/* Prepare everything that can fail. `script` and `fanout` may be NULL; the worker uses them and does not close them.
+ * LS_OK; or an error, and nothing is left open. */
 int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_plan *plan, unsigned index, uint32_t first_vu,
                           uint32_t vu_count, ls_stress_script *script, ls_stress_fanout *fanout);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* start the thread, which begins to connect */

@@ -321,8 +321,8 @@ static bool begin_frame(ls_stress_vu *u)
     return true;
 }
 
-/* Parse the head of a frame. Returns the number of bytes used; 0: all of them, and the head is incomplete; or negative: an
- * error, handled. */
+/* Parse the head of a frame. Returns the number of bytes used; 0: all of them, and the head is incomplete; or
+ * negative: an error, handled. */
 static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
 {
     struct ls_stress_ws *ws = u->ws;

@@ -1,9 +1,9 @@
 /* ws.h - the WebSocket of a virtual user (RFC 6455): the texts of its handshake, the frames that it receives, and those
  * that it sends.
  *
- * Received messages are passed on in parts as they arrive (ls_stress_proto.message), so that a message costs no copy and
- * no memory; a compressed message is inflated first (deflate.h). Pings are answered. Frames that are prepared before the
- * run are masked with one key each; the key of other frames is random (section 5.3). */
+ * Received messages are passed on in parts as they arrive (ls_stress_proto.message), so that a message costs no copy
+ * and no memory; a compressed message is inflated first (deflate.h). Pings are answered. Frames that are prepared
+ * before the run are masked with one key each; the key of other frames is random (section 5.3). */
 #ifndef LS_STRESS_WS_H
 #define LS_STRESS_WS_H
 
@@ -13,11 +13,12 @@
 
 /* ---- the handshake; its callers send and receive ---------------------------------------------------------------- */
 
-/* Begin: make a key, and write the request in allocated memory. Keeps what the response must fit. LS_OK or LS_ENOMEM. */
+/* Begin: make a key, and write the request in allocated memory. Keeps what the response must fit. LS_OK or
+ * LS_ENOMEM. */
 int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **text, size_t *len);
 
-/* The next bytes of the response. LS_DONE: counted, and *used bytes of these belong to the handshake; LS_EAGAIN: more are
- * needed; or an error, after ls_stress_ws_failed(). */
+/* The next bytes of the response. LS_DONE: counted, and *used bytes of these belong to the handshake; LS_EAGAIN: more
+ * are needed; or an error, after ls_stress_ws_failed(). */
 int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used);
 
 /* Count a failure and record its reason, with the first bytes of the response. */

@@ -1,4 +1,5 @@
-/* ws_echo.c - the echo protocol on a WebSocket: the server must send each message back as a message of the same kind. */
+/* ws_echo.c - the echo protocol on a WebSocket: the server must send each message back as a message of the same
+ * kind. */
 #include <stdlib.h>
 #include <string.h>
 

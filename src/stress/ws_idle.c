@@ -64,7 +64,7 @@ const ls_stress_proto ls_stress_ws_hold_proto = {
     .upgrades = true,
 };
 
-/* ---- cycles: a request is a connection, from its connect to the end of the closing handshake --------------------- */
+/* ---- cycles: a request is a connection, from its connect to the end of the closing handshake -------------------- */
 
 static void leave(ls_stress_vu *u)
 {

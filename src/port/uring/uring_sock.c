@@ -206,7 +206,8 @@ bool ls_uring_arm(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
 /* The epoll set has reported the end, or data (since a send had to wait): cancel the multishot receive, which may have
  * missed it; when that has ended the socket itself is read. The socket may be closed meanwhile and its slot reused:
  * only its atomics are read until the lock of its ring is held and the word proves that it is the same socket. A
- * receive that was armed in another ring meanwhile is no multishot receive, because ENDED was set, and detects the end. */
+ * receive that was armed in another ring meanwhile is no multishot receive, because ENDED was set, and detects the
+ * end. */
 void ls_uring_cancel_recv(ls_port *port, ls_sock *sock, uint32_t generation)
 {
     const unsigned index = atomic_load_explicit(&sock->ring, memory_order_relaxed);

@@ -5,8 +5,8 @@
  * its own). The slot is returned when the socket is closed and the packet of its last request was taken. So the memory
  * of a pending operation stays valid until its packet, and no packet reaches the next use of a slot.
  *
- * The end of a request is known by its packet alone: the system writes the OVERLAPPED of a request that was pending when
- * a thread takes its packet.
+ * The end of a request is known by its packet alone: the system writes the OVERLAPPED of a request that was pending
+ * when a thread takes its packet.
  *
  *     held = requests of the socket that the kernel holds, or whose packets were not taken yet
  *     the slot is returned  <=>  !open and held == 0

@@ -1,5 +1,5 @@
-/* bind_aux.h - auxiliary functions of the bindings: arguments in seconds, paths, arguments that would be ignored, unknown
- * names, and the three results of a failure. */
+/* bind_aux.h - auxiliary functions of the bindings: arguments in seconds, paths, arguments that would be ignored,
+ * unknown names, and the three results of a failure. */
 #ifndef LS_SCRIPT_BIND_AUX_H
 #define LS_SCRIPT_BIND_AUX_H
 

@@ -53,8 +53,8 @@ void ls_buffer_take_back(lua_State *L, int index);
 void ls_buffer_account(lua_State *L, size_t bytes);
 
 /* Post a garbage collection to each state of the generation whose buffers may be garbage: a young collection if the
- * state made no buffer since the last tick, a full one if the workers are idle or the last full one is some seconds old.
- * Returns true if it posted one. Thread: the watchdog. */
+ * state made no buffer since the last tick, a full one if the workers are idle or the last full one is some seconds
+ * old. Returns true if it posted one. Thread: the watchdog. */
 bool ls_buffers_on_tick(ls_generation *generation, bool idle);
 
 /* Push the bytes of slices, `len` in total, as one string. */

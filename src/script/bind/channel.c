@@ -124,8 +124,8 @@ static int push_message(lua_State *L) /* (message as light userdata) */
     return 1;
 }
 
-/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that max_cpu or the
- * close of its state ends does not get the value. */
+/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that max_cpu or
+ * the close of its state ends does not get the value. */
 static int receive_result(lua_State *L, ls_channel *channel, int result, ls_message *message)
 {
     const ls_task *task = ls_state_of(L)->current;

@@ -233,8 +233,8 @@ static int connect_ended(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name. limits: of a
- * sock; see connect.h for the others. */
+/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
+ * limits: of a sock; see connect.h for the others. */
 static int core_connect(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);

@@ -1,8 +1,8 @@
 /* connect.h - a dial (net/dial.h) for which a task waits: what ls.connect and ls.websocket have in common.
  *
- * The userdata at index LS_CONNECTING of the task's stack owns the dial, so that nothing stays open when the task ends early.
- * It begins with ls_connecting; its finalizer calls ls_connecting_drop. The other indexes hold the arguments. Thread: the one
- * that holds the state's actor. */
+ * The userdata at index LS_CONNECTING of the task's stack owns the dial, so that nothing stays open when the task ends
+ * early. It begins with ls_connecting; its finalizer calls ls_connecting_drop. The other indexes hold the arguments.
+ * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_CONNECT_H
 #define LS_SCRIPT_CONNECT_H
 
@@ -34,8 +34,9 @@ struct ls_connecting {
     char why[256]; /* of the result */
 };
 
-/* Make the userdata of `bytes` bytes, zeroed, with this metatable, and move it to index LS_CONNECTING; the arguments lie at 1
- * (host), 2 (port, removed) and 3 (limits, with the fields connect_ms_max and tls). Raises for a wrong argument. */
+/* Make the userdata of `bytes` bytes, zeroed, with this metatable, and move it to index LS_CONNECTING; the arguments
+ * lie at 1 (host), 2 (port, removed) and 3 (limits, with the fields connect_ms_max and tls). Raises for a wrong
+ * argument. */
 ls_connecting *ls_connecting_new(lua_State *L, size_t bytes, int meta_ref);
 
 /* Take the TLS context, dial, and suspend the task. Returns the number of results when it failed at once. */

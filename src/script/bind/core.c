@@ -1,4 +1,5 @@
-/* core.c - functions of the module `luaserve.core` that belong to no object: the time, the log, statistics, the stop. */
+/* core.c - functions of the module `luaserve.core` that belong to no object: the time, the log, statistics, the
+ * stop. */
 #include <stdio.h>
 #include <string.h>
 

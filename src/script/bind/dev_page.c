@@ -1,9 +1,9 @@
 /* dev_page.c - see dev_page.h.
  *
  * An exchange of dev mode has a transport of its own, which differs from that of HTTP/1.1 in `respond`. So a server
- * without dev mode runs none of this. Responses in parts are not whole texts, and remain as they are; so do those with a
- * validator, such as files: the browser could keep the page with the number of an old version, and would reload it for
- * ever. */
+ * without dev mode runs none of this. Responses in parts are not whole texts, and remain as they are; so do those with
+ * a validator, such as files: the browser could keep the page with the number of an old version, and would reload it
+ * for ever. */
 #include "script/bind/dev_page.h"
 
 #include <stdint.h>

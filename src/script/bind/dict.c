@@ -1,5 +1,5 @@
-/* dict.c - the object of ls.dict: a table that all Lua states share (script/shared/dict.h). lua/luaserve/dict.lua checks
- * the options and adds the methods that are written in Lua: keys, update and the iteration.
+/* dict.c - the object of ls.dict: a table that all Lua states share (script/shared/dict.h). lua/luaserve/dict.lua
+ * checks the options and adds the methods that are written in Lua: keys, update and the iteration.
  *
  * Each object has a metatable of its own, whose __index is a table with the methods. So a method is found without a
  * call; the metatable of that table finds any other name in the dict.
@@ -425,8 +425,8 @@ static const luaL_Reg methods[] = {{"get", dict_get},
                                    {"range", dict_range},
                                    {NULL, NULL}};
 
-/* Push the metatable of the object at index `object`. `more`: index of a table with methods in Lua; of these, "pairs" becomes
- * __pairs. */
+/* Push the metatable of the object at index `object`. `more`: index of a table with methods in Lua; of these, "pairs"
+ * becomes __pairs. */
 static void push_metatable(lua_State *L, int object, int more)
 {
     static const luaL_Reg metamethods[] = {

@@ -1,5 +1,5 @@
-/* file_serve.h - from a path to a response: looks files up in the cache of the site, or loads them while the task waits.
- * res:file and app:static use it. Thread: the one that holds the state's actor. */
+/* file_serve.h - from a path to a response: looks files up in the cache of the site, or loads them while the task
+ * waits. res:file and app:static use it. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_FILE_SERVE_H
 #define LS_SCRIPT_FILE_SERVE_H
 

@@ -1,5 +1,5 @@
-/* hooks.c - ls.on and ls.once. "start" and "drain" hooks run in every state; a state that is made later runs its "start"
- * hooks before its first request. */
+/* hooks.c - ls.on and ls.once. "start" and "drain" hooks run in every state; a state that is made later runs its
+ * "start" hooks before its first request. */
 #include "script/bind/hooks.h"
 
 #include <stdlib.h>

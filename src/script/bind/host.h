@@ -20,7 +20,8 @@ struct ls_host_post {
 bool ls_host_is_heard(const ls_generation *generation);
 
 /* Run the functions of ls.on("host") in an idle state, each in its own task, with the bytes of the post as a string.
- * Calls post->ended when the last of them has ended, or at once if the site has none. Thread: a worker inside no actor. */
+ * Calls post->ended when the last of them has ended, or at once if the site has none. Thread: a worker inside no
+ * actor. */
 void ls_host_deliver(ls_generation *generation, ls_thread_ctx *ctx, ls_host_post *post);
 
 #endif

@@ -10,16 +10,17 @@
  * ended. */
 void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int dispatch_ref, int failed_ref);
 
-/* The task of a request has failed behind its response, and the request goes on in another way: log the error, and release
- * the task. Returns a task that runs the "log" hooks, for which the caller sets the owner and the end; NULL: none. */
+/* The task of a request has failed behind its response, and the request goes on in another way: log the error, and
+ * release the task. Returns a task that runs the "log" hooks, for which the caller sets the owner and the end; NULL:
+ * none. */
 ls_task *ls_http_task_failed(ls_thread_ctx *ctx, ls_task *task, ls_exchange *x);
 
 /* ls_http_handler.start of the listeners of a site. If the thread holds no actor, enters a free state, which the
  * caller must leave (ctx->inside); else starts the request in the state that the thread holds. */
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 
-/* The task that responds owns `owned`, which stands in request->owned until its owner or drop(owned) clears that: `drop` is
- * called when the task has ended, before the request does. Once for a request. */
+/* The task that responds owns `owned`, which stands in request->owned until its owner or drop(owned) clears that:
+ * `drop` is called when the task has ended, before the request does. Once for a request. */
 typedef void ls_owned_drop_fn(ls_thread_ctx *ctx, void *owned);
 void ls_http_task_owns(ls_request *request, void *owned, ls_owned_drop_fn *drop);
 

@@ -95,7 +95,8 @@ static void listener_access(lua_State *L, ls_path_access *access)
     if (access->has_group) access->group = (uint32_t)number;
 }
 
-/* Read tls, trusted, proxy_protocol and the limits of handshakes from the options at index 1. Only the listeners of the first state are opened. */
+/* Read tls, trusted, proxy_protocol and the limits of handshakes from the options at index 1. Only the listeners of
+ * the first state are opened. */
 static void listener_security(lua_State *L, const ls_state *state, ls_site_listener *listener)
 {
     if (state->index != 0) return;
@@ -106,7 +107,8 @@ static void listener_security(lua_State *L, const ls_state *state, ls_site_liste
     ls_option_u32(L, 1, "handshakes_max", UINT32_MAX, &listener->handshakes_max);
 }
 
-/* core.listen{ host=, port= | urls=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, http={...}, dispatch=fn, failed=fn, routes=fn, where= } */
+/* core.listen{ host=, port= | urls=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, http={...}, dispatch=fn,
+ * failed=fn, routes=fn, where= } */
 static int core_listen(lua_State *L)
 {
     ls_state *state = ls_check_loading(L, "");
@@ -126,7 +128,8 @@ static int core_listen(lua_State *L)
     return 0;
 }
 
-/* core.tcp{ host=, port=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, tcp={...}, backlog=, serve=fn, where= } */
+/* core.tcp{ host=, port=, mode=, user=, group=, tls=, trusted=, proxy_protocol=, tcp={...}, backlog=, serve=fn, where=
+ * } */
 static int core_tcp(lua_State *L)
 {
     ls_state *state = ls_check_loading(L, "");

@@ -1,8 +1,8 @@
 /* modules.h - the registry of the objects and functions that Lua code sees: one row each. A new one is a file with
  * `const ls_module ls_NAME_module` (core/module.h) and one row X(NAME) here. Its slot is LS_SLOT_NAME.
  *
- * The order is that of all calls of module.h: a module may use those before it. `hooks` is the last, so that hooks of the
- * site find everything started. */
+ * The order is that of all calls of module.h: a module may use those before it. `hooks` is the last, so that hooks of
+ * the site find everything started. */
 #ifndef LS_SCRIPT_MODULES_H
 #define LS_SCRIPT_MODULES_H
 

@@ -1,8 +1,8 @@
 /* notify.c - ls.notify: notifications for descriptors that something else owns.
  *
- * A notification is a poll (net/poll.h) and what Lua code asked for. Every poll except a persistent edge is one-shot, so
- * that one packet at a time is under way: a persistent level is armed at each wait, which checks its condition again. A
- * persistent edge stays armed.
+ * A notification is a poll (net/poll.h) and what Lua code asked for. Every poll except a persistent edge is one-shot,
+ * so that one packet at a time is under way: a persistent level is armed at each wait, which checks its condition
+ * again. A persistent edge stays armed.
  *
  *     LIVE ---- n:remove() ----> REMOVING ---- its last report ----> REMOVED
  *       \------ the descriptor is closed ----> ENDED ---- n:remove() ----/

@@ -1,5 +1,5 @@
-/* option_tls.c - see option_tls.h. Structs are userdata, texts are strings of the given tables. Those of a listener are kept
- * by references of the registry, which are never dropped. */
+/* option_tls.c - see option_tls.h. Structs are userdata, texts are strings of the given tables. Those of a listener
+ * are kept by references of the registry, which are never dropped. */
 #include "script/bind/option_tls.h"
 
 #include <string.h>

@@ -10,8 +10,9 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 
-/* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked from
- * both directories that its user may start at: res:file starts at that of the site, io.open at the working directory. */
+/* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked
+ * from both directories that its user may start at: res:file starts at that of the site, io.open at the working
+ * directory. */
 static int check_beneath(lua_State *L)
 {
     const int err = ls_path_check_beneath(lua_tostring(L, 1), lua_tostring(L, 4));

@@ -9,8 +9,8 @@
 /* Create the metatable of req. Raises when out of memory. */
 void ls_request_define_req(lua_State *L, ls_requests *requests);
 
-/* Make req.tls, if the connection uses TLS, before the exchange loses its session (transport->upgrade). Leaves the stack as
- * it is. */
+/* Make req.tls, if the connection uses TLS, before the exchange loses its session (transport->upgrade). Leaves the
+ * stack as it is. */
 void ls_request_keep_tls(lua_State *L, ls_request *request);
 
 /* Push a table of the decoded pairs of "a=1&b=2". A repeated name keeps its first value. */

@@ -101,8 +101,8 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x);
  * Does not call transport->release. */
 void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
 
-/* For a request that outlives its response: let Lua collect the res object, if nothing else refers to it. The request ends
- * with ls_request_release_alone, which drops the objects. */
+/* For a request that outlives its response: let Lua collect the res object, if nothing else refers to it. The request
+ * ends with ls_request_release_alone, which drops the objects. */
 void ls_request_forget_res(ls_request *request);
 void ls_request_release_alone(ls_thread_ctx *ctx, ls_request *request);
 
@@ -111,11 +111,12 @@ void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x);
 /* Suspend the current task until ls_request_wake(). */
 int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
 
-/* Append bytes to the parts in `out`, which its owner passes on: ls_request_flush_later. LS_DONE, LS_PENDING or LS_E*. May
- * raise or run a finalizer. */
+/* Append bytes to the parts in `out`, which its owner passes on: ls_request_flush_later. LS_DONE, LS_PENDING or LS_E*.
+ * May raise or run a finalizer. */
 int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len);
 
-/* Pass the parts in `out` to the transport, also the head alone: `out` is empty. Returns LS_DONE, LS_PENDING or LS_E*. */
+/* Pass the parts in `out` to the transport, also the head alone: `out` is empty. Returns LS_DONE, LS_PENDING or
+ * LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
 /* Parts were collected in `out`: pass them to the transport and flush when the task waits, so that the client receives
  * the parts written so far. */
@@ -149,9 +150,9 @@ int ls_request_respond_text(ls_request *request, int status);
 int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type);
 extern const char ls_type_html[], ls_type_json[];
 
-/* Encode the value at the absolute `index`. A text shorter than LS_STRING_SHARED_MIN stays in the buffer of the encoder:
- * true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the value: false.
- * Raises. */
+/* Encode the value at the absolute `index`. A text shorter than LS_STRING_SHARED_MIN stays in the buffer of the
+ * encoder: true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the
+ * value: false. Raises. */
 bool ls_json_encode(lua_State *L, int index, ls_slice *text);
 /* The same, in the function `call`, such as "ls.publish", which begins the message of an error. */
 bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text);

@@ -162,8 +162,8 @@ static int with_decided(lua_State *L, int status, lua_KContext context)
     return with_call(L, semaphore);
 }
 
-/* semaphore:with(fn, ...) -> the results of fn(...). Waits for a permit and returns it when the function has ended, also
- * by an error, which with raises again. The function may wait. */
+/* semaphore:with(fn, ...) -> the results of fn(...). Waits for a permit and returns it when the function has ended,
+ * also by an error, which with raises again. The function may wait. */
 static int semaphore_with(lua_State *L)
 {
     const semaphore_data *data = ls_state_data(ls_state_of(L), LS_SLOT_semaphore);

@@ -109,7 +109,8 @@ static int queue_value(lua_State *L, ls_tcp *tcp, int index)
     }
 }
 
-/* Raise if a task changes the connection to TLS: whether bytes of another task are encrypted would be left to chance. */
+/* Raise if a task changes the connection to TLS: whether bytes of another task are encrypted would be left to
+ * chance. */
 static void check_not_starting(lua_State *L, const ls_tcp *tcp)
 {
     if (tcp->starttls != NULL) luaL_error(L, "another task waits in sock:starttls of this socket");

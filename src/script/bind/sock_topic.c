@@ -1,5 +1,5 @@
-/* sock_topic.c - sock:subscribe: a connection as a subscriber of topics. A message is sent as a line: its data and a line
- * feed. A connection that would miss a message is closed: it is behind, its send has failed, or memory is out. */
+/* sock_topic.c - sock:subscribe: a connection as a subscriber of topics. A message is sent as a line: its data and a
+ * line feed. A connection that would miss a message is closed: it is behind, its send has failed, or memory is out. */
 #include <stdlib.h>
 #include <string.h>
 

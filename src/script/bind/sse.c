@@ -1,7 +1,8 @@
 /* sse.c - see sse.h: res:sse, the messages of topics, the keep-alive, and the ends.
  *
- * The keep-alive of all objects of a state is a wheel with one timer. Each object is checked twice in its time: one that has
- * written nothing since the check before writes a comment. So a message costs one store, and no reading of a clock. */
+ * The keep-alive of all objects of a state is a wheel with one timer. Each object is checked twice in its time: one
+ * that has written nothing since the check before writes a comment. So a message costs one store, and no reading of a
+ * clock. */
 #include "script/bind/sse.h"
 
 #include <stdio.h>
@@ -198,8 +199,8 @@ static void arm(ls_state *state)
     }
 }
 
-/* Write a comment, unless the client has not taken earlier bytes: then the deadline of the send decides. false: the object
- * is closed, and perhaps freed. */
+/* Write a comment, unless the client has not taken earlier bytes: then the deadline of the send decides. false: the
+ * object is closed, and perhaps freed. */
 static bool keep_alive(ls_thread_ctx *ctx, ls_sse *sse)
 {
     ls_request *r = sse->request;
@@ -289,8 +290,8 @@ static void add_field(lua_State *L, ls_request *r, const char *name, const char 
         luaL_error(L, "res:sse: not enough room for the header fields");
 }
 
-/* Begin the response with the parts collected in `block`, behind which the head leaves when the task waits or ends: by then
- * it has subscribed, and a client that has the head misses no message; and an error before that is a 500. */
+/* Begin the response with the parts collected in `block`, behind which the head leaves when the task waits or ends: by
+ * then it has subscribed, and a client that has the head misses no message; and an error before that is a 500. */
 static void begin(ls_request *r, ls_block *block, int64_t retry_ms)
 {
     const ls_sse_event retry = {.retry_ms = retry_ms};
@@ -312,9 +313,9 @@ void ls_sse_send_parts(ls_sse *sse)
 }
 
 /* res:sse([options]) -> sse | nil, message, code
- * Begins a stream of events, and returns the object that writes them. The head leaves when the task first waits. The object
- * is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for invalid
- * options. WHATWG HTML section 9.2. */
+ * Begins a stream of events, and returns the object that writes them. The head leaves when the task first waits. The
+ * object is closed when the handler ends. Raises when the response has begun, for a status other than 200, and for
+ * invalid options. WHATWG HTML section 9.2. */
 int ls_res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);

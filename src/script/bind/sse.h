@@ -1,11 +1,12 @@
-/* sse.h - what the files of server-sent events share: sse.c (res:sse, topics, keep-alive, the end), sse_object.c (the object
- * `sse`).
+/* sse.h - what the files of server-sent events share: sse.c (res:sse, topics, keep-alive, the end), sse_object.c (the
+ * object `sse`).
  *
- *     res:sse --> open --> closed: sse:close, the end of the handler, the loss of the connection, a queue that is too long, or
- *                                  the server stops or has a newer site
+ *     res:sse --> open --> closed: sse:close, the end of the handler, the loss of the connection, a queue that is too
+ *                                  long, or the server stops or has a newer site
  *
- * The object belongs to a response (ls_request), whose parts are its events. Any task of the state may use it. Messages of
- * topics go to the transport without the coroutine of the handler. Thread: the one that holds the state's actor. */
+ * The object belongs to a response (ls_request), whose parts are its events. Any task of the state may use it.
+ * Messages of topics go to the transport without the coroutine of the handler. Thread: the one that holds the state's
+ * actor. */
 #ifndef LS_SCRIPT_BIND_SSE_H
 #define LS_SCRIPT_BIND_SSE_H
 
@@ -31,7 +32,8 @@ typedef struct ls_sse { /* the userdata `sse` */
 bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse);
 /* Complete the response, which is sent, and close the object. Wakes the tasks that wait for it. */
 void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
-/* Pass the collected parts and the head to the transport, before the task of the object waits: one that waits needs no block. */
+/* Pass the collected parts and the head to the transport, before the task of the object waits: one that waits needs no
+ * block. */
 void ls_sse_send_parts(ls_sse *sse);
 size_t ls_sse_queued(const ls_sse *sse); /* bytes */
 

@@ -4,8 +4,8 @@
  *         \--> a folder --> a redirect to the path with a slash, its index, or a listing
  *         \--> none ------> the fallback page, or 404
  *
- * A path is refused as if nothing existed there: "..", encoded slashes, hidden names, what ls_http_path_wrong() refuses.
- * Links that lead out of the folder are refused by the port when it opens the file. */
+ * A path is refused as if nothing existed there: "..", encoded slashes, hidden names, what ls_http_path_wrong()
+ * refuses. Links that lead out of the folder are refused by the port when it opens the file. */
 #include <stdio.h>
 #include <string.h>
 

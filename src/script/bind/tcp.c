@@ -302,8 +302,8 @@ static void take_receiver(ls_tcp *tcp, ls_node *waiting)
     tcp->receiver = NULL;
 }
 
-/* The queue was dropped because of an error. The connection is closed if its peer accepts nothing, or if a message of a topic
- * is missing now; after other errors bytes that the peer has sent can still be received. May free tcp. */
+/* The queue was dropped because of an error. The connection is closed if its peer accepts nothing, or if a message of
+ * a topic is missing now; after other errors bytes that the peer has sent can still be received. May free tcp. */
 static void queue_lost(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 {
     if (err == LS_ETIMEDOUT || ls_tcp_topics_any(tcp)) ls_tcp_lose(ctx, tcp, err);
@@ -400,7 +400,8 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     ls_state_count_ended(ctx, state, &tcps->ended, atomic_load_explicit(&tcps->count, memory_order_relaxed));
 }
 
-/* Close a stream that no state takes: its user stays zero, because the server may be freed before the stream is closed. */
+/* Close a stream that no state takes: its user stays zero, because the server may be freed before the stream is
+ * closed. */
 static void refuse(ls_thread_ctx *ctx, const ls_tcp_server *server, ls_stream *s)
 {
     if (server->conn_limit != NULL) ls_conn_limit_leave(server->conn_limit);

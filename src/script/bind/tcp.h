@@ -90,20 +90,22 @@ static inline const ls_slice *ls_tcp_slice(const ls_tcp *tcp, uint32_t n)
     return n == 0 ? &tcp->head : &tcp->more->slices[n - 1];
 }
 
-/* Make a client connection of `state` from a stream of net/dial.h with this handler and this room. It copies `config`. */
+/* Make a client connection of `state` from a stream of net/dial.h with this handler and this room. It copies
+ * `config`. */
 ls_tcp *ls_tcp_connected(ls_state *state, ls_stream *s, const ls_tcp_config *config);
 extern const ls_stream_handler ls_tcp_handler;
 extern const size_t ls_tcp_client_bytes;
 
-/* Make a connection that was taken over from HTTP (res:upgrade), with this handler and ls_tcp_user_bytes of room, and the
- * limits of ls_tcp_config_default. It leaves `limit` (or NULL) when it is closed. *owner refers to it until it closes. */
+/* Make a connection that was taken over from HTTP (res:upgrade), with this handler and ls_tcp_user_bytes of room, and
+ * the limits of ls_tcp_config_default. It leaves `limit` (or NULL) when it is closed. *owner refers to it until it
+ * closes. */
 ls_tcp *ls_tcp_upgraded(ls_state *state, ls_stream *s, ls_conn_limit *limit, void **owner);
 
 /* sock:settimeouts: in ms; 0: no limit. */
 void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
 
-/* The start of a protocol (net/acceptor.h) with an ls_tcp_server as user data: runs `serve` for the connection in a task
- * of an idle state. The thread must not hold an actor. The stream has ls_tcp_user_bytes of room. */
+/* The start of a protocol (net/acceptor.h) with an ls_tcp_server as user data: runs `serve` for the connection in a
+ * task of an idle state. The thread must not hold an actor. The stream has ls_tcp_user_bytes of room. */
 void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server);
 extern const size_t ls_tcp_user_bytes;
 
@@ -133,9 +135,9 @@ void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
 
 /* ---- tcp_starttls.c -------------------------------------------------------------------------------------------- */
 
-/* Begin sock:starttls: the queue is sent, then follows the handshake. tcp->receiver, which the caller has set, is woken at
- * the end. No received bytes are stored, the stream has no filter. `ms_max` is the limit of the handshake; server_name as
- * for ls_tls_session. LS_OK, or the error of ls_tls_session. */
+/* Begin sock:starttls: the queue is sent, then follows the handshake. tcp->receiver, which the caller has set, is
+ * woken at the end. No received bytes are stored, the stream has no filter. `ms_max` is the limit of the handshake;
+ * server_name as for ls_tls_session. LS_OK, or the error of ls_tls_session. */
 int ls_tcp_starttls(ls_thread_ctx *ctx, ls_tcp *tcp, ls_tls *tls, const char *server_name, uint32_t ms_max);
 
 /* The result: LS_PENDING; LS_DONE: the connection uses TLS; LS_E* with the reason in `why`, which is empty if the error
@@ -172,8 +174,8 @@ static inline ls_tcps *ls_tcps_of(const ls_state *state)
 }
 
 extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
-/* Push the sock object of a connection that has none. May raise; then the connection stays without an object. NULL: a closed
- * sock, for ls_tcp_attach. */
+/* Push the sock object of a connection that has none. May raise; then the connection stays without an object. NULL: a
+ * closed sock, for ls_tcp_attach. */
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);
 void ls_tcp_attach(ls_tcp_object *object, ls_tcp *tcp);
 

@@ -1,5 +1,5 @@
-/* tcp_starttls.c - TLS on a connection that exists: sends the queue, ends a receive for which no task waits any more, then runs
- * the handshake.
+/* tcp_starttls.c - TLS on a connection that exists: sends the queue, ends a receive for which no task waits any more,
+ * then runs the handshake.
  *
  * Bytes that were received before are never input of the handshake: the caller refuses them. Bytes that are still in
  * the socket are. */

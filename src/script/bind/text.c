@@ -48,8 +48,8 @@ static bool is_unreserved(char c)
            c == '~';
 }
 
-/* core.url_encode(text) -> string. All bytes but the unreserved characters of RFC 3986 become %XX. `text` is a string or
- * a number. */
+/* core.url_encode(text) -> string. All bytes but the unreserved characters of RFC 3986 become %XX. `text` is a string
+ * or a number. */
 static int core_url_encode(lua_State *L)
 {
     static const char digits[] = "0123456789ABCDEF";

@@ -1,5 +1,5 @@
-/* tls_contexts.h - the TLS contexts of ls.connect and sock:starttls in a site: one for each set of options, so that files
- * and the trust store are read once and sessions are resumed. Any thread. */
+/* tls_contexts.h - the TLS contexts of ls.connect and sock:starttls in a site: one for each set of options, so that
+ * files and the trust store are read once and sessions are resumed. Any thread. */
 #ifndef LS_SCRIPT_TLS_CONTEXTS_H
 #define LS_SCRIPT_TLS_CONTEXTS_H
 

@@ -1,11 +1,11 @@
 /* wait.h - a task in the queue of a channel or a semaphore (script/shared/waiter.h).
  *
- * Another thread may decide: it wakes the task with an operation posted to the actor of the task's state. A wait ends in
- * one of three ways:
+ * Another thread may decide: it wakes the task with an operation posted to the actor of the task's state. A wait ends
+ * in one of three ways:
  *
  *     decided   the operation has run and wakes the task
- *     timeout   the alarm wakes the task first. If the decision was made in the meantime it counts; then its operation is
- *               under way and frees the wait
+ *     timeout   the alarm wakes the task first. If the decision was made in the meantime it counts; then its operation
+ *               is under way and frees the wait
  *     closed    the state closes: it ends the task, which gives back what it got. When no worker runs any more, the
  *               states do so without their tasks
  *
@@ -43,8 +43,8 @@ ls_wait *ls_wait_get(lua_State *L, const ls_wait_kind *kind, void *object);
 void ls_wait_drop(ls_wait *wait); /* its waiter was not queued */
 
 /* Suspend the task until the decision, at most `timeout` seconds if it is not negative. The caller returns the result.
- * `k` gets the wait as its context. `idle`: while the task waits it does not count as busy, so that a server that drains
- * does not wait for it. */
+ * `k` gets the wait as its context. `idle`: while the task waits it does not count as busy, so that a server that
+ * drains does not wait for it. */
 int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_KFunction k);
 
 /* In `k`: end the wait. Returns the result of the waiter, or LS_ETIMEDOUT: it is off the queue. *message receives the

@@ -107,7 +107,7 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
     return true;
 }
 
-/* ---- the tasks of the handlers of a route ------------------------------------------------------------------------ */
+/* ---- the tasks of the handlers of a route ----------------------------------------------------------------------- */
 
 static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
@@ -356,7 +356,7 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
     advance(ctx, o);
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 static ls_ws_object *object_of(ls_ws *ws)
 {
@@ -423,7 +423,7 @@ static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
 
 const ls_ws_events ls_ws_lua_events = {on_message, on_drained, on_ended, on_freed};
 
-/* ---- the object and its connection --------------------------------------------------------------------------------- */
+/* ---- the object and its connection ------------------------------------------------------------------------------ */
 
 ls_ws_object *ls_ws_push(lua_State *L)
 {
@@ -484,7 +484,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
     }
 }
 
-/* ---- the module ---------------------------------------------------------------------------------------------------- */
+/* ---- the module ------------------------------------------------------------------------------------------------- */
 
 /* Those whose handshake goes on close in ls_ws_serve. */
 static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)

@@ -1,7 +1,8 @@
 /* ws.h - a WebSocket that Lua reads and writes: the C side of a `ws` object, over proto/websocket.h.
  *
- * The Lua object is the connection's memory of this layer, one small userdata. The registry keeps the object of a server
- * until the connection has ended and its last handler has returned; that of a client lives as long as Lua refers to it.
+ * The Lua object is the connection's memory of this layer, one small userdata. The registry keeps the object of a
+ * server until the connection has ended and its last handler has returned; that of a client lives as long as Lua
+ * refers to it.
  *
  *     route:   handshake (ws_accept.c) --> the request ends --> begin
  *     client:  handshake (ls.websocket) ----------------------> begin
@@ -10,9 +11,10 @@
  *     event form:      a task for each of open, message and close, one at a time; no task while nothing happens.
  *     client:          any task receives.
  *
- * A message that nothing takes waits in the connection, which receives no further one: back-pressure. What is sent leaves
- * when the task waits or ends, or after the frames that are being handled. The frames behind a message are handled when the
- * task that took it waits, ends or receives again: so its answer leaves before the answer to a Close frame behind.
+ * A message that nothing takes waits in the connection, which receives no further one: back-pressure. What is sent
+ * leaves when the task waits or ends, or after the frames that are being handled. The frames behind a message are
+ * handled when the task that took it waits, ends or receives again: so its answer leaves before the answer to a Close
+ * frame behind.
  *
  * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_WS_H
@@ -111,8 +113,8 @@ extern const ls_ws_events ls_ws_lua_events;
 ls_ws_object *ls_ws_push(lua_State *L);
 /* Give the object its connection, which ls_ws_open has made with ls_ws_lua_events. `limit` may be NULL. */
 void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit);
-/* The handshake of a server is over: begin, and start the handler. `r`: the request for it, with a kept exchange; NULL: it
- * takes none (route->takes_request). No task runs. */
+/* The handshake of a server is over: begin, and start the handler. `r`: the request for it, with a kept exchange;
+ * NULL: it takes none (route->takes_request). No task runs. */
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r);
 
 /* The message that waits; NULL: none. */
@@ -146,8 +148,8 @@ void ls_ws_route_define(lua_State *L, int *ref);
 int ls_core_ws(lua_State *L);
 int ls_core_ws_origin(lua_State *L);
 
-/* For routes and clients. Read the limits from the table at `index`, whose names are those of the core; what is missing has its
- * default. Raises. */
+/* For routes and clients. Read the limits from the table at `index`, whose names are those of the core; what is
+ * missing has its default. Raises. */
 void ls_ws_read_limits(lua_State *L, int index, ls_ws_config *out);
 /* The same for compress_takeover, compress_bytes_min and compress_bits. Returns the flag `compress`. Raises. */
 bool ls_ws_read_deflate(lua_State *L, int index, ls_ws_deflate_options *out);

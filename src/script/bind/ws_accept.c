@@ -1,9 +1,9 @@
 /* ws_accept.c - the route of app:ws: its configuration, and the handshake inside an ordinary request.
  *
- * The handshake runs as the handler of a GET request, inside its middleware. It upgrades the connection at once; the 101
- * leaves when the task of the request waits or has ended. Then `req` gets a copy of the request without a connection if the
- * first function takes it, the exchange is released, and ls_ws_serve starts that function. An error of middleware after the
- * upgrade is logged, and the WebSocket goes on: its response was complete. */
+ * The handshake runs as the handler of a GET request, inside its middleware. It upgrades the connection at once; the
+ * 101 leaves when the task of the request waits or has ended. Then `req` gets a copy of the request without a
+ * connection if the first function takes it, the exchange is released, and ls_ws_serve starts that function. An error
+ * of middleware after the upgrade is logged, and the WebSocket goes on: its response was complete. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,8 +94,9 @@ static bool takes_two(lua_State *L, int ref)
 
 static int ws_accept(lua_State *L);
 
-/* core.ws{ name=, serve=fn | open=fn, message=fn, close=fn, protocols={...}, origins={...}, any_origin=, skip=, compress=,
- * compress_takeover=, compress_bytes_min=, compress_bits=, limits of ls_ws_config } -> the handler of the route */
+/* core.ws{ name=, serve=fn | open=fn, message=fn, close=fn, protocols={...}, origins={...}, any_origin=, skip=,
+ * compress=, compress_takeover=, compress_bytes_min=, compress_bits=, limits of ls_ws_config } -> the handler of the
+ * route */
 int ls_core_ws(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -239,8 +240,8 @@ static const char *field_text(lua_State *L, const ls_exchange *x, const char *na
     return lua_pushlstring(L, x->bytes + field->value.at, field->value.len);
 }
 
-/* The results of a route that refuses: the status and a line of text, which is also logged, because browsers do not show
- * it. */
+/* The results of a route that refuses: the status and a line of text, which is also logged, because browsers do not
+ * show it. */
 static int refuse(lua_State *L, ls_request *r, int status, const char *why)
 {
     char name[LS_REQUEST_NAME_BYTES];

@@ -1,10 +1,11 @@
-/* ws_client.c - ls.websocket: a dial (connect.h), the opening handshake of a client (RFC 6455 section 4.1), then a `ws` object.
+/* ws_client.c - ls.websocket: a dial (connect.h), the opening handshake of a client (RFC 6455 section 4.1), then a
+ * `ws` object.
  *
  *     dial --> the request is sent, the response received, both at a time --> ls_ws_begin, the task wakes
  *
- * One deadline applies to all of it. During the handshake the stream has a handler of this file, and the `opening` on the
- * task's stack owns it: nothing stays open when the task ends early. The object is made before the dial, so that no memory is
- * needed for Lua at the end of the handshake. */
+ * One deadline applies to all of it. During the handshake the stream has a handler of this file, and the `opening` on
+ * the task's stack owns it: nothing stays open when the task ends early. The object is made before the dial, so that
+ * no memory is needed for Lua at the end of the handshake. */
 #include <stdio.h>
 #include <string.h>
 
@@ -178,7 +179,8 @@ static void skip_interim(opening *o, size_t head)
     o->interim_bytes += head;
 }
 
-/* Parse what was received. LS_PENDING: more is needed; else the handshake has ended, or waits for the end of the send. */
+/* Parse what was received. LS_PENDING: more is needed; else the handshake has ended, or waits for the end of the
+ * send. */
 static int parse(ls_thread_ctx *ctx, opening *o)
 {
     ls_http_response head;
@@ -372,8 +374,9 @@ static void offer(lua_State *L, opening *o)
     o->request.extensions = o->extensions;
 }
 
-/* core.websocket(host, port, { host=, target=, fields=, protocols=, compress..., connect_ms_max=, tls=, limits of ls_ws_config })
- * -> ws | nil, message, code [, status]. `host`: the field Host; `fields`: further lines of the request; tls: see connect.h. */
+/* core.websocket(host, port, { host=, target=, fields=, protocols=, compress..., connect_ms_max=, tls=, limits of
+ * ls_ws_config }) -> ws | nil, message, code [, status]. `host`: the field Host; `fields`: further lines of the
+ * request; tls: see connect.h. */
 static int core_websocket(lua_State *L)
 {
     ls_state *state = ls_state_of(L);

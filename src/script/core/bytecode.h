@@ -18,8 +18,8 @@ typedef struct ls_bytecode ls_bytecode;
 int ls_bytecode_open(ls_bytecode **out);
 void ls_bytecode_close(ls_bytecode *bytecode); /* NULL: does nothing */
 
-/* Push the main function of the embedded module with index `number` in ls_lua_modules. With `bytecode` NULL the module is
- * compiled in L and not cached. Raises when out of memory. */
+/* Push the main function of the embedded module with index `number` in ls_lua_modules. With `bytecode` NULL the module
+ * is compiled in L and not cached. Raises when out of memory. */
 void ls_bytecode_push(lua_State *L, ls_bytecode *bytecode, size_t number);
 
 #endif

@@ -1,8 +1,9 @@
 /* cpu_limit_posix.c - cpu_limit.h with a queued SIGURG, which is ignored by default.
  *
  * The signal carries the address of the CPU watch. It may arrive late, in another run, so the handler compares the
- * run numbers. A SIGURG of another origin goes to the handler that was there before. A CPU watch belongs to one thread and the handler runs on that thread, so the fields that the thread
- * writes do not change while the handler reads them. */
+ * run numbers. A SIGURG of another origin goes to the handler that was there before. A CPU watch belongs to one thread
+ * and the handler runs on that thread, so the fields that the thread writes do not change while the handler reads
+ * them. */
 #define _GNU_SOURCE
 #include "script/core/cpu_limit.h"
 

@@ -1,5 +1,6 @@
-/* dev.h - what the server and all Lua states share in dev mode (`luaserve dev`): the files that the site has loaded, the
- * outcome of the last load, and the tasks that wait for a change. It survives reloads. Only a server in dev mode has one.
+/* dev.h - what the server and all Lua states share in dev mode (`luaserve dev`): the files that the site has loaded,
+ * the outcome of the last load, and the tasks that wait for a change. It survives reloads. Only a server in dev mode
+ * has one.
  *
  * The states record each file that they load, or look for; the server watches them (server/dev.c), reloads the site
  * between ls_dev_load_begin and ls_dev_load_end, and each such end makes a new *version*: the number that a page of
@@ -17,8 +18,8 @@
 
 typedef struct ls_dev ls_dev;
 
-/* `editor`: the URL that opens a line in an editor, with {file} and {line}, or NULL; it must outlive the object. LS_OK or
- * LS_ENOMEM. */
+/* `editor`: the URL that opens a line in an editor, with {file} and {line}, or NULL; it must outlive the object. LS_OK
+ * or LS_ENOMEM. */
 int ls_dev_open(const char *editor, ls_dev **out);
 void ls_dev_close(ls_dev *dev);
 const char *ls_dev_editor(const ls_dev *dev); /* "": none */

@@ -1,9 +1,10 @@
-/* generation.h - one site with its settings and its Lua states. Several generations of a site may exist at the same time:
- * a reload makes a new one beside the old one, which ends when its last task has ended.
+/* generation.h - one site with its settings and its Lua states. Several generations of a site may exist at the same
+ * time: a reload makes a new one beside the old one, which ends when its last task has ended.
  *
- * States are made when they are needed. The first one is made while the site loads; script/site makes one for each running
- * thread before the start. A thread that finds every state in use makes a further one and loads the site into it, until
- * there are states_max. When that limit is reached, work waits for a state: it is posted to the state's actor.
+ * States are made when they are needed. The first one is made while the site loads; script/site makes one for each
+ * running thread before the start. A thread that finds every state in use makes a further one and loads the site into
+ * it, until there are states_max. When that limit is reached, work waits for a state: it is posted to the state's
+ * actor.
  *
  * What a site defines for all its states, such as listeners, is a *definition*: the first state makes its entry, every
  * further state must define as many and finds the entry by its number. A module (module.h) has one list of them.

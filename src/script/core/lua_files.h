@@ -1,9 +1,9 @@
-/* lua_files.h - the Lua files that a generation of a site consists of: those that `require`, `dofile` and `loadfile` read
- * while the site loads.
+/* lua_files.h - the Lua files that a generation of a site consists of: those that `require`, `dofile` and `loadfile`
+ * read while the site loads.
  *
- * The first state keeps the text of each file. The further states load this text, so that all states of a generation run
- * the same code, however late they are made and whatever happens to the files meanwhile. Files that are read after the
- * load come from the disk.
+ * The first state keeps the text of each file. The further states load this text, so that all states of a generation
+ * run the same code, however late they are made and whatever happens to the files meanwhile. Files that are read after
+ * the load come from the disk.
  *
  * Thread: one thread loads the first state and writes; later any thread reads. */
 #ifndef LS_SCRIPT_LUA_FILES_H
@@ -29,12 +29,12 @@ void ls_lua_files_define(lua_State *L);
 /* Whether the state of L loads, is not the first one, and the first one has loaded this path. */
 bool ls_lua_files_kept(lua_State *L, const char *path);
 
-/* Read a whole file. LS_OK, and the caller frees *text; LS_ENOMEM; LS_ENOENT: errno tells why, and *what is the operation
- * that failed. */
+/* Read a whole file. LS_OK, and the caller frees *text; LS_ENOMEM; LS_ENOENT: errno tells why, and *what is the
+ * operation that failed. */
 int ls_lua_text_read(const char *path, char **text, size_t *bytes, const char **what);
 
-/* Push the chunk, as luaL_loadfilex does: skip a byte order mark and a first line that begins with '#'. Returns a status
- * of Lua; on failure the message is pushed. */
+/* Push the chunk, as luaL_loadfilex does: skip a byte order mark and a first line that begins with '#'. Returns a
+ * status of Lua; on failure the message is pushed. */
 int ls_lua_text_load(lua_State *L, const char *text, size_t bytes, const char *chunk_name, const char *mode);
 
 #endif

@@ -27,9 +27,9 @@ void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytec
 /* The length of the directory in the path `file`, with the separator at its end; 0: the working directory. */
 size_t ls_lua_modules_directory(const char *file);
 
-/* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there first,
- * then in the working directory. `kept`: NULL, or whether a path exists for this state although it may have vanished.
- * Raises when out of memory. */
+/* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there
+ * first, then in the working directory. `kept`: NULL, or whether a path exists for this state although it may have
+ * vanished. Raises when out of memory. */
 typedef bool ls_lua_modules_kept_fn(lua_State *L, const char *path);
 void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_kept_fn *kept);
 

@@ -1,8 +1,8 @@
 /* quiet.c - see quiet.h. */
 #include "script/core/quiet.h"
 
-/* print(...), as in the library of Lua, but the line is written at once: stdio locks the stream during fwrite(), so that
- * the lines of several threads do not mix. */
+/* print(...), as in the library of Lua, but the line is written at once: stdio locks the stream during fwrite(), so
+ * that the lines of several threads do not mix. */
 static int quiet_print(lua_State *L)
 {
     const int count = lua_gettop(L);

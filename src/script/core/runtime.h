@@ -1,8 +1,8 @@
-/* runtime.h - what all generations of a server share: the port, the CPU watches of its threads, caches, callbacks into the
- * server. It is opened before the first site is loaded and closed after the last one.
+/* runtime.h - what all generations of a server share: the port, the CPU watches of its threads, caches, callbacks into
+ * the server. It is opened before the first site is loaded and closed after the last one.
  *
- * A generation (generation.h) is in the list of the runtime from the load of its second state until it is closed. The watchdog
- * goes through this list, so the mutex is held there: a generation is never closed meanwhile.
+ * A generation (generation.h) is in the list of the runtime from the load of its second state until it is closed. The
+ * watchdog goes through this list, so the mutex is held there: a generation is never closed meanwhile.
  *
  * Thread: any, except where a comment names another one. Fields are set before the workers start. */
 #ifndef LS_SCRIPT_RUNTIME_H

@@ -133,8 +133,8 @@ bool ls_state_at_rest(ls_state *state);
 /* The port is closed, or is not used any more: the state posts nothing from now on. */
 void ls_state_disconnect(ls_state *state);
 
-/* Close the state, unless ls_state_step() has closed it, and free it. No thread uses it any more. If it is not closed, no
- * worker runs and the port is closed, or was never used; finalizers then run on the calling thread. */
+/* Close the state, unless ls_state_step() has closed it, and free it. No thread uses it any more. If it is not closed,
+ * no worker runs and the port is closed, or was never used; finalizers then run on the calling thread. */
 void ls_state_free(ls_state *state);
 
 /* Call fn with the light userdata `with` in a protected call on the main thread, under the processor-time limit.
@@ -174,9 +174,9 @@ ls_pool *ls_state_pool(const ls_state *state);
  * Raises if there is still no block. */
 ls_block *ls_state_block(lua_State *L, size_t size);
 
-/* A connection with a coroutine or an object has ended: count it in *ended; `left` are open. Coroutines and objects of ended
- * connections belong to the old generation, which the collector visits rarely, so they can pile up. Therefore a full
- * collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task runs. */
+/* A connection with a coroutine or an object has ended: count it in *ended; `left` are open. Coroutines and objects of
+ * ended connections belong to the old generation, which the collector visits rarely, so they can pile up. Therefore a
+ * full collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task runs. */
 enum { LS_COLLECT_AFTER = 1024 };
 void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, unsigned left);
 
@@ -186,8 +186,8 @@ void ls_state_settle(ls_state *state);
 
 /* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);
-/* End the code that runs in L, whose run has exceeded the limit or was cancelled. It suspends the task for ever where the
- * task can be suspended, else it raises an error that no message handler receives. Returns only if the caller is a
+/* End the code that runs in L, whose run has exceeded the limit or was cancelled. It suspends the task for ever where
+ * the task can be suspended, else it raises an error that no message handler receives. Returns only if the caller is a
  * hook. */
 void ls_state_end_run(lua_State *L);
 /* Raise an error without a call of the message handler: inside a hook, a handler would run with hooks disabled, and

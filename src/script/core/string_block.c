@@ -7,8 +7,8 @@
  *            post the op if it was false
  *
  * If D2 finds true, the O1 of that op is later than D2, so D1 < D2 < O1 < O2: O2 finds the block, unless it was taken
- * before. Only the drop that changed false to true posts the op, and O1 happens after the op has left the actor's inbox:
- * it is queued at most once at a time.
+ * before. Only the drop that changed false to true posts the op, and O1 happens after the op has left the actor's
+ * inbox: it is queued at most once at a time.
  *
  * A state closes when no block refers to a string, no thread is dropping one and no op is posted: a drop counts itself
  * before D1 and until the op is posted, so the last thread that touches the state is seen. */

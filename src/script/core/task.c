@@ -136,8 +136,8 @@ static int collect_protected(lua_State *L)
     return 0;
 }
 
-/* Free what a task has left that reached the limit of memory. Lua would collect it only when it makes many small objects:
- * a luaL_Buffer, such as that of string.rep, raises without a collection. */
+/* Free what a task has left that reached the limit of memory. Lua would collect it only when it makes many small
+ * objects: a luaL_Buffer, such as that of string.rep, raises without a collection. */
 static void collect_after_refusal(ls_thread_ctx *ctx, ls_state *state)
 {
     (void)ls_state_protected(state, ctx, collect_protected, NULL);

@@ -6,8 +6,8 @@
  *
  * Memory: the dict counts the bytes of its entries, their keys and values, and an estimate of what the allocator adds:
  *     sum over all entries of ls_dict_entry_bytes  =  bytes <= bytes_max
- * Without room for an entry, expired entries are removed; then, with `evict`, the least recently used ones. The order of
- * use is exact in a shard, and to a few milliseconds between shards. A dict below 128 KiB has one shard.
+ * Without room for an entry, expired entries are removed; then, with `evict`, the least recently used ones. The order
+ * of use is exact in a shard, and to a few milliseconds between shards. A dict below 128 KiB has one shard.
  *
  * An entry whose time is over is not found. It is removed when it is looked up, or by one of the next writes to its
  * shard, each of which looks at a few buckets.
@@ -86,9 +86,9 @@ size_t ls_dict_entry_bytes(const ls_dict_key *key, const ls_dict_value *value);
 /* Drop the reference that the value holds. */
 void ls_dict_value_drop(ls_dict_value *value);
 
-/* Find the entry. The caller owns a reference of an LS_DICT_VALUE; of a list *out receives only the type. *version, unless
- * NULL, receives the version of the entry: no two writes to a dict have the same. false: the key has no entry; then
- * *version is LS_DICT_ABSENT. */
+/* Find the entry. The caller owns a reference of an LS_DICT_VALUE; of a list *out receives only the type. *version,
+ * unless NULL, receives the version of the entry: no two writes to a dict have the same. false: the key has no entry;
+ * then *version is LS_DICT_ABSENT. */
 bool ls_dict_get(ls_dict *dict, const ls_dict_key *key, ls_dict_value *out, uint64_t *version);
 
 /* Store the value; LS_DICT_NIL removes the entry. Takes the reference of the value, also on failure. ttl_ms: 0 for an
@@ -105,9 +105,10 @@ int ls_dict_set(ls_dict *dict, const ls_dict_key *key, ls_dict_value value, enum
 /* Remove the entry. Returns whether there was one. */
 bool ls_dict_remove(ls_dict *dict, const ls_dict_key *key);
 
-/* Add `by`, an integer or a float, to the number of the entry. A key without an entry gets `init` + by, with ttl_ms; its
- * type LS_DICT_NIL: LS_ENOENT instead. *out receives the new number. LS_EINVAL: the value, whose type *out receives, is
- * not a number, or the sum of two integers is not an integer of 64 bits. Other errors as for ls_dict_set(). */
+/* Add `by`, an integer or a float, to the number of the entry. A key without an entry gets `init` + by, with ttl_ms;
+ * its type LS_DICT_NIL: LS_ENOENT instead. *out receives the new number. LS_EINVAL: the value, whose type *out
+ * receives, is not a number, or the sum of two integers is not an integer of 64 bits. Other errors as for
+ * ls_dict_set(). */
 int ls_dict_incr(ls_dict *dict, const ls_dict_key *key, ls_dict_value by, ls_dict_value init, uint64_t ttl_ms,
                  ls_dict_value *out);
 
@@ -120,8 +121,8 @@ size_t ls_dict_count(ls_dict *dict); /* entries that have not expired */
 void ls_dict_clear(ls_dict *dict);
 
 /* Append `count` values, in order, at the head or the tail of the list of the key, which is made if there is no entry.
- * Takes the references of the values, also on failure. *len receives the length of the list. LS_EINVAL: the entry is not
- * a list. Other errors as for ls_dict_set(). */
+ * Takes the references of the values, also on failure. *len receives the length of the list. LS_EINVAL: the entry is
+ * not a list. Other errors as for ls_dict_set(). */
 int ls_dict_push(ls_dict *dict, const ls_dict_key *key, ls_dict_value *values, size_t count, bool head, size_t *len);
 
 /* Take the first or the last value of the list out; the last value takes the entry with it. LS_OK, LS_ENOENT: no entry,

@@ -1,8 +1,8 @@
 /* dict_scan.c - iteration over a dict while other threads write.
  *
- * The cursor is a shard and a bucket of it. A shard only ever doubles its buckets, and bucket b then becomes the buckets
- * b and b + old count. So the buckets are visited in the order of their index with its bits reversed: what was visited
- * before the doubling is exactly what lies before the cursor after it. */
+ * The cursor is a shard and a bucket of it. A shard only ever doubles its buckets, and bucket b then becomes the
+ * buckets b and b + old count. So the buckets are visited in the order of their index with its bits reversed: what was
+ * visited before the doubling is exactly what lies before the cursor after it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* hash.h - the hash of a key or a topic: SipHash-1-3 with a secret seed, so that a client cannot choose names that share a
- * bucket. Pure, except ls_hash_seed. */
+/* hash.h - the hash of a key or a topic: SipHash-1-3 with a secret seed, so that a client cannot choose names that
+ * share a bucket. Pure, except ls_hash_seed. */
 #ifndef LS_SCRIPT_SHARED_HASH_H
 #define LS_SCRIPT_SHARED_HASH_H
 

@@ -1,7 +1,7 @@
 /* shared.h - the registry of what all Lua states of a server share by name: dicts, channels, semaphores.
  *
- * The server owns the registry, and the registry owns its objects. Both stay until no state is left, so a state may keep
- * a pointer to an object, and an object survives the reload of the site. Each kind has names of its own.
+ * The server owns the registry, and the registry owns its objects. Both stay until no state is left, so a state may
+ * keep a pointer to an object, and an object survives the reload of the site. Each kind has names of its own.
  *
  * Threads: any thread may call ls_shared_get and ls_shared_next_generation. */
 #ifndef LS_SCRIPT_SHARED_SHARED_H
@@ -44,10 +44,10 @@ void ls_shared_close(ls_shared *shared);
 /* A new generation of the site begins to load. */
 void ls_shared_next_generation(ls_shared *shared);
 
-/* Find the object `name` of this kind, or make it. `name` has 1 to LS_SHARED_NAME_BYTES_MAX bytes. `options` goes to the
- * functions of the kind; NULL if the caller gives none, then an existing object is found whatever its options are.
- * Returns LS_OK, LS_ENOMEM, or LS_EEXIST if the object has other options: `before` (LS_SHARED_WHERE_BYTES) then receives
- * the position of its definition. */
+/* Find the object `name` of this kind, or make it. `name` has 1 to LS_SHARED_NAME_BYTES_MAX bytes. `options` goes to
+ * the functions of the kind; NULL if the caller gives none, then an existing object is found whatever its options are.
+ * Returns LS_OK, LS_ENOMEM, or LS_EEXIST if the object has other options: `before` (LS_SHARED_WHERE_BYTES) then
+ * receives the position of its definition. */
 int ls_shared_get(ls_shared *shared, const ls_shared_kind *kind, const char *name, const char *where,
                   const void *options, ls_shared_object **out, char *before);
 

@@ -1,4 +1,5 @@
-/* topic.c - the names of topics, their subscriptions, and the publishers' side. See topic_internal.h for the structs. */
+/* topic.c - the names of topics, their subscriptions, and the publishers' side. See topic_internal.h for the
+ * structs. */
 #include "script/shared/topic.h"
 
 #include <assert.h>
@@ -341,8 +342,8 @@ static bool retain_instead(ls_topics *topics, const ls_publication *before, cons
     return true;
 }
 
-/* Under the lock: append the publication, which has entries for all members, and make it the retained message if `retain`
- * (`kept`: it, or NULL to remove the message). *before receives the message that was retained. */
+/* Under the lock: append the publication, which has entries for all members, and make it the retained message if
+ * `retain` (`kept`: it, or NULL to remove the message). *before receives the message that was retained. */
 static int64_t publish(ls_topics *topics, ls_topic *topic, ls_publication *p, bool retain, ls_publication *kept,
                        ls_publication **before)
 {

@@ -1,29 +1,30 @@
 /* topic.h - topics: a message that is published reaches every subscriber of its topic, in all Lua states of a server.
  *
- * A subscriber is anything that can take a message: a WebSocket, a response with server-sent events, a TCP connection, a
- * function of Lua. It lives in one Lua state, and its function `deliver` runs inside that state's actor.
+ * A subscriber is anything that can take a message: a WebSocket, a response with server-sent events, a TCP connection,
+ * a function of Lua. It lives in one Lua state, and its function `deliver` runs inside that state's actor.
  *
- * A publisher makes one immutable ls_publication and appends it to the *inbox* of every state that has subscribers of the
- * topic; the first one in an inbox posts one operation to the actor of the state. That operation takes what is in the inbox
- * by then, calls `deliver` for each subscriber and publication, and `flush` of the state at the end and after groups of
- * subscribers that get no more of it. So many publications make one send per connection. A publisher does work for each state, not for each subscriber.
+ * A publisher makes one immutable ls_publication and appends it to the *inbox* of every state that has subscribers of
+ * the topic; the first one in an inbox posts one operation to the actor of the state. That operation takes what is in
+ * the inbox by then, calls `deliver` for each subscriber and publication, and `flush` of the state at the end and
+ * after groups of subscribers that get no more of it. So many publications make one send per connection. A publisher
+ * does work for each state, not for each subscriber.
  *
  *     publisher --> publication --> inbox of state 1 --> deliver, deliver, ... flush
  *                              \--> inbox of state 2 --> deliver, deliver, ... flush
  *
- * Order. All subscribers of a topic get its messages in the same order. A subscriber of several topics gets the messages of
- * one publisher in the order in which they were published. A subscriber gets the messages that are published after its
- * subscription; one that is published during a delivery follows it.
+ * Order. All subscribers of a topic get its messages in the same order. A subscriber of several topics gets the
+ * messages of one publisher in the order in which they were published. A subscriber gets the messages that are
+ * published after its subscription; one that is published during a delivery follows it.
  *
- * Batches. The operation ends a batch after LS_TOPIC_BATCH_SUBSCRIBERS different subscribers or LS_TOPIC_BATCH_DELIVERIES:
- * it flushes, and posts itself to the port for the rest, behind the packets that wait there. So a topic with 100,000
- * subscribers does not keep the other work of its state waiting.
+ * Batches. The operation ends a batch after LS_TOPIC_BATCH_SUBSCRIBERS different subscribers or
+ * LS_TOPIC_BATCH_DELIVERIES: it flushes, and posts itself to the port for the rest, behind the packets that wait
+ * there. So a topic with 100,000 subscribers does not keep the other work of its state waiting.
  *
- * What a kind of subscriber sends (a frame, an event, a line) is the same for all of its kind: the first subscriber that
- * needs a form encodes it and stores it in the publication for all others.
+ * What a kind of subscriber sends (a frame, an event, a line) is the same for all of its kind: the first subscriber
+ * that needs a form encodes it and stores it in the publication for all others.
  *
- * Threads: ls_topics_publish, ls_topics_list, ls_topics_stat: any. Publications: any. Inboxes and subscriptions: inside the
- * actor of their state. */
+ * Threads: ls_topics_publish, ls_topics_list, ls_topics_stat: any. Publications: any. Inboxes and subscriptions:
+ * inside the actor of their state. */
 #ifndef LS_SCRIPT_SHARED_TOPIC_H
 #define LS_SCRIPT_SHARED_TOPIC_H
 
@@ -83,18 +84,19 @@ void ls_publication_drop(ls_publication *p);
 typedef int ls_topic_encode_fn(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out);
 int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_form form, ls_topic_encode_fn *encode,
                         ls_slice *out);
-/* Make a slice of `len` bytes with one reference, and return its bytes, which the caller fills. NULL: out of memory. The
- * bytes are in the heap, because the forms of retained messages stay for long. */
+/* Make a slice of `len` bytes with one reference, and return its bytes, which the caller fills. NULL: out of memory.
+ * The bytes are in the heap, because the forms of retained messages stay for long. */
 char *ls_topic_form_room(size_t len, ls_slice *out);
 
 /* What subscribers of one kind do. */
 typedef struct ls_subscriber_kind {
-    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK; LS_ECLOSED:
-     * the subscriber is closed or closes, or the message is not for it, which is not counted; another error, LS_ELIMIT if the subscriber is behind: the
-     * message was dropped, counted in ls_topics_stats.dropped. */
+    /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK;
+     * LS_ECLOSED: the subscriber is closed or closes, or the message is not for it, which is not counted; another
+     * error, LS_ELIMIT if the subscriber is behind: the message was dropped, counted in ls_topics_stats.dropped. */
     int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
-    /* Optional (NULL): prefetch what `deliver` will read. It is called with `ahead` = 4, 3, 2 and 1: so many deliveries to
-     * others come first. Memory arrives during each of them, so every call may follow one pointer more. */
+    /* Optional (NULL): prefetch what `deliver` will read. It is called with `ahead` = 4, 3, 2 and 1: so many
+     * deliveries to others come first. Memory arrives during each of them, so every call may follow one pointer
+     * more. */
     void (*prefetch)(const ls_subscriber *subscriber, unsigned ahead);
 } ls_subscriber_kind;
 
@@ -113,8 +115,8 @@ bool ls_topic_inbox_more(const ls_topic_inbox *inbox);
 int ls_topics_open(ls_topics **out);
 void ls_topics_close(ls_topics *topics);
 
-/* The inbox of a state. `flush` runs in the actor after the deliveries of a batch, and in between. Publications wait in the inbox until
- * ls_topic_inbox_start. LS_OK or LS_ENOMEM. */
+/* The inbox of a state. `flush` runs in the actor after the deliveries of a batch, and in between. Publications wait
+ * in the inbox until ls_topic_inbox_start. LS_OK or LS_ENOMEM. */
 int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thread_ctx *ctx, void *user), void *user,
                         ls_topic_inbox **out);
 void ls_topic_inbox_start(ls_topic_inbox *inbox, ls_port *port);
@@ -125,14 +127,15 @@ bool ls_topic_inbox_closed(const ls_topic_inbox *inbox);
 /* Free a closed inbox; also when its operation is on its way, but no worker runs. */
 void ls_topic_inbox_free(ls_topic_inbox *inbox);
 
-/* Whether the inbox holds no publication: all that were published before the call are delivered. Not inside `deliver`. */
+/* Whether the inbox holds no publication: all that were published before the call are delivered. Not inside
+ * `deliver`. */
 bool ls_topic_inbox_idle(ls_topic_inbox *inbox);
 
 /* Prepare an embedded subscriber. */
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox, const ls_subscriber_kind *kind);
-/* Subscribe. *retained receives the retained message with a reference, or NULL; the caller delivers it. LS_OK; LS_EEXIST:
- * it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name; LS_ECLOSED: the
- * inbox is closed; LS_ENOMEM. */
+/* Subscribe. *retained receives the retained message with a reference, or NULL; the caller delivers it. LS_OK;
+ * LS_EEXIST: it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name;
+ * LS_ECLOSED: the inbox is closed; LS_ENOMEM. */
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
 /* For a subscriber with one subscription that ignores the publications of other generations than `site`: the retained
  * message with a reference, unless it is one of those that the inbox delivers; or NULL. */
@@ -141,7 +144,8 @@ ls_publication *ls_subscriber_retained(const ls_subscriber *subscriber, uint32_t
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
 /* Count a subscriber that its owner closes because it is behind. Inside the actor. */
 void ls_topic_count_closed(ls_topic_inbox *inbox);
-/* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was freed. */
+/* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was
+ * freed. */
 void ls_subscriber_end(ls_subscriber *subscriber);
 
 typedef struct ls_publish_order {
@@ -153,18 +157,20 @@ typedef struct ls_publish_order {
     bool retain;        /* keep a copy for later subscribers; with empty data, remove the retained message */
 } ls_publish_order;
 
-/* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0), or LS_EINVAL (an
- * empty or too long name; a too long event or id), LS_ELIMIT (an inbox or the retained messages are full), LS_ENOMEM: then no
- * subscriber gets it, and the retained message is the old one. */
+/* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0), or
+ * LS_EINVAL (an empty or too long name; a too long event or id), LS_ELIMIT (an inbox or the retained messages are
+ * full), LS_ENOMEM: then no subscriber gets it, and the retained message is the old one. */
 int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order);
 
-/* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also gets
- * those published before. So each publication belongs to one generation, although two may exist at the same time. */
+/* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also
+ * gets those published before. So each publication belongs to one generation, although two may exist at the same
+ * time. */
 uint32_t ls_topics_site_starts(ls_topics *topics);
 
-/* The topics whose name begins with the prefix, those without subscribers but with a retained message included. They are in
- * LS_TOPIC_SHARDS parts; one part is copied at a time. Returns the room that the part needs, in bytes; if that is more than
- * `room`, nothing was copied: call again. ls_topics_next takes the topics out: from `at`, which it moves; false: no more. */
+/* The topics whose name begins with the prefix, those without subscribers but with a retained message included. They
+ * are in LS_TOPIC_SHARDS parts; one part is copied at a time. Returns the room that the part needs, in bytes; if that
+ * is more than `room`, nothing was copied: call again. ls_topics_next takes the topics out: from `at`, which it moves;
+ * false: no more. */
 enum { LS_TOPIC_SHARDS = 16 };
 typedef struct ls_topic_info {
     uint64_t subscribers;

@@ -1,11 +1,12 @@
 /* topic_inbox.c - the inbox of a state: publications on their way, their deliveries in batches.
  *
- * Publishers push entries on the stack `incoming`. The first one posts the operation of the inbox: it changes `posted` from
- * false to true. The operation sets it to false before it takes the stack, so an entry pushed later posts it again. Both
- * happen in one total order (sequentially consistent), so no entry is left over:
+ * Publishers push entries on the stack `incoming`. The first one posts the operation of the inbox: it changes `posted`
+ * from false to true. The operation sets it to false before it takes the stack, so an entry pushed later posts it
+ * again. Both happen in one total order (sequentially consistent), so no entry is left over:
  *
  *     publisher: push, then exchange posted for true, post if it was false      operation: posted = false, then take
- *     publisher: push, then read port, post unless it is NULL                   start: set port, then look at the stack */
+ *     publisher: push, then read port, post unless it is NULL                   start: set port, then look at the
+ *                                                                               stack */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -95,8 +96,8 @@ typedef struct batch_left {
     unsigned subscribers, deliveries;
 } batch_left;
 
-/* The memory of many subscribers does not stay in the cache from one message to the next. Prefetch what the next ones read:
- * see ls_subscriber_kind.prefetch. `left`: number of slots from `slot` on. */
+/* The memory of many subscribers does not stay in the cache from one message to the next. Prefetch what the next ones
+ * read: see ls_subscriber_kind.prefetch. `left`: number of slots from `slot` on. */
 static void prefetch(const ls_topic_slot *slot, size_t left)
 {
     if (left <= PREFETCH_AHEAD) return; /* the last ones: not worth a check of each */
@@ -129,7 +130,8 @@ static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
             dropped += err != LS_OK && err != LS_ECLOSED;
         }
         inbox->slot++;
-        /* Its subscribers get no more in this batch: send now, so that few buffers are used, which stay in the cache. */
+        /* Its subscribers get no more in this batch: send now, so that few buffers are used, which stay in the
+         * cache. */
         if (last && inbox->slot % FLUSH_SUBSCRIBERS == 0) inbox->flush(ctx, inbox->user);
     }
     ls_counter_add(&inbox->delivered, taken);

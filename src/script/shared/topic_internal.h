@@ -1,19 +1,20 @@
 /* topic_internal.h - the structs of topics, for topic.c (names, subscriptions, publish), topic_inbox.c (deliveries) and
  * topic_message.c (publications).
  *
- *     ls_topics --> shard --> topic "news" --> member: the subscriptions in state 1 --> slots: subscriber, subscriber, ...
- *                                         \--> member: the subscriptions in state 2 --> slots: subscriber, ...
+ *     ls_topics --> shard --> topic "news" --> member: the subscriptions in state 1 --> slots: subscriber, subscriber,
+ *                                         ... \--> member: the subscriptions in state 2 --> slots: subscriber, ...
  *
- * The lock of a shard guards its topics: the table, the list of members, the numbers of subscribers, the retained message,
- * and the order of publications. The slots of a member belong to the actor of its state. A publisher finds a member in the
- * list of its topic, under the lock, and appends an entry to the inbox of the member, which counts it in `pending`.
+ * The lock of a shard guards its topics: the table, the list of members, the numbers of subscribers, the retained
+ * message, and the order of publications. The slots of a member belong to the actor of its state. A publisher finds a
+ * member in the list of its topic, under the lock, and appends an entry to the inbox of the member, which counts it in
+ * `pending`.
  *
  *     a member has a subscription      <=>  it is in the list of its topic (member->topic is not NULL)
  *     a topic has a member or a retained message, or is freed
  *     an entry refers to a member      =>   pending > 0: the member is not freed
  *
- * A slot whose subscription has ended is empty until the member is compacted, which keeps the order: the slots are sorted by
- * the number of publications before the subscription (`since`). */
+ * A slot whose subscription has ended is empty until the member is compacted, which keeps the order: the slots are
+ * sorted by the number of publications before the subscription (`since`). */
 #ifndef LS_SCRIPT_SHARED_TOPIC_INTERNAL_H
 #define LS_SCRIPT_SHARED_TOPIC_INTERNAL_H
 
@@ -110,8 +111,8 @@ static inline uint64_t ls_publication_bytes(const ls_publication *p)
     return LS_TOPIC_MESSAGE_BYTES + p->topic_len + p->event.len + p->id.len + p->data.len;
 }
 
-/* Make a publication with entries for `members` members. It holds a reference to the data, or copies the bytes: those of a
- * slice without a block, and those of a message to retain. NULL: out of memory. */
+/* Make a publication with entries for `members` members. It holds a reference to the data, or copies the bytes: those
+ * of a slice without a block, and those of a message to retain. NULL: out of memory. */
 ls_publication *ls_publication_make(const ls_publish_order *order, unsigned members);
 ls_topic_entry *ls_publication_entries(ls_publication *p);
 

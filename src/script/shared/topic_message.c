@@ -1,5 +1,5 @@
-/* topic_message.c - publications: one allocation with the entries for the inboxes, the name and mostly the data; and their
- * encoded forms. */
+/* topic_message.c - publications: one allocation with the entries for the inboxes, the name and mostly the data; and
+ * their encoded forms. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,17 +1,17 @@
-/* site.h - one generation of a site: its file, its Lua states and what they define. The interface between the script layer
- * and the server.
+/* site.h - one generation of a site: its file, its Lua states and what they define. The interface between the script
+ * layer and the server.
  *
- *     ls_site_runtime_open --> ls_site_open: loads the file into the first state, which gives the settings, the listeners
- *                              or an error
+ *     ls_site_runtime_open --> ls_site_open: loads the file into the first state, which gives the settings, the
+ *                              listeners or an error
  *     the server opens its port and workers --> ls_site_runtime_attach
  *     ls_site_ready: loads a state for each further running thread
  *     the server opens the listeners, the workers start --> ls_site_start: ls.once, "start" hooks, timers
  *
- * States beyond these are made when all are in use (core/generation.h). A site without listeners and UDP sockets stops the
- * server when its last task and timer have ended.
+ * States beyond these are made when all are in use (core/generation.h). A site without listeners and UDP sockets stops
+ * the server when its last task and timer have ended.
  *
- * Reload: ls_site_open, ls_site_ready and ls_site_start of the new generation, beside running workers, on a thread that is
- * no worker; the server passes new work to it. Then the old one ends without a stop of any thread:
+ * Reload: ls_site_open, ls_site_ready and ls_site_start of the new generation, beside running workers, on a thread
+ * that is no worker; the server passes new work to it. Then the old one ends without a stop of any thread:
  *
  *     every worker has begun another packet, or waits (ls_workers_left): no new work reaches the old generation
  *     ls_site_retire --> ls_site_busy() == 0, or the drain timeout --> ls_site_end, until it returns true
@@ -45,12 +45,12 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
 /* Every site is closed and no worker runs. The port may be closed. */
 void ls_site_runtime_close(ls_runtime *runtime);
 
-/* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage. Returns true if
- * it posted one. Thread: the watchdog. */
+/* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage. Returns true
+ * if it posted one. Thread: the watchdog. */
 bool ls_site_on_tick(ls_runtime *runtime, bool idle);
 /* For ls_workers_options.on_stall: ls_runtime_on_stall (core/runtime.h), with the runtime as user data. */
 
-/* ---- a generation ------------------------------------------------------------------------------------------------ */
+/* ---- a generation ----------------------------------------------------------------------------------------------- */
 
 typedef struct ls_site_options {
     const char *path;   /* of site.lua; with `source`, its name in messages and the folder of its modules */
@@ -64,9 +64,9 @@ typedef struct ls_site_options {
     const char *listen_on; /* NULL, or the "address:port" of all listeners and UDP sockets: see ls_server_options */
 } ls_site_options;
 
-/* Load the file into the first state. Its text is kept: every further state runs the same text. LS_OK, LS_ESCRIPT (a Lua
- * error), LS_ENOENT or LS_ENOMEM. On failure `message` receives a text such as "site.lua:12: text", truncated to fit, and
- * nothing is left open. The calling thread is inside no pool of a worker. */
+/* Load the file into the first state. Its text is kept: every further state runs the same text. LS_OK, LS_ESCRIPT (a
+ * Lua error), LS_ENOENT or LS_ENOMEM. On failure `message` receives a text such as "site.lua:12: text", truncated to
+ * fit, and nothing is left open. The calling thread is inside no pool of a worker. */
 int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **out, char *message,
                  size_t message_bytes);
 
@@ -97,8 +97,8 @@ const ls_site_udp *ls_site_udp_get(const ls_site *site, unsigned index);
 void *ls_site_udp_user(ls_site *site, unsigned index);
 void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp);
 
-/* Load one state for each of `threads` running threads, and check that each defines as many listeners and UDP sockets as
- * the first; settings.states_max and threads_max limit the number of states. The runtime is attached. Errors as for
+/* Load one state for each of `threads` running threads, and check that each defines as many listeners and UDP sockets
+ * as the first; settings.states_max and threads_max limit the number of states. The runtime is attached. Errors as for
  * ls_site_open(), but the site stays open. */
 int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *message, size_t message_bytes);
 
@@ -145,8 +145,8 @@ bool ls_site_end(ls_site *site, bool force);
 void ls_site_close_sockets(ls_site *site, ls_thread_ctx *ctx);
 
 /* Free the site. After ls_site_end() returned true: no worker is in a packet that it began before. Otherwise no worker
- * runs any more and the port is closed, because its queue and timers may hold operations of unfinished tasks, or was never
- * used; the states are closed here. The buffer pools of the workers are still open. */
+ * runs any more and the port is closed, because its queue and timers may hold operations of unfinished tasks, or was
+ * never used; the states are closed here. The buffer pools of the workers are still open. */
 void ls_site_close(ls_site *site);
 
 #endif

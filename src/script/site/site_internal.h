@@ -19,8 +19,8 @@ struct ls_site {
     char **argv;
 };
 
-/* Move the listeners and UDP sockets that the site defines, those of http.sys excepted, to `text`, such as "127.0.0.1:0" or
- * "[::1]:0". LS_EINVAL, with a message: it is no such address. */
+/* Move the listeners and UDP sockets that the site defines, those of http.sys excepted, to `text`, such as
+ * "127.0.0.1:0" or "[::1]:0". LS_EINVAL, with a message: it is no such address. */
 int ls_site_listen_on(ls_site *site, const char *text, char *message, size_t message_bytes);
 
 #endif
