@@ -11,7 +11,7 @@ typedef struct ls_udp_interface {
     uint32_t number;
 } ls_udp_interface;
 
-/* The interface that ls_udp_setup.interface names. LS_OK; LS_ENOENT: there is none of this name. */
+/* The interface that ls_udp_setup.interface names. LS_OK; LS_ENOENT: no interface has this name. */
 int ls_udp_interface_of(const char *text, ls_udp_interface *out);
 
 /* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those that
