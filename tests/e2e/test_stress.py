@@ -10,9 +10,10 @@ import socket
 import subprocess
 import threading
 import time
+import unittest
 import zlib
 
-from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
+from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, SLOW, WAIT, main, repeats, scratch, system
 from harness.stress import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -230,6 +231,7 @@ class Loads(Stress):
         ran = stress("-R", str(repeats(5000)), "-d", "2s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
         self.falls_short_of_connections(ran, "no connection was free", 99)
 
+    @unittest.skipUnless(hasattr(signal, "SIGSTOP"), OTHER_SYSTEM + "a process cannot be stopped")
     def test_a_stopped_load_generator(self):
         """The load generator is stopped from its first request until after the end of the run; its report says that it
         was late."""
@@ -248,6 +250,7 @@ class Loads(Stress):
                     [LUASERVE, "stress", "-q", "--json", "report.json", "-R", "100", "-d", "2s", "-c", "2", "-t", "1",
                      "--threshold", threshold, server.url],
                     cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
                 self.assertTrue(begun.wait(WAIT))
                 process.send_signal(signal.SIGSTOP)
                 time.sleep(2.2)  # longer than the run
@@ -261,10 +264,11 @@ class Loads(Stress):
 
     def test_interrupted(self):
         with scratch() as where:
-            process = subprocess.Popen([LUASERVE, "stress", "-d", "1h", "--json", "report.json", self.url + "/"],
-                                       cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([LUASERVE, "stress", "-d", "1h", "--json", "report.json", self.url + "/"], cwd=where,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **system.PROCESS_OPTIONS)
+            self.addCleanup(process.kill)
             line = process.stderr.readline()  # a line each second: the run has begun
-            process.send_signal(signal.SIGINT)
+            system.send_signal(process, signal.SIGINT)
             out, err = process.communicate(timeout=2 * WAIT)
             self.assertEqual(process.returncode, 0, out + err)
             self.assertIn("requests/s", line)
@@ -276,12 +280,13 @@ class Loads(Stress):
         """A second Ctrl-C ends a run whose hook never returns."""
         script = "function response()\n io.stderr:write('in\\n')\n while true do end end"
         with scratch(own_lua=script) as where:
-            process = subprocess.Popen([LUASERVE, "stress", "-q", "-t", "1", "-c", "1", "-s", "own.lua", self.url + "/"],
-                                       cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([LUASERVE, "stress", "-q", "-t", "1", "-c", "1", "-s", "own.lua", self.url + "/"], cwd=where,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **system.PROCESS_OPTIONS)
+            self.addCleanup(process.kill)
             self.assertEqual(process.stderr.readline(), "in\n")
-            process.send_signal(signal.SIGINT)
+            system.send_signal(process, signal.SIGINT)
             while process.poll() is None:  # repeated: two pending signals count as one
-                process.send_signal(signal.SIGINT)
+                system.send_signal(process, signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.5)
             process.communicate(timeout=WAIT)
