@@ -68,12 +68,12 @@ static inline void net_close(net_place *place)
     net_release(place);
 }
 
-/* Wait for the next packet, at most 5 s; an op with an actor is the caller's to dispatch. */
+/* Wait for the next packet, at most 30 s; an op with an actor is the caller's to dispatch. */
 static inline ls_packet net_next(net_place *place)
 {
     ls_packet packet = {.op = NULL};
     int n = 0;
-    for (int i = 0; i < 50 && n == 0; i++) n = ls_port_wait(place->port, &place->ctx, &packet, 1, 100);
+    for (int i = 0; i < 300 && n == 0; i++) n = ls_port_wait(place->port, &place->ctx, &packet, 1, 100);
     assert_int_equal(n, 1);
     return packet;
 }

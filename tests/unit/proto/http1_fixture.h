@@ -11,7 +11,7 @@
 #include "proto/http1.h"
 #include "sched/actor.h"
 
-enum { FIXTURE_TEXT_MAX = 1 << 20 };
+enum { FIXTURE_TEXT_MAX = 1 << 20, FIXTURE_PATIENCE_MS = 30000 };
 
 typedef struct fixture fixture;
 typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);
@@ -139,15 +139,27 @@ static inline void fixture_settle(fixture *r)
     fixture_pump(r);
 }
 
-/* Settle, and wait at most 5 s for the end of the connection. */
+/* Wait for a packet, at most 10 ms, and dispatch it. */
+static inline void fixture_step(fixture *r)
+{
+    ls_packet packet;
+    if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
+}
+
+/* Dispatch packets until the condition holds. */
+#define FIXTURE_UNTIL(r, condition)                                          \
+    do {                                                                     \
+        const uint64_t end_ms_ = ls_clock_coarse_ms() + FIXTURE_PATIENCE_MS; \
+        while (!(condition)) {                                               \
+            assert_true(ls_clock_coarse_ms() < end_ms_);                     \
+            fixture_step(r);                                                 \
+        }                                                                    \
+    } while (0)
+
+/* Settle until the client has seen the end of the connection. */
 static inline void fixture_until_ended(fixture *r)
 {
-    for (int i = 0; i < 500 && !r->ended; i++) {
-        ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
-        fixture_settle(r);
-    }
-    assert_true(r->ended);
+    FIXTURE_UNTIL(r, (fixture_settle(r), r->ended));
 }
 
 static inline void fixture_serve(fixture *r)
@@ -191,14 +203,8 @@ static inline void fixture_disconnect(fixture *r)
     r->theirs = -1;
     fixture_pump(r);
     ls_http1_stats stats;
-    for (int i = 0; i < 500; i++) { /* a lingering close or a timer may take time */
-        ls_http1_stat(r->http, &stats);
-        if (stats.open == 0 && atomic_load(&r->conn_limit.count) == 0) break;
-        ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
-    }
-    assert_int_equal(stats.open, 0);
-    assert_int_equal(atomic_load(&r->conn_limit.count), 0);
+    /* A lingering close or a timer may take time. */
+    FIXTURE_UNTIL(r, (ls_http1_stat(r->http, &stats), stats.open == 0 && atomic_load(&r->conn_limit.count) == 0));
 }
 
 static inline void fixture_close(fixture *r)

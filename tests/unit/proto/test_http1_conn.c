@@ -436,10 +436,7 @@ static void a_handler_that_waits_has_no_deadline(void **state)
         fixture_close(r); /* the machine stood still, and the head did not arrive in time */
     }
     const uint64_t until = ls_clock_ns() + 6 * ms * UINT64_C(1000000);
-    while (ls_clock_ns() < until) {
-        ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
-    }
+    while (ls_clock_ns() < until) fixture_step(r);
     assert_non_null(r->x);
     assert_int_equal(r->x->error, 0);
     fixture_resume(r);
@@ -534,18 +531,12 @@ static void a_reset_wakes_the_handler(void **state)
                      LS_OK);
     ls_http1_start(&r->place.ctx, s, r->http);
     send_text(r, GET);
-    for (int i = 0; i < 500 && r->step == 0; i++) {
-        ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
-    }
+    FIXTURE_UNTIL(r, r->step > 0);
     assert_int_equal(r->step, 1);
     assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
     close(theirs);
     r->theirs = -1;
-    for (int i = 0; i < 500 && r->step == 1; i++) {
-        ls_packet packet;
-        if (ls_port_wait(r->place.port, &r->place.ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&r->place.ctx, &packet);
-    }
+    FIXTURE_UNTIL(r, r->step > 1);
     assert_int_equal(r->step, 2); /* by the watch */
     assert_int_equal(r->error, LS_ERESET);
     fixture_close(r);
