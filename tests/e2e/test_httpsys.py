@@ -11,7 +11,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import (E2E, PROGRAM, ROOT, WAIT, WINDOWS, free_port, in_parallel, main, repeats, run_program,
+from harness import (E2E, PROGRAM, ROOT, WAIT, WINDOWS, WINE, free_port, in_parallel, main, repeats, run_program,
                      scratch)
 
 RESPONDER = os.path.join(ROOT, "examples", "responder.lua")
@@ -176,7 +176,8 @@ if WINDOWS:
             self.assertEqual(self.get("/").status, 200)
 
         def test_answers_of_many_sizes(self):
-            for size in (0, 1, 16383, 16384, 100000, 1000000):
+            # Wine 8 makes one send() of a non-blocking socket (dlls/http.sys/http.c): what does not fit into its buffer is lost.
+            for size in (0, 1, 16383, 16384, 100000) if WINE else (0, 1, 16383, 16384, 100000, 1000000):
                 with self.subTest(size):
                     self.assertEqual(self.get("/bytes/%d" % size).body, b"x" * size)
             self.assertEqual(self.get("/page").body, b"p" * 5000)
@@ -221,8 +222,12 @@ if WINDOWS:
                 self.assertEqual(after[name] - before[name] - 1, 32 * repeats(50), name)  # less the request for these figures
 
         def test_a_client_that_leaves(self):
-            held = json.loads(self.get("/stats", index=2).text)["blocks_live"]
-            for conn in self.clients(10):
+            conns, held = [], 0
+            for _ in range(10):
+                conns += self.clients(1)
+                # A receive that is about to be posted again has no buffer: the most of several figures.
+                held = max(held, json.loads(self.get("/stats", index=2).text)["blocks_live"])
+            for conn in conns:
                 conn.send(b"GET /sleep/0.1 HTTP/1.1\r\nHost: h\r\n\r\n")
                 conn.reset()
             self.eventually(lambda: json.loads(self.get("/stats", index=2).text)["blocks_live"] <= held,

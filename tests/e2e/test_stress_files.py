@@ -27,10 +27,10 @@ class Files(E2E):
     FLAGS = ("--threads", "1")
 
     def stress(self, *options, path="/", status=0):
-        """Run it; returns its standard output and standard error."""
+        """Run it; returns its standard output and standard error. `status`: the exit status, or several."""
         url = "http://127.0.0.1:%d%s" % (self.server.port(), path)
         got, out, err = run_program(["stress", *options, url], timeout=4 * WAIT)
-        self.assertEqual(got, status, out + err)
+        self.assertIn(got, status if isinstance(status, tuple) else (status,), out + err)
         return out, err
 
     def files(self, *options, **how):
@@ -72,7 +72,8 @@ class Files(E2E):
         self.assertRegex(out, r"\n  500 requests in [\d.]+m?s, [\d.]+KB read\nRequests/sec: +[\d.]+\nTransfer/sec: +[\d.]+[KM]B\n\Z")
 
     def test_open_loop(self):
-        run, (series, percents), _, out, _ = self.files("-c", "50", "-t", "1", "-R", "200", "-d", "1s", "-q")
+        # On a busy machine the load generator falls short of the rate (status 1).
+        run, (series, percents), _, out, _ = self.files("-c", "50", "-t", "1", "-R", "200", "-d", "1s", "-q", status=(0, 1))
         self.assertEqual(run["config"]["mode"], "open")
         self.assertEqual(run["totals"]["asked_per_s"], 200)
         self.assertEqual(run["totals"]["requests"] + run["totals"]["unsent"], 200)
@@ -131,7 +132,7 @@ class Files(E2E):
         self.assertIn("  MISSED  checks == 0 (measured: 40)\n", out)
 
     def test_progress_lines_without_a_terminal(self):
-        out, err = self.stress("-c", "50", "-R", "100", "-d", "2200ms")
+        out, err = self.stress("-c", "2", "-d", "2200ms")
         lines = err.splitlines()
         self.assertRegex(lines[0], r"\A    1s  \d+ requests/s  p50 [\d.]+[um]s  p99 [\d.]+[um]?s  max [\d.]+[um]?s  errors 0\Z")
         self.assertRegex(lines[1], r"\A    2s  ")

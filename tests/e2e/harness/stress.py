@@ -182,6 +182,6 @@ class Stress(E2E):
         """The run did not start, and the program said why: in one line, or in one line above the grammar."""
         self.assertEqual(ran.status, status, ran)
         for text in texts:
-            self.assertIn(text, ran.err)
+            self.assertIn(text, ran.err, ran)
         self.assertTrue(ran.err.startswith("luaserve stress: "), ran)
         self.assertNotIn("requests in", ran.out)
