@@ -13,7 +13,7 @@ import unittest
 
 from harness import (BACKEND, E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
                      not_on_windows, pty, run_program, scratch)
-from harness.browser import CHROMIUM, FLAGS, needs_browser
+from harness.browser import Browser, needs_browser
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
 DEV = (LUASERVE, "dev", *(("--backend", BACKEND) if BACKEND else ()))
@@ -508,19 +508,16 @@ ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
 
 
 @needs_browser
-class Browser(Dev):
-    def browse(self, url):
-        profile = tempfile.mkdtemp(prefix="luaserve-chromium-")
-        self.addCleanup(shutil.rmtree, profile, ignore_errors=True)
-        browser = subprocess.Popen([CHROMIUM, *FLAGS, "--remote-debugging-port=0", "--user-data-dir=" + profile, url],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(browser.wait, WAIT)
-        self.addCleanup(browser.terminate)
+class InBrowser(Dev):
+    def browse(self, path):
+        browser = Browser()
+        self.addCleanup(browser.close)
+        return browser.page("http://127.0.0.1:%d%s" % (self.port, path))
 
     def test_the_page_reloads_itself(self):
         server = self.dev(LIVE)
-        self.browse("http://127.0.0.1:%d/" % self.port)
-        server.wait_log("GET /seen/first 204", timeout=6 * WAIT)
+        self.browse("/")
+        server.wait_log("GET /seen/first 204")
         self.write("site.lua", LIVE.replace("first", "second"))
         server.wait_log("GET /seen/second 204")
         mark = server.mark()
@@ -535,10 +532,7 @@ class Browser(Dev):
 
     def test_the_error_page(self):
         server = self.dev(PAGES, {"public/a": ""})
-        done = subprocess.run(
-            [CHROMIUM, *FLAGS, "--timeout=2000", "--dump-dom", "http://127.0.0.1:%d/fail" % self.port],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT * 6, check=False)
-        text = done.stdout.decode()
+        text = self.browse("/fail").run("document.documentElement.outerHTML")
         self.assertIn("attempt to index a nil value (local 'missing')", text)
         self.assertIn('class="marked"', text)
         self.assertIn("return missing.field</span>", text)

@@ -530,7 +530,7 @@ class Buffers(E2E):
 class Budgets(E2E):
     SITE = r"""
 local ls = require "luaserve"
-ls.config{ max_cpu = 0.3, drain_timeout = 3 }
+ls.config{ max_cpu = 0.15, drain_timeout = 3 }
 local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/spin", function() while true do end end)
@@ -541,7 +541,7 @@ app:get("/job", function() local job = ls.spawn(function() while true do end end
 app:post("/trim", function(req) return (req:body():match("^%s*(.-)%s*$")) end)
 local function work() local t = os.clock() while os.clock() - t < 0.03 do end end
 app:post("/upload", function(req) local n = 0 for _ in req:chunks() do work() n = n + 1 ls.log.info("worked " .. n) end return tostring(n) end)
-app:get("/background", function() local job = ls.spawn(function() for _ = 1, 20 do work() ls.sleep(0.001) end return "20" end) return job:wait() end)
+app:get("/background", function() local job = ls.spawn(function() for _ = 1, 8 do work() ls.sleep(0.001) end return "8" end) return job:wait() end)
 app:get("/work", function(req) local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "worked" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app }
 ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("done\n") end end)
@@ -562,7 +562,7 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
         self.assertEqual(self.get("/users/7").status, 500)
         line = self.server.wait_log("request [0-9a-f]+ GET /users/7: ", mark)
         self.assertRegex(line, r"GET /users/7: \S*site\.lua:8: the handler of GET /users/:id \(\S*site\.lua:7\) used more processor "
-                               r"time than max_cpu allows \(0\.3 s\)$")
+                               r"time than max_cpu allows \(0\.15 s\)$")
         mark = self.server.mark()
         self.assertEqual(self.get("/job").text, "ended")
         self.assertRegex(self.server.wait_log("in a spawned job", mark), r"in a spawned job: \S*site\.lua:\d+: the task used more")
@@ -584,14 +584,14 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
         """A connection, an upload and a background loop that compute longer than max_cpu between many waits."""
         with self.connect() as conn:
             conn.send(request("POST", "/upload", {"Transfer-Encoding": "chunked"}))
-            for n in range(20):
+            for n in range(8):
                 conn.send(b"4\r\nwork\r\n")
                 self.server.wait_log("worked %d$" % (n + 1))
             conn.send(b"0\r\n\r\n")
-            self.assertEqual(conn.response().text, "20")
-        self.assertEqual(self.get("/background").text, "20")
+            self.assertEqual(conn.response().text, "8")
+        self.assertEqual(self.get("/background").text, "8")
         with self.connect(1) as conn:
-            for n in range(20):
+            for n in range(8):
                 conn.send(b"work\n")
                 self.assertEqual(conn.take(5), b"done\n")
 

@@ -448,7 +448,7 @@ class Reload(E2E):
             return self.server.rss()
 
         before = reloads(10 if WINDOWS else 100)
-        reloads(100 if WINDOWS else 1000)
+        reloads(50 if WINDOWS else 500)
         self.eventually(lambda: self.server.rss() - before < 2 << 20, "the reloads cost less than 2 MiB")
 
     def test_reloads_asked_for_during_a_reload_are_one(self):

@@ -335,8 +335,8 @@ class LongStrings(E2E):
         self.freed()
 
     def test_above_write_ahead_the_call_waits(self):
-        """The queue of a slow reader is bounded, so that 100 MiB pass through 40 MiB of max_memory."""
-        for index, ask in ((0, request("GET", "/write?m=100")), (0, request("GET", "/send?m=12")), (1, b"100\n")):
+        """The queue of a slow reader is bounded, so that 60 MiB pass through 40 MiB of max_memory."""
+        for index, ask in ((0, request("GET", "/write?m=60")), (0, request("GET", "/send?m=12")), (1, b"60\n")):
             with self.subTest(ask), self.connect(index, rcvbuf=65536) as conn:
                 mark = self.server.mark()
                 conn.send(ask)
@@ -347,7 +347,7 @@ class LongStrings(E2E):
                 else:
                     body = conn.response().body
                 self.server.wait_log("written|sent true", mark)
-                self.assertEqual(len(body), 12 * MIB if b"/send" in ask else 100 * MIB)
+                self.assertEqual(len(body), 12 * MIB if b"/send" in ask else 60 * MIB)
                 for n in range(0, len(body), MIB):
                     digit = b"1" if b"/send" in ask else b"%d" % ((n // MIB + 1) % 10)
                     self.assertTrue(body[n : n + MIB] == digit * MIB, "the MiB %d" % (n // MIB))

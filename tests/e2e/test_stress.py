@@ -10,9 +10,10 @@ import socket
 import subprocess
 import threading
 import time
+import unittest
 import zlib
 
-from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, SLOW, WAIT, main, repeats, scratch
+from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, SLOW, WAIT, main, repeats, scratch, system
 from harness.stress import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -163,8 +164,7 @@ class Loads(Stress):
         self.assertGreaterEqual(ran.totals["connects"], 12)
 
     def slow(self):
-        """The URL of a slow server: beside its delay the load generator's own is negligible, even while other tests
-        run."""
+        """The URL of a slow server: beside its delay that of the load generator is mostly negligible."""
         def serve(conn, _):
             while head_of(conn):
                 time.sleep(0.2)
@@ -178,6 +178,13 @@ class Loads(Stress):
         self.assertIn(text, ran.report["failure"])
         self.assertEqual(ran.err, "luaserve stress: %s\n" % ran.report["failure"])
         self.assertIn("\nFailed: %s\n" % ran.report["failure"], ran.out)
+
+    def falls_short_of_connections(self, ran, text, status=1):
+        """Or of time, and the report says so: on a busy machine the load generator is late beside any server."""
+        if ran.report["short_of"] == "time":
+            self.falls_short(ran, "time", "because the load generator itself was late by up to ")
+        else:
+            self.falls_short(ran, "connections", text, status)
 
     def test_the_end_waits_for_outstanding_responses(self):
         """After the end of the run each outstanding request has its time limit."""
@@ -203,12 +210,12 @@ class Loads(Stress):
         ran = stress("-R", "400", "-d", "500ms", "-c", "2", "--pipeline", "8", self.small(once).url)
         total = ran.totals["requests"] + ran.totals["unsent"] + ran.report["errors"]["total"]
         self.assertEqual(total, 200, ran)
-        self.assertIn(ran.report["short_of"], ["connections"] if SLOW == 1 else ["connections", "time"], ran)
+        self.assertIn(ran.report["short_of"], ["connections", "time"], ran)  # time: on a busy machine
 
     def test_a_rate_above_the_capacity_of_the_server(self):
         rate = repeats(5000)  # the server takes 10 of them at most
         ran = stress("-R", str(rate), "-d", "2s", "-c", "2", self.slow())
-        self.falls_short(ran, "connections", "no connection was free")
+        self.falls_short_of_connections(ran, "no connection was free")
         self.assertRegex(ran.err, r"target rate %d\.0 requests/s, reached \d+\.\d: \d+ of %d due requests were never sent, " % (rate, 2 * rate))
         self.assertGreater(ran.totals["unsent"], 2 * rate * 0.75)
         # Unsent requests count with their age: half of them waited for half of the run or longer.
@@ -217,13 +224,14 @@ class Loads(Stress):
     def test_a_number_that_cannot_be_sent_in_time(self):
         ran = stress("-R", str(repeats(5000)), "-n", "40", "-c", "2", self.slow())
         self.assertEqual(ran.totals["requests"], 40)
-        self.falls_short(ran, "connections", "the last request was sent ")
+        self.falls_short_of_connections(ran, "the last request was sent ")
         self.assertGreater(ran.totals["behind_s"], 1)
 
     def test_a_threshold_missed_by_a_server_that_is_too_slow(self):
         ran = stress("-R", str(repeats(5000)), "-d", "2s", "-c", "2", "--threshold", "p99 < 1ms", self.slow())
-        self.falls_short(ran, "connections", "no connection was free", 99)
+        self.falls_short_of_connections(ran, "no connection was free", 99)
 
+    @unittest.skipUnless(hasattr(signal, "SIGSTOP"), OTHER_SYSTEM + "a process cannot be stopped")
     def test_a_stopped_load_generator(self):
         """The load generator is stopped from its first request until after the end of the run; its report says that it
         was late."""
@@ -242,6 +250,7 @@ class Loads(Stress):
                     [LUASERVE, "stress", "-q", "--json", "report.json", "-R", "100", "-d", "2s", "-c", "2", "-t", "1",
                      "--threshold", threshold, server.url],
                     cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
                 self.assertTrue(begun.wait(WAIT))
                 process.send_signal(signal.SIGSTOP)
                 time.sleep(2.2)  # longer than the run
@@ -255,10 +264,11 @@ class Loads(Stress):
 
     def test_interrupted(self):
         with scratch() as where:
-            process = subprocess.Popen([LUASERVE, "stress", "-d", "1h", "--json", "report.json", self.url + "/"],
-                                       cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([LUASERVE, "stress", "-d", "1h", "--json", "report.json", self.url + "/"], cwd=where,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **system.PROCESS_OPTIONS)
+            self.addCleanup(process.kill)
             line = process.stderr.readline()  # a line each second: the run has begun
-            process.send_signal(signal.SIGINT)
+            system.send_signal(process, signal.SIGINT)
             out, err = process.communicate(timeout=2 * WAIT)
             self.assertEqual(process.returncode, 0, out + err)
             self.assertIn("requests/s", line)
@@ -270,12 +280,13 @@ class Loads(Stress):
         """A second Ctrl-C ends a run whose hook never returns."""
         script = "function response()\n io.stderr:write('in\\n')\n while true do end end"
         with scratch(own_lua=script) as where:
-            process = subprocess.Popen([LUASERVE, "stress", "-q", "-t", "1", "-c", "1", "-s", "own.lua", self.url + "/"],
-                                       cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([LUASERVE, "stress", "-q", "-t", "1", "-c", "1", "-s", "own.lua", self.url + "/"], cwd=where,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **system.PROCESS_OPTIONS)
+            self.addCleanup(process.kill)
             self.assertEqual(process.stderr.readline(), "in\n")
-            process.send_signal(signal.SIGINT)
+            system.send_signal(process, signal.SIGINT)
             while process.poll() is None:  # repeated: two pending signals count as one
-                process.send_signal(signal.SIGINT)
+                system.send_signal(process, signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.5)
             process.communicate(timeout=WAIT)

@@ -187,6 +187,7 @@ class Files(E2E):
         self.assertTrue(out.startswith("Running "))
         self.assertNotIn("\x1b", out)
 
+    @needs_terminal
     def test_an_early_end_still_reports(self):
         with scratch() as where:
             name = os.path.join(where, "run.json")

@@ -66,16 +66,15 @@ class Conn:
 
     def __init__(self, where, timeout=None, rcvbuf=None):
         self.timeout = timeout or WAIT
-        family = (
-            socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-        )
+        is_path = isinstance(where, str)
+        family = socket.AF_UNIX if is_path else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             self.sock.settimeout(self.timeout)
             if rcvbuf:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
             self.sock.connect(where)
-            if family != socket.AF_UNIX:
+            if not is_path:
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             self.sock.close()

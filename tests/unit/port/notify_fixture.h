@@ -2,7 +2,7 @@
  * pairs of sockets with the calls that begin and end each condition. Include it first.
  *
  * Nothing sleeps: what has to come is awaited. That nothing more comes is known once every thread has looked at the port
- * since (settle): with 16 threads each takes its part in three rounds of packets, which release no thread before all have
+ * since (settle): with many threads each takes its part in three rounds of packets, which release no thread before all have
  * one, and of two waits of a thread one looks at the sockets first. */
 #ifndef TESTS_UNIT_PORT_NOTIFY_FIXTURE_H
 #define TESTS_UNIT_PORT_NOTIFY_FIXTURE_H
@@ -20,7 +20,7 @@
 #include "port/notify.h"
 #include "system.h"
 
-enum { THREADS = 16, ROUNDS = 3, LOOKS = 8, PATIENCE_MS = 10000 };
+enum { THREADS = 16 / SYSTEM_SLOWNESS, ROUNDS = 3, LOOKS = 8, PATIENCE_MS = 10000 };
 
 /* What was event_count about one registration; its key points here. */
 typedef struct event_count {

@@ -287,7 +287,7 @@ static void a_receive_can_be_cancelled(void **state)
 
 /* ---- the next receive is posted before a batch is handled ------------------------------------------------------------- */
 
-enum { RELAY_SENT = 20000, RELAY_THREADS = 4, RELAY_WINDOW = 64 };
+enum { RELAY_SENT = 20000 / SYSTEM_SLOWNESS, RELAY_THREADS = 4, RELAY_WINDOW = 64 };
 
 typedef struct relay {
     net_place net;

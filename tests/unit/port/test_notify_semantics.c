@@ -1,5 +1,5 @@
 /* test_notify_semantics.c - the contract of notify.h: every cell of (level, edge) x (one-shot, persistent) x (IN, OUT,
- * HANGUP, ERR) for TCP and UDP, taken by one thread and by 16. */
+ * HANGUP, ERR) for TCP and UDP, taken by one thread and by many. */
 #include "notify_fixture.h"
 
 typedef struct cause {
@@ -128,13 +128,13 @@ static void every_cell_udp_one_thread(void **state)
     cells(true, 0);
 }
 
-static void every_cell_tcp_16_threads(void **state)
+static void every_cell_tcp_many_threads(void **state)
 {
     (void)state;
     cells(false, THREADS);
 }
 
-static void every_cell_udp_16_threads(void **state)
+static void every_cell_udp_many_threads(void **state)
 {
     (void)state;
     cells(true, THREADS);
@@ -145,8 +145,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_tcp_one_thread),
         cmocka_unit_test(every_cell_udp_one_thread),
-        cmocka_unit_test(every_cell_tcp_16_threads),
-        cmocka_unit_test(every_cell_udp_16_threads),
+        cmocka_unit_test(every_cell_tcp_many_threads),
+        cmocka_unit_test(every_cell_udp_many_threads),
     };
     return cmocka_run_group_tests_name("port/notify_semantics", tests, NULL, NULL);
 }

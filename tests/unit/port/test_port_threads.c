@@ -260,7 +260,7 @@ static void echo_start(ls_thread_ctx *ctx, ls_op *op)
 
 static void echoes_from_any_thread_lose_no_byte(void **state)
 {
-    enum { PEERS = 16, ROUNDS = 60, LEN = 20000 };
+    enum { PEERS = 16, ROUNDS = 60 / SYSTEM_SLOWNESS, LEN = 20000 };
     static echo echoes[PEERS];
     static char got[LEN];
     int theirs[PEERS], ours;
