@@ -373,8 +373,8 @@ void ls_stress_scenario_wake(struct ls_stress_scenario *sc)
         resume(sc, 0);
 }
 
-/* Runs protected. Argument: the scenario, a light userdata. Creates its coroutine and sock if needed, and pushes the
- * sock. */
+/* Runs protected. Arguments: the scenario, a light userdata; the table of vus and their metatable. Creates its
+ * coroutine and sock if needed, and returns the vu and the sock. */
 static int prepare(lua_State *L)
 {
     struct ls_stress_scenario *sc = lua_touserdata(L, 1);
@@ -387,8 +387,9 @@ static int prepare(lua_State *L)
         luaL_setmetatable(L, sock_meta);
         sc->sock_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
+    ls_stress_script_push_vu(L, sc->u->worker->script, sc->u, 2, 3);
     lua_rawgeti(L, LUA_REGISTRYINDEX, sc->sock_ref);
-    return 1;
+    return 2;
 }
 
 static void start(ls_stress_vu *u)
@@ -398,12 +399,12 @@ static void start(ls_stress_vu *u)
     lua_State *L = s->L;
     lua_pushcfunction(L, prepare);
     lua_pushlightuserdata(L, sc);
-    if (!ls_stress_script_call(s, 1, 1)) return;
+    lua_pushvalue(L, AT_VUS);
+    lua_pushvalue(L, AT_META);
+    if (!ls_stress_script_call(s, 3, 2)) return;
     lua_pushvalue(L, AT_SCENARIO);
-    ls_stress_script_push_vu(L, s, u);
-    lua_pushvalue(L, -3);
+    lua_insert(L, -3);
     lua_xmove(L, sc->co, 3);
-    lua_pop(L, 1);
     resume(sc, 2);
 }
 

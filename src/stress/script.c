@@ -188,13 +188,13 @@ void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, con
     if (body != NULL) ls_stress_script_put(L, s, body, len);
 }
 
+/* Errors are raised in `to`, which runs protected. */
 static void copy(lua_State *from, int index, lua_State *to, int depth)
 {
     size_t len;
     const char *text;
-    if (depth > COPY_DEPTH_MAX) luaL_error(from, "cannot copy a table nested more than 32 deep to another thread");
-    if (!lua_checkstack(to, 4)) luaL_error(from, "not enough memory");
-    luaL_checkstack(from, 4, NULL);
+    if (depth > COPY_DEPTH_MAX) luaL_error(to, "cannot copy a table nested more than 32 deep to another thread");
+    if (!lua_checkstack(to, 4) || !lua_checkstack(from, 4)) luaL_error(to, "not enough memory");
     switch (lua_type(from, index)) {
     case LUA_TNIL: lua_pushnil(to); break;
     case LUA_TBOOLEAN: lua_pushboolean(to, lua_toboolean(from, index)); break;
@@ -219,13 +219,47 @@ static void copy(lua_State *from, int index, lua_State *to, int depth)
             lua_pop(from, 1);
         }
         break;
-    default: luaL_error(from, "cannot copy a %s to another thread", luaL_typename(from, index));
+    default: luaL_error(to, "cannot copy a %s to another thread", luaL_typename(from, index));
     }
 }
 
-void ls_stress_script_copy(lua_State *from, int index, lua_State *to)
+typedef struct source {
+    lua_State *from;
+    int index;
+} source;
+
+static int copy_source(lua_State *to)
 {
-    copy(from, index, to, 0);
+    const source *s = lua_touserdata(to, 1);
+    copy(s->from, s->index, to, 0);
+    return 1;
+}
+
+/* Raise in L the error that is on top of the stack of `other`. */
+static void raise_of(lua_State *L, lua_State *other)
+{
+    if (other == L) lua_error(L);
+    const char *text = lua_type(other, -1) == LUA_TSTRING ? lua_tostring(other, -1) : "error object is not a string";
+    lua_pushstring(L, text);
+    lua_pop(other, 1);
+    lua_error(L);
+}
+
+void ls_stress_script_copy(lua_State *L, lua_State *from, int index, lua_State *to)
+{
+    source s = {from, lua_absindex(from, index)};
+    const int top = lua_gettop(from);
+    if (!lua_checkstack(to, 4)) luaL_error(L, "not enough memory");
+    lua_pushcfunction(to, copy_source);
+    lua_pushlightuserdata(to, &s);
+    if (lua_pcall(to, 1, 1, 0) == LUA_OK) return;
+    if (from != to) lua_settop(from, top);
+    raise_of(L, to);
+}
+
+void ls_stress_script_call_in(lua_State *L, lua_State *other, int n, int r)
+{
+    if (lua_pcall(other, n, r, 0) != LUA_OK) raise_of(L, other);
 }
 
 static bool run_protected(ls_stress_script *s, lua_CFunction fn, char *why, size_t why_bytes)

@@ -56,9 +56,13 @@ void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, con
  * worker (if any) stops, and the call leaves nothing on the stack. */
 bool ls_stress_script_call(ls_stress_script *s, int n, int r);
 
-/* Copy the value at `index` (nil, boolean, number, string, or a table of these) to the stack of another state. Raises
- * in `from` for other types and for tables nested too deeply. */
-void ls_stress_script_copy(lua_State *from, int index, lua_State *to);
+/* Copy the value at `index` of a state (nil, boolean, number, string, or a table of these) to the stack of another one.
+ * One of them is L, which runs, protected. Raises in L for other types, for tables nested too deeply, and without
+ * memory. */
+void ls_stress_script_copy(lua_State *L, lua_State *from, int index, lua_State *to);
+
+/* Call the function and its n arguments on the stack of `other`, protected, for r results; its error is raised in L. */
+void ls_stress_script_call_in(lua_State *L, lua_State *other, int n, int r);
 
 /* These functions run protected. Arguments: the script as a light userdata, and the value at AT_TABLE. */
 
@@ -90,9 +94,9 @@ void ls_stress_script_push_stats(lua_State *L, const ls_histogram *h, double uni
 /* Define the methods of sock, and add the waiting methods of vu to the table on top of the stack. */
 void ls_stress_scenario_define(lua_State *L);
 
-/* Push the vu table of a virtual user and increment its iteration. For the script's own stack only, which has the AT_
- * values. */
-void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u);
+/* Push the vu table of a virtual user and increment its iteration. `vus` and `meta`: the indices of the values that the
+ * script has at AT_VUS and AT_META. May raise. */
+void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int vus, int meta);
 
 /* The number of parameters of the function on top of the stack, 255 for a vararg function. Pops the function. */
 int ls_stress_script_parameter_count(lua_State *L);

@@ -67,9 +67,9 @@ static void count_iteration(lua_State *L)
     lua_setfield(L, -2, "iteration");
 }
 
-void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u)
+void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress_vu *u, int vus, int meta)
 {
-    push_vu(L, s, u, AT_VUS, AT_META);
+    push_vu(L, s, u, vus, meta);
     count_iteration(L);
 }
 
@@ -259,6 +259,13 @@ int ls_stress_table_define(lua_State *L)
     return AT_TOP - AT_TABLE;
 }
 
+/* In a thread's state: keep the data of `setup`. */
+static int keep_data(lua_State *L)
+{
+    lua_setfield(L, LUA_REGISTRYINDEX, data_key);
+    return 0;
+}
+
 int ls_stress_table_setup(lua_State *L)
 {
     ls_stress_script *s = lua_touserdata(L, 1);
@@ -266,8 +273,10 @@ int ls_stress_table_setup(lua_State *L)
     if (has_setup) lua_call(L, 0, 1);
     for (unsigned i = 0; i < s->index; i++) {
         lua_State *to = s->thread_scripts[i]->L;
-        ls_stress_script_copy(L, -1, to);
-        lua_setfield(to, LUA_REGISTRYINDEX, data_key);
+        ls_stress_script_copy(L, L, -1, to);
+        lua_pushcfunction(to, keep_data);
+        lua_insert(to, -2);
+        ls_stress_script_call_in(L, to, 1, 0);
         if (!s->thread_scripts[i]->has_request && s->thread_scripts[i]->plan->mode == LS_STRESS_PLAN_SCRIPT) {
             /* The script has only a response hook: the request is always the same. */
             ls_stress_script *other = s->thread_scripts[i];

@@ -64,14 +64,32 @@ static ls_stress_script *check_thread(lua_State *L)
     return *(ls_stress_script **)luaL_checkudata(L, 1, thread_meta);
 }
 
+/* In the state of a thread. Arguments: the name, a light userdata; of set_global first the value. */
+static int get_global(lua_State *L)
+{
+    lua_getglobal(L, lua_touserdata(L, 1));
+    return 1;
+}
+
+static int set_global(lua_State *L)
+{
+    const char *name = lua_touserdata(L, 2);
+    lua_settop(L, 1);
+    lua_setglobal(L, name);
+    return 0;
+}
+
 /* Before and after the run the main thread has access to all states. During the run each thread has its own state,
  * without objects of another. */
 static int thread_get(lua_State *L)
 {
     lua_State *of = check_thread(L)->L;
-    lua_getglobal(of, luaL_checkstring(L, 2));
+    const char *name = luaL_checkstring(L, 2);
+    lua_pushcfunction(of, get_global);
+    lua_pushlightuserdata(of, (void *)(uintptr_t)name);
+    ls_stress_script_call_in(L, of, 1, 1);
     if (of == L) return 1;
-    ls_stress_script_copy(of, -1, L);
+    ls_stress_script_copy(L, of, -1, L);
     lua_pop(of, 1);
     return 1;
 }
@@ -84,8 +102,11 @@ static int thread_set(lua_State *L)
     if (of == L)
         lua_pushvalue(L, 3);
     else
-        ls_stress_script_copy(L, 3, of);
-    lua_setglobal(of, name);
+        ls_stress_script_copy(L, L, 3, of);
+    lua_pushcfunction(of, set_global);
+    lua_insert(of, -2);
+    lua_pushlightuserdata(of, (void *)(uintptr_t)name);
+    ls_stress_script_call_in(L, of, 2, 0);
     return 0;
 }
 

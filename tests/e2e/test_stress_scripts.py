@@ -325,6 +325,24 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
         self.assertIn("3 requests in", ran.out)
         self.assertEqual(stress("-s", "/does/not/exist.lua", self.url).status, 1)
 
+    def test_values_that_another_thread_cannot_have(self):
+        """They raise in the script that asks; the run goes on."""
+        ran = stress("-s", "x.lua", "-n", "2", "-c", "1", "-t", "1", self.url + "/", files={"x_lua": """
+            function setup(thread)
+              local deep = {}
+              for _ = 1, 40 do deep = { deep } end
+              thread:set("list", { 1, { true, "x" } })
+              print(thread:get("list")[2][2], thread:get("nothing"))
+              print(pcall(thread.get, thread, "print"))
+              print(pcall(thread.set, thread, "mine", print))
+              print(pcall(thread.set, thread, "mine", deep))
+              print(thread:get("list")[1], thread:get("mine"))
+            end"""})
+        self.good(ran, 2)
+        self.assertIn("x\tnil\nfalse\tcannot copy a function to another thread\n"
+                      "false\tcannot copy a function to another thread\n"
+                      "false\tcannot copy a table nested more than 32 deep to another thread\n1\tnil\n", ran.out)
+
     def test_an_error_in_one_thread_ends_all(self):
         script = """
 local count = 0
