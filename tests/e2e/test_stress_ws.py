@@ -324,7 +324,7 @@ class Fanout(WebSockets):
 
     def test_lost_messages(self):
         server = self.sockets(Hub(lambda number, data: [data] if number % 4 else []))
-        ran = stress("--fanout", "-c", "3", "-n", "8", "--pipeline", "8", "--timeout", "300ms", "--publish-path", "/pub",
+        ran = stress("--fanout", "-c", "3", "-n", "8", "--pipeline", "8", "--timeout", "3s", "--publish-path", "/pub",
                      "--threshold", "lost == 0", "--threshold", "lost < 50%", server.url)
         self.assertEqual(ran.status, 99, ran)
         self.assertEqual(ran.report["fanout"]["expected"], 24, ran)
@@ -353,7 +353,7 @@ class Fanout(WebSockets):
                 return [b"hello", b"LS" + b"0" * 46 + data[48:], data]
             return [data[:-1] + b"!"] if number == 2 else [data]
         server = self.sockets(Hub(change))
-        ran = stress("--fanout", "-c", "1", "-n", "3", "--pipeline", "3", "--timeout", "300ms", "--publish-path", "/pub",
+        ran = stress("--fanout", "-c", "1", "-n", "3", "--pipeline", "3", "--timeout", "3s", "--publish-path", "/pub",
                      server.url)
         self.assertEqual([ran.report["fanout"][key] for key in ("delivered", "lost", "ignored")], [2, 1, 2], ran)
         self.assertEqual(ran.errors["answer"], 1, ran)
@@ -361,7 +361,7 @@ class Fanout(WebSockets):
 
     def test_a_closed_loop_continues_after_a_loss(self):
         server = self.sockets(Hub(lambda number, data: [data] if number != 2 else []))
-        ran = stress("--fanout", "-c", "2", "-n", "4", "--timeout", "300ms", "--publish-path", "/pub", server.url)
+        ran = stress("--fanout", "-c", "2", "-n", "4", "--timeout", "3s", "--publish-path", "/pub", server.url)
         self.assertEqual([ran.report["fanout"][key] for key in ("published", "delivered", "lost")], [4, 6, 2], ran)
         self.assertEqual(ran.errors["timeout"], 1, ran)
 
@@ -440,7 +440,7 @@ class Fanout(WebSockets):
                 peer.read()
             else:
                 hub(peer, number)
-        ran = stress("--fanout", "-c", "3", "-n", "4", "-R", "50", "--timeout", "500ms", "--publish-path", "/pub",
+        ran = stress("--fanout", "-c", "3", "-n", "4", "-R", "50", "--timeout", "3s", "--publish-path", "/pub",
                      self.sockets(play).url + "sub")
         self.assertEqual(ran.report["websocket"]["close_codes"], {"1013": 1}, ran)
         self.assertGreaterEqual(ran.report["fanout"]["lost"], 1, ran)
@@ -464,7 +464,7 @@ class Fanout(WebSockets):
             else:
                 hub(peer, number)
         server = self.sockets(play)
-        ran = stress("--fanout", "-t", "1", "-c", "2", "-n", "10", "-R", "10", "--timeout", "300ms", "--publish-path", "/pub",
+        ran = stress("--fanout", "-t", "1", "-c", "2", "-n", "10", "-R", "10", "--timeout", "3s", "--publish-path", "/pub",
                      server.url + "sub")
         self.assertGreaterEqual(ran.errors["connect"], 1, ran)
         self.assertEqual(ran.report["fanout"]["published"], 10, ran)
@@ -737,7 +737,7 @@ class Sse(WebSockets):
                         conn.sendall(answer)
                         return
                     conn.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")  # to the publisher
-            ran = stress("--fanout", "--sse", "-c", "1", "-n", "1", "--timeout", "300ms", self.small(handle).url)
+            ran = stress("--fanout", "--sse", "-c", "1", "-n", "1", "--timeout", "3s", self.small(handle).url)
             self.assertEqual(ran.status, 1, ran)
             self.assertIn(text, ran.err)
 
