@@ -32,8 +32,7 @@ static const char usage[] =
     "reason is in its log and in the event log of the system.\n"
     "Then: net start NAME, net stop NAME.\n";
 
-/* ---- error messages
- * --------------------------------------------------------------------------------------------------- */
+/* ---- error messages ---------------------------------------------------------------------------------------------- */
 
 static int explain(const char *name, const char *what, unsigned long error)
 {
@@ -79,8 +78,7 @@ static wchar_t *service_name(const char *name)
     return NULL;
 }
 
-/* ---- install
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- install ----------------------------------------------------------------------------------------------------- */
 
 static int add(wchar_t *line, const char *option, const char *value)
 {
@@ -230,8 +228,7 @@ static int install(const ls_arguments *args)
     return status;
 }
 
-/* ---- uninstall
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- uninstall --------------------------------------------------------------------------------------------------- */
 
 /* Stop the service and wait until it has ended. A service that is still starting accepts no stop request, so the
  * request is repeated. 0: it has not ended in time. */

@@ -40,8 +40,7 @@ static struct {
     int failed;   /* service_main's result: a handler may still run */
 } running = {.lock = SRWLOCK_INIT};
 
-/* ---- the log
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
 
 /* Makes the file the descriptor of a standard stream. A service starts without standard handles, and the streams of
  * its C library have no descriptor; _wfreopen gives them one. (Wine's library refuses that: there printed output is
@@ -89,8 +88,7 @@ static void report_failure(const char *message)
     free(wide);
 }
 
-/* ---- reports to the manager
- * --------------------------------------------------------------------------------------------- */
+/* ---- reports to the manager -------------------------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
 static void report(DWORD state, DWORD error)
@@ -171,8 +169,7 @@ static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
     }
 }
 
-/* ---- serving
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- serving ----------------------------------------------------------------------------------------------------- */
 
 /* Change to the folder of the site: a service starts in the system folder. */
 static unsigned long enter_folder(void)

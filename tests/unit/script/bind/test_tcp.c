@@ -87,8 +87,7 @@ static void out_of_memory_ends_only_that_connection(void **state)
     fixture_close(&fixture);
 }
 
-/* ---- drain
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- drain ------------------------------------------------------------------------------------------------------- */
 
 static void the_drain_wakes_receivers_without_received_bytes(void **state)
 {
@@ -129,8 +128,7 @@ static void the_drain_keeps_received_bytes(void **state)
     fixture_close(&fixture);
 }
 
-/* ---- disconnect
- * --------------------------------------------------------------------------------------------------- */
+/* ---- disconnect -------------------------------------------------------------------------------------------------- */
 
 /* The kinds of connections: one that waits to receive, one that waits for a peer that does not read, one whose task
  * sleeps, one with a queue and no task, and one that has received the start of a line. */
