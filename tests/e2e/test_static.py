@@ -277,6 +277,24 @@ class Static(E2E):
                         .header("Content-Encoding") == "gzip", "the new sibling is used")
         server.stop()
 
+    def test_a_sibling_is_examined_although_its_file_was_just_now(self):
+        """Each entry of the cache is examined once a second, in a second of its own."""
+        server = self.start()
+        gz, accepts = os.path.join(self.public, "app.js.gz"), {"Accept-Encoding": "gzip"}
+        server.get("/coded/app.js")
+        server.get("/coded/a.txt")
+        time.sleep(0.5)  # the siblings enter the cache half a second after the files
+        self.assertEqual(server.get("/coded/app.js", headers=accepts).header("Content-Encoding"), "gzip")
+        self.assertIsNone(server.get("/coded/a.txt", headers=accepts).header("Content-Encoding"))
+        self.write("a.txt.gz", gzip.compress(b"0123456789"))
+        self.eventually(lambda: server.get("/coded/a.txt", headers=accepts).header("Content-Encoding") == "gzip",
+                        "the new sibling is used")
+        new = gzip.compress(b"changed")
+        self.write("new", new)
+        os.replace(os.path.join(self.public, "new"), gz)
+        self.eventually(lambda: server.get("/coded/app.js", headers=accepts).body == new, "the changed sibling is used")
+        server.stop()
+
     # ---- listings, fallback, headers ----------------------------------------------------------------------------
 
     def test_listings(self):

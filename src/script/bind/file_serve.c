@@ -91,7 +91,8 @@ static ls_cached_file *take_entry(loading *l)
 static int found(lua_State *L, loading *l, int err)
 {
     ls_cached_file *entry = take_entry(l);
-    l->examine = NO_STEP;
+    if (l->examine == (int)l->s.step)
+        l->examine = NO_STEP; /* done; the steps before it are those of the first search */
     const int result = l->s.found(L, &l->s, entry, err);
     if (result == LS_SERVE_NEXT) return run(L, l);
     drop_file(&l->s);
