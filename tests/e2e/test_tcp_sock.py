@@ -111,7 +111,7 @@ function acts.stalled(sock)
 end
 function acts.stalled_while_receiving(sock)
   sock:settimeouts(nil, 0.3, false)
-  local sender = ls.spawn(function() return show(sock:send(("x"):rep(2^26))) end)
+  local sender = ls.spawn(function() return show(sock:send(("x"):rep(1024):rep(2^16))) end)
   local received = show(sock:receive(1))
   ls.log.info("receiver: " .. received .. "; sender: " .. sender:wait() .. "; " .. show(sock:send("y")) .. "; " .. show(sock:flush()) .. "; "
     .. tostring(sock) .. "; " .. show(sock:close()) .. "; " .. show(sock:send("y")))
