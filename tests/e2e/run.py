@@ -2,9 +2,10 @@
 
     tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
 
-Each module runs in a process of its own, once for each back end, unless a list below says otherwise. When it ends, one line gives its result; the output
-of a module with a failed test follows. The names and reasons of skipped tests come last, those that belong to another
-system first. Exit status: 1 when a test failed or a module did not run to its end.
+Each module runs in a process of its own, once for each back end; without MODULE, those of two lists below only on the
+first. When it ends, one line gives its result; the output of a module with a failed test follows. The names and reasons
+of skipped tests come last, those that belong to another system first. Exit status: 1 when a test failed or a module did
+not run to its end.
 
 To run one test: python3 -m unittest test_http1_framing.Framing.test_name, in this folder.
 """
@@ -29,18 +30,20 @@ LONGEST = """test_package test_limits test_stress test_handlers test_lifecycle t
     test_streaming test_stress_ws test_websocket_floods test_websocket test_chaos test_live_pages test_luaserve_test
     test_stress_hostile test_load_tsan test_examples test_tcp_examples test_tcp_many test_scarcity test_fault""".split()
 
-# These run once, on the first back end: the load generator has one; the pages, the command line, what runs tests and
-# loads sites again, JSON, the packages and the harness do not depend on it.
-ONCE = set("""test_command_line test_definitions test_dev test_docs test_docs_reference test_harness test_install test_json
-    test_live_pages test_luaserve_test test_names test_new test_package test_paths test_reload test_repl test_service test_stress
-    test_stress_files test_stress_hostile test_stress_page test_stress_report test_stress_scripts test_stress_view""".split())
+# These run once, on the first back end. The load generator has one; the pages, the command line, what runs tests and loads
+# sites again, JSON, the packages and the harness do not depend on it.
+WITHOUT_BACK_END = set("""test_command_line test_definitions test_dev test_docs test_docs_reference test_harness
+    test_install test_json test_live_pages test_luaserve_test test_names test_new test_package test_paths
+    test_reload test_repl test_service test_stress test_stress_files test_stress_hostile test_stress_page
+    test_stress_report test_stress_scripts test_stress_view""".split())
 
-# With a sanitizer, which makes them slow, these too run on the first back end only: their subject lies above the port.
+# These as well: their subject lies above the port. Each part of scripts/test runs them on one back end, asan on io_uring, the
+# others on epoll.
 ABOVE_THE_PORT = set("""test_c_examples test_channel test_dict test_examples test_handlers test_http1_framing
     test_http1_head test_http1_ordering test_httpsys test_inject test_limits test_misuse test_modules test_pipelines
-    test_process test_proxy_protocol test_requests test_responses test_routes test_scarcity test_sse
-    test_starttls test_states test_static test_stress_tls test_stress_ws test_tasks test_tcp_connect_tls
-    test_tcp_examples test_tls test_topics test_udp_examples test_upgrade test_websocket test_websocket_client
+    test_process test_proxy_protocol test_requests test_responses test_routes test_scarcity test_sse test_starttls
+    test_states test_static test_stress_tls test_stress_ws test_tasks test_tcp_connect_tls test_tcp_examples
+    test_tls test_topics test_udp_examples test_upgrade test_websocket test_websocket_client test_websocket_floods
     test_websocket_hostile""".split())
 
 # A sanitizer has nothing to find in these: they read pages, install files, start a browser, or call no program.
@@ -158,7 +161,7 @@ def main():
             print(output, flush=True)
         return ok
 
-    once = ONCE | (ABOVE_THE_PORT if SANITIZER else set())
+    once = set() if args.modules else WITHOUT_BACK_END | ABOVE_THE_PORT
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
         runs = {pool.submit(run_module, module, backend): (module, backend)
                 for module in args.modules or all_modules()

@@ -136,7 +136,8 @@ class Large(E2E):
 
 @unittest.skipIf(SANITIZER or WINDOWS, "resident memory")
 class Resident(E2E):
-    """A server of its own: after larger blocks the C library keeps more free memory."""
+    """A server of its own: after larger blocks the C library keeps more free memory. At the end of a thread's heap it keeps
+    up to twice the size of the largest block that it mapped (mallopt(3), M_MMAP_THRESHOLD): here an array of 16 MiB."""
 
     SITE = SITE % "256m"
 
@@ -147,7 +148,7 @@ class Resident(E2E):
         for _ in range(3):
             self.assertEqual(self.ask("POST", "/decode", body=body).text, "decoded")
         self.get("/collect")
-        self.eventually(lambda: self.server.rss() - before < 24 * MIB, "resident memory of the objects is free")
+        self.eventually(lambda: self.server.rss() - before < 64 * MIB, "resident memory of the objects is free")
 
 
 if __name__ == "__main__":

@@ -321,12 +321,12 @@ static void a_wait_renews_the_processor_time(void **state)
 {
     (void)state;
     run_watched(
-        "core.config{ handler_cpu_ms_max = 200 } "
+        "core.config{ handler_cpu_ms_max = 100 } "
         "local function work(s) local t = os.clock() while os.clock() - t < s do local _ = {} end end "
         "body(function() "
-        "local s = get(function() for i = 1, 8 do work(0.05) core.sleep(0.001) end return 'x' end) is(s, 200) "
-        "s = get(function() for i = 1, 8 do work(0.05) core.spawn(print):wait() end return 'x' end) is(s, 200) "
-        "s = get(function() while true do work(0.05) core.sleep(0.0009) end end) is(s, 500) "
+        "local s = get(function() for i = 1, 8 do work(0.03) core.sleep(0.001) end return 'x' end) is(s, 200) "
+        "s = get(function() for i = 1, 8 do work(0.03) core.spawn(print):wait() end return 'x' end) is(s, 200) "
+        "s = get(function() while true do work(0.03) core.sleep(0.0009) end end) is(s, 500) "
         "s = get(function() while true do work(0.002) core.sleep(0) end end) is(s, 500) "
         "end)",
         "more processor time than max_cpu allows");
@@ -336,12 +336,12 @@ static void a_wait_renews_the_processor_time(void **state)
 static void giving_way_to_busy_tasks_gives_back_time(void **state)
 {
     (void)state;
-    run_watched("core.config{ handler_cpu_ms_max = 300 } "
+    run_watched("core.config{ handler_cpu_ms_max = 150 } "
                 "local function work(s) local t = os.clock() while os.clock() - t < s do local _ = {} end end "
                 "body(function() "
                 "local stop "
-                "core.spawn(function() while not stop do work(0.03) core.sleep(0.001) end end) "
-                "local s = get(function() for i = 1, 60 do work(0.01) core.sleep(0) end return 'x' end) stop = true "
+                "core.spawn(function() while not stop do work(0.02) core.sleep(0.001) end end) "
+                "local s = get(function() for i = 1, 30 do work(0.01) core.sleep(0) end return 'x' end) stop = true "
                 "is(s, 200) end)",
                 NULL);
 }
