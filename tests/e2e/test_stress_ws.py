@@ -304,6 +304,18 @@ class Hub:
             with self.lock:
                 self.peers.remove(peer)
 
+    def serves_until_published(self, peer):
+        """Serve the first connection on /sub until a message is published, and return True. False: it is another one."""
+        if peer.path != "/sub" or self.paths.count("/sub"):
+            return False
+        self.paths.append("/sub")
+        self.add(peer)
+        while self.count == 0:
+            threading.Event().wait(0.01)
+        with self.lock:
+            self.peers.remove(peer)
+        return True
+
 
 class Fanout(WebSockets):
     def test_deliveries_are_counted(self):
@@ -429,13 +441,7 @@ class Fanout(WebSockets):
         hub = Hub()
 
         def play(peer, number):
-            if peer.path == "/sub" and not hub.paths.count("/sub"):
-                hub.paths.append("/sub")
-                hub.add(peer)
-                while hub.count == 0:
-                    threading.Event().wait(0.01)
-                with hub.lock:
-                    hub.peers.remove(peer)
+            if hub.serves_until_published(peer):
                 peer.send(CLOSE, close_payload(1013))
                 peer.read()
             else:
@@ -451,13 +457,7 @@ class Fanout(WebSockets):
         hub = Hub()
 
         def play(peer, number):
-            if peer.path == "/sub" and not hub.paths.count("/sub"):
-                hub.paths.append("/sub")
-                hub.add(peer)
-                while hub.count == 0:
-                    threading.Event().wait(0.01)
-                with hub.lock:
-                    hub.peers.remove(peer)
+            if hub.serves_until_published(peer):
                 server.ended = True
                 server.threads[0].join()
                 server.sock.close()
