@@ -181,7 +181,11 @@ class Certificates(Tls):
         self.assertGreaterEqual(ran.errors["total"], 1, ran)
 
     def test_a_server_without_tls(self):
-        server = self.small(lambda conn, _: conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+        def answer(conn, _):
+            conn.recv(65536)  # the ClientHello: to close a connection with unread bytes would reset it
+            conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        server = self.small(answer)
         self.refused(stress("-n", "4", "-c", "2", "--insecure", "https://127.0.0.1:%d/" % server.port), 2,
                      "does not speak TLS")
 
