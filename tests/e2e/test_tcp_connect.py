@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, WAIT, WINDOWS, Conn, main, not_on_windows
+from harness import E2E, WAIT, WINDOWS, Conn, has_ipv6, main, not_on_windows
 from harness.dns import CHOSEN, Dns, looks_up_names
 
 CLIENT = r"""
@@ -75,10 +75,24 @@ class Connect(E2E):
 
     def setUp(self):
         super().setUp()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.addCleanup(self.listener.close)
+        self.listener = self.listen_at_one_address()
         self.to = self.listener.getsockname()[1]
         self.control = self.connect()
+
+    def listen_at_one_address(self):
+        """A listener at 127.0.0.1. Its port is bound at the other addresses of the names, so that these refuse."""
+        while True:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.addCleanup(listener.close)
+            port = listener.getsockname()[1]
+            try:
+                for family, host in [(socket.AF_INET, "127.0.0.2")] + [(socket.AF_INET6, "::1")] * has_ipv6():
+                    refuses = socket.socket(family)
+                    self.addCleanup(refuses.close)
+                    refuses.bind((host, port))
+                return listener
+            except OSError:  # another program has the port there
+                continue
 
     def run_lua(self, text, wait=True):
         self.control.send(text.replace("PORT", str(self.to)).encode() + b"\n")
