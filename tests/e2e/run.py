@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -88,13 +89,8 @@ def run_here(module):
 
 
 @contextlib.contextmanager
-def environment(backend):
-    """The environment of a module. Under Wine each module has a prefix of its own, because the Wine server of a prefix
-    serves all its programs one call at a time. Only the registry is copied; the rest of the prefix is that of
-    scripts/test-windows."""
-    if not WINE:
-        yield dict(os.environ, **({"LUASERVE_BACKEND": backend} if backend else {}))
-        return
+def wine_prefix():
+    """A prefix with a Wine server of its own. Only the registry is copied; the rest is that of scripts/test-windows."""
     made = os.path.join(os.path.dirname(os.environ["LUASERVE"]), "wine")
     with tempfile.TemporaryDirectory(prefix="luaserve-wine-", ignore_cleanup_errors=True) as prefix:
         for name in os.listdir(made):
@@ -109,23 +105,41 @@ def environment(backend):
         first = subprocess.Popen([wine, "cmd"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         first.stdout.read(1)  # its prompt
         try:
-            yield env
+            yield prefix
         finally:
             first.communicate()
             subprocess.run(["wineserver", "-k"], env=dict(os.environ, WINEPREFIX=prefix), check=False)
 
 
-def run_module(module, backend):
-    """-> (its name, seconds, its result or None, its other output)"""
-    begun = time.monotonic()
-    with environment(backend) as env:
+class Runner:
+    """Runs modules on threads. Under Wine each thread has a prefix, because the Wine server of a prefix serves all its
+    programs one call at a time; a failed module may leave programs behind, so the next one gets a new prefix."""
+
+    def __init__(self):
+        self.prefixes = contextlib.ExitStack()
+        self.own = threading.local()
+
+    def environment(self, backend):
+        env = dict(os.environ, **({"LUASERVE_BACKEND": backend} if backend else {}))
+        if WINE:
+            if getattr(self.own, "prefix", None) is None:
+                self.own.prefix = self.prefixes.enter_context(wine_prefix())
+            env["LUASERVE_WINEPREFIX"] = self.own.prefix
+        return env
+
+    def run_module(self, module, backend):
+        """-> (its name, seconds, its result or None, its other output)"""
+        env = self.environment(backend)
+        begun = time.monotonic()
         child = subprocess.run([sys.executable, "-B", os.path.abspath(__file__), "--here", module], cwd=HERE, env=env,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    lines = child.stdout.splitlines()
-    result = None
-    if child.returncode == 0 and lines:
-        result = json.loads(lines.pop())
-    return " ".join(filter(None, (module, backend))), time.monotonic() - begun, result, "\n".join(lines) + child.stderr
+        lines = child.stdout.splitlines()
+        result = None
+        if child.returncode == 0 and lines:
+            result = json.loads(lines.pop())
+        if result is None or not result["ok"]:
+            self.own.prefix = None
+        return " ".join(filter(None, (module, backend))), time.monotonic() - begun, result, "\n".join(lines) + child.stderr
 
 
 def all_modules():
@@ -162,8 +176,9 @@ def main():
         return ok
 
     once = set() if args.modules else WITHOUT_BACK_END | ABOVE_THE_PORT
-    with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        runs = {pool.submit(run_module, module, backend): (module, backend)
+    runner = Runner()
+    with runner.prefixes, concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
+        runs = {pool.submit(runner.run_module, module, backend): (module, backend)
                 for module in args.modules or all_modules()
                 for backend in (args.backends or [None])[:1 if module in once else None]}
         for run in concurrent.futures.as_completed(runs):
@@ -175,11 +190,12 @@ def main():
                 backend = name.partition(" ")[2]
                 skipped += [[" ".join(filter(None, (test, backend))), reason] for test, reason in result["skipped"]]
                 slowest += [(took, test, backend) for took, test in result["seconds"]]
-    if args.again:
-        for entry in list(failed):
-            if show(*run_module(*entry[1:])):
-                failed.remove(entry)
-                unsteady.append(entry)
+    if args.again and failed:
+        with runner.prefixes:
+            for entry in list(failed):
+                if show(*runner.run_module(*entry[1:])):
+                    failed.remove(entry)
+                    unsteady.append(entry)
     for took, test, backend in sorted(slowest, reverse=True)[:args.slowest]:
         print(f"{took:5.1f} s  {test} {backend}".rstrip())
     other_system = [entry for entry in skipped if entry[1].startswith(OTHER_SYSTEM)]
