@@ -95,9 +95,11 @@ class Server:
             self.news.wait_for(lambda: len(self.addresses) >= count or None in self.lines, WAIT)
             if len(self.addresses) >= count:
                 return
+            ended = None in self.lines
+        status = self.process.wait(WAIT) if ended else "running"
         self.kill()
         raise AssertionError(
-            "the server did not start (%d of %d listeners):\n%s" % (len(self.addresses), count, self.log())
+            "the server did not start (%d of %d listeners; status %s):\n%s" % (len(self.addresses), count, status, self.log())
         )
 
     def at(self, index=0):
