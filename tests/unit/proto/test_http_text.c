@@ -97,6 +97,7 @@ static void classes_follow_the_grammars(void **state)
         assert_int_equal(ls_char_is(c, LS_CHAR_HOST), is_alnum || (i != 0 && strchr("-._~!$&'()*+,;=", i) != NULL));
         assert_int_equal(ls_char_is(c, LS_CHAR_HEX), i != 0 && strchr("0123456789abcdefABCDEF", i) != NULL);
         assert_int_equal(ls_char_is(c, LS_CHAR_COOKIE), is_visible && strchr("\",;\\", i) == NULL);
+        assert_int_equal(ls_char_is(c, LS_CHAR_NAME), (is_visible || i == ' ') && strchr("/\\:*?\"<>|", i) == NULL);
         assert_int_equal(ls_char_lower(c), (char)(i >= 'A' && i <= 'Z' ? i + 32 : i));
     }
 }
