@@ -15,6 +15,7 @@ enum {
     HEAD_ROOM = 512,          /* a head without extra fields: status line, date, server, length, connection, type */
     FIELDS_COPIED_MAX = 8192, /* longer extra fields are queued from their own block */
     SEND_AT_BYTES = 16384,    /* write sends the queue when it has this length */
+    BLOCK_BESIDE_BYTES = 2048 /* see fits_beside */
 };
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
@@ -193,6 +194,14 @@ static int fail(ls_exchange *x, int err)
     return err;
 }
 
+/* Whether the begin of a body is copied next to the head: bytes without a block, which must be copied, and those of a
+ * small block, of which a send in two parts takes longer than the copy. */
+static bool fits_beside(const ls_slice *slice)
+{
+    if (slice->block == NULL) return slice->len < LS_HTTP1_BESIDE_BYTES;
+    return slice->len < BLOCK_BESIDE_BYTES && !ls_slice_is_file(slice);
+}
+
 int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     ls_http1_exchange *e = ls_http1_of(x);
@@ -203,7 +212,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
         return x->error;
     }
     size_t length = ls_slices_bytes(slices, count);
-    const bool beside = count > 0 && slices[0].block == NULL && slices[0].len < LS_HTTP1_BESIDE_BYTES;
+    const bool beside = count > 0 && fits_beside(&slices[0]);
     char *to;
     int err = put_head(ctx, c, e, (int64_t)length, beside ? slices[0].len : 0, &to);
     unsigned i = 0;
@@ -214,6 +223,7 @@ int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsig
     } else if (err == LS_OK && beside) {
         memcpy(to, slices[0].ptr, slices[0].len);
         ls_stream_commit(ls_http1_stream(c), slices[0].len);
+        ls_slice_drop(&slices[0]);
         i = 1;
     }
     for (; err == LS_OK && i < count; i++) err = put_slice(ctx, c, &slices[i]);

@@ -242,6 +242,38 @@ static void a_block_is_sent_without_a_copy_and_then_released(void **state)
     fixture_close(r);
 }
 
+static size_t block_len;
+
+static void respond_block(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_slice slice = big_slice(block_len);
+    x->type = "text/plain";
+    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    block_len = (size_t)big_released; /* when respond returns */
+    fixture_end(r, ctx, x);
+}
+
+static void a_small_block_is_copied_beside_the_head(void **state)
+{
+    static const struct {
+        size_t len;
+        bool copied;
+    } rows[] = {{1, true}, {2047, true}, {2048, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fixture *r = connected(respond_block);
+        fill_big();
+        big_released = 0;
+        block_len = rows[i].len;
+        net_write(r->theirs, GET, strlen(GET));
+        fixture_pump(r);
+        assert_int_equal(block_len, rows[i].copied);
+        expect_big(r, rows[i].len);
+        assert_int_equal(big_released, 1);
+        fixture_close(r);
+    }
+}
+
 static void a_block_is_released_when_the_connection_is_lost(void **state)
 {
     fixture *r = connected(respond_big);
@@ -621,6 +653,7 @@ int main(void)
         cmocka_unit_test(extra_fields),
         cmocka_unit_test(a_server_field_of_the_site_replaces_the_default),
         cmocka_unit_test(a_block_is_sent_without_a_copy_and_then_released),
+        cmocka_unit_test(a_small_block_is_copied_beside_the_head),
         cmocka_unit_test(a_block_is_released_when_the_connection_is_lost),
         cmocka_unit_test(a_shared_part_is_framed_for_each_client),
         cmocka_unit_test(bytes_without_a_block_are_copied_before_the_call_returns),
