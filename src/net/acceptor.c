@@ -289,11 +289,30 @@ static int send_queued(ls_thread_ctx *ctx, ls_stream *s)
     return err == LS_DONE ? after_send(ctx, s) : err;
 }
 
+/* The first bytes are those of a request of HTTP/1, whose method begins with a letter: no record does. */
+static bool is_plain_http(const handshake *h, const ls_slice *bytes)
+{
+    return h->session == NULL && h->service->refuse_plain_http != NULL && bytes->ptr[0] >= 'A' && bytes->ptr[0] <= 'Z';
+}
+
+static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
+{
+    handshake *h = ls_stream_user(s);
+    h->failed = true;
+    log_failure(s, "the client speaks plain HTTP on a port for HTTPS");
+    const int err = h->service->refuse_plain_http(ctx, s);
+    return err < 0 ? err : send_queued(ctx, s);
+}
+
 /* Continue with received bytes, whose reference it takes. */
 static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
 {
     handshake *h = ls_stream_user(s);
     int err, status;
+    if (is_plain_http(h, &bytes)) {
+        ls_slice_drop(&bytes);
+        return refuse_plain_http(ctx, s);
+    }
     if (h->session == NULL && (err = ls_tls_session(h->service->tls, NULL, &h->session)) < 0) {
         ls_slice_drop(&bytes);
         return err;
@@ -303,8 +322,6 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     h->complete = status == LS_DONE;
     h->failed = status != LS_DONE && status != LS_EAGAIN;
     if (h->failed) log_failure(s, ls_tls_why(h->session));
-    if (status == LS_EINVAL && h->service->refuse_plain_http != NULL) /* the step queued nothing */
-        err = h->service->refuse_plain_http(ctx, s);
     return err < 0 ? err : send_queued(ctx, s);
 }
 

@@ -174,28 +174,38 @@ class Served(TlsCase):
         self.assertEqual((answer.status, answer.header("connection")), (400, "close"))
         self.assertIn("https://", answer.text)
 
+    def answer_to(self, bytes_, index=ONE):
+        """What the server sends until it closes."""
+        data = b""
+        with socket.create_connection(("127.0.0.1", self.port(index)), WAIT) as conn:
+            conn.sendall(bytes_)
+            while part := conn.recv(1000):
+                data += part
+        return data
+
     def test_bytes_that_are_not_tls(self):
         for name, bytes_ in {
-            "garbage": os.urandom(200).replace(b"\x16", b"\x17"),
+            "garbage": b"\x01" + os.urandom(200),
             "zeros": bytes(1000),
-            "an oversized record": b"\x16\x03\x01\xff\xff" + bytes(70000),
+            "an oversized record": b"\x16\x03\x01\xff\xff" + bytes(100),
             "a wrong version": b"\x16\x09\x09\x00\x05" + bytes(100),
             "a message that is no ClientHello": b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
             "SSL 2": b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + bytes(40),
         }.items():
             with self.subTest(name):
                 since = self.server.mark()
-                with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn, \
-                        tls.client(self.port()) as other:
-                    try:
-                        conn.sendall(bytes_)
-                        while conn.recv(1000):
-                            pass
-                    except ConnectionError:
-                        pass  # the reset overtook the alert
+                with tls.client(self.port()) as other:
+                    self.assertRegex(self.answer_to(bytes_), rb"(?s)^\x15\x03[\x01-\x03]\0\x02\x02.$")  # a fatal alert
                     other.sendall(b"GET /same HTTP/1.0\r\n\r\n")
                     self.assertIn(b"true", tls.read_all(other))
                 self.server.wait_log("debug TLS handshake with 127.0.0.1:", since)
+
+    def test_plain_bytes_for_a_tcp_server(self):
+        """It need not speak HTTP over TLS: there is no HTTP response."""
+        for text in (b"EHLO a\r\n", b"GET / HTTP/1.0\r\n\r\n"):
+            since = self.server.mark()
+            self.assertEqual(self.answer_to(text, TCP), b"\x15\x03\x03\0\x02\x02\x0a")
+            self.server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: the peer does not speak TLS", since)
 
     def test_a_tcp_server(self):
         with tls.client(self.port(TCP)) as conn:
