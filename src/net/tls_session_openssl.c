@@ -498,6 +498,7 @@ static void session_free(ls_filter *f)
 static const ls_filter_type filter_type = {.feed = session_feed,
                                            .feed_end = session_feed_end,
                                            .read = session_read,
+                                           .why = ls_tls_why,
                                            .has_input = session_has_input,
                                            .write = session_write,
                                            .end = session_end,

@@ -200,6 +200,23 @@ class Served(TlsCase):
                     self.assertIn(b"true", tls.read_all(other))
                 self.server.wait_log("debug TLS handshake with 127.0.0.1:", since)
 
+    def test_invalid_records_behind_the_handshake(self):
+        for record, alert, why in (
+                (b"\x17\x03\x03\0\x40" + os.urandom(64), "BAD_RECORD_MAC", "forged or damaged record"),
+                (b"\x17\x03\x03\xff\xff", "RECORD_OVERFLOW", "oversized record"),
+                (b"\x17\x09\x09\0\x20" + os.urandom(32), "PROTOCOL_VERSION", "wrong version number")):
+            for index, line in ((ONE, b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n"), (TCP, b"hello\n")):
+                with self.subTest(why, index=index), tls.client(self.port(index)) as conn:
+                    since = self.server.mark()
+                    conn.sendall(line)
+                    self.assertTrue(conn.recv(1000))
+                    os.write(conn.fileno(), record)
+                    with self.assertRaisesRegex(ssl.SSLError, alert):
+                        conn.recv(1000)
+                    self.server.wait_log("debug TLS with 127.0.0.1:[0-9]+: " + why, since)
+                    self.assertIn("true", tls.get(self.port(), "/same"))
+                    self.assertEqual(sum(" TLS with " in line for line in self.server.lines[since:]), 1)
+
     def test_plain_bytes_for_a_tcp_server(self):
         """It need not speak HTTP over TLS: there is no HTTP response."""
         for text in (b"EHLO a\r\n", b"GET / HTTP/1.0\r\n\r\n"):

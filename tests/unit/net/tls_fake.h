@@ -97,8 +97,13 @@ static void session_free(ls_filter *f)
     atomic_fetch_sub(&sessions_live, 1);
 }
 
-static const ls_filter_type session_type = {session_feed,  session_feed_end, session_read, session_has_input,
-                                            session_write, session_end,      session_free};
+static const ls_filter_type session_type = {.feed = session_feed,
+                                            .feed_end = session_feed_end,
+                                            .read = session_read,
+                                            .has_input = session_has_input,
+                                            .write = session_write,
+                                            .end = session_end,
+                                            .free = session_free};
 
 ls_tls *ls_tls_hold(ls_tls *tls)
 {
