@@ -262,7 +262,7 @@ static void put_alert(ls_tls_conn *s, ls_filter_out *out)
     enum { UNEXPECTED_MESSAGE = 10, PROTOCOL_VERSION = 70 };
     const char alert[] = {21, 3, 3, 0, 2, 2 /* fatal */, s->not_tls ? UNEXPECTED_MESSAGE : PROTOCOL_VERSION};
     if (!s->server || out->count > 0 || SSL_get_state(s->ssl) != TLS_ST_BEFORE) return;
-    if (begin_out(s, out)) (void)put(s, alert, sizeof alert); /* without memory there is none */
+    if (begin_out(s, out)) (void)put(s, alert, sizeof alert); /* not without memory */
     end_out(s);
 }
 

@@ -1,5 +1,5 @@
-"""TLS listeners: versions, certificates by name, ALPN, clients with certificates, bytes that are not TLS, changed
-certificates, options. harness.tls makes the certificates."""
+"""TLS listeners: versions, certificates by name, ALPN, clients with certificates, records, bytes that are not TLS,
+tickets, changed certificates, options. harness.tls makes the certificates."""
 import contextlib
 import os
 import shutil
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, WAIT, Server, main, run_program, table
+from harness import E2E, WAIT, WINDOWS, Server, main, run_program, table
 from harness import tls
 
 APP = """
@@ -140,6 +140,40 @@ class Served(TlsCase):
             conn.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             self.assertEqual(tls.read_all(conn).partition(b"\r\n\r\n")[2], body)
 
+    def test_records(self):
+        """Head and body leave in one record; a response that is longer than ten segments begins with small records."""
+        same, = self.records("/same")
+        self.assertGreater(same, 100)
+        self.assertEqual(self.records("/big")[:5], [1300, 1300, 1300, 16384, 16384])
+
+    def records(self, target):
+        """The lengths of the texts in the records of a response. In TLS 1.2 there is no ticket in front of them."""
+        overhead = 24  # of AES-GCM
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = tls.context(version=ssl.TLSVersion.TLSv1_2).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn:
+            connected = False
+            while not connected:
+                try:
+                    session.do_handshake()
+                    connected = True
+                except ssl.SSLWantReadError:
+                    conn.sendall(outgoing.read())
+                    incoming.write(conn.recv(65536))
+            session.write(b"GET %s HTTP/1.0\r\n\r\n" % target.encode())
+            conn.sendall(outgoing.read())
+            data = b""
+            while part := conn.recv(65536):
+                data += part
+        found, at = [], 0
+        while at < len(data):
+            length = int.from_bytes(data[at + 3:at + 5], "big")
+            found.append((data[at], length - overhead))
+            at += 5 + length
+        self.assertEqual(found.pop(), (21, 2))  # close_notify
+        self.assertEqual({kind for kind, _ in found}, {23})
+        return [length for _, length in found]
+
     def test_pipelined_requests(self):
         with tls.client(self.port()) as conn:
             conn.sendall(b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n" * 50 + b"GET /same HTTP/1.0\r\n\r\n")
@@ -268,6 +302,43 @@ class Served(TlsCase):
         server.stop()
 
 
+class Sessions(TlsCase):
+    """Tickets resume sessions on every thread, and on another machine with the same keys."""
+    TEXT = """
+local ls = require "luaserve"
+ls.config { threads = 4 }
+local app = ls.app()
+app:get("/", function(req) return tostring(req.tls.resumed) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key", tickets = "keys.bin" } }
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key" } }
+"""
+
+    def ask(self, port, made, session=None):
+        """(whether the server says that it resumed, the session of the next connection)"""
+        with socket.create_connection(("127.0.0.1", port), WAIT) as plain, \
+                made.wrap_socket(plain, server_hostname="localhost", session=session) as conn:
+            conn.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            text = tls.read_all(conn)
+            self.assertEqual(text.endswith(b"true"), conn.session_reused)
+            return conn.session_reused, conn.session
+
+    def test_tickets(self):
+        with open(self.path("keys.bin"), "wb") as out:
+            out.write(os.urandom(80))
+        one, two = [self.serve_here(self.TEXT, name, listeners=2) for name in ("one.lua", "two.lua")]
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            made = tls.context(version=version)
+            for index in range(2):
+                resumed, session = self.ask(one.port(index), made)
+                self.assertFalse(resumed)
+                for _ in range(20):
+                    resumed, session = self.ask(one.port(index), made, session)
+                    self.assertTrue(resumed)
+                self.assertEqual(self.ask(two.port(index), made, session)[0], index == 0)  # 1: keys of its own
+        one.stop()
+        two.stop()
+
+
 class Changed(TlsCase):
     """The certificate on disk changes while the server runs."""
 
@@ -288,6 +359,29 @@ class Changed(TlsCase):
             self.eventually(lambda: self.served(server) == "two", "the new certificate is used")
             before.sendall(b"GET /same HTTP/1.0\r\n\r\n")
             self.assertIn(b"true", tls.read_all(before))
+        server.stop()
+
+    def test_a_reload(self):
+        """It reads the certificates at once; those in use stay if one of them cannot be used, and so does the site."""
+        site = APP + """app:get("/site", function() return "site 1" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "live.pem", key = "live.key" } }
+"""
+        for name in ("live.pem", "live.key"):
+            shutil.copy(self.path("one" + name[4:]), self.path(name))
+        server = self.serve(site, site_path=self.path("site.lua"), flags=["--pid", Server.PID_FILE] if WINDOWS else [])
+        with open(self.path("two.pem"), "rb") as new:
+            self.replace("live.pem", new.read())  # the key is still the old one
+        self.replace("site.lua", site.replace("site 1", "site 2").encode())
+        since = server.mark()
+        server.reload()
+        server.wait_log(r"error reload failed: .*site\.lua:\d+: tls: .*live\.key.*; the old site goes on", since)
+        self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("one", "site 1"))
+        with open(self.path("two.key"), "rb") as new:
+            self.replace("live.key", new.read())
+        since = server.mark()
+        server.reload()
+        server.wait_log("reloaded ", since)
+        self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("two", "site 2"))
         server.stop()
 
     def replace(self, name, text):
