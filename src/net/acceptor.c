@@ -460,15 +460,9 @@ static void refresh_certificates(ls_acceptor *a, ls_tls *tls)
 {
     const uint64_t now = ls_clock_coarse_ms();
     uint64_t checked_ms = atomic_load_explicit(&a->certificates_checked_ms, memory_order_relaxed);
-    char why[512] = "";
-    if (now - checked_ms < CERTIFICATES_CHECK_MS ||
-        !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now))
-        return;
-    const int err = ls_tls_reload(tls, false, why, sizeof why);
-    if (err < 0)
-        ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
-    else if (why[0] != '\0')
-        ls_log(LS_LOG_WARN, "%s", why);
+    if (now - checked_ms >= CERTIFICATES_CHECK_MS &&
+        atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now))
+        ls_handshake_refresh(tls);
 }
 
 static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_acceptor_service *service, ls_stream *s,
