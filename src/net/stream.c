@@ -473,11 +473,12 @@ static int64_t recv_unread(ls_thread_ctx *ctx, ls_stream *s, char *ptr, uint32_t
     return (int64_t)run;
 }
 
-static void log_invalid_input(const ls_stream *s)
+void ls_stream_log_filter(ls_stream *s)
 {
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
-    if (ls_log_level_get() > LS_LOG_DEBUG) return;
+    if (s->failed || ls_log_level_get() > LS_LOG_DEBUG) return;
+    s->failed = true;
     ls_stream_peer(s, &peer);
     ls_log(LS_LOG_DEBUG, "TLS with %s: %s", ls_addr_text(&peer, text), s->filter->type->why(s->filter));
 }
@@ -495,7 +496,7 @@ static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
     const int64_t n = f->type->read(f, to, f->recv_len);
     if (n <= 0 && block != NULL) ls_block_drop(block);
     if (n > 0 && block != NULL) deliver(s, block, to, (size_t)n);
-    if (n == LS_EPROTO) log_invalid_input(s);
+    if (n == LS_EPROTO) ls_stream_log_filter(s);
     return n;
 }
 

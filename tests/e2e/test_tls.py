@@ -146,20 +146,24 @@ class Served(TlsCase):
         self.assertGreater(same, 100)
         self.assertEqual(self.records("/big")[:5], [1300, 1300, 1300, 16384, 16384])
 
+    @staticmethod
+    def handshake(session, incoming, outgoing, conn):
+        """Complete that of a session in memory; its last bytes are not sent yet."""
+        while True:
+            try:
+                session.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                conn.sendall(outgoing.read())
+                incoming.write(conn.recv(65536))
+
     def records(self, target):
         """The lengths of the texts in the records of a response. In TLS 1.2 there is no ticket in front of them."""
         overhead = 24  # of AES-GCM
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         session = tls.context(version=ssl.TLSVersion.TLSv1_2).wrap_bio(incoming, outgoing, server_hostname="localhost")
         with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn:
-            connected = False
-            while not connected:
-                try:
-                    session.do_handshake()
-                    connected = True
-                except ssl.SSLWantReadError:
-                    conn.sendall(outgoing.read())
-                    incoming.write(conn.recv(65536))
+            self.handshake(session, incoming, outgoing, conn)
             session.write(b"GET %s HTTP/1.0\r\n\r\n" % target.encode())
             conn.sendall(outgoing.read())
             data = b""
@@ -250,6 +254,21 @@ class Served(TlsCase):
                     self.server.wait_log("debug TLS with 127.0.0.1:[0-9]+: " + why, since)
                     self.assertIn("true", tls.get(self.port(), "/same"))
                     self.assertEqual(sum(" TLS with " in line for line in self.server.lines[since:]), 1)
+
+    def test_an_invalid_record_directly_behind_a_request(self):
+        """The response cannot be sent any more."""
+        since = self.server.mark()
+        with tls.client(self.port()) as conn:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = tls.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+            with socket.create_connection(("127.0.0.1", self.port()), WAIT) as raw:
+                self.handshake(session, incoming, outgoing, raw)
+                session.write(b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n")
+                raw.sendall(outgoing.read() + b"\x17\x03\x03\0\x40" + os.urandom(64))
+                self.server.wait_log("debug TLS with 127.0.0.1:[0-9]+: forged or damaged record", since)
+            conn.sendall(b"GET /same HTTP/1.0\r\n\r\n")
+            self.assertIn(b"true", tls.read_all(conn))
+        self.assertEqual(sum(" TLS with " in line for line in self.server.lines[since:]), 1)
 
     def test_plain_bytes_for_a_tcp_server(self):
         """It need not speak HTTP over TLS: there is no HTTP response."""
