@@ -289,11 +289,30 @@ static int send_queued(ls_thread_ctx *ctx, ls_stream *s)
     return err == LS_DONE ? after_send(ctx, s) : err;
 }
 
+/* The first bytes are those of a request of HTTP/1, whose method begins with a letter: no record does. */
+static bool is_plain_http(const handshake *h, const ls_slice *bytes)
+{
+    return h->session == NULL && h->service->refuse_plain_http != NULL && bytes->ptr[0] >= 'A' && bytes->ptr[0] <= 'Z';
+}
+
+static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
+{
+    handshake *h = ls_stream_user(s);
+    h->failed = true;
+    log_failure(s, "the client speaks plain HTTP on a port for HTTPS");
+    const int err = h->service->refuse_plain_http(ctx, s);
+    return err < 0 ? err : send_queued(ctx, s);
+}
+
 /* Continue with received bytes, whose reference it takes. */
 static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
 {
     handshake *h = ls_stream_user(s);
     int err, status;
+    if (is_plain_http(h, &bytes)) {
+        ls_slice_drop(&bytes);
+        return refuse_plain_http(ctx, s);
+    }
     if (h->session == NULL && (err = ls_tls_session(h->service->tls, NULL, &h->session)) < 0) {
         ls_slice_drop(&bytes);
         return err;
@@ -303,8 +322,6 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     h->complete = status == LS_DONE;
     h->failed = status != LS_DONE && status != LS_EAGAIN;
     if (h->failed) log_failure(s, ls_tls_why(h->session));
-    if (status == LS_EINVAL && h->service->refuse_plain_http != NULL) /* the step queued nothing */
-        err = h->service->refuse_plain_http(ctx, s);
     return err < 0 ? err : send_queued(ctx, s);
 }
 
@@ -443,15 +460,9 @@ static void refresh_certificates(ls_acceptor *a, ls_tls *tls)
 {
     const uint64_t now = ls_clock_coarse_ms();
     uint64_t checked_ms = atomic_load_explicit(&a->certificates_checked_ms, memory_order_relaxed);
-    char why[512] = "";
-    if (now - checked_ms < CERTIFICATES_CHECK_MS ||
-        !atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now))
-        return;
-    const int err = ls_tls_reload(tls, false, why, sizeof why);
-    if (err < 0)
-        ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
-    else if (why[0] != '\0')
-        ls_log(LS_LOG_WARN, "%s", why);
+    if (now - checked_ms >= CERTIFICATES_CHECK_MS &&
+        atomic_compare_exchange_strong(&a->certificates_checked_ms, &checked_ms, now))
+        ls_handshake_refresh(tls);
 }
 
 static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_acceptor_service *service, ls_stream *s,

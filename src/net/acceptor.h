@@ -43,8 +43,8 @@ typedef struct ls_acceptor_service_options {
     const ls_network *trusted; /* copied */
     size_t trusted_count;
     ls_tls *tls; /* NULL: plain; held */
-    /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: an alert is
-     * sent. */
+    /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: the protocol is
+     * not HTTP, and such bytes are a handshake that fails. */
     int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
     uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64 */
     uint32_t handshake_ms_max; /* for PROXY header and TLS together; 0: 10 s */

@@ -34,6 +34,8 @@ typedef struct ls_filter_type {
     /* Decrypt into `to`. Returns the number of bytes (> 0), 0 at the orderly end (close_notify), LS_EAGAIN (needs more
      * input), LS_ETRUNCATED, LS_EPROTO (invalid or forged records; `end` then emits the alert), LS_ENOMEM. */
     int64_t (*read)(ls_filter *f, char *to, size_t len);
+    /* The reason of a read or write that returned LS_EPROTO, as text; valid as long as the filter. */
+    const char *(*why)(const ls_filter *f);
     bool (*has_input)(const ls_filter *f); /* bytes that a read may return without more input */
     /* Encrypt the first bytes of the slices into records in out. Returns the number of plaintext bytes taken: as many
      * as fit into a bounded number of output blocks, at least 1. A slice of a file range is read from the file.

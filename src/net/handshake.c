@@ -1,7 +1,18 @@
 /* handshake.c - see handshake.h. */
 #include "net/handshake.h"
 
+#include "base/log.h"
 #include "net/filter.h"
+
+void ls_handshake_refresh(ls_tls *tls)
+{
+    char why[512] = "";
+    const int err = ls_tls_reload(tls, false, why, sizeof why);
+    if (err < 0)
+        ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);
+    else if (why[0] != '\0')
+        ls_log(LS_LOG_WARN, "%s", why);
+}
 
 int ls_handshake_open(ls_handshake *h, ls_tls *tls, const char *server_name)
 {

@@ -15,6 +15,9 @@ typedef struct ls_handshake { /* zeroed: not open */
     bool fed;                 /* the session has input that it has not seen */
 } ls_handshake;
 
+/* Read changed files of the context again (ls_tls_reload), and log a failure or a warning. Any thread. */
+void ls_handshake_refresh(ls_tls *tls);
+
 /* server_name: as for ls_tls_session, and so is the result. */
 int ls_handshake_open(ls_handshake *h, ls_tls *tls, const char *server_name);
 void ls_handshake_close(ls_handshake *h); /* does nothing if it is not open */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "net/sock.h"
 #include "net/stream_internal.h"
 
@@ -472,6 +473,16 @@ static int64_t recv_unread(ls_thread_ctx *ctx, ls_stream *s, char *ptr, uint32_t
     return (int64_t)run;
 }
 
+void ls_stream_log_filter(ls_stream *s)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr peer;
+    if (s->failed || ls_log_level_get() > LS_LOG_DEBUG) return;
+    s->failed = true;
+    ls_stream_peer(s, &peer);
+    ls_log(LS_LOG_DEBUG, "TLS with %s: %s", ls_addr_text(&peer, text), s->filter->type->why(s->filter));
+}
+
 /* Read what the filter can deliver: bytes, 0 at the end, LS_EAGAIN (it needs input) or another error. */
 static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
 {
@@ -485,6 +496,7 @@ static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
     const int64_t n = f->type->read(f, to, f->recv_len);
     if (n <= 0 && block != NULL) ls_block_drop(block);
     if (n > 0 && block != NULL) deliver(s, block, to, (size_t)n);
+    if (n == LS_EPROTO) ls_stream_log_filter(s);
     return n;
 }
 

@@ -39,6 +39,7 @@ struct ls_stream {
     bool aborted : 1; /* the pending send was aborted: send nothing after it */
     bool unread : 1;  /* rx.recv holds bytes that were given back, rx.result their number */
     bool corked : 1;  /* ls_stream_cork_fin */
+    bool failed : 1;  /* the filter, which was logged */
     bool
         ended : 1; /* the end of the filter's protocol is in the queue, or was sent, or a send failed: it is not sent */
     bool ending : 1; /* the pending send is that end alone: no callback follows, but the shutdown of our side */
@@ -52,6 +53,7 @@ static inline int64_t ls_stream_outcome(int64_t result, const _Atomic bool *expi
 }
 
 /* stream.c */
+void ls_stream_log_filter(ls_stream *s); /* it has returned LS_EPROTO: log the reason, once */
 void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s);
 void ls_stream_settled(ls_thread_ctx *ctx, ls_stream *s); /* it is closing, and no operation is pending any more */
 void ls_stream_send_begins(ls_stream *s);                 /* the deadline of a send starts */

@@ -276,6 +276,7 @@ static int encrypt(ls_thread_ctx *ctx, ls_stream *s)
     q->cipher.pool = ctx->pool;
     q->open_end = false;
     const int64_t taken = f->type->write(f, q->slices, q->count < SENDING_MAX ? q->count : SENDING_MAX, &q->cipher);
+    if (taken == LS_EPROTO) ls_stream_log_filter(s); /* after an invalid record that arrived behind a request */
     if (taken < 0) return (int)taken;
     uint32_t whole = 0;
     size_t part = (size_t)taken;

@@ -58,8 +58,8 @@ void ls_tls_fingerprint(const ls_tls *tls, char out[96]);
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
 
 /* Continue the handshake. LS_DONE: complete (*out may hold the last bytes, which must be sent); LS_EAGAIN: send *out,
- * then feed received bytes; LS_EPROTO, LS_ECERT (the peer's certificate is not accepted), LS_EINVAL (the client
- * speaks plain HTTP), LS_ETRUNCATED, LS_ENOMEM: failed; *out may hold an alert. */
+ * then feed received bytes; LS_EPROTO, LS_ECERT (the peer's certificate is not accepted), LS_ETRUNCATED, LS_ENOMEM:
+ * failed; *out may hold an alert. */
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out);
 const char *ls_tls_why(const ls_filter *session); /* the reason of a failure, static or owned by the session */
 

@@ -227,10 +227,12 @@ static bool look_at_files(ls_tls *tls)
     return changed;
 }
 
-/* Read everything, then replace the generation and the ticket keys. */
+/* Read everything, then replace the generation and the ticket keys. The sessions that a client has cached go with the
+ * old generation: a server that resumes one is not verified again. */
 static int build(ls_tls *tls, const ls_tls_text *why)
 {
     ls_tls_tickets *tickets = NULL; /* as large as its limit: not for the stack */
+    ls_tls_cache outdated;
     ls_tls_gen *gen = NULL;
     int err = LS_OK;
     if (tls->config.tickets != NULL) {
@@ -243,8 +245,11 @@ static int build(ls_tls *tls, const ls_tls_text *why)
         ls_tls_gen *old = tls->gen;
         tls->gen = gen;
         if (tickets != NULL) tls->tickets = *tickets;
+        outdated = tls->cache;
+        memset(&tls->cache, 0, sizeof tls->cache);
         ls_mutex_unlock(&tls->lock);
         if (old != NULL) ls_tls_gen_drop(old);
+        ls_tls_cache_clear(&outdated);
     }
     if (tickets != NULL) OPENSSL_clear_free(tickets, sizeof *tickets);
     ERR_clear_error();

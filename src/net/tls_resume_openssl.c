@@ -11,8 +11,9 @@
  * A ticket lives for LS_TLS_TICKET_LIFE_S, which is shorter than one period.
  *
  * Client: a context keeps the newest session of each server name; the least recently used of LS_TLS_CACHE_MAX leaves
- * first. The cache and each connection have copies of their own: OpenSSL marks a session as used up when a handshake
- * with it completes, but connections begin before those in front of them have received new tickets.
+ * first, and all leave when a file has changed, as they were verified with the old trust. The cache and each connection
+ * have copies of their own: OpenSSL marks a session as used up when a handshake with it completes, but connections
+ * begin before those in front of them have received new tickets.
  *
  * tls->lock guards keys and cache. */
 #include <assert.h>
@@ -157,13 +158,16 @@ int ls_tls_new_session_cb(SSL *ssl, SSL_SESSION *session)
         OPENSSL_free(name);
         return 0;
     }
+    ls_tls_cached drop = {name, own, 0}; /* unless its generation is the current one */
     ls_mutex_lock(&tls->lock);
-    ls_tls_cached *entry = find(&tls->cache, s->name, true);
-    const ls_tls_cached old = *entry;
-    *entry = (ls_tls_cached){name, own, ++tls->cache.clock};
+    if (s->gen == tls->gen) {
+        ls_tls_cached *entry = find(&tls->cache, s->name, true);
+        drop = *entry;
+        *entry = (ls_tls_cached){name, own, ++tls->cache.clock};
+    }
     ls_mutex_unlock(&tls->lock);
-    OPENSSL_free(old.server_name);
-    SSL_SESSION_free(old.session);
+    OPENSSL_free(drop.server_name);
+    SSL_SESSION_free(drop.session);
     return 0; /* the reference is not kept */
 }
 

@@ -219,15 +219,13 @@ static int open_ssl(ls_tls_conn *s)
     return LS_OK;
 }
 
-/* Every record of a handshake begins with 22 (handshake) or 21 (alert), a request of HTTP/1 with a letter. */
+/* Every record of a handshake begins with 22 (handshake) or 21 (alert). */
 static int check_first_byte(ls_tls_conn *s)
 {
     if (s->begun || s->in.len == 0) return LS_OK;
     const unsigned char first = (unsigned char)s->in.ptr[0];
     s->begun = true;
     s->not_tls = first != 22 && first != 21;
-    if (s->server && first >= 'A' && first <= 'Z')
-        return fail_with(s, LS_EINVAL, "the client speaks plain HTTP on a port for HTTPS");
     if (!s->server && s->not_tls) return fail_with(s, LS_EPROTO, "the server does not speak TLS");
     return LS_OK;
 }
@@ -257,6 +255,17 @@ static void hold_tickets(ls_tls_conn *s, ls_filter_out *out)
     s->no_memory = false; /* they leave now */
 }
 
+/* OpenSSL closes without an alert when the first record of a client has no type or version of TLS: unexpected_message
+ * (RFC 8446 section 5.1), protocol_version (section 6.2). */
+static void put_alert(ls_tls_conn *s, ls_filter_out *out)
+{
+    enum { UNEXPECTED_MESSAGE = 10, PROTOCOL_VERSION = 70 };
+    const char alert[] = {21, 3, 3, 0, 2, 2 /* fatal */, s->not_tls ? UNEXPECTED_MESSAGE : PROTOCOL_VERSION};
+    if (!s->server || out->count > 0 || SSL_get_state(s->ssl) != TLS_ST_BEFORE) return;
+    if (begin_out(s, out)) (void)put(s, alert, sizeof alert); /* not without memory */
+    end_out(s);
+}
+
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
 {
     ls_tls_conn *s = conn_of(session);
@@ -283,6 +292,7 @@ int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
     }
     s->failed = ls_tls_explain(s);
     drop_input(s);
+    if (s->failed == LS_EPROTO) put_alert(s, out);
     return s->failed;
 }
 
@@ -488,6 +498,7 @@ static void session_free(ls_filter *f)
 static const ls_filter_type filter_type = {.feed = session_feed,
                                            .feed_end = session_feed_end,
                                            .read = session_read,
+                                           .why = ls_tls_why,
                                            .has_input = session_has_input,
                                            .write = session_write,
                                            .end = session_end,

@@ -194,7 +194,8 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
                                                  .tls = made->tls,
                                                  .handshake_ms_max = wanted->handshake_ms_max,
                                                  .handshakes_max = wanted->handshakes_max,
-                                                 .refuse_plain_http = ls_http1_refuse_plain};
+                                                 .refuse_plain_http =
+                                                     wanted->kind == LS_SITE_TCP ? NULL : ls_http1_refuse_plain};
     if ((err = ls_acceptor_service_open(&options, &made->service)) < 0) goto fail;
     *out = made;
     return LS_OK;

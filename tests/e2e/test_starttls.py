@@ -354,7 +354,7 @@ class Starttls(E2E):
         with self.upgraded("UNWAITED") as conn:
             conn.sendall(b"NOOP\r\n")
             self.assertRegex(Line(conn).read(), "^250 TLS")
-        self.server.wait_log("unwaited: false|.*cannot wait here", since)
+        self.server.wait_log(r"unwaited: false\|.*cannot wait here", since)
 
     # ---- certificates
 

@@ -1,5 +1,5 @@
-"""TLS listeners: versions, certificates by name, ALPN, clients with certificates, bytes that are not TLS, changed
-certificates, options. harness.tls makes the certificates."""
+"""TLS listeners: versions, certificates by name, ALPN, clients with certificates, records, bytes that are not TLS,
+tickets, changed certificates, options. harness.tls makes the certificates."""
 import contextlib
 import os
 import shutil
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, WAIT, Server, main, run_program, table
+from harness import E2E, WAIT, WINDOWS, Server, main, run_program, table
 from harness import tls
 
 APP = """
@@ -140,6 +140,44 @@ class Served(TlsCase):
             conn.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             self.assertEqual(tls.read_all(conn).partition(b"\r\n\r\n")[2], body)
 
+    def test_records(self):
+        """Head and body leave in one record; a response that is longer than ten segments begins with small records."""
+        same, = self.records("/same")
+        self.assertGreater(same, 100)
+        self.assertEqual(self.records("/big")[:5], [1300, 1300, 1300, 16384, 16384])
+
+    @staticmethod
+    def handshake(session, incoming, outgoing, conn):
+        """Complete that of a session in memory; its last bytes are not sent yet."""
+        while True:
+            try:
+                session.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                conn.sendall(outgoing.read())
+                incoming.write(conn.recv(65536))
+
+    def records(self, target):
+        """The lengths of the texts in the records of a response. In TLS 1.2 there is no ticket in front of them."""
+        overhead = 24  # of AES-GCM
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = tls.context(version=ssl.TLSVersion.TLSv1_2).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn:
+            self.handshake(session, incoming, outgoing, conn)
+            session.write(b"GET %s HTTP/1.0\r\n\r\n" % target.encode())
+            conn.sendall(outgoing.read())
+            data = b""
+            while part := conn.recv(65536):
+                data += part
+        found, at = [], 0
+        while at < len(data):
+            length = int.from_bytes(data[at + 3:at + 5], "big")
+            found.append((data[at], length - overhead))
+            at += 5 + length
+        self.assertEqual(found.pop(), (21, 2))  # close_notify
+        self.assertEqual({kind for kind, _ in found}, {23})
+        return [length for _, length in found]
+
     def test_pipelined_requests(self):
         with tls.client(self.port()) as conn:
             conn.sendall(b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n" * 50 + b"GET /same HTTP/1.0\r\n\r\n")
@@ -174,28 +212,70 @@ class Served(TlsCase):
         self.assertEqual((answer.status, answer.header("connection")), (400, "close"))
         self.assertIn("https://", answer.text)
 
+    def answer_to(self, bytes_, index=ONE):
+        """What the server sends until it closes."""
+        data = b""
+        with socket.create_connection(("127.0.0.1", self.port(index)), WAIT) as conn:
+            conn.sendall(bytes_)
+            while part := conn.recv(1000):
+                data += part
+        return data
+
     def test_bytes_that_are_not_tls(self):
         for name, bytes_ in {
-            "garbage": os.urandom(200).replace(b"\x16", b"\x17"),
+            "garbage": b"\x01" + os.urandom(200),
             "zeros": bytes(1000),
-            "an oversized record": b"\x16\x03\x01\xff\xff" + bytes(70000),
+            "an oversized record": b"\x16\x03\x01\xff\xff" + bytes(100),
             "a wrong version": b"\x16\x09\x09\x00\x05" + bytes(100),
             "a message that is no ClientHello": b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
             "SSL 2": b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + bytes(40),
         }.items():
             with self.subTest(name):
                 since = self.server.mark()
-                with socket.create_connection(("127.0.0.1", self.port()), WAIT) as conn, \
-                        tls.client(self.port()) as other:
-                    try:
-                        conn.sendall(bytes_)
-                        while conn.recv(1000):
-                            pass
-                    except ConnectionError:
-                        pass  # the reset overtook the alert
+                with tls.client(self.port()) as other:
+                    self.assertRegex(self.answer_to(bytes_), rb"(?s)^\x15\x03[\x01-\x03]\0\x02\x02.$")  # a fatal alert
                     other.sendall(b"GET /same HTTP/1.0\r\n\r\n")
                     self.assertIn(b"true", tls.read_all(other))
                 self.server.wait_log("debug TLS handshake with 127.0.0.1:", since)
+
+    def test_invalid_records_behind_the_handshake(self):
+        for record, alert, why in (
+                (b"\x17\x03\x03\0\x40" + os.urandom(64), "BAD_RECORD_MAC", "forged or damaged record"),
+                (b"\x17\x03\x03\xff\xff", "RECORD_OVERFLOW", "oversized record"),
+                (b"\x17\x09\x09\0\x20" + os.urandom(32), "PROTOCOL_VERSION", "wrong version number")):
+            for index, line in ((ONE, b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n"), (TCP, b"hello\n")):
+                with self.subTest(why, index=index), tls.client(self.port(index)) as conn:
+                    since = self.server.mark()
+                    conn.sendall(line)
+                    self.assertTrue(conn.recv(1000))
+                    os.write(conn.fileno(), record)
+                    with self.assertRaisesRegex(ssl.SSLError, alert):
+                        conn.recv(1000)
+                    self.server.wait_log("debug TLS with 127.0.0.1:[0-9]+: " + why, since)
+                    self.assertIn("true", tls.get(self.port(), "/same"))
+                    self.assertEqual(sum(" TLS with " in line for line in self.server.lines[since:]), 1)
+
+    def test_an_invalid_record_directly_behind_a_request(self):
+        """The response cannot be sent any more."""
+        since = self.server.mark()
+        with tls.client(self.port()) as conn:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = tls.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+            with socket.create_connection(("127.0.0.1", self.port()), WAIT) as raw:
+                self.handshake(session, incoming, outgoing, raw)
+                session.write(b"GET /same HTTP/1.1\r\nHost: a\r\n\r\n")
+                raw.sendall(outgoing.read() + b"\x17\x03\x03\0\x40" + os.urandom(64))
+                self.server.wait_log("debug TLS with 127.0.0.1:[0-9]+: forged or damaged record", since)
+            conn.sendall(b"GET /same HTTP/1.0\r\n\r\n")
+            self.assertIn(b"true", tls.read_all(conn))
+        self.assertEqual(sum(" TLS with " in line for line in self.server.lines[since:]), 1)
+
+    def test_plain_bytes_for_a_tcp_server(self):
+        """It need not speak HTTP over TLS: there is no HTTP response."""
+        for text in (b"EHLO a\r\n", b"GET / HTTP/1.0\r\n\r\n"):
+            since = self.server.mark()
+            self.assertEqual(self.answer_to(text, TCP), b"\x15\x03\x03\0\x02\x02\x0a")
+            self.server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: the peer does not speak TLS", since)
 
     def test_a_tcp_server(self):
         with tls.client(self.port(TCP)) as conn:
@@ -241,6 +321,43 @@ class Served(TlsCase):
         server.stop()
 
 
+class Sessions(TlsCase):
+    """Tickets resume sessions on every thread, and on another machine with the same keys."""
+    TEXT = """
+local ls = require "luaserve"
+ls.config { threads = 4 }
+local app = ls.app()
+app:get("/", function(req) return tostring(req.tls.resumed) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key", tickets = "keys.bin" } }
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key" } }
+"""
+
+    def ask(self, port, made, session=None):
+        """(whether the server says that it resumed, the session of the next connection)"""
+        with socket.create_connection(("127.0.0.1", port), WAIT) as plain, \
+                made.wrap_socket(plain, server_hostname="localhost", session=session) as conn:
+            conn.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            text = tls.read_all(conn)
+            self.assertEqual(text.endswith(b"true"), conn.session_reused)
+            return conn.session_reused, conn.session
+
+    def test_tickets(self):
+        with open(self.path("keys.bin"), "wb") as out:
+            out.write(os.urandom(80))
+        one, two = [self.serve_here(self.TEXT, name, listeners=2) for name in ("one.lua", "two.lua")]
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            made = tls.context(version=version)
+            for index in range(2):
+                resumed, session = self.ask(one.port(index), made)
+                self.assertFalse(resumed)
+                for _ in range(20):
+                    resumed, session = self.ask(one.port(index), made, session)
+                    self.assertTrue(resumed)
+                self.assertEqual(self.ask(two.port(index), made, session)[0], index == 0)  # 1: keys of its own
+        one.stop()
+        two.stop()
+
+
 class Changed(TlsCase):
     """The certificate on disk changes while the server runs."""
 
@@ -261,6 +378,29 @@ class Changed(TlsCase):
             self.eventually(lambda: self.served(server) == "two", "the new certificate is used")
             before.sendall(b"GET /same HTTP/1.0\r\n\r\n")
             self.assertIn(b"true", tls.read_all(before))
+        server.stop()
+
+    def test_a_reload(self):
+        """It reads the certificates at once; those in use stay if one of them cannot be used, and so does the site."""
+        site = APP + """app:get("/site", function() return "site 1" end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "live.pem", key = "live.key" } }
+"""
+        for name in ("live.pem", "live.key"):
+            shutil.copy(self.path("one" + name[4:]), self.path(name))
+        server = self.serve(site, site_path=self.path("site.lua"), flags=["--pid", Server.PID_FILE] if WINDOWS else [])
+        with open(self.path("two.pem"), "rb") as new:
+            self.replace("live.pem", new.read())  # the key is still the old one
+        self.replace("site.lua", site.replace("site 1", "site 2").encode())
+        since = server.mark()
+        server.reload()
+        server.wait_log(r"error reload failed: .*site\.lua:\d+: tls: .*live\.key.*; the old site goes on", since)
+        self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("one", "site 1"))
+        with open(self.path("two.key"), "rb") as new:
+            self.replace("live.key", new.read())
+        since = server.mark()
+        server.reload()
+        server.wait_log("reloaded ", since)
+        self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("two", "site 2"))
         server.stop()
 
     def replace(self, name, text):

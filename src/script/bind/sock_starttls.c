@@ -32,7 +32,6 @@ static int starttls_ended(lua_State *L, int status, lua_KContext context)
     if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     const int err = ls_tcp_starttls_result(o->tcp, why, sizeof why);
     if (err == LS_PENDING) return ls_task_suspend(L, 0, starttls_ended);
-    if (err == LS_EINVAL) return fail(L, o->tcp, LS_EPROTO, "the client does not speak TLS"); /* but plain HTTP */
     if (err < 0) return fail(L, o->tcp, err, why);
     lua_pushboolean(L, 1);
     return 1;

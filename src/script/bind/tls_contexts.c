@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "net/handshake.h"
 
 typedef struct tls_context {
     ls_node node;
@@ -94,7 +95,7 @@ static int find_or_open(ls_tls_contexts *contexts, tls_context *context, const l
     tls_context *found = context_find(contexts, context);
     if (found != NULL) {
         free(context);
-        if (options->ca != NULL || options->cert_count > 0) (void)ls_tls_reload(found->tls, false, why, why_bytes);
+        if (options->ca != NULL || options->cert_count > 0) ls_handshake_refresh(found->tls);
         *out = ls_tls_hold(found->tls);
         return LS_OK;
     }

@@ -14,8 +14,8 @@ int ls_tls_contexts_open(ls_tls_contexts **out);
 void ls_tls_contexts_close(ls_tls_contexts *contexts); /* contexts in use stay until their users drop them */
 
 /* A context with these options (without self_signed), with a reference of the caller. Files that have changed are read
- * again; if that fails, the certificates read before stay. LS_OK, or the result of ls_tls_open with its reason in
- * `why`. */
+ * again; if that fails, the log says why, and those read before stay. LS_OK, or the result of ls_tls_open with its
+ * reason in `why`. */
 int ls_tls_contexts_get(ls_tls_contexts *contexts, const ls_tls_options *options, ls_tls **out, char *why,
                         size_t why_bytes);
 

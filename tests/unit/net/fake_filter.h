@@ -186,8 +186,14 @@ static inline void fake_free(ls_filter *f)
     free(fake);
 }
 
-static const ls_filter_type fake_type = {fake_feed,  fake_feed_end, fake_read, fake_has_input,
-                                         fake_write, fake_end,      fake_free};
+static inline const char *fake_why(const ls_filter *f)
+{
+    (void)f;
+    return "broken record";
+}
+
+static const ls_filter_type fake_type = {fake_feed,      fake_feed_end, fake_read, fake_why,
+                                         fake_has_input, fake_write,    fake_end,  fake_free};
 
 static inline fake_filter *fake_open(int *freed)
 {

@@ -132,7 +132,7 @@ static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
     return LS_OK;
 }
 
-enum { PROXY = 1, TLS = 2, SMALL_PORT = 4 }; /* the last: room for the listener and one connection */
+enum { PROXY = 1, TLS = 2, NO_HTTP = 4, SMALL_PORT = 8 }; /* the last: room for the listener and one connection */
 
 static void place_open(place *p, unsigned what, ls_acceptor_service_options options)
 {
@@ -161,7 +161,7 @@ static void place_open(place *p, unsigned what, ls_acceptor_service_options opti
     options.protocols = protocols;
     options.protocol_count = 2;
     options.proxy_protocol = what & PROXY;
-    options.refuse_plain_http = refuse_plain_http;
+    if (!(what & NO_HTTP)) options.refuse_plain_http = refuse_plain_http;
     if (options.trusted == NULL) {
         options.trusted = loopback;
         options.trusted_count = 2;
@@ -613,9 +613,22 @@ static void plain_http_gets_an_explanation(void **state)
     assert_int_equal(n, 0);
     bytes[len] = '\0';
     assert_string_equal(bytes, plain_response);
-    assert_non_null(strstr(p.log, ": plain HTTP\n"));
+    assert_non_null(strstr(p.log, ": the client speaks plain HTTP on a port for HTTPS\n"));
     close(client);
     UNTIL(&p, open_count(&p) == 0);
+    place_close(&p);
+}
+
+/* A protocol other than HTTP: the bytes are input of the handshake, which fails. */
+static void plain_http_for_another_protocol_is_garbage(void **state)
+{
+    place p;
+    (void)state;
+    place_open(&p, TLS | NO_HTTP, defaults);
+    const int client = dial_with(&p, "GET / HTTP/1.1\n");
+    expect_reply(&p, client, "alert\n");
+    UNTIL(&p, strstr(p.log, ": unexpected record\n") != NULL);
+    close(client);
     place_close(&p);
 }
 
@@ -843,6 +856,7 @@ int main(void)
         cmocka_unit_test(bytes_may_arrive_together),
         cmocka_unit_test(a_failed_handshake_sends_its_alert),
         cmocka_unit_test(plain_http_gets_an_explanation),
+        cmocka_unit_test(plain_http_for_another_protocol_is_garbage),
         cmocka_unit_test(changed_certificates_are_looked_for),
         cmocka_unit_test(a_replaced_service_serves_new_connections),
         cmocka_unit_test(a_replaced_service_has_other_limits),

@@ -177,8 +177,13 @@ static void fake_free(ls_filter *f)
     free(session);
 }
 
-static const ls_filter_type fake_type = {fake_feed,  fake_feed_end, fake_read, fake_has_input,
-                                         fake_write, fake_end,      fake_free};
+static const ls_filter_type fake_type = {.feed = fake_feed,
+                                         .feed_end = fake_feed_end,
+                                         .read = fake_read,
+                                         .has_input = fake_has_input,
+                                         .write = fake_write,
+                                         .end = fake_end,
+                                         .free = fake_free};
 
 ls_tls *__wrap_ls_tls_hold(ls_tls *tls);
 void __wrap_ls_tls_drop(ls_tls *tls);

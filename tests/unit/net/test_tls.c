@@ -423,18 +423,39 @@ static void a_self_signed_server_works_with_an_insecure_client(void **state)
     close_fixture(&f);
 }
 
-static void plain_http_is_recognised(void **state)
+static void a_peer_that_does_not_speak_tls_is_recognised(void **state)
 {
+    static const struct {
+        const char *bytes, *alert, *why;
+    } cases[] = {{"GET / HTTP/1.1\r\n\r\n", "\x15\x03\x03\0\x02\x02\x0a", "the peer does not speak TLS"},
+                 {"hello, is this SMTP?", "\x15\x03\x03\0\x02\x02\x0a", "the peer does not speak TLS"},
+                 {"\x16\x09\x09\x01\x01 another version", "\x15\x03\x03\0\x02\x02\x46", "wrong version number"}};
     fixture f = open_with(no_options, no_options, "example.org");
     (void)state;
-    tls_feed(&f.server, "G", 1);
-    assert_int_equal(f.server.handshake, LS_EINVAL);
-    assert_string_equal(ls_tls_why(f.server.f), "the client speaks plain HTTP on a port for HTTPS");
-    assert_int_equal(f.server.wire_len, 0); /* the 400 is the caller's */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tls_side server = tls_side_open(f.server_tls, NULL, f.pools.pool);
+        tls_feed(&server, cases[i].bytes, strlen(cases[i].bytes));
+        assert_int_equal(server.handshake, LS_EPROTO);
+        assert_string_equal(ls_tls_why(server.f), cases[i].why);
+        assert_int_equal(server.wire_len, 7);
+        assert_memory_equal(server.wire, cases[i].alert, 7);
+        tls_side_close(&server);
+    }
     tls_step(&f.client);
     tls_feed(&f.client, "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
     assert_int_equal(f.client.handshake, LS_EPROTO);
     assert_string_equal(ls_tls_why(f.client.f), "the server does not speak TLS");
+    close_fixture(&f);
+}
+
+/* An alert is not answered with an alert (RFC 8446 section 6.2), nor is the end of the stream. */
+static void only_one_alert_is_sent(void **state)
+{
+    fixture f = open_almost_connected();
+    (void)state;
+    tls_feed(&f.server, "\x15\x03\x03\0\x02\x02\x2a", 7); /* bad_certificate */
+    assert_int_equal(f.server.handshake, LS_EPROTO);
+    assert_int_equal(f.server.wire_len, 0);
     close_fixture(&f);
 }
 
@@ -486,8 +507,7 @@ static void garbage_is_refused(void **state)
             tls_feed(&server, hello, len);
             hello[at] = was;
             tls_feed_end(&server);
-            assert_true(server.handshake == LS_EPROTO || server.handshake == LS_ETRUNCATED ||
-                        server.handshake == LS_EINVAL);
+            assert_true(server.handshake == LS_EPROTO || server.handshake == LS_ETRUNCATED);
             assert_true(strlen(ls_tls_why(server.f)) > 0);
             tls_side_close(&server);
         }
@@ -894,7 +914,8 @@ int main(void)
         cmocka_unit_test(without_a_name_to_check_there_is_no_session),
         cmocka_unit_test(addresses_and_absolute_names_are_checked),
         cmocka_unit_test(a_self_signed_server_works_with_an_insecure_client),
-        cmocka_unit_test(plain_http_is_recognised),
+        cmocka_unit_test(a_peer_that_does_not_speak_tls_is_recognised),
+        cmocka_unit_test(only_one_alert_is_sent),
         cmocka_unit_test(a_silent_client_takes_no_memory_of_openssl),
         cmocka_unit_test(the_end_of_the_stream_ends_a_handshake),
         cmocka_unit_test(garbage_is_refused),

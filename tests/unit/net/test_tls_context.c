@@ -690,6 +690,42 @@ static void changed_files_are_read_again(void **state)
     tls_dir_close(d);
 }
 
+/* A client that no longer trusts the issuer of a server does not resume a session that was verified before, also not
+ * one whose ticket arrives after the change. */
+static void changed_trust_ends_resumption(void **state)
+{
+    tls_dir *d = tls_dir_open();
+    tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
+    tls_made other = tls_make((tls_wish){.cn = "other", .ca = true}, NULL);
+    const char *ca = tls_write_cert(d, "trusted.pem", &root, NULL);
+    const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, &root);
+    ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = ca});
+    tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
+    char why[TLS_WHY];
+    (void)state;
+    assert_false(resumes(client, server));
+    assert_true(resumes(client, server));
+    tls_side c = tls_side_open(client, "example.org", pools.pool), s = tls_side_open(server, NULL, pools.pool);
+    tls_step(&c);
+    tls_deliver(&c, &s, WHOLE);
+    tls_deliver(&s, &c, WHOLE);
+    assert_int_equal(c.handshake, LS_DONE);
+
+    tls_write_cert(d, "trusted.pem", &other, NULL);
+    assert_int_equal(ls_tls_reload(client, false, why, sizeof why), LS_OK);
+    tls_run(&c, &s, WHOLE); /* the ticket */
+    const result r = connect_once(client, server, "example.org", false);
+    assert_int_equal(r.client, LS_ECERT);
+    tls_side_close(&c);
+    tls_side_close(&s);
+    tls_pools_close(&pools);
+    ls_tls_drop(client);
+    ls_tls_drop(server);
+    tls_made_free(&root);
+    tls_made_free(&other);
+    tls_dir_close(d);
+}
+
 static void a_self_signed_certificate_survives_a_reload(void **state)
 {
     ls_tls *server = open_tls((ls_tls_options){.server = true, .self_signed = true});
@@ -762,6 +798,7 @@ int main(void)
         cmocka_unit_test(own_keys_rotate),
         cmocka_unit_test(rules_for_clients_do_not_leak_through_tickets),
         cmocka_unit_test(changed_files_are_read_again),
+        cmocka_unit_test(changed_trust_ends_resumption),
         cmocka_unit_test(a_self_signed_certificate_survives_a_reload),
         cmocka_unit_test(threads_share_contexts_during_reloads),
         cmocka_unit_test(the_library_is_named),

@@ -2,15 +2,17 @@
 #include "support.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "script/bind/tls_contexts.h"
 
 struct ls_tls {
     int refs;
 };
 
-static int opened, live, reloaded, open_err;
+static int opened, live, reloaded, open_err, reload_err;
 
 int __wrap_ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes);
 ls_tls *__wrap_ls_tls_hold(ls_tls *tls);
@@ -48,17 +50,16 @@ void __wrap_ls_tls_drop(ls_tls *tls)
 int __wrap_ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes)
 {
     (void)tls;
-    (void)why_bytes;
     assert_false(force);
-    why[0] = '\0';
+    (void)snprintf(why, why_bytes, "%s", reload_err < 0 ? "ca.pem: no certificate" : "");
     reloaded++;
-    return LS_OK;
+    return reload_err;
 }
 
 static ls_tls_contexts *contexts_open(void)
 {
     ls_tls_contexts *contexts;
-    opened = live = reloaded = open_err = 0;
+    opened = live = reloaded = open_err = reload_err = 0;
     assert_int_equal(ls_tls_contexts_open(&contexts), LS_OK);
     return contexts;
 }
@@ -141,6 +142,31 @@ static void a_failure_is_not_kept(void **state)
     assert_int_equal(live, 0);
 }
 
+static void keep_line(int level, const char *line, size_t len, void *user)
+{
+    (void)level;
+    (void)snprintf(user, 200, "%.*s", (int)len, line);
+}
+
+static void a_changed_file_that_cannot_be_used_is_logged(void **state)
+{
+    const ls_tls_options options = {.ca = "ca.pem"};
+    ls_tls_contexts *contexts = contexts_open();
+    char line[200] = "";
+    (void)state;
+    ls_tls *first = get(contexts, &options);
+    reload_err = LS_EINVAL;
+    ls_log_set_sink(keep_line, line);
+    ls_tls *second = get(contexts, &options);
+    ls_log_set_sink(NULL, NULL);
+    assert_ptr_equal(first, second);
+    assert_non_null(strstr(line, "ca.pem: no certificate; the certificates in use stay"));
+    __wrap_ls_tls_drop(first);
+    __wrap_ls_tls_drop(second);
+    ls_tls_contexts_close(contexts);
+    assert_int_equal(live, 0);
+}
+
 static void one_more_than_the_limit_replaces_the_oldest(void **state)
 {
     ls_tls_contexts *contexts = contexts_open();
@@ -164,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_options_share_a_context),
         cmocka_unit_test(a_failure_is_not_kept),
+        cmocka_unit_test(a_changed_file_that_cannot_be_used_is_logged),
         cmocka_unit_test(one_more_than_the_limit_replaces_the_oldest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
