@@ -2,8 +2,10 @@
  * the choice among them by the name that the client asks for (SNI, RFC 6066 section 3).
  *
  * Certificates of exactly the same names but different types of keys (ECDSA and RSA) share an SSL_CTX; OpenSSL
- * chooses the one that the client supports. A client that asks for an unknown name, or for no name, gets the first
- * certificate; it decides itself whether it accepts that. */
+ * chooses the one that the client supports. A client that asks for no name gets the first certificate. Where all
+ * certificates have the same names there is no choice: a client that asks for another name gets them too, and decides
+ * itself whether it accepts them. */
+#include <stdio.h>
 #include <string.h>
 
 #include <openssl/rsa.h>
@@ -13,7 +15,7 @@
 #include "net/tls_internal_openssl.h"
 #include "net/tls_trust.h"
 
-enum { VERIFY_DEPTH_MAX = 10 };
+enum { VERIFY_DEPTH_MAX = 10, NAME_WHY_BYTES = 320 };
 
 #define GROUPS "X25519:P-256:P-384"
 
@@ -99,14 +101,24 @@ static const ls_tls_site *site_of(const ls_tls_gen *gen, const char *host)
     return wild;
 }
 
+static int refuse_name(SSL *ssl, const char *host, int *alert)
+{
+    ls_tls_conn *s = BIO_get_data(SSL_get_rbio(ssl));
+    char why[NAME_WHY_BYTES];
+    snprintf(why, sizeof why, "no certificate has the name '%s', which the client asks for", host);
+    if (s->why == NULL) s->why = OPENSSL_strdup(why);
+    *alert = SSL_AD_UNRECOGNIZED_NAME;
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
 static int choose_site(SSL *ssl, int *alert, void *arg)
 {
     const ls_tls_gen *gen = arg;
     const char *host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-    (void)alert;
-    if (host == NULL) return SSL_TLSEXT_ERR_OK;
+    if (host == NULL || gen->site_count == 1) return SSL_TLSEXT_ERR_OK;
     const ls_tls_site *site = site_of(gen, host);
-    if (site == NULL || site == &gen->sites[0]) return SSL_TLSEXT_ERR_OK;
+    if (site == NULL) return refuse_name(ssl, host, alert);
+    if (site == &gen->sites[0]) return SSL_TLSEXT_ERR_OK;
     return SSL_set_SSL_CTX(ssl, site->ctx) != NULL ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 

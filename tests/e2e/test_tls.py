@@ -105,10 +105,15 @@ class Served(TlsCase):
         self.assertIn(b"\r\n\r\ntrue", done.stdout)
 
     def test_certificates_by_name(self):
-        for name, own in (("one.example", "one"), ("two.example", "two"), ("a.two.example", "two"), ("other.example", "one"),
-                          (None, "one")):
+        for name, own in (("one.example", "one"), ("two.example", "two"), ("a.two.example", "two"), (None, "one")):
             with tls.client(self.port(TWO), name=name) as conn, open(self.path(own + ".pem")) as pem:
                 self.assertEqual(conn.getpeercert(True), ssl.PEM_cert_to_DER_cert(pem.read()), name)
+        since = self.server.mark()
+        with self.assertRaisesRegex(ssl.SSLError, "unrecognized name"), tls.client(self.port(TWO), name="other.example"):
+            pass
+        self.server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: no certificate has the name 'other.example'", since)
+        with tls.client(self.port(), name="other.example") as conn:  # one certificate is for all names
+            self.assertIsNotNone(conn.getpeercert(True))
 
     def test_alpn(self):
         with tls.client(self.port(), tls.context(alpn=["h2", "http/1.1"])) as conn:
