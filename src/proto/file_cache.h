@@ -1,7 +1,8 @@
 /* file_cache.h - files that were sent lately: open, with their validators, and with the bytes of small ones. All Lua
  * states of a site share one cache.
  *
- * The key is the path. An entry never changes: a file that was replaced gets a new entry, and responses that are being
+ * The key is the path, and the directory that the file was found to lie beneath: a search with another directory must
+ * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and responses that are being
  * sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the file, and renews
  * the entry or puts another one in its place. So a file is examined at most once in fresh_ms.
  *
@@ -44,7 +45,7 @@ typedef struct ls_cached_file {
     uint8_t lines_len;
     bool dated;      /* info.modified_s can be written as a date */
     char lines[256]; /* "ETag: ...\r\nAccept-Ranges: bytes\r\nLast-Modified: ...\r\n" */
-    size_t path_len;
+    size_t path_len, beneath_len;
     const char *path;
     /* Private to the cache. */
     size_t bytes; /* of this allocation */
@@ -54,10 +55,17 @@ typedef struct ls_cached_file {
     _Atomic uint64_t unchanged_ms; /* when the open file was last found unchanged */
 } ls_cached_file;
 
+/* The key of an entry. */
+typedef struct ls_file_key {
+    const char *path;
+    size_t path_len;
+    size_t beneath_len; /* the first bytes of the path are the directory that the file must lie beneath; 0: anywhere */
+} ls_file_key;
+
 /* Make the entry of an open file, with room for its bytes at `body` if info.bytes <= LS_CACHED_BODY_MAX; the caller
  * fills it before the entry is put into a cache, and may then drop the file. Holds a reference to `file` if the entry
  * needs it. `file` NULL: the file does not exist. One reference, or NULL: out of memory. */
-ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared_file *file);
+ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file);
 
 static inline void ls_cached_file_drop(ls_cached_file *entry)
 {
@@ -83,10 +91,10 @@ enum ls_file_cache_result {
 };
 
 /* now_ms: the time of ls_clock_coarse_ms. */
-enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const char *path, size_t path_len, uint64_t now_ms,
+enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,
                                              ls_cached_file **out);
 
-/* Put an entry, examined at now_ms, in the place of an entry with the same path. The caller keeps its reference. An
+/* Put an entry, examined at now_ms, in the place of an entry with the same key. The caller keeps its reference. An
  * entry that alone exceeds a limit is not kept. */
 void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now_ms);
 

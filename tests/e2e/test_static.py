@@ -185,6 +185,32 @@ class Static(E2E):
         self.assertEqual(server.get("/plain/pipe").status, 404)
         server.stop()
 
+    @not_on_windows("links")
+    def test_a_link_that_another_route_may_follow_is_refused_here(self):
+        """The routes share the cache of files, but not the folder that a link must not leave."""
+        folder = tempfile.mkdtemp(prefix="luaserve-static-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        os.makedirs(os.path.join(folder, "public", "sub"))
+        for name in ("outside.txt", "public/inside.txt"):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+                out.write(name)
+        os.symlink("../outside.txt", os.path.join(folder, "public", "link.txt"))
+        os.symlink("../inside.txt", os.path.join(folder, "public", "sub", "link.txt"))
+        server = self.serve("""
+local ls = require "luaserve"
+local app, folder = ls.app(), ...
+app:static("/public", folder .. "/public")
+app:static("/sub", folder .. "/public/sub")
+app:get("/handler", function(_, res) res:file(folder .. "/public/link.txt") end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder,), flags=("--threads", "1"))
+        for _ in range(2):
+            self.assertEqual(server.get("/handler").text, "outside.txt")
+            self.assertEqual(server.get("/public/link.txt").status, 404)
+            self.assertEqual(server.get("/public/sub/link.txt").text, "public/inside.txt")
+            self.assertEqual(server.get("/sub/link.txt").status, 404)
+        server.stop()
+
     # ---- conditions, ranges, codings ----------------------------------------------------------------------------
 
     def test_conditions(self):

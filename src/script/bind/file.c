@@ -220,7 +220,7 @@ int ls_res_file(lua_State *L)
     check_options(L);
     len = strlen(path);
     if (len >= sizeof s.path) return ls_push_failure(L, LS_ELIMIT);
-    ls_serve_init(&s, found, NULL);
+    ls_serve_init(&s, found, NULL, 0);
     memcpy(s.path, path, len + 1);
     s.path_len = len;
     return ls_serve_begin(L, &s);

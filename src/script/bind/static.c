@@ -331,7 +331,7 @@ static int core_static_get(lua_State *L)
     ls_serve s;
     lua_settop(L, SKIP);
     if (from == NULL) return redirect(L, r);
-    ls_serve_init(&s, found, config->folder);
+    ls_serve_init(&s, found, config->folder, config->folder_len);
     if (!set_path(&s, config, from, end, config->index)) {
         lua_pushinteger(L, 404);
         return 1;
