@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import shutil
+import socket
 import tempfile
 
 from harness import WINDOWS, E2E, in_parallel, main, request
@@ -190,7 +191,10 @@ class Files(E2E):
         cases = [("nowhere.txt", "ENOENT"), ("small.txt/below", "ENOENT"), ("folder", "EISDIR")]
         if not WINDOWS:
             os.mkfifo(os.path.join(self.dir, "fifo"))
-            cases.append(("fifo", "ENOTSUP"))
+            listener = socket.socket(socket.AF_UNIX)
+            self.addCleanup(listener.close)
+            listener.bind(os.path.join(self.dir, "socket"))
+            cases += [("fifo", "ENOTSUP"), ("socket", "ENOTSUP")]
         for name, code in cases:
             with self.subTest(name):
                 response = server.get("/said/" + name)

@@ -5,6 +5,7 @@ import http.client
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -181,8 +182,26 @@ class Static(E2E):
         # a link that begins to lead out is noticed when the file is examined again
         os.replace(os.path.join(self.public, "out.txt"), os.path.join(self.public, "in.txt"))
         self.eventually(lambda: server.get("/plain/in.txt").status == 404, "the new link is refused")
+        server.stop()
+
+    @not_on_windows("pipes and sockets")
+    def test_other_types_of_files_are_missing(self):
+        server = self.start()
         os.mkfifo(os.path.join(self.public, "pipe"))
-        self.assertEqual(server.get("/plain/pipe").status, 404)
+        os.makedirs(os.path.join(self.public, "page", "index.html"))  # a folder with the name of the index
+        os.mkdir(os.path.join(self.public, "none.txt.gz"))  # and of a sibling
+        os.symlink("/dev/null", os.path.join(self.public, "device"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.join(self.public, "socket"))
+            for path in ("pipe", "socket", "device", "page/", "page/index.html/"):
+                self.assertEqual(server.get("/plain/" + path).status, 404, path)
+        self.assertEqual(server.get("/plain/page").status, 308)
+        self.assertEqual(server.get("/coded/none.txt", headers={"Accept-Encoding": "gzip"}).text, "none")
+        page = server.get("/list/page/").text  # no file is the index: a listing
+        self.assertIn('<a href="index.html/">', page)
+        page = server.get("/all/").text
+        for name in ("pipe", "socket", "device"):
+            self.assertNotIn(name, page)
         server.stop()
 
     @not_on_windows("links")

@@ -192,7 +192,7 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
         ls_cached_file_drop(entry);
         entry = NULL;
     }
-    if (entry == NULL) return ls_push_failure(L, err == LS_EINVAL ? LS_ENOTSUP : err);
+    if (entry == NULL) return ls_push_failure(L, err);
     r = ls_request_of_res(L, RES);
     if (r == NULL || r->x->error != 0 || r->x->response != LS_RESPONSE_NONE || r->out != NULL) {
         ls_cached_file_drop(entry);

@@ -52,7 +52,7 @@ static int core_static(lua_State *L)
     len = strlen(folder);
     const int err = ls_shared_file_open(folder, &file);
     if (err == LS_OK) ls_shared_file_drop(file);
-    if (err != LS_EISDIR) return ls_push_failure(L, err == LS_OK || err == LS_EINVAL ? LS_ENOENT : err);
+    if (err != LS_EISDIR) return ls_push_failure(L, err == LS_OK || err == LS_ENOTSUP ? LS_ENOENT : err);
     static_config *config = lua_newuserdatauv(L, sizeof *config + len + 1, 1);
     memset(config, 0, sizeof *config);
     config->tag = &static_tag;
@@ -313,8 +313,9 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
         if (s->step == STEP_FILE && !ends_in_slash(r->x)) return redirect(L, r);
         return missing(L, s, config);
     case LS_ENOENT:
-    case LS_EACCES: /* also a link that leads out of the folder */
-    case LS_EINVAL: /* a device or a pipe */
+    case LS_EACCES:  /* also a link that leads out of the folder */
+    case LS_EINVAL:  /* a name that the system refuses */
+    case LS_ENOTSUP: /* a device, a pipe or a socket */
     case LS_ELIMIT: return missing(L, s, config);
     default: return luaL_error(L, "app:static: cannot open '%s': %s", s->path, ls_err_text(err));
     }
