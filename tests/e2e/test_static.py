@@ -132,6 +132,25 @@ class Static(E2E):
         self.assertEqual(server.get("/mounted/7/none.html").text, "inner missing\n")
         server.stop()
 
+    def test_a_redirect_stays_on_this_server(self):
+        """Browsers take //host and /\\host for another host, and a backslash for a slash (WHATWG URL)."""
+        folder = tempfile.mkdtemp(prefix="luaserve-static-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        os.mkdir(os.path.join(folder, "sub"))
+        server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/:tenant", (...), { dotfiles = true })
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder.replace("\\", "/"),))
+        for path, status, location in (
+                ("/a/sub", 308, "/a/sub/"), ("/\\host/sub", 308, "/%5Chost/sub/"), ("/\\host", 308, "/%5Chost/"),
+                ("/%5chost/sub", 308, "/%5chost/sub/"), ("/%2fhost/sub?\\", 308, "/%2fhost/sub/?\\"), ("//sub", 404, None),
+                ("//host/sub", 404, None), ("/a//host/sub", 404, None), ("/a/sub/..", 404, None)):
+            response = server.get(path)
+            self.assertEqual((response.status, response.header("Location")), (status, location), path)
+        server.stop()
+
     def test_refused_paths(self):
         server = self.start()
         outside = os.path.join(self.dir, "outside.txt")

@@ -216,13 +216,20 @@ static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_ca
     return 0;
 }
 
-/* The path is a folder: the client asks again with a slash, so that relative links in its pages are right. */
+/* The path is a folder: the client asks again with a slash, so that relative links in its pages are right. Browsers
+ * take a backslash for a slash (WHATWG URL), and so "/\host/" for another host. */
 static int redirect(lua_State *L, const ls_request *r)
 {
     const ls_exchange *x = r->x;
+    const char *const path = x->bytes + x->head.path.at;
     luaL_Buffer text;
     luaL_buffinit(L, &text);
-    luaL_addlstring(&text, x->bytes + x->head.path.at, x->head.path.len);
+    for (size_t i = 0; i < x->head.path.len; i++) {
+        if (path[i] == '\\')
+            luaL_addstring(&text, "%5C");
+        else
+            luaL_addchar(&text, path[i]);
+    }
     luaL_addchar(&text, '/');
     if (x->head.has_query) {
         luaL_addchar(&text, '?');
