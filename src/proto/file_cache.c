@@ -59,7 +59,7 @@ static void make_lines(ls_cached_file *entry)
     to = PUT(to + entry->etag_len, "\r\n");
     entry->etag_line_len = (uint8_t)(to - entry->lines);
     to = PUT(to, "Accept-Ranges: bytes\r\n");
-    entry->dated = info->modified_s >= 0;
+    entry->dated = info->modified_s >= 0 && info->modified_s <= ls_clock_wall_us() / 1000000;
     if (entry->dated) {
         to = PUT(to, "Last-Modified: ");
         ls_http_date(info->modified_s, to);

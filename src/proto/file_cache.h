@@ -43,7 +43,7 @@ typedef struct ls_cached_file {
     const char *etag; /* the strong entity tag, inside `lines` */
     uint8_t etag_len, etag_line_len;
     uint8_t lines_len;
-    bool dated;      /* info.modified_s can be written as a date */
+    bool dated;      /* there is a Last-Modified: the time of change is after 1970 and not in the future */
     char lines[256]; /* "ETag: ...\r\nAccept-Ranges: bytes\r\nLast-Modified: ...\r\n" */
     size_t path_len, beneath_len;
     const char *path;

@@ -127,6 +127,30 @@ static void an_entry_describes_its_file(void **state)
     ls_slice_drop(&slice);
 }
 
+/* RFC 9110 8.8.2.1: no Last-Modified in the future. A date before 1970 has no use. */
+static void only_a_past_time_is_a_date(void **state)
+{
+    const place *p = *state;
+    const int64_t now_s = ls_clock_wall_us() / 1000000;
+    const struct {
+        int64_t modified_s;
+        bool dated;
+    } cases[] = {{INT64_MIN, false}, {-1, false}, {0, true}, {now_s, true}, {now_s + 3600, false}, {INT64_MAX, false}};
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        const ls_file_key key = key_of(p->small);
+        ls_shared_file *file;
+        assert_int_equal(ls_shared_file_open(p->small, &file), LS_OK);
+        file->info.modified_s = cases[n].modified_s;
+        ls_cached_file *entry = ls_cached_file_make(&key, file);
+        assert_non_null(entry);
+        assert_int_equal(entry->dated, cases[n].dated);
+        entry->lines[entry->lines_len] = '\0';
+        assert_int_equal(strstr(entry->lines, "Last-Modified") != NULL, cases[n].dated);
+        ls_cached_file_drop(entry);
+        ls_shared_file_drop(file);
+    }
+}
+
 static void bytes_are_kept_up_to_the_limit(void **state)
 {
     const place *p = *state;
@@ -442,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_entry_describes_its_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_a_past_time_is_a_date, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_are_kept_up_to_the_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_better_source_is_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_same_file_is_recognized, set_up, tear_down),
