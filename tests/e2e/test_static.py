@@ -413,6 +413,24 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         server.stop()
 
     # ---- changes ------------------------------------------------------------------------------------------------
+    @unittest.skipUnless(os.path.isdir("/dev/shm"), "needs a file system with times of 64 bits")
+    def test_a_listing_with_a_time_that_is_no_date(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-static-", dir="/dev/shm") as folder:
+            path = os.path.join(folder, "far.txt")
+            with open(path, "wb") as out:
+                out.write(b"far")
+            os.utime(path, (0, 1 << 60))
+            server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/", (...), { list = true })
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder,))
+            self.assertIn('<td><a href="far.txt">far.txt</a></td><td>3</td><td></td>', server.get("/").text)
+            response = server.get("/far.txt")
+            self.assertEqual((response.status, response.header("Last-Modified")), (200, None))
+            server.stop()
+
 
     def test_a_replaced_file_is_served_soon(self):
         server = self.start()
