@@ -28,6 +28,7 @@ app:static("/spa", "public", { fallback = "app.html" })
 app:static("/own", "public", { headers = function(path)
   if path == "bad.txt" then error("no headers for " .. path) end
   if path == "none.txt" then return nil end
+  if path == "a.txt" then return { ["Content-Type"] = "text/x-own", ETag = '"own"', ["Last-Modified"] = "never" } end
   return { ["X-Path"] = path, ["Cache-Control"] = "private", Vary = "Cookie" }
 end })
 local inner = ls.app()
@@ -299,6 +300,33 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             self.assertEqual(conn.ask("HEAD", "/plain/a.txt", headers={"Range": "bytes=0-1"}).status, 200)
         server.stop()
 
+    @not_on_windows("files with holes")
+    def test_ranges_beyond_4_gib(self):
+        size, at = 6 << 30, 5 << 30
+        with tempfile.TemporaryDirectory(prefix="luaserve-static-") as folder:
+            with open(os.path.join(folder, "large.bin"), "wb") as out:
+                out.seek(at)
+                out.write(b"beyond")
+                out.truncate(size)
+            server = self.serve("""
+local ls = require "luaserve"
+local app, folder = ls.app(), ...
+app:static("/", folder)
+app:get("/part", function(_, res) res:file(folder .. "/large.bin", { offset = %d, length = 6 }) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""" % at, args=(folder,))
+            with server.connect() as conn:
+                self.assertEqual(conn.ask("HEAD", "/large.bin").header("Content-Length"), str(size))
+                for value, begin, body in (("%d-%d" % (at - 2, at + 7), at - 2, b"\0\0beyond\0\0"), ("-1", size - 1, b"\0"),
+                                           ("%d-%d" % ((1 << 32) - 1, 1 << 32), (1 << 32) - 1, b"\0\0")):
+                    response = conn.get("/large.bin", headers={"Range": "bytes=" + value})
+                    self.assertEqual((response.status, response.body), (206, body))
+                    self.assertEqual(response.header("Content-Range"), "bytes %d-%d/%d" % (begin, begin + len(body) - 1, size))
+                response = conn.get("/large.bin", headers={"Range": "bytes=%d-" % size})
+                self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */%d" % size))
+                self.assertEqual(conn.get("/part").text, "beyond")
+            server.stop()
+
     def test_several_ranges(self):
         server = self.start()
         whole = big(100000)
@@ -324,7 +352,8 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         with open(gz, "rb") as file:
             zipped = file.read()
         for accepted, coding in (("gzip", "gzip"), ("br", "br"), ("gzip, br", "br"), ("br;q=0.5, gzip", "gzip"), ("br;q=0", None),
-                                 ("*", "br"), ("identity", None), ("gzip;q=0, br;q=0", None), ("deflate", None)):
+                                 ("*", "br"), ("identity", None), ("gzip;q=0, br;q=0", None), ("deflate", None),
+                                 ("identity;q=0", None), ("identity;q=0, gzip", "gzip")):
             response = server.get("/coded/app.js", headers={"Accept-Encoding": accepted})
             self.assertEqual(response.header("Content-Encoding"), coding, accepted)
             self.assertEqual(response.header("Content-Type"), "text/javascript; charset=utf-8")
@@ -336,6 +365,8 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         self.assertEqual(server.get("/coded/style.css", headers={"Accept-Encoding": "br, gzip"}).header("Content-Encoding"), "gzip")
         self.assertIsNone(server.get("/coded/a.txt", headers={"Accept-Encoding": "br, gzip"}).header("Content-Encoding"))
         self.assertIsNone(server.get("/plain/app.js", headers={"Accept-Encoding": "br"}).header("Content-Encoding"))
+        preferred = {"Accept-Encoding": "gzip;q=0.5, *;q=0.8"}  # the file as it is, as there is no .br
+        self.assertIsNone(server.get("/coded/style.css", headers=preferred).header("Content-Encoding"))
         self.write("a.txt.gz", gzip.compress(b"0123456789"))  # the cache knew that there was none
         self.eventually(lambda: server.get("/coded/a.txt", headers={"Accept-Encoding": "gzip"})
                         .header("Content-Encoding") == "gzip", "the new sibling is used")
@@ -386,6 +417,24 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             self.assertEqual(conn.ask("HEAD", "/all/").status, 200)
         server.stop()
 
+    @unittest.skipUnless(os.path.isdir("/dev/shm"), "needs a file system with times of 64 bits")
+    def test_a_listing_with_a_time_that_is_no_date(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-static-", dir="/dev/shm") as folder:
+            path = os.path.join(folder, "far.txt")
+            with open(path, "wb") as out:
+                out.write(b"far")
+            os.utime(path, (0, 1 << 60))
+            server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/", (...), { list = true })
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder,))
+            self.assertIn('<td><a href="far.txt">far.txt</a></td><td>3</td><td></td>', server.get("/").text)
+            response = server.get("/far.txt")
+            self.assertEqual((response.status, response.header("Last-Modified")), (200, None))
+            server.stop()
+
     def test_fallback(self):
         server = self.start()
         page = {"Accept": "text/html,*/*;q=0.8"}
@@ -408,29 +457,15 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         self.assertEqual((response.header("X-Path"), response.header("Cache-Control"), response.header("Vary")),
                          ("sub/b.css", "private", "Cookie"))
         self.assertIsNone(server.get("/own/none.txt").header("X-Path"))
+        response, plain = server.get("/own/a.txt"), server.get("/plain/a.txt")
+        self.assertEqual(response.all("Content-Type"), ["text/x-own"])
+        for name in ("ETag", "Last-Modified"):  # those of the file
+            self.assertEqual(response.all(name), plain.all(name))
         self.assertEqual(server.get("/own/bad.txt").status, 500)
         server.wait_log("no headers for bad.txt")
         server.stop()
 
     # ---- changes ------------------------------------------------------------------------------------------------
-    @unittest.skipUnless(os.path.isdir("/dev/shm"), "needs a file system with times of 64 bits")
-    def test_a_listing_with_a_time_that_is_no_date(self):
-        with tempfile.TemporaryDirectory(prefix="luaserve-static-", dir="/dev/shm") as folder:
-            path = os.path.join(folder, "far.txt")
-            with open(path, "wb") as out:
-                out.write(b"far")
-            os.utime(path, (0, 1 << 60))
-            server = self.serve("""
-local ls = require "luaserve"
-local app = ls.app()
-app:static("/", (...), { list = true })
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
-""", args=(folder,))
-            self.assertIn('<td><a href="far.txt">far.txt</a></td><td>3</td><td></td>', server.get("/").text)
-            response = server.get("/far.txt")
-            self.assertEqual((response.status, response.header("Last-Modified")), (200, None))
-            server.stop()
-
 
     def test_a_replaced_file_is_served_soon(self):
         server = self.start()
@@ -500,7 +535,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         server.stop()
 
     def test_a_file_that_changes_while_it_is_sent_ends_the_connection(self):
-        for change in ("truncated", "written"):
+        for change in ("truncated", "written", "grown"):
             with self.subTest(change):
                 server = self.start(files={"big.bin": big(40 * 1024 * 1024)})
                 path = os.path.join(self.public, "big.bin")
@@ -509,6 +544,9 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
                     got = conn.sock.recv(1000)
                     if change == "truncated":
                         os.truncate(path, 1000)
+                    elif change == "grown":
+                        with open(path, "ab") as out:
+                            out.write(b"more")
                     else:
                         with open(path, "r+b") as out:
                             out.write(b"changed" * 1000)
@@ -557,8 +595,9 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         """The bytes of a file are read, because they are encrypted in the process."""
         folder = tempfile.mkdtemp(prefix="luaserve-static-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        with open(os.path.join(folder, "big.bin"), "wb") as out:
-            out.write(big())
+        path, whole = os.path.join(folder, "big.bin"), big(40 * 1024 * 1024)
+        with open(path, "wb") as out:
+            out.write(whole)
         server = self.serve("""
 local ls = require "luaserve"
 local app = ls.app()
@@ -569,10 +608,21 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed" }
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         conn = http.client.HTTPSConnection("127.0.0.1", server.port(), timeout=WAIT, context=context)
         self.addCleanup(conn.close)
-        for fields, status, body in (({}, 200, big()), ({"Range": "bytes=65530-65545"}, 206, big()[65530:65546])):
+        for fields, status, body in (({}, 200, whole), ({"Range": "bytes=65530-65545"}, 206, whole[65530:65546])):
             conn.request("GET", "/big.bin", headers=fields)
             response = conn.getresponse()
             self.assertEqual((response.status, response.read()), (status, body))
+        conn.request("GET", "/big.bin")  # a file that changes while it is sent
+        response = conn.getresponse()
+        begun = response.read(1000)
+        with open(path, "r+b") as out:
+            out.write(b"changed" * 1000)
+            out.seek(len(whole) // 2)
+            out.write(b"changed" * 1000)
+        with self.assertRaises((http.client.IncompleteRead, ssl.SSLError, ConnectionError)) as cut:
+            response.read()
+        rest = cut.exception.partial if isinstance(cut.exception, http.client.IncompleteRead) else b""
+        self.assertTrue(whole.startswith(begun + rest))  # not one byte of the new file
         conn.close()
         server.stop()
 
