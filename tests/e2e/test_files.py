@@ -7,7 +7,7 @@ import shutil
 import socket
 import tempfile
 
-from harness import WINDOWS, E2E, in_parallel, main, request
+from harness import WINDOWS, E2E, in_parallel, main, not_on_windows, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -52,6 +52,12 @@ app:any("/with/*name", function(req, res)
   if q.status then res:status(math.tointeger(q.status)) end
   assert(res:file(dir .. "/" .. req.params.name, { offset = math.tointeger(q.offset), length = math.tointeger(q.length),
     download = q.download, max_age = math.tointeger(q.max_age), etag = q.etag == nil }))
+end)
+app:get("/long", function(req, res)
+  local name = "small.txt"
+  local path = dir .. ("/"):rep(math.tointeger(req.query.bytes) - #dir - #name) .. name
+  local ok, _, code = res:file(path)
+  if not ok then return code end
 end)
 app:get("/", function() return "root" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 2 }
@@ -201,6 +207,13 @@ class Files(E2E):
                 self.assertEqual(response.status, 404)
                 self.assertEqual(json.loads(response.text)["code"], code)
                 self.assertTrue(json.loads(response.text)["message"])
+        server.stop()
+
+    @not_on_windows("paths of this length")
+    def test_the_longest_path(self):
+        server = self.start()
+        for path_bytes, text in ((4095, "small\n"), (4096, "ELIMIT")):
+            self.assertEqual(server.get("/long?bytes=%d" % path_bytes).text, text)
         server.stop()
 
     def test_misuse(self):

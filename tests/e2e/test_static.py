@@ -435,6 +435,15 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             self.assertEqual((response.status, response.header("Last-Modified")), (200, None))
             server.stop()
 
+    def test_a_listing_has_10000_names_at_most(self):
+        server = self.start(files={"sub/empty/%d" % n: b"" for n in range(10000)})
+        for more in (False, True):
+            page = server.get("/list/sub/empty/").text
+            self.assertEqual(len(re.findall(r'<a href="\d+">', page)), 10000)
+            self.assertEqual("There are more files." in page, more)
+            self.write("sub/empty/10000", b"")
+        server.stop()
+
     def test_fallback(self):
         server = self.start()
         page = {"Accept": "text/html,*/*;q=0.8"}
