@@ -271,6 +271,22 @@ class Files(E2E):
         self.assertEqual(server.get("/").text, "root")
         server.stop()
 
+    @not_on_windows("a limit of descriptors")
+    def test_the_cache_leaves_descriptors_for_others(self):
+        """More large files than descriptors: the cache keeps a few of them open, and nothing fails."""
+        with tempfile.TemporaryDirectory(prefix="luaserve-files-") as folder:
+            for n in range(100):
+                with open(os.path.join(folder, str(n)), "wb") as out:
+                    out.truncate(CACHED_BODY_MAX + 1)
+            server = self.serve(SITE, args=(folder,), flags=("--threads", "2"), nofile=100)
+            for n in range(100):
+                with server.connect() as conn:
+                    self.assertEqual(conn.get("/files/%d" % n).status, 200)
+            conns = [self.connect(server=server) for _ in range(30)]
+            for conn in conns:
+                self.assertEqual(conn.get("/files/0").status, 200)
+            server.stop()
+
     def test_a_drain_waits_for_a_file_that_is_being_sent(self):
         server = self.start()
         with server.connect() as conn:
