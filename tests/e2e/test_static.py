@@ -31,6 +31,7 @@ app:static("/own", "public", { headers = function(path)
   if path == "a.txt" then return { ["Content-Type"] = "text/x-own", ETag = '"own"', ["Last-Modified"] = "never" } end
   return { ["X-Path"] = path, ["Cache-Control"] = "private", Vary = "Cookie" }
 end })
+app:static("/varied", "public", { precompressed = true, headers = function() return { Vary = "Cookie" } end })
 local inner = ls.app()
 inner:static("/", "public")
 inner:not_found(function() return "inner missing\n" end)
@@ -465,6 +466,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
         response = server.get("/own/sub/b.css")
         self.assertEqual((response.header("X-Path"), response.header("Cache-Control"), response.header("Vary")),
                          ("sub/b.css", "private", "Cookie"))
+        self.assertEqual(server.get("/varied/a.txt").all("Vary"), ["Cookie", "Accept-Encoding"])  # theirs and ours
         self.assertIsNone(server.get("/own/none.txt").header("X-Path"))
         response, plain = server.get("/own/a.txt"), server.get("/plain/a.txt")
         self.assertEqual(response.all("Content-Type"), ["text/x-own"])
@@ -513,8 +515,9 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             with open(os.path.join(self.public, "some.bin"), "r+b") as out:
                 out.write(b"written")
             new = b"written" + big(100000)[7:]
-            response = None
+            response, deadline = None, time.monotonic() + WAIT
             while response is None or response.body != new:  # for about a second
+                self.assertLess(time.monotonic(), deadline)
                 response = conn.ask("GET", "/plain/some.bin")
                 self.assertIn(response.body, (big(100000), new))
                 self.assertEqual(tags.setdefault(response.body, response.header("ETag")), response.header("ETag"))
