@@ -15,6 +15,8 @@
 
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
+enum { SETTLED_S = 2 }; /* the coarsest granularity of times: that of FAT */
+
 const ls_file_cache_limits ls_file_cache_defaults = {
     .shards = 8, .entries_max = 4096, .open_max = 256, .bytes_max = 16u << 20, .fresh_ms = 1000, .idle_ms = 60000};
 
@@ -59,7 +61,6 @@ static void make_lines(ls_cached_file *entry)
     to = PUT(to + entry->etag_len, "\r\n");
     entry->etag_line_len = (uint8_t)(to - entry->lines);
     to = PUT(to, "Accept-Ranges: bytes\r\n");
-    entry->dated = info->modified_s >= 0 && info->modified_s <= ls_clock_wall_us() / 1000000;
     if (entry->dated) {
         to = PUT(to, "Last-Modified: ");
         ls_http_date(info->modified_s, to);
@@ -86,7 +87,10 @@ ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file
     entry->beneath_len = key->beneath_len;
     entry->missing = file == NULL;
     if (file == NULL) return entry;
+    const int64_t now_s = ls_clock_wall_us() / 1000000, modified_s = file->info.modified_s;
     entry->info = file->info;
+    entry->settled = modified_s < now_s - SETTLED_S || modified_s > now_s + SETTLED_S;
+    entry->dated = modified_s >= 0 && modified_s <= now_s;
     entry->type = ls_http_type_of(entry->path);
     make_lines(entry);
     if (in_memory) entry->body = behind + path_len + 1;
@@ -115,7 +119,7 @@ ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t byt
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info)
 {
     const ls_file_info *own = &entry->info;
-    return !entry->missing && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
+    return !entry->missing && entry->settled && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
            own->modified_s == info->modified_s && own->modified_ns == info->modified_ns &&
            own->volume == info->volume && own->file == info->file;
 }

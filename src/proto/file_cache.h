@@ -43,6 +43,7 @@ typedef struct ls_cached_file {
     const char *etag; /* the strong entity tag, inside `lines` */
     uint8_t etag_len, etag_line_len;
     uint8_t lines_len;
+    bool settled;    /* the last change was so long before that a further one has another time */
     bool dated;      /* there is a Last-Modified: the time of change is after 1970 and not in the future */
     char lines[256]; /* "ETag: ...\r\nAccept-Ranges: bytes\r\nLast-Modified: ...\r\n" */
     size_t path_len, beneath_len;
@@ -76,7 +77,8 @@ static inline void ls_cached_file_drop(ls_cached_file *entry)
  * not `filtered` (TLS needs the bytes in memory), and if the file has not changed since the cache examined it. */
 ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes, bool filtered);
 
-/* Whether the properties are those of the file that the entry describes: the same file, size and time of change. */
+/* Whether the properties are those of the file that the entry describes: the same file, size and time of change. Not if
+ * the file had just changed when the entry was made: a second change may have the time of the first. */
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info);
 
 /* LS_OK or LS_ENOMEM. */

@@ -209,6 +209,7 @@ static void the_same_file_is_recognized(void **state)
     const place *p = *state;
     ls_cached_file *entry = entry_of(p->small, p->small), *missing = entry_of("x", NULL);
     ls_file_info info = entry->info;
+    entry->settled = true; /* see below */
     assert_true(ls_cached_file_is(entry, &info));
     assert_false(ls_cached_file_is(missing, &info));
     assert_true(missing->missing);
@@ -231,6 +232,33 @@ static void the_same_file_is_recognized(void **state)
     assert_false(ls_cached_file_is(entry, &info));
     ls_cached_file_drop(entry);
     ls_cached_file_drop(missing);
+}
+
+/* The time of a file that has just changed does not tell a further change. */
+static void a_file_that_has_just_changed_is_not_recognized(void **state)
+{
+    static const struct {
+        int64_t age_s;
+        bool recognized;
+    } cases[] = {{60, true}, {3, true}, {2, false}, {0, false}, {-2, false}, {-3, true}, {INT64_MIN / 2, true}};
+    const place *p = *state;
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        const ls_file_key key = key_of(p->small);
+        ls_shared_file *file;
+        ls_cached_file *entry = NULL;
+        int64_t now_s;
+        assert_int_equal(ls_shared_file_open(p->small, &file), LS_OK);
+        do { /* until it is made within one second of the clock */
+            if (entry != NULL) ls_cached_file_drop(entry);
+            now_s = ls_clock_wall_us() / 1000000;
+            file->info.modified_s = now_s - cases[n].age_s;
+            entry = ls_cached_file_make(&key, file);
+            assert_non_null(entry);
+        } while (ls_clock_wall_us() / 1000000 != now_s);
+        assert_int_equal(ls_cached_file_is(entry, &file->info), cases[n].recognized);
+        ls_cached_file_drop(entry);
+        ls_shared_file_drop(file);
+    }
 }
 
 static void one_caller_a_second_examines_the_file(void **state)
@@ -470,6 +498,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bytes_are_kept_up_to_the_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_better_source_is_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_same_file_is_recognized, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_has_just_changed_is_not_recognized, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_caller_a_second_examines_the_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_entry_takes_the_place_of_the_old_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_directory_is_part_of_the_key, set_up, tear_down),
