@@ -698,7 +698,7 @@ function app:inject(request) end
 ---@field secure boolean whether the scheme is "https"
 ---@field tls luaserve.TlsInfo? what TLS has negotiated
 ---@field remote string? address and port of the client
----@field local_addr string? address and port of the listener
+---@field local_addr string? address and port to which the client connected
 ---@field id string 16 hexadecimal digits, unique in this process
 ---@field [string] any
 local req = {}

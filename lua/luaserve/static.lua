@@ -58,6 +58,12 @@ local function immutable_prefix(value)
   return value
 end
 
+-- changed_at(seconds) -> the date and time in UTC; "" when the C library cannot tell it (os.date raises).
+local function changed_at(seconds)
+  local ok, text = pcall(date, "!%Y-%m-%d %H:%M:%S", seconds)
+  return ok and text or ""
+end
+
 -- One row of a listing.
 local function row(name, size, modified)
   return format('<tr><td><a href="%s">%s</a></td><td>%s</td><td>%s</td></tr>\n',
@@ -78,7 +84,7 @@ local function page(path, names)
   }
   if path ~= "/" then out[#out + 1] = '<tr><td><a href="../">../</a></td><td></td><td></td></tr>\n' end
   for _, entry in ipairs(names) do
-    local changed = date("!%Y-%m-%d %H:%M:%S", entry.modified)
+    local changed = changed_at(entry.modified)
     out[#out + 1] = entry.directory and row(entry.name .. "/", "", changed) or row(entry.name, entry.bytes, changed)
   end
   out[#out + 1] = names.more and "</table>\n<p>There are more files.</p></body></html>\n" or "</table></body></html>\n"

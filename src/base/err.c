@@ -76,6 +76,7 @@ int ls_err_from_errno(int system_errno)
     case EIO: return LS_EIO;
     case EEXIST: return LS_EEXIST;
     case ENOSYS:
+    case ENXIO: /* open(2) of a socket, or of a device without a driver */
     case EOPNOTSUPP:
     case EAFNOSUPPORT:
     case EPROTONOSUPPORT: return LS_ENOTSUP;

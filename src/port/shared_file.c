@@ -58,7 +58,7 @@ int ls_shared_file_open_beneath(const char *path, const char *beneath, ls_shared
     err = beneath != NULL ? check_beneath(op.fd, path, beneath) : LS_OK;
     if (err == LS_OK) err = stat_open(op.fd, &info);
     if (err == LS_OK && info.type == LS_FILE_DIRECTORY) err = LS_EISDIR;
-    if (err == LS_OK && info.type == LS_FILE_OTHER) err = LS_EINVAL; /* a device or a pipe may have no end */
+    if (err == LS_OK && info.type == LS_FILE_OTHER) err = LS_ENOTSUP; /* a device or a pipe may have no end */
     if (err < 0) {
         ls_file_drop(op.fd);
         return err;

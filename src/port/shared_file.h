@@ -16,7 +16,7 @@ typedef struct ls_shared_file {
 /* Takes over the descriptor; closes it on failure. One reference. LS_OK or LS_ENOMEM. */
 int ls_shared_file_make(ls_fd fd, const ls_file_info *info, ls_shared_file **out);
 
-/* Open the regular file at `path` for reading, now, on this thread. LS_OK; LS_ENOENT, LS_EACCES, LS_EISDIR, LS_EINVAL:
+/* Open the regular file at `path` for reading, now, on this thread. LS_OK; LS_ENOENT, LS_EACCES, LS_EISDIR, LS_ENOTSUP:
  * another type of file, LS_EMFILE, ... */
 int ls_shared_file_open(const char *path, ls_shared_file **out);
 

@@ -15,6 +15,8 @@
 
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
+enum { SETTLED_S = 2 }; /* the coarsest granularity of times: that of FAT */
+
 const ls_file_cache_limits ls_file_cache_defaults = {
     .shards = 8, .entries_max = 4096, .open_max = 256, .bytes_max = 16u << 20, .fresh_ms = 1000, .idle_ms = 60000};
 
@@ -59,7 +61,6 @@ static void make_lines(ls_cached_file *entry)
     to = PUT(to + entry->etag_len, "\r\n");
     entry->etag_line_len = (uint8_t)(to - entry->lines);
     to = PUT(to, "Accept-Ranges: bytes\r\n");
-    entry->dated = info->modified_s >= 0;
     if (entry->dated) {
         to = PUT(to, "Last-Modified: ");
         ls_http_date(info->modified_s, to);
@@ -68,8 +69,9 @@ static void make_lines(ls_cached_file *entry)
     entry->lines_len = (uint8_t)(to - entry->lines);
 }
 
-ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared_file *file)
+ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file)
 {
+    const size_t path_len = key->path_len;
     const bool in_memory = file != NULL && file->info.bytes <= LS_CACHED_BODY_MAX;
     const size_t bytes = sizeof(ls_cached_file) + path_len + 1 + (in_memory ? (size_t)file->info.bytes : 0);
     ls_cached_file *entry = malloc(bytes);
@@ -79,12 +81,16 @@ ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared
     ls_external_init(&entry->external, LS_BLOCK_EXTERNAL, release);
     ls_node_init(&entry->used);
     entry->bytes = bytes;
-    entry->path = memcpy(behind, path, path_len);
+    entry->path = memcpy(behind, key->path, path_len);
     behind[path_len] = '\0';
     entry->path_len = path_len;
+    entry->beneath_len = key->beneath_len;
     entry->missing = file == NULL;
     if (file == NULL) return entry;
+    const int64_t now_s = ls_clock_wall_us() / 1000000, modified_s = file->info.modified_s;
     entry->info = file->info;
+    entry->settled = modified_s < now_s - SETTLED_S || modified_s > now_s + SETTLED_S;
+    entry->dated = modified_s >= 0 && modified_s <= now_s;
     entry->type = ls_http_type_of(entry->path);
     make_lines(entry);
     if (in_memory) entry->body = behind + path_len + 1;
@@ -113,7 +119,7 @@ ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t byt
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info)
 {
     const ls_file_info *own = &entry->info;
-    return !entry->missing && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
+    return !entry->missing && entry->settled && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
            own->modified_s == info->modified_s && own->modified_ns == info->modified_ns &&
            own->volume == info->volume && own->file == info->file;
 }
@@ -225,23 +231,28 @@ void ls_file_cache_close(ls_file_cache *cache)
     ls_memory_aligned_free(cache);
 }
 
-static ls_cached_file *find(const ls_file_cache *cache, shard *s, uint64_t hash, const char *path, size_t len)
+static bool has_key(const ls_cached_file *entry, const ls_file_key *key)
+{
+    return entry->path_len == key->path_len && entry->beneath_len == key->beneath_len &&
+           memcmp(entry->path, key->path, key->path_len) == 0;
+}
+
+static ls_cached_file *find(const ls_file_cache *cache, shard *s, uint64_t hash, const ls_file_key *key)
 {
     ls_cached_file *entry = *chain_of(cache, s, hash);
-    while (entry != NULL && (entry->hash != hash || entry->path_len != len || memcmp(entry->path, path, len) != 0))
-        entry = entry->next;
+    while (entry != NULL && (entry->hash != hash || !has_key(entry, key))) entry = entry->next;
     return entry;
 }
 
-enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const char *path, size_t path_len, uint64_t now_ms,
+enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,
                                              ls_cached_file **out)
 {
-    const uint64_t hash = hash_of(path, path_len);
+    const uint64_t hash = hash_of(key->path, key->path_len);
     shard *s = shard_of(cache, hash);
     enum ls_file_cache_result result = LS_CACHE_NONE;
     ls_cached_file *dropped = NULL;
     ls_mutex_lock(&s->mutex);
-    ls_cached_file *entry = find(cache, s, hash, path, path_len);
+    ls_cached_file *entry = find(cache, s, hash, key);
     if (entry != NULL) {
         (void)ls_block_hold(ls_external_block(&entry->external));
         ls_list_remove(&entry->used);
@@ -267,12 +278,13 @@ static bool is_above(const ls_file_cache_limits *limits, const shard *s)
 
 void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now_ms)
 {
-    const uint64_t hash = hash_of(entry->path, entry->path_len);
+    const ls_file_key key = {entry->path, entry->path_len, entry->beneath_len};
+    const uint64_t hash = hash_of(key.path, key.path_len);
     shard *s = shard_of(cache, hash);
     ls_cached_file *dropped = NULL;
     assert(ls_list_empty(&entry->used));
     ls_mutex_lock(&s->mutex);
-    ls_cached_file *before = find(cache, s, hash, entry->path, entry->path_len);
+    ls_cached_file *before = find(cache, s, hash, &key);
     if (before != NULL) take_out(cache, s, before, &dropped);
     take_out_idle(cache, s, now_ms, &dropped);
     if (entry->bytes <= cache->limits.bytes_max && cache->limits.entries_max > 0 &&

@@ -1,7 +1,8 @@
 /* file_cache.h - files that were sent lately: open, with their validators, and with the bytes of small ones. All Lua
  * states of a site share one cache.
  *
- * The key is the path. An entry never changes: a file that was replaced gets a new entry, and responses that are being
+ * The key is the path, and the directory that the file was found to lie beneath: a search with another directory must
+ * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and responses that are being
  * sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the file, and renews
  * the entry or puts another one in its place. So a file is examined at most once in fresh_ms.
  *
@@ -42,9 +43,10 @@ typedef struct ls_cached_file {
     const char *etag; /* the strong entity tag, inside `lines` */
     uint8_t etag_len, etag_line_len;
     uint8_t lines_len;
-    bool dated;      /* info.modified_s can be written as a date */
+    bool settled;    /* the last change was so long before that a further one has another time */
+    bool dated;      /* there is a Last-Modified: the time of change is after 1970 and not in the future */
     char lines[256]; /* "ETag: ...\r\nAccept-Ranges: bytes\r\nLast-Modified: ...\r\n" */
-    size_t path_len;
+    size_t path_len, beneath_len;
     const char *path;
     /* Private to the cache. */
     size_t bytes; /* of this allocation */
@@ -54,10 +56,17 @@ typedef struct ls_cached_file {
     _Atomic uint64_t unchanged_ms; /* when the open file was last found unchanged */
 } ls_cached_file;
 
+/* The key of an entry. */
+typedef struct ls_file_key {
+    const char *path;
+    size_t path_len;
+    size_t beneath_len; /* the first bytes of the path are the directory that the file must lie beneath; 0: anywhere */
+} ls_file_key;
+
 /* Make the entry of an open file, with room for its bytes at `body` if info.bytes <= LS_CACHED_BODY_MAX; the caller
  * fills it before the entry is put into a cache, and may then drop the file. Holds a reference to `file` if the entry
  * needs it. `file` NULL: the file does not exist. One reference, or NULL: out of memory. */
-ls_cached_file *ls_cached_file_make(const char *path, size_t path_len, ls_shared_file *file);
+ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file);
 
 static inline void ls_cached_file_drop(ls_cached_file *entry)
 {
@@ -68,7 +77,8 @@ static inline void ls_cached_file_drop(ls_cached_file *entry)
  * not `filtered` (TLS needs the bytes in memory), and if the file has not changed since the cache examined it. */
 ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes, bool filtered);
 
-/* Whether the properties are those of the file that the entry describes: the same file, size and time of change. */
+/* Whether the properties are those of the file that the entry describes: the same file, size and time of change. Not if
+ * the file had just changed when the entry was made: a second change may have the time of the first. */
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info);
 
 /* LS_OK or LS_ENOMEM. */
@@ -83,10 +93,10 @@ enum ls_file_cache_result {
 };
 
 /* now_ms: the time of ls_clock_coarse_ms. */
-enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const char *path, size_t path_len, uint64_t now_ms,
+enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,
                                              ls_cached_file **out);
 
-/* Put an entry, examined at now_ms, in the place of an entry with the same path. The caller keeps its reference. An
+/* Put an entry, examined at now_ms, in the place of an entry with the same key. The caller keeps its reference. An
  * entry that alone exceeds a limit is not kept. */
 void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now_ms);
 

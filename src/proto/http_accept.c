@@ -66,6 +66,7 @@ unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_
     }
     if (br == WEIGHT_NONE) br = any;
     if (gzip == WEIGHT_NONE) gzip = any;
+    if (identity == WEIGHT_NONE) identity = any;
     unsigned count = 0;
     const bool gzip_first = gzip > br;
     for (unsigned n = 0; n < LS_CODINGS; n++) {

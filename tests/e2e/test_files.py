@@ -4,9 +4,10 @@ import functools
 import json
 import os
 import shutil
+import socket
 import tempfile
 
-from harness import WINDOWS, E2E, in_parallel, main, request
+from harness import WINDOWS, E2E, in_parallel, main, not_on_windows, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -51,6 +52,12 @@ app:any("/with/*name", function(req, res)
   if q.status then res:status(math.tointeger(q.status)) end
   assert(res:file(dir .. "/" .. req.params.name, { offset = math.tointeger(q.offset), length = math.tointeger(q.length),
     download = q.download, max_age = math.tointeger(q.max_age), etag = q.etag == nil }))
+end)
+app:get("/long", function(req, res)
+  local name = "small.txt"
+  local path = dir .. ("/"):rep(math.tointeger(req.query.bytes) - #dir - #name) .. name
+  local ok, _, code = res:file(path)
+  if not ok then return code end
 end)
 app:get("/", function() return "root" end)
 ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 2 }
@@ -190,13 +197,23 @@ class Files(E2E):
         cases = [("nowhere.txt", "ENOENT"), ("small.txt/below", "ENOENT"), ("folder", "EISDIR")]
         if not WINDOWS:
             os.mkfifo(os.path.join(self.dir, "fifo"))
-            cases.append(("fifo", "ENOTSUP"))
+            listener = socket.socket(socket.AF_UNIX)
+            self.addCleanup(listener.close)
+            listener.bind(os.path.join(self.dir, "socket"))
+            cases += [("fifo", "ENOTSUP"), ("socket", "ENOTSUP")]
         for name, code in cases:
             with self.subTest(name):
                 response = server.get("/said/" + name)
                 self.assertEqual(response.status, 404)
                 self.assertEqual(json.loads(response.text)["code"], code)
                 self.assertTrue(json.loads(response.text)["message"])
+        server.stop()
+
+    @not_on_windows("paths of this length")
+    def test_the_longest_path(self):
+        server = self.start()
+        for path_bytes, text in ((4095, "small\n"), (4096, "ELIMIT")):
+            self.assertEqual(server.get("/long?bytes=%d" % path_bytes).text, text)
         server.stop()
 
     def test_misuse(self):
@@ -253,6 +270,22 @@ class Files(E2E):
         self.assertLess(got, size)
         self.assertEqual(server.get("/").text, "root")
         server.stop()
+
+    @not_on_windows("a limit of descriptors")
+    def test_the_cache_leaves_descriptors_for_others(self):
+        """More large files than descriptors: the cache keeps a few of them open, and nothing fails."""
+        with tempfile.TemporaryDirectory(prefix="luaserve-files-") as folder:
+            for n in range(100):
+                with open(os.path.join(folder, str(n)), "wb") as out:
+                    out.truncate(CACHED_BODY_MAX + 1)
+            server = self.serve(SITE, args=(folder,), flags=("--threads", "2"), nofile=100)
+            for n in range(100):
+                with server.connect() as conn:
+                    self.assertEqual(conn.get("/files/%d" % n).status, 200)
+            conns = [self.connect(server=server) for _ in range(30)]
+            for conn in conns:
+                self.assertEqual(conn.get("/files/0").status, 200)
+            server.stop()
 
     def test_a_drain_waits_for_a_file_that_is_being_sent(self):
         server = self.start()

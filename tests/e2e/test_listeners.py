@@ -1,6 +1,7 @@
 """ls.listen: several listeners, Unix-domain sockets, IPv6, and the addresses that are listened on by default."""
 import os
 import shutil
+import socket
 import subprocess
 import unittest
 
@@ -77,12 +78,22 @@ class Ipv6(E2E):
         server.stop()
 
     def test_a_star_is_every_address(self):
+        """The local address is that of the connection, not that of the listener."""
         server = self.serve(
             'local ls = require "luaserve"; local app = ls.app()\n'
-            'app:get("/", function() return "x" end)\nls.listen{ host = "*", port = 0, app = app }\n'
+            'app:get("/", function(req) return req.local_addr end)\n'
+            'ls.listen{ host = "*", port = 0, app = app }\n'
+            'ls.tcp({ host = "*", port = 0 }, function(sock) sock:send(sock.local_addr) end)\n',
+            listeners=2,
         )
-        with Conn(("127.0.0.1", server.port())) as conn:
-            self.assertEqual(conn.get("/").text, "x")
+        http, tcp = (address[1] for address in server.addresses)
+        for host, text in (("127.0.0.1", "127.0.0.1:%d"), ("127.0.0.2", "127.0.0.2:%d"), ("::1", "[::1]:%d")):
+            if host == "::1" and not has_ipv6():
+                continue
+            with Conn((host, http)) as conn:
+                self.assertEqual(conn.get("/", headers={"Host": "a"}).text, text % http)
+            with socket.create_connection((host, tcp), WAIT) as conn:
+                self.assertEqual(conn.makefile("rb").read().decode(), text % tcp)
         server.stop()
 
 

@@ -66,6 +66,7 @@ class ProxyProtocol(E2E):
             (version_2(0x21, 0x11, IP4), "192.0.2.7:40000"),
             (version_2(0x21, 0x21, IP6), "[2001:db8::7]:65535"),
             (version_2(0x21, 0x11, IP4 + b"\x03\0\x04abcd" + b"\x04\x03\xe8" + bytes(1000)), "192.0.2.7:40000"),
+            (version_2(0x21, 0x31, b"/run/client".ljust(108, b"\0") + b"/run/proxy".ljust(108, b"\0")), "unix:"),
             (version_2(0x20, 0x00, b""), "own"),
             (version_2(0x20, 0x11, IP4), "own"),
             (version_2(0x21, 0x12, IP4), "own"),
@@ -82,8 +83,9 @@ class ProxyProtocol(E2E):
             b"", b"PROXY TCP4 1.2.3.4\r\n", b"PROXY TCP5 1.2.3.4 1.2.3.4 1 2\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n",
             b"PROXY TCP4 1.2.3.4 1.2.3.4 1 99999\r\n", b"PROXY UNKNOWN " + b"x" * 200 + b"\r\n",
             version_2(0x31, 0x11, IP4), version_2(0x22, 0x11, IP4), version_2(0x21, 0x41, IP4), version_2(0x21, 0x11, IP4[:8]),
+            version_2(0x21, 0x31, bytes(215)),
             version_2(0x21, 0x11, IP4 + bytes(4100)))], check)
-        self.server.wait_log("debug no valid PROXY header from 127.0.0.1:[0-9]+: ", count=11)
+        self.server.wait_log("debug no valid PROXY header from 127.0.0.1:[0-9]+: ", count=12)
 
     def test_pieces(self):
         for header in (LINE, version_2(0x21, 0x11, IP4)):

@@ -5,6 +5,7 @@ import http.client
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -27,8 +28,10 @@ app:static("/spa", "public", { fallback = "app.html" })
 app:static("/own", "public", { headers = function(path)
   if path == "bad.txt" then error("no headers for " .. path) end
   if path == "none.txt" then return nil end
+  if path == "a.txt" then return { ["Content-Type"] = "text/x-own", ETag = '"own"', ["Last-Modified"] = "never" } end
   return { ["X-Path"] = path, ["Cache-Control"] = "private", Vary = "Cookie" }
 end })
+app:static("/varied", "public", { precompressed = true, headers = function() return { Vary = "Cookie" } end })
 local inner = ls.app()
 inner:static("/", "public")
 inner:not_found(function() return "inner missing\n" end)
@@ -131,6 +134,25 @@ class Static(E2E):
         self.assertEqual(server.get("/mounted/7/none.html").text, "inner missing\n")
         server.stop()
 
+    def test_a_redirect_stays_on_this_server(self):
+        """Browsers take //host and /\\host for another host, and a backslash for a slash (WHATWG URL)."""
+        folder = tempfile.mkdtemp(prefix="luaserve-static-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        os.mkdir(os.path.join(folder, "sub"))
+        server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/:tenant", (...), { dotfiles = true })
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder.replace("\\", "/"),))
+        for path, status, location in (
+                ("/a/sub", 308, "/a/sub/"), ("/\\host/sub", 308, "/%5Chost/sub/"), ("/\\host", 308, "/%5Chost/"),
+                ("/%5chost/sub", 308, "/%5chost/sub/"), ("/%2fhost/sub?\\", 308, "/%2fhost/sub/?\\"), ("//sub", 404, None),
+                ("//host/sub", 404, None), ("/a//host/sub", 404, None), ("/a/sub/..", 404, None)):
+            response = server.get(path)
+            self.assertEqual((response.status, response.header("Location")), (status, location), path)
+        server.stop()
+
     def test_refused_paths(self):
         server = self.start()
         outside = os.path.join(self.dir, "outside.txt")
@@ -181,8 +203,52 @@ class Static(E2E):
         # a link that begins to lead out is noticed when the file is examined again
         os.replace(os.path.join(self.public, "out.txt"), os.path.join(self.public, "in.txt"))
         self.eventually(lambda: server.get("/plain/in.txt").status == 404, "the new link is refused")
+        server.stop()
+
+    @not_on_windows("pipes and sockets")
+    def test_other_types_of_files_are_missing(self):
+        server = self.start()
         os.mkfifo(os.path.join(self.public, "pipe"))
-        self.assertEqual(server.get("/plain/pipe").status, 404)
+        os.makedirs(os.path.join(self.public, "page", "index.html"))  # a folder with the name of the index
+        os.mkdir(os.path.join(self.public, "none.txt.gz"))  # and of a sibling
+        os.symlink("/dev/null", os.path.join(self.public, "device"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.join(self.public, "socket"))
+            for path in ("pipe", "socket", "device", "page/", "page/index.html/"):
+                self.assertEqual(server.get("/plain/" + path).status, 404, path)
+        self.assertEqual(server.get("/plain/page").status, 308)
+        self.assertEqual(server.get("/coded/none.txt", headers={"Accept-Encoding": "gzip"}).text, "none")
+        page = server.get("/list/page/").text  # no file is the index: a listing
+        self.assertIn('<a href="index.html/">', page)
+        page = server.get("/all/").text
+        for name in ("pipe", "socket", "device"):
+            self.assertNotIn(name, page)
+        server.stop()
+
+    @not_on_windows("links")
+    def test_a_link_that_another_route_may_follow_is_refused_here(self):
+        """The routes share the cache of files, but not the folder that a link must not leave."""
+        folder = tempfile.mkdtemp(prefix="luaserve-static-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        os.makedirs(os.path.join(folder, "public", "sub"))
+        for name in ("outside.txt", "public/inside.txt"):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+                out.write(name)
+        os.symlink("../outside.txt", os.path.join(folder, "public", "link.txt"))
+        os.symlink("../inside.txt", os.path.join(folder, "public", "sub", "link.txt"))
+        server = self.serve("""
+local ls = require "luaserve"
+local app, folder = ls.app(), ...
+app:static("/public", folder .. "/public")
+app:static("/sub", folder .. "/public/sub")
+app:get("/handler", function(_, res) res:file(folder .. "/public/link.txt") end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder,), flags=("--threads", "1"))
+        for _ in range(2):
+            self.assertEqual(server.get("/handler").text, "outside.txt")
+            self.assertEqual(server.get("/public/link.txt").status, 404)
+            self.assertEqual(server.get("/public/sub/link.txt").text, "public/inside.txt")
+            self.assertEqual(server.get("/sub/link.txt").status, 404)
         server.stop()
 
     # ---- conditions, ranges, codings ----------------------------------------------------------------------------
@@ -235,6 +301,33 @@ class Static(E2E):
             self.assertEqual(conn.ask("HEAD", "/plain/a.txt", headers={"Range": "bytes=0-1"}).status, 200)
         server.stop()
 
+    @not_on_windows("files with holes")
+    def test_ranges_beyond_4_gib(self):
+        size, at = 6 << 30, 5 << 30
+        with tempfile.TemporaryDirectory(prefix="luaserve-static-") as folder:
+            with open(os.path.join(folder, "large.bin"), "wb") as out:
+                out.seek(at)
+                out.write(b"beyond")
+                out.truncate(size)
+            server = self.serve("""
+local ls = require "luaserve"
+local app, folder = ls.app(), ...
+app:static("/", folder)
+app:get("/part", function(_, res) res:file(folder .. "/large.bin", { offset = %d, length = 6 }) end)
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""" % at, args=(folder,))
+            with server.connect() as conn:
+                self.assertEqual(conn.ask("HEAD", "/large.bin").header("Content-Length"), str(size))
+                for value, begin, body in (("%d-%d" % (at - 2, at + 7), at - 2, b"\0\0beyond\0\0"), ("-1", size - 1, b"\0"),
+                                           ("%d-%d" % ((1 << 32) - 1, 1 << 32), (1 << 32) - 1, b"\0\0")):
+                    response = conn.get("/large.bin", headers={"Range": "bytes=" + value})
+                    self.assertEqual((response.status, response.body), (206, body))
+                    self.assertEqual(response.header("Content-Range"), "bytes %d-%d/%d" % (begin, begin + len(body) - 1, size))
+                response = conn.get("/large.bin", headers={"Range": "bytes=%d-" % size})
+                self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */%d" % size))
+                self.assertEqual(conn.get("/part").text, "beyond")
+            server.stop()
+
     def test_several_ranges(self):
         server = self.start()
         whole = big(100000)
@@ -260,7 +353,8 @@ class Static(E2E):
         with open(gz, "rb") as file:
             zipped = file.read()
         for accepted, coding in (("gzip", "gzip"), ("br", "br"), ("gzip, br", "br"), ("br;q=0.5, gzip", "gzip"), ("br;q=0", None),
-                                 ("*", "br"), ("identity", None), ("gzip;q=0, br;q=0", None), ("deflate", None)):
+                                 ("*", "br"), ("identity", None), ("gzip;q=0, br;q=0", None), ("deflate", None),
+                                 ("identity;q=0", None), ("identity;q=0, gzip", "gzip")):
             response = server.get("/coded/app.js", headers={"Accept-Encoding": accepted})
             self.assertEqual(response.header("Content-Encoding"), coding, accepted)
             self.assertEqual(response.header("Content-Type"), "text/javascript; charset=utf-8")
@@ -272,6 +366,8 @@ class Static(E2E):
         self.assertEqual(server.get("/coded/style.css", headers={"Accept-Encoding": "br, gzip"}).header("Content-Encoding"), "gzip")
         self.assertIsNone(server.get("/coded/a.txt", headers={"Accept-Encoding": "br, gzip"}).header("Content-Encoding"))
         self.assertIsNone(server.get("/plain/app.js", headers={"Accept-Encoding": "br"}).header("Content-Encoding"))
+        preferred = {"Accept-Encoding": "gzip;q=0.5, *;q=0.8"}  # the file as it is, as there is no .br
+        self.assertIsNone(server.get("/coded/style.css", headers=preferred).header("Content-Encoding"))
         self.write("a.txt.gz", gzip.compress(b"0123456789"))  # the cache knew that there was none
         self.eventually(lambda: server.get("/coded/a.txt", headers={"Accept-Encoding": "gzip"})
                         .header("Content-Encoding") == "gzip", "the new sibling is used")
@@ -322,6 +418,33 @@ class Static(E2E):
             self.assertEqual(conn.ask("HEAD", "/all/").status, 200)
         server.stop()
 
+    @unittest.skipUnless(os.path.isdir("/dev/shm"), "needs a file system with times of 64 bits")
+    def test_a_listing_with_a_time_that_is_no_date(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-static-", dir="/dev/shm") as folder:
+            path = os.path.join(folder, "far.txt")
+            with open(path, "wb") as out:
+                out.write(b"far")
+            os.utime(path, (0, 1 << 60))
+            server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:static("/", (...), { list = true })
+ls.listen{ host = "127.0.0.1", port = 0, app = app }
+""", args=(folder,))
+            self.assertIn('<td><a href="far.txt">far.txt</a></td><td>3</td><td></td>', server.get("/").text)
+            response = server.get("/far.txt")
+            self.assertEqual((response.status, response.header("Last-Modified")), (200, None))
+            server.stop()
+
+    def test_a_listing_has_10000_names_at_most(self):
+        server = self.start(files={"sub/empty/%d" % n: b"" for n in range(10000)})
+        for more in (False, True):
+            page = server.get("/list/sub/empty/").text
+            self.assertEqual(len(re.findall(r'<a href="\d+">', page)), 10000)
+            self.assertEqual("There are more files." in page, more)
+            self.write("sub/empty/10000", b"")
+        server.stop()
+
     def test_fallback(self):
         server = self.start()
         page = {"Accept": "text/html,*/*;q=0.8"}
@@ -343,7 +466,12 @@ class Static(E2E):
         response = server.get("/own/sub/b.css")
         self.assertEqual((response.header("X-Path"), response.header("Cache-Control"), response.header("Vary")),
                          ("sub/b.css", "private", "Cookie"))
+        self.assertEqual(server.get("/varied/a.txt").all("Vary"), ["Cookie", "Accept-Encoding"])  # theirs and ours
         self.assertIsNone(server.get("/own/none.txt").header("X-Path"))
+        response, plain = server.get("/own/a.txt"), server.get("/plain/a.txt")
+        self.assertEqual(response.all("Content-Type"), ["text/x-own"])
+        for name in ("ETag", "Last-Modified"):  # those of the file
+            self.assertEqual(response.all(name), plain.all(name))
         self.assertEqual(server.get("/own/bad.txt").status, 500)
         server.wait_log("no headers for bad.txt")
         server.stop()
@@ -359,6 +487,21 @@ class Static(E2E):
         self.assertNotEqual(server.get("/plain/a.txt").header("ETag"), before.header("ETag"))
         os.remove(os.path.join(self.public, "a.txt"))
         self.eventually(lambda: server.get("/plain/a.txt").status == 404, "the file is gone")
+        server.stop()
+
+    def test_a_second_change_with_the_time_of_the_first_is_served_soon(self):
+        """The times of files have a granularity: of a tick of the kernel, on some file systems of 2 s."""
+        server, path = self.start(), os.path.join(self.public, "a.txt")
+        while True:
+            self.write("a.txt", b"first text")
+            first = os.stat(path).st_mtime_ns
+            self.eventually(lambda: server.get("/plain/a.txt").text == "first text", "the first text is served")
+            with open(path, "r+b") as out:
+                out.write(b"other text")
+            os.utime(path, ns=(first, first))
+            if time.time_ns() - first < 1500000000:
+                break  # else this machine was so slow that such a change cannot have the time of the first
+        self.eventually(lambda: server.get("/plain/a.txt").text == "other text", "the second text is served")
         server.stop()
 
     def test_a_file_that_is_replaced_while_it_is_sent_goes_on(self):
@@ -387,8 +530,9 @@ class Static(E2E):
             with open(os.path.join(self.public, "some.bin"), "r+b") as out:
                 out.write(b"written")
             new = b"written" + big(100000)[7:]
-            response = None
+            response, deadline = None, time.monotonic() + WAIT
             while response is None or response.body != new:  # for about a second
+                self.assertLess(time.monotonic(), deadline)
                 response = conn.ask("GET", "/plain/some.bin")
                 self.assertIn(response.body, (big(100000), new))
                 self.assertEqual(tags.setdefault(response.body, response.header("ETag")), response.header("ETag"))
@@ -418,7 +562,7 @@ class Static(E2E):
         server.stop()
 
     def test_a_file_that_changes_while_it_is_sent_ends_the_connection(self):
-        for change in ("truncated", "written"):
+        for change in ("truncated", "written", "grown"):
             with self.subTest(change):
                 server = self.start(files={"big.bin": big(40 * 1024 * 1024)})
                 path = os.path.join(self.public, "big.bin")
@@ -427,6 +571,9 @@ class Static(E2E):
                     got = conn.sock.recv(1000)
                     if change == "truncated":
                         os.truncate(path, 1000)
+                    elif change == "grown":
+                        with open(path, "ab") as out:
+                            out.write(b"more")
                     else:
                         with open(path, "r+b") as out:
                             out.write(b"changed" * 1000)
@@ -475,8 +622,9 @@ class Static(E2E):
         """The bytes of a file are read, because they are encrypted in the process."""
         folder = tempfile.mkdtemp(prefix="luaserve-static-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        with open(os.path.join(folder, "big.bin"), "wb") as out:
-            out.write(big())
+        path, whole = os.path.join(folder, "big.bin"), big(40 * 1024 * 1024)
+        with open(path, "wb") as out:
+            out.write(whole)
         server = self.serve("""
 local ls = require "luaserve"
 local app = ls.app()
@@ -487,10 +635,21 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed" }
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         conn = http.client.HTTPSConnection("127.0.0.1", server.port(), timeout=WAIT, context=context)
         self.addCleanup(conn.close)
-        for fields, status, body in (({}, 200, big()), ({"Range": "bytes=65530-65545"}, 206, big()[65530:65546])):
+        for fields, status, body in (({}, 200, whole), ({"Range": "bytes=65530-65545"}, 206, whole[65530:65546])):
             conn.request("GET", "/big.bin", headers=fields)
             response = conn.getresponse()
             self.assertEqual((response.status, response.read()), (status, body))
+        conn.request("GET", "/big.bin")  # a file that changes while it is sent
+        response = conn.getresponse()
+        begun = response.read(1000)
+        with open(path, "r+b") as out:
+            out.write(b"changed" * 1000)
+            out.seek(len(whole) // 2)
+            out.write(b"changed" * 1000)
+        with self.assertRaises((http.client.IncompleteRead, ssl.SSLError, ConnectionError)) as cut:
+            response.read()
+        rest = cut.exception.partial if isinstance(cut.exception, http.client.IncompleteRead) else b""
+        self.assertTrue(whole.startswith(begun + rest))  # not one byte of the new file
         conn.close()
         server.stop()
 

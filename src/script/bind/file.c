@@ -192,7 +192,7 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
         ls_cached_file_drop(entry);
         entry = NULL;
     }
-    if (entry == NULL) return ls_push_failure(L, err == LS_EINVAL ? LS_ENOTSUP : err);
+    if (entry == NULL) return ls_push_failure(L, err);
     r = ls_request_of_res(L, RES);
     if (r == NULL || r->x->error != 0 || r->x->response != LS_RESPONSE_NONE || r->out != NULL) {
         ls_cached_file_drop(entry);
@@ -220,7 +220,7 @@ int ls_res_file(lua_State *L)
     check_options(L);
     len = strlen(path);
     if (len >= sizeof s.path) return ls_push_failure(L, LS_ELIMIT);
-    ls_serve_init(&s, found, NULL);
+    ls_serve_init(&s, found, NULL, 0);
     memcpy(s.path, path, len + 1);
     s.path_len = len;
     return ls_serve_begin(L, &s);

@@ -34,14 +34,20 @@ typedef struct loading {
     int examine; /* the step whose entry is stale */
 } loading;
 
-void ls_serve_init(ls_serve *s, ls_serve_found_fn *found, const char *beneath)
+void ls_serve_init(ls_serve *s, ls_serve_found_fn *found, const char *beneath, size_t beneath_len)
 {
     s->found = found;
     s->beneath = beneath;
+    s->beneath_len = beneath_len;
     s->keep_missing = false;
     s->step = 0;
     s->file = NULL;
     s->coding = s->coding_count = 0;
+}
+
+static ls_file_key key_of(const ls_serve *s)
+{
+    return (ls_file_key){s->path, s->path_len, s->beneath_len};
 }
 
 static void drop_file(ls_serve *s)
@@ -141,8 +147,8 @@ static int read_done(lua_State *L, int status, lua_KContext context)
 /* There is no file at the path. */
 static int is_missing(lua_State *L, loading *l)
 {
-    if (!l->s.keep_missing || (l->entry = ls_cached_file_make(l->s.path, l->s.path_len, NULL)) == NULL)
-        return found(L, l, LS_ENOENT);
+    const ls_file_key key = key_of(&l->s);
+    if (!l->s.keep_missing || (l->entry = ls_cached_file_make(&key, NULL)) == NULL) return found(L, l, LS_ENOENT);
     return keep(L, l, LS_ENOENT);
 }
 
@@ -155,7 +161,8 @@ static int open_done(lua_State *L, int status, lua_KContext context)
     if (err < 0) return found(L, l, err);
     l->shared = l->op.shared;
     l->op.shared = NULL;
-    l->entry = ls_cached_file_make(l->s.path, l->s.path_len, l->shared);
+    const ls_file_key key = key_of(&l->s);
+    l->entry = ls_cached_file_make(&key, l->shared);
     if (l->entry == NULL) {
         drop_shared(l);
         return found(L, l, LS_ENOMEM);
@@ -190,10 +197,10 @@ static int run(lua_State *L, loading *l)
 {
     ls_file_cache *cache = ls_state_runtime(ls_state_of(L))->files;
     const ls_serve *s = &l->s;
+    const ls_file_key key = key_of(s);
     l->opens = 0;
     ls_cpu_poll(L);
-    enum ls_file_cache_result result =
-        ls_file_cache_find(cache, s->path, s->path_len, ls_clock_coarse_ms(), &l->entry);
+    enum ls_file_cache_result result = ls_file_cache_find(cache, &key, ls_clock_coarse_ms(), &l->entry);
     if (result == LS_CACHE_FRESH && l->examine == (int)s->step) result = LS_CACHE_STALE;
     switch (result) {
     case LS_CACHE_FRESH: return found(L, l, l->entry->missing ? LS_ENOENT : LS_OK);
@@ -212,7 +219,7 @@ static int load(lua_State *L, const ls_serve *first, unsigned step, size_t path_
     l->entry = NULL;
     l->shared = NULL;
     l->examine = examine;
-    ls_serve_init(&l->s, first->found, first->beneath);
+    ls_serve_init(&l->s, first->found, first->beneath, first->beneath_len);
     l->s.step = step;
     memcpy(l->s.path, first->path, path_len);
     l->s.path[path_len] = '\0';
@@ -233,8 +240,8 @@ int ls_serve_begin(lua_State *L, ls_serve *s)
     bool copied = false;
     for (;;) {
         ls_cached_file *entry = NULL;
-        const enum ls_file_cache_result result =
-            ls_file_cache_find(cache, s->path, s->path_len, ls_clock_coarse_ms(), &entry);
+        const ls_file_key key = key_of(s);
+        const enum ls_file_cache_result result = ls_file_cache_find(cache, &key, ls_clock_coarse_ms(), &entry);
         if (result != LS_CACHE_FRESH) {
             const int examine = result == LS_CACHE_STALE ? (int)s->step : NO_STEP;
             if (entry != NULL) ls_cached_file_drop(entry);

@@ -20,7 +20,9 @@ enum { LS_SERVE_NEXT = -1 };
 
 struct ls_serve {
     ls_serve_found_fn *found;
-    const char *beneath;  /* files must lie beneath this directory; NULL: anywhere. Lives as long as the request */
+    const char *beneath; /* files must lie beneath this directory, with which every path begins; NULL: anywhere. Lives
+                             as long as the request */
+    size_t beneath_len;
     bool keep_missing;    /* keep an entry in the cache if the file at `path` does not exist */
     unsigned step;        /* for `found`: which file `path` is */
     ls_cached_file *file; /* for `found`: a reference that is dropped at the end */
@@ -31,7 +33,7 @@ struct ls_serve {
 };
 
 /* Prepare all fields but codings and path. */
-void ls_serve_init(ls_serve *s, ls_serve_found_fn *found, const char *beneath);
+void ls_serve_init(ls_serve *s, ls_serve_found_fn *found, const char *beneath, size_t beneath_len);
 
 /* Look the files up, from s->path on. `s` is on the C stack; when a file must be loaded, the search begins again with a
  * copy on the Lua stack, and the task waits. Returns what the Lua function returns. Raises where a task cannot wait. */

@@ -52,7 +52,7 @@ static int core_static(lua_State *L)
     len = strlen(folder);
     const int err = ls_shared_file_open(folder, &file);
     if (err == LS_OK) ls_shared_file_drop(file);
-    if (err != LS_EISDIR) return ls_push_failure(L, err == LS_OK || err == LS_EINVAL ? LS_ENOENT : err);
+    if (err != LS_EISDIR) return ls_push_failure(L, err == LS_OK || err == LS_ENOTSUP ? LS_ENOENT : err);
     static_config *config = lua_newuserdatauv(L, sizeof *config + len + 1, 1);
     memset(config, 0, sizeof *config);
     config->tag = &static_tag;
@@ -216,13 +216,20 @@ static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_ca
     return 0;
 }
 
-/* The path is a folder: the client asks again with a slash, so that relative links in its pages are right. */
+/* The path is a folder: the client asks again with a slash, so that relative links in its pages are right. Browsers
+ * take a backslash for a slash (WHATWG URL), and so "/\host/" for another host. */
 static int redirect(lua_State *L, const ls_request *r)
 {
     const ls_exchange *x = r->x;
+    const char *const path = x->bytes + x->head.path.at;
     luaL_Buffer text;
     luaL_buffinit(L, &text);
-    luaL_addlstring(&text, x->bytes + x->head.path.at, x->head.path.len);
+    for (size_t i = 0; i < x->head.path.len; i++) {
+        if (path[i] == '\\')
+            luaL_addstring(&text, "%5C");
+        else
+            luaL_addchar(&text, path[i]);
+    }
     luaL_addchar(&text, '/');
     if (x->head.has_query) {
         luaL_addchar(&text, '?');
@@ -313,8 +320,9 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
         if (s->step == STEP_FILE && !ends_in_slash(r->x)) return redirect(L, r);
         return missing(L, s, config);
     case LS_ENOENT:
-    case LS_EACCES: /* also a link that leads out of the folder */
-    case LS_EINVAL: /* a device or a pipe */
+    case LS_EACCES:  /* also a link that leads out of the folder */
+    case LS_EINVAL:  /* a name that the system refuses */
+    case LS_ENOTSUP: /* a device, a pipe or a socket */
     case LS_ELIMIT: return missing(L, s, config);
     default: return luaL_error(L, "app:static: cannot open '%s': %s", s->path, ls_err_text(err));
     }
@@ -331,7 +339,7 @@ static int core_static_get(lua_State *L)
     ls_serve s;
     lua_settop(L, SKIP);
     if (from == NULL) return redirect(L, r);
-    ls_serve_init(&s, found, config->folder);
+    ls_serve_init(&s, found, config->folder, config->folder_len);
     if (!set_path(&s, config, from, end, config->index)) {
         lua_pushinteger(L, 404);
         return 1;

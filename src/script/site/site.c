@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/fopen.h"
 #include "base/log.h"
+#include "base/rlimit.h"
 #include "net/poll.h"
 #include "proto/file_cache.h"
 #include "proto/ws_deflate.h"
@@ -33,12 +34,21 @@
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
 
+/* The cache keeps at most an eighth of the descriptors that the system allows: the others are for connections. */
+static int open_files(ls_runtime *runtime)
+{
+    ls_file_cache_limits limits = ls_file_cache_defaults;
+    const uint32_t share = ls_descriptors_raise(8 * limits.open_max) / 8;
+    if (limits.open_max > share) limits.open_max = share;
+    return ls_file_cache_open(&limits, &runtime->files);
+}
+
 int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
 {
     ls_runtime *runtime;
     int err = ls_runtime_open(host, &runtime);
     if (err < 0) return err;
-    if ((err = ls_file_cache_open(&ls_file_cache_defaults, &runtime->files)) < 0) goto fail;
+    if ((err = open_files(runtime)) < 0) goto fail;
     if ((err = ls_tls_contexts_open(&runtime->tls_contexts)) < 0) goto fail;
     if ((err = ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &runtime->ws_deflates)) < 0) goto fail;
     *out = runtime;

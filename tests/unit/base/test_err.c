@@ -36,6 +36,7 @@ static void errno_values_map_to_codes(void **state)
     assert_int_equal(ls_err_from_errno(EWOULDBLOCK), LS_EAGAIN);
     assert_int_equal(ls_err_from_errno(ENOTCONN), LS_ECLOSED);
     assert_int_equal(ls_err_from_errno(ENOTDIR), LS_ENOENT);
+    assert_int_equal(ls_err_from_errno(ENXIO), LS_ENOTSUP);
     assert_int_equal(ls_err_from_errno(EISDIR), LS_EISDIR);
     assert_int_equal(ls_err_from_errno(ENOSPC), LS_ENOSPC);
     assert_int_equal(ls_err_from_errno(EIO), LS_EIO);

@@ -58,12 +58,18 @@ static int tear_down(void **state)
     return 0;
 }
 
+static ls_file_key key_of(const char *name)
+{
+    return (ls_file_key){.path = name, .path_len = strlen(name)};
+}
+
 /* An entry for the file at `at` under another name; `at` NULL: a missing file. */
 static ls_cached_file *entry_of(const char *name, const char *at)
 {
+    const ls_file_key key = key_of(name);
     ls_shared_file *file = NULL;
     if (at != NULL) assert_int_equal(ls_shared_file_open(at, &file), LS_OK);
-    ls_cached_file *entry = ls_cached_file_make(name, strlen(name), file);
+    ls_cached_file *entry = ls_cached_file_make(&key, file);
     assert_non_null(entry);
     if (entry->body != NULL)
         assert_int_equal(ls_shared_file_read(file, entry->body, (size_t)file->info.bytes, 0), file->info.bytes);
@@ -80,8 +86,9 @@ static void put(ls_file_cache *cache, const char *name, const char *at, uint64_t
 
 static enum ls_file_cache_result look(ls_file_cache *cache, const char *name, uint64_t now_ms)
 {
+    const ls_file_key key = key_of(name);
     ls_cached_file *entry = NULL;
-    const enum ls_file_cache_result result = ls_file_cache_find(cache, name, strlen(name), now_ms, &entry);
+    const enum ls_file_cache_result result = ls_file_cache_find(cache, &key, now_ms, &entry);
     assert_int_equal(result != LS_CACHE_NONE, entry != NULL);
     if (entry != NULL) ls_cached_file_drop(entry);
     return result;
@@ -118,6 +125,30 @@ static void an_entry_describes_its_file(void **state)
     assert_false(ls_slice_is_file(&slice));
     assert_memory_equal(slice.ptr, "cde", 3);
     ls_slice_drop(&slice);
+}
+
+/* RFC 9110 8.8.2.1: no Last-Modified in the future. A date before 1970 has no use. */
+static void only_a_past_time_is_a_date(void **state)
+{
+    const place *p = *state;
+    const int64_t now_s = ls_clock_wall_us() / 1000000;
+    const struct {
+        int64_t modified_s;
+        bool dated;
+    } cases[] = {{INT64_MIN, false}, {-1, false}, {0, true}, {now_s, true}, {now_s + 3600, false}, {INT64_MAX, false}};
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        const ls_file_key key = key_of(p->small);
+        ls_shared_file *file;
+        assert_int_equal(ls_shared_file_open(p->small, &file), LS_OK);
+        file->info.modified_s = cases[n].modified_s;
+        ls_cached_file *entry = ls_cached_file_make(&key, file);
+        assert_non_null(entry);
+        assert_int_equal(entry->dated, cases[n].dated);
+        entry->lines[entry->lines_len] = '\0';
+        assert_int_equal(strstr(entry->lines, "Last-Modified") != NULL, cases[n].dated);
+        ls_cached_file_drop(entry);
+        ls_shared_file_drop(file);
+    }
 }
 
 static void bytes_are_kept_up_to_the_limit(void **state)
@@ -178,6 +209,7 @@ static void the_same_file_is_recognized(void **state)
     const place *p = *state;
     ls_cached_file *entry = entry_of(p->small, p->small), *missing = entry_of("x", NULL);
     ls_file_info info = entry->info;
+    entry->settled = true; /* see below */
     assert_true(ls_cached_file_is(entry, &info));
     assert_false(ls_cached_file_is(missing, &info));
     assert_true(missing->missing);
@@ -200,6 +232,33 @@ static void the_same_file_is_recognized(void **state)
     assert_false(ls_cached_file_is(entry, &info));
     ls_cached_file_drop(entry);
     ls_cached_file_drop(missing);
+}
+
+/* The time of a file that has just changed does not tell a further change. */
+static void a_file_that_has_just_changed_is_not_recognized(void **state)
+{
+    static const struct {
+        int64_t age_s;
+        bool recognized;
+    } cases[] = {{60, true}, {3, true}, {2, false}, {0, false}, {-2, false}, {-3, true}, {INT64_MIN / 2, true}};
+    const place *p = *state;
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        const ls_file_key key = key_of(p->small);
+        ls_shared_file *file;
+        ls_cached_file *entry = NULL;
+        int64_t now_s;
+        assert_int_equal(ls_shared_file_open(p->small, &file), LS_OK);
+        do { /* until it is made within one second of the clock */
+            if (entry != NULL) ls_cached_file_drop(entry);
+            now_s = ls_clock_wall_us() / 1000000;
+            file->info.modified_s = now_s - cases[n].age_s;
+            entry = ls_cached_file_make(&key, file);
+            assert_non_null(entry);
+        } while (ls_clock_wall_us() / 1000000 != now_s);
+        assert_int_equal(ls_cached_file_is(entry, &file->info), cases[n].recognized);
+        ls_cached_file_drop(entry);
+        ls_shared_file_drop(file);
+    }
 }
 
 static void one_caller_a_second_examines_the_file(void **state)
@@ -226,11 +285,12 @@ static void a_new_entry_takes_the_place_of_the_old_one(void **state)
     const place *p = *state;
     ls_file_cache *cache = opened(10, 10, 1 << 20);
     ls_file_cache_stats stats;
+    const ls_file_key key = key_of("a");
     ls_cached_file *old, *now;
     put(cache, "a", p->big, 0);
-    assert_int_equal(ls_file_cache_find(cache, "a", 1, 0, &old), LS_CACHE_FRESH);
+    assert_int_equal(ls_file_cache_find(cache, &key, 0, &old), LS_CACHE_FRESH);
     put(cache, "a", p->small, 1);
-    assert_int_equal(ls_file_cache_find(cache, "a", 1, 1, &now), LS_CACHE_FRESH);
+    assert_int_equal(ls_file_cache_find(cache, &key, 1, &now), LS_CACHE_FRESH);
     assert_true(now != old && now->body != NULL);
     ls_file_cache_stat(cache, &stats);
     assert_int_equal(stats.entries, 1);
@@ -245,6 +305,32 @@ static void a_new_entry_takes_the_place_of_the_old_one(void **state)
     ls_file_cache_close(cache);
     assert_memory_equal(now->body, "abc", 3); /* also after the cache */
     ls_cached_file_drop(now);
+}
+
+/* Which links a path may follow depends on the directory; so an entry serves only searches with the same one. */
+static void the_directory_is_part_of_the_key(void **state)
+{
+    const place *p = *state;
+    ls_file_key keys[] = {{"a/b/c", 5, 0}, {"a/b/c", 5, 1}, {"a/b/c", 5, 3}};
+    ls_file_cache *cache = opened(10, 10, 1 << 20);
+    for (unsigned n = 0; n < 3; n++) {
+        ls_cached_file *found = NULL;
+        assert_int_equal(ls_file_cache_find(cache, &keys[n], 0, &found), LS_CACHE_NONE);
+        ls_shared_file *file;
+        assert_int_equal(ls_shared_file_open(p->big, &file), LS_OK);
+        ls_cached_file *entry = ls_cached_file_make(&keys[n], file);
+        assert_non_null(entry);
+        ls_shared_file_drop(file);
+        ls_file_cache_put(cache, entry, 0);
+        assert_int_equal(ls_file_cache_find(cache, &keys[n], 0, &found), LS_CACHE_FRESH);
+        assert_ptr_equal(found, entry);
+        ls_cached_file_drop(found);
+        ls_cached_file_drop(entry);
+    }
+    ls_file_cache_stats stats;
+    ls_file_cache_stat(cache, &stats);
+    assert_int_equal(stats.entries, 3);
+    ls_file_cache_close(cache);
 }
 
 static void entries_are_limited(void **state)
@@ -376,7 +462,8 @@ static void work(void *arg)
         ls_cached_file *entry = NULL;
         random = random * 1103515245 + 12345;
         (void)snprintf(name, sizeof name, "f%u", random >> 16 & 15);
-        const enum ls_file_cache_result found = ls_file_cache_find(w->cache, name, strlen(name), n, &entry);
+        const ls_file_key key = key_of(name);
+        const enum ls_file_cache_result found = ls_file_cache_find(w->cache, &key, n, &entry);
         if (found == LS_CACHE_NONE) {
             put(w->cache, name, (random >> 20 & 1) ? w->p->small : w->p->big, n);
             continue;
@@ -407,11 +494,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_entry_describes_its_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_a_past_time_is_a_date, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_are_kept_up_to_the_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_better_source_is_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_same_file_is_recognized, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_has_just_changed_is_not_recognized, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_caller_a_second_examines_the_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_entry_takes_the_place_of_the_old_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_directory_is_part_of_the_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(entries_are_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(open_files_are_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_are_limited, set_up, tear_down),

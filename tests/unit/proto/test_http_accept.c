@@ -51,6 +51,9 @@ static void the_accepted_codings(void **state)
         {"Accept-Encoding: *;q=0\r\n", ""},
         {"Accept-Encoding: br;q=0, *\r\n", "gzip "},
         {"Accept-Encoding: gzip, *;q=0\r\n", "gzip "},
+        {"Accept-Encoding: gzip;q=0.5, *;q=0.8\r\n", "br "}, /* "*" is also the weight of the file as it is */
+        {"Accept-Encoding: gzip;q=0.5, *;q=0.8, identity;q=0.1\r\n", "br gzip "},
+        {"Accept-Encoding: *;q=0.5\r\n", "br gzip "},
         {"Accept-Encoding: identity, br;q=0.5\r\n", ""}, /* the file as it is is wanted more */
         {"Accept-Encoding: identity;q=0.5, br;q=0.5\r\n", "br "},
         {"Accept-Encoding: identity;q=0\r\n", ""},
