@@ -2,9 +2,9 @@
  * states of a site share one cache.
  *
  * The key is the path, and the directory that the file was found to lie beneath: a search with another directory must
- * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and responses that are being
- * sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the file, and renews
- * the entry or puts another one in its place. So a file is examined at most once in fresh_ms.
+ * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and responses
+ * that are being sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the
+ * file, and renews the entry or puts another one in its place. So a file is examined at most once in fresh_ms.
  *
  * Entries that were not used for idle_ms, and beyond a limit the least recently used ones, are dropped.
  *
