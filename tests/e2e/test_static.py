@@ -418,6 +418,7 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             self.assertEqual(conn.ask("HEAD", "/all/").status, 200)
         server.stop()
 
+    @not_on_windows("times of change that are no date")
     @unittest.skipUnless(os.path.isdir("/dev/shm"), "needs a file system with times of 64 bits")
     def test_a_listing_with_a_time_that_is_no_date(self):
         with tempfile.TemporaryDirectory(prefix="luaserve-static-", dir="/dev/shm") as folder:
