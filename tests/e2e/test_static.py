@@ -24,7 +24,7 @@ app:static("/fresh", "public", { max_age = 0 })
 app:static("/coded", "public", { precompressed = true })
 app:static("/list", "public", { list = true })
 app:static("/all", "public", { list = true, dotfiles = true, index = false })
-app:static("/spa", "public", { fallback = "app.html" })
+app:static("/spa", "public", { fallback = "app.html", immutable = "/spa/sub/" })
 app:static("/own", "public", { headers = function(path)
   if path == "bad.txt" then error("no headers for " .. path) end
   if path == "none.txt" then return nil end
@@ -458,6 +458,11 @@ ls.listen{ host = "127.0.0.1", port = 0, app = app }
             self.assertEqual(response.status, status, path)
             if body:
                 self.assertEqual(response.text, body)
+        # The page depends on Accept, and a file that a deployment brings later replaces it.
+        for path, vary, cache in (("/spa/sub/missing", "Accept", None),
+                                  ("/spa/sub/b.css", None, "public, max-age=31536000, immutable")):
+            response = server.get(path)
+            self.assertEqual((response.header("Vary"), response.header("Cache-Control")), (vary, cache), path)
         os.remove(os.path.join(self.public, "app.html"))
         self.eventually(lambda: server.get("/spa/users/7").status == 404, "the fallback is gone")
         server.stop()

@@ -41,6 +41,7 @@ void ls_serve_init(ls_serve *s, ls_serve_found_fn *found, const char *beneath, s
     s->beneath_len = beneath_len;
     s->keep_missing = false;
     s->step = 0;
+    s->fallback = false;
     s->file = NULL;
     s->coding = s->coding_count = 0;
 }

@@ -25,6 +25,7 @@ struct ls_serve {
     size_t beneath_len;
     bool keep_missing;    /* keep an entry in the cache if the file at `path` does not exist */
     unsigned step;        /* for `found`: which file `path` is */
+    bool fallback;        /* for `found`: `file` stands in for the file that was asked for */
     ls_cached_file *file; /* for `found`: a reference that is dropped at the end */
     enum ls_coding codings[LS_CODINGS];
     unsigned coding, coding_count;

@@ -34,7 +34,7 @@ typedef struct static_config { /* user value 1: the function `headers`, or nil *
     char index[NAME_ROOM], fallback[NAME_ROOM]; /* "": none */
     char immutable[NAME_ROOM];                  /* prefix of request paths */
     char lines[LINES_ROOM];                     /* Cache-Control */
-    size_t lines_len, folder_len;
+    size_t folder_len;
     char folder[]; /* without a slash at the end */
 } static_config;
 
@@ -68,8 +68,7 @@ static int core_static(lua_State *L)
     config->precompressed = ls_option_flag(L, 2, "precompressed");
     char cache[64] = "";
     ls_option_text(L, 2, "cache", cache, sizeof cache);
-    if (cache[0] != '\0')
-        config->lines_len = (size_t)snprintf(config->lines, sizeof config->lines, "Cache-Control: %s\r\n", cache);
+    if (cache[0] != '\0') (void)snprintf(config->lines, sizeof config->lines, "Cache-Control: %s\r\n", cache);
     config->has_headers = lua_getfield(L, 2, "headers") == LUA_TFUNCTION;
     lua_setiuservalue(L, -2, 1);
     return 1;
@@ -160,29 +159,29 @@ static int call_headers(lua_State *L)
     return 0;
 }
 
-static size_t put_lines(const static_config *config, const ls_exchange *x, int coding, char *to)
+static char *put(char *to, const char *text)
 {
-    static const char immutable[] = "Cache-Control: public, max-age=31536000, immutable\r\n",
-                      vary[] = "Vary: Accept-Encoding\r\n";
+    const size_t len = strlen(text);
+    memcpy(to, text, len);
+    return to + len;
+}
+
+/* Whether the file is one that never changes. A fallback is not: a deployment may yet bring the file that is missing. */
+static bool is_immutable(const static_config *config, const ls_serve *s, const ls_exchange *x)
+{
     const size_t prefix = strlen(config->immutable);
+    return prefix > 0 && !s->fallback && x->head.path.len >= prefix &&
+           memcmp(x->bytes + x->head.path.at, config->immutable, prefix) == 0;
+}
+
+static size_t put_lines(const static_config *config, const ls_serve *s, const ls_exchange *x, int coding, char *to)
+{
     char *const from = to;
-    if (prefix > 0 && x->head.path.len >= prefix &&
-        memcmp(x->bytes + x->head.path.at, config->immutable, prefix) == 0) {
-        memcpy(to, immutable, sizeof immutable - 1);
-        to += sizeof immutable - 1;
-    } else {
-        memcpy(to, config->lines, config->lines_len);
-        to += config->lines_len;
-    }
-    if (config->precompressed) {
-        memcpy(to, vary, sizeof vary - 1);
-        to += sizeof vary - 1;
-    }
-    if (coding >= 0) {
-        const size_t len = strlen(coding_lines[coding]);
-        memcpy(to, coding_lines[coding], len);
-        to += len;
-    }
+    to =
+        put(to, is_immutable(config, s, x) ? "Cache-Control: public, max-age=31536000, immutable\r\n" : config->lines);
+    if (config->precompressed) to = put(to, "Vary: Accept-Encoding\r\n");
+    if (s->fallback) to = put(to, "Vary: Accept\r\n"); /* wants_page */
+    if (coding >= 0) to = put(to, coding_lines[coding]);
     return (size_t)(to - from);
 }
 
@@ -204,7 +203,7 @@ static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_ca
         const ls_file_answer answer = {.entry = coded != NULL ? coded : s->file,
                                        .type = file->type,
                                        .lines = lines,
-                                       .lines_len = put_lines(config, r->x, coding, lines)};
+                                       .lines_len = put_lines(config, s, r->x, coding, lines)};
         err = ls_file_respond(r, &answer);
     }
     if (coded != NULL) ls_cached_file_drop(coded);
@@ -277,6 +276,7 @@ static int missing(lua_State *L, ls_serve *s, const static_config *config)
         *to++ = '/';
         memcpy(to, config->fallback, fallback_len + 1);
         s->path_len = config->folder_len + 1 + fallback_len;
+        s->fallback = true;
         s->step = STEP_FALLBACK;
         return LS_SERVE_NEXT;
     }
