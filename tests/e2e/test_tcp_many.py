@@ -12,11 +12,17 @@ end)
 """
 
 
+# The number of threads and states that ever ran varies from run to run: a spare thread, which takes over under load or
+# while a collection takes 5 ms, allocates coroutines, blocks and a heap of its own, some 300 KiB, and keeps them. So
+# memory is measured without spare threads.
+NO_SPARE = "ls.config { threads_max = %d }"
+
+
 class Many(E2E):
     def test_idle_connections_are_small(self):
         if SANITIZER:
             self.skipTest("a sanitizer allocates memory of its own")
-        server = self.serve(ECHO % 1, flags=("--threads", "1"))
+        server = self.serve(ECHO % 1 + NO_SPARE % 1)
         count = 2000
         warm = [self.echo(server) for _ in range(50)]
         before = server.rss()
@@ -53,18 +59,15 @@ class Many(E2E):
         server.stop()
         return sizes
 
-    # The number of threads and states that ever ran varies from run to run: a spare thread, which takes over under
-    # load or while a collection takes 5 ms, allocates coroutines, blocks and a heap of its own, some 300 KiB, and
-    # keeps them. So the memory that 1,000 connections leave allocated is measured without spare threads. Heaps settle
-    # in the first rounds.
+    # Heaps settle in the first rounds.
 
     def test_connections_that_come_and_go(self):
-        sizes = self.come_and_go(ECHO % 1 + "ls.config { threads_max = 1 }", 10)
+        sizes = self.come_and_go(ECHO % 1 + NO_SPARE % 1, 10)
         if not SANITIZER:  # 100 bytes for each connection of the last five rounds; 40 are usual
             self.assertLess(sizes[9] - sizes[4], 5 * 1000 * 100, sizes)
 
     def test_connections_that_come_and_go_on_several_threads(self):
-        sizes = self.come_and_go(ECHO % 2 + "ls.config { threads_max = 2 }", 8)
+        sizes = self.come_and_go(ECHO % 2 + NO_SPARE % 2, 8)
         if not SANITIZER:
             self.assertLess(sizes[7] - sizes[3], 2 << 20, sizes)
 
