@@ -99,7 +99,19 @@ local function certificates(where, list)
   return out
 end
 
--- The options of a server, whose names are keys of `names` -> the table for the core.
+local http_names = { ["http/1.1"] = true, ["http/1.0"] = true }
+
+-- A client that has negotiated HTTP/2 sends nothing else.
+local function check_http_names(where, list)
+  for _, name in ipairs(list) do
+    if not http_names[name] then
+      usage.error('%s names %s, which ls.listen does not speak; it speaks "http/1.1"', option(where, "alpn"),
+        usage.quote(name))
+    end
+  end
+end
+
+-- The options of a server, whose names are keys of `names` -> the table for the core. `alpn`: as for tls.read.
 local function server_settings(where, given, names, alpn)
   local count, known = #given, options.merged(names)
   for i = 1, count do known[i] = true end
@@ -112,7 +124,10 @@ local function server_settings(where, given, names, alpn)
     tickets = text(where, given, "tickets", "the file name of ticket keys"),
     alpn = alpn,
   }
-  if given.alpn ~= nil then shared.alpn = protocols(where, given.alpn) end
+  if given.alpn ~= nil then
+    shared.alpn = protocols(where, given.alpn)
+    if alpn then check_http_names(where, given.alpn) end
+  end
   if verify and not shared.ca then usage.error("%s needs client_ca", option(where, "verify")) end
   shared.verify = shared.ca and (verify or "required")
   local out = count > 0 and certificates(where, given) or { certificate(where, given) }
@@ -197,7 +212,8 @@ local function trusted_of(fname, list, core)
 end
 
 -- read(fname, given, core, out, alpn): reads tls, trusted and proxy_protocol of the table `given` into `out`, under the
--- names of the core. `alpn`: the protocols of ALPN unless the site names some, separated by commas; nil: none. Raises.
+-- names of the core. `alpn`: the protocols of ALPN for a listener of HTTP, separated by commas, unless the site names
+-- some; nil: the site's only. Raises.
 function tls.read(fname, given, core, out, alpn)
   if given.proxy_protocol ~= nil and type(given.proxy_protocol) ~= "boolean" then
     usage.error("%s: proxy_protocol must be true or false; got %s", fname, usage.quote(given.proxy_protocol))

@@ -45,9 +45,11 @@ end
 
 function tests.the_other_options()
   local _, tcp = received{ tls = { cert = "c", client_ca = "ca", min = "1.2", ciphers = "HIGH", tickets = "t",
-    alpn = { "one", "two" } } }
+    alpn = { "http/1.1", "http/1.0" } } }
   check.equal(tcp.tls, { { cert = "c" }, ca = "ca", verify = "required", min = "1.2", ciphers = "HIGH", tickets = "t",
-    alpn = "one,two" })
+    alpn = "http/1.1,http/1.0" })
+  ls.tcp({ port = 1, tls = { cert = "c", alpn = { "one", "two" } } }, handler)
+  check.equal(core.take_calls()[1][2].tls.alpn, "one,two")
   _, tcp = received{ tls = { cert = "c", client_ca = "ca", verify = "optional" } }
   check.equal(tcp.tls.verify, "optional")
 end
@@ -85,6 +87,8 @@ function tests.other_values_are_refused()
   for _, value in ipairs { "http/1.1", {}, { "" }, { "a,b" }, { 1 }, { ("x"):rep(256) } } do
     refused("tls.alpn must be a list", { tls = { cert = "c", alpn = value } })
   end
+  refused('ls.listen: tls.alpn names "h2", which ls.listen does not speak; it speaks "http/1.1"',
+    { tls = { cert = "c", alpn = { "http/1.1", "h2" } } })
   for _, value in ipairs { "127.0.0.1", {}, true } do
     refused("trusted must be a list", { trusted = value, proxy_protocol = true })
   end
