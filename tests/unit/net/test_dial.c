@@ -177,19 +177,20 @@ static void fake_free(ls_filter *f)
     free(session);
 }
 
+ls_tls *__wrap_ls_tls_hold(ls_tls *tls);
+void __wrap_ls_tls_drop(ls_tls *tls);
+int __wrap_ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
+int __wrap_ls_tls_handshake(ls_filter *f, ls_filter_out *out);
+const char *__wrap_ls_tls_why(const ls_filter *f);
+
 static const ls_filter_type fake_type = {.feed = fake_feed,
                                          .feed_end = fake_feed_end,
                                          .read = fake_read,
                                          .has_input = fake_has_input,
                                          .write = fake_write,
                                          .end = fake_end,
+                                         .why = __wrap_ls_tls_why,
                                          .free = fake_free};
-
-ls_tls *__wrap_ls_tls_hold(ls_tls *tls);
-void __wrap_ls_tls_drop(ls_tls *tls);
-int __wrap_ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
-int __wrap_ls_tls_handshake(ls_filter *f, ls_filter_out *out);
-const char *__wrap_ls_tls_why(const ls_filter *f);
 
 ls_tls *__wrap_ls_tls_hold(ls_tls *tls)
 {

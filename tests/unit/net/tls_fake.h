@@ -103,6 +103,7 @@ static const ls_filter_type session_type = {.feed = session_feed,
                                             .has_input = session_has_input,
                                             .write = session_write,
                                             .end = session_end,
+                                            .why = ls_tls_why,
                                             .free = session_free};
 
 ls_tls *ls_tls_hold(ls_tls *tls)
