@@ -153,7 +153,9 @@ class ManualPage(unittest.TestCase):
     @unittest.skipUnless(shutil.which("mandoc"), "mandoc is not installed")
     def test_mandoc_has_no_complaint(self):
         done = subprocess.run(["mandoc", "-W", "style", "-T", "lint", self.SOURCE], capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertLess(done.returncode, 2, done)  # 1: lines of the level "style" were printed
+        # The manuals that the page refers to need not be installed here.
+        self.assertEqual([line for line in done.stdout.splitlines() if "referenced manual not found: Xr" not in line], [])
 
     @unittest.skipUnless(shutil.which("man"), "man is not installed")
     def test_it_has_every_option(self):
