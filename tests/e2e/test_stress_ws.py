@@ -273,6 +273,7 @@ class Hub:
     def __init__(self, change=None, join=None):
         self.lock, self.peers, self.change, self.join = threading.Lock(), [], change, join
         self.count, self.probes, self.paths, self.asked = 0, 0, [], []
+        self.published, self.until_published = threading.Event(), []
 
     def add(self, peer):
         with self.lock:
@@ -283,6 +284,9 @@ class Hub:
             probe = data[14:24] == b"0" * 10
             self.count += not probe
             self.probes += probe
+            if not probe:
+                self.peers = [peer for peer in self.peers if peer not in self.until_published]
+                self.published.set()
             for out in [data] if probe or self.change is None else self.change(self.count, data):
                 for peer in self.peers:
                     peer.send(opcode, out)
@@ -305,15 +309,14 @@ class Hub:
                 self.peers.remove(peer)
 
     def serves_until_published(self, peer):
-        """Serve the first connection on /sub until a message is published, and return True. False: it is another one."""
+        """Serve the first connection on /sub until a message is published, which it does not get, and return True. False: it
+        is another one."""
         if peer.path != "/sub" or self.paths.count("/sub"):
             return False
         self.paths.append("/sub")
+        self.until_published.append(peer)
         self.add(peer)
-        while self.count == 0:
-            threading.Event().wait(0.01)
-        with self.lock:
-            self.peers.remove(peer)
+        self.published.wait()
         return True
 
 
