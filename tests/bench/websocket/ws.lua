@@ -1,5 +1,5 @@
--- ws.lua - the WebSocket site that scripts/bench measures, and the profile of scripts/build is made with; bun.js and node.js
--- do the same.
+-- ws.lua - the WebSocket site that scripts/bench measures, and the profile of scripts/build is made with; bun.js and
+-- node.js do the same.
 --
 --   luaserve ws.lua ADDRESS [deflate]
 --
