@@ -155,7 +155,8 @@ class ManualPage(unittest.TestCase):
         done = subprocess.run(["mandoc", "-W", "style", "-T", "lint", self.SOURCE], capture_output=True, text=True, check=False)
         self.assertLess(done.returncode, 2, done)  # 1: lines of the level "style" were printed
         # The manuals that the page refers to need not be installed here.
-        self.assertEqual([line for line in done.stdout.splitlines() if "referenced manual not found: Xr" not in line], [])
+        absent = re.compile("referenced manual not found: Xr (curl 1|systemctl 1|epoll 7|io_uring 7)$")
+        self.assertEqual([line for line in done.stdout.splitlines() if not absent.search(line)], [])
 
     @unittest.skipUnless(shutil.which("man"), "man is not installed")
     def test_it_has_every_option(self):
