@@ -176,9 +176,9 @@ static bool is_immutable(const static_config *config, const ls_serve *s, const l
 
 static size_t put_lines(const static_config *config, const ls_serve *s, const ls_exchange *x, int coding, char *to)
 {
+    static const char immutable[] = "Cache-Control: public, max-age=31536000, immutable\r\n";
     char *const from = to;
-    to =
-        put(to, is_immutable(config, s, x) ? "Cache-Control: public, max-age=31536000, immutable\r\n" : config->lines);
+    to = put(to, is_immutable(config, s, x) ? immutable : config->lines);
     if (config->precompressed) to = put(to, "Vary: Accept-Encoding\r\n");
     if (s->fallback) to = put(to, "Vary: Accept\r\n"); /* wants_page */
     if (coding >= 0) to = put(to, coding_lines[coding]);
