@@ -56,10 +56,10 @@ local function watch_keys()
   keys:remove()
 end
 
-ls.once(function()
+ls.init(function()
   keys = ls.notify(0, "in|hangup") -- nil for a file or a closed input: only a signal stops the server then
   print_line("Processors: " .. ls.processors() .. ", threads: " .. ls.stats().threads)
-  if keys then watch_keys() end
+  if keys then ls.spawn(watch_keys) end -- it goes on: connections are accepted when ls.init ends
 end)
 
 ls.on("drain", function()

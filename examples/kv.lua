@@ -19,7 +19,7 @@ local values = ls.dict("values", { size = "64m" })
 local commands = {}
 
 function commands.set(sock, key, bytes)
-  bytes = math.tointeger(tonumber(bytes))
+  bytes = math.tointeger(bytes)
   if not bytes or bytes < 0 or bytes > VALUE_MAX then
     sock:send("CLIENT_ERROR bad length\n") -- the end of the value is unknown
     return false

@@ -21,8 +21,7 @@ local lists = ls.dict("lists", { size = "64k" })
 app:post("/", function(req)
   local url = req:body()
   if not url:find("^https?://[^%s%c]+$") or #url > 2000 then return 400, "send a URL such as https://example.org/\n" end
-  local address = req.remote:gsub(":%d+$", "")
-  if added:incr(address, 1, 0, 60) > ADDED_MAX then return 429, "too many links; try again in a minute\n" end
+  if added:incr(req.ip, 1, 0, 60) > ADDED_MAX then return 429, "too many links; try again in a minute\n" end
   local id = visits:incr("last id")
   links[id] = { url = url, at = os.time() }
   lists:lpush("latest", id)
@@ -40,7 +39,7 @@ app:get("/latest", function()
 end)
 
 app:get("/:id", function(req, res)
-  local id = math.tointeger(tonumber(req.params.id))
+  local id = math.tointeger(req.params.id)
   local link = id and links[id]
   if not link then return 404, "no such link\n" end
   visits:incr(id)

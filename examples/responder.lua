@@ -57,24 +57,26 @@ for _, path in ipairs { "/", "/*rest" } do
 end
 app:options("*", refuse)
 
-local shown = { "requests", "responses", "unanswered", "packets", "recv_inline", "recv_queued", "send_inline",
+local shown = { "requests", "responses", "packets", "recv_inline", "recv_queued", "send_inline",
   "send_queued", "threads" }
 
 local function show()
   local stats, parts = ls.stats(), {}
-  stats.unanswered = stats.requests - stats.responses -- aborted, or still in progress
   for i, name in ipairs(shown) do parts[i] = string.format("%s %.0f", name, stats[name]) end
+  parts[#parts + 1] = string.format("unanswered %.0f", stats.requests - stats.responses) -- aborted, or still in progress
   print(table.concat(parts, "  "))
   io.stdout:flush()
 end
 
 -- Only one state prints: the counters are those of the whole server.
 local prints, keys = false, nil
-ls.once(function()
+ls.init(function()
   prints = true
   ls.every(3, show)
   keys = ls.notify(0, "in") -- nil if standard input is a file or closed
-  if keys and keys:wait() and io.stdin:read(1) then ls.stop() end
+  ls.spawn(function() -- it goes on: connections are accepted when ls.init ends
+    if keys and keys:wait() and io.stdin:read(1) then ls.stop() end
+  end)
 end)
 ls.on("drain", function()
   if prints then show() end
@@ -83,7 +85,7 @@ end)
 
 if http_sys then
   for i, url in ipairs(urls) do urls[i] = url:match("[^/]$") and url .. "/" or url end
-  ls.listen { engine = "http.sys", url = urls, app = app }
+  ls.listen { engine = "http.sys", url = urls, handler = app }
 else
   for _, address in ipairs(addresses) do ls.listen(address, app) end
 end

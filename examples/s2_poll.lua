@@ -44,7 +44,7 @@ local function serve(conn)
   ls.log.info("closed")
 end
 
-ls.once(function()
+ls.init(function()
   local ok, message = pcall(function() serve(accept_one()) end)
   if not ok then ls.log.error(message) end
   ls.stop()

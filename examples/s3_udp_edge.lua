@@ -9,7 +9,7 @@ local ls = require "luaserve"
 local port, expected = ...
 port, expected = tonumber(port) or 7003, tonumber(expected) or 100
 
-ls.once(function()
+ls.init(function()
   local sock = assert(ls.socket("udp"))
   local n = assert(ls.notify(sock, "in", { trigger = "edge" }))
   assert(sock:bind("127.0.0.1", port))

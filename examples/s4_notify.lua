@@ -56,7 +56,7 @@ end
 
 local listener_watcher
 
-ls.once(function()
+local function accept_all()
   local listener = assert(ls.socket("tcp"))
   assert(listener:bind("127.0.0.1", port))
   assert(listener:listen())
@@ -80,7 +80,9 @@ ls.once(function()
   end
   listener:close()
   ls.log.info(("served %d clients, %s ticks"):format(closed, ticks > 0 and "some" or "no"))
-end)
+end
+
+ls.init(function() ls.spawn(accept_all) end) -- the timer below starts when ls.init ends
 
 ls.every(0.05, function()
   ticks = ticks + 1

@@ -52,7 +52,7 @@ local function work(worker)
   end
 end
 
-ls.once(function()
+ls.init(function()
   for i = 1, count do
     local sock = assert(ls.socket("udp"))
     assert(sock:bind("127.0.0.1", port == 0 and 0 or port + i - 1))

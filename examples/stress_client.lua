@@ -51,7 +51,7 @@ local function percentile(p)
   return string.format("%.3f ms", latencies[at] * 1e3)
 end
 
-ls.once(function()
+ls.init(function()
   local jobs, began = {}, ls.now()
   for t = 1, threads do jobs[t] = ls.spawn(client, t) end
   for t = 1, threads do jobs[t]:wait() end

@@ -59,14 +59,14 @@ static void log_line(int level, const char *line, size_t bytes, void *user)
     fprintf(stderr, "%s[%d] %.*s\n", (const char *)user, level, (int)bytes, line);
 }
 
-/* Posts each line of standard input. A site without ls.on("host") does not hear them. */
+/* Posts each line of standard input. A site without ls.on("host") ignores them. */
 static void *read_lines(void *server)
 {
     char line[1000];
     while (fgets(line, sizeof line, stdin) != NULL) {
         int result;
-        while ((result = ls_server_post(server, line, strlen(line))) == -21) sched_yield(); /* LS_EAGAIN */
-        if (result < 0 && result != -17) /* LS_ENOENT: no ls.on("host") */
+        while ((result = ls_server_post(server, line, strlen(line))) == LS_EAGAIN) sched_yield();
+        if (result < 0 && result != LS_ENOENT) /* no ls.on("host") */
             fprintf(stderr, "embed: the line was not posted: %s\n", ls_error_text(result));
     }
     return NULL;
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     pthread_t thread, reader;
     double requests = 0;
     void *status;
-    ls_server_options options = {.threads = 2, .open = define_host, .user = &hits};
+    ls_server_options options = {.size = sizeof options, .threads = 2, .open = define_host, .user = &hits};
     if (argc > 1) {
         options.site = argv[1];
         options.argc = argc - 2;

@@ -45,7 +45,7 @@ static void close_context(context *c)
 {
     close(c->fd);
     free(c);
-    if (++closed == clients) (void)ls_port_post(port, NULL, &shutdown_key, 0);
+    if (++closed == clients) (void)ls_port_post_key(port, &shutdown_key, 0);
 }
 
 /* Handle a registration that failed. true: `removal` is to be submitted. */
@@ -123,7 +123,7 @@ static void serve(void *arg)
                 batch[count++] = on_accepted((accepted *)c, packets[i].events, &served_by[index]);
         }
     }
-    (void)ls_port_post(port, NULL, &shutdown_key, 0); /* for the next thread */
+    (void)ls_port_post_key(port, &shutdown_key, 0); /* for the next thread */
     ls_pool_close(ctx.pool);
 }
 
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < THREADS; i++) busy += served_by[i] > 0;
     printf("%d clients, %d threads served, timer %s\n", closed, busy, ticks > 0 ? "fired" : "silent");
     (void)ls_timer_cancel(port, &tick);
-    ls_port_forget(port, listener.fd);
+    ls_port_unregister(port, listener.fd);
     close(listener.fd);
     ls_port_close(port);
     ls_pools_close(pools);

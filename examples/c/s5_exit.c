@@ -109,7 +109,7 @@ static void serve(void *arg)
         }
     }
     printf("a thread leaves\n");
-    (void)ls_port_post(port, NULL, &shutdown_key, 0);
+    (void)ls_port_post_key(port, &shutdown_key, 0);
     if (failed) (void)kill(getpid(), SIGTERM); /* main waits for a signal */
     ls_pool_close(ctx.pool);
 }
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     check(example_notify(port, registration(first, LS_NOTIFY_REGISTER)) == LS_OK, "register");
     for (int i = 0; i < THREADS; i++) check(ls_thread_start(&threads[i], "serve", serve, NULL) == LS_OK, "thread");
     (void)sigwait(&signals, &(int){0});
-    (void)ls_port_post(port, NULL, &shutdown_key, 0);
+    (void)ls_port_post_key(port, &shutdown_key, 0);
     for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
     remove_all();
     printf("%d contexts freed%s\n", freed, failed ? ", a thread had failed" : "");

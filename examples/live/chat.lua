@@ -6,7 +6,7 @@
 -- that it keeps its name when it connects again; `after` is the number of the last message that it has.
 --
 -- The server sends one JSON object per message:
---   { "messages": [{ "number": 13, "name": "ada", "text": "hello", "at": 1700000000 }] }    in any order
+--   { "messages": [{ "number": 13, "name": "ada", "text": "hello", "at": 1700000000 }] }    in the order of the numbers
 --   { "people": ["ada", "bob"], "version": 7 }                                              the newest version counts
 -- A page sends the text of a message.
 
@@ -17,6 +17,7 @@ local TAKEN, INVALID = 4000, 4001                     -- codes of a close that t
 
 local app = ls.app()
 local rooms = ls.dict("rooms")   -- "messages ROOM": a list; "last ROOM": the number of the last message
+local order = ls.semaphore("chat", 1) -- messages leave in the order of their numbers: a page asks for what follows its last
 local people = ls.dict("people") -- ROOM -> { version =, ids = { [name] = id }, windows = { [name] = connections } }
 
 local function topic(room) return "room " .. room end
@@ -56,6 +57,7 @@ local function leave(present, name)
   if windows == 0 then present.ids[name] = nil end
 end
 
+-- Only under `order`.
 local function say(room, name, text)
   local number = rooms:incr("last " .. room, 1, os.time() * 1000) -- also after a new start higher than all before
   local message = { number = number, name = name, text = text, at = os.time() }
@@ -83,13 +85,17 @@ app:ws("/:room/live", { max_message = TEXT_MAX, compress = true }, function(ws, 
   if not valid(room) or not valid(name) or not id then
     return ws:close(INVALID, "a name has at most " .. NAME_MAX .. " letters and digits")
   end
-  -- First subscribe, then read: nothing is missed between the two. The page drops what it gets twice.
-  ws:subscribe(topic(room))
   if not update(room, join, name, id) then return ws:close(TAKEN, "this name is in use") end
   local _ <close> = setmetatable({}, { __close = function() update(room, leave, name) end })
-  ws:send(ls.json.encode { messages = messages_after(room, tonumber(req.query.after) or 0) })
+  -- No message is published between the two, and none arrives before the older ones.
+  local missed = order:with(function()
+    ws:subscribe(topic(room))
+    return messages_after(room, tonumber(req.query.after) or 0)
+  end)
+  ws:send(ls.json.encode { messages = missed })
+  ws:send(ls.json.encode(list_of_people(people:get(room))))
   for text, kind in ws:messages() do
-    if kind == "text" and text:find("%S") then say(room, name, text) end
+    if kind == "text" and text:find("%S") then order:with(say, room, name, text) end
   end
 end)
 

@@ -17,6 +17,8 @@ local EVENTS_MAX = 200 -- that can be sent again
 local app = ls.app()
 local prices = ls.dict("prices") -- NAME -> its price in cents; "last": the id of the last event; "events": a list
 
+local order = ls.semaphore("ticker", 1) -- events leave in the order of their ids, also while a reload runs two timers
+
 local function tick()
   local name = NAMES[math.random(#NAMES)]
   local price = prices:incr(name, math.random(-150, 150), 10000)
@@ -27,16 +29,19 @@ local function tick()
 end
 
 -- One timer for all Lua states.
-ls.once(function() ls.every((tonumber(period) or 500) / 1000, tick) end)
+ls.every((tonumber(period) or 500) / 1000, function() order:with(tick) end)
 
 app:get("/", function(_, res) return res:file("ticker.html") end)
 
 app:get("/prices", function(req, res)
   local last = tonumber(req.headers["last-event-id"]) or 0
   local sse = res:sse { retry = 1 }
-  -- First subscribe, then read: nothing is missed between the two. The page drops what it gets twice.
-  sse:subscribe("prices")
-  for _, event in ipairs(prices:range("events")) do
+  -- No event is published between the two. The page drops what it gets twice.
+  local events = order:with(function()
+    sse:subscribe("prices")
+    return prices:range("events")
+  end)
+  for _, event in ipairs(events) do
     if tonumber(event.id) > last then sse:send(event) end
   end
   sse:wait()

@@ -3,15 +3,18 @@
 -- An app only collects definitions; router.lua compiles them into the dispatch function, at ls.listen or at the first
 -- inject. After ls.listen the app cannot change: all Lua states must have the same routes.
 
-local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
 local static = require "luaserve.static"
 local ws = require "luaserve.ws"
-require "luaserve.sse" -- for res:sse
 usage.mark_internal()
 
+-- app is an App: the routes, middleware and error pages of a site.
+-- type Handler: fun(req: Request, res: Response): ... - handles a request; it returns a body, a status, a status with a
+-- body and header fields, or nothing.
+-- type Middleware: fun(req: Request, res: Response, next: fun()): ... - runs around handlers; `next()` runs the rest of
+-- the chain.
 local app_methods = {}
 local field_names = setmetatable({}, { __index = app_methods })
 
@@ -23,6 +26,11 @@ local app_meta = {
       usage.error("an app has no method %q%s", name, usage.suggest(name, app_methods))
     end
     return method
+  end,
+  __newindex = function(app, name, value)
+    if rawget(field_names, name) then return rawset(app, name, value) end
+    usage.error("an app has no fields of the site, and each Lua state has its own app; got %s: data of all requests is in "
+      .. "a ls.dict, data of one request in a field of req", usage.quote(name))
   end,
 }
 
@@ -49,25 +57,43 @@ local function check_function(fname, fn, signature)
   end
 end
 
-local route_options = { max_body = true }
+local route_options = {
+  max_body = { "body_bytes_max", "size", 0, math.maxinteger, none = -1 }, -- largest request body; default: the listener's
+  timeout = { "time_ms_max", "seconds", 1, (1 << 32) - 1, none = 0 }, -- seconds of waiting; default: the listener's
+}
+local app_calls = {
+  ["app:get"] = { route_options }, -- RouteOptions
+}
 
 -- The methods whose target may be no path, and the fields of an app with their handlers for the pattern "*".
 local without_path = { OPTIONS = "star", CONNECT = "connect" }
 
-local function define(fname, app, method, pattern, opts, fn, ...)
+-- middleware(fname, functions, first, last) -> { { fn =, where = }, ... }
+local function middleware(fname, functions, first, last)
+  local uses, where = {}, usage.caller()
+  for i = first, last do
+    check_function(fname, functions[i], "req, res, next")
+    uses[#uses + 1] = { fn = functions[i], where = where }
+  end
+  return uses
+end
+
+local function define(fname, app, method, pattern, ...)
   check_can_define(fname, app)
-  if usage.is_loader_data(opts, fn) then fn = nil end
-  if fn == nil and type(opts) == "function" then opts, fn = nil, opts end
-  if type(opts) == "function" and type(fn) == "table" then
+  local arguments, first, opts = table.pack(...), 1, nil
+  local last = arguments.n
+  while last > 1 and (arguments[last] == nil or usage.is_loader_data(arguments[last - 1], arguments[last])) do
+    last = last - 1
+  end
+  if type(arguments[1]) == "table" or last > 1 and arguments[1] == nil then opts, first = arguments[1], 2 end
+  if first <= last and type(arguments[1]) ~= "function" and first == 1 and last > 1 then
+    usage.error('%s: options must be a table such as { max_body = "10g" }; got %s', fname, usage.quote(arguments[1]))
+  elseif last > 1 and type(arguments[last]) == "table" then
     usage.error("%s: the options come before the function: %s(path, options, fn)", fname, fname)
-  elseif type(opts) == "function" then
-    usage.error("%s takes one function; a function that runs around it is middleware: app:use(fn)", fname)
   end
-  usage.no_more(fname .. "(path, options, fn)", fn, ...)
-  if opts ~= nil and type(opts) ~= "table" then
-    usage.error('%s: options must be a table such as { max_body = "10g" }; got %s', fname, usage.quote(opts))
-  end
+  local fn = first <= last and arguments[last] or nil
   check_function(fname, fn, "req, res")
+  local own = middleware(fname, arguments, first, last - 1)
   local where = usage.caller()
   local pathless = without_path[method]
   if method == "CONNECT" and pattern ~= "*" then
@@ -75,36 +101,47 @@ local function define(fname, app, method, pattern, opts, fn, ...)
       fname, usage.quote(pattern))
   elseif pathless and pattern == "*" then
     if opts then usage.error("%s: a route for %s * has no options", fname, method) end
+    if own[1] then usage.error("%s: a route for %s * has no middleware of its own; write app:use(fn)", fname, method) end
     if app[pathless] then usage.error("%s: %s * is already defined at %s", fname, method, app[pathless].where or "?") end
     app[pathless] = { fn = fn, where = where }
     return app
   end
-  local route = { method = method, segments = router.parse(fname, pattern), fn = fn, where = where }
+  local route = { method = method, segments = router.parse(fname, pattern), fn = fn, uses = own, where = where }
   local key = method .. " " .. router.shape(route.segments)
   if app.seen[key] then
     usage.error("%s: %s %s is already defined at %s", fname, method, pattern, app.seen[key].where or "?")
   end
   if opts then
-    options.check_names(fname, opts, route_options)
-    if opts.max_body ~= nil then route.max_body = options.max_body(fname, opts.max_body) end
+    local limits = options.take(fname, opts, app_calls["app:get"], {})
+    local bytes = limits.body_bytes_max
+    if bytes then route.max_body = bytes >= 0 and bytes end -- false: no limit
+    route.time_max = limits.time_ms_max
   end
   app.seen[key] = route
   app.routes[#app.routes + 1] = route
   return app
 end
 
--- app:get(path [, opts], fn) -> app, and the same for the other verbs. fn(req, res) returns the response.
--- opts.max_body: the limit of the request body in bytes or as "10g", false for no limit. Raises on an invalid or
--- duplicate path.
+-- app:get|post|put|patch|delete|head|options(path, fn: Handler) -> app
+-- app:get|post|put|patch|delete|head|options(path, options: RouteOptions, fn: Handler) -> app
+-- app:get|post|put|patch|delete|head|options(path, first: RouteOptions|Middleware, ...: Middleware|Handler) -> app
+-- Adds a route for requests of this method. The last function handles them; those before it are middleware, which runs
+-- around it, inside that of app:use. Raises on an invalid or duplicate path.
 for _, verb in ipairs { "get", "post", "put", "patch", "delete", "head", "options" } do
   local fname, method = "app:" .. verb, verb:upper()
   app_methods[verb] = function(self, pattern, ...) return define(fname, self, method, pattern, ...) end
 end
 
--- app:any(path [, opts], fn) -> app. A route for every method without its own route for this path.
+-- app:any(path, fn: Handler) -> app
+-- app:any(path, options: RouteOptions, fn: Handler) -> app
+-- app:any(path, first: RouteOptions|Middleware, ...: Middleware|Handler) -> app
+-- Adds a route for every method that has no other route for this path.
 function app_methods:any(pattern, ...) return define("app:any", self, "any", pattern, ...) end
 
--- app:route(method, path [, opts], fn) -> app. A route for any method, such as "PROPFIND". The path of CONNECT is "*".
+-- app:route(method: string, path, fn: Handler) -> app
+-- app:route(method: string, path, options: RouteOptions, fn: Handler) -> app
+-- app:route(method: string, path, first: RouteOptions|Middleware, ...: Middleware|Handler) -> app
+-- Adds a route for a method by its name, such as "PROPFIND". The path of CONNECT is "*".
 function app_methods:route(method, pattern, ...)
   if not options.is_token(method) then
     usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
@@ -115,10 +152,10 @@ function app_methods:route(method, pattern, ...)
   return define("app:route", self, method, pattern, ...)
 end
 
--- app:ws(path [, options], handler) -> app. A GET route that accepts WebSocket connections. handler(ws, req) serves a
--- connection in a coroutine of its own; or, as a table, it has the functions open(ws, req), message(ws, data, kind) and
--- close(ws, code, reason), and the options among them: lua/docs/reference/websocket.md. Raises on an unknown option and on
--- an invalid or duplicate path.
+-- app:ws(path, handler: (fun(ws: WebSocket, req: Request))|WebSocketEvents) -> app
+-- app:ws(path, options: WebSocketRouteOptions, handler: fun(ws: WebSocket, req: Request)) -> app
+-- Adds a route for GET that accepts WebSocket connections. The function serves a connection, in a task of its own; a table
+-- has functions for its events, and the options among them.
 function app_methods:ws(pattern, opts, handler, ...)
   check_can_define("app:ws", self)
   if usage.is_loader_data(opts, handler) then handler = nil end
@@ -133,19 +170,25 @@ function app_methods:ws(pattern, opts, handler, ...)
   return self
 end
 
--- app:use(fn, ...) -> app. Middleware: fn(req, res, next) runs around every handler of this app, including those of
--- mounted apps and the responses 404 and 405, in the order of the functions and of the app:use calls. next() runs the
--- rest and returns its results; fn returns them, changed or not.
-function app_methods:use(fn, ...)
+-- app:use(fn: Middleware, ...: Middleware) -> app
+-- app:use(path, fn: Middleware, ...: Middleware) -> app
+-- Adds middleware, which runs around every handler of this app, including those of mounted apps and the responses 404, 405
+-- and 500, in the order of the functions and of the calls; with a path only for requests of it and below it. next()
+-- returns nothing: afterwards `res` has the response, which may be read and changed. Results of the function replace it.
+function app_methods:use(path, ...)
   check_can_define("app:use", self)
-  if type(fn) == "string" then
-    usage.error("app:use takes functions, and runs them for all paths; for the paths below %s, mount an app that uses "
-      .. "them: app:mount(%s, other)", usage.quote(fn), usage.quote(fn))
+  local functions = table.pack(path, ...)
+  local first, segments = 1, nil
+  if type(path) == "string" then
+    first, segments = 2, router.parse("app:use", path)
+    if segments[#segments].rest then usage.error("app:use: the path must not contain *%s", segments[#segments].rest) end
+    if segments[#segments].text == "" then segments[#segments] = nil end
   end
-  local functions = table.pack(fn, ...)
   if usage.is_loader_data(functions[functions.n - 1], functions[functions.n]) then functions.n = functions.n - 1 end
-  for i = 1, math.max(functions.n, 1) do check_function("app:use", functions[i], "req, res, next") end
-  table.move(functions, 1, functions.n, #self.uses + 1, self.uses)
+  for _, use in ipairs(middleware("app:use", functions, first, math.max(functions.n, first))) do
+    use.segments = segments
+    self.uses[#self.uses + 1] = use
+  end
   self.use_where = self.use_where or usage.caller()
   return self
 end
@@ -158,9 +201,9 @@ local function contains(app, wanted)
   return false
 end
 
--- app:mount(prefix, other) -> app. Adds the routes of the app `other` below the prefix, which may contain :parameters.
--- The "/" of `other` is the prefix itself, with and without a slash at the end. `other` keeps its middleware, error
--- and not_found.
+-- app:mount(prefix: string, other: App) -> app
+-- Adds the routes of another app below a prefix, which may contain :parameters. The "/" of that app is the prefix itself,
+-- with and without a slash at the end. The other app keeps its middleware, error and not_found.
 function app_methods:mount(prefix, other, ...)
   check_can_define("app:mount", self)
   if getmetatable(prefix) == app_meta and type(other) == "string" then
@@ -169,7 +212,7 @@ function app_methods:mount(prefix, other, ...)
   if getmetatable(other) ~= app_meta then
     usage.error('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.quote(other))
   end
-  usage.no_more("app:mount(prefix, app)", other, ...)
+  usage.no_more("app:mount(prefix, other)", other, ...)
   if contains(other, self) then usage.error("app:mount: an app cannot be mounted inside itself") end
   local segments = router.parse("app:mount", prefix)
   if segments[#segments].rest then
@@ -180,9 +223,8 @@ function app_methods:mount(prefix, other, ...)
   return self
 end
 
--- app:static(prefix, folder [, options]) -> app. Routes for GET and HEAD that send the files below a folder. The options
--- are those of lua/docs/reference/static.md. Raises on an unknown option, a missing folder, and on a route that is
--- already defined.
+-- app:static(prefix: string, folder: string [, options: StaticOptions]) -> app
+-- Adds routes for GET and HEAD that send the files below a folder. Raises on a missing folder.
 function app_methods:static(prefix, folder, opts, ...)
   check_can_define("app:static", self)
   usage.no_more("app:static(prefix, folder, options)", opts, ...)
@@ -214,31 +256,17 @@ local function set_once(fname, app, field, signature, fn, ...)
   return app
 end
 
--- app:error(fn) -> app. fn(req, res, err, traceback) responds when a handler raised an error; the default status is
--- 500.
+-- app:error(fn: fun(req: Request, res: Response, err: any, traceback: string): ...) -> app
+-- Sets the function that responds when a handler raised an error. The default status is 500.
 function app_methods:error(...) return set_once("app:error", self, "on_error", "req, res, err", ...) end
 
--- app:not_found(fn) -> app. fn(req, res) responds when no route matches; the default status is 404.
+-- app:not_found(fn: Handler) -> app
+-- Sets the function that responds when no route matches. The default status is 404.
 function app_methods:not_found(...) return set_once("app:not_found", self, "on_not_found", "req, res", ...) end
 
 for _, field in ipairs { "fixed", "star", "connect", "use_where", "on_error", "on_error_where", "on_not_found",
   "on_not_found_where", "dispatcher", "dispatcher_version" } do
   field_names[field] = true
-end
-
-local inject_options = { method = true, path = true, headers = true, body = true }
-
-local function check_header(name)
-  if type(name) ~= "string" then
-    usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
-      usage.quote(name))
-  end
-end
-
-local function header_pairs(headers)
-  local list = options.fields(headers or {}, check_header)
-  for _, field in ipairs(list) do field[2] = tostring(field[2]) end
-  return list
 end
 
 -- The compiled router: { dispatch =, failed =, routes = } for core.listen and core.inject. Compiled again
@@ -250,47 +278,18 @@ local function compile(self)
   return self.dispatcher
 end
 
--- app:inject{ method = "GET", path = "/a?b=c", headers = {}, body = "" } -> response | nil, message, code. Runs a
--- request without a socket, for tests. The response has status, headers, body and json(): see reply.lua. Raises on unknown
--- options, and while the site loads for a handler that waits.
+-- app:inject(request: InjectRequest) -> response | nil, message, code
+-- Runs a request without a socket, for tests. Raises while the site loads for a handler that waits.
 function app_methods:inject(request, ...)
   check_app("app:inject", self)
   usage.no_more("app:inject{ method = ..., path = ... }", request, ...)
-  if type(request) ~= "table" then
-    usage.error('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.quote(request))
-  end
-  options.check_names("app:inject", request, inject_options)
-  local method, path = request.method or "GET", request.path or "/"
-  for name, value in pairs { method = method, path = path, body = request.body } do
-    if type(value) ~= "string" then
-      usage.error("app:inject: %s must be a string; got %s", name, usage.quote(value))
-    end
-  end
-  if request.headers ~= nil and type(request.headers) ~= "table" then
-    usage.error("app:inject: headers must be a table; got %s", usage.quote(request.headers))
-  end
-  local dispatcher = compile(self)
-  local status, list, body = core.inject(dispatcher.dispatch, dispatcher.failed, method, path,
-    header_pairs(request.headers), request.body)
-  if not status and body == "EBUSY" then
-    usage.error('app:inject: the handler of %s %s waits, which is not possible while the site loads; call app:inject in '
-      .. 'ls.once(function() ... end) or ls.on("start", function() ... end)', method, path)
-  elseif not status then
-    return nil, list, body
-  end
-  local reply = require "luaserve.reply"
-  local headers = reply.headers()
-  for _, header in ipairs(list) do reply.add(headers, header[1], header[2]) end
-  return reply.new(status, headers, body)
+  return require("luaserve.inject").run(compile, self, request)
 end
 
-local app = {}
+local app = { calls = app_calls }
 
--- The tables of options, for the tests.
-app.known = { ["app:get"] = route_options, ["app:inject"] = inject_options, ["app:static"] = static.known }
-app.specs = { ["app:get"] = { max_body = options.specs["ls.listen"].max_body } }
-
--- ls.app() -> a new app without routes.
+-- ls.app() -> app
+-- Makes an app without routes.
 function app.new(...)
   usage.no_more("ls.app()", nil, ...)
   return setmetatable({ routes = {}, seen = {}, uses = {}, mounts = {} }, app_meta)

@@ -7,11 +7,14 @@ usage.mark_internal()
 
 local channel = {}
 
-local specs = { capacity = { "capacity", "count", 1, 10000000 } }
+local channel_options = {
+  capacity = { "capacity", "count", 1, 10000000, 1000 }, -- number of values that it holds
+}
+channel.calls = {
+  ["ls.channel"] = { channel_options }, -- ChannelOptions
+}
 local name_bytes_max = 100 -- LS_SHARED_NAME_BYTES_MAX
 local permits_max = 1000000
-
-channel.known = { ["ls.channel"] = specs } -- for the tests
 
 local function check_name(fname, name)
   if type(name) ~= "string" or name == "" or #name > name_bytes_max or name:find("%c") then
@@ -26,27 +29,24 @@ local function conflict(fname, name, what, before)
     before)
 end
 
--- ls.channel(name [, { capacity = 1000 }]) -> channel. The channel of this name, which all states of the server share;
--- the first call makes it. Raises on wrong types, on unknown options, and when another call of the site gives another
--- capacity.
+-- ls.channel(name [, options: ChannelOptions]) -> channel
+-- Finds the channel of this name, or makes it: a queue of values between tasks of all Lua states. Raises when another call
+-- of the site gives another capacity.
 function channel.channel(name, given, ...)
   usage.no_more("ls.channel(name, options)", given, ...)
   check_name("ls.channel", name)
-  local settings = {}
-  if given ~= nil then
-    if type(given) ~= "table" then
-      usage.error("ls.channel: options must be a table such as { capacity = 100 }; got %s", usage.quote(given))
-    end
-    options.check_names("ls.channel", given, specs)
-    options.read_all("ls.channel", given, specs, settings)
+  if given ~= nil and type(given) ~= "table" then
+    usage.error("ls.channel: options must be a table such as { capacity = 100 }; got %s", usage.quote(given))
   end
-  local found, before = core.channel(name, settings.capacity, usage.caller() or "?")
+  local out = options.take("ls.channel", given or {}, channel.calls["ls.channel"], {})
+  local found, before = core.channel(name, given and given.capacity and out.capacity, usage.where())
   if not found then conflict("ls.channel", name, "capacity", before) end
   return found
 end
 
--- ls.semaphore(name, permits) -> semaphore. The semaphore of this name, which all states of the server share; the first
--- call makes it. Raises on wrong types, and when another call of the site gives another number.
+-- ls.semaphore(name, permits: integer) -> semaphore
+-- Finds the semaphore of this name, or makes it: permits that tasks of all Lua states share. Raises when another call of
+-- the site gives another number.
 function channel.semaphore(name, permits, ...)
   usage.no_more("ls.semaphore(name, permits)", permits, ...)
   check_name("ls.semaphore", name)
@@ -55,8 +55,9 @@ function channel.semaphore(name, permits, ...)
     usage.error("ls.semaphore: the number of permits must be a whole number from 1 to %d; got %s", permits_max,
       usage.quote(permits))
   end
-  local found, before = core.semaphore(name, number, usage.caller() or "?")
+  local found, before = core.semaphore(name, number, usage.where())
   if not found then conflict("ls.semaphore", name, "number of permits", before) end
+  if core.dev then require("luaserve.dev_state").watch_semaphore(found) end
   return found
 end
 

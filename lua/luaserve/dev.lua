@@ -11,7 +11,10 @@ usage.mark_internal()
 local dev = {}
 
 local body_shown_max = 4096 -- bytes of a request's body in the error page
-local ping_seconds = 15 -- between the comments of an event stream, which notice that the browser has gone
+local poll_seconds = 0.05 -- between the looks of an event stream at the version
+local ping_seconds = 15 -- between its comments, which notice that the browser has closed the connection
+
+local name_routes = setmetatable({}, { __mode = "k" }) -- of the apps, by request
 
 -- ---- files ----------------------------------------------------------------------------------------------------------
 
@@ -41,7 +44,7 @@ local function searcher(inner)
 end
 
 -- opener(inner, folder) -> dofile or loadfile, which records the file. A relative name is one beside the site if that
--- exists (src/script/core/modules.c).
+-- exists (src/script/core/lua_modules.c).
 local function opener(inner, folder)
   return function(name, ...)
     if type(name) == "string" then
@@ -64,17 +67,6 @@ local function log_request(req, _, info)
   core.log("info", string.format("%s %s %d %.1f ms", req.method, req.path, info.status, info.duration * 1000))
 end
 
--- dev.begin(): begins dev mode in this state, before the site is loaded.
-function dev.begin()
-  local site = core.dev.site
-  local folder = site:match("^(.*[/\\])") or ""
-  core.dev.file(site)
-  package.searchers[2] = searcher(package.searchers[2])
-  dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
-  state.begin()
-  core.on("log", log_request)
-end
-
 -- ---- pages ----------------------------------------------------------------------------------------------------------
 
 local function no_store(type)
@@ -86,42 +78,73 @@ local reload_script = [[
   var seen = document.currentScript.src.split("?")[1] || "";
   var events = new EventSource("/__dev/events?seen=" + seen);
   events.addEventListener("change", function () { events.close(); location.reload(); });
+  events.addEventListener("style", function () {
+    document.querySelectorAll("link[rel~=stylesheet][href]").forEach(function (link) {
+      var url = new URL(link.href);
+      if (url.origin !== location.origin) return;
+      url.searchParams.set("dev", Date.now());
+      link.href = url;
+    });
+  });
   addEventListener("pagehide", function () { events.close(); });
 })();
 ]]
 
+local elements = " !doctype a article aside b body br button code dd details div dl dt em fieldset figure footer form h1 "
+  .. "h2 h3 h4 h5 h6 head header hr html i img input label li link main meta nav ol p pre script section select small "
+  .. "span strong style svg table tbody td template textarea th thead title tr ul "
+
+-- add_script(req, text, policy) -> the page with the script, or nil for a part of a page, which a script of the page
+-- requests. Browsers send the use of a response; for other clients the beginning of the text decides.
+--
+-- `policy` false: the text has no media type. One that begins with a tag is meant as HTML.
+local function add_script(req, text, policy)
+  if policy == false then
+    local tag = text:sub(1, 200):lower():match("^%s*<(!?%a%w*)[%s/>]")
+    if tag and elements:find(" " .. tag .. " ", 1, true) then
+      state.warn_route(name_routes[req], req.method, req.path,
+        "returns HTML as text, so browsers show its source: use res:html(text)")
+    end
+    return nil
+  end
+  local use = req.headers["sec-fetch-dest"]
+  local document = use == "document" or use == "iframe"
+  local at = text ~= "" and (not use or document) and page.script_place(text, document)
+  if not at then return nil end
+  local nonce = policy and page.nonce(policy)
+  return string.format('%s<script src="/__dev/reload.js?%d"%s></script>%s', text:sub(1, at - 1), core.dev.version(),
+    nonce and ' nonce="' .. nonce .. '"' or "", text:sub(at))
+end
+
 -- events(req, res): an event stream that ends with the event "change" as soon as the version is not that of the page.
--- After a restart the browser connects again, and the version differs as well.
+-- After a restart the browser connects again, and the version differs as well. "style": only style sheets have changed.
 local function events(req, res)
   local seen = math.tointeger(tonumber(req.query.seen)) or core.dev.version()
   for name, value in pairs(no_store("text/event-stream")) do res:header(name, value) end
   if not res:write("retry: 300\n\n") then return end
-  while true do
-    local version = core.dev.wait(seen, ping_seconds)
-    if version ~= seen then
-      res:write("event: change\ndata: " .. version .. "\n\n")
-      return
+  local ping, styles = core.now() + ping_seconds, core.dev.styles()
+  while core.dev.version() == seen do
+    core.sleep(poll_seconds)
+    if core.dev.draining() then return end
+    if core.dev.styles() ~= styles then
+      styles = core.dev.styles()
+      if not res:write("event: style\ndata: " .. styles .. "\n\n") then return end
     end
-    if core.dev.draining() or not res:write(":\n\n") then return end
+    if core.now() > ping then
+      if not res:write(":\n\n") then return end
+      ping = core.now() + ping_seconds
+    end
   end
+  res:write("event: change\ndata: " .. core.dev.version() .. "\n\n")
 end
 
 -- local_host(req) -> whether the request names this machine. A page of another site can have its own name resolved to
--- this address, and would read the sources otherwise.
+-- this address, and would read the sources and errors otherwise.
 local function local_host(req)
   local host = (req.headers.host or ""):lower()
   local name = host:match("^%[([%x:.]+)%]") or host:gsub(":%d+$", "")
   return name == "localhost" or name:find("%.localhost$") ~= nil or name:find("^[%x:]*:[%x:.]*$") ~= nil
     or name:find("^%d+%.%d+%.%d+%.%d+$") ~= nil
-end
-
--- path_of(name) -> the loaded file of this name, or nil. Lua cuts the beginning of a long name in messages.
-local function path_of(name)
-  if name:sub(1, 3) ~= "..." then return core.dev.has(name) and name or nil end
-  local tail = name:sub(4)
-  for _, path in ipairs(core.dev.files()) do
-    if #path >= #tail and path:sub(-#tail) == tail then return path end
-  end
 end
 
 local function read(path)
@@ -133,7 +156,7 @@ local function read(path)
 end
 
 local function source(req)
-  local path = req.query.file and path_of(req.query.file)
+  local path = req.query.file and core.dev.find(req.query.file)
   local text = path and local_host(req) and read(path)
   if not text then return 404, "no such file among those that the site has loaded\n" end
   return 200, page.source(path, text, math.tointeger(tonumber(req.query.line))), no_store("text/html")
@@ -145,16 +168,16 @@ local pages = {
   ["/__dev/reload.js"] = function() return 200, reload_script, no_store("text/javascript") end,
 }
 
--- wants_page(req) -> whether the client shows HTML, and the request is for a page.
+-- wants_page(req) -> whether the client shows HTML, the request is for a page, and may see the sources.
 local function wants_page(req)
   local use = req.headers["sec-fetch-dest"]
-  return (req.headers.accept or ""):find("text/html", 1, true) ~= nil
+  return local_host(req) and (req.headers.accept or ""):find("text/html", 1, true) ~= nil
     and (use == nil or use == "document" or use == "iframe")
 end
 
 -- The files and links of the error page.
 local places = {
-  path_of = path_of,
+  path_of = core.dev.find,
   read = read,
   link = function(path, line)
     local editor = core.dev.editor
@@ -187,8 +210,7 @@ local function request_of(req)
   return { method = req.method, path = req.path, headers = headers, query = query, body = body, body_bytes = bytes }
 end
 
-local function failure_page(failure)
-  local message, traceback = failure[1], failure[2]
+local function failure_page(message, traceback)
   return 500, page.failure({
     title = "The site does not load",
     note = "The version before the change still serves other clients. This page reloads itself after the next change.",
@@ -198,10 +220,23 @@ end
 
 -- ---- requests -------------------------------------------------------------------------------------------------------
 
-local function finish(...)
+local function finish(req, res, ...)
   core.dev.slow_end()
-  state.check()
+  state.end_request()
+  if core.dev.sse_never_waited(res) then
+    state.warn_route(name_routes[req], req.method, req.path, "the stream ended with its handler: call sse:wait()", ": ")
+  end
   return ...
+end
+
+-- dev.prepare(app): before the app is compiled; state.route sees the results of its handlers.
+function dev.prepare(app)
+  for _, use in ipairs(app.uses) do state.middleware(use.fn) end
+  for _, route in ipairs(app.routes) do
+    if route.fn then route.fn = state.route(route.fn) end
+    for _, use in ipairs(route.uses or {}) do state.middleware(use.fn) end
+  end
+  for _, mount in ipairs(app.mounts) do dev.prepare(mount.app) end
 end
 
 -- wrap(dispatcher, app) -> the dispatcher of the app (router.lua) in dev mode.
@@ -212,14 +247,16 @@ function dev.wrap(dispatcher, app)
   local function dispatch(req, res, method, path, too_big)
     local own = pages[path]
     if own and method == "GET" then return own(req, res) end
-    local failure = core.dev.failure()
-    if failure and (method == "GET" or method == "HEAD") and wants_page(req) then return failure_page(failure) end
-    state.arm()
+    local failure, trace = core.dev.failure()
+    if failure and (method == "GET" or method == "HEAD") and wants_page(req) then return failure_page(failure, trace) end
+    name_routes[req] = dispatcher.name_route
     core.dev.slow_begin()
-    return finish(inner(req, res, method, path, too_big))
+    if not req.headers.upgrade then state.begin_request() end
+    return finish(req, res, inner(req, res, method, path, too_big))
   end
 
   local function failed(req, res, err, traceback)
+    traceback = traceback and page.site_traceback(traceback)
     if wants_page(req) then
       return 500, page.failure({
         title = req.method .. " " .. req.path .. " failed", message = page.text_of(err, traceback), traceback = traceback,
@@ -227,14 +264,30 @@ function dev.wrap(dispatcher, app)
       }, places), no_store("text/html")
     end
     local results = table.pack(inner_failed(req, res, err, traceback))
-    if results.n == 1 and results[1] == 500 and not res.sent then
+    if results.n == 1 and results[1] == 500 and not res.sent and local_host(req) then
       return 500, "500 Internal Server Error\n\n" .. tostring(traceback) .. "\n", no_store("text/plain")
     end
     return table.unpack(results, 1, results.n)
   end
 
-  core.name_routes(dispatch, dispatcher.name_route)
+  require("luaserve.router").names[dispatch] = dispatcher.name_route
   return { dispatch = dispatch, failed = failed, name_route = dispatcher.name_route, routes = dispatcher.routes }
 end
+
+-- dev.begin(): begins dev mode in this state, before the site is loaded.
+function dev.begin()
+  local site = core.dev.site
+  local folder = site:match("^(.*[/\\])") or ""
+  core.dev.file(site)
+  package.searchers[2] = searcher(package.searchers[2])
+  dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
+  state.begin()
+  core.on("log", log_request)
+  core.dev.on_page(add_script)
+  core.dev.on_run(state.check)
+end
+
+-- dev.loaded(): the site has loaded.
+function dev.loaded() state.arm() end
 
 return dev

@@ -1,5 +1,5 @@
 -- dev_page.lua - the pages of dev mode: an error with its source, and the source of a file. Pure: text in, HTML out. All
--- text of the site and of the request is escaped, and a page needs no other file than /__dev/reload.js, which the server
+-- text of the site and of the request is escaped, and a page needs no other file than /__dev/reload.js, which dev.lua
 -- adds to every page of the site.
 
 local core = require "luaserve.core"
@@ -49,6 +49,16 @@ function page.place(text)
   end
 end
 
+-- page.site_traceback(text) -> the traceback up to the last frame of the site, because luaserve called that one; without
+-- such a frame the message alone.
+function page.site_traceback(text)
+  local last, from = nil, text:find("\nstack traceback:", 1, true)
+  for line, after in text:gmatch("\n%s*([^\n]*)()", from and from + 1) do
+    if page.place(line) then last = after end
+  end
+  return text:sub(1, (last or from or #text + 1) - 1)
+end
+
 -- page.text_of(err, traceback) -> the text of an error: of a value that is no string, the traceback begins with it.
 function page.text_of(err, traceback)
   if type(err) == "string" then return err end
@@ -62,6 +72,8 @@ h1{font-size:1.1rem;color:#a00;margin:0}
 h2{font-size:1rem;margin:2rem 0 .5rem}
 pre,td,th{font:13px/1.6 ui-monospace,monospace;text-align:left;vertical-align:top}
 pre{background:#fff;border:1px solid #ddd;border-radius:4px;padding:.75rem;overflow:auto;white-space:pre-wrap}
+pre,td,th,h1,h2{overflow-wrap:anywhere}
+th{min-width:6rem}
 .message{font-size:1rem;border-left:4px solid #a00;white-space:pre-wrap}
 .code{padding:.5rem 0;white-space:pre}
 .code span{display:block;padding:0 .75rem}
@@ -125,6 +137,24 @@ local function rows(title, list)
   return table.concat(parts)
 end
 
+-- page.script_place(text, document) -> the position of the byte before which the script goes into a page, or nil: that of
+-- the last </body>, else of the last </html> (case is ignored), else the end if it is a `document` or begins as one.
+function page.script_place(text, document)
+  local lower = text:lower()
+  for _, tag in ipairs { "</body", "</html" } do
+    local at, next_at = nil, lower:find(tag, 1, true)
+    while next_at do at, next_at = next_at, lower:find(tag, next_at + 1, true) end
+    if at then return at end
+  end
+  if document or lower:find("^%s*<!doctype html") or lower:find("^%s*<html") then return #text + 1 end
+end
+
+-- page.nonce(policy) -> the nonce of a Content-Security-Policy, or nil.
+function page.nonce(policy)
+  local at = policy:lower():find("'nonce-", 1, true)
+  return at and policy:match("^([^'\"<>&]+)'", at + 7) -- else no base64: it would end the attribute
+end
+
 -- page.failure(what, places) -> the error page. what: { title =, message =, traceback =, note =, request = { method =,
 -- path =, headers = { { name, value } }, query = the same, body =, body_bytes = } }; all but title and message are
 -- optional. places: { path_of(name) -> the path of a loaded file or nil, read(path) -> text or nil, link(path, line) ->
@@ -135,7 +165,7 @@ function page.failure(what, places)
     for _, text in ipairs { ... } do parts[#parts + 1] = text end
   end
   add('<pre class="message">', shown(what.message), "</pre>\n")
-  local stack = what.traceback and what.traceback:match("stack traceback:\n(.*)$")
+  local stack = what.traceback and page.site_traceback(what.traceback):match("stack traceback:\n(.*)$")
   local name, line = page.place(what.message)
   local path = name and places.path_of(name)
   if not path and stack then

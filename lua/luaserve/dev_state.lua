@@ -1,15 +1,22 @@
--- dev_state.lua - dev mode warns of data that is not shared: a handler sets a global, or changes a variable or table of
--- the top level of a file. Each Lua state has its own copy of both, so the next request may find another value.
+-- dev_state.lua - dev mode warns of what works only with one Lua state: a handler sets a global, or changes a variable or
+-- table of the top level of a file, of which each state has its own copy; a file writes to a dict or a file at its top
+-- level, which each state runs; a request reads an entry of a dict and then sets it. It also warns of results of handlers
+-- that are probably meant otherwise.
 --
--- New globals are seen as they are set, by __newindex of _G. For the others, the variables that the handlers of the apps
--- can reach are compared after each request with a copy: upvalues of their functions (and of the functions in these),
--- the tables in them, two levels deep, and the globals that the site has set while it was loaded. A variable that has
--- changed is reported and then left out, so each costs one line of the log.
+-- New globals are seen as they are set, by __newindex of _G. For the others, the variables that the handlers of apps, of
+-- ls.tcp, ls.udp and ls.on("host") can reach are compared with a copy after each run of a task, that is when it waits or
+-- ends: upvalues of their functions (and of the functions in these), the tables in them, two levels deep, and the globals
+-- that the site has set while it was loaded. A variable that has changed is reported and then left out, so each costs
+-- one line of the log. So a change by a timer or a job is seen if a handler uses the variable as well; one that only
+-- timers of the server use is in order, because they run in one state.
+--
+-- What every state does for itself is in order, too: the variables that functions of ls.on("start"), ls.on("drain"),
+-- ls.subscribe and timers with each_state can reach are left out; so is a value that is made at its first use
+-- (x = x or new()), and a variable whose declaration has a comment with "each state" or "this state", as a cache needs it.
 --
 -- Limits: tables with more than keys_max keys are compared by their length and first key only; at most variables_max
 -- variables are observed; the line is the first one in the functions that use the variable that looks like a write to
--- it. Variables that only timers and jobs use are not seen. A name with "cache" or "memo" in it is left out: a copy for
--- each state is what a cache wants.
+-- it.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
@@ -17,6 +24,7 @@ usage.mark_internal()
 
 local getupvalue, upvalueid, getinfo, getmetatable_of = debug.getupvalue, debug.upvalueid, debug.getinfo, debug.getmetatable
 local next, rawequal, rawget, rawlen, rawset = next, rawequal, rawget, rawlen, rawset
+local running = coroutine.running
 
 local state = {}
 
@@ -25,7 +33,19 @@ local keys_max, variables_max, depth_max = 200, 1000, 2
 local known -- tables and functions that are not the site's own: the libraries
 local globals_before -- names of the globals before the site was loaded
 local apps -- of ls.listen
-local variables -- array of observed variables; nil before the first request
+local variables -- array of observed variables; nil while the site loads
+local top_writes -- array of { place =, text = } of what the site has written to dicts and files while it was loaded
+local late_writes -- the same of those that only a further state sees, which logs them in its first run: its load is silent
+local top_files -- array of the files that the site has opened for appending while it was loaded
+local io_open -- io.open of the site, in the time of the load
+local locks -- array of the semaphores of one permit
+local reads -- by the coroutine of a request, dict and key: the number of the run that has read the entry, or false
+local indexed -- set of the lines at which warn_index has looked
+local runs = 0 -- number of runs so far
+local own_functions -- functions of handlers, by the function that observes their results
+local each_state -- set of functions that run in every state
+
+local open_file -- io.open of the site while it loads
 
 local function warn(place, text)
   local line = place .. ": " .. text
@@ -37,6 +57,8 @@ local function several_states() return core.dev.states() > 1 end
 -- state.begin(): before the site is loaded.
 function state.begin()
   known, globals_before, apps, variables = { [_G] = true }, {}, {}, nil
+  top_writes, late_writes, top_files, locks, own_functions, each_state = {}, {}, {}, {}, {}, {}
+  reads, indexed = setmetatable({}, { __mode = "k" }), {}
   for name in pairs(_G) do globals_before[name] = true end
   for _, module in pairs(package.loaded) do
     known[module] = true
@@ -46,6 +68,7 @@ function state.begin()
       end
     end
   end
+  io_open, io.open = io.open, open_file -- luacheck: ignore 122
 end
 
 -- state.observe(app): the handlers of this app, which is complete.
@@ -55,10 +78,16 @@ function state.observe(app) apps[#apps + 1] = app end
 
 local function set_global(t, name, value)
   rawset(t, name, value)
+  local level = 2
+  repeat
+    local info = getinfo(level, "f")
+    if info and each_state[info.func] then return end
+    level = level + 1
+  until not info
   local place = usage.caller()
   if not place then return end
   local advice = several_states()
-    and "; if other requests need it, each Lua state has its own copy: use ls.dict, or ls.config{ states = 1 }" or ""
+    and "; if other requests need it, use ls.dict: each Lua state has its own copy" or ""
   warn(place, string.format('sets the global %s while the site serves: write "local"%s', tostring(name), advice))
 end
 
@@ -99,15 +128,39 @@ local function has_changed(t, copy)
   return count ~= copy.count
 end
 
-local function ignored(name) return name:find("[Cc]ache") or name:find("[Mm]emo") or name == "_ENV" end
+-- classify() -> the functions of the site that the core holds: those of handlers; those that run once, or for the whole
+-- server. Fills each_state.
+local function classify()
+  local handlers, others, hooks = {}, {}, {}
+  for _, kind in ipairs { "start", "drain", "log", "init" } do
+    for _, fn in ipairs(core.dev.hooks(kind)) do
+      hooks[fn] = true
+      if kind == "start" or kind == "drain" then each_state[fn] = true else others[#others + 1] = fn end
+    end
+  end
+  for key, value in next, debug.getregistry() do
+    if math.type(key) == "integer" then
+      local kind = type(value)
+      if kind == "function" and not hooks[value] then
+        handlers[#handlers + 1] = value
+      elseif kind == "table" and rawget(value, "n") and type(rawget(value, 1)) == "function" then -- a timer
+        if rawget(value, "each_state") then each_state[value[1]] = true else others[#others + 1] = value[1] end
+      elseif kind == "userdata" then
+        local fn = debug.getuservalue(value, 1)
+        if type(fn) == "function" then each_state[fn] = true end -- of ls.subscribe
+      end
+    end
+  end
+  return handlers, others
+end
 
 -- Collect the variables. `seen` holds the functions, upvalues and tables that were visited, with the variable of each.
 local function collect()
-  local list, seen = {}, {}
+  local list, seen, observing = {}, {}, false
   local visit_function
 
   local function add(variable)
-    if #list < variables_max then list[#list + 1] = variable end
+    if observing and #list < variables_max then list[#list + 1] = variable end
   end
 
   local function visit_value(name, value, user, depth)
@@ -129,7 +182,7 @@ local function collect()
       if depth == depth_max or variable.copy.large then return end
       for key, inner in next, variable.copy.fields do
         local below = type(key) == "string" and name .. "." .. key or name
-        if not ignored(below) then visit_value(below, inner, user, depth + 1) end
+        visit_value(below, inner, user, depth + 1)
       end
     end
   end
@@ -140,7 +193,7 @@ local function collect()
     for i = 1, 255 do
       local name, value = getupvalue(fn, i)
       if not name then break end
-      if not ignored(name) then
+      if name ~= "_ENV" then
         local id = upvalueid(fn, i)
         local variable = seen[id]
         if variable then
@@ -155,20 +208,40 @@ local function collect()
     end
   end
 
+  -- The function of app:ws is one in C: its upvalue is the route, whose user value has the functions of the site.
+  local function visit_handler(fn)
+    fn = own_functions[fn] or fn
+    visit_function(fn)
+    local _, route = getupvalue(fn, 1)
+    local functions = getinfo(fn, "S").what == "C" and type(route) == "userdata" and debug.getuservalue(route, 1)
+    if type(functions) ~= "table" then return end
+    for _, name in ipairs { "serve", "open", "message", "close" } do
+      if functions[name] then visit_function(functions[name]) end
+    end
+  end
+
   local function visit_app(app)
     for _, route in ipairs(app.routes) do
-      if route.fn then visit_function(route.fn) end
+      if route.fn then visit_handler(route.fn) end
+      for _, use in ipairs(route.uses or {}) do visit_function(use.fn) end
     end
-    for _, fn in ipairs(app.uses) do visit_function(fn) end
+    for _, use in ipairs(app.uses) do visit_function(use.fn) end
     for _, fn in ipairs { app.on_error or false, app.on_not_found or false, app.star and app.star.fn or false } do
       if fn then visit_function(fn) end
     end
     for _, mount in ipairs(app.mounts) do visit_app(mount.app) end
   end
 
+  local handlers, others = classify()
+  for fn in next, each_state do visit_function(fn) end
+  observing = true
   for _, app in ipairs(apps) do visit_app(app) end
+  for _, fn in ipairs(handlers) do visit_function(fn) end
+  observing = false
+  for _, fn in ipairs(others) do visit_function(fn) end -- for the lines at which they write
+  observing = true
   for name, value in next, _G do
-    if type(name) == "string" and not globals_before[name] and not ignored(name) then
+    if type(name) == "string" and not globals_before[name] then
       add { name = name, global = name, value = value, users = {} }
       visit_value(name, value, nil, 0)
     end
@@ -187,41 +260,60 @@ local function write_patterns(name)
   }
 end
 
--- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it.
+-- makes_once(variable, line, before) -> whether the line makes the value at its first use. `before`: the line before.
+local function makes_once(variable, line, before)
+  if variable.table or variable.value ~= nil then return false end
+  local at = "%f[%w_]" .. variable.name:gsub("%W", "%%%0") .. "%f[^%w_]"
+  local test = before .. line
+  return line:find(at .. "%s*=%s*" .. at .. "%s*or%f[^%w_]") or test:find("not%s+" .. at)
+    or test:find(at .. "%s*==%s*nil")
+end
+
+-- write_in(variable, patterns, fn) -> the first line of the function that looks like a write to the variable, or nil;
+-- false: the variable is in order.
+local function write_in(variable, patterns, fn)
+  local info = getinfo(fn, "S")
+  local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  if not file then return nil end
+  local declared = "^%s*local%s.*%f[%w_]" .. variable.name:match("^[%w_]*") .. "%f[^%w_].*%-%-.*%f[%w]"
+  local number, before, found = 0, "", nil
+  for line in file:lines() do
+    number = number + 1
+    if line:find(declared .. "each state") or line:find(declared .. "this state") then
+      found = false
+      break
+    end
+    local own = found == nil and number >= info.linedefined and number <= info.lastlinedefined
+      and not line:find("^%s*%-%-") and (not line:find("^%s*local%s") or line:find("^%s*local%s+function%s"))
+    for _, pattern in ipairs(own and patterns or {}) do
+      if found == nil and line:find(pattern) then found = not makes_once(variable, line, before) and number end
+    end
+    before = line
+  end
+  file:close()
+  return found
+end
+
+-- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it; nil: it is in order.
 local function place_of(variable)
   local patterns = write_patterns(variable.name)
   local last = variable.name:match("[%w_]+$")
   if last and last ~= variable.name then
     table.move(write_patterns(last), 1, 7, #patterns + 1, patterns) -- "store.items" may be "M.items" or "items" there
   end
-  local first
   local users = variable.users
   if #users == 0 then -- a global: in any function of an app
     for _, app in ipairs(apps) do
-      for _, route in ipairs(app.routes) do users[#users + 1] = route.fn end
+      for _, route in ipairs(app.routes) do users[#users + 1] = own_functions[route.fn] or route.fn end
     end
   end
   for _, fn in ipairs(users) do
-    local info = getinfo(fn, "S")
-    first = first or info.short_src .. ":" .. info.linedefined
-    local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
-    if file then
-      local number = 0
-      for line in file:lines() do
-        number = number + 1
-        local own = number >= info.linedefined and number <= info.lastlinedefined
-          and not line:find("^%s*local%s") and not line:find("^%s*%-%-")
-        for _, pattern in ipairs(own and patterns or {}) do
-          if line:find(pattern) then
-            file:close()
-            return info.short_src .. ":" .. number
-          end
-        end
-      end
-      file:close()
-    end
+    local number = write_in(variable, patterns, fn)
+    if number == false then return nil end
+    if number then return getinfo(fn, "S").short_src .. ":" .. number end
   end
-  return first or core.dev.site
+  local info = users[1] and getinfo(users[1], "S")
+  return info and info.short_src .. ":" .. info.linedefined or core.dev.site
 end
 
 local function is_changed(variable)
@@ -232,22 +324,240 @@ local function is_changed(variable)
 end
 
 local function report(variable)
-  warn(place_of(variable), string.format("changes %s%s, of which each Lua state has its own copy: other "
-    .. "requests may not see it. Share it with ls.dict, or set ls.config{ states = 1 }",
-    variable.global and "the global " or "", variable.name))
+  local place = place_of(variable)
+  if not place then return end
+  warn(place, string.format("changes %s%s, of which each Lua state has its own copy: other requests may not see it, or "
+    .. "see that of another one. Use req.%s = ... for what belongs to one request, ls.dict or a topic for what all share; "
+    .. 'behind the declaration of a cache, the comment "of each state" ends this warning',
+    variable.global and "the global " or "", variable.name, variable.name:match("[%w_]+$") or "NAME"))
 end
 
--- ---- requests -------------------------------------------------------------------------------------------------------
+-- ---- writes at the top of a file ------------------------------------------------------------------------------------
 
--- state.arm(): the site is loaded. Every further call does nothing.
+local top_methods = { set = true, incr = true, update = true, clear = true, delete = true, rpush = true, lpush = true }
+
+local function note_top(call, effect, list)
+  list = list or top_writes
+  list[#list + 1] = { place = usage.caller() or core.dev.site,
+    text = call .. " at the top of a file runs again with each further Lua state, perhaps hours later" .. effect }
+end
+
+-- A write to a dict while the site loads. One that keeps the value of an earlier state is in order.
+local function note_dict(call, dict, key, value)
+  if call == "set" or call == "[key] = value" then
+    note_top(call == "set" and "dict:set" or "dict" .. call,
+      ", and then overwrites the value: use dict:add, which keeps it, or ls.init")
+  elseif call == "update" then
+    local old = core.dict_read(dict, key)
+    if old ~= nil and old ~= value and type(old) ~= "table" then note_top("dict:update", ": use ls.init", late_writes) end
+  elseif top_methods[call] and not (call == "incr" and value == 0) then
+    note_top("dict:" .. call, ": use ls.init")
+  end
+end
+
+local function size_of(path)
+  local file = io_open(path, "rb")
+  local size = file and file:seek("end")
+  if file then file:close() end
+  return size
+end
+
+-- io.open while the site loads. A file for appending is noted for end_top: each state may have one open.
+function open_file(path, mode, ...)
+  local append = type(path) == "string" and type(mode) == "string" and mode:find("^a")
+  local size = append and size_of(path)
+  local ok, file, message, code = pcall(io_open, path, mode, ...)
+  if not ok then usage.error("%s", (file:gsub("'%?'", "'open'"))) end
+  if not file or tostring(path):find("^/dev/") then return file, message, code end
+  if append then
+    top_files[#top_files + 1] = { file = file, at = file:seek("cur"), path = path, size = size or 0,
+      place = usage.caller() or core.dev.site }
+  elseif mode and mode:find("^w") then
+    note_top('io.open(path, "w")', ", and then empties the file: use ls.init")
+  end
+  return file
+end
+
+local function end_top()
+  if io.open == open_file then io.open = io_open end -- luacheck: ignore 122
+  for _, one in ipairs(top_files) do
+    local written
+    if io.type(one.file) == "file" then
+      written = one.file:seek("cur") ~= one.at
+    else
+      written = (size_of(one.path) or 0) > one.size
+    end
+    if written then
+      top_writes[#top_writes + 1] = { place = one.place,
+        text = 'a write to io.open(path, "a") at the top of a file runs again with each further Lua state, perhaps hours '
+          .. "later: use ls.init" }
+    end
+  end
+  for _, write in ipairs(several_states() and top_writes or {}) do warn(write.place, write.text) end
+  if not several_states() then late_writes = {} end
+  top_writes, top_files = {}, {}
+end
+
+-- ---- dicts ----------------------------------------------------------------------------------------------------------
+
+local function is_locked()
+  for _, semaphore in ipairs(locks) do
+    if semaphore.held > 0 then return true end
+  end
+  return false
+end
+
+-- caller_line() -> the text of the line of the site that called luaserve, or "".
+local function caller_line()
+  local level = 2
+  local info
+  repeat
+    info = getinfo(level, "Sl")
+    level = level + 1
+  until not info or info.currentline > 0 and not usage.is_internal(info.source)
+  local file = info and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  if not file then return "" end
+  for _ = 2, info.currentline do file:read("l") end
+  local line = file:read("l")
+  file:close()
+  return line or ""
+end
+
+-- Warn of dict[key] with a key that the line computes: it may come from a client, who can send the name of a method.
+local function warn_index(name, key)
+  local place = usage.caller()
+  if not place or indexed[place] then return end
+  indexed[place] = true
+  key = key:gsub("%W", "%%%0")
+  local line = caller_line()
+  if not line:find("%[%s*[%a_(]") or line:find("[%.\"']" .. key .. "%f[^%w_]") then return end
+  warn(place, string.format("reads the dict %q with [key]: for a key such as \"get\" that is the method, which is true. "
+    .. "Use dict:get(key) for keys that clients choose", name))
+end
+
+-- watch_request(entries, name, call, dict, key, value, ttl): a call in a request. It is wrong to set an entry that was
+-- read before, because another request may write it in between: in another state at any time, in the same one while the
+-- request waits. In order: to remove it; to set it with a time to live, as sessions and caches do; and all writes under a
+-- semaphore.
+local function watch_request(entries, name, call, dict, key, value, ttl)
+  if key == nil or key ~= key then return end
+  entries[dict] = entries[dict] or {}
+  local keys = entries[dict]
+  if call == "[key]" then
+    if type(key) == "string" then warn_index(name, key) end
+    call = "get"
+  end
+  if call == "get" then
+    if keys[key] == nil then keys[key] = runs end
+  elseif call ~= "set" and call ~= "[key] = value" then
+    keys[key] = false -- the site knows these methods
+  elseif keys[key] and value ~= nil and ttl == nil and (several_states() or keys[key] ~= runs) and not is_locked() then
+    warn(usage.caller() or core.dev.site, string.format("reads and then sets an entry of the dict %q: another request "
+      .. "may write it in between: use incr, update or add", name))
+  end
+end
+
+-- state.watch_dict(name, dict, evicts): the site has opened this dict. `evicts`: it is a cache.
+function state.watch_dict(name, dict, evicts)
+  core.dict_observe(dict, function(call, _, ...)
+    if not variables then return note_dict(call, dict, ...) end
+    local entries = not evicts and reads[running()]
+    if entries and select("#", ...) > 0 then watch_request(entries, name, call, dict, ...) end
+  end)
+end
+
+-- state.watch_semaphore(semaphore): the site has opened this semaphore.
+function state.watch_semaphore(semaphore)
+  if semaphore.permits == 1 then locks[#locks + 1] = semaphore end
+end
+
+-- state.begin_request(), state.end_request(): a handler of an app begins or has ended in the running coroutine.
+function state.begin_request() reads[running()] = {} end
+function state.end_request() reads[running()] = nil end
+
+-- ---- results --------------------------------------------------------------------------------------------------------
+
+-- state.warn_route(name_route, method, path, text [, between]): a warning at the route of the request. `between` the name
+-- and the text: a space unless given.
+function state.warn_route(name_route, method, path, text, between)
+  local name, place = nil, nil
+  if name_route then name, place = name_route(method, path) end
+  warn(place or core.dev.site, (name or method .. " " .. path) .. (between or " ") .. text)
+end
+
+-- count_place(fn, number) -> the line of the function that returns a computed number, or nil.
+local function count_place(fn, number)
+  local info = getinfo(fn, "S")
+  local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  if not file then return nil end
+  local text, found = file:read("a"), nil
+  file:close()
+  if text:find("%f[%w_.]" .. number .. "%f[^%w_.]") then return nil end -- it is written somewhere as a status
+  local counts, at = {}, 0
+  for line in text:gmatch("([^\n]*)\n?") do
+    at = at + 1
+    if at >= info.linedefined and at <= info.lastlinedefined then
+      local name, value = line:match("([%a_][%w_]*)%s*=%s*(.*)")
+      if name and (value:find("incr%s*%(") or value:find("^#") or value:find("%+")) then counts[name] = true end
+      local result = line:match("%f[%w_]return%s+(.*)")
+      if result and (result:find("incr%s*%(") or result:find("^#") or counts[result:match("^[%a_][%w_]*")]) then
+        found = info.short_src .. ":" .. at
+      end
+    end
+  end
+  return found
+end
+
+-- state.route(handler) -> the handler of a route, with a look at its results.
+function state.route(handler)
+  if own_functions[handler] then return handler end
+  local function look(...)
+    local number = ...
+    if select("#", ...) == 1 and math.type(number) == "integer" then
+      local place = count_place(handler, number)
+      if place then
+        warn(place, "returns a number alone, which is the status of the response. A count? Write "
+          .. "return { count = n } or return tostring(n)")
+      end
+    end
+    return ...
+  end
+  local function observed(...) return look(handler(...)) end
+  own_functions[observed] = handler
+  return observed
+end
+
+-- state.middleware(fn): warns of a middleware function that takes results of next().
+function state.middleware(fn)
+  local info, name = getinfo(fn, "S"), debug.getlocal(fn, 3)
+  local file = name and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  if not file then return end
+  local at, pattern = 0, "[%w_]%s*=%s*%f[%w_]" .. name .. "%s*%("
+  for line in file:lines() do
+    at = at + 1
+    if at >= info.linedefined and at <= info.lastlinedefined and line:find(pattern) and not line:find("^%s*%-%-") then
+      warn(info.short_src .. ":" .. at, name .. "() returns nothing: call it alone; afterwards res:status(), "
+        .. "res:header(name) and res:body() are the response")
+    end
+  end
+  file:close()
+end
+
+-- ---- runs of tasks --------------------------------------------------------------------------------------------------
+
+-- state.arm(): the site is loaded.
 function state.arm()
-  if variables then return end
+  end_top()
   arm_globals()
   variables = several_states() and collect() or {}
 end
 
--- state.check(): a request has ended; reports what has changed since the last call.
+-- state.check(): a task waits or has ended; reports what has changed since the last call, and late_writes.
 function state.check()
+  if not variables then return end
+  runs = runs + 1
+  for _, write in ipairs(late_writes) do warn(write.place, write.text) end
+  late_writes = {}
   local kept = 0
   for i = 1, #variables do
     local variable = variables[i]

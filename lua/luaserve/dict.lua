@@ -13,15 +13,13 @@ local dict = {}
 
 local name_bytes_max = 100 -- LS_SHARED_NAME_BYTES_MAX
 
-local specs = {
-  size = { "bytes_max", "size", 4096, 1 << 40 },
-  evict = { "evict", "flag" },
+local dict_options = {
+  size = { "bytes_max", "size", 4096, 1 << 40, "16m" }, -- memory of the dict
+  evict = { "evict", "flag", nil, nil, false }, -- remove the entries used least recently when it is full
 }
-local known = { size = true, evict = true }
-local size_default = 16 * 1024 * 1024 -- LS_DICT_BYTES_DEFAULT
-
-dict.known = { ["ls.dict"] = known } -- for the tests
-dict.specs = { ["ls.dict"] = specs }
+dict.calls = {
+  ["ls.dict"] = { dict_options }, -- DictOptions
+}
 
 local update_calls_max = 1000
 local key_bytes_max = 65535 -- LS_DICT_KEY_BYTES_MAX
@@ -35,10 +33,24 @@ local function check_key(call, key)
   end
 end
 
+-- check_self(self, name): raises for a call with a dot, such as dict.keys("pattern").
+local function check_self(self, name)
+  if type(self) == "userdata" or type(self) == "table" then return end
+  usage.error("'%s' is a method of a dict: call it with a colon, such as todos:%s(...); got %s for the dict", name, name,
+    usage.quote(self))
+end
+
 local methods = {}
 
--- dict:keys([pattern [, max]]) -> list of the keys that string.find finds the pattern in; at most max.
+local function malformed(pattern, reason)
+  usage.error("dict:keys: the pattern %s is malformed (%s)", usage.quote(pattern),
+    (reason:gsub("^malformed pattern %((.*)%)$", "%1")))
+end
+
+-- dict:keys([pattern [, max]]) -> keys: (string|integer)[]
+-- The keys that string.find finds the pattern in, at most `max`.
 function methods.keys(self, pattern, max, ...)
+  check_self(self, "keys")
   if pattern ~= nil and type(pattern) ~= "string" then
     usage.error("dict:keys: pattern must be a string; got %s", usage.quote(pattern))
   elseif max ~= nil and (math_type(max) ~= "integer" or max < 0) then
@@ -46,10 +58,7 @@ function methods.keys(self, pattern, max, ...)
   end
   usage.no_more("dict:keys(pattern, max)", max, ...)
   local ok, reason = pcall(find, "", pattern or "")
-  if not ok then
-    usage.error("dict:keys: the pattern %s is malformed (%s)", usage.quote(pattern),
-      reason:gsub("^malformed pattern %((.*)%)$", "%1"))
-  end
+  if not ok then malformed(pattern, reason) end
   local found, count, cursor = {}, 0, 0
   if max == 0 then return found end
   repeat
@@ -57,7 +66,12 @@ function methods.keys(self, pattern, max, ...)
     batch, length, cursor = scan(self, cursor, false)
     for i = 1, length do
       local key = batch[i]
-      if pattern == nil or find(tostring(key), pattern) then
+      local matches = pattern == nil
+      if not matches then
+        ok, matches = pcall(find, tostring(key), pattern)
+        if not ok then malformed(pattern, matches) end
+      end
+      if matches then
         count = count + 1
         found[count] = key
         if count == max then return found end
@@ -67,10 +81,13 @@ function methods.keys(self, pattern, max, ...)
   return found
 end
 
--- dict:update(key, fn) -> the new value | nil, message, code. fn(old) returns the new value, nil to remove the entry.
--- `old` is a copy that fn may change. fn runs again if the entry was written in the meantime; it may wait. Raises after
--- update_calls_max calls: one that writes the entry itself would run without an end.
+-- dict:update(key, fn: fun(old: any): any) -> value | nil, message, code
+-- Replaces a value by the result of a function, nil to remove it. `old` is a copy that the function may change. The
+-- function runs again if the entry was written in the meantime; it may wait.
+--
+-- Raises after update_calls_max calls: one that writes the entry itself would run without an end.
 function methods.update(self, key, fn, ...)
+  check_self(self, "update")
   check_key("dict:update", key)
   if type(fn) ~= "function" then
     usage.error("dict:update: the second argument must be a function that returns the new value; got %s",
@@ -106,8 +123,9 @@ end
 
 local opened = {} -- by name; the objects of this state
 
--- ls.dict(name [, { size = "16m", evict = true }]) -> dict. Finds the dict of this name, or makes it. Raises on unknown
--- options, on wrong types, and for options other than those of an earlier call.
+-- ls.dict(name [, options: DictOptions]) -> dict
+-- Finds the dict of this name, or makes it: a table that all Lua states share, and that survives a reload. Raises for
+-- options other than those of an earlier call.
 function dict.open(name, given, ...)
   if given == nil and opened[name] and select("#", ...) == 0 then return opened[name] end
   if type(name) ~= "string" or #name < 1 or #name > name_bytes_max or name:find("%c") then
@@ -117,17 +135,13 @@ function dict.open(name, given, ...)
     usage.error('ls.dict: options must be a table, such as { size = "16m", evict = true }; got %s', usage.quote(given))
   end
   usage.no_more("ls.dict(name, options)", given, ...)
-  local bytes_max, evict
-  if given then
-    options.check_names("ls.dict", given, known)
-    local read_options = options.read_all("ls.dict", given, specs, { bytes_max = size_default, evict = true })
-    bytes_max, evict = read_options.bytes_max, read_options.evict
-  end
-  local found, where, size, other_evict = core.dict(name, usage.caller() or "?", methods, bytes_max, evict)
+  local out = given and options.take("ls.dict", given, dict.calls["ls.dict"], {}) or {}
+  local found, where, size, other_evict = core.dict(name, usage.where(), methods, out.bytes_max, out.evict)
   if not found then
     usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s', name, where, size, tostring(other_evict))
   end
   opened[name] = found
+  if core.dev then require("luaserve.dev_state").watch_dict(name, found, out.evict) end
   return found
 end
 

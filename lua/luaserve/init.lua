@@ -20,8 +20,20 @@ local function later(module, name)
   end
 end
 
+-- ls is a Module: the table that `require "luaserve"` returns. Reading an unknown name raises an error that suggests the
+-- nearest one.
+-- ls.version: string - the version of luaserve, such as `"0.1.0"`
+-- ls.dir: string - the directory of the site, an absolute path; for a site that is no file the working directory
+-- ls.json: Json - encodes and decodes JSON
+-- ls.html: Html - text for HTML pages
+-- ls.url: Url - percent-encoding and query strings
+-- ls.file: File - reads and writes files
+-- ls.log: Log - writes lines to the log
+--
+-- ls.html is a Html: text for HTML pages.
 local ls = {
   version = core.version,
+  dir = core.dir,
   app = later("luaserve.app", "new"),
   json = usage.strict("ls.json", json),
   html = usage.strict("ls.html", { escape = core.html_escape }),
@@ -35,7 +47,7 @@ local ls = {
   after = core.after,
   every = core.every,
   spawn = core.spawn,
-  once = core.once,
+  init = core.init,
   buffer = core.buffer,
   stats = core.stats,
   stop = core.stop, -- starts to drain, as SIGTERM does
@@ -54,36 +66,70 @@ local ls = {
   publish = core.publish, -- to all subscribers of a topic, in all states
   subscribe = core.subscribe,
   topics = core.topics,
+  file = usage.strict("ls.file", {
+    read = later("luaserve.file", "read"),
+    write = later("luaserve.file", "write"),
+    stat = later("luaserve.file", "stat"),
+    list = later("luaserve.file", "list"),
+    mkdir = later("luaserve.file", "mkdir"),
+    remove = later("luaserve.file", "remove"),
+    rename = later("luaserve.file", "rename"),
+    lines = later("luaserve.file", "lines"),
+  }),
+  inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }
 
 local http_defaults = {}
 
--- ls.listen(port | "host:port" | "unix:/path", app [, options]), or ls.listen{ port =, host =, path =, app =, max_body
--- =, ... }.
--- Serves the app at this address once the site is loaded. The default host is the loopback interface, "*" means all
--- interfaces. On Windows also ls.listen{ engine = "http.sys", url = "http://+:8080/", app = }; `url` may be a list.
--- The app cannot change afterwards. Raises on unknown options, on wrong types and after loading.
+-- ls.listen(address: integer|string, app [, options: ListenOptions])
+-- ls.listen(options: ListenOptions)
+-- Serves an app by HTTP, once the site is loaded, at a port, `"host:port"`, `"unix:/path"`, or with all options in a table.
+-- The default host is the loopback interface, "*" means all interfaces. The app cannot change afterwards. Only while the
+-- site loads.
 function ls.listen(at, served, given, ...)
   local app = require "luaserve.app"
   usage.no_more("ls.listen(8080, app, options)", given, ...)
   if app.is(at) then usage.error("ls.listen: the port is missing: ls.listen(8080, app)") end
+  if app.is(given) then
+    local written = { string = true, number = true }
+    if not (written[type(at)] and written[type(served)]) then
+      usage.error("ls.listen: the app is the second argument: ls.listen(8080, app, options), "
+        .. "or ls.listen{ port = 8080, handler = app }")
+    end
+    usage.error("ls.listen: the address is one argument: ls.listen(%s, app)", usage.quote(at .. ":" .. tostring(served)))
+  end
+  for _, one in pairs { served = not app.is(served) and served or nil, given = given } do
+    if type(one) == "table" and one.hosts then
+      usage.error("ls.listen: hosts stands in a single table: ls.listen{ port = 8080, hosts = { ... } }")
+    end
+  end
   local settings
   settings, served = options.listen(http_defaults, at, served, core, given)
-  if not app.is(served) then
+  local function serve(one)
+    if core.dev then require("luaserve.dev").prepare(one) end
+    local dispatcher = app.serve(one, settings.where)
+    return core.dev and require("luaserve.dev").wrap(dispatcher, one) or dispatcher
+  end
+  local hosts = type(at) == "table" and at.hosts
+  local dispatcher
+  if hosts then
+    if served ~= nil then usage.error("ls.listen: hosts takes the place of handler: hosts = { default = app }") end
+    dispatcher = require("luaserve.hosts").dispatcher(hosts, serve)
+    if settings.tls and not settings.tls.self_signed then settings.tls.names = dispatcher.names() end
+  elseif app.is(served) then
+    dispatcher = serve(served)
+  else
     usage.error("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
       usage.quote(served))
   end
-  settings.where = usage.caller() or "?"
-  local dispatcher = app.serve(served, settings.where)
-  if core.dev then dispatcher = require("luaserve.dev").wrap(dispatcher, served) end
   settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
   local ok, err = pcall(core.listen, settings)
   if not ok then usage.error("ls.listen: %s", tostring(err)) end
 end
 
--- ls.config{ threads = 4, max_body = "64m", ... }: settings of the server, and default limits of later listeners.
--- Raises on unknown options, on wrong types, on further arguments and after loading.
+-- ls.config(options: ConfigOptions)
+-- Sets settings of the server, and default limits of later listeners. Only while the site loads.
 function ls.config(given, ...)
   usage.no_more("ls.config{ ... }", given, ...)
   local settings, http = options.config(given)
@@ -96,9 +142,11 @@ end
 
 local events = { start = true, drain = true, log = true, host = true }
 
--- ls.on("start" | "drain", fn): fn() runs when the server starts to serve or to drain. ls.on("log", fn): fn(req, res,
--- info) runs after each response; info has status, bytes and duration. ls.on("host", fn): fn(data) runs in one state for
--- each ls_server_post of the program. Raises on another event and after loading.
+-- ls.on(event: "start"|"drain", fn: fun())
+-- ls.on(event: "log", fn: fun(req: Request, res: Response, info: LogInfo))
+-- ls.on(event: "host", fn: fun(data: string))
+-- Calls a function when the server starts to serve or to drain; after each response ("log", which cannot wait); or in one
+-- state for each message of the program that embeds luaserve ("host"). Only while the site loads.
 function ls.on(name, fn, ...)
   if not events[name] then
     local suggestion = usage.suggest(name, events)
@@ -114,22 +162,32 @@ function ls.on(name, fn, ...)
   if not ok then usage.error("ls.on: %s", tostring(err)) end
 end
 
+-- ls.log is a Log: writes lines to the log.
+-- ls.log.debug|info|warn|error(...)
+-- Writes a line of this level, with the arguments as `print` shows them; tables as `ls.inspect` does.
 ls.log = usage.strict("ls.log", {})
+local function text_of(value) return type(value) == "table" and ls.inspect(value) or tostring(value) end
 for _, level in ipairs { "debug", "info", "warn", "error" } do
-  -- ls.log.info(...): logs one line, with the arguments formatted as print does.
   ls.log[level] = function(...)
     local n = select("#", ...)
-    if n == 1 then return core.log(level, tostring((...))) end
+    if n == 1 then return core.log(level, text_of((...))) end
     local parts = { ... }
-    for i = 1, n do parts[i] = tostring(parts[i]) end
+    for i = 1, n do parts[i] = text_of(parts[i]) end
     return core.log(level, table.concat(parts, "\t", 1, n))
   end
 end
+
+-- Names of earlier versions, with what to write now.
+local removed = {
+  once = "is now ls.init(fn): it runs once, before the first request, which waits until fn returns; work that goes on "
+    .. "belongs into ls.spawn(fn)",
+}
 
 -- An unknown name is usually a misspelling, and "attempt to call a nil value" suggests no correction. rawget(ls,
 -- "name") reads a field without the check.
 return setmetatable(ls, {
   __index = function(_, name)
+    if removed[name] then usage.error("ls.%s %s", name, removed[name]) end
     usage.error("luaserve %s has no ls.%s%s", core.version, tostring(name), usage.suggest(name, ls))
   end,
 })

@@ -10,6 +10,9 @@ usage.mark_internal()
 local error, getmetatable, next, pcall, setmetatable, type =
   error, getmetatable, next, pcall, setmetatable, type -- a site may replace the globals
 
+-- ls.json is a Json: encodes and decodes JSON.
+-- ls.json.null: lightuserdata - the value of JSON null: decode returns it, encode writes it
+-- ls.json.empty_array: table - encoded as `[]`; read-only
 local json = {}
 
 -- Hexadecimal numbers, NaN, Infinity and leading zeros are invalid in JSON. A table with large gaps between its
@@ -17,7 +20,7 @@ local json = {}
 cjson.decode_invalid_numbers(false)
 cjson.encode_sparse_array(true)
 
-local cjson_encode, cjson_decode = cjson.encode, cjson.decode
+local cjson_encode, cjson_decode = cjson.encode_utf8, cjson.decode_utf8
 local array = getmetatable(cjson_decode("[]"))
 
 -- The value of JSON null: decode returns it, encode writes it. It is not nil: compare with ls.json.null.
@@ -33,7 +36,9 @@ local read_only = {
 for key, value in next, array do read_only[key] = value end
 json.empty_array = setmetatable({}, read_only)
 
--- array(t) -> t. Marks t as an array, so that it is encoded as [] while it is empty: { items = ls.json.array(items) }.
+-- ls.json.array(list: T) -> list: T
+-- Marks a table as an array, so that it is encoded as `[]` while it is empty.
+--
 -- The mark is a metatable. A table that has another metatable keeps it; if it is empty, array returns empty_array.
 function json.array(t)
   if type(t) ~= "table" then usage.error("ls.json.array takes a table; got %s", usage.quote(t)) end
@@ -43,16 +48,17 @@ function json.array(t)
   return t
 end
 
--- encode(value) -> string. Raises for a value without a JSON form: a function, NaN, infinity, a key that is neither a
--- string nor a number, more than 1,000 levels (a table within itself).
+-- ls.json.encode(value) -> text
+-- To JSON. Raises for a value without a JSON form, with its path: a function, NaN, infinity, text that is not UTF-8, a key
+-- that is neither a string nor a number, more than 1,000 levels (a table within itself).
 function json.encode(value)
   local ok, text = pcall(cjson_encode, value)
   if not ok then usage.error("ls.json.encode: %s", text) end
   return text
 end
 
--- decode(text) -> value | nil, message. Raises "not enough memory". A number without fraction and exponent is an
--- integer if it is within 64 bits; all other numbers are floats.
+-- ls.json.decode(text) -> value | nil, message
+-- From JSON. A number without fraction and exponent is an integer if it is within 64 bits; all other numbers are floats.
 function json.decode(text)
   if type(text) ~= "string" then
     usage.error("ls.json.decode takes a string; got %s", usage.quote(text))

@@ -8,12 +8,17 @@ usage.mark_internal()
 local notify = {}
 
 local bits = { ["in"] = 1, out = 2, hangup = 4, err = 0 } -- errors are always reported
-local known = { trigger = true, oneshot = true }
 
-notify.known = { ["ls.notify"] = known } -- for the tests
+local notify_options = {
+  trigger = { "trigger", "choice", "level", "edge", "level" }, -- whether events are reported while they last, or once
+  oneshot = { "oneshot", "flag", nil, nil, false }, -- after one report nothing is reported until n:rearm
+}
+notify.calls = {
+  ["ls.notify"] = { notify_options }, -- NotifyOptions
+}
 
 -- filter_of(fname, "in|hangup" | { "in", "hangup" }) -> the bits of the core. Raises on an unknown name.
-local function filter_of(fname, events)
+function notify.filter_of(fname, events)
   local names = {}
   if type(events) == "string" then
     for name in events:gmatch("[^|,%s]+") do names[#names + 1] = name end
@@ -36,45 +41,24 @@ local function filter_of(fname, events)
   return filter
 end
 
--- ls.notify(fd, events [, { trigger = "level" | "edge", oneshot = bool }]) -> n | nil, message, code. fd: a number, a
--- file of io.popen or io.open, or a socket of ls.socket. n:wait([timeout]) -> { ["in"] = true, ... } | nil, message,
--- code; n:rearm([events]); n:remove(). Raises on unknown names, on wrong types and while the site loads.
+-- ls.notify(fd: integer|Socket|file*, events: string|string[] [, options: NotifyOptions]) -> n | nil, message, code
+-- Registers a descriptor, or an object that has one, to wait for its events: names in a list, or separated by spaces,
+-- commas or `|`: `"in"`, `"out"`, `"hangup"`, `"err"`. Not while the site loads.
 function notify.notify(fd, events, given)
-  local filter = filter_of("ls.notify", events)
-  local edge, oneshot = false, false
-  if given ~= nil then
-    if type(given) ~= "table" then
-      usage.error("ls.notify: options must be a table; got %s", usage.quote(given))
-    end
-    options.check_names("ls.notify", given, known)
-    if given.trigger ~= nil and given.trigger ~= "level" and given.trigger ~= "edge" then
-      usage.error('ls.notify: trigger must be "level" or "edge"; got %s', usage.quote(given.trigger))
-    elseif given.oneshot ~= nil and type(given.oneshot) ~= "boolean" then
-      usage.error("ls.notify: oneshot must be true or false; got %s", usage.quote(given.oneshot))
-    end
-    edge, oneshot = given.trigger == "edge", given.oneshot or false
+  local filter = notify.filter_of("ls.notify", events)
+  if given ~= nil and type(given) ~= "table" then
+    usage.error("ls.notify: options must be a table; got %s", usage.quote(given))
   end
-  local ok, n, message, code = pcall(core.notify, fd, filter, edge, oneshot)
+  local out = options.take("ls.notify", given or {}, notify.calls["ls.notify"], {})
+  local ok, n, message, code = pcall(core.notify, fd, filter, out.trigger == "edge", out.oneshot)
   if not ok then
     usage.error("ls.notify: %s", (tostring(n):gsub("^bad argument #%d+ to '[^']*' %((.*)%)$", "%1")))
   end
   return n, message, code
 end
 
--- n:rearm([events]) -> true | nil, message, code
-local methods = core.notify_methods and core.notify_methods()
-if methods then
-  local rearm = methods.rearm_core
-  methods.rearm_core = nil
-  function methods.rearm(n, events)
-    local ok, done, message, code = pcall(rearm, n, events ~= nil and filter_of("n:rearm", events) or nil)
-    if not ok then usage.error("%s", tostring(done)) end
-    return done, message, code
-  end
-end
-
--- ls.socket("udp" | "tcp" [, "ip4" | "ip6"]) -> socket | nil, message, code. A non-blocking socket, for use with
--- ls.notify: a call that would block returns nil, message, "EAGAIN". Raises on another kind or family.
+-- ls.socket(kind: "tcp"|"udp" [, family: "ip4"|"ip6"]) -> socket | nil, message, code
+-- Makes a non-blocking socket, for use with ls.notify.
 function notify.socket(kind, family)
   if kind ~= "udp" and kind ~= "tcp" then
     usage.error('ls.socket: the kind must be "udp" or "tcp"; got %s', usage.quote(kind))

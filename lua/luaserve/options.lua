@@ -1,7 +1,16 @@
--- options.lua - the options of ls.listen and ls.config: their names, units, ranges and their names in the core.
+-- options.lua - the options of all calls that take a table of them: how they are described, checked and converted; and
+-- the options of ls.listen and ls.config.
 --
--- In Lua, times are seconds and sizes are bytes or "64k"; in the core, the unit is part of the name. Only this file
--- converts between them. lua/docs/reference/server.md documents the options.
+-- A table of options is { name = { name in the core, kind, least, most, default, none = the core's value for `false` } }.
+-- The default is a value as a site writes it; without one the core decides. `true` in place of the description: the
+-- module that has the option reads it. In Lua, times are seconds and sizes are bytes or "64k"; in the core, the unit is
+-- part of the name. Only this file converts between them.
+--
+-- The comment behind an option is its description for editors (lua/definitions.lua makes the definitions from it): a
+-- text, after its type and " - " if the kind does not give the type; behind that of the kind "text". Each module has its
+-- tables in `calls`, by the name of the call, each as a list of tables; the comment behind it names the class for editors.
+-- tests/unit/lua/test_option_tables.lua tries every option, test_option_pages.lua compares the defaults and ranges with
+-- lua/docs/reference, tests/e2e/test_options.py with the core.
 
 local usage = require "luaserve.usage"
 usage.mark_internal()
@@ -13,6 +22,7 @@ local uint32_max = 2 ^ 32 - 1
 local on_windows = package.config:sub(1, 1) == "\\"
 
 -- bytes(4096 | "64k" | "1.5m" | "10g") -> the number of bytes as an integer; nil for an invalid size.
+-- type Size: integer|string - a number of bytes, or a string with a unit: `"64k"`, `"1.5m"`, `"10g"`.
 function options.bytes(value)
   if type(value) == "string" then
     local number, unit = value:lower():match("^(%d+%.?%d*)%s*([kmgt]?)i?b?$")
@@ -24,11 +34,13 @@ function options.bytes(value)
   return math.tointeger(value) or math.ceil(value)
 end
 
+local function show_whole(n) return string.format("%.0f", n) end
+
 local kinds = {
   size = {
     expected = 'a number of bytes or a string such as "64k", "10m" or "2g"',
     read = options.bytes,
-    show = function(n) return string.format("%.0f", n) end,
+    show = show_whole,
     unit = " bytes",
   },
   seconds = {
@@ -43,92 +55,140 @@ local kinds = {
   count = {
     expected = "a whole number",
     read = function(value) return type(value) == "number" and math.tointeger(value) or nil end,
-    show = function(n) return string.format("%.0f", n) end,
+    show = show_whole,
     unit = "",
   },
   rate = {
     expected = 'a number of bytes per second or a string such as "1k"',
     read = options.bytes,
-    show = function(n) return string.format("%.0f", n) end,
+    show = show_whole,
     unit = " bytes per second",
   },
   flag = {
     expected = "true or false",
     read = function(value) if type(value) == "boolean" then return value end end,
   },
+  text = { -- { name in the core, "text", what it is }
+    read = function(value) return type(value) == "string" and value:find("^[^\0]+$") and value or nil end,
+  },
+  choice = { -- { name in the core, "choice", one, other }
+    read = function(value, spec) return (value == spec[3] or value == spec[4]) and value or nil end,
+  },
 }
 
--- name = { name in the core, kind, minimum, maximum, none = the core's value for `false`, if `false` is allowed }. A
--- flag has no minimum and maximum. tests/unit/lua/test_option_tables.lua tries every entry of such a table.
 local listener = {
-  max_head = { "head_bytes_max", "size", 256, 65536 },
-  max_target = { "target_bytes_max", "size", 16, 65536 },
-  max_fields = { "fields_max", "count", 1, 100 },
-  max_body = { "body_bytes_max", "size", 0, math.maxinteger, none = math.maxinteger },
-  head_timeout = { "head_ms_max", "seconds", 1, uint32_max },
-  body_grace = { "body_grace_ms", "seconds", 1, uint32_max },
-  min_body_rate = { "body_rate_min", "rate", 0, uint32_max },
-  idle_timeout = { "idle_ms_max", "seconds", 1, uint32_max },
-  send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max },
-  min_send_rate = { "send_rate_min", "rate", 0, uint32_max },
-  max_unread = { "unread_bytes_max", "size", 1, uint32_max },
-  linger = { "linger_ms_max", "seconds", 0, uint32_max },
-  write_ahead = { "write_bytes_high", "size", 1, uint32_max },
-}
-
--- What comes before the protocol: PROXY headers and TLS. Of ls.tcp as well.
-local handshake = {
-  handshake_timeout = { "handshake_ms_max", "seconds", 1, uint32_max },
-  max_handshakes = { "handshakes_max", "count", 1, 10000000 },
+  max_head = { "head_bytes_max", "size", 256, 65536, "16k" }, -- bytes of the request head; then 431
+  max_target = { "target_bytes_max", "size", 16, 65536, "8k" }, -- bytes of the request target; then 414
+  max_fields = { "fields_max", "count", 1, 100, 100 }, -- header fields of a request; then 431
+  max_body = { "body_bytes_max", "size", 0, math.maxinteger, "8m", none = -1 }, -- bytes of a request body; then 413
+  head_timeout = { "head_ms_max", "seconds", 1, uint32_max, 10 }, -- seconds until the head is complete; then 408
+  body_grace = { "body_grace_ms", "seconds", 1, uint32_max, 10 }, -- seconds before min_body_rate applies
+  min_body_rate = { "body_rate_min", "rate", 0, uint32_max, 256 }, -- lowest rate of a body in bytes per second; then 408
+  idle_timeout = { "idle_ms_max", "seconds", 1, uint32_max, 75 }, -- seconds between two requests of a connection
+  send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max, 30 }, -- seconds without a byte accepted
+  min_send_rate = { "send_rate_min", "rate", 0, uint32_max, 256 }, -- lowest rate of a response in bytes per second
+  max_unread = { "unread_bytes_max", "size", 1, uint32_max, "64k" }, -- bytes of an unread body that are skipped
+  linger = { "linger_ms_max", "seconds", 0, uint32_max, 2 }, -- seconds of reading after an error response
+  timeout = { "time_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds that a handler may wait; then 503
+  write_ahead = { "write_bytes_high", "size", 1, uint32_max, "64k" }, -- bytes that res:write queues before it waits
 }
 
 local process = {
-  threads = { "threads", "count", 1, 1024 },
-  threads_max = { "threads_max", "count", 1, 1024 },
-  states = { "states_max", "count", 1, 1024 },
-  max_connections = { "connections_max", "count", 1, 10000000 },
-  max_buffers = { "pool_bytes_max", "size", 1024 * 1024, math.maxinteger },
-  max_memory = { "lua_bytes_max", "size", 1024 * 1024, math.maxinteger },
-  max_jobs = { "jobs_max", "count", 1, 1000000 },
-  max_cpu = { "handler_cpu_ms_max", "seconds", 1, uint32_max },
-  drain_timeout = { "drain_ms_max", "seconds", 1, uint32_max },
-  accepts_posted = { "accepts_posted", "count", 1, 1024 },
-  backlog = { "backlog", "count", 1, 65535 },
+  threads = { "threads", "count", 1, 1024 }, -- threads that run at a time; default: one per processor
+  threads_max = { "threads_max", "count", 1, 1024 }, -- the same with the standby threads; default: 128, or 2 * threads
+  states = { "states_max", "count", 1, 1024 }, -- largest number of Lua states; default: threads_max
+  max_connections = { "connections_max", "count", 1, 10000000, 65536 }, -- open connections of all listeners
+  max_buffers = { "pool_bytes_max", "size", 1024 * 1024, math.maxinteger, "256m" }, -- memory of all buffers
+  max_memory = { "lua_bytes_max", "size", 1024 * 1024, math.maxinteger, "256m" }, -- memory of each Lua state
+  max_states_memory = { "lua_all_bytes_max", "size", 1024 * 1024, math.maxinteger }, -- memory of all Lua states
+  max_jobs = { "jobs_max", "count", 1, 1000000, 10000 }, -- unfinished jobs of each Lua state
+  max_timers = { "timers_max", "count", 1, 1000000, 10000 }, -- timers of each Lua state
+  max_cpu = { "handler_cpu_ms_max", "seconds", 1, uint32_max, 5 }, -- seconds of CPU time of a task between two waits
+  load_timeout = { "load_ms_max", "seconds", 1, uint32_max, 60 }, -- seconds that the site may load, from the call on
+  drain_timeout = { "drain_ms_max", "seconds", 1, uint32_max, 15 }, -- seconds for requests and tasks to end at the stop
+  old_sites = { "old_sites_max", "count", 1, 1000, 4 }, -- with WebSockets after reloads; then the oldest closes them
+  old_site_timeout = { "old_site_ms_max", "seconds", 1, uint32_max, false, none = 0 }, -- until it closes them anyway
+  accepts_posted = { "accepts_posted", "count", 1, 1024, 4 }, -- accepts of each listener that wait in advance
+  backlog = { "backlog", "count", 1, 65535, 1024 }, -- connections that the system queues until they are accepted
+  nameservers = true, -- string|string[] - name servers for ls.connect; default: those of the system
 }
 
-local function read(fname, name, value, spec)
+-- Of listeners, of ls.listen and ls.tcp.
+options.addresses = {
+  port = true, -- integer|string - 0 picks a free one; required without path
+  host = true, -- string - an address, "*" or "unix:/path"; default: the loopback interface
+  path = true, -- string - file of a Unix socket
+}
+options.beside_address = {
+  mode = true, -- string|integer - permissions of the Unix socket, such as "0660"
+  owner = true, -- string - owner of the Unix socket: "user", "user:group" or ":group"
+  tls = true, -- TlsOptions|TlsOptions[]|"self-signed" - serves TLS
+  handshake_timeout = { "handshake_ms_max", "seconds", 1, uint32_max, 10 }, -- seconds from the accept to its end
+  max_handshakes = { "handshakes_max", "count", 1, 10000000 }, -- at a time; default: max_connections / 4, 64 to 1024
+  proxy_protocol = { "proxy_protocol", "flag" }, -- proxies in `trusted` send a PROXY header
+  trusted = true, -- string[] - addresses and networks of proxies, such as "10.0.0.0/8"; "unix:"
+}
+local http_only = {
+  handler = true, -- App - the app, required in a single table without `hosts`
+  hosts = true, -- table<string, App> - in place of handler: apps by the host name of the request, such as "*.example"
+  engine = true, -- "luaserve"|"http.sys" - on Windows, the HTTP server of the system
+  url = true, -- string|string[] - with http.sys, such as "http://+:8080/"
+}
+
+options.calls = {
+  ["ls.listen"] = { listener, options.addresses, options.beside_address, http_only }, -- ListenOptions
+  ["ls.config"] = { listener, process }, -- ConfigOptions
+}
+
+-- read(fname, name, value, spec) -> the value for the core. `spec`: an entry of a table of options. Raises.
+function options.read(fname, name, value, spec)
   local kind = kinds[spec[2]]
   if value == false and spec.none then return spec.none end
-  local number = kind.read(value)
-  if number == nil then
-    usage.error("%s: %s must be %s%s; got %s", fname, name, kind.expected,
-      spec.none and ", or false for no limit" or "", usage.quote(value))
+  local result = kind.read(value, spec)
+  if result == nil then
+    local expected = kind.expected or spec[2] == "text" and spec[3] or string.format("%q or %q", spec[3], spec[4])
+    usage.error("%s: %s must be %s%s; got %s", fname, name, expected, spec.none and ", or false for no limit" or "",
+      usage.quote(value))
   end
-  if not kind.show then return number end
+  if not kind.show then return result end
   local least, most = spec[3], spec[4]
-  if number < least or number > most then
+  if result < least or result > most then
     local range = most == math.maxinteger and "at least " .. kind.show(least)
       or "from " .. kind.show(least) .. " to " .. kind.show(most)
     usage.error("%s: %s must be %s%s; got %s", fname, name, range, kind.unit, usage.quote(value))
   end
-  return number
+  return result
 end
+local read = options.read
 
--- merged(table, ...) -> a table with the keys of all, and the values of the last one that has the key.
-local function merged(...)
+-- merged(list) -> a table with the keys of all tables in the list, and the values of the last one that has the key.
+function options.merged(list)
   local all = {}
-  for _, names in ipairs { ... } do
+  for _, names in ipairs(list) do
     for name, value in pairs(names) do all[name] = value end
   end
   return all
 end
+
+-- Options that had another name: "call name" -> what to write now.
+local renamed = {
+  ["ls.listen app"] = "handler = app",
+  ["ls.tcp serve"] = "handler = fn",
+}
+
+local of_tls = { cert = true, key = true, key_password = true, client_ca = true }
 
 -- check_names(fname, given, known [, listed]): raises unless every key of `given` is a key of `known`. With `listed` the
 -- message lists the known ones when none is near.
 function options.check_names(fname, given, known, listed)
   for name in pairs(given) do
     if not known[name] then
+      local now = renamed[fname .. " " .. tostring(name)]
+      if now then usage.error("%s: the option %s has a new name: %s", fname, name, now) end
       local hint = usage.suggest(name, known)
+      if of_tls[name] and (known.tls or fname == "ls.listen" or fname == "ls.connect") then
+        hint = '; it belongs into tls = { cert = "cert.pem", key = "key.pem" }'
+      end
       if listed and hint == "" then
         local names = {}
         for other in pairs(known) do names[#names + 1] = other end
@@ -140,6 +200,37 @@ function options.check_names(fname, given, known, listed)
   end
 end
 
+local function is_known(name, tables)
+  for _, specs in ipairs(tables) do
+    if specs[name] then return true end
+  end
+  return false
+end
+
+-- take(fname, given, tables, out [, prefix]) -> out. Reads the options `given`, of which `tables` is a list of tables, into
+-- `out`, under their names in the core. An option that is not given has its default, unless `out` has a value for it.
+-- "multicast." as `prefix`: the options are those of a table within the options of the call. Raises.
+function options.take(fname, given, tables, out, prefix)
+  for name in pairs(given) do
+    if not is_known(name, tables) then
+      local where = prefix and fname .. ": " .. prefix:sub(1, -2) or fname
+      options.check_names(where, { [name] = true }, options.merged(tables), tables.listed)
+    end
+  end
+  for _, specs in ipairs(tables) do
+    for name, spec in pairs(specs) do
+      local value = given[name]
+      if spec == true then
+        value = nil
+      elseif value == nil and out[spec[1]] == nil then
+        value = spec[5]
+      end
+      if value ~= nil then out[spec[1]] = read(fname, (prefix or "") .. name, value, spec) end
+    end
+  end
+  return out
+end
+
 -- is_token(text) -> whether the text is a token, such as a method or the name of a header (RFC 9110 section 5.6.2).
 function options.is_token(text)
   return type(text) == "string" and text:find("^[%w!#$%%&'*+.^_`|~-]+$") ~= nil
@@ -147,6 +238,7 @@ end
 
 -- fields(t, check) -> a list of { name, value }: the fields of t, such as headers, sorted by name. A value that is a list
 -- gives one field for each of its values. First check(name) is called for each name, unless `check` is nil.
+-- type Headers: table<string, string|number|(string|number)[]> - header fields; a list makes several fields of one name.
 function options.fields(t, check)
   local names, list = {}, {}
   for name in pairs(t) do
@@ -161,33 +253,10 @@ function options.fields(t, check)
   return list
 end
 
--- skips(fname, overflow) -> whether a subscriber whose queue is full skips messages; it is closed by default. Raises.
-function options.skips(fname, overflow)
-  if overflow ~= nil and overflow ~= "close" and overflow ~= "skip" then
-    usage.error('%s: overflow must be "close" or "skip"; got %s', fname, usage.quote(overflow))
-  end
-  return overflow == "skip"
-end
+-- max_body_default() -> the default of max_body in bytes.
+function options.max_body_default() return options.bytes(listener.max_body[5]) end
 
--- max_body(fname, value) -> the body limit of a route in bytes, or false for no limit. Raises.
-function options.max_body(fname, value)
-  local bytes = read(fname, "max_body", value, listener.max_body)
-  return bytes ~= math.maxinteger and bytes
-end
-
-local listen_address = { host = true, port = true, path = true, app = true, engine = true, url = true }
--- Beside any address of a listener; luaserve.tls reads them.
-local security = { tls = true, trusted = true, proxy_protocol = true }
-options.handshake = handshake
-options.beside_address = merged(security, handshake, { mode = true, owner = true })
-local listen_known = merged(listener, listen_address, options.beside_address)
-local config_known = merged(listener, process, { nameservers = true })
-
--- The tables of options, for the tests.
-options.known = { ["ls.listen"] = listen_known, ["ls.config"] = config_known }
-options.specs = { ["ls.listen"] = merged(listener, handshake), ["ls.config"] = merged(listener, process) }
-
-local listen_forms = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, app = app, ... }'
+local listen_forms = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, handler = app, ... }'
 
 -- check_host(fname, host) -> the host for the core, which takes addresses, not names. "localhost" becomes "": the
 -- loopback interface, IPv4 and IPv6. Raises.
@@ -304,44 +373,24 @@ local function id_of(fname, kind, name, look_up)
   usage.error("%s: owner: cannot look up the %s %s: %s", fname, kind, usage.quote(name), err)
 end
 
--- path_access(fname, given, host, core, out). Reads mode and owner of the Unix socket `host` into out.mode, out.user
--- and out.group. Raises.
-function options.path_access(fname, given, host, core, out)
+-- path_access(fname, given, host, core, out). Reads mode and owner of the Unix socket `host` into out.mode, out.user,
+-- out.group and flags that they are set. Raises.
+local function path_access(fname, given, host, core, out)
   local name = given.mode ~= nil and "mode" or given.owner ~= nil and "owner"
   if not name then return end
   if not host:match("^unix:[^@]") then
     usage.error('%s: %s belongs to the file of a Unix socket; give path = "/run/site.sock" with it', fname, name)
   end
   if on_windows then usage.error("%s: %s is not supported on Windows", fname, name) end
-  if given.mode ~= nil then out.mode = mode_of(fname, given.mode) end
+  if given.mode ~= nil then out.has_mode, out.mode = true, mode_of(fname, given.mode) end
   if given.owner == nil then return end
   local user, colon, group = tostring(given.owner):match("^([^:]*)(:?)([^:]*)$")
   if type(given.owner) ~= "string" or not user or user .. group == "" or (colon == ":" and group == "") then
     usage.error('%s: owner must be "user", "user:group" or ":group"; got %s', fname, usage.quote(given.owner))
   end
-  if user ~= "" then out.user = id_of(fname, "user", user, core.user_id) end
-  if group ~= "" then out.group = id_of(fname, "group", group, core.group_id) end
+  if user ~= "" then out.has_user, out.user = true, id_of(fname, "user", user, core.user_id) end
+  if group ~= "" then out.has_group, out.group = true, id_of(fname, "group", group, core.group_id) end
 end
-
--- security(fname, given, core, out, alpn): reads the limits of handshakes, and tls, trusted and proxy_protocol: see
--- luaserve.tls.
-function options.security(fname, given, core, out, alpn)
-  options.read_all(fname, given, handshake, out)
-  for name in pairs(security) do
-    if given[name] ~= nil then return require("luaserve.tls").read(fname, given, core, out, alpn) end
-  end
-end
-
--- read_all(fname, given, specs, out [, prefix]) -> out. Reads the fields of `given` that `specs` describes (a table like
--- `listener`) into `out`, under their names in the core. `prefix` is put before the names in messages. Raises.
-function options.read_all(fname, given, specs, out, prefix)
-  for name, spec in pairs(specs) do
-    if given[name] ~= nil then out[spec[1]] = read(fname, (prefix or "") .. name, given[name], spec) end
-  end
-  return out
-end
-
-options.merged = merged
 
 local engines = { luaserve = true, ["http.sys"] = true }
 local urls_max, urls_bytes_max = 16, 2046 -- LS_HTTPSYS_URLS_MAX; LS_HTTPSYS_URLS_BYTES without the terminators
@@ -387,65 +436,73 @@ local function check_urls(fname, value)
   return text
 end
 
--- check_no_address(fname, given, address): raises if `given`, options behind the arguments of an address, has one of the
--- names `address`.
-function options.check_no_address(fname, given, address)
+-- check_no_address(fname, given, tables): raises if `given`, options behind the arguments of an address, has a name of one
+-- of the tables.
+function options.check_no_address(fname, given, tables)
   for name in pairs(given) do
-    if address[name] then
+    if is_known(name, tables) then
       usage.error("%s: %s is given by the arguments before; leave it out of the options", fname, name)
     end
   end
 end
 
--- check_beside(fname, at, served, given, address) -> given. Raises unless `given`, the options behind an address and an
--- app or a function, is nil or a table without the names `address`. Of ls.listen(8080, require "site") it is the second
+-- check_beside(fname, at, served, given, tables) -> given. Raises unless `given`, the options behind an address and an app
+-- or a function, is nil or a table without names of the tables. Of ls.listen(8080, require "site") it is the second
 -- result of `require`: then nil.
-function options.check_beside(fname, at, served, given, address)
+function options.check_beside(fname, at, served, given, tables)
   if given == nil or usage.is_loader_data(served, given) then return nil end
   if type(given) ~= "table" then
     usage.error("%s: the third argument is a table of options; got %s", fname, usage.quote(given))
   elseif type(at) == "table" then
     usage.error("%s: two tables of options; put all options in the first", fname)
   end
-  options.check_no_address(fname, given, address)
+  options.check_no_address(fname, given, tables)
   return given
 end
 
--- listen(defaults, at, app, core, given) -> { host =, port =, mode =, user =, group = | urls =, http = { names of the
--- core } }, app. Reads the arguments of ls.listen. `defaults`: the http table that ls.config made; `core`: luaserve.core,
--- of which it uses http_sys, user_id and group_id; `given`: options beside an address that is no table, or nil. Does not
--- check the app. Raises.
+-- listener(fname, given, at, core, out, alpn): reads the address `at` and the options of a listener that `take` leaves:
+-- path, mode, owner, tls, trusted, into `out`. `alpn`: as for luaserve.tls. Raises; false if `at` is no address.
+function options.listener(fname, given, at, core, out, alpn)
+  out.host, out.port = options.address(fname, at)
+  if not out.host then return false end
+  path_access(fname, given, out.host, core, out)
+  if given.tls ~= nil or given.trusted ~= nil or given.proxy_protocol then
+    require("luaserve.tls").read(fname, given, core, out, alpn)
+  end
+  out.where = usage.where()
+  return true
+end
+
+-- listen(defaults, at, app, core, given) -> the table for core.listen without its functions, app. Reads the arguments of
+-- ls.listen. `defaults`: the limits that ls.config has set; `core`: luaserve.core, of which it uses http_sys, user_id and
+-- group_id; `given`: options beside an address that is no table, or nil. Does not check the app. Raises.
 function options.listen(defaults, at, app, core, given)
-  local out = { http = {} }
-  for name, value in pairs(defaults) do out.http[name] = value end
-  given = options.check_beside("ls.listen", at, app, given, listen_address)
-  if given then
-    options.check_names("ls.listen", given, listen_known)
-    options.read_all("ls.listen", given, listener, out.http)
-  elseif type(at) == "table" then
-    options.check_names("ls.listen", at, listen_known)
-    if app ~= nil then usage.error("ls.listen: with a table of options, pass the app in it: app = app") end
-    app = at.app
-    options.read_all("ls.listen", at, listener, out.http)
+  local out = {}
+  for name, value in pairs(defaults) do out[name] = value end
+  given = options.check_beside("ls.listen", at, app, given, { options.addresses, http_only })
+  local whole = given == nil and type(at) == "table"
+  given = given or whole and at or {}
+  options.take("ls.listen", given, options.calls["ls.listen"], out)
+  if whole then
+    if app ~= nil then usage.error("ls.listen: with a table of options, pass the app in it: handler = app") end
+    app = at.handler
     if check_engine("ls.listen", at.engine, core.http_sys) then
-      for name in pairs(merged(options.beside_address, { host = true, port = true, path = true })) do
-        if at[name] ~= nil then
-          usage.error('ls.listen: %s cannot be combined with engine = "http.sys"; use url', name)
+      for _, names in ipairs { options.beside_address, options.addresses } do
+        for name in pairs(names) do
+          if at[name] ~= nil then
+            usage.error('ls.listen: %s cannot be combined with engine = "http.sys"; use url', name)
+          end
         end
       end
-      out.urls = check_urls("ls.listen", at.url)
+      out.urls, out.where = check_urls("ls.listen", at.url), usage.where()
       return out, app
     elseif at.url ~= nil then
       usage.error('ls.listen: url needs engine = "http.sys"; the engine "luaserve" takes host and port')
     end
   end
-  out.host, out.port = options.address("ls.listen", at)
-  if not out.host then
+  if not options.listener("ls.listen", given, at, core, out, "http/1.1") then
     usage.error("ls.listen: the first argument must be an address: %s; got %s", listen_forms, usage.quote(at))
   end
-  given = given or type(at) == "table" and at or {}
-  options.path_access("ls.listen", given, out.host, core, out)
-  options.security("ls.listen", given, core, out, "http/1.1")
   return out, app
 end
 
@@ -488,15 +545,15 @@ function options.config(given)
     usage.error("ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }; got %s",
       usage.quote(given))
   end
-  options.check_names("ls.config", given, config_known)
+  options.check_names("ls.config", given, options.merged(options.calls["ls.config"]))
   local settings, http = {}, {}
   for name, value in pairs(given) do
     if name == "nameservers" then
       settings.nameservers = nameservers(value)
-    elseif process[name] then
-      settings[process[name][1]] = read("ls.config", name, value, process[name])
     else
-      http[listener[name][1]] = read("ls.config", name, value, listener[name])
+      local spec = process[name] or listener[name]
+      local out = process[name] and settings or http
+      out[spec[1]] = read("ls.config", name, value, spec)
     end
   end
   if settings.threads and settings.threads_max and settings.threads_max < settings.threads then

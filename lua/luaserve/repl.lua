@@ -1,4 +1,4 @@
--- repl.lua - the prompt: compiles lines, prints values, completes names, and serves `luaserve repl` over the control
+-- repl.lua - the prompt: compiles lines, completes names, and serves `luaserve repl` over the control
 -- socket.
 --
 -- A session belongs to one Lua state. Each line runs as a task, so it may wait. Globals are those of the site; `print`
@@ -8,12 +8,14 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+local inspect = require "luaserve.inspect"
 usage.mark_internal()
 
 local repl = {}
 
--- The limits of the text of a value. Tests read them.
-repl.limits = { depth = 4, items = 100, bytes = 16384, string_bytes = 4096, message_bytes = 1048576 }
+local message_bytes_max = 1048576
+local describe = inspect.describe
 
 -- ---- lines ---------------------------------------------------------------------------------------------------------
 
@@ -26,131 +28,6 @@ function repl.compile(text, env)
   local chunk, message = load(text, "=repl", "t", env)
   if chunk then return chunk end
   return nil, message, (message:match("<eof>'?$") or expected:match("<eof>'?$")) ~= nil
-end
-
--- ---- values --------------------------------------------------------------------------------------------------------
-
-local escapes = { ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ['"'] = '\\"', ["\\"] = "\\\\" }
-
--- Control characters and bytes that are no UTF-8 as escapes, so that a value cannot control the terminal. `pattern`: the
--- ASCII characters that are escaped.
-local function escape(text, pattern)
-  text = text:gsub(pattern, function(c) return escapes[c] or string.format("\\x%02X", c:byte()) end)
-  if not utf8.len(text) then
-    text = text:gsub("[\x80-\xff]", function(c) return string.format("\\x%02X", c:byte()) end)
-  end
-  return (text:gsub("\xc2[\x80-\x9f]", function(c) return string.format("\\u{%X}", utf8.codepoint(c)) end))
-end
-
-local function quoted(text) return '"' .. escape(text, '[%c"\\]') .. '"' end
-local function plain(text) return escape(text, "[\0-\8\11-\31\127]") end -- keeps \t and \n
-
-local function show_string(text)
-  local most = repl.limits.string_bytes
-  if #text <= most then return quoted(text) end
-  local cut = most
-  while cut > most - 4 and text:byte(cut + 1) & 0xC0 == 0x80 do cut = cut - 1 end -- not inside of a character
-  return string.format("%s... (%d bytes)", quoted(text:sub(1, cut)), #text)
-end
-
-local keywords = {}
-for word in ("and break do else elseif end false for function goto if in local nil not or repeat return then true until "
-  .. "while"):gmatch("%a+") do
-  keywords[word] = true
-end
-
-local function show_key(key)
-  if type(key) == "string" then
-    if key:match("^[%a_][%w_]*$") and not keywords[key] then return key end
-    return "[" .. show_string(key) .. "]"
-  end
-  return "[" .. (math.type(key) and string.format("%.14g", key) or tostring(key)) .. "]"
-end
-
-local ranks = { number = 1, string = 2, boolean = 3 }
-
--- Numbers in their order, then strings, then the other keys.
-local function key_before(a, b)
-  local rank_a, rank_b = ranks[type(a)] or 4, ranks[type(b)] or 4
-  if rank_a ~= rank_b then return rank_a < rank_b end
-  if rank_a <= 2 then return a < b end
-  return tostring(a) < tostring(b)
-end
-
--- The text of a value with tostring, which may call __tostring of the site.
-local function describe(value)
-  local ok, text = pcall(tostring, value)
-  if not ok then return string.format("<%s: __tostring failed>", type(value)) end
-  return plain(text)
-end
-
-local show_value
-
--- One entry for each key of the table: { text of "key = " or "", value }; the number of entries left out.
-local function entries_of(t)
-  local list, keys = {}, {}
-  local length = rawlen(t)
-  for i = 1, math.min(length, repl.limits.items) do list[i] = { "", rawget(t, i) } end
-  for key in next, t do
-    if not (math.type(key) == "integer" and key >= 1 and key <= length) then keys[#keys + 1] = key end
-  end
-  table.sort(keys, key_before)
-  local left = math.max(0, length - #list)
-  for _, key in ipairs(keys) do
-    if #list < repl.limits.items then
-      list[#list + 1] = { show_key(key) .. " = ", rawget(t, key) }
-    else
-      left = left + 1
-    end
-  end
-  return list, left
-end
-
-local function show_table(t, out)
-  local meta = debug.getmetatable(t)
-  local name = type(meta) == "table" and rawget(meta, "__name")
-  if type(meta) == "table" and rawget(meta, "__tostring") ~= nil then return describe(t) end
-  local title = type(name) == "string" and plain(name) .. " " or ""
-  t = core.dict_content(t)
-  if out.path[t] then return title .. "{ <cycle> }" end
-  if next(t) == nil then return title .. "{}" end
-  if out.depth >= repl.limits.depth then return title .. "{ ... }" end
-  out.path[t], out.depth = true, out.depth + 1
-  local list, left = entries_of(t)
-  local parts, width, lines = {}, 0, false
-  for _, entry in ipairs(list) do
-    if out.bytes > repl.limits.bytes then
-      left = left + 1
-    else
-      local text = entry[1] .. show_value(entry[2], out)
-      parts[#parts + 1] = text
-      out.bytes = out.bytes + #text
-      width = width + #text + 2
-      lines = lines or text:find("\n", 1, true) ~= nil
-    end
-  end
-  if left > 0 then parts[#parts + 1] = string.format("... (%d more)", left) end
-  out.path[t], out.depth = nil, out.depth - 1
-  if not lines and width <= 76 then return title .. "{ " .. table.concat(parts, ", ") .. " }" end
-  for i, text in ipairs(parts) do parts[i] = "  " .. text:gsub("\n", "\n  ") end
-  return title .. "{\n" .. table.concat(parts, ",\n") .. "\n}"
-end
-
-function show_value(value, out)
-  if type(value) == "string" then return show_string(value) end
-  if type(value) == "table" then return show_table(value, out) end
-  return describe(value)
-end
-
--- show(value) -> its text: strings in quotes, tables with sorted keys. Fields are read without metamethods; __tostring
--- and __name are used. Levels, items and bytes past repl.limits are left out and counted.
-function repl.show(value) return show_value(value, { path = {}, depth = 0, bytes = 0 }) end
-
--- show_all(n, ...) -> the text of n values, separated by tabs.
-function repl.show_all(n, ...)
-  local parts = { ... }
-  for i = 1, n do parts[i] = repl.show(parts[i]) end
-  return table.concat(parts, "\t", 1, n)
 end
 
 -- ---- completion ----------------------------------------------------------------------------------------------------
@@ -203,7 +80,7 @@ function repl.complete(text, env)
     t = type(meta) == "table" and rawget(meta, "__index")
     if type(t) ~= "table" then break end
   end
-  if path == "" then for name in pairs(keywords) do add(name) end end
+  if path == "" then for name in pairs(inspect.keywords) do add(name) end end
   table.sort(list)
   return list, word
 end
@@ -238,7 +115,7 @@ local function evaluated(session, number, ok, ...)
   local n = select("#", ...)
   if n == 0 then return finish(session, number, "value", "") end
   if session.running == number then rawset(session.env, "_", (...)) end
-  finish(session, number, "value", repl.show_all(n, ...))
+  finish(session, number, "value", inspect.show_all(n, ...))
 end
 
 -- Run one text. The task that waits for it also reports that the processor-time limit has ended it.
@@ -284,7 +161,7 @@ local function receive(sock)
   local header = sock:receive("*l")
   local kind, length = (header or ""):match("^(%l+) (%d+)$")
   length = math.tointeger(tonumber(length))
-  if not handlers[kind] or not length or length > repl.limits.message_bytes then return nil end
+  if not handlers[kind] or not length or length > message_bytes_max then return nil end
   local text = sock:receive(length)
   return text and kind, text
 end
@@ -310,10 +187,8 @@ end
 
 -- listen(): called in each state after the site was loaded, for the control socket of the server.
 function repl.listen()
-  core.control {
-    serve = repl.serve,
-    tcp = { receive_ms_max = 0, message_bytes_max = repl.limits.message_bytes, write_bytes_high = 4194304 },
-  }
+  local limits = { read_timeout = false, max_message = message_bytes_max, write_ahead = "4m" }
+  core.control(options.take("luaserve repl", limits, require("luaserve.tcp").calls["ls.connect"], { serve = repl.serve }))
   core.on("drain", function()
     retired = true
     for session in pairs(sessions) do

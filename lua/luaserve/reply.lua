@@ -25,10 +25,15 @@ function reply.add(headers, name, value)
   headers[name] = before and before .. separator .. value or value
 end
 
+-- response is an InjectResponse: the response that a client gets.
+-- response.status: integer - the status
+-- response.headers: table<string, string> - header fields; names are found in any case
+-- response.body: string - the body
 local methods = {}
 local meta = { __index = methods }
 
--- response:json() -> the value of the body. Raises if the body is not JSON.
+-- response:json() -> value
+-- Decodes the body. Raises if it is not JSON.
 function methods:json()
   local value, message = json.decode(self.body)
   if value ~= nil then return value end

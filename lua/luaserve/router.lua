@@ -1,8 +1,8 @@
 -- router.lua - compiles the routes of an app into one function, dispatch(req, res, method, path, too_big).
 --
 -- Three structures, made once, and the paths of files that were asked for lately.
--- `plain[method][path]` holds the routes without parameters and without their own body
--- limit: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds the routes that end in their
+-- `plain[method][path]` holds the routes without parameters and without limits of their
+-- own: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds the routes that end in their
 -- only parameter, such as /hello/:name: one cut at the last slash. Both are shortcuts into a trie of path segments,
 -- one for each method, which holds all routes.
 --
@@ -24,11 +24,12 @@ local usage = require "luaserve.usage"
 usage.mark_internal()
 
 -- Functions that run for a request are locals: a site may replace the globals.
-local find, sub, concat, ipairs = string.find, string.sub, table.concat, ipairs
+local find, sub, byte, concat, ipairs = string.find, string.sub, string.byte, table.concat, ipairs
 local percent_decode, last_segment = core.percent_decode, core.last_segment
-local set_params, set_body_max = core.params, core.body_max
+local set_params, set_body_max, set_time_max = core.params, core.body_max, core.time_max
 
-local router = {}
+-- `names`: from dispatch functions to functions that name the route of a request. Those of app:inject become garbage.
+local router = { names = setmetatable({}, { __mode = "k" }) }
 
 local recent_max, recent_bytes_max = 1024, 200 -- remembered paths of files, and the length of one
 
@@ -268,25 +269,53 @@ end
 
 -- ---- from apps to leaves -------------------------------------------------------------------------------------------
 
--- wrap(uses, fn) -> fn inside the middleware `uses`, the first outermost. `next` is a new closure for each request,
--- because it refers to req and res.
-local function wrap(uses, fn)
-  for i = #uses, 1, -1 do
-    local middleware, inner = uses[i], fn
-    fn = function(req, res)
-      return middleware(req, res, function() return inner(req, res) end)
+-- wrap(uses, fn [, own]) -> fn inside the middleware `uses` and then `own`, the first outermost.
+local function wrap(uses, fn, own)
+  local functions, places = {}, {}
+  for _, list in ipairs { uses, own } do
+    for _, use in ipairs(list) do
+      functions[#functions + 1], places[#places + 1] = use.fn, use.where or "?"
     end
   end
-  return fn
+  if #functions == 0 then return fn end
+  functions[#functions + 1] = fn
+  return core.chain(functions, places)
+end
+
+-- is_below(segments) -> a function that tells whether a request is for the path of the segments, or below it. A path that
+-- cannot be decoded is not: no route matches it.
+local function is_below(segments)
+  local literal = ""
+  for _, segment in ipairs(segments) do literal = literal and segment.text and literal .. "/" .. segment.text end
+  return function(path)
+    if literal and not find(path, "%", 1, true) then
+      return sub(path, 1, #literal) == literal and (#path == #literal or byte(path, #literal + 1) == 0x2F)
+    end
+    local at = decode_segments(path)
+    for i, segment in ipairs(segments) do
+      if not at or not at[i] or segment.text and segment.text ~= at[i] then return false end
+    end
+    return true
+  end
+end
+
+-- placed(use, prefix) -> the middleware of app:use in an app below the prefix, which skips itself for other paths.
+local function placed(use, prefix)
+  if not use.segments then return use end
+  local path = table.move(prefix, 1, #prefix, 1, {})
+  local matches, fn = is_below(table.move(use.segments, 1, #use.segments, #path + 1, path)), use.fn
+  return { where = use.where, fn = function(req, res, next)
+    if matches(req.path) then return fn(req, res, next) end
+    next()
+  end }
 end
 
 local function respond_404() return 404 end
-local function respond_413() return 413 end
 
-local function new_scope(parent, app)
+local function new_scope(parent, app, prefix)
   local scope = { uses = {} }
   if parent then table.move(parent.uses, 1, #parent.uses, 1, scope.uses) end
-  table.move(app.uses, 1, #app.uses, #scope.uses + 1, scope.uses)
+  for _, use in ipairs(app.uses) do scope.uses[#scope.uses + 1] = placed(use, prefix) end
   scope.on_error = app.on_error or parent and parent.on_error
   scope.on_not_found = app.on_not_found or parent and parent.on_not_found
   scope.use_where = app.use_where or parent and parent.use_where
@@ -298,7 +327,7 @@ local function new_scope(parent, app)
     return not_found(req, res)
   end or respond_404
   scope.missing = wrap(scope.uses, scope.not_found)
-  scope.too_big = wrap(scope.uses, respond_413)
+  scope.too_big = wrap(scope.uses, core.too_large)
   return scope
 end
 
@@ -325,14 +354,16 @@ local function add_leaf(flat, method, segments, leaf)
 end
 
 local function flatten(flat, app, prefix, parent)
-  local scope = new_scope(parent, app)
+  local scope = new_scope(parent, app, prefix)
   for _, route in ipairs(app.routes) do
     local at = { joined(prefix, route.segments) }
     if #prefix > 0 and #route.segments == 1 and route.segments[1].text == "" then at[2] = prefix end
     for _, segments in ipairs(at) do
       add_leaf(flat, route.method, segments, {
-        run = wrap(scope.uses, route.fn or route.files:runner(#prefix + route.skip, scope.not_found)),
-        files = route.files, scope = scope, max_body = route.max_body, where = route.where, shown = route.shown,
+        run = wrap(scope.uses, route.fn or route.files:runner(#prefix + route.skip, scope.not_found), route.uses),
+        files = route.files, scope = scope, max_body = route.max_body,
+        time_max = route.time_max, limited = route.max_body ~= nil or route.time_max ~= nil,
+        where = route.where, shown = route.shown,
       })
     end
   end
@@ -367,7 +398,7 @@ local function fill(trie, entries)
 end
 
 -- shortcuts(trie) -> plain, by_prefix: run functions by path, and leaves of a last parameter by the path before it. A
--- leaf with its own body limit is found through the trie only, and so is a last parameter beside such a leaf.
+-- leaf with limits of its own is found through the trie only, and so is a last parameter beside such a leaf.
 local function shortcuts(trie)
   local plain, by_prefix = {}, {}
   local function visit(node, prefix)
@@ -375,7 +406,7 @@ local function shortcuts(trie)
     for text, child in pairs(node.texts) do
       local leaf = child.leaf
       local encoded = find(text, "[%%/]") -- a path has such a text in escaped form only
-      if leaf and not encoded and not leaf.missing and leaf.max_body == nil then
+      if leaf and not encoded and not leaf.missing and not leaf.limited then
         plain[prefix .. text] = leaf.run
       elseif leaf then
         complete = false
@@ -383,7 +414,7 @@ local function shortcuts(trie)
       if not encoded then visit(child, prefix .. text .. "/") end
     end
     local leaf = node.param and node.param.leaf
-    if leaf and complete and #leaf.names == 1 and not leaf.missing and leaf.max_body == nil then
+    if leaf and complete and #leaf.names == 1 and not leaf.missing and not leaf.limited then
       by_prefix[prefix] = leaf
       leaf[1] = leaf.names[1] -- for core.last_segment
     end
@@ -522,6 +553,7 @@ function router.compile(app)
     local leaf = leaf_of(method, path, segments)
     if not leaf or leaf.missing then return no_route(req, res, method, path, segments) end
     if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
+    if leaf.time_max then set_time_max(req, leaf.time_max) end
     if too_big then return leaf.scope.too_big(req, res) end
     if leaf.files then
       if not segments then remember(method, path, leaf.run) end
@@ -553,7 +585,7 @@ function router.compile(app)
       local scope = leaf and leaf.scope or scope_of(path, segments)
       on_error = scope.on_error
     end
-    if not on_error then return 500 end
+    if not on_error then return res:status() end
     return on_error(req, res, err, traceback)
   end
 
@@ -571,11 +603,21 @@ function router.compile(app)
     return nil
   end
 
-  core.name_routes(dispatch, name_route)
+  router.names[dispatch] = name_route
   return {
     dispatch = dispatch, failed = failed, name_route = name_route,
     routes = function() return list_routes(flat) end,
   }
+end
+
+-- name(dispatch, method, path, failing, host) -> the name and the place of the route that `dispatch` chooses for a request,
+-- such as "GET /items/:id" and "site.lua:12", or of the error handler if `failing`; nil for a request without a route. For
+-- messages: http_task.c calls it after a failure.
+function router.name(dispatch, method, path, failing, host)
+  local name_route = router.names[dispatch]
+  if not name_route then return nil end
+  local name, where = name_route(method, path, failing, host)
+  return name, name and (where or "?")
 end
 
 return router

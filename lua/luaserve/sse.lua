@@ -7,28 +7,33 @@ usage.mark_internal()
 local sse = {}
 
 local uint32_max = 2 ^ 32 - 1
-local limits = {
-  retry = { "retry_ms", "seconds", 0, uint32_max },
-  keepalive = { "keepalive_ms", "seconds", 1, uint32_max, none = 0 },
-  max_queue = { "queue_bytes_max", "size", 1, uint32_max },
+local stream_options = {
+  retry = { "retry_ms", "seconds", 0, uint32_max }, -- seconds that a client waits before it connects again
+  keepalive = { "keepalive_ms", "seconds", 1, uint32_max, 15, none = 0 }, -- seconds without an event before a comment
+  max_queue = { "queue_bytes_max", "size", 1, uint32_max, "1m" }, -- above it a message of a topic is not sent
+  overflow = { "overflow", "choice", "close", "skip", "close" }, -- the response ends, or the message is dropped
+  headers = true, -- Headers - header fields of the response
 }
-local known = options.merged(limits, { headers = true, overflow = true })
+sse.calls = {
+  ["res:sse"] = { stream_options }, -- SseOptions
+}
 
--- The tables of options, for the tests.
-sse.known, sse.specs = { ["res:sse"] = known }, { ["res:sse"] = limits }
+local default_options
 
 -- options(given) -> the table for the core. Raises.
 function sse.options(given)
   local where = "res:sse"
-  if type(given) ~= "table" then
+  if given == nil then
+    default_options = default_options or options.take(where, {}, sse.calls[where], {})
+    return default_options
+  elseif type(given) ~= "table" then
     usage.error("%s takes a table of options, such as { retry = 2 }; got %s", where, usage.quote(given))
   end
-  options.check_names(where, given, known)
-  local out = options.read_all(where, given, limits, {})
+  local out = options.take(where, given, sse.calls[where], {})
   if given.headers ~= nil and type(given.headers) ~= "table" then
     usage.error('%s: headers must be a table such as { ["X-A"] = "b" }; got %s', where, usage.quote(given.headers))
   end
-  out.skip, out.headers = options.skips(where, given.overflow), given.headers
+  out.skip, out.headers = out.overflow == "skip", given.headers
   return out
 end
 

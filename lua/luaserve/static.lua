@@ -15,10 +15,18 @@ local max_age_most = 2 ^ 31
 
 local static = {}
 
--- The names of the options, for usage.suggest and the tests.
-static.known = {
-  index = true, max_age = true, immutable = true, precompressed = true, list = true, fallback = true, dotfiles = true,
-  headers = true,
+local folder_options = {
+  index = true, -- string|false - file for a path that ends in a slash; default "index.html"
+  max_age = true, -- integer - seconds for which caches may use a file; 0: they ask each time
+  immutable = true, -- string - beginning of the paths of files that never change
+  precompressed = { "precompressed", "flag" }, -- send app.js.br or app.js.gz in place of app.js
+  list = { "list", "flag" }, -- a page with the files of a folder without an index
+  fallback = true, -- string - the file for paths without a file
+  dotfiles = { "dotfiles", "flag" }, -- serve names that begin with a dot
+  headers = true, -- fun(path: string): Headers? - header fields for a file
+}
+static.calls = {
+  ["app:static"] = { folder_options }, -- StaticOptions
 }
 
 -- file_name(name, value) -> the value, or "" for nil and false. Raises unless it is the path of a file in the folder.
@@ -32,13 +40,6 @@ local function file_name(name, value)
   return value
 end
 
-local function flag(name, value)
-  if value ~= nil and type(value) ~= "boolean" then
-    usage.error("%s: %s must be true or false; got %s", fname, name, usage.quote(value))
-  end
-  return value
-end
-
 local function cache_control(max_age)
   if max_age == nil then return nil end
   local age = math.type(max_age) and math.tointeger(max_age)
@@ -46,7 +47,7 @@ local function cache_control(max_age)
     usage.error("%s: max_age must be a whole number of seconds from 0 to %.0f; got %s", fname, max_age_most,
       usage.quote(max_age))
   end
-  return age == 0 and "no-cache" or "public, max-age=" .. age
+  return "Cache-Control: " .. (age == 0 and "no-cache" or "public, max-age=" .. age) .. "\r\n"
 end
 
 local function immutable_prefix(value)
@@ -125,23 +126,16 @@ function static.new(prefix, folder, opts)
     usage.error("%s: options must be a table such as { max_age = 3600 }; got %s", fname, usage.quote(opts))
   end
   opts = opts or {}
-  options.check_names(fname, opts, static.known)
+  local out = options.take(fname, opts, static.calls[fname], {})
   if opts.headers ~= nil and type(opts.headers) ~= "function" then
     usage.error("%s: headers must be a function(path) that returns a table of header lines; got %s", fname,
       usage.quote(opts.headers))
   end
   local index = opts.index
   if index == nil then index = "index.html" end
-  local object, message, code = core.static(folder, {
-    index = file_name("index", index),
-    fallback = file_name("fallback", opts.fallback),
-    immutable = immutable_prefix(opts.immutable),
-    cache = cache_control(opts.max_age),
-    dotfiles = flag("dotfiles", opts.dotfiles),
-    list = flag("list", opts.list),
-    precompressed = flag("precompressed", opts.precompressed),
-    headers = opts.headers,
-  })
+  out.index, out.fallback = file_name("index", index), file_name("fallback", opts.fallback)
+  out.immutable, out.lines, out.headers = immutable_prefix(opts.immutable), cache_control(opts.max_age), opts.headers
+  local object, message, code = core.static(folder, out)
   if not object and code == "ENOENT" then
     usage.error("%s: there is no folder %s (a relative path starts at the directory of the site)", fname,
       usage.quote(folder))

@@ -3,66 +3,71 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-local tls = require "luaserve.tls" -- sock:starttls needs it loaded
 usage.mark_internal()
 
 local tcp = {}
 
 local uint32_max = 2 ^ 32 - 1
 
--- As in options.lua: { name in the core, kind, minimum, maximum, none = the core's value for `false` }
-local limits = {
-  read_timeout = { "receive_ms_max", "seconds", 1, uint32_max, none = 0 },
-  send_timeout = { "send_ms_max", "seconds", 1, uint32_max, none = 0 },
-  write_ahead = { "write_bytes_high", "size", 1, uint32_max },
-  max_queue = { "queue_bytes_max", "size", 1, uint32_max },
-  max_line = { "line_bytes_max", "size", 1, uint32_max },
-  max_message = { "message_bytes_max", "size", 1, math.maxinteger },
-  keepalive = { "keepalive_s", "count", 1, 32767, none = 0 },
+local limits = { -- of a sock
+  read_timeout = { "receive_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds of one receive
+  send_timeout = { "send_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds in which the peer accepts no byte
+  write_ahead = { "write_bytes_high", "size", 1, uint32_max, "256k" }, -- send waits while more bytes are queued
+  max_queue = { "queue_bytes_max", "size", 1, uint32_max, "1m" }, -- a message of a topic that exceeds it closes the sock
+  max_line = { "line_bytes_max", "size", 1, uint32_max, "64k" }, -- longest line
+  max_message = { "message_bytes_max", "size", 1, math.maxinteger, "8m" }, -- longest result of receive(n), receive("*a")
+  keepalive = { "keepalive_s", "count", 1, 32767, false, none = 0 }, -- idle seconds after which TCP probes the peer
 }
-local server_only = { backlog = { "backlog", "count", 1, 65535 } }
-local client_only = { connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, none = 0 } }
+local server_only = {
+  handler = true, -- fun(sock: Sock) - the function, in a single table
+  backlog = { "backlog", "count", 1, 65535 }, -- connections that the system queues; default: that of ls.config
+}
+local client_only = {
+  connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds for lookup, addresses and TLS
+  tls = true, -- boolean|TlsClientOptions - true or options: TLS
+}
+local client_address = {
+  host = true, -- string - a name, an address, "host:port" or "unix:/path"
+  port = true, -- integer|string - required without path
+  path = true, -- string - file of a Unix socket
+}
 
-local server_address = { host = true, port = true, path = true, serve = true }
-local server_known = options.merged(limits, server_only, server_address, options.beside_address)
-local client_address = { host = true, port = true, path = true }
-local client_known = options.merged(limits, client_only, client_address, { tls = true })
+tcp.calls = {
+  ["ls.tcp"] = { limits, server_only, options.addresses, options.beside_address }, -- TcpOptions
+  ["ls.connect"] = { limits, client_only, client_address }, -- ConnectOptions
+}
 
--- The tables of options, for the tests.
-tcp.known = { ["ls.tcp"] = server_known, ["ls.connect"] = client_known }
-tcp.specs = { ["ls.tcp"] = options.merged(limits, server_only, options.handshake),
-  ["ls.connect"] = options.merged(limits, client_only) }
+local default_limits -- of ls.connect without options
 
--- ls.tcp(port | "host:port" | "unix:/path", fn [, options]), or ls.tcp({ port =, host =, path =, read_timeout =, ... },
--- fn): a TCP server. fn(sock) runs in a new coroutine for each connection; when it returns the sock is closed. Raises on
--- unknown options, on wrong types and after loading.
-function tcp.listen(at, serve, given, ...)
-  local out = { tcp = {}, where = usage.caller() or "?" }
+-- defaults() -> the limits of a sock without options, as the core has them.
+function tcp.defaults()
+  default_limits = default_limits or options.take("ls.connect", {}, tcp.calls["ls.connect"], {})
+  return default_limits
+end
+
+-- ls.tcp(address: integer|string, fn: fun(sock: Sock) [, options: TcpOptions])
+-- ls.tcp(options: TcpOptions [, fn: fun(sock: Sock)])
+-- Accepts TCP or Unix connections at a port, `"host:port"`, `"unix:/path"`, or with all options in a table. The function
+-- runs once per connection, in a task; the connection closes when it returns. Only while the site loads.
+function tcp.listen(at, handler, given, ...)
   usage.no_more("ls.tcp(7000, fn, options)", given, ...)
-  given = options.check_beside("ls.tcp", at, serve, given, server_address)
+  given = options.check_beside("ls.tcp", at, handler, given, { options.addresses, { handler = true } })
   if type(at) == "table" then
     given = at
-    if at.serve ~= nil then
-      if serve ~= nil then usage.error("ls.tcp: two functions given, as argument and as serve; give only one") end
-      serve = at.serve
+    if at.handler ~= nil then
+      if handler ~= nil then usage.error("ls.tcp: two functions given, as argument and as handler; give only one") end
+      handler = at.handler
     end
   end
-  if given then
-    options.check_names("ls.tcp", given, server_known)
-    options.read_all("ls.tcp", given, limits, out.tcp)
-    options.read_all("ls.tcp", given, server_only, out)
-  end
-  out.host, out.port = options.address("ls.tcp", at)
-  if not out.host then
+  local out = options.take("ls.tcp", given or {}, tcp.calls["ls.tcp"], {})
+  if not options.listener("ls.tcp", given or {}, at, core, out) then
     usage.error('ls.tcp: the first argument must be an address: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
       .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
   end
-  options.path_access("ls.tcp", given or {}, out.host, core, out)
-  options.security("ls.tcp", given or {}, core, out)
-  if type(serve) ~= "function" then
-    usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(serve))
+  if type(handler) ~= "function" then
+    usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(handler))
   end
-  out.serve = serve
+  out.serve = handler
   local ok, err = pcall(core.tcp, out)
   if not ok then usage.error("ls.tcp: %s", tostring(err)) end
 end
@@ -78,17 +83,18 @@ local function client_text(text)
   return host, options.port("ls.connect", port, 1)
 end
 
-local no_limits = {}
 local connect_form = "ls.connect(host, port, options)"
 
--- ls.connect(host, port [, opts]), ls.connect("host:port" [, opts]), ls.connect("unix:/path" [, opts]), ls.connect{
--- host =, port =, path =, ... } -> sock | nil, message, code. Waits. Raises on wrong types, on unknown options and
--- where it cannot wait.
+-- ls.connect(host, port: integer|string [, options: ConnectOptions]) -> sock | nil, message, code
+-- ls.connect(at: string [, options: ConnectOptions]) -> sock | nil, message, code
+-- ls.connect(options: ConnectOptions) -> sock | nil, message, code
+-- Connects by TCP or to a Unix socket: a host and a port, `"host:port"`, `"unix:/path"`, or all options in a table. Waits.
+-- Not while the site loads.
 function tcp.connect(host, port, opts, ...)
-  local limit = no_limits
+  local limit = tcp.defaults()
   if not core.can_wait() then
     usage.error("ls.connect: cannot wait while the site loads or inside a C function; call it in a handler, in "
-      .. "ls.once or in ls.spawn")
+      .. "ls.init or in ls.spawn")
   end
   if type(host) == "table" then
     if port ~= nil then usage.error("ls.connect: with a table of options, pass host and port in it") end
@@ -99,7 +105,7 @@ function tcp.connect(host, port, opts, ...)
   else
     if port ~= nil and not tonumber(port) and opts == nil then port, opts = nil, port end
     usage.no_more(connect_form, nil, ...)
-    if type(opts) == "table" then options.check_no_address("ls.connect", opts, client_address) end
+    if type(opts) == "table" then options.check_no_address("ls.connect", opts, { client_address }) end
   end
   if type(host) ~= "string" or host == "" then
     usage.error('ls.connect: the first argument must be a host, "host:port" or "unix:/path"; got %s',
@@ -109,9 +115,8 @@ function tcp.connect(host, port, opts, ...)
     if type(opts) ~= "table" then
       usage.error("ls.connect: options must be a table such as { read_timeout = 5 }; got %s", usage.quote(opts))
     end
-    options.check_names("ls.connect", opts, client_known)
-    limit = options.read_all("ls.connect", opts, client_only, options.read_all("ls.connect", opts, limits, {}))
-    if opts.tls ~= nil then limit.tls = tls.client("ls.connect", opts.tls) end
+    limit = options.take("ls.connect", opts, tcp.calls["ls.connect"], {})
+    if opts.tls ~= nil then limit.tls = require("luaserve.tls").client("ls.connect", opts.tls) end
   end
   if port == nil then
     host, port = client_text(host)

@@ -5,6 +5,9 @@ local diff = require "luaserve.test.diff"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
+-- test is a Test: the table that `require "luaserve.test"` returns in a test file.
+-- test.describe: TestDescribe - defines a block of tests
+-- test.it: TestIt - defines a test
 local test = {
   running = false,        -- whether the tests of the file run; test/file.lua sets it
   describe_error = false, -- the message handler of the file that is loaded
@@ -84,16 +87,30 @@ local function callable(name, add)
   }, { __call = function(_, ...) add(name, nil, ...) end })
 end
 
--- describe(name [, options], fn): a block of tests; fn runs at once and defines them. options: timeout, of its tests.
--- describe.skip(...): its tests are reported as skipped. describe.only(...): of the file only blocks and tests with
--- `only` run.
+-- describe is a TestDescribe: defines a block of tests.
+-- describe(name, fn: fun() [, options: TestOptions])
+-- describe(name, options: TestOptions, fn: fun())
+-- The function runs at once and defines the tests.
+-- describe.skip(name, fn: fun() [, options: TestOptions])
+-- The tests of the block are reported as skipped.
+-- describe.only(name, fn: fun() [, options: TestOptions])
+-- Only blocks and tests with `only` run in this file.
+-- options is a TestOptions: options of a block or a test.
+-- options.timeout: number - the limit of each test, in seconds; default 5
 test.describe = callable("describe", add_block)
 
--- it(name [, options], fn): a test; fn runs later, in a task, and may wait. It passes when fn returns. options: timeout
--- in seconds. it.skip, it.only as for describe.
+-- it is a TestIt: defines a test.
+-- it(name, fn: fun() [, options: TestOptions])
+-- it(name, options: TestOptions, fn: fun())
+-- The function runs later, in a task, and may wait. The test passes when it returns.
+-- it.skip(name, fn: fun() [, options: TestOptions])
+-- The test is reported as skipped.
+-- it.only(name, fn: fun() [, options: TestOptions])
+-- Only blocks and tests with `only` run in this file.
 test.it = callable("it", add_test)
 
--- pending(name [, fn]): a test that is still to be written, reported as pending.
+-- test.pending(name [, fn: fun()])
+-- A test that is still to be written.
 function test.pending(name, fn)
   check_collecting("pending")
   named("pending", name, fn or function() end)
@@ -101,8 +118,10 @@ function test.pending(name, fn)
     { name = name, block = collecting, pending = true, line = debug.getinfo(2, "l").currentline }
 end
 
--- before(fn), after(fn): run once, before the first test and after the last test of the block. before_each(fn),
--- after_each(fn): run around each test of the block and of the blocks in it. All run in tasks, and may wait.
+-- test.before|after(fn: fun())
+-- Runs a function once, before the first test or after the last test of the block, in a task.
+-- test.before_each|after_each(fn: fun())
+-- Runs a function before or after each test of the block and of the blocks in it, in a task.
 for _, hook in ipairs { "before", "after", "before_each", "after_each" } do
   test[hook] = function(fn)
     check_collecting(hook)
@@ -141,23 +160,37 @@ local function fail(note, message, lines)
   error(setmetatable({ message = message, lines = lines or {} }, failure_meta), 0)
 end
 
--- fail([message]): fails the test.
+-- test.fail([message])
+-- Fails the test.
 function test.fail(message) fail(nil, message == nil and "test.fail was called" or tostring(message)) end
 
--- equal(got, expected [, note]): both are equal: as == compares them, or tables with equal fields. `note` begins the
--- message of a failure.
-function test.equal(got, expected, note)
+-- both(call, ...) -> its arguments after `call`. Raises for less than two: a forgotten value is not nil.
+local function both(call, ...)
+  if select("#", ...) < 2 then
+    usage.error("%s: the second value is missing: %s(got, expected); for nil write %s(got, nil)", call, call, call)
+  end
+  return ...
+end
+
+-- test.equal(got, expected [, note])
+-- Fails unless `got == expected`, or both are tables with equal fields. `note` begins the message of a failure.
+function test.equal(...)
+  local got, expected, note = both("test.equal", ...)
   local message, lines = diff.compare(got, expected)
   if message then fail(note, message, lines) end
 end
 
--- not_equal(got, unexpected [, note])
-function test.not_equal(got, unexpected, note)
+-- test.not_equal(got, unexpected: any [, note])
+-- Fails if the values are equal, as test.equal compares them.
+function test.not_equal(...)
+  local got, unexpected, note = both("test.not_equal", ...)
   if diff.same(got, unexpected) then fail(note, "expected another value than " .. diff.show(got)) end
 end
 
--- same(got, expected [, note]): both are the same object, as rawequal compares them.
-function test.same(got, expected, note)
+-- test.same(got, expected [, note])
+-- Fails unless both are the same object, as rawequal compares them.
+function test.same(...)
+  local got, expected, note = both("test.same", ...)
   if rawequal(got, expected) then return end
   if diff.same(got, expected) then
     fail(note, "expected the same object, got another one that is equal; test.equal compares the contents")
@@ -165,18 +198,21 @@ function test.same(got, expected, note)
   fail(note, "expected the object " .. diff.show(expected) .. ", got " .. diff.show(got))
 end
 
--- truthy(value [, note]) -> value: it is neither nil nor false.
+-- test.truthy(value: T? [, note]) -> value: T
+-- Fails if the value is nil or false. Returns it.
 function test.truthy(value, note)
   if not value then fail(note, "expected a true value, got " .. diff.show(value)) end
   return value
 end
 
--- falsy(value [, note]): it is nil or false.
+-- test.falsy(value [, note])
+-- Fails unless the value is nil or false.
 function test.falsy(value, note)
   if value then fail(note, "expected nil or false, got " .. diff.show(value)) end
 end
 
--- near(got, expected, tolerance [, note]): two numbers that differ by `tolerance` at most.
+-- test.near(got: number, expected: number, tolerance: number [, note])
+-- Fails unless two numbers differ by `tolerance` at most.
 function test.near(got, expected, tolerance, note)
   if type(expected) ~= "number" or type(tolerance) ~= "number" then
     usage.error("test.near: give three numbers: test.near(got, 3.14, 0.01)")
@@ -187,7 +223,8 @@ function test.near(got, expected, tolerance, note)
   end
 end
 
--- match(text, pattern [, note]) -> the captures: the string has a part that matches the Lua pattern.
+-- test.match(text, pattern [, note]) -> ...: string|integer
+-- Fails unless the string has a part that matches the Lua pattern. Returns the captures.
 function test.match(text, pattern, note)
   if type(pattern) ~= "string" then
     usage.error("test.match: the pattern must be a string; got %s", usage.quote(pattern))
@@ -201,8 +238,10 @@ function test.match(text, pattern, note)
   return table.unpack(found, 1, found.n)
 end
 
--- contains(whole, part [, note]): a string contains this text, or a list this value.
-function test.contains(whole, part, note)
+-- test.contains(whole: string|any[], part: any [, note])
+-- Fails unless a string contains the text, or a list the value.
+function test.contains(...)
+  local whole, part, note = both("test.contains", ...)
   if type(whole) == "string" and type(part) == "string" then
     if whole:find(part, 1, true) then return end
   elseif type(whole) == "table" then
@@ -211,7 +250,8 @@ function test.contains(whole, part, note)
   fail(note, "expected a value that contains " .. diff.show(part), { "got " .. diff.show(whole) })
 end
 
--- raises(fn [, pattern [, note]]) -> the error: fn() raises. `pattern`: its text matches this Lua pattern.
+-- test.raises(fn: fun() [, pattern [, note]]) -> err: any
+-- Fails unless the function raises an error, whose text matches the Lua pattern. Returns the error.
 function test.raises(fn, pattern, note)
   if type(fn) ~= "function" then
     usage.error("test.raises: give a function: test.raises(function() ... end, \"pattern\"); got %s", usage.quote(fn))
@@ -224,7 +264,6 @@ function test.raises(fn, pattern, note)
   return err
 end
 
--- serve(site [, options]) -> server: see test/server.lua.
 function test.serve(...)
   return require("luaserve.test.server").start(...)
 end

@@ -8,22 +8,40 @@ usage.mark_internal()
 
 local tls = {}
 
-local cert_names = { cert = true, key = true, key_password = true }
-local shared_names = { client_ca = true, verify = true, min = true, ciphers = true, tickets = true, alpn = true }
-local all_names = options.merged(cert_names, shared_names)
-local client_names = options.merged(cert_names, { ca = true, server_name = true, alpn = true, insecure = true, min = true,
-  ciphers = true })
+local ciphers_form = "a list of ciphers as openssl-ciphers(1) describes it"
+local certificate_options = {
+  cert = { "cert", "text", "the file name of a certificate (PEM)" }, -- with its chain
+  key = { "key", "text", "the file name of a key (PEM)" }, -- default: that of cert
+  key_password = { "password", "text", "a string, the password of the key" },
+}
+local shared = { -- by all certificates of a server, or of a client
+  min = { "min", "choice", "1.2", "1.3", "1.2" }, -- oldest version of TLS
+  ciphers = { "ciphers", "text", ciphers_form },
+  alpn = true, -- string[] - protocols offered by ALPN, the preferred one first
+}
+local server_only = {
+  client_ca = { "ca", "text", "the file name of the certificates (PEM) that sign those of clients" },
+  verify = { "verify", "choice", "optional", "required" }, -- of client_ca: whether a client needs a certificate
+  tickets = { "tickets", "text", "the file name of ticket keys" }, -- the same on several servers
+}
+local client_only = {
+  ca = { "ca", "text", "the file name of trusted certificates (PEM)" }, -- default: those of the system
+  server_name = { "server_name", "text", "the name in the certificate of the server" }, -- default: the host
+  insecure = { "insecure", "flag" }, -- accept any certificate
+}
+local starttls_only = { -- sock:starttls takes these and those of its role
+  server = { "server", "flag" }, -- this side is the server
+  timeout = { "handshake_ms_max", "seconds", 1, 2 ^ 32 - 1 }, -- seconds for the handshake; default: at most 10
+}
 
--- Of sock:starttls: those of both roles, and the rest of each role.
-local starttls_both = { server = true, timeout = true }
-local starttls_server = options.merged(all_names, starttls_both)
-local starttls_client = options.merged(client_names, starttls_both)
-local starttls_limits = { timeout = { "handshake_ms_max", "seconds", 1, 2 ^ 32 - 1 } }
-
--- The tables of options, for the tests.
-tls.known = { ["ls.listen: tls"] = all_names, ["ls.tcp: tls"] = all_names, ["ls.connect: tls"] = client_names,
-  ["sock:starttls"] = starttls_client }
-tls.specs = { ["sock:starttls"] = starttls_limits }
+tls.calls = {
+  ["ls.listen: tls"] = { certificate_options, shared, server_only }, -- TlsOptions
+  ["ls.connect: tls"] = { certificate_options, shared, client_only }, -- TlsClientOptions
+  ["sock:starttls"] = { certificate_options, shared, server_only, client_only, starttls_only }, -- StarttlsOptions
+}
+local listener_calls = tls.calls["ls.listen: tls"]
+tls.calls["ls.tcp: tls"] = listener_calls
+local one_certificate = { certificate_options }
 
 local tls_forms = 'a table such as { cert = "cert.pem", key = "key.pem" }, a list of such tables, or "self-signed"'
 
@@ -32,37 +50,18 @@ local function option(where, name)
   return where .. (where:find(": ", 1, true) and "." or ": ") .. name
 end
 
--- A field that is nil or a string with at least one byte and no NUL.
-local function text(where, given, name, what)
-  local value = given[name]
-  if value ~= nil and (type(value) ~= "string" or value == "" or value:find("\0", 1, true)) then
-    usage.error("%s must be %s; got %s", option(where, name), what, usage.quote(value))
-  end
-  return value
+-- The same for options.take: the call, and "tls." or nothing.
+local function split(where)
+  local fname, prefix = where:match("^(.-): (.*)$")
+  return fname or where, prefix and prefix .. "."
 end
 
-local function one_of(where, given, name, first, second)
-  local value = given[name]
-  if value ~= nil and value ~= first and value ~= second then
-    usage.error('%s must be "%s" or "%s"; got %s', option(where, name), first, second, usage.quote(value))
-  end
-  return value
+local function take(where, given, tables)
+  local fname, prefix = split(where)
+  return options.take(fname, given, tables, {}, prefix)
 end
 
-local function flag(where, given, name)
-  local value = given[name]
-  if value ~= nil and type(value) ~= "boolean" then
-    usage.error("%s must be true or false; got %s", option(where, name), usage.quote(value))
-  end
-  return value
-end
-
-local function certificate(where, given)
-  local out = {
-    cert = text(where, given, "cert", "the file name of a certificate (PEM)"),
-    key = text(where, given, "key", "the file name of a key (PEM)"),
-    password = text(where, given, "key_password", "a string, the password of the key"),
-  }
+local function check_cert(where, out)
   if not out.cert then
     usage.error('%s is missing; give the certificate, such as cert = "cert.pem"', option(where, "cert"))
   end
@@ -82,19 +81,18 @@ local function protocols(where, list)
   return table.concat(list, ",")
 end
 
--- { { cert =, key = }, ... } -> a list of certificates for the core
-local function certificates(where, list)
+-- { { cert =, key = }, ... } -> a list of certificates for the core. `named`: the options beside them.
+local function certificates(where, list, named)
   local out = {}
-  for name in pairs(cert_names) do
-    if list[name] ~= nil then usage.error("%s is a list of certificates; put %s into one of them", where, name) end
+  for name in pairs(certificate_options) do
+    if named[name] ~= nil then usage.error("%s is a list of certificates; put %s into one of them", where, name) end
   end
   for i, one in ipairs(list) do
     local place = string.format("%s%s[%d]", where, where:find(": ", 1, true) and "" or ": options", i)
     if type(one) ~= "table" then
       usage.error('%s must be a table such as { cert = "cert.pem", key = "key.pem" }; got %s', place, usage.quote(one))
     end
-    options.check_names(place, one, cert_names)
-    out[i] = certificate(place, one)
+    out[i] = check_cert(place, take(place, one, one_certificate))
   end
   return out
 end
@@ -111,28 +109,27 @@ local function check_http_names(where, list)
   end
 end
 
--- The options of a server, whose names are keys of `names` -> the table for the core. `alpn`: as for tls.read.
-local function server_settings(where, given, names, alpn)
-  local count, known = #given, options.merged(names)
-  for i = 1, count do known[i] = true end
-  options.check_names(where, given, known)
-  local verify = one_of(where, given, "verify", "optional", "required")
-  local shared = {
-    min = one_of(where, given, "min", "1.2", "1.3"),
-    ciphers = text(where, given, "ciphers", "a list of ciphers as openssl-ciphers(1) describes it"),
-    ca = text(where, given, "client_ca", "the file name of the certificates (PEM) that sign those of clients"),
-    tickets = text(where, given, "tickets", "the file name of ticket keys"),
-    alpn = alpn,
-  }
+-- The options of a server -> the table for the core. `alpn`: as for tls.read.
+local function server_settings(where, given, tables, alpn)
+  local list, named = {}, {}
+  for name, value in pairs(given) do
+    if math.type(name) == "integer" and name >= 1 and name <= #given then list[name] = value else named[name] = value end
+  end
+  if #list > 0 then list = certificates(where, list, named) end
+  local out = take(where, named, tables)
+  out.alpn = alpn
   if given.alpn ~= nil then
-    shared.alpn = protocols(where, given.alpn)
+    out.alpn = protocols(where, given.alpn)
     if alpn then check_http_names(where, given.alpn) end
   end
-  if verify and not shared.ca then usage.error("%s needs client_ca", option(where, "verify")) end
-  shared.verify = shared.ca and (verify or "required")
-  local out = count > 0 and certificates(where, given) or { certificate(where, given) }
-  for name, value in pairs(shared) do out[name] = value end
-  return out
+  if out.verify and not out.ca then usage.error("%s needs client_ca", option(where, "verify")) end
+  out.verify = out.ca and (out.verify == "optional" and 1 or 2)
+  if #list == 0 then
+    list = { { cert = out.cert, key = out.key, password = out.password } }
+    check_cert(where, list[1])
+    out.cert, out.key, out.password = nil, nil, nil
+  end
+  return table.move(list, 1, #list, 1, out)
 end
 
 -- The value of `tls` -> the table for the core.
@@ -140,36 +137,26 @@ local function settings_of(fname, given, alpn)
   local where = fname .. ": tls"
   if given == "self-signed" then return { self_signed = true, alpn = alpn } end
   if type(given) ~= "table" then usage.error("%s must be %s; got %s", where, tls_forms, usage.quote(given)) end
-  return server_settings(where, given, all_names, alpn)
+  return server_settings(where, given, listener_calls, alpn)
 end
 
--- The options of a client, whose names are keys of `names` -> the table for the core.
-local function client_settings(where, given, names)
-  options.check_names(where, given, names)
-  local insecure = flag(where, given, "insecure")
-  local identity = (given.cert or given.key or given.key_password) and certificate(where, given) or {}
-  return {
-    cert = identity.cert,
-    key = identity.key,
-    password = identity.password,
-    ca = text(where, given, "ca", "the file name of trusted certificates (PEM)"),
-    server_name = text(where, given, "server_name", "the name in the certificate of the server"),
-    insecure = insecure,
-    min = one_of(where, given, "min", "1.2", "1.3"),
-    ciphers = text(where, given, "ciphers", "a list of ciphers as openssl-ciphers(1) describes it"),
-    alpn = given.alpn ~= nil and protocols(where, given.alpn) or nil,
-  }
+-- The options of a client -> the table for the core.
+local function client_settings(where, given, tables)
+  local out = take(where, given, tables)
+  if out.cert or out.key or out.password then check_cert(where, out) end
+  if given.alpn ~= nil then out.alpn = protocols(where, given.alpn) end
+  return out
 end
 
 -- client(fname, given) -> the table for the core; nil for false, which means no TLS. Raises.
 function tls.client(fname, given)
   local where = fname .. ": tls"
   if given == false then return nil end
-  if given == true then return {} end
+  if given == true then given = {} end
   if type(given) ~= "table" then
     usage.error('%s must be true or a table such as { ca = "ca.pem" }; got %s', where, usage.quote(given))
   end
-  return client_settings(where, given, client_names)
+  return client_settings(where, given, tls.calls["ls.connect: tls"])
 end
 
 local starttls_forms = 'a table: sock:starttls{ server_name = "example.org" } for a client, '
@@ -179,21 +166,21 @@ local starttls_forms = 'a table: sock:starttls{ server_name = "example.org" } fo
 function tls.starttls(given)
   local where = "sock:starttls"
   if type(given) ~= "table" then usage.error("%s takes %s; got %s", where, starttls_forms, usage.quote(given)) end
-  local server = flag(where, given, "server")
-  local own, other = starttls_client, starttls_server
-  if server then own, other = other, own end
+  local server = options.read(where, "server", given.server or false, starttls_only.server)
+  local other = server and client_only or server_only
   for name in pairs(given) do
-    if other[name] and not own[name] then
+    if other[name] then
       usage.error("%s is an option of a %s; this call has%s server = true", option(where, name),
         server and "client" or "server", server and "" or " no")
+    elseif type(name) == "string" then
+      options.check_names(where, { [name] = true }, options.merged(tls.calls[where]))
     end
   end
-  local out = server and server_settings(where, given, own) or client_settings(where, given, own)
-  options.read_all(where, given, starttls_limits, out)
+  local tables = { certificate_options, shared, server and server_only or client_only, starttls_only }
+  local out = (server and server_settings or client_settings)(where, given, tables)
   if not server and not out.server_name and not out.insecure then
     usage.error("%s is missing: the name that the certificate of the server must have", option(where, "server_name"))
   end
-  out.server = server
   return out
 end
 
@@ -215,15 +202,11 @@ end
 -- names of the core. `alpn`: the protocols of ALPN for a listener of HTTP, separated by commas, unless the site names
 -- some; nil: the site's only. Raises.
 function tls.read(fname, given, core, out, alpn)
-  if given.proxy_protocol ~= nil and type(given.proxy_protocol) ~= "boolean" then
-    usage.error("%s: proxy_protocol must be true or false; got %s", fname, usage.quote(given.proxy_protocol))
-  end
   if given.trusted ~= nil then out.trusted = trusted_of(fname, given.trusted, core) end
-  out.proxy_protocol = given.proxy_protocol
   if out.proxy_protocol and not out.trusted then
     usage.error('%s: proxy_protocol = true needs trusted, the addresses of the proxies, such as trusted = { "127.0.0.1" }',
       fname)
-  elseif out.trusted and not out.proxy_protocol then
+  elseif out.trusted and not out.proxy_protocol and not alpn then
     usage.error("%s: trusted has no effect without proxy_protocol = true", fname)
   end
   if given.tls ~= nil then out.tls = settings_of(fname, given.tls, alpn) end

@@ -9,18 +9,42 @@ local udp = {}
 
 local payload_max = 65507 -- the payload of the largest IPv4 datagram
 
--- As in options.lua: { name in the core, kind, minimum, maximum }
 local limits = {
-  batch = { "batch", "count", 1, 32 },
-  max_datagram = { "datagram_bytes_max", "size", 1, payload_max },
-  receive_buffer = { "recv_buffer_bytes", "size", 1, 2 ^ 30 - 1 },
-  send_buffer = { "send_buffer_bytes", "size", 1, 2 ^ 30 - 1 },
-  broadcast = { "broadcast", "flag" },
+  max_datagram = { "datagram_bytes_max", "size", 1, payload_max, 2048 }, -- longer datagrams are truncated
+  receive_buffer = { "recv_buffer_bytes", "size", 1, 2 ^ 30 - 1 }, -- of the socket in the system
+  send_buffer = { "send_buffer_bytes", "size", 1, 2 ^ 30 - 1 }, -- of the socket in the system
+  broadcast = { "broadcast", "flag" }, -- allow sending to broadcast addresses
 }
-local server_only = { reuse = { "reuse_port", "flag" }, gather = { "gather", "flag" } }
-local multicast_limits = { ttl = { "ttl", "count", 1, 255 }, loop = { "loop", "flag" } }
+local client_only = {
+  batch = { "batch", "count", 1, 32, 8 }, -- datagrams that one system call receives
+}
+local server_only = {
+  batch = { "batch", "count", 1, 32, 32 }, -- datagrams that one system call receives
+  reuse = { "reuse_port", "flag" }, -- several processes may share the port
+  gather = { "gather", "flag", nil, nil, true }, -- wait up to 20 microseconds under load
+}
+local more = {
+  multicast = true, -- string|Multicast - a group, or a table
+}
+local address = {
+  port = true, -- integer|string - 0 picks a free one; required in a single table
+  host = true, -- string - an address or "*"; default: the loopback interface, or the first multicast group
+  handler = true, -- fun(data: string, peer: Peer, info?: DatagramInfo): Data? - the function, in a single table
+}
+local multicast_limits = {
+  ttl = { "ttl", "count", 1, 255 }, -- hops of what this socket sends
+  loop = { "loop", "flag" }, -- sockets of this machine receive what this one sends
+}
+local multicast = {
+  group = true, -- string|string[] - up to 16 groups of one family
+  interface = true, -- string - name or address of a network interface
+}
 
-local multicast_known = options.merged(multicast_limits, { group = true, interface = true })
+udp.calls = {
+  ["ls.udp"] = { limits, server_only, more, address }, -- UdpOptions
+  ["ls.udp_connect"] = { limits, client_only, more }, -- UdpConnectOptions
+  ["ls.udp: multicast"] = { multicast_limits, multicast }, -- Multicast
+}
 
 local function is_group(text)
   local first = tonumber(text:match("^(%d+)%.%d+%.%d+%.%d+$"))
@@ -34,7 +58,8 @@ local function read_multicast(fname, value, out)
     usage.error('%s: multicast must be a group such as "239.1.2.3" or { group =, interface =, ttl =, loop = }; got %s',
       fname, usage.quote(value))
   end
-  options.check_names(fname .. ": multicast", value, multicast_known)
+  options.take(fname, value, udp.calls["ls.udp: multicast"], out, "multicast.")
+  out.loop_set = value.loop ~= nil
   local groups = value.group
   if type(groups) == "string" then groups = { groups } end
   if groups ~= nil then
@@ -57,42 +82,32 @@ local function read_multicast(fname, value, out)
     end
     out.interface = value.interface
   end
-  options.read_all(fname, value, multicast_limits, out, "multicast.")
 end
 
-local connect_known = options.merged(limits, { multicast = true })
-local listen_address = { host = true, port = true, handler = true }
-local listen_known = options.merged(connect_known, server_only, listen_address)
-
--- The tables of options, for the tests.
-udp.known = { ["ls.udp"] = listen_known, ["ls.udp_connect"] = connect_known, ["ls.udp: multicast"] = multicast_known }
-udp.specs = { ["ls.udp"] = options.merged(limits, server_only), ["ls.udp_connect"] = limits,
-  ["ls.udp: multicast"] = multicast_limits }
-
-local function read(fname, given, known)
-  options.check_names(fname, given, known)
-  local out = options.read_all(fname, given, limits, {})
-  options.read_all(fname, given, server_only, out)
+local function read(fname, given, out)
+  options.take(fname, given, udp.calls[fname], out)
   if given.multicast ~= nil then read_multicast(fname, given.multicast, out) end
   return out
 end
 
 local listen_forms = 'ls.udp(7000, fn), ls.udp("host:port", fn) or ls.udp({ port = 7000, ... }, fn)'
 
--- ls.udp(port | "host:port", fn [, options]) -> sock, or ls.udp({ port =, host =, batch =, ... }, fn). fn(data, peer
--- [, info])
--- runs for each datagram; a string or buffer that it returns is the reply. The default host is the loopback interface,
--- or the first multicast group; "*" means all interfaces. Raises on unknown options, on wrong types and after loading.
+-- ls.udp(address: integer|string, fn: fun(data: string, peer: Peer, info?: DatagramInfo): Data? [, options: UdpOptions]) ->
+-- udp
+-- ls.udp(options: UdpOptions [, fn: fun(data: string, peer: Peer, info?: DatagramInfo): Data?]) -> udp
+-- Receives datagrams at a port, `"host:port"`, or with all options in a table. The function runs once per datagram, in a
+-- task; its result is the reply. Only while the site loads.
 function udp.listen(at, handler, given, ...)
-  local setup = {}
   usage.no_more("ls.udp(7000, fn, options)", given, ...)
-  given = options.check_beside("ls.udp", at, handler, given, listen_address)
-  if given then
-    setup = read("ls.udp", given, listen_known)
-    if type(at) == "number" and setup.groups then at = { host = setup.groups[1], port = at } end
+  given = options.check_beside("ls.udp", at, handler, given, { address })
+  local setup = read("ls.udp", given or type(at) == "table" and at or {}, {})
+  if type(at) == "number" and setup.groups then
+    at = { host = setup.groups[1], port = at }
   elseif type(at) == "table" then
-    setup = read("ls.udp", at, listen_known)
-    if handler == nil then handler = at.handler end
+    if at.handler ~= nil then
+      if handler ~= nil then usage.error("ls.udp: two functions given, as argument and as handler; give only one") end
+      handler = at.handler
+    end
     at = { host = at.host or setup.groups and setup.groups[1], port = at.port }
   end
   setup.host, setup.port = options.address("ls.udp", at, true)
@@ -102,28 +117,28 @@ function udp.listen(at, handler, given, ...)
   if type(handler) ~= "function" then
     usage.error("ls.udp: the handler is missing: %s, with fn(data, peer); got %s", listen_forms, usage.quote(handler))
   end
-  setup.where = (usage.caller() or "?"):sub(1, 79)
+  setup.where = usage.where()
   local ok, sock = pcall(core.udp, setup, handler)
   if not ok then usage.error("ls.udp: %s", tostring(sock)) end
   return sock
 end
 
--- ls.udp_connect(host, port [, opts]) -> sock | nil, message, code. A socket that sends to one peer and receives from
--- it only. Raises on unknown options, on wrong types and while the site loads.
+-- ls.udp_connect(host, port: integer|string [, options: UdpConnectOptions]) -> client | nil, message, code
+-- ls.udp_connect(at: string [, options: UdpConnectOptions]) -> client | nil, message, code
+-- Makes a socket that sends to one peer, an address and a port or `"host:port"`, and receives from it only. Not while
+-- the site loads.
 function udp.connect(host, port, given)
   if type(host) ~= "string" then
     usage.error('ls.udp_connect: host must be an address such as "127.0.0.1" or "::1"; got %s', usage.quote(host))
   end
+  local alone, its_port = options.host_port(host)
+  if alone and (port == nil or type(port) == "table") and given == nil then host, port, given = alone, its_port, port end
   port = options.port("ls.udp_connect", port, 1)
-  local setup
-  if given ~= nil then
-    if type(given) ~= "table" then
-      usage.error("ls.udp_connect: options must be a table; got %s", usage.quote(given))
-    end
-    setup = read("ls.udp_connect", given, connect_known)
-    if setup.groups then usage.error("ls.udp_connect: multicast.group is an option of ls.udp only") end
-    setup.batch = setup.batch or 8
+  if given ~= nil and type(given) ~= "table" then
+    usage.error("ls.udp_connect: options must be a table; got %s", usage.quote(given))
   end
+  local setup = read("ls.udp_connect", given or {}, { gather = true })
+  if setup.groups then usage.error("ls.udp_connect: multicast.group is an option of ls.udp only") end
   local ok, sock, message, code = pcall(core.udp_connect, host:match("^%[(.*)%]$") or host, port, setup)
   if not ok then usage.error("ls.udp_connect: %s", tostring(sock)) end
   return sock, message, code

@@ -7,9 +7,11 @@ usage.mark_internal()
 local concat, sort, tostring, type = table.concat, table.sort, tostring, type
 local encode, percent_decode = core.url_encode, core.percent_decode
 
+-- ls.url is a Url: percent-encoding and query strings.
 local url = {}
 
--- decode(text) -> string | nil, message, "EINVAL". Decodes %XX; "+" stays. Fails for an invalid escape and for %00.
+-- ls.url.decode(text) -> text | nil, message, code
+-- Decodes percent-encoding; a `+` stays. EINVAL: an invalid escape, or %00.
 function url.decode(text, ...)
   if type(text) ~= "string" then usage.error("ls.url.decode takes a string; got %s", usage.quote(text)) end
   usage.no_more("ls.url.decode(text)", text, ...)
@@ -28,8 +30,9 @@ local function add(parts, name, value)
   parts[#parts + 1] = encode(name) .. "=" .. encode(tostring(value))
 end
 
--- query(values) -> "a=1&b=x%20y&b=z" for { a = 1, b = { "x y", "z" } }. The names are sorted: equal tables give equal
--- strings. Raises for other names than strings, and for other values than strings, numbers, booleans and lists of them.
+-- ls.url.query(values: table<string, string|number|boolean|(string|number|boolean)[]>) -> query: string
+-- Makes a query string: "a=1&b=x%20y&b=z" of { a = 1, b = { "x y", "z" } }. The names are sorted: equal tables give equal
+-- strings.
 function url.query(values, ...)
   if type(values) ~= "table" then
     usage.error("ls.url.query takes a table such as { page = 2 }; got %s", usage.quote(values))

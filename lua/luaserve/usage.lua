@@ -3,6 +3,8 @@
 -- The message must point into the site's file, not into luaserve. So every module of luaserve calls mark_internal(),
 -- and the caller is the innermost Lua function outside these modules.
 
+local require = require -- a site may replace the global
+
 local usage = {}
 
 local internal_sources = {}
@@ -31,6 +33,9 @@ function usage.caller()
   end
 end
 
+-- where() -> that line, or "?", for the messages of the core: at most 79 bytes.
+function usage.where() return (usage.caller() or "?"):sub(1, 79) end
+
 -- error(format, ...): raises "site.lua:12: message". Arguments as for string.format.
 function usage.error(format, ...)
   local where = usage.caller()
@@ -38,74 +43,11 @@ function usage.error(format, ...)
   error(where and where .. ": " .. message or message, 0)
 end
 
--- edit_distance(a, b) -> the Damerau-Levenshtein distance of two short names: each insertion, deletion, replacement
--- and transposition of adjacent bytes counts 1.
-function usage.edit_distance(a, b)
-  local before, above, row = nil, {}, {}
-  for j = 0, #b do above[j] = j end
-  for i = 1, #a do
-    row[0] = i
-    local ai = a:byte(i)
-    for j = 1, #b do
-      local bj = b:byte(j)
-      local cost = ai == bj and 0 or 1
-      local best = math.min(above[j] + 1, row[j - 1] + 1, above[j - 1] + cost)
-      if before and j > 1 and ai == b:byte(j - 1) and a:byte(i - 1) == bj then
-        best = math.min(best, before[j - 2] + 1)
-      end
-      row[j] = best
-    end
-    before, above, row = above, row, {}
-  end
-  return above[#b]
-end
-
-local function sorted_words(name)
-  local words = {}
-  for word in name:gmatch("[^_]+") do words[#words + 1] = word end
-  table.sort(words)
-  return table.concat(words, "_")
-end
-
--- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
--- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn). A name
--- behind "on_" (on_close, close) is the nearest.
-function usage.nearest(name, known)
-  if type(name) ~= "string" then return nil end
-  local wanted = name:lower()
-  local event = wanted:match("^on_(.+)$")
-  if event and rawget(known, event) ~= nil then return event end
-  local best, best_distance = nil, math.max(2, #wanted // 3) + 1
-  for candidate in pairs(known) do
-    local distance = math.min(usage.edit_distance(wanted, candidate),
-      usage.edit_distance(sorted_words(wanted), sorted_words(candidate)) + 1)
-    local shorter = math.min(#wanted, #candidate)
-    if shorter >= 3 and wanted:sub(1, shorter) == candidate:sub(1, shorter) then distance = math.min(distance, 2) end
-    if distance < best_distance or distance == best_distance and best and candidate < best then
-      best, best_distance = candidate, distance
-    end
-  end
-  return best
-end
-
--- suggest(name, known) -> "; did you mean 'x'?" or "", the end of a message about an unknown name.
+-- suggest(name, known) -> "; did you mean 'x'?" or "", the end of a message about an unknown name. `x` is the nearest key
+-- of `known`.
 function usage.suggest(name, known)
-  local near = usage.nearest(name, known)
+  local near = require("luaserve.names").nearest(name, known)
   return near and "; did you mean '" .. near .. "'?" or ""
-end
-
--- misspelled(name, known) -> the key of `known` that is one letter away from `name`, or nil. Short names have such a
--- neighbour by chance: for names of less than 5 letters it returns nil.
-function usage.misspelled(name, known)
-  if #name < 5 then return nil end
-  local best
-  for candidate in pairs(known) do
-    if math.abs(#candidate - #name) <= 1 and (best == nil or candidate < best)
-      and usage.edit_distance(name, candidate) == 1 then
-      best = candidate
-    end
-  end
-  return best
 end
 
 -- strict(title, t) -> t, with a metatable that raises when an unknown name is read: `title` is the name of t.
@@ -132,7 +74,10 @@ end
 function usage.no_more(call, last, ...)
   for i = usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
     local extra = select(i, ...)
-    if extra ~= nil then usage.error("too many arguments for %s: got %s as well", call, usage.quote(extra)) end
+    if extra ~= nil then
+      usage.error("too many arguments for %s: got %s as well%s", call, usage.quote(extra),
+        require("luaserve.names").extra(call, extra))
+    end
   end
 end
 

@@ -11,42 +11,52 @@ local ws = {}
 
 local uint32_max = 2 ^ 32 - 1
 
--- As in options.lua: { name in the core, kind, minimum, maximum, none = the core's value for `false` }
-ws.limits = {
-  max_message = { "message_bytes_max", "size", 1, math.maxinteger },
-  write_ahead = { "write_bytes_high", "size", 1, uint32_max },
-  ping = { "ping_ms", "seconds", 1, uint32_max, none = 0 },
-  ping_timeout = { "pong_ms", "seconds", 1, uint32_max },
-  message_timeout = { "message_ms_max", "seconds", 1, uint32_max, none = 0 },
-  close_timeout = { "close_ms_max", "seconds", 1, uint32_max },
-  send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max, none = 0 },
+ws.limits = { -- of a connection
+  max_message = { "message_bytes_max", "size", 1, math.maxinteger, "1m" }, -- a longer one ends the connection with 1009
+  write_ahead = { "write_bytes_high", "size", 1, uint32_max, "256k" }, -- send waits while more bytes are queued
+  ping = { "ping_ms", "seconds", 1, uint32_max, 30, none = 0 }, -- seconds without a byte of the peer before a ping
+  ping_timeout = { "pong_ms", "seconds", 1, uint32_max, 30 }, -- further seconds before the connection ends
+  message_timeout = { "message_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds for one message
+  close_timeout = { "close_ms_max", "seconds", 1, uint32_max, 5 }, -- seconds for the closing handshake
+  send_timeout = { "send_stall_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds without a byte accepted
 }
-local server_limits = options.merged(ws.limits, { max_queue = { "queue_bytes_max", "size", 1, uint32_max } })
 local compression = {
-  context = { "compress_takeover", "flag" },
-  min_size = { "compress_bytes_min", "size", 0, uint32_max },
-  window = { "compress_bits", "count", 9, 15 },
+  context = { "compress_takeover", "flag", nil, nil, false }, -- each message refers to those before
+  min_size = { "compress_bytes_min", "size", 0, uint32_max, 256 }, -- shorter messages are not compressed
+  window = { "compress_bits", "count", 9, 15, 15 }, -- the window has 2^window bytes
 }
+local server_only = {
+  max_queue = { "queue_bytes_max", "size", 1, uint32_max, "1m" }, -- messages of topics are queued up to this size
+  overflow = { "overflow", "choice", "close", "skip", "close" }, -- what happens above max_queue
+  protocols = true, -- string[] - subprotocols that the site supports
+  origins = true, -- "*"|string[] - allowed origins; default: that of the server
+  compress = true, -- boolean|WebSocketCompression - default false
+}
+local functions = {
+  open = true, -- fun(ws: WebSocket, req: Request) - after the handshake
+  message = true, -- fun(ws: WebSocket, data: string, kind: "text"|"binary") - for each message
+  close = true, -- fun(ws: WebSocket, code: integer, reason: string) - the connection has ended
+}
+local signatures = { open = "ws, req", message = "ws, data, kind", close = "ws, code, reason" }
 
-local functions = { open = "ws, req", message = "ws, data, kind", close = "ws, code, reason" }
-local route_known = options.merged(server_limits, { protocols = true, origins = true, overflow = true, compress = true })
-local table_known = options.merged(route_known, functions)
-
--- The tables of options, for the tests.
-ws.known = { ["app:ws"] = route_known, ["app:ws: compress"] = compression }
-ws.specs = { ["app:ws"] = server_limits, ["app:ws: compress"] = compression }
+ws.calls = {
+  ["app:ws"] = { ws.limits, server_only, listed = true }, -- WebSocketRouteOptions
+  ["app:ws: events"] = { ws.limits, server_only, functions, listed = true }, -- WebSocketEvents
+  ["app:ws: compress"] = { compression }, -- WebSocketCompression
+}
 
 -- read_compression(fname, value, out): the option `compress`, false, true or a table, into `out`. Raises.
 function ws.read_compression(fname, value, out)
-  if value == nil or value == false then return end
-  out.compress = true
-  if value == true then return end
-  if type(value) ~= "table" then
+  if type(value) == "table" then
+    options.take(fname, value, ws.calls["app:ws: compress"], out, "compress.")
+    out.compress = true
+  elseif type(value) == "boolean" or value == nil then
+    options.take(fname, {}, ws.calls["app:ws: compress"], out)
+    out.compress = value or false
+  else
     usage.error("%s: compress must be true, false or a table such as { context = true }; got %s", fname,
       usage.quote(value))
   end
-  options.check_names(fname .. ": compress", value, compression)
-  options.read_all(fname, value, compression, out, "compress.")
 end
 
 -- read_protocols(fname, list) -> a copy of the list of subprotocols. Raises.
@@ -109,19 +119,18 @@ function ws.route(pattern, where, opts, handler)
     usage.error("app:ws needs a function(ws, req), or a table { message = function(ws, data, kind) end }; got %s",
       usage.quote(handler))
   end
-  if given ~= nil then
-    if type(given) ~= "table" then
-      usage.error('app:ws: options must be a table such as { max_message = "64k" }; got %s', usage.quote(given))
-    end
-    options.check_names(fname, given, out.serve and route_known or table_known, true)
-    options.read_all(fname, given, server_limits, out)
-    if given.protocols ~= nil then out.protocols = ws.read_protocols(fname, given.protocols) end
-    if given.origins ~= nil then read_origins(fname, given.origins, out) end
-    ws.read_compression(fname, given.compress, out)
-    out.skip = options.skips(fname, given.overflow)
+  if given == nil then
+    given = {}
+  elseif type(given) ~= "table" then
+    usage.error('app:ws: options must be a table such as { max_message = "64k" }; got %s', usage.quote(given))
   end
+  options.take(fname, given, ws.calls[out.serve and "app:ws" or "app:ws: events"], out)
+  if given.protocols ~= nil then out.protocols = ws.read_protocols(fname, given.protocols) end
+  if given.origins ~= nil then read_origins(fname, given.origins, out) end
+  ws.read_compression(fname, given.compress, out)
+  out.skip = out.overflow == "skip"
   if not out.serve then
-    for name, signature in pairs(functions) do
+    for name, signature in pairs(signatures) do
       local fn = given[name]
       if fn ~= nil and type(fn) ~= "function" then
         usage.error("app:ws: %s must be a function(%s); got %s", name, signature, usage.quote(fn))

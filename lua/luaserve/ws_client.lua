@@ -10,15 +10,18 @@ usage.mark_internal()
 local client = {}
 
 local fname = "ls.websocket"
-local limits = options.merged(ws.limits, {
-  timeout = { "connect_ms_max", "seconds", 1, 2 ^ 32 - 1, none = 0 },
-})
-local known = options.merged(limits, { headers = true, protocols = true, origin = true, compress = true, tls = true })
-local timeout_ms = 10000
+local client_only = {
+  timeout = { "connect_ms_max", "seconds", 1, 2 ^ 32 - 1, 10, none = 0 }, -- seconds for lookup, TLS and the handshakes
+  headers = true, -- Headers - further fields of the request
+  protocols = true, -- string[] - subprotocols, the preferred one first
+  origin = true, -- string - the field Origin, such as "https://example.org"
+  compress = true, -- boolean|WebSocketCompression - offer to compress messages; default true
+  tls = true, -- true|TlsClientOptions - for wss://
+}
 
--- The tables of options, for the tests.
-client.known = { ["ls.websocket"] = known }
-client.specs = { ["ls.websocket"] = limits }
+client.calls = {
+  ["ls.websocket"] = { ws.limits, client_only }, -- WebSocketClientOptions
+}
 
 local default_ports = { ws = 80, wss = 443 }
 
@@ -93,40 +96,38 @@ local function read_headers(lines, headers)
   for _, header in ipairs(options.fields(headers, check_header)) do field(lines, header[1], header[2]) end
 end
 
--- ls.websocket(url [, opts]) -> ws | nil, message, code [, status]. Waits. Raises for an invalid URL, wrong types, unknown
--- options, and where it cannot wait.
+-- ls.websocket(url: string [, options: WebSocketClientOptions]) -> ws | nil, message, code, status
+-- Connects to a WebSocket server: `"ws://host:port/path"`, or `"wss://..."` with TLS. Waits for the end of the handshake;
+-- `status` is that of a response other than 101. Not while the site loads.
 function client.connect(url, opts, ...)
   usage.no_more("ls.websocket(url, options)", opts, ...)
   if not core.can_wait() then
     usage.error("ls.websocket: cannot wait while the site loads or inside a C function; call it in a handler, in "
-      .. "ls.once or in ls.spawn")
+      .. "ls.init or in ls.spawn")
   end
   local host, port, name, target, secure = read_url(url)
-  local out, lines = { host = name, target = target, connect_ms_max = timeout_ms, compress = true }, {}
-  if opts ~= nil then
-    if type(opts) ~= "table" then
-      usage.error("ls.websocket: options must be a table such as { timeout = 5 }; got %s", usage.quote(opts))
-    end
-    options.check_names(fname, opts, known)
-    options.read_all(fname, opts, limits, out)
-    if opts.protocols ~= nil then out.protocols = ws.read_protocols(fname, opts.protocols) end
-    if opts.compress == false then out.compress = false end
-    ws.read_compression(fname, opts.compress, out)
-    if opts.origin ~= nil then
-      if not core.ws_origin(opts.origin) then
-        usage.error('ls.websocket: origin must be a scheme, a host and perhaps a port: "https://example.org"; got %s',
-          usage.quote(opts.origin))
-      end
-      lines[1] = "Origin: " .. opts.origin .. "\r\n"
-    end
-    if opts.headers ~= nil then read_headers(lines, opts.headers) end
-    if opts.tls ~= nil and not secure then
-      usage.error("ls.websocket: the option tls needs a URL with wss://; got %s", usage.quote(url))
-    end
+  local out, lines = { host = name, target = target }, {}
+  if opts == nil then
+    opts = {}
+  elseif type(opts) ~= "table" then
+    usage.error("ls.websocket: options must be a table such as { timeout = 5 }; got %s", usage.quote(opts))
   end
+  options.take(fname, opts, client.calls[fname], out)
+  if opts.protocols ~= nil then out.protocols = ws.read_protocols(fname, opts.protocols) end
+  ws.read_compression(fname, opts.compress == nil or opts.compress, out)
+  if opts.origin ~= nil then
+    if not core.ws_origin(opts.origin) then
+      usage.error('ls.websocket: origin must be a scheme, a host and perhaps a port: "https://example.org"; got %s',
+        usage.quote(opts.origin))
+    end
+    lines[1] = "Origin: " .. opts.origin .. "\r\n"
+  end
+  if opts.headers ~= nil then read_headers(lines, opts.headers) end
   if secure then
-    if opts and opts.tls == false then usage.error("ls.websocket: wss:// needs TLS; got tls = false") end
-    out.tls = tls.client(fname, opts and opts.tls or true)
+    if opts.tls == false then usage.error("ls.websocket: wss:// needs TLS; got tls = false") end
+    out.tls = tls.client(fname, opts.tls or true)
+  elseif opts.tls ~= nil then
+    usage.error("ls.websocket: the option tls needs a URL with wss://; got %s", usage.quote(url))
   end
   out.fields = table.concat(lines)
   return core.websocket(host, port, out)

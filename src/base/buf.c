@@ -288,6 +288,11 @@ void ls_pool_enter(ls_pool *pool)
     atomic_store_explicit(&pool->owner, &thread_mark, memory_order_relaxed);
 }
 
+void ls_pool_leave(ls_pool *pool)
+{
+    atomic_store_explicit(&pool->owner, NULL, memory_order_relaxed);
+}
+
 /* ---- blocks ---- */
 
 /* The free list is empty. Out of line: inlined, it would make the fast path save registers. */

@@ -32,14 +32,20 @@ enum ls_block_kind {
     LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/shared_file.h */
 };
 
-/* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; kind: enum
- * ls_block_kind. A macro, because C11 allows no struct with a flexible array inside another one. */
-#define LS_BLOCK_HEADER    \
-    _Atomic uint32_t refs; \
-    uint32_t cap;          \
-    ls_pool *home;         \
-    struct ls_block *next; \
-    uint32_t kind
+/* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; from, to, seen:
+ * else of the one who receives into the block and takes data[from .. to) bit by bit; kind: enum ls_block_kind. A macro,
+ * because C11 allows no struct with a flexible array inside another one. */
+#define LS_BLOCK_HEADER        \
+    _Atomic uint32_t refs;     \
+    uint32_t cap;              \
+    ls_pool *home;             \
+    union {                    \
+        struct ls_block *next; \
+        struct {               \
+            uint32_t from, to; \
+        };                     \
+    };                         \
+    uint32_t kind, seen
 
 typedef struct ls_block {
     LS_BLOCK_HEADER;
@@ -47,7 +53,7 @@ typedef struct ls_block {
 } ls_block;
 
 typedef struct ls_slice {
-    ls_block *block; /* NULL: bytes that are kept alive by other means; nothing to drop */
+    ls_block *block; /* NULL: another owner keeps the bytes; nothing to drop */
     const char *ptr; /* of a LS_BLOCK_FILE: the offset in the file, see ls_slice_offset */
     size_t len;
 } ls_slice;
@@ -69,7 +75,7 @@ void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*rel
 
 typedef struct ls_pools_stats {
     uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */
-    uint64_t blocks_peak, bytes_peak; /* maximum taken from the system at one time: live and kept */
+    uint64_t blocks_peak, bytes_peak; /* maximum taken from the system at one time: in use and cached */
     uint64_t bytes_max;
     uint64_t bytes_copied;    /* payload bytes that the core copied between blocks */
     uint64_t bytes_encrypted; /* payload bytes that filters encrypted, which writes each once more */
@@ -84,6 +90,7 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out);
 int ls_pool_open(ls_pools *pools, ls_pool **out);
 void ls_pool_close(ls_pool *pool);
 void ls_pool_enter(ls_pool *pool); /* makes the calling thread the owner */
+void ls_pool_leave(ls_pool *pool); /* the owner has ended: none, until the next ls_pool_enter; any thread */
 
 /* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
 ls_block *ls_block_get(ls_pool *pool, size_t size);

@@ -14,6 +14,7 @@
 const char *ls_err_name(int err)
 {
     switch (err) {
+    case LS_OK: return "OK";
 #define X(name, number, text) \
     case LS_##name: return #name;
         LS_ERRORS(X)
@@ -25,6 +26,7 @@ const char *ls_err_name(int err)
 const char *ls_err_text(int err)
 {
     switch (err) {
+    case LS_OK: return "ok";
 #define X(name, number, text) \
     case LS_##name: return text;
         LS_ERRORS(X)
@@ -75,6 +77,8 @@ int ls_err_from_errno(int system_errno)
     case EDQUOT: return LS_ENOSPC;
     case EIO: return LS_EIO;
     case EEXIST: return LS_EEXIST;
+    case ENOTEMPTY: return LS_ENOTEMPTY;
+    case EXDEV: return LS_EXDEV;
     case ENOSYS:
     case ENXIO: /* open(2) of a socket, or of a device without a driver */
     case EOPNOTSUPP:

@@ -13,7 +13,7 @@
 #include "base/log_stderr.h"
 
 enum { LINE_BYTES_MAX = 16 * 1024 };
-static const char cut_mark[] = " [cut]";
+static const char truncated_mark[] = " [cut]";
 
 /* Global, like the allocator hook: the sink and the level. Set before threads start. */
 static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
@@ -67,26 +67,26 @@ static size_t put_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text,
     return (size_t)snprintf(out, 3, text[0] == '\n' ? "\n\t" : "\t");
 }
 
-static void emit(enum ls_log_level level, const char *text, size_t len, bool cut)
+static void emit(enum ls_log_level level, const char *text, size_t len, bool truncated)
 {
     char line[LINE_BYTES_MAX];
-    const size_t room = sizeof line - (sizeof cut_mark - 1);
+    const size_t room = sizeof line - (sizeof truncated_mark - 1);
     size_t used = 0, fits = 0; /* fits: longest prefix that leaves room for the mark */
     while (len > 0 && text[len - 1] == '\n') len--;
     for (size_t at = 0, taken; at < len; at += taken) {
         char form[LS_ESCAPE_BYTES_MAX + 1];
         const size_t n = put_character(form, text + at, len - at, &taken);
         if (used + n > sizeof line) {
-            cut = true;
+            truncated = true;
             break;
         }
         memcpy(line + used, form, n);
         used += n;
         if (used <= room) fits = used;
     }
-    if (cut) {
-        memcpy(line + fits, cut_mark, sizeof cut_mark - 1);
-        used = fits + sizeof cut_mark - 1;
+    if (truncated) {
+        memcpy(line + fits, truncated_mark, sizeof truncated_mark - 1);
+        used = fits + sizeof truncated_mark - 1;
     }
     ls_log_sink *const sink = atomic_load(&the_sink);
     sink((int)level, line, used, atomic_load(&the_user));
@@ -101,8 +101,8 @@ void ls_log(enum ls_log_level level, const char *format, ...)
     const int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) return; /* only for a wide character that cannot be encoded; the program prints none */
-    const bool cut = (size_t)n >= sizeof text;
-    emit(level, text, cut ? sizeof text - 1 : (size_t)n, cut);
+    const bool truncated = (size_t)n >= sizeof text;
+    emit(level, text, truncated ? sizeof text - 1 : (size_t)n, truncated);
 }
 
 void ls_log_text(enum ls_log_level level, const char *text, size_t len)

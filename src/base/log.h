@@ -22,7 +22,7 @@ const char *ls_log_level_name(enum ls_log_level level);
 
 /* printf(3) formats. A line break inside the text becomes "\n\t" so that one event stays recognisable. The bytes of
  * other control characters except the tab (U+0000 to U+001F, U+007F to U+009F), of bidirectional controls and of
- * invalid UTF-8 become \xNN. Trailing line breaks are removed. A line longer than 16 KiB is cut and marked. */
+ * invalid UTF-8 become \xNN. Trailing line breaks are removed. A line longer than 16 KiB is truncated and marked. */
 LS_PRINTF(2, 3) void ls_log(enum ls_log_level level, const char *format, ...);
 void ls_log_text(enum ls_log_level level, const char *text, size_t len); /* no format */
 

@@ -1,73 +1,21 @@
-/* log_posix.c - the stderr sink. A reader of stderr that has stopped reading must not stop the server: a line waits at
- * most STALL_MS_MAX for it. Then lines are dropped and counted until stderr accepts bytes again.
- *
- * O_NONBLOCK belongs to the open file description, which stderr shares with the shell and with child processes.
- * Therefore the sink leaves stderr as it is: for a pipe or a terminal it opens another description of the same file
- * (proc(5), /proc/self/fd), non-blocking. Where that fails, and for a socket, it writes at most PIPE_BUF bytes after
- * poll(2) has reported room, which blocks only if another process fills the pipe in between. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sys/stat.h>
+/* log_posix.c - the stderr sink: the time and the level in front of the line; for the journal, which knows the time, the
+ * priority of sd-daemon(3) in front of each line. */
+#define _POSIX_C_SOURCE 200809L
 #include <time.h>
-#include <unistd.h>
 
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log_stderr.h"
-#include "base/signals.h"
+#include "base/output.h"
 
-enum { STALL_MS_MAX = 100, LINE_BYTES = 17 * 1024 };
-
-/* Global, like stderr. */
-static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER; /* guards the following */
-static unsigned long dropped;                               /* lines since the last one that was written */
-static bool in_middle_of_line;                              /* the last write was cut */
-
-/* The descriptor to write to: stderr or a new one. Opened for each line, because the program may close or replace
- * stderr at any time, and the reader of a closed stderr must see the end of the file. */
-static int open_descriptor(void)
-{
-    struct stat st;
-    int fd = -1;
-    if (fstat(STDERR_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
-        fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    return fd >= 0 ? fd : STDERR_FILENO;
-}
-
-/* false: the reader did not take all of it within the time. */
-static bool write_all(int fd, const char *bytes, size_t len, int wait_ms)
-{
-    const uint64_t until_ns = ls_clock_ns() + (uint64_t)wait_ms * 1000000u;
-    for (size_t at = 0; at < len;) {
-        struct pollfd out = {.fd = fd, .events = POLLOUT};
-        const uint64_t now_ns = ls_clock_ns();
-        const int ms = now_ns < until_ns ? (int)((until_ns - now_ns + 999999u) / 1000000u) : 0;
-        const int ready = poll(&out, 1, ms);
-        if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) {
-            in_middle_of_line |= at > 0;
-            return false;
-        }
-        const ssize_t n = write(fd, bytes + at, len - at < PIPE_BUF ? len - at : PIPE_BUF);
-        if (n >= 0) {
-            at += (size_t)n;
-        } else if (errno == EAGAIN && ms == 0) { /* poll reported room, but too little */
-            in_middle_of_line |= at > 0;
-            return false;
-        } else if (errno != EAGAIN && errno != EINTR) {
-            return true; /* there is no reader, and no other place for the line */
-        }
-    }
-    return true;
-}
+enum { LINE_BYTES = 17 * 1024 };
 
 static size_t write_head(char *out, size_t room, enum ls_log_level level)
 {
@@ -80,36 +28,55 @@ static size_t write_head(char *out, size_t room, enum ls_log_level level)
     return (size_t)n;
 }
 
-/* Before the first line after a stall: end the line that was cut, and report the dropped ones. */
-static bool report_dropped(int fd)
+/* Whether standard error is the stream of the journal that the variable names: systemd.exec(5). --log and a program may
+ * replace the descriptor at any time. */
+static bool is_journal(void)
 {
-    char line[160];
-    size_t n = 0;
-    if (in_middle_of_line) line[n++] = '\n';
-    n += write_head(line + n, sizeof line - n, LS_LOG_WARN);
-    n += (size_t)snprintf(line + n, sizeof line - n, "%lu log line%s dropped: standard error was not read\n", dropped,
-                          dropped == 1 ? "" : "s");
-    if (!write_all(fd, line, n, 0)) return false;
-    dropped = 0;
-    in_middle_of_line = false;
-    return true;
+    static atomic_bool parsed;
+    static atomic_ullong device, inode;
+    struct stat st;
+    if (!atomic_load(&parsed)) { /* threads at the same time find the same */
+        const char *text = getenv("JOURNAL_STREAM");
+        char *end = NULL;
+        if (text != NULL) atomic_store(&device, strtoull(text, &end, 10));
+        if (end != NULL && *end == ':') atomic_store(&inode, strtoull(end + 1, NULL, 10));
+        atomic_store(&parsed, true);
+    }
+    return atomic_load(&inode) != 0 && fstat(STDERR_FILENO, &st) == 0 && st.st_dev == atomic_load(&device) &&
+           st.st_ino == atomic_load(&inode);
+}
+
+/* Each line is an entry. Returns the length. */
+static size_t write_entries(char *out, size_t room, int level, const char *text, size_t len)
+{
+    static const char priorities[] = "7643"; /* of syslog(3): debug, info, warn, error */
+    size_t used = 0;
+    for (size_t at = 0, n; at < len && used + 4 < room; at += n + 1) {
+        const char *end = memchr(text + at, '\n', len - at);
+        n = end != NULL ? (size_t)(end - text) - at : len - at;
+        const size_t fits = n < room - used - 4 ? n : room - used - 4;
+        out[used++] = '<';
+        out[used++] = priorities[level];
+        out[used++] = '>';
+        memcpy(out + used, text + at, fits);
+        used += fits;
+        out[used++] = '\n';
+    }
+    return used;
 }
 
 void ls_log_stderr(int level, const char *line, size_t len, void *user)
 {
     char out[LINE_BYTES]; /* head, text, newline */
     (void)user;
+    if (is_journal()) {
+        ls_output_write(LS_OUTPUT_STDERR, out, write_entries(out, sizeof out, level, line, len), false);
+        return;
+    }
     size_t n = write_head(out, sizeof out, (enum ls_log_level)level);
     if (len > sizeof out - n - 1) len = sizeof out - n - 1; /* never true: log.c cuts at 16 KiB */
     memcpy(out + n, line, len);
     n += len;
     out[n++] = '\n';
-
-    pthread_mutex_lock(&writing);
-    const bool guarded = ls_pipe_guard_enter();
-    const int fd = open_descriptor();
-    if ((dropped > 0 && !report_dropped(fd)) || !write_all(fd, out, n, STALL_MS_MAX)) dropped++;
-    if (fd != STDERR_FILENO) (void)close(fd);
-    ls_pipe_guard_leave(guarded);
-    pthread_mutex_unlock(&writing);
+    ls_output_write(LS_OUTPUT_STDERR, out, n, false);
 }

@@ -9,6 +9,9 @@
 void *ls_memory_aligned(size_t align, size_t size);
 void ls_memory_aligned_free(void *memory);
 
+/* Let the threads of the process share this many arenas of the allocator: each keeps some memory after a peak. */
+void ls_memory_share(unsigned arenas);
+
 /* Return unused memory of the allocator to the system, as far as the system can. Takes milliseconds after a peak, so
  * call it while idle. Any thread. */
 void ls_memory_trim(void);

@@ -17,6 +17,11 @@ void ls_memory_aligned_free(void *memory)
     free(memory);
 }
 
+void ls_memory_share(unsigned arenas)
+{
+    (void)mallopt(M_ARENA_MAX, (int)arenas);
+}
+
 void ls_memory_trim(void)
 {
     (void)malloc_trim(0);

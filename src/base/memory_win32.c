@@ -15,6 +15,11 @@ void ls_memory_aligned_free(void *memory)
     _aligned_free(memory);
 }
 
+void ls_memory_share(unsigned arenas)
+{
+    (void)arenas; /* there is one heap */
+}
+
 void ls_memory_trim(void)
 {
     (void)_heapmin(); /* the C library's heap, which may be the process heap */

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,4 +64,11 @@ int ls_path_check_open_beneath(const char *directory, intptr_t fd)
     const bool beneath = is_beneath(real, at);
     free(real);
     return beneath ? LS_OK : LS_EACCES;
+}
+
+_Static_assert(LS_PATH_BYTES >= PATH_MAX, "realpath writes PATH_MAX bytes");
+
+bool ls_path_absolute(const char *directory, char out[LS_PATH_BYTES])
+{
+    return realpath(directory, out) != NULL;
 }

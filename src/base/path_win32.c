@@ -4,7 +4,6 @@
 
 #include <windows.h>
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
@@ -17,10 +16,14 @@
 static wchar_t *path_of(HANDLE file, DWORD *error)
 {
     wchar_t *real = NULL;
-    const DWORD chars = GetFinalPathNameByHandleW(file, NULL, 0, 0);
+    DWORD kind = VOLUME_NAME_DOS, chars = GetFinalPathNameByHandleW(file, NULL, 0, kind);
+    if (chars == 0 && GetLastError() == ERROR_PATH_NOT_FOUND) { /* its volume has no drive letter */
+        chars = GetFinalPathNameByHandleW(file, NULL, 0, kind = VOLUME_NAME_NT);
+        if (chars == 0) SetLastError(ERROR_ACCESS_DENIED); /* the file exists */
+    }
     *error = chars > 0 ? ERROR_NOT_ENOUGH_MEMORY : GetLastError();
     if (chars > 0) real = malloc((size_t)chars * sizeof *real);
-    if (real != NULL && GetFinalPathNameByHandleW(file, real, chars, 0) >= chars) { /* renamed in between */
+    if (real != NULL && GetFinalPathNameByHandleW(file, real, chars, kind) >= chars) { /* renamed in between */
         *error = ERROR_ACCESS_DENIED;
         free(real);
         real = NULL;
@@ -102,4 +105,13 @@ int ls_path_check_open_beneath(const char *directory, intptr_t fd)
     free(real);
     free(wide);
     return err;
+}
+
+bool ls_path_absolute(const char *directory, char out[LS_PATH_BYTES])
+{
+    wchar_t full[LS_PATH_BYTES], *wide = ls_wide_of(directory);
+    const DWORD chars = wide != NULL ? GetFullPathNameW(wide, LS_PATH_BYTES, full, NULL) : 0;
+    free(wide);
+    return chars > 0 && chars < LS_PATH_BYTES &&
+           WideCharToMultiByte(CP_UTF8, WC_ERR_INVALID_CHARS, full, -1, out, LS_PATH_BYTES, NULL, NULL) > 0;
 }

@@ -20,7 +20,7 @@ static void read_device(char *out, size_t len)
 void ls_random_system(void *out, size_t len)
 {
     for (char *at = out, *const end = at + len; at < end;) {
-        const ssize_t got = getrandom(at, (size_t)(end - at), 0); /* long requests are cut by signals */
+        const ssize_t got = getrandom(at, (size_t)(end - at), 0); /* a signal ends a long request early */
         if (got > 0) {
             at += got;
         } else if (errno != EINTR) {

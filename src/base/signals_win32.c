@@ -28,6 +28,7 @@ struct ls_signals {
     ls_thread thread;
     atomic_bool takes_stops;
     atomic_bool process_ends; /* a handler waits for the end of the process */
+    bool quick_edit;          /* was on; to be restored */
 };
 
 /* Global: a HandlerRoutine has no user argument. The handler holds the lock shared; a change holds it exclusive. */
@@ -131,8 +132,23 @@ fail_events:
     return err;
 }
 
+/* While a user selects text in the window, each write to the console waits, and so do all threads that log. With
+ * QuickEdit a click begins a selection. true: changed. */
+static bool set_quick_edit(bool on)
+{
+    const HANDLE console = CreateFileW(L"CONIN$", GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE,
+                                       NULL, OPEN_EXISTING, 0, NULL);
+    DWORD mode;
+    if (console == INVALID_HANDLE_VALUE) return false;
+    const bool changed = GetConsoleMode(console, &mode) && !(mode & ENABLE_QUICK_EDIT_MODE) == on &&
+                         SetConsoleMode(console, (mode ^ ENABLE_QUICK_EDIT_MODE) | ENABLE_EXTENDED_FLAGS);
+    (void)CloseHandle(console);
+    return changed;
+}
+
 int ls_signals_take_stops(ls_signals *signals)
 {
+    signals->quick_edit = set_quick_edit(false);
     (void)SetConsoleCtrlHandler(NULL, FALSE); /* the parent may have disabled Ctrl-C; children inherit that */
     set_signals(signals);
     atomic_store(&signals->takes_stops, true);
@@ -150,6 +166,7 @@ void ls_signals_close(ls_signals *signals)
         set_signals(NULL); /* waits for a handler that is inside on_stop(); later events are the system's */
         if (!atomic_load(&signals->process_ends)) (void)SetConsoleCtrlHandler(ls_signals_handle, FALSE);
     }
+    if (signals->quick_edit) (void)set_quick_edit(true);
     (void)SetEvent(signals->events[EVENT_CLOSE]);
     ls_thread_join(&signals->thread);
     close_events(signals);

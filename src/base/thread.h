@@ -17,6 +17,7 @@ typedef void ls_thread_fn(void *arg);
 int ls_mutex_open(ls_mutex *mutex);
 void ls_mutex_close(ls_mutex *mutex);
 void ls_mutex_lock(ls_mutex *mutex);
+bool ls_mutex_try_lock(ls_mutex *mutex); /* false: a thread holds it */
 void ls_mutex_unlock(ls_mutex *mutex);
 
 int ls_cond_open(ls_cond *cond); /* waits on the monotonic clock */
@@ -34,6 +35,19 @@ int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void 
  * mask of its creator. */
 int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 void ls_thread_join(ls_thread *thread);
+bool ls_thread_try_join(ls_thread *thread); /* false: it runs; does not wait */
+void ls_thread_detach(ls_thread *thread);   /* instead of the join; its stack stays mapped */
+
+/* The system's number of the calling thread. */
+uint32_t ls_thread_id(void);
+
+/* Let a thread of the process run at a lower priority than the others, or at that of the process's main thread again.
+ * false: the system does not allow it. Linux lets any process lower the priority of a thread; to raise it again needs
+ * CAP_SYS_NICE or RLIMIT_NICE. */
+bool ls_thread_set_low(uint32_t id, bool low);
+
+/* The calling thread only runs for microseconds at a time: the system may start it early when it wakes. */
+void ls_thread_set_brief(void);
 
 /* A full memory barrier in every running thread of the process, so that the others need none between a store and a load
  * (membarrier(2), FlushProcessWriteBuffers). It takes some microseconds; where the system has no such call,

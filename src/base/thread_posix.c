@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +22,10 @@
 enum { STACK_BYTES = 1024 * 1024 };
 
 enum { NAME_BYTES = 16 };
+
+/* Added to the nice value: such a thread gets a third of the processor time of a normal one (sched(7)), so that beside other
+ * programs that compute it goes on, and a lock that it holds is released soon. */
+enum { NICE_LOW = 5 };
 
 static void must(int err)
 {
@@ -40,6 +46,13 @@ void ls_mutex_close(ls_mutex *mutex)
 void ls_mutex_lock(ls_mutex *mutex)
 {
     must(pthread_mutex_lock(mutex));
+}
+
+bool ls_mutex_try_lock(ls_mutex *mutex)
+{
+    const int err = pthread_mutex_trylock(mutex);
+    assert(err == 0 || err == EBUSY);
+    return err == 0;
 }
 
 void ls_mutex_unlock(ls_mutex *mutex)
@@ -95,9 +108,23 @@ void ls_cond_broadcast(ls_cond *cond)
 
 typedef struct start {
     ls_thread_fn *fn;
-    void *arg;
+    void *arg, *stack;
     char name[NAME_BYTES];
 } start;
+
+/* A stack of the C library's own stays for later threads, up to 40 MiB of them; each keeps the pages that were used. */
+static void *stack_open(void)
+{
+    void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) return NULL;
+    (void)mprotect(stack, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE); /* an overflow ends the process */
+    return stack;
+}
+
+static void stack_close(void *stack)
+{
+    (void)munmap(stack, STACK_BYTES);
+}
 
 static void *run(void *arg)
 {
@@ -105,7 +132,7 @@ static void *run(void *arg)
     free(arg);
     (void)pthread_setname_np(pthread_self(), s.name); /* for debuggers only: a failure is harmless */
     s.fn(s.arg);
-    return NULL;
+    return s.stack;
 }
 
 static int start_thread(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
@@ -119,11 +146,15 @@ static int start_thread(ls_thread *thread, const char *name, ls_thread_fn *fn, v
 
     int err = pthread_attr_init(&attr);
     if (err != 0) goto fail_start;
-    if ((err = pthread_attr_setstacksize(&attr, STACK_BYTES)) != 0) goto fail_attr;
-    if ((err = pthread_create(thread, &attr, run, s)) != 0) goto fail_attr;
+    err = ENOMEM;
+    if ((s->stack = stack_open()) == NULL) goto fail_attr;
+    if ((err = pthread_attr_setstack(&attr, s->stack, STACK_BYTES)) != 0) goto fail_stack;
+    if ((err = pthread_create(thread, &attr, run, s)) != 0) goto fail_stack;
     (void)pthread_attr_destroy(&attr);
     return LS_OK;
 
+fail_stack:
+    stack_close(s->stack);
 fail_attr:
     (void)pthread_attr_destroy(&attr);
 fail_start:
@@ -148,7 +179,52 @@ int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn
 
 void ls_thread_join(ls_thread *thread)
 {
-    must(pthread_join(*thread, NULL));
+    void *stack;
+    must(pthread_join(*thread, &stack));
+    stack_close(stack);
+}
+
+bool ls_thread_try_join(ls_thread *thread)
+{
+    void *stack;
+    if (pthread_tryjoin_np(*thread, &stack) != 0) return false;
+    stack_close(stack);
+    return true;
+}
+
+uint32_t ls_thread_id(void)
+{
+    return (uint32_t)syscall(SYS_gettid);
+}
+
+bool ls_thread_set_low(uint32_t id, bool low)
+{
+    const int nice = getpriority(PRIO_PROCESS, (id_t)getpid()); /* of the main thread; -1 may be the value */
+    return setpriority(PRIO_PROCESS, (id_t)id, low ? nice + NICE_LOW : nice) == 0;
+}
+
+/* Linux 6.12 and later give a thread with a short slice the processor earlier; before that the slice has no effect. Threads
+ * that this one starts do not inherit it. They would not inherit a negative nice value either: it stays as it is. */
+void ls_thread_set_brief(void)
+{
+    enum { RESET_ON_FORK = 1, SLICE_NS = 100000 };
+    const struct {
+        uint32_t size, policy; /* struct sched_attr, which some distributions' headers lack */
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime_ns, deadline_ns, period_ns;
+    } attr = {.size = sizeof attr,
+              .policy = SCHED_OTHER,
+              .flags = RESET_ON_FORK,
+              .nice = getpriority(PRIO_PROCESS, 0),
+              .runtime_ns = SLICE_NS};
+    if (attr.nice >= 0) (void)syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+void ls_thread_detach(ls_thread *thread)
+{
+    must(pthread_detach(*thread));
 }
 
 /* The commands of membarrier(2), which some distributions' headers lack. */

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 typedef pthread_mutex_t ls_mutex;
+#define LS_MUTEX_INIT PTHREAD_MUTEX_INITIALIZER /* of a static object, in place of ls_mutex_open */
 typedef pthread_cond_t ls_cond;
 typedef pthread_t ls_thread;
 

@@ -46,6 +46,11 @@ void ls_mutex_lock(ls_mutex *mutex)
     AcquireSRWLockExclusive(srw(mutex));
 }
 
+bool ls_mutex_try_lock(ls_mutex *mutex)
+{
+    return TryAcquireSRWLockExclusive(srw(mutex));
+}
+
 void ls_mutex_unlock(ls_mutex *mutex)
 {
     ReleaseSRWLockExclusive(srw(mutex));
@@ -139,6 +144,37 @@ void ls_thread_join(ls_thread *thread)
     const DWORD waited = WaitForSingleObject(*thread, INFINITE);
     assert(waited == WAIT_OBJECT_0);
     (void)waited;
+    (void)CloseHandle(*thread);
+}
+
+bool ls_thread_try_join(ls_thread *thread)
+{
+    if (WaitForSingleObject(*thread, 0) != WAIT_OBJECT_0) return false;
+    (void)CloseHandle(*thread);
+    return true;
+}
+
+uint32_t ls_thread_id(void)
+{
+    return GetCurrentThreadId();
+}
+
+bool ls_thread_set_low(uint32_t id, bool low)
+{
+    const HANDLE thread = OpenThread(THREAD_SET_LIMITED_INFORMATION, FALSE, id);
+    if (thread == NULL) return false;
+    const bool set = SetThreadPriority(thread, low ? THREAD_PRIORITY_BELOW_NORMAL : THREAD_PRIORITY_NORMAL) != 0;
+    (void)CloseHandle(thread);
+    return set;
+}
+
+void ls_thread_set_brief(void)
+{
+    (void)SetThreadPriority(GetCurrentThread(), THREAD_PRIORITY_HIGHEST);
+}
+
+void ls_thread_detach(ls_thread *thread)
+{
     (void)CloseHandle(*thread);
 }
 

@@ -6,6 +6,10 @@
 typedef struct ls_mutex {
     void *srw; /* an SRWLOCK */
 } ls_mutex;
+/* SRWLOCK_INIT: of a static object, in place of ls_mutex_open. */
+/* clang-format off */
+#define LS_MUTEX_INIT {0}
+/* clang-format on */
 
 typedef struct ls_cond {
     void *condition; /* a CONDITION_VARIABLE */

@@ -50,7 +50,7 @@ static bool post(folder *at)
 }
 
 /* The folder has no pending call. */
-static void forget(ls_watch *watch, folder *at)
+static void drop_folder(ls_watch *watch, folder *at)
 {
     folder **link = &watch->folders;
     while (*link != at) link = &(*link)->next;
@@ -67,7 +67,7 @@ void ls_watch_close(ls_watch *watch)
         ULONG_PTR key = 0;
         OVERLAPPED *call = NULL;
         (void)GetQueuedCompletionStatus(watch->port, &bytes, &key, &call, INFINITE);
-        if (call != NULL) forget(watch, (folder *)(void *)call);
+        if (call != NULL) drop_folder(watch, (folder *)(void *)call);
     }
     (void)CloseHandle(watch->port);
     free(watch);
@@ -138,7 +138,8 @@ int ls_watch_wait(ls_watch *watch, int ms)
         if (call == NULL && good) return LS_ECANCELED; /* ls_watch_wake */
         if (call == NULL) return changed ? LS_OK : LS_ETIMEDOUT;
         folder *at = (folder *)(void *)call;
-        if (!good || !post(at)) forget(watch, at); /* the folder was removed: the next ls_watch_path finds one above */
+        if (!good || !post(at))
+            drop_folder(watch, at); /* the folder was removed: the next ls_watch_path finds one above */
         changed = true;
     }
 }

@@ -1,38 +1,35 @@
-/* folder.h - files and folders for the commands `luaserve test` and `luaserve new`. Names are UTF-8. folder_posix.c,
- * folder_win32.c. Any thread. */
+/* folder.h - files and folders for the commands `luaserve test` and `luaserve new`. Names are UTF-8. folder.c has the
+ * functions of Lua, folder_posix.c or folder_win32.c the system. Any thread. */
 #ifndef LS_CLI_FOLDER_H
 #define LS_CLI_FOLDER_H
 
-#include <stddef.h>
+#include <lauxlib.h>
+#include <lua.h>
 #include <stdio.h>
 
-enum ls_folder_kind { LS_FOLDER_NONE, LS_FOLDER_FILE, LS_FOLDER_FOLDER };
+/* For Lua; a failure is nil and a message.
+ *     kind(path) -> "file", "folder" or nil; links are followed
+ *     list(path) -> list of { name =, folder = boolean } without "." and "..", in any order. A link to a folder is not
+ *                   listed as one, so a search ends
+ *     is_absolute(path) -> boolean
+ *     make_folder(path) -> true; it must not exist
+ *     write_new(path, bytes) -> true; the file must not exist */
+extern const luaL_Reg ls_folder_functions[];
 
-/* What the path names; links are followed. */
+/* ---- the system ------------------------------------------------------------------------------------------------- */
+
+enum ls_folder_kind { LS_FOLDER_NONE, LS_FOLDER_FILE, LS_FOLDER_FOLDER };
 enum ls_folder_kind ls_folder_kind(const char *path);
 
-typedef struct ls_folder_list {
-    size_t count;
-    struct ls_folder_entry {
-        char *name;
-        int is_folder;
-    } * entries;
-} ls_folder_list;
-
-/* The entries of a folder without "." and "..", in any order; the caller frees them with ls_folder_list_free. A link
- * to a folder is not listed as one, so a search ends. 0, or an errno value. */
-int ls_folder_read(const char *path, ls_folder_list *out);
-void ls_folder_list_free(ls_folder_list *list);
-
-/* Append a copy of the name. 0, or ENOMEM. For the implementations. */
-int ls_folder_list_add(ls_folder_list *list, const char *name, int is_folder);
+/* Append the entries to the table on top of the stack with ls_folder_add. 0, or an errno value. Raises when out of
+ * memory. */
+int ls_folder_read(lua_State *L, const char *path);
+void ls_folder_add(lua_State *L, const char *name, int is_folder);
 
 int ls_folder_is_absolute(const char *path);
+int ls_folder_make(const char *path); /* 0, or an errno value */
 
-/* Make a folder. 0, or an errno value; EEXIST: the name exists. */
-int ls_folder_make(const char *path);
-
-/* Open a new file for writing, in binary. NULL: errno is set; EEXIST: the name exists. */
+/* Open a new file for writing, in binary. NULL: errno is set. */
 FILE *ls_folder_create_file(const char *path);
 
 #endif

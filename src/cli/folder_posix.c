@@ -16,11 +16,10 @@ enum ls_folder_kind ls_folder_kind(const char *path)
     return S_ISDIR(st.st_mode) ? LS_FOLDER_FOLDER : LS_FOLDER_FILE;
 }
 
-int ls_folder_read(const char *path, ls_folder_list *out)
+int ls_folder_read(lua_State *L, const char *path)
 {
     DIR *dir = opendir(path);
     int err = 0;
-    *out = (ls_folder_list){0, NULL};
     if (dir == NULL) return errno;
     for (;;) {
         struct stat st;
@@ -32,10 +31,9 @@ int ls_folder_read(const char *path, ls_folder_list *out)
         }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         const int known = fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-        if ((err = ls_folder_list_add(out, entry->d_name, known && S_ISDIR(st.st_mode))) != 0) break;
+        ls_folder_add(L, entry->d_name, known && S_ISDIR(st.st_mode));
     }
     (void)closedir(dir);
-    if (err != 0) ls_folder_list_free(out);
     return err;
 }
 

@@ -46,22 +46,19 @@ static wchar_t *pattern_of(const char *path)
     return wide;
 }
 
-static int add(ls_folder_list *out, const WIN32_FIND_DATAW *entry)
+static void add(lua_State *L, const WIN32_FIND_DATAW *entry)
 {
     const DWORD link = FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_REPARSE_POINT;
-    if (wcscmp(entry->cFileName, L".") == 0 || wcscmp(entry->cFileName, L"..") == 0) return 0;
+    if (wcscmp(entry->cFileName, L".") == 0 || wcscmp(entry->cFileName, L"..") == 0) return;
     char *name = ls_main_utf8(entry->cFileName);
-    if (name == NULL) return 0; /* invalid Unicode: no name of a test file or of ours */
-    const int err = ls_folder_list_add(out, name, (entry->dwFileAttributes & link) == FILE_ATTRIBUTE_DIRECTORY);
+    if (name == NULL) return; /* invalid Unicode: no name of a test file or of ours */
+    ls_folder_add(L, name, (entry->dwFileAttributes & link) == FILE_ATTRIBUTE_DIRECTORY);
     free(name);
-    return err;
 }
 
-int ls_folder_read(const char *path, ls_folder_list *out)
+int ls_folder_read(lua_State *L, const char *path)
 {
     WIN32_FIND_DATAW entry;
-    int err = 0;
-    *out = (ls_folder_list){0, NULL};
     wchar_t *pattern = pattern_of(path);
     if (pattern == NULL) return ENOMEM;
     const HANDLE found = FindFirstFileW(pattern, &entry);
@@ -69,11 +66,10 @@ int ls_folder_read(const char *path, ls_folder_list *out)
     free(pattern);
     if (found == INVALID_HANDLE_VALUE) return errno_of(error);
     do {
-        err = add(out, &entry);
-    } while (err == 0 && FindNextFileW(found, &entry));
+        add(L, &entry);
+    } while (FindNextFileW(found, &entry));
     (void)FindClose(found);
-    if (err != 0) ls_folder_list_free(out);
-    return err;
+    return 0;
 }
 
 int ls_folder_is_absolute(const char *path)

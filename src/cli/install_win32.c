@@ -1,6 +1,7 @@
 /* install_win32.c - luaserve install and uninstall: create and delete the service (Service Control Manager). The
  * command line of the service is luaserve run-as-service with complete paths; service_win32.c implements it. */
 #include "cli/main_win32.h"
+#include "cli/options.h"
 
 #include <windows.h>
 
@@ -16,21 +17,6 @@ enum {
     RESTART_RESET_S = 86400,
     PRESHUTDOWN_MS = 30000, /* at a system shutdown: the default drain timeout, plus time to close */
 };
-
-static const char usage[] =
-    "luaserve as a Windows service, which starts with the system and drains when it is stopped\n"
-    "\n"
-    "usage: luaserve install [--name NAME] [--log FILE] [options] site.lua [arguments...]\n"
-    "       luaserve uninstall [--name NAME]\n"
-    "\n"
-    "  --name NAME        name of the service (default: " LS_SERVICE_NAME ")\n"
-    "  --log FILE         file to which the log and the output of the site are appended (default: SITE.log)\n"
-    "  options            of luaserve: --threads, --backend, --log-level\n"
-    "\n"
-    "Both commands need administrator rights. The service runs as NT AUTHORITY\\LocalService in the folder of\n"
-    "site.lua; that account must be able to read the site and to write the log. If the service fails to start, the\n"
-    "reason is in its log and in the event log of the system.\n"
-    "Then: net start NAME, net stop NAME.\n";
 
 /* ---- error messages ---------------------------------------------------------------------------------------------- */
 
@@ -134,6 +120,9 @@ static void describe(SC_HANDLE service, const wchar_t *site)
     SERVICE_PRESHUTDOWN_INFO preshutdown = {PRESHUTDOWN_MS};
     (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_DESCRIPTION, &description);
     (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_PRESHUTDOWN_INFO, &preshutdown);
+    /* NT SERVICE\NAME: without it a firewall rule for the service matches nothing. */
+    SERVICE_SID_INFO sid = {SERVICE_SID_TYPE_UNRESTRICTED};
+    (void)ChangeServiceConfig2W(service, SERVICE_CONFIG_SERVICE_SID_INFO, &sid);
     /* An address may be in use for some time after a service was ended by force: its connections keep it. */
     SC_ACTION restarts[] = {{SC_ACTION_RESTART, RESTART_MS},
                             {SC_ACTION_RESTART, RESTART_MS},
@@ -168,14 +157,23 @@ static void event_source(const wchar_t *name, bool exists)
     (void)RegCloseKey(key);
 }
 
-/* What an administrator still has to do. LocalService by its number, which is the same in every language. */
-static void advise(const char *name, const char *log)
+static bool is_beside(const wchar_t *site, const wchar_t *log)
+{
+    const wchar_t *const end = wcsrchr(site, L'\\'), *const log_end = wcsrchr(log, L'\\');
+    return end != NULL && log_end != NULL && end - site == log_end - log &&
+           wcsncmp(site, log, (size_t)(end - site)) == 0;
+}
+
+/* What an administrator still has to do. The commands are valid in cmd and in PowerShell, where (OI) without quotation
+ * marks would be an expression. */
+static void advise(const char *name, const char *log, bool beside)
 {
     const char *const end = strrchr(log, '\\');
     printf("The service \"%s\" is installed. It starts with the system; to start it now: net start \"%s\"\nLog: %s\n",
            name, name, log);
-    printf("If its account may not write there: icacls \"%.*s\" /grant *S-1-5-19:(OI)(CI)M\n",
-           end != NULL ? (int)(end - log) : (int)strlen(log), log);
+    printf("If the service may not write there: icacls \"%.*s\" /grant \"NT SERVICE\\%s:(OI)(CI)M\"\n",
+           end != NULL ? (int)(end - log) : (int)strlen(log), log, name);
+    if (beside) printf("That lets it change the site as well: better give --log a file in another folder.\n");
     printf("If others shall connect, in PowerShell: New-NetFirewallRule -DisplayName \"%s\" -Service \"%s\" "
            "-Direction Inbound -Action Allow\n",
            name, name);
@@ -187,7 +185,7 @@ static int create(const char *name, const wchar_t *wide_name, const wchar_t *lin
     if (manager == NULL) return explain(name, "install", GetLastError());
     SC_HANDLE service = CreateServiceW(manager, wide_name, wide_name, SERVICE_CHANGE_CONFIG | SERVICE_START,
                                        SERVICE_WIN32_OWN_PROCESS, SERVICE_AUTO_START, SERVICE_ERROR_NORMAL, line, NULL,
-                                       NULL, L"Tcpip\0Afd\0HTTP\0", L"NT AUTHORITY\\LocalService", L"");
+                                       NULL, L"Tcpip\0Afd\0", L"NT AUTHORITY\\LocalService", L"");
     const DWORD error = service == NULL ? GetLastError() : 0;
     if (service != NULL) {
         describe(service, site);
@@ -200,7 +198,7 @@ static int create(const char *name, const wchar_t *wide_name, const wchar_t *lin
 static int install(const ls_arguments *args)
 {
     static wchar_t line[LS_COMMAND_CHARS_MAX];
-    const char *name = args->name != NULL ? args->name : LS_SERVICE_NAME;
+    const char *name = args->name;
     int status = LS_STATUS_FAILED;
     wchar_t *wide_name = service_name(name);
     if (wide_name == NULL) return explain(name, "install", ERROR_INVALID_NAME);
@@ -219,7 +217,7 @@ static int install(const ls_arguments *args)
                 LS_COMMAND_CHARS_MAX);
     } else if ((status = create(name, wide_name, line, site)) == LS_STATUS_OK) {
         event_source(wide_name, true);
-        advise(name, log_text);
+        advise(name, log_text, is_beside(site, log));
     }
     free(log_text);
     free(log);
@@ -265,7 +263,7 @@ static int uninstall(const char *name)
             status = explain(name, "uninstall", GetLastError());
         } else {
             event_source(wide_name, false);
-            printf("The service \"%s\" is deleted. Its log is kept.\n", name);
+            printf("The service \"%s\" is deleted. Its log remains.\n", name);
             status = LS_STATUS_OK;
         }
         CloseServiceHandle(service);
@@ -275,31 +273,12 @@ static int uninstall(const char *name)
     return status;
 }
 
-/* uninstall [--name NAME | --name=NAME] */
-static int uninstall_line(int argc, char **argv)
-{
-    const char *name = LS_SERVICE_NAME;
-    for (int at = 1; at < argc; at++) {
-        if (strcmp(argv[at], "--name") == 0 && at + 1 < argc) {
-            name = argv[++at];
-        } else if (strncmp(argv[at], "--name=", 7) == 0) {
-            name = argv[at] + 7;
-        } else {
-            fprintf(stderr, "luaserve: unknown argument \"%s\"; uninstall takes only --name NAME\n", argv[at]);
-            return LS_STATUS_USAGE;
-        }
-    }
-    return uninstall(name);
-}
-
 int ls_command_service(int argc, char **argv)
 {
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(usage, stdout);
-        return LS_STATUS_OK;
-    }
-    if (strcmp(argv[0], "uninstall") == 0) return uninstall_line(argc, argv);
-    const ls_arguments args = ls_command_parse(argc, argv, LS_COMMAND_SERVICE);
-    if (args.done) return args.status;
+    ls_arguments args = {.name = LS_SERVICE_NAME};
+    const int is_uninstall = strcmp(argv[0], "uninstall") == 0;
+    if (ls_line_read(argc, argv, is_uninstall ? LS_LINE_UNINSTALL : LS_LINE_SERVICE, &args) < 0)
+        return ls_command_explain(is_uninstall ? "uninstall" : "service", argc, argv);
+    if (is_uninstall) return uninstall(args.name);
     return strcmp(argv[0], "install") == 0 ? install(&args) : ls_main_run_service(&args);
 }

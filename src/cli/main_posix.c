@@ -1,10 +1,12 @@
-/* main_posix.c - the entry point of the program, its end in time, and the reply to the service commands of Windows. */
+/* main_posix.c - the entry point of the program, its work as process 1, its end in time, and the reply to the service
+ * commands of Windows. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/main.h"
@@ -20,9 +22,30 @@ static void fill_standard_descriptors(void)
     }
 }
 
+/* Process 1 of a container gets the orphans of all others, and must wait for them. The server does so in a child: a wait
+ * for any child would take the status of those of io.popen and os.execute. Returns in the child; process 1 passes signals
+ * on to it and ends with its status. One of the terminal (SI_KERNEL) has reached the child already. */
+static void reap_as_process_1(void)
+{
+    sigset_t all, before;
+    siginfo_t info;
+    int status;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &before);
+    const pid_t child = fork();
+    while (child > 0) {
+        const int number = sigwaitinfo(&all, &info);
+        if (number > 0 && number != SIGCHLD && info.si_code != SI_KERNEL) (void)kill(child, number);
+        for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;)
+            if (ended == child) _Exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    }
+    (void)sigprocmask(SIG_SETMASK, &before, NULL); /* without a child (-1): no orphan is waited for */
+}
+
 int main(int argc, char **argv)
 {
     fill_standard_descriptors();
+    if (getpid() == 1) reap_as_process_1();
     return ls_command_line(argc, argv);
 }
 
@@ -54,6 +77,11 @@ void ls_command_end_within(unsigned seconds, int status)
     sigaddset(&set, SIGALRM);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     (void)alarm(seconds);
+}
+
+void ls_main_set_env(const char *value, int replace)
+{
+    (void)setenv("LUASERVE_ENV", value, replace);
 }
 
 const char *ls_main_site_hint(const char *site)

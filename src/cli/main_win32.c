@@ -27,11 +27,16 @@ static void end_at_once(int number)
     _exit(STATUS_ABORTED);
 }
 
+WINBASEAPI HRESULT WINAPI WerSetFlags(DWORD flags); /* werapi.h, which mingw-w64 has without the flag */
+enum { WER_NO_UI = 0x20 };                          /* WER_FAULT_REPORTING_NO_UI */
+
 /* Disable the dialog boxes of the system (fatal errors, a drive without a disk) and of the C library (a failed
  * assertion, abort, an invalid parameter). Their messages go to standard error. */
 static void disable_dialogs(void)
 {
-    (void)SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOGPFAULTERRORBOX | SEM_NOOPENFILEERRORBOX);
+    /* SEM_NOGPFAULTERRORBOX would turn off error reporting as well: no dump of a crash, no event in the system's log. */
+    const UINT reports = WerSetFlags(WER_NO_UI) == S_OK ? 0 : SEM_NOGPFAULTERRORBOX;
+    (void)SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOOPENFILEERRORBOX | reports);
     (void)_set_error_mode(_OUT_TO_STDERR);
     (void)signal(SIGABRT, end_at_once);
     /* the last four have an effect only with the debug library */

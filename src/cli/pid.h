@@ -3,7 +3,7 @@
 #define LS_CLI_PID_H
 
 /* Write the id of this process into the file, which stays locked. 0; -1: the reason is printed: a live server owns the
- * file, or it cannot be written. A file that a dead server left is replaced. */
+ * file, or it cannot be written. The file of a server that was killed is replaced. */
 int ls_pid_file_open(const char *path);
 void ls_pid_file_remove(void); /* the one that was opened, if any */
 
@@ -15,10 +15,5 @@ void ls_log_file_reopen(void); /* the same file again, after a rotation has rena
 long ls_pid_file_owner(const char *path);
 int ls_pid_reload(long pid);                 /* ask it to reload. 0; -1: it has ended, or is another user's */
 int ls_pid_stop(long pid, const char *path); /* ask it to stop, and wait until it has. 0, or -1 as before */
-
-/* luaserve reload | stop | status [--pid FILE]. They return the exit status. */
-int ls_command_reload(int argc, char **argv);
-int ls_command_stop(int argc, char **argv);
-int ls_command_status(int argc, char **argv);
 
 #endif

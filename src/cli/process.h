@@ -23,7 +23,6 @@ ls_process *ls_process_start(int argc, const char *const argv[], char *message, 
 long ls_process_read(ls_process *process, char *to, size_t bytes, unsigned ms);
 
 void ls_process_stop(ls_process *process); /* close the pipe to it */
-void ls_process_kill(ls_process *process); /* end it now, unless ls_process_wait has returned */
 
 /* Wait until it has ended. *number receives the exit status or the signal. */
 enum ls_process_end ls_process_wait(ls_process *process, int *number);

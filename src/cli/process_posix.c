@@ -112,7 +112,7 @@ void ls_process_stop(ls_process *process)
     process->to = -1;
 }
 
-void ls_process_kill(ls_process *process)
+static void kill_process(ls_process *process)
 {
     if (!process->ended) (void)kill(process->pid, SIGKILL);
 }
@@ -135,7 +135,7 @@ void ls_process_close(ls_process *process)
     int number;
     ls_process_stop(process);
     if (process->from >= 0) (void)close(process->from);
-    ls_process_kill(process);
+    kill_process(process);
     (void)ls_process_wait(process, &number);
     free(process);
 }

@@ -131,7 +131,7 @@ void ls_process_stop(ls_process *process)
     process->to = close_handle(process->to);
 }
 
-void ls_process_kill(ls_process *process)
+static void kill_process(ls_process *process)
 {
     (void)TerminateProcess(process->process, LS_STATUS_FAILED); /* without effect on a process that has ended */
 }
@@ -150,7 +150,7 @@ void ls_process_close(ls_process *process)
     int number;
     ls_process_stop(process);
     process->from = close_handle(process->from);
-    ls_process_kill(process);
+    kill_process(process);
     (void)ls_process_wait(process, &number);
     (void)CloseHandle(process->process);
     free(process);

@@ -7,30 +7,9 @@
 #include <string.h>
 
 #include "cli/main.h"
+#include "cli/options.h"
 
 enum { CLOSE_SECONDS_MAX = 15, HEADER_BYTES_MAX = 96, INPUT_BYTES_MAX = 1 << 20, READ_BYTES = 65536 };
-
-static const char usage[] =
-    "luaserve repl - a prompt for Lua\n"
-    "\n"
-    "usage: luaserve repl [options] [site.lua [arguments...]]\n"
-    "       luaserve repl --attach PATH\n"
-    "\n"
-    "Each line runs in a Lua state with the site loaded; without a site there are only `ls` and the libraries of "
-    "Lua.\n"
-    "A line may wait (ls.sleep, ls.connect). The values of an expression are printed, and `_` is the first of them. "
-    "A\n"
-    "line that is incomplete is continued on the next one. Globals remain; a local variable ends with its line.\n"
-    "\n"
-    "  --attach PATH      run the lines in the server whose control socket is PATH: luaserve --control PATH site.lua\n"
-    "  --listen           also start the site: open its listeners, run its timers and \"start\" hooks\n"
-    "  --threads N, --backend NAME, --log-level LEVEL   as of luaserve (default log level: warn)\n"
-    "  --help             print this text\n"
-    "\n"
-    "Tab completes a name, Ctrl-C ends the running line, Ctrl-D leaves. The history is kept in\n"
-    "$XDG_STATE_HOME/luaserve/repl_history. Lines from a pipe run without a prompt; the first one that fails ends "
-    "the\n"
-    "program with status 1.\n";
 
 typedef struct message {
     char kind[16];
@@ -179,7 +158,7 @@ static const char *complete(void *user, const char *text, size_t bytes)
 }
 
 /* Run the input. A session ends when the site is reloaded; the text then runs in a new one. 0; -1: the server has
- * gone. */
+ * ended. */
 static int run(repl *r, message *m)
 {
     char why[256];
@@ -322,54 +301,14 @@ static int serve(repl *r, ls_server_options *options)
     return end(r, prompt(r));
 }
 
-/* The value of "--attach PATH" or "--attach=PATH"; NULL: another word. */
-static const char *attach_path(int argc, char **argv, int *at)
-{
-    static const char name[] = "--attach";
-    const size_t len = sizeof name - 1;
-    if (strncmp(argv[*at], name, len) != 0) return NULL;
-    if (argv[*at][len] == '=') return argv[*at] + len + 1;
-    if (argv[*at][len] != '\0') return NULL;
-    return *at + 1 < argc ? argv[++*at] : "";
-}
-
-static int usage_error(const char *text)
-{
-    fprintf(stderr, "luaserve repl: %s; luaserve repl --help describes the options\n", text);
-    return LS_STATUS_USAGE;
-}
-
 int ls_command_repl(int argc, char **argv)
 {
     static repl r; /* large */
-    const char *path = NULL, *value;
-    int listen = 0, at = 1;
-    for (; at < argc; at++) {
-        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
-            fputs(usage, stdout);
-            return LS_STATUS_OK;
-        }
-        if (strcmp(argv[at], "--listen") == 0)
-            listen = 1;
-        else if ((value = attach_path(argc, argv, &at)) != NULL)
-            path = value;
-        else
-            break;
-    }
-    if (path != NULL) {
-        if (path[0] == '\0') return usage_error("--attach: the path of the control socket is missing");
-        if (at < argc || listen) return usage_error("--attach excludes a site and the other options");
-        return attach(&r, path);
-    }
-    ls_arguments args = {.server = {.site = "(no site)", .source = ""}};
-    if (at < argc) args = ls_command_parse(argc - at + 1, argv + at - 1, 0);
-    if (args.done) return args.status;
-    if (args.server.check || args.server.control != NULL)
-        return usage_error("--check and --control are options of luaserve itself");
-    if (strcmp(args.server.site, "-") == 0)
-        return usage_error("the site cannot be read from standard input, which has the lines");
+    ls_arguments args = {0};
+    if (ls_line_read(argc, argv, LS_LINE_REPL, &args) < 0) return ls_command_explain("repl", argc, argv);
+    if (args.attach != NULL) return attach(&r, args.attach);
     if (args.log_level == NULL) (void)ls_server_log_level("warn");
-    args.server.signals = 0;
-    args.server.idle = !listen || at >= argc;
+    args.server.idle = !args.listen || args.server.site == NULL;
+    if (args.server.site == NULL) args.server.site = "(no site)", args.server.source = "";
     return serve(&r, &args.server);
 }

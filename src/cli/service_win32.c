@@ -3,7 +3,7 @@
  *
  * The manager calls two functions on its own threads: service_main, which serves, and control, which receives stop
  * requests. While the service starts or drains, the thread pool calls report_progress once a second. So a drain may
- * take as long as the site allows, and the manager gives up only a service that hangs.
+ * take as long as the site allows, and the manager ends only a service that hangs.
  *
  * A stop drains, as Ctrl-C does on a console. SERVICE_CONTROL_PARAMCHANGE reloads the site, on the thread pool: the
  * manager waits for control() to return. A service installs no handler for console events: it would receive the
@@ -207,12 +207,13 @@ static DWORD serve(void)
     if (running.args->log != NULL) {
         running.log = ls_main_full_path(running.args->log);
         error = running.log != NULL ? ls_main_log_to(running.log) : ERROR_BAD_PATHNAME;
-        snprintf(message, sizeof message, "cannot write the log %s: %s%s", running.args->log,
-                 ls_main_reason(error, reason, sizeof reason),
-                 error == ERROR_ACCESS_DENIED
-                     ? ": the account of the service must have the right to write to that folder; for "
-                       "LocalService run: icacls FOLDER /grant *S-1-5-19:(OI)(CI)M"
-                     : "");
+        const int len = snprintf(message, sizeof message, "cannot write the log %s: %s", running.args->log,
+                                 ls_main_reason(error, reason, sizeof reason));
+        if (error == ERROR_ACCESS_DENIED && len < (int)sizeof message)
+            snprintf(message + len, sizeof message - (size_t)len,
+                     ": the service must have the right to write to that folder; run: icacls \"FOLDER\" /grant "
+                     "\"NT SERVICE\\%s:(OI)(CI)M\"",
+                     running.args->name);
     }
     if (error == 0 && (error = enter_folder()) != 0)
         snprintf(message, sizeof message, "cannot enter the folder of %s: %s", running.args->server.site,
@@ -289,7 +290,7 @@ static void WINAPI service_main(DWORD argc, LPWSTR *argv)
 int ls_main_run_service(const ls_arguments *args)
 {
     running.args = args;
-    running.name = ls_main_wide(args->name != NULL ? args->name : LS_SERVICE_NAME);
+    running.name = ls_main_wide(args->name);
     if (running.name == NULL) return ls_main_fail("run-as-service", ERROR_INVALID_NAME);
     const SERVICE_TABLE_ENTRYW table[] = {{running.name, service_main}, {NULL, NULL}};
     if (!StartServiceCtrlDispatcherW(table)) {

@@ -34,6 +34,13 @@ wchar_t *ls_main_full_path(const char *path)
     return full;
 }
 
+void ls_main_set_env(const char *value, int replace)
+{
+    wchar_t *wide = ls_main_wide(value);
+    if (wide != NULL && (replace || _wgetenv(L"LUASERVE_ENV") == NULL)) (void)_wputenv_s(L"LUASERVE_ENV", wide);
+    free(wide);
+}
+
 const char *ls_main_site_hint(const char *site)
 {
     wchar_t *full = ls_main_full_path(site);

@@ -18,6 +18,7 @@
 
 #include "cli/folder.h"
 #include "cli/main.h"
+#include "cli/options.h"
 #include "cli/process.h"
 
 enum { CLOSE_SECONDS_MAX = 15, URL_BYTES = 1024 };
@@ -137,44 +138,6 @@ static int process_close(lua_State *L)
 
 /* ---- the module ------------------------------------------------------------------------------------------------ */
 
-/* system.kind(path) -> "file", "folder" or nil */
-static int system_kind(lua_State *L)
-{
-    static const char *const names[] = {NULL, "file", "folder"};
-    lua_pushstring(L, names[ls_folder_kind(luaL_checkstring(L, 1))]);
-    return 1;
-}
-
-/* system.list(folder) -> list of { name =, folder = true|false } | nil, message */
-static int system_list(lua_State *L)
-{
-    ls_folder_list list;
-    const int err = ls_folder_read(luaL_checkstring(L, 1), &list);
-    if (err != 0) {
-        lua_pushnil(L);
-        lua_pushstring(L, strerror(err));
-        return 2;
-    }
-    lua_createtable(L, (int)list.count, 0);
-    for (size_t i = 0; i < list.count; i++) {
-        lua_createtable(L, 0, 2);
-        lua_pushstring(L, list.entries[i].name);
-        lua_setfield(L, -2, "name");
-        lua_pushboolean(L, list.entries[i].is_folder);
-        lua_setfield(L, -2, "folder");
-        lua_rawseti(L, -2, (lua_Integer)i + 1);
-    }
-    ls_folder_list_free(&list);
-    return 1;
-}
-
-/* system.is_absolute(path) -> boolean */
-static int system_is_absolute(lua_State *L)
-{
-    lua_pushboolean(L, ls_folder_is_absolute(luaL_checkstring(L, 1)));
-    return 1;
-}
-
 /* system.terminal() -> whether standard output is a terminal */
 static int system_terminal(lua_State *L)
 {
@@ -210,10 +173,11 @@ static int define(lua_State *L, void *user)
 {
     static const luaL_Reg methods[] = {{"receive", process_receive}, {"stop", process_stop},  {"wait", process_wait},
                                        {"close", process_close},     {"__gc", process_close}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"start", system_start},       {"kind", system_kind},
-                                         {"list", system_list},         {"is_absolute", system_is_absolute},
-                                         {"terminal", system_terminal}, {"report", system_report},
-                                         {"finish", system_finish},     {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"start", system_start},
+                                         {"terminal", system_terminal},
+                                         {"report", system_report},
+                                         {"finish", system_finish},
+                                         {NULL, NULL}};
     (void)user;
     luaL_newmetatable(L, process_name);
     luaL_setfuncs(L, methods, 0);
@@ -221,6 +185,7 @@ static int define(lua_State *L, void *user)
     lua_setfield(L, -2, "__index");
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     luaL_newlib(L, functions);
+    luaL_setfuncs(L, ls_folder_functions, 0);
     lua_setfield(L, -2, "luaserve.test.system");
     return 0;
 }
@@ -230,7 +195,8 @@ static int define(lua_State *L, void *user)
 static int run_tests(int argc, char **argv)
 {
     static const char source[] = "require('luaserve.test.run').main(...)";
-    const ls_server_options options = {.site = "luaserve test",
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = "luaserve test",
                                        .source = source,
                                        .source_bytes = sizeof source - 1,
                                        .argc = argc - 1,
@@ -258,7 +224,7 @@ static void end_process(void *user)
 
 static int run_file(ls_server_options *options)
 {
-    static const char source[] = "require('luaserve.test.file').main(require('luaserve.json').decode((...)))";
+    static const char source[] = "require('luaserve.test.file').main(require('cjson').decode((...)))";
     ls_server *server;
     char message[1024];
     if ((session.channel = ls_process_channel(end_process, NULL)) == NULL) return LS_STATUS_FAILED;
@@ -345,9 +311,12 @@ static int serve_site(ls_server_options *options)
 int ls_command_test(int argc, char **argv)
 {
     int (*run)(ls_server_options * options) = NULL;
+    ls_arguments args = {0};
+    ls_main_set_env("test", 1); /* one of the caller may name the data of a real server */
     if (argc > 1 && strcmp(argv[1], "--file-process") == 0) run = run_file;
     if (argc > 1 && strcmp(argv[1], "--server-process") == 0) run = serve_site;
     if (run == NULL) return run_tests(argc, argv);
-    ls_arguments args = ls_command_parse(argc - 1, argv + 1, 0);
-    return args.done ? args.status : run(&args.server);
+    if (ls_line_read(argc - 1, argv + 1, LS_LINE_SERVE, &args) < 0)
+        return ls_command_explain("serve", argc - 1, argv + 1);
+    return run(&args.server);
 }

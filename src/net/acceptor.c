@@ -22,9 +22,11 @@
 #include "net/filter.h"
 #include "net/handshake.h"
 #include "net/proxy_header.h"
+#include "net/refused.h"
 
 enum {
-    HANDSHAKES_MIN = 64,
+    HANDSHAKES_MIN = 64, /* of the default */
+    HANDSHAKES_MAX = 1024,
     HANDSHAKE_MS_MAX = 10 * 1000,
     HANDSHAKE_MS_MIN = 1000,
     LINGER_MS_MAX = 2 * 1000,    /* reading and discarding after an alert or the 400, as HTTP does */
@@ -196,14 +198,13 @@ static void log_failure(ls_stream *s, const char *why)
     const handshake *h = ls_stream_user(s);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
-    if (ls_log_level_get() > LS_LOG_DEBUG) return;
     ls_stream_peer(s, &peer);
-    ls_log(LS_LOG_DEBUG, h->expects_proxy_header ? "no valid PROXY header from %s: %s" : "TLS handshake with %s: %s",
-           ls_addr_text(&peer, text), why);
+    ls_refused_log("%s %s: %s", ls_addr_host(&peer, text), h->expects_proxy_header ? "PROXY header" : "TLS handshake",
+                   why);
 }
 
 /* Close after `err`, the result of an operation. */
-static void give_up(ls_thread_ctx *ctx, ls_stream *s, int err)
+static void refuse(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     handshake *h = ls_stream_user(s);
     ls_mutex_lock(&h->acceptor->mutex);
@@ -261,7 +262,7 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     memset(h, 0, sizeof *h);
     if (session != NULL) ls_stream_set_filter(s, session);
     ls_stream_recv_within(s, 0);
-    ls_stream_send_limits(s, 0, 0);
+    ls_stream_send_within(s, 0);
     const ls_acceptor_protocol *const protocol = protocol_of(service, session);
     protocol->start(ctx, s, protocol->user);
     atomic_fetch_sub(&service->handshakes, 1); /* not earlier: until now nothing else counts the protocol's user */
@@ -304,6 +305,17 @@ static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
     return err < 0 ? err : send_queued(ctx, s);
 }
 
+/* The first record of TLS is incomplete and small: wait for its rest without a slot. */
+static void return_slot(handshake *h)
+{
+    ls_mutex_lock(&h->acceptor->mutex);
+    if (!h->cancelled) {
+        move(h, SILENT);
+        give_up_slot(h);
+    }
+    ls_mutex_unlock(&h->acceptor->mutex);
+}
+
 /* Continue with received bytes, whose reference it takes. */
 static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
 {
@@ -322,6 +334,7 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     h->complete = status == LS_DONE;
     h->failed = status != LS_DONE && status != LS_EAGAIN;
     if (h->failed) log_failure(s, ls_tls_why(h->session));
+    if (status == LS_EAGAIN && ls_tls_is_small(h->session)) return_slot(h);
     return err < 0 ? err : send_queued(ctx, s);
 }
 
@@ -438,7 +451,7 @@ static void proceed(ls_thread_ctx *ctx, ls_stream *s, int err)
         err = receive(ctx, s, &result);
         if (err == LS_DONE) err = continue_after(ctx, s, result);
     }
-    if (err < 0) give_up(ctx, s, err);
+    if (err < 0) refuse(ctx, s, err);
 }
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -451,7 +464,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     proceed(ctx, s, err < 0 ? err : after_send(ctx, s));
 }
 
-static const ls_stream_handler handler = {received, sent, closed};
+static const ls_stream_handler handler = {.received = received, .sent = sent, .closed = closed};
 
 /* ---- accept ------------------------------------------------------------------------------------------------- */
 
@@ -476,7 +489,7 @@ static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_acceptor_serv
     h->expects_proxy_header = expects_proxy_header;
     ls_node_init(&h->node);
     ls_stream_recv_within(s, service->handshake_ms_max);
-    ls_stream_send_limits(s, service->handshake_ms_max, 0);
+    ls_stream_send_within(s, service->handshake_ms_max);
     ls_mutex_lock(&a->mutex);
     move(h, SILENT);
     ls_mutex_unlock(&a->mutex);
@@ -567,6 +580,7 @@ static void use(ls_acceptor *a, ls_acceptor_service *service)
     const uint32_t quarter = a->limit->max / 4;
     a->handshakes_max = service->handshakes_max;
     if (a->handshakes_max == 0) a->handshakes_max = quarter > HANDSHAKES_MIN ? quarter : HANDSHAKES_MIN;
+    if (service->handshakes_max == 0 && quarter > HANDSHAKES_MAX) a->handshakes_max = HANDSHAKES_MAX;
     a->handshake_ms_min = service->handshake_ms_min;
 }
 
@@ -654,11 +668,22 @@ static void cancel_of(ls_acceptor *a, enum state state, const ls_acceptor_servic
     }
 }
 
-uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent)
+/* The mutex is held. */
+static void abort_all(ls_acceptor *a)
+{
+    ls_node *const ending = &a->handshakes[ENDING];
+    for (const ls_node *node = ending->next; node != ending; node = node->next)
+        ls_stream_cancel(ls_stream_of(LS_CONTAINER(node, handshake, node))); /* those that linger */
+    cancel_all(a, WAITING);                                                  /* first: none of them gets a slot */
+    cancel_all(a, SILENT);
+    cancel_all(a, HOLDING);
+}
+
+uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool all)
 {
     uint32_t open = 0;
     ls_mutex_lock(&acceptor->mutex);
-    if (silent) cancel_all(acceptor, SILENT);
+    if (all) abort_all(acceptor);
     for (unsigned i = 0; i < STATES; i++) open += length(&acceptor->handshakes[i]);
     if (acceptor->waits == 0 && acceptor->timing && ls_timer_cancel(acceptor->port, &acceptor->timer))
         acceptor->timing = false;
@@ -670,12 +695,7 @@ uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent)
 void ls_acceptor_abort(ls_acceptor *acceptor)
 {
     ls_mutex_lock(&acceptor->mutex);
-    ls_node *const ending = &acceptor->handshakes[ENDING];
-    for (const ls_node *node = ending->next; node != ending; node = node->next)
-        ls_stream_cancel(ls_stream_of(LS_CONTAINER(node, handshake, node))); /* those that linger */
-    cancel_all(acceptor, WAITING);                                           /* first: none of them gets a slot */
-    cancel_all(acceptor, SILENT);
-    cancel_all(acceptor, HOLDING);
+    abort_all(acceptor);
     ls_mutex_unlock(&acceptor->mutex);
 }
 

@@ -3,14 +3,16 @@
  *
  * A plain connection goes to its protocol at once. Any other one is first a handshake, in one of these states:
  *
- *     accepted --> silent --first byte--> holding --PROXY header, TLS--> protocol->start
- *                    |                    ^     |
- *                    | no slot is free    |     | failed: alert or 400, then read and discard
- *                    +----> waiting ------+     +--> ending --> closed
+ *     accepted --> silent <--a part of the first record-- holding --PROXY header, TLS--> protocol->start
+ *                    | |                                   ^  ^ |
+ *                    | +-----------------bytes-------------+  | | failed: alert or 400, then read and discard
+ *                    | no slot is free                        | |
+ *                    +--------------> waiting ----------------+ +--> ending --> closed
  *
- * A silent or waiting handshake holds no buffer and has received nothing. At most handshakes_max are in the state
- * holding, so a flood of half-open handshakes holds no more buffers than that. When all slots are taken, further
- * handshakes wait in their order, and the oldest ones that were given handshake_ms_min are closed for them. */
+ * A silent or waiting handshake holds no buffer: it has received nothing, or at most 2 KiB of an incomplete first record
+ * of TLS (ls_tls_is_small). At most handshakes_max are in the state holding, about 40 KiB each, so a flood of half-open
+ * handshakes holds no more than that. When all slots are taken, further handshakes wait in their order, and the oldest
+ * ones that were given handshake_ms_min are closed for them. */
 #ifndef LS_NET_ACCEPTOR_H
 #define LS_NET_ACCEPTOR_H
 
@@ -46,7 +48,7 @@ typedef struct ls_acceptor_service_options {
     /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: the protocol is
      * not HTTP, and such bytes are a handshake that fails. */
     int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
-    uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64 */
+    uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64, at most 1024 */
     uint32_t handshake_ms_max; /* for PROXY header and TLS together; 0: 10 s */
     uint32_t handshake_ms_min; /* before it may be closed for a handshake that waits; 0: 1 s */
 } ls_acceptor_service_options;
@@ -84,10 +86,10 @@ void ls_acceptor_set_backlog(ls_acceptor *acceptor,
 /* Stop accepting, see ls_listener_stop. Handshakes continue. Once. */
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 
-/* After the stop: close the handshakes that have received nothing, if `silent`. Returns the number of handshakes that
- * are not closed yet and belong to no protocol, plus 1 while an accept or the packet of its timer is outstanding. Call
- * again until it is 0. Any thread. */
-uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool silent);
+/* After the stop: with `all`, close the handshakes, which are no requests, as ls_acceptor_abort does. Returns the number
+ * of handshakes that are not closed yet and belong to no protocol, plus 1 while an accept or the packet of its timer is
+ * outstanding. Call again until it is 0. Any thread. */
+uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool all);
 
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */
 void ls_acceptor_abort(ls_acceptor *acceptor);

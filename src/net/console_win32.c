@@ -16,7 +16,10 @@ static _Atomic DWORD mode_before;
 
 static void restore_mode(void)
 {
-    (void)SetConsoleMode(atomic_load(&changed), atomic_load(&mode_before));
+    const DWORD mask = ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT; /* other modes may have been changed by others */
+    DWORD mode;
+    if (GetConsoleMode(atomic_load(&changed), &mode))
+        (void)SetConsoleMode(atomic_load(&changed), (mode & ~mask) | (atomic_load(&mode_before) & mask));
 }
 
 void ls_console_raw(ls_fd fd)

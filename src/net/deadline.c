@@ -84,7 +84,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     d->ticking = false;
     if (ls_wheel_next(&d->wheel, &next_ms) && timer_start(d, next_ms) < 0) {
         d->ticking = true; /* no memory for the timer: tick again at once, which needs none */
-        (void)ls_port_post(d->port, &d->timer.op, NULL, 0);
+        ls_port_post(d->port, &d->timer.op, 0);
     }
     ls_mutex_unlock(&d->mutex);
 }

@@ -188,7 +188,8 @@ static void handshake_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     handshake_went(ctx, d, ls_handshake_sent(ctx, s, &d->handshake, err));
 }
 
-static const ls_stream_handler handshake_handler = {handshake_received, handshake_sent, stream_closed};
+static const ls_stream_handler handshake_handler = {
+    .received = handshake_received, .sent = handshake_sent, .closed = stream_closed};
 
 /* ---- connect ------------------------------------------------------------------------------------------------ */
 
@@ -278,7 +279,7 @@ static void attempt_ended(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     connect_next(ctx, d);
 }
 
-static const ls_stream_handler attempt_handler = {attempt_ended, NULL, stream_closed};
+static const ls_stream_handler attempt_handler = {.received = attempt_ended, .sent = NULL, .closed = stream_closed};
 
 static void gap_passed(ls_thread_ctx *ctx, ls_op *op)
 {

@@ -3,8 +3,8 @@
  *
  *     socket --> feed --> read --> handler            queue --> write --> output --> socket
  *
- * A stream hands its filter over only after the handshake (net/tls.h drives that); from then on a read never
- * needs the output, and a write never needs input. */
+ * A stream hands its filter over only after the handshake (net/tls.h drives that); from then on a write never needs
+ * input, and a read needs no output, but may have an answer: see `answer`. */
 #ifndef LS_NET_FILTER_H
 #define LS_NET_FILTER_H
 
@@ -32,7 +32,8 @@ typedef struct ls_filter_type {
     /* The socket has ended: the next read that would return LS_EAGAIN returns LS_ETRUNCATED. */
     void (*feed_end)(ls_filter *f);
     /* Decrypt into `to`. Returns the number of bytes (> 0), 0 at the orderly end (close_notify), LS_EAGAIN (needs more
-     * input), LS_ETRUNCATED, LS_EPROTO (invalid or forged records; `end` then emits the alert), LS_ENOMEM. */
+     * input; if has_input, it first needs room for its answers), LS_ETRUNCATED, LS_EPROTO (invalid or forged records;
+     * the alert is the answer), LS_ENOMEM. */
     int64_t (*read)(ls_filter *f, char *to, size_t len);
     /* The reason of a read or write that returned LS_EPROTO, as text; valid as long as the filter. */
     const char *(*why)(const ls_filter *f);
@@ -49,7 +50,13 @@ typedef struct ls_filter_type {
 
 struct ls_filter { /* first member of the struct of a filter, zeroed but for the type */
     const ls_filter_type *type;
-    char *recv_ptr; /* of the stream: the receive that its handler asked for */
+    /* Encrypted bytes that reads have produced, such as an alert. While nothing is queued, the stream sends and removes
+     * the first `answer_len` bytes or some of them; else they precede those of the next write. */
+    char *answer;
+    uint32_t answer_len;
+    /* Of the stream: its queue, and the receive that its handler asked for. */
+    struct ls_outq *out;
+    char *recv_ptr;
     uint32_t recv_len;
 };
 

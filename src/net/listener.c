@@ -94,7 +94,7 @@ static void admit_waiting(ls_conn_limit *limit)
         ls_mutex_unlock(&limit->mutex);
         if (slot == NULL) return;
         slot->op.done = slot_admitted;
-        (void)ls_port_post(slot->listener->port, &slot->op, NULL, 0);
+        ls_port_post(slot->listener->port, &slot->op, 0);
     }
 }
 
@@ -189,7 +189,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options
     if ((err = ls_mutex_open(&l->mutex)) < 0) goto fail_alloc;
     if ((err = ls_sock_listen(at, options->backlog, options->access, &fd, &l->addr)) < 0) goto fail_mutex;
     ls_sock_path_id(&l->addr, &l->path);
-    if ((err = ls_sock_attach(port, fd, l, false, &l->sock)) < 0) goto fail_fd;
+    if ((err = ls_sock_attach(port, fd, false, &l->sock)) < 0) goto fail_fd;
     *out = l;
     return LS_OK;
 

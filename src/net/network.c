@@ -61,7 +61,9 @@ int ls_network_parse(const char *text, ls_network *out)
 
 bool ls_networks_have(const ls_network *networks, size_t count, const ls_addr *addr)
 {
-    ls_addr plain = *addr;
+    ls_addr plain = {.family = addr->family}; /* *addr may be shorter: ls_exchange_keep */
+    if (addr->family == LS_ADDR_IP4) memcpy(plain.bytes, addr->bytes, 4);
+    if (addr->family == LS_ADDR_IP6) memcpy(plain.bytes, addr->bytes, 16);
     ls_addr_unmap(&plain);
     for (size_t i = 0; i < count; i++)
         if (networks[i].family == plain.family && same_prefix(networks[i].bytes, plain.bytes, networks[i].prefix))

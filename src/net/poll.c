@@ -3,7 +3,7 @@
  *     packet (any thread): pending |= events --> op posted unless it is queued --> inside the actor: report(pending)
  *
  *     ls_poll_remove or ls_poll_close: REMOVE submitted ----> REMOVE packet --> op   \
- *     ls_polls_forget, or the descriptor was closed: no packet follows               --> closed, not removing, op not
+ *     ls_polls_unregister, or the descriptor was closed: no packet follows               --> closed, not removing, op not
  *     ls_poll_close                                                                  /   queued: retired
  *
  * The actor of a closed poll may be freed, so a packet that arrives then is handled without it. A thread sets `queued`,
@@ -254,11 +254,11 @@ ls_poll *ls_polls_find(ls_polls *polls, ls_fd fd, const ls_actor *actor, ls_poll
     return poll;
 }
 
-void ls_polls_forget(ls_polls *polls, ls_fd fd)
+void ls_polls_unregister(ls_polls *polls, ls_fd fd)
 {
     ls_mutex_lock(&polls->mutex);
     table_remove(polls, fd);
-    ls_port_forget(polls->port, fd);
+    ls_port_unregister(polls->port, fd);
     ls_mutex_unlock(&polls->mutex);
 }
 

@@ -63,6 +63,6 @@ bool ls_polls_idle(ls_polls *polls, const ls_actor *actor);
 
 /* The descriptor is about to be closed: its registration ends at once, whichever poll has it. That poll is still to be
  * closed, and may still report events that it has collected. */
-void ls_polls_forget(ls_polls *polls, ls_fd fd);
+void ls_polls_unregister(ls_polls *polls, ls_fd fd);
 
 #endif

@@ -15,9 +15,9 @@ int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at); /* ls_sock_local 
 int ls_rawsock_listen(ls_fd fd, int backlog);
 int ls_rawsock_connect(ls_fd fd, const ls_addr *to); /* LS_EAGAIN: in progress; OUT, ERR or HANGUP reports the end */
 
-/* *from (may be NULL) receives the sender, family LS_ADDR_NONE on a stream; *whole (may be NULL) the length of the
- * datagram before truncation. */
-int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole);
+/* *from (may be NULL) receives the sender, family LS_ADDR_NONE on a stream; *truncated (may be NULL) whether the datagram
+ * has more bytes than `room`. */
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, bool *truncated);
 int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to); /* to NULL: the connected peer */
 int ls_rawsock_error(ls_fd fd); /* returns and clears the pending error of the socket; LS_OK: no error */
 int ls_rawsock_shutdown(ls_fd fd);

@@ -45,17 +45,17 @@ int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
     return connect(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
 }
 
-int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, bool *truncated)
 {
     ls_sockaddr sa = {.len = 0};
     struct iovec iov = {bytes, room};
     struct msghdr message = {.msg_name = sa.bytes, .msg_namelen = sizeof sa.bytes, .msg_iov = &iov, .msg_iovlen = 1};
-    const ssize_t n = recvmsg(fd, &message, whole != NULL ? MSG_TRUNC : 0);
+    const ssize_t n = recvmsg(fd, &message, 0);
     if (n < 0) return failed();
     sa.len = message.msg_namelen;
     if (from != NULL) ls_addr_of(&sa, from);
-    if (whole != NULL) *whole = (size_t)n;
-    return (int)((size_t)n < room ? (size_t)n : room);
+    if (truncated != NULL) *truncated = message.msg_flags & MSG_TRUNC;
+    return (int)n;
 }
 
 int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)

@@ -29,11 +29,10 @@ int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
     const DWORD on = 1;
     ls_sockaddr sa;
     ls_addr_to(at, &sa);
-    (void)stream; /* Windows can bind an address in TIME_WAIT, and no address may be shared */
+    /* Windows can bind an address in TIME_WAIT, and no address may be shared. */
     if (setsockopt(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, (const char *)&on, sizeof on) != 0) return failed();
     if (bind(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) == 0) return LS_OK;
-    const int err = failed();
-    return err == LS_EACCES ? LS_EADDRINUSE : err; /* another process holds it exclusively */
+    return ls_winsock_bind_error(stream ? "tcp" : "udp", at->port);
 }
 
 int ls_rawsock_listen(ls_fd fd, int backlog)
@@ -48,20 +47,18 @@ int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
     return connect(fd, (const struct sockaddr *)(const void *)sa.bytes, (int)sa.len) != 0 ? failed() : LS_OK;
 }
 
-int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, size_t *whole)
+int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, bool *truncated)
 {
     ls_sockaddr sa = {.len = 0};
     int len = sizeof sa.bytes;
-    u_long first = 0;
-    if (whole != NULL && ioctlsocket(fd, FIONREAD, &first) != 0) return failed(); /* the length of the next datagram */
     if (room > INT32_MAX) room = INT32_MAX;
-    int n = recvfrom(fd, bytes, (int)room, 0, (struct sockaddr *)(void *)sa.bytes, &len);
-    if (n < 0 && WSAGetLastError() == WSAEMSGSIZE) n = (int)room; /* truncated */
-    if (n < 0) return failed();
+    const int n = recvfrom(fd, bytes, (int)room, 0, (struct sockaddr *)(void *)sa.bytes, &len);
+    const bool longer = n < 0 && WSAGetLastError() == WSAEMSGSIZE; /* FIONREAD would count all datagrams */
+    if (n < 0 && !longer) return failed();
     sa.len = len > 0 && (size_t)len <= sizeof sa.bytes ? (uint32_t)len : 0;
     if (from != NULL) ls_addr_of(&sa, from);
-    if (whole != NULL) *whole = first > (u_long)n ? first : (size_t)n;
-    return n;
+    if (truncated != NULL) *truncated = longer;
+    return longer ? (int)room : n;
 }
 
 int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)

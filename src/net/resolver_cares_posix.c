@@ -81,7 +81,7 @@ static void socket_state_changed(void *data, ares_socket_t fd, int readable, int
     } else if (poll != NULL && options.events != 0) {
         (void)ls_poll_arm(poll, options.events);
     } else if (poll != NULL) {
-        ls_polls_forget(r->polls, fd);
+        ls_polls_unregister(r->polls, fd);
         ls_poll_close(poll);
     }
 }

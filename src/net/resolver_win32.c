@@ -112,7 +112,7 @@ static void CALLBACK completed(DWORD error, DWORD bytes, OVERLAPPED *overlapped)
     const bool post = !r->stopped && !r->ending;
     l->state = post ? POSTED : OVER;
     if (post)
-        (void)ls_port_post(r->port, &l->op, NULL, (int64_t)error); /* cannot fail with an op */
+        ls_port_post(r->port, &l->op, (int64_t)error); /* cannot fail with an op */
     else if (l->dropped)
         lookup_free(l);
     unlock_and_unref(r);

@@ -67,15 +67,15 @@ static int bind_to(SOCKET fd, const ls_addr *at)
     ls_addr_to(at, &sa);
     const struct sockaddr *to = (const struct sockaddr *)(const void *)sa.bytes;
     if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
+    if (at->family != LS_ADDR_UNIX) return ls_winsock_bind_error("tcp", at->port);
     int err = ls_winsock_error();
-    if (err == LS_EADDRINUSE && at->family == LS_ADDR_UNIX && is_abandoned(at, &sa)) {
+    if (err == LS_EADDRINUSE && is_abandoned(at, &sa)) {
         wchar_t path[sizeof at->bytes + 1];
         if (path_of(at, path)) (void)DeleteFileW(path);
         if (bind(fd, to, (int)sa.len) == 0) return LS_OK;
         err = ls_winsock_error();
     }
-    /* For an address that a process of another user holds exclusively, bind reports WSAEACCES. */
-    return err == LS_EACCES && at->family != LS_ADDR_UNIX ? LS_EADDRINUSE : err;
+    return err;
 }
 
 static int set_up_listener(SOCKET fd, const ls_addr *at)

@@ -17,7 +17,7 @@ enum {
     EXACT_MS_MAX = 1000
 };
 
-_Static_assert(sizeof(ls_stream) <= 192, "an idle stream is small");
+_Static_assert(sizeof(ls_stream) <= 160, "an idle stream is small");
 
 static void received(ls_thread_ctx *ctx, ls_op *op);
 
@@ -36,12 +36,12 @@ int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accept
 {
     ls_stream *s = calloc(1, sizeof *s + user_bytes);
     int err = LS_ENOMEM;
-    if (s == NULL || (err = ls_sock_attach(port, fd, NULL, accepted, &s->sock)) < 0) {
+    if (s == NULL || (err = ls_sock_attach(port, fd, accepted, &s->sock)) < 0) {
         free(s);
         ls_sock_discard(fd);
         return err;
     }
-    s->handler = handler;
+    atomic_init(&s->handler, handler);
     s->deadlines = deadlines;
     s->generation = ls_sock_generation(s->sock);
     s->rx.done = received;
@@ -72,7 +72,12 @@ ls_stream *ls_stream_of(void *user)
 void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler)
 {
     assert(!s->rx_pending && !s->tx_pending);
-    s->handler = handler;
+    atomic_store(&s->handler, handler);
+}
+
+const ls_stream_handler *ls_stream_handled_by(const ls_stream *s)
+{
+    return atomic_load_explicit(&s->handler, memory_order_relaxed);
 }
 
 void ls_stream_set_actor(ls_stream *s, ls_actor *actor)
@@ -88,18 +93,19 @@ ls_actor *ls_stream_actor(const ls_stream *s)
 
 void ls_stream_set_filter(ls_stream *s, ls_filter *filter)
 {
-    assert(!s->rx_pending && s->out == NULL && s->filter == NULL);
+    assert(!s->rx_pending && !s->filtered && s->out == NULL);
     if (s->unread) {
         s->unread = false;
         filter->type->feed(filter, ls_stream_take(s));
     }
     s->filter = filter;
+    s->filtered = true;
     s->ended = false;
 }
 
 ls_filter *ls_stream_filter(const ls_stream *s)
 {
-    return s->filter;
+    return ls_stream_filter_of(s);
 }
 
 /* ---- addresses and the socket ------------------------------------------------------------------------------- */
@@ -138,8 +144,7 @@ int ls_stream_peer_user(const ls_stream *s, uint32_t *user)
 
 bool ls_stream_has_unread(const ls_stream *s)
 {
-    return s->unread || (s->filter != NULL && s->filter->type->has_input(s->filter)) ||
-           ls_sock_unread(ls_sock_fd(s->sock));
+    return s->unread || (s->filtered && s->filter->type->has_input(s->filter)) || ls_sock_unread(ls_sock_fd(s->sock));
 }
 
 bool ls_stream_receiving(const ls_stream *s)
@@ -178,24 +183,23 @@ void ls_stream_recv_within(ls_stream *s, uint32_t ms)
     if (ms == 0) {
         if (old == 0) return;
         atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed);
-        atomic_store_explicit(&s->recv_expired, false, memory_order_relaxed);
+        ls_stream_clear(s, LS_STREAM_RECV_EXPIRED);
         return;
     }
     const uint32_t at = time_after(ms);
     /* The common case, a keep-alive connection: the deadline moves back. A tick that misses it looks again. */
-    if (old != 0 && !ls_deadline_before(at, old) && !atomic_load_explicit(&s->recv_expired, memory_order_relaxed)) {
+    if (old != 0 && !ls_deadline_before(at, old) && !ls_stream_is(s, LS_STREAM_RECV_EXPIRED)) {
         atomic_store_explicit(&s->recv_at, at, memory_order_relaxed);
         return;
     }
-    atomic_store_explicit(&s->recv_expired, false, memory_order_relaxed);
+    ls_stream_clear(s, LS_STREAM_RECV_EXPIRED);
     atomic_store(&s->recv_at, at); /* before armed_ms is read: see due */
     tick_by(s, at);
 }
 
-void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min)
+void ls_stream_send_within(ls_stream *s, uint32_t stall_ms)
 {
     atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
-    atomic_store_explicit(&s->rate_min, rate_min, memory_order_relaxed);
     if (!s->tx_pending) return;
     atomic_store(&s->send_at, 0);
     ls_stream_send_begins(s);
@@ -204,10 +208,9 @@ void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min)
 void ls_stream_send_begins(ls_stream *s)
 {
     const uint32_t stall_ms = atomic_load_explicit(&s->stall_ms, memory_order_relaxed);
-    atomic_store_explicit(&s->send_expired, false, memory_order_relaxed);
+    ls_stream_clear(s, LS_STREAM_SEND_EXPIRED | LS_STREAM_PACED);
     if (stall_ms == 0) return;
     const uint32_t at = time_after(stall_ms);
-    atomic_store_explicit(&s->paced, false, memory_order_relaxed);
     atomic_store(&s->send_at, at);
     tick_by(s, at);
 }
@@ -216,16 +219,14 @@ void ls_stream_send_begins(ls_stream *s)
  * measured over stall_ms from the first such call on; `now`: the rate is below the minimum. */
 static uint32_t pace(ls_stream *s, uint32_t now, uint32_t moved, uint32_t stall_ms)
 {
-    const uint32_t rate_min = atomic_load_explicit(&s->rate_min, memory_order_relaxed);
+    const uint32_t rate_min = atomic_load(&s->handler)->send_rate_min;
     if (rate_min == 0) return moved;
-    const uint32_t size = (uint32_t)(ls_sock_progress_bytes(s->sock) >> 8);
-    const bool continues = atomic_exchange(&s->paced, true);
+    const bool continues = atomic_fetch_or(&s->flags, LS_STREAM_PACED) & LS_STREAM_PACED;
     const uint32_t elapsed_ms = continues ? now - s->paced_from : 0;
-    if (continues && elapsed_ms >= stall_ms && (uint64_t)(size - s->paced_size) * 256 * 1000 / rate_min < elapsed_ms)
-        return now;
     if (!continues || elapsed_ms >= stall_ms) {
+        const uint64_t bytes = ls_sock_progress_take(s->sock);
         s->paced_from = now;
-        s->paced_size = size;
+        if (continues && bytes * 1000 / rate_min < elapsed_ms) return now;
     }
     const uint32_t measured = s->paced_from + stall_ms;
     return ls_deadline_time(ls_deadline_before(moved, measured) ? moved : measured);
@@ -234,7 +235,7 @@ static uint32_t pace(ls_stream *s, uint32_t now, uint32_t moved, uint32_t stall_
 /* The deadline of the pending send after its progress; `now` or earlier: it has expired. */
 static uint32_t send_deadline(ls_stream *s, uint32_t now, uint32_t at)
 {
-    const uint64_t progress_ms = ls_sock_progress_ms(s->sock);
+    const uint32_t progress_ms = ls_sock_progress_ms(s->sock);
     const uint32_t stall_ms = atomic_load_explicit(&s->stall_ms, memory_order_relaxed);
     const uint32_t moved = ls_deadline_time(progress_ms + stall_ms);
     if (progress_ms == 0 || !ls_deadline_before(now, moved)) return at;
@@ -249,7 +250,7 @@ static uint32_t due(ls_deadline *deadline, uint32_t now)
     const bool late = now - deadline->entry.at_ms > LATE_MS && !ls_deadline_before(now, deadline->entry.at_ms);
     uint32_t recv_at = atomic_load(&s->recv_at), send_at = atomic_load(&s->send_at);
     unsigned what = 0;
-    if (atomic_load(&s->closing)) return 0;
+    if (atomic_load(&s->flags) & LS_STREAM_CLOSING) return 0;
     if (recv_at != 0 && !ls_deadline_before(now, recv_at)) {
         recv_at = ls_deadline_time((uint64_t)now + AGAIN_MS);
         if (!late) what |= LS_CANCEL_RECV;
@@ -264,9 +265,9 @@ static uint32_t due(ls_deadline *deadline, uint32_t now)
             if (!late) what |= LS_CANCEL_SEND;
         }
     }
-    if (what & LS_CANCEL_RECV) atomic_store(&s->recv_expired, true);
-    if (what & LS_CANCEL_SEND) atomic_store(&s->send_expired, true);
-    if (what != 0) ls_sock_cancel(s->sock, s->generation, what);
+    if (what & LS_CANCEL_RECV) atomic_fetch_or(&s->flags, LS_STREAM_RECV_EXPIRED);
+    if (what & LS_CANCEL_SEND) atomic_fetch_or(&s->flags, LS_STREAM_SEND_EXPIRED);
+    if (what != 0) ls_sock_cancel(ls_deadlines_port(s->deadlines), s->sock, s->generation, what);
     return earlier(recv_at, send_at);
 }
 
@@ -282,12 +283,8 @@ static void move_deadlines(ls_stream *from, ls_stream *to)
     ls_deadline_disarm(from->deadlines, &from->deadline); /* no tick uses `from` any more, and none uses `to` yet */
     const uint32_t recv_at = atomic_load(&from->recv_at), send_at = atomic_load(&from->send_at);
     to->paced_from = from->paced_from;
-    to->paced_size = from->paced_size;
-    atomic_store(&to->paced, atomic_load(&from->paced));
     atomic_store(&to->stall_ms, atomic_load(&from->stall_ms));
-    atomic_store(&to->rate_min, atomic_load(&from->rate_min));
-    atomic_store(&to->recv_expired, atomic_load(&from->recv_expired));
-    atomic_store(&to->send_expired, atomic_load(&from->send_expired));
+    atomic_store(&to->flags, atomic_load(&from->flags));
     atomic_store(&to->recv_at, recv_at);
     atomic_store(&to->send_at, send_at);
     const uint32_t at = earlier(recv_at, send_at);
@@ -296,15 +293,16 @@ static void move_deadlines(ls_stream *from, ls_stream *to)
 
 int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
 {
-    assert(!s->rx_pending && !s->lingering && !s->ending && !atomic_load(&s->closing));
+    assert(!s->rx_pending && !s->lingering && !s->ending && !ls_stream_is(s, LS_STREAM_CLOSING));
     assert(!s->tx_pending || s->rx.actor != NULL); /* else its packet may run on another thread meanwhile */
     ls_stream *n = calloc(1, sizeof *n + user_bytes);
     if (n == NULL) return LS_ENOMEM;
-    n->handler = handler;
+    atomic_init(&n->handler, handler);
     n->deadlines = s->deadlines;
     n->sock = s->sock;
     n->generation = s->generation;
-    n->filter = s->filter;
+    n->filtered = s->filtered;
+    n->out = s->out; /* or the filter */
     n->rx.done = received;
     n->rx.actor = s->rx.actor;
     if (s->unread) deliver(n, s->rx.recv.block, s->rx.recv.ptr, (size_t)atomic_load(&s->rx.result));
@@ -318,11 +316,12 @@ int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_b
     n->corked = s->corked;
     n->ended = s->ended;
     n->large = s->large;
-    ls_stream_move_queue(s, n);
+    ls_stream_moved_queue(n);
     ls_node_init(&n->deadline.entry.node);
     move_deadlines(s, n);
     s->sock = NULL;
-    s->filter = NULL;
+    s->filtered = false;
+    s->out = NULL;
     s->unread = s->tx_pending = false;
     *out = n;
     return LS_OK;
@@ -330,11 +329,11 @@ int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_b
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
-void ls_stream_settled(ls_thread_ctx *ctx, ls_stream *s)
+void ls_stream_end_close(ls_thread_ctx *ctx, ls_stream *s)
 {
-    if (s->out != NULL) ls_stream_drop_queue(s);
+    if (*ls_stream_outq(s) != NULL) ls_stream_drop_queue(s);
     ls_deadline_disarm(s->deadlines, &s->deadline);
-    s->handler->closed(ctx, s);
+    atomic_load(&s->handler)->closed(ctx, s);
 }
 
 static void drop_unread(ls_stream *s)
@@ -346,26 +345,26 @@ static void drop_unread(ls_stream *s)
 
 void ls_stream_free(ls_stream *s)
 {
-    if (s->out != NULL) ls_stream_drop_queue(s);
+    if (*ls_stream_outq(s) != NULL) ls_stream_drop_queue(s);
     drop_unread(s);
-    if (s->filter != NULL) s->filter->type->free(s->filter);
+    if (s->filtered) s->filter->type->free(s->filter);
     free(s);
 }
 
 void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
-    assert(!atomic_load(&s->closing));
+    assert(!ls_stream_is(s, LS_STREAM_CLOSING));
     ls_sock *const sock = s->sock;
-    /* Else the last packet settles and frees the stream, perhaps on another thread before this returns. */
-    bool quiet = !s->rx_pending && !s->tx_pending;
-    atomic_store(&s->closing, true);
+    /* Else the packet of the last operation ends the close, perhaps on another thread before this returns. */
+    bool idle = !s->rx_pending && !s->tx_pending;
+    atomic_fetch_or(&s->flags, LS_STREAM_CLOSING);
     /* Not beside a receive whose packet may run on another thread: see stream_internal.h, "Threads". */
-    if (s->filter != NULL && !s->ended && !s->tx_pending && (!s->rx_pending || s->rx.actor != NULL)) {
-        if (s->out != NULL) ls_stream_drop_queue(s);
-        if (ls_stream_send_end(ctx, s) == LS_PENDING) quiet = false;
+    if (s->filtered && !s->ended && !s->tx_pending && (!s->rx_pending || s->rx.actor != NULL)) {
+        if (*ls_stream_outq(s) != NULL) ls_stream_drop_queue(s);
+        if (ls_stream_send_end(ctx, s) == LS_PENDING) idle = false;
     }
     ls_sock_close(ctx, sock);
-    if (quiet) ls_stream_settled(ctx, s);
+    if (idle) ls_stream_end_close(ctx, s);
 }
 
 /* LS_PENDING: the packet of the end of the filter's protocol does it, perhaps on another thread before this returns. */
@@ -373,7 +372,7 @@ static int shut_down(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!s->tx_pending || s->ending);
     if (s->tx_pending) return LS_PENDING;
-    if (s->filter != NULL && !s->ended) {
+    if (s->filtered && !s->ended) {
         const int err = ls_stream_send_end(ctx, s);
         if (err != LS_DONE) return err;
     }
@@ -406,7 +405,7 @@ void ls_stream_linger_on(ls_thread_ctx *ctx, ls_stream *s)
     int err;
     do { /* inline discards may follow one another until the port's inline budget is used up; a peer that sends without
           * pause still ends at the deadline */
-        err = atomic_load(&s->recv_expired) ? LS_ETIMEDOUT : discard(ctx, s);
+        err = ls_stream_is(s, LS_STREAM_RECV_EXPIRED) ? LS_ETIMEDOUT : discard(ctx, s);
     } while (err == LS_DONE && s->rx.result > 0);
     if (err != LS_PENDING) ls_stream_close(ctx, s);
 }
@@ -423,7 +422,7 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
     s->lingering = true;
     atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed); /* a new deadline, which has not passed */
     ls_stream_recv_within(s, linger_ms);
-    ls_stream_send_limits(s, linger_ms, 0); /* of the end of the filter's protocol; its packet goes on */
+    ls_stream_send_within(s, linger_ms); /* of the end of the filter's protocol; its packet goes on */
     const int err = shut_down(ctx, s);
     if (err == LS_OK)
         ls_stream_linger_on(ctx, s);
@@ -493,7 +492,12 @@ static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
         if ((block = ls_block_get(ctx->pool, f->recv_len)) == NULL) return LS_ENOMEM;
         to = block->data;
     }
-    const int64_t n = f->type->read(f, to, f->recv_len);
+    int64_t n;
+    do {
+        const uint32_t before = f->answer_len;
+        n = f->type->read(f, to, f->recv_len);
+        if (f->answer_len > before) ls_stream_send_answer(s); /* tickets wait for the response */
+    } while (n == LS_EAGAIN && f->type->has_input(f));
     if (n <= 0 && block != NULL) ls_block_drop(block);
     if (n > 0 && block != NULL) deliver(s, block, to, (size_t)n);
     if (n == LS_EPROTO) ls_stream_log_filter(s);
@@ -531,7 +535,7 @@ static int recv_filtered(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
 int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len, int64_t *result)
 {
     assert(!s->rx_pending);
-    ls_filter *f = s->filter;
+    ls_filter *f = ls_stream_filter_of(s);
     if (s->unread) {
         *result = recv_unread(ctx, s, ptr, len);
         return LS_DONE;
@@ -563,21 +567,22 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     ls_stream *s = LS_CONTAINER(op, ls_stream, rx);
     int64_t result = op->result;
     s->rx_pending = false;
-    if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
+    if (ls_stream_is(s, LS_STREAM_CLOSING)) {
         if (result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
-        if (!s->tx_pending) ls_stream_settled(ctx, s);
+        if (!s->tx_pending) ls_stream_end_close(ctx, s);
     } else if (s->lingering) {
         if (result > 0)
             ls_stream_linger_on(ctx, s);
         else
             ls_stream_close(ctx, s);
     } else {
-        if (s->filter != NULL) {
+        if (s->filtered) {
             const int err = received_filtered(ctx, s, &result);
             if (err == LS_PENDING) return;
             if (err < 0) result = err;
         }
-        s->handler->received(ctx, s, ls_stream_outcome(result, &s->recv_expired));
+        atomic_load_explicit(&s->handler, memory_order_relaxed)
+            ->received(ctx, s, ls_stream_outcome(s, result, LS_STREAM_RECV_EXPIRED));
     }
 }
 
@@ -585,18 +590,18 @@ void ls_stream_requeue(ls_stream *s)
 {
     assert(!s->rx_pending && !s->unread);
     s->rx_pending = true;
-    (void)ls_port_post(ls_deadlines_port(s->deadlines), &s->rx, NULL,
-                       LS_EAGAIN); /* cannot fail: the operation is the queue node */
+    ls_port_post(ls_deadlines_port(s->deadlines), &s->rx,
+                 LS_EAGAIN); /* cannot fail: the operation is the queue node */
 }
 
 void ls_stream_cancel_recv(ls_stream *s)
 {
-    ls_op_cancel(s->sock, &s->rx);
+    ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &s->rx);
 }
 
 void ls_stream_cancel(ls_stream *s)
 {
-    ls_sock_cancel(s->sock, s->generation, LS_CANCEL_RECV | LS_CANCEL_SEND);
+    ls_sock_cancel(ls_deadlines_port(s->deadlines), s->sock, s->generation, LS_CANCEL_RECV | LS_CANCEL_SEND);
 }
 
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to)

@@ -28,11 +28,12 @@ typedef struct ls_stream_handler {
      * receive deadline passed; LS_ETRUNCATED, a filtered stream ended without the end of its protocol. */
     void (*received)(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
     /* A pending flush ended. LS_OK: all bytes were sent. LS_E*: the queue was dropped; LS_ETIMEDOUT: the send made no
-     * progress for stall_ms, or less than rate_min. */
+     * progress for stall_ms, or less than send_rate_min. */
     void (*sent)(ls_thread_ctx *ctx, ls_stream *s, int err);
     /* The last call, after ls_stream_close: nothing else refers to the stream any more. The handler frees it with
      * ls_stream_free, now or later. Any thread. */
     void (*closed)(ls_thread_ctx *ctx, ls_stream *s);
+    uint32_t send_rate_min; /* of a send that has to wait, in bytes per second, see ls_stream_send_within; 0: any */
 } ls_stream_handler;
 
 /* The deadlines of all streams of a port; see net/deadline.h. LS_OK or LS_ENOMEM. */
@@ -56,6 +57,9 @@ ls_stream *ls_stream_of(void *user);
  * the opener of the stream reserved enough for every handler that may follow. Bytes that the old handler has received
  * but not consumed go back first (ls_stream_unread), so that the new one receives them. */
 void ls_stream_handover(ls_stream *s, const ls_stream_handler *handler);
+
+/* The handler: one that is a member of a struct leads to the struct (LS_CONTAINER). */
+const ls_stream_handler *ls_stream_handled_by(const ls_stream *s);
 
 /* Move the connection to a new stream with this handler and `user_bytes` of zeroed room, for a handler that needs more
  * room than the opener reserved: socket, addresses, filter, queue with its pending send, deadlines, actor and unread
@@ -173,8 +177,9 @@ bool ls_stream_truncate(ls_stream *s, size_t position);
 
 /* Send the queue. LS_DONE: all bytes were sent. LS_PENDING: handler->sent follows when all bytes were sent, including
  * those queued meanwhile. LS_E*: the queue is dropped. LS_ECHANGED: a queued file was changed or truncated; no byte of
- * it was sent after the change was seen. */
+ * it was sent after the change was seen, and if ls_stream_may_send, no byte of the queue was sent at all. */
 int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s);
+bool ls_stream_may_send(const ls_stream *s); /* no send has failed */
 
 /* Cancel the pending send, if any: handler->sent follows with LS_ECANCELED, and the queue is dropped; or with LS_OK, if
  * all bytes had been sent by then. */
@@ -191,8 +196,8 @@ void ls_stream_discard(ls_stream *s);
 void ls_stream_recv_within(ls_stream *s, uint32_t ms);
 
 /* A pending send ends with LS_ETIMEDOUT after stall_ms without progress (0: never), and, measured over stall_ms, below
- * rate_min bytes per second (0: any rate). Of a send that is pending already, the time begins anew. */
-void ls_stream_send_limits(ls_stream *s, uint32_t stall_ms, uint32_t rate_min);
+ * the send_rate_min of the handler. Of a send that is pending already, the time begins anew. */
+void ls_stream_send_within(ls_stream *s, uint32_t stall_ms);
 
 /* ---- watch -------------------------------------------------------------------------------------------------- */
 

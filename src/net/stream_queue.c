@@ -20,7 +20,7 @@ enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several
 enum { FILE_PIECE = 2 << 20, FILE_WHOLE_MAX = 256 << 10, FILE_LAST = 64 << 10 };
 
 /* The queue is slices[0..count). The first `sending` of them belong to the pending send, the last of these perhaps with
- * its first `piece` bytes only. With a filter the slices that the pending send encrypted are gone from the queue
+ * its first `piece` bytes only. With a filter the slices that the pending send encrypted have left the queue
  * already. `fill` is the block into whose free end output is written: at first the block that holds this struct. That
  * block outlives all slices, so slices of it hold no reference, and a small response changes no reference count. */
 struct ls_outq {
@@ -65,7 +65,7 @@ static int begin_queue(ls_stream *s, ls_block *home)
     q->retired = NULL;
     q->cipher.count = 0;
     q->tx.done = sent;
-    s->out = q;
+    *ls_stream_outq(s) = q;
     return LS_OK;
 }
 
@@ -82,21 +82,20 @@ static void drop_cipher(ls_outq *q)
 
 void ls_stream_drop_queue(ls_stream *s)
 {
-    ls_outq *q = s->out;
+    ls_outq *q = *ls_stream_outq(s);
     ls_slices_drop(q->slices, q->count);
     drop_cipher(q);
     if (q->array != q->inside) free(q->array);
     if (q->retired != q->inside) free(q->retired);
     if (q->fill != q->home) ls_block_drop(q->fill);
-    s->out = NULL;
+    *ls_stream_outq(s) = NULL;
     ls_block_drop(q->home);
 }
 
-void ls_stream_move_queue(ls_stream *from, ls_stream *to)
+void ls_stream_moved_queue(ls_stream *s)
 {
-    to->out = from->out;
-    if (to->out != NULL) to->out->stream = to;
-    from->out = NULL;
+    ls_outq *q = *ls_stream_outq(s);
+    if (q != NULL) q->stream = s;
 }
 
 /* Make room for one more slice. The array that a pending send uses stays until that send has ended. */
@@ -127,8 +126,8 @@ static void set_fill(ls_outq *q, ls_block *fill)
 
 char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n)
 {
-    if (s->out == NULL && make_queue(ctx, s) < 0) return NULL;
-    ls_outq *q = s->out;
+    if (*ls_stream_outq(s) == NULL && make_queue(ctx, s) < 0) return NULL;
+    ls_outq *q = *ls_stream_outq(s);
     if (grow(q) < 0) return NULL;
     if (q->fill->cap - q->filled < n) {
         ls_block *fill = ls_block_get(ctx->pool, n <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
@@ -143,8 +142,8 @@ char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n)
     assert(n < LS_BLOCK_SMALL / 2);
     char *const room = ls_stream_room(ctx, s, n);
     if (room != NULL) return room;
-    if (s->out == NULL && begin_queue(s, ls_block_get_reserved(ctx->pool)) < 0) return NULL;
-    ls_outq *q = s->out;
+    if (*ls_stream_outq(s) == NULL && begin_queue(s, ls_block_get_reserved(ctx->pool)) < 0) return NULL;
+    ls_outq *q = *ls_stream_outq(s);
     if (grow(q) < 0) return NULL;
     if (q->fill->cap - q->filled < n) {
         ls_block *fill = ls_block_get_reserved(ctx->pool);
@@ -156,7 +155,7 @@ char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n)
 
 void ls_stream_commit(ls_stream *s, size_t n)
 {
-    ls_outq *q = s->out;
+    ls_outq *q = *ls_stream_outq(s);
     if (n == 0) return;
     assert(q->fill->cap - q->filled >= n);
     if (q->open_end)
@@ -172,8 +171,8 @@ void ls_stream_commit(ls_stream *s, size_t n)
 
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
 {
-    if (s->out == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
-    ls_outq *q = s->out;
+    if (*ls_stream_outq(s) == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
+    ls_outq *q = *ls_stream_outq(s);
     if (grow(q) < 0) return LS_ENOMEM;
     q->slices[q->count++] = *slice;
     q->open_end = false;
@@ -183,8 +182,17 @@ int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
 
 size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len)
 {
-    if (s->out != NULL || s->filter != NULL) return 0;
+    if (s->out != NULL) return 0; /* something is queued, or there is a filter */
     return ls_sock_try_send(s->sock, bytes, len);
+}
+
+void ls_stream_send_answer(ls_stream *s)
+{
+    ls_filter *f = s->filter;
+    if (f->answer_len == 0 || f->out != NULL || s->ended) return;
+    const size_t n = ls_sock_try_send(s->sock, f->answer, f->answer_len);
+    f->answer_len -= (uint32_t)n;
+    memmove(f->answer, f->answer + n, f->answer_len);
 }
 
 void ls_stream_prefetch(const ls_stream *s)
@@ -194,17 +202,19 @@ void ls_stream_prefetch(const ls_stream *s)
 
 size_t ls_stream_queued(const ls_stream *s)
 {
-    return s->out == NULL ? 0 : s->out->bytes + s->out->encrypted;
+    const ls_outq *q = *ls_stream_outq((ls_stream *)(uintptr_t)s);
+    return q == NULL ? 0 : q->bytes + q->encrypted;
 }
 
 size_t ls_stream_end(const ls_stream *s)
 {
-    return s->out == NULL ? 0 : s->out->sent + s->out->bytes;
+    const ls_outq *q = *ls_stream_outq((ls_stream *)(uintptr_t)s);
+    return q == NULL ? 0 : q->sent + q->bytes;
 }
 
 bool ls_stream_truncate(ls_stream *s, size_t position)
 {
-    ls_outq *q = s->out;
+    ls_outq *q = *ls_stream_outq(s);
     if (q == NULL || position <= q->sent - q->encrypted) return false;
     size_t keep = position > q->sent ? position - q->sent : 0;
     uint32_t i = 0;
@@ -242,7 +252,7 @@ static void advance(ls_outq *q, uint32_t whole, size_t part)
     q->count -= whole;
     q->room -= whole;
     if (part == 0) return;
-    q->slices[0].ptr += part; /* of a file: its offset */
+    q->slices[0].ptr = (const char *)((uintptr_t)q->slices[0].ptr + part); /* no pointer, but an offset, in a file */
     q->slices[0].len -= part;
     q->bytes -= part;
     q->sent += part;
@@ -271,7 +281,7 @@ static void gather(ls_outq *q)
 /* Encrypt the first bytes of the queue into q->cipher. */
 static int encrypt(ls_thread_ctx *ctx, ls_stream *s)
 {
-    ls_outq *q = s->out;
+    ls_outq *q = *ls_stream_outq(s);
     ls_filter *f = s->filter;
     q->cipher.pool = ctx->pool;
     q->open_end = false;
@@ -290,10 +300,10 @@ static int encrypt(ls_thread_ctx *ctx, ls_stream *s)
 
 static int post_send(ls_thread_ctx *ctx, ls_stream *s)
 {
-    ls_outq *q = s->out;
+    ls_outq *q = *ls_stream_outq(s);
     int err;
     q->tx.actor = s->rx.actor;
-    if (s->filter == NULL) {
+    if (!s->filtered) {
         gather(q);
         const bool file = q->piece > 0;
         s->tx_pending = true;
@@ -310,10 +320,10 @@ static int post_send(ls_thread_ctx *ctx, ls_stream *s)
 /* A send has succeeded. true: the queue is empty. */
 static bool sent_some(ls_stream *s)
 {
-    ls_outq *q = s->out;
+    ls_outq *q = *ls_stream_outq(s);
     if (q->retired != q->inside) free(q->retired);
     q->retired = NULL;
-    if (s->filter != NULL) {
+    if (s->filtered) {
         drop_cipher(q);
         q->encrypted = 0;
     } else if (q->piece > 0 && q->piece < q->slices[q->sending - 1].len) {
@@ -327,13 +337,14 @@ static bool sent_some(ls_stream *s)
     q->sending = 0;
     if (q->count > 0) return false;
     ls_stream_drop_queue(s);
+    if (s->filtered) ls_stream_send_answer(s); /* of a read beside the send */
     return true;
 }
 
 /* Drop the queue after a send that failed. Returns the error for the handler. */
 static int send_failed(ls_stream *s, int err)
 {
-    if (err == LS_EINVAL && s->filter == NULL && s->out->piece > 0) err = LS_ECHANGED; /* the file ends in the range */
+    if (err == LS_EINVAL && !s->filtered && s->out->piece > 0) err = LS_ECHANGED; /* the file ends in the range */
     s->ended = true; /* with a filter: the other end must see that bytes are missing */
     ls_stream_drop_queue(s);
     return err;
@@ -342,8 +353,8 @@ static int send_failed(ls_stream *s, int err)
 int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
 {
     if (s->tx_pending) return s->ending ? LS_DONE : LS_PENDING;
-    while (s->out != NULL) {
-        if (s->out->count == 0) {
+    for (const ls_outq *q; (q = *ls_stream_outq(s)) != NULL;) {
+        if (q->count == 0) {
             ls_stream_drop_queue(s);
             break;
         }
@@ -356,17 +367,26 @@ int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s)
             return LS_PENDING;
         }
         if (!inside) atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
+        if (err == LS_ECHANGED && q->sent == 0) {
+            ls_stream_drop_queue(s);
+            return err;
+        }
         if (err < 0) return send_failed(s, err);
         if (sent_some(s)) break;
     }
     return LS_DONE;
 }
 
+bool ls_stream_may_send(const ls_stream *s)
+{
+    return !s->ended;
+}
+
 int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s)
 {
     s->ended = true;
-    if (s->out == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
-    ls_outq *q = s->out;
+    if (*ls_stream_outq(s) == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;
+    ls_outq *q = *ls_stream_outq(s);
     q->cipher.pool = ctx->pool;
     q->tx.actor = s->rx.actor;
     int err = s->filter->type->end(s->filter, &q->cipher);
@@ -386,12 +406,12 @@ void ls_stream_abort(ls_stream *s)
 {
     if (!s->tx_pending || s->ending) return;
     s->aborted = true; /* its packet may be queued already, and more data behind it */
-    ls_op_cancel(s->sock, &s->out->tx);
+    ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &(*ls_stream_outq(s))->tx);
 }
 
 void ls_stream_discard(ls_stream *s)
 {
-    if (s->out != NULL && !s->tx_pending) ls_stream_drop_queue(s);
+    if (*ls_stream_outq(s) != NULL && !s->tx_pending) ls_stream_drop_queue(s);
 }
 
 /* The end of the filter's protocol was sent, or could not be. */
@@ -414,8 +434,8 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
     const bool aborted = s->aborted;
     s->tx_pending = s->aborted = false;
     atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
-    if (atomic_load_explicit(&s->closing, memory_order_relaxed)) {
-        if (!s->rx_pending) ls_stream_settled(ctx, s);
+    if (ls_stream_is(s, LS_STREAM_CLOSING)) {
+        if (!s->rx_pending) ls_stream_end_close(ctx, s);
         return;
     }
     if (s->ending) {
@@ -424,7 +444,7 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
     }
     int err;
     if (result < 0) {
-        err = send_failed(s, (int)ls_stream_outcome(result, &s->send_expired));
+        err = send_failed(s, (int)ls_stream_outcome(s, result, LS_STREAM_SEND_EXPIRED));
     } else if (sent_some(s)) {
         err = LS_DONE;
     } else if (aborted) {
@@ -432,5 +452,5 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
     } else {
         err = ls_stream_flush(ctx, s);
     }
-    if (err != LS_PENDING) s->handler->sent(ctx, s, err);
+    if (err != LS_PENDING) ls_stream_handled_by(s)->sent(ctx, s, err);
 }

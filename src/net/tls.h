@@ -36,6 +36,7 @@ typedef struct ls_tls_options {
     const char *alpn;    /* protocols in order of preference, separated by commas; NULL: none */
     const char *tickets; /* server: file with ticket keys, shared by machines; NULL: own keys, which rotate */
     bool no_resumption;  /* client: full handshakes only */
+    const char *names;   /* server: that the site has, one per line; NULL: none. For ls_tls_has_name */
 } ls_tls_options;
 
 /* `why` receives the file and the reason when it fails, or a warning (an expired certificate) on success, else "".
@@ -53,6 +54,9 @@ int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
 /* SHA-256 of the default certificate in hexadecimal with colons. */
 void ls_tls_fingerprint(const ls_tls *tls, char out[96]);
 
+/* Whether a certificate of a server has the name, which may begin with "*.". */
+bool ls_tls_has_name(const ls_tls *tls, const char *name);
+
 /* A new session. server_name: a client's SNI and the name that the certificate must have (a name or an address). It
  * must be given unless `insecure`. LS_OK, LS_ENOMEM, LS_EINVAL. */
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
@@ -61,6 +65,9 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
  * then feed received bytes; LS_EPROTO, LS_ECERT (the peer's certificate is not accepted), LS_ETRUNCATED, LS_ENOMEM:
  * failed; *out may hold an alert. */
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out);
+/* Whether the handshake of a server waits for the rest of the first record, and holds not more than 2 KiB for that. One
+ * that has begun takes about 40 KiB. */
+bool ls_tls_is_small(const ls_filter *session);
 const char *ls_tls_why(const ls_filter *session); /* the reason of a failure, static or owned by the session */
 
 bool ls_tls_resumed(const ls_filter *session); /* a complete handshake that resumed an earlier session */

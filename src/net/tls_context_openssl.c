@@ -221,6 +221,7 @@ static int set_resumption(SSL_CTX *ctx, const ls_tls_config *config)
         /* A client gets a new ticket with each resumption, so that one is enough. Making one takes a twentieth of a
          * full handshake. */
         if (SSL_CTX_set_num_tickets(ctx, 1) != 1) return LS_ENOMEM;
+        if (SSL_CTX_set_session_ticket_cb(ctx, NULL, ls_tls_ticket_used_cb, NULL) != 1) return LS_ENOMEM;
         return SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, ls_tls_ticket_key_cb) == 1 ? LS_OK : LS_ENOMEM;
     }
     if (config->no_resumption) {

@@ -109,6 +109,10 @@ int ls_tls_tickets_read(const char *path, ls_tls_tickets *out, const ls_tls_text
 /* As SSL_CTX_set_tlsext_ticket_key_evp_cb(3) asks for. */
 int ls_tls_ticket_key_cb(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
                          int encrypt);
+/* As SSL_CTX_set_session_ticket_cb(3) asks for: TLS 1.2 resumes a session only for the name that it was made for (RFC
+ * 6066 section 3). In TLS 1.3 names do not belong to sessions. */
+int ls_tls_ticket_used_cb(SSL *ssl, SSL_SESSION *session, const unsigned char *key_name, size_t key_name_len,
+                          int status, void *arg);
 int ls_tls_new_session_cb(SSL *ssl, SSL_SESSION *session); /* of a client */
 void ls_tls_cache_use(ls_tls *tls, SSL *ssl, const char *server_name);
 void ls_tls_cache_clear(ls_tls_cache *cache);
@@ -165,15 +169,15 @@ int ls_tls_ciphers_parse(ls_tls_config *config, const char *list, const ls_tls_t
 
 typedef struct ls_tls_conn {
     ls_filter filter; /* first */
-    SSL *ssl;         /* NULL: of a server, before the first bytes */
+    SSL *ssl;         /* NULL: of a server, before the first record */
     ls_tls *tls;
     ls_tls_gen *gen;    /* with ssl */
     ls_slice in;        /* received, not yet consumed by OpenSSL */
     ls_filter_out *out; /* during a call that may produce bytes, else NULL */
-    char *held;         /* bytes that OpenSSL wrote while there was no `out`; they come before all others */
+    char *first;        /* of a server: the first record, which arrives in pieces */
     char *name;         /* of a client: the server's */
     char *why;
-    uint32_t held_len;
+    uint32_t first_len;
     int32_t failed; /* LS_E*: the session can no longer read */
     uint16_t burst; /* plaintext bytes since the start of the burst, see write_records */
     uint8_t out_at; /* index of the slice of `out` that is being filled */

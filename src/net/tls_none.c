@@ -41,12 +41,25 @@ void ls_tls_fingerprint(const ls_tls *tls, char out[96])
     out[0] = '\0';
 }
 
+bool ls_tls_has_name(const ls_tls *tls, const char *name)
+{
+    (void)tls;
+    (void)name;
+    return false;
+}
+
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
 {
     (void)tls;
     (void)server_name;
     (void)out;
     return LS_ENOTSUP;
+}
+
+bool ls_tls_is_small(const ls_filter *session)
+{
+    (void)session;
+    return false;
 }
 
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out)

@@ -338,6 +338,17 @@ const char *ls_tls_library(void)
     return text;
 }
 
+bool ls_tls_has_name(const ls_tls *tls, const char *name)
+{
+    ls_tls *const context = (ls_tls *)(uintptr_t)tls; /* only the lock is changed */
+    bool found = false;
+    ls_mutex_lock(&context->lock);
+    for (unsigned i = 0; i < context->gen->site_count && !found; i++)
+        found = ls_tls_names_match(&context->gen->sites[i].names, name) != 0;
+    ls_mutex_unlock(&context->lock);
+    return found;
+}
+
 void ls_tls_fingerprint(const ls_tls *tls, char out[96])
 {
     ls_tls *const context = (ls_tls *)(uintptr_t)tls; /* only the lock is changed */

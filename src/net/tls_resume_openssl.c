@@ -133,6 +133,32 @@ int ls_tls_ticket_key_cb(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_C
     return at > 0 || SSL_version(ssl) >= TLS1_3_VERSION ? RENEW : OK; /* clients use a ticket of TLS 1.3 once */
 }
 
+/* The name in the ClientHello that is being processed, which OpenSSL has not parsed yet; *len 0: none. */
+static const char *requested_name(SSL *ssl, size_t *len)
+{
+    enum { HEAD = 5 }; /* length of the list, type, length of the name (RFC 6066 section 3): OpenSSL refuses others */
+    const unsigned char *list;
+    size_t bytes;
+    *len = 0;
+    if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &list, &bytes) != 1 || bytes <= HEAD) return "";
+    *len = bytes - HEAD;
+    return (const char *)list + HEAD;
+}
+
+int ls_tls_ticket_used_cb(SSL *ssl, SSL_SESSION *session, const unsigned char *key_name, size_t key_name_len,
+                          int status, void *arg)
+{
+    size_t len;
+    (void)key_name;
+    (void)key_name_len;
+    (void)arg;
+    if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) return SSL_TICKET_RETURN_IGNORE_RENEW;
+    const char *const made_for = SSL_SESSION_get0_hostname(session), *const name = requested_name(ssl, &len);
+    const bool same = made_for == NULL ? len == 0 : len == strlen(made_for) && memcmp(name, made_for, len) == 0;
+    if (!same && SSL_version(ssl) < TLS1_3_VERSION) return SSL_TICKET_RETURN_IGNORE_RENEW;
+    return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
+}
+
 /* ---- the newest session of each server ---------------------------------------------------------------------- */
 
 /* Of this server; with `make`, else the entry to replace. NULL without. tls->lock is held. */

@@ -2,8 +2,9 @@
  *
  * OpenSSL reads and writes through a BIO that belongs to us: a read takes bytes from the slice that was fed, a write
  * appends to the blocks of `out`. Neither waits, and nothing is stored between them. While there is no `out`, in a
- * read, OpenSSL writes at most an alert; it is held, as are tickets when a request is there already, and leaves in
- * front of the next bytes, because records are numbered.
+ * read, OpenSSL writes alerts and answers to KeyUpdates (RFC 8446 section 4.6.3), one for each. They are the filter's
+ * `answer`, as are tickets when a request is there already: the stream sends them at once or in front of the next bytes,
+ * because records are numbered. A read takes no more input while ANSWER_MAX bytes of answers are not sent.
  *
  *     feed -> in -> BIO -> OpenSSL -> read          write -> record -> OpenSSL -> BIO -> out
  *
@@ -20,6 +21,7 @@
 
 #include "base/err.h"
 #include "net/tls_internal_openssl.h"
+#include "port/port.h"
 #include "port/shared_file.h"
 
 enum {
@@ -29,8 +31,10 @@ enum {
     SEGMENT = 1300,        /* plaintext of one TCP segment, with room for a tunnel */
     FLIGHT = 10 * SEGMENT, /* a burst of at most this size leaves in one record */
     BURST_BYTES = 3 * SEGMENT,
-    HELD_MAX = 1024,
-    NAME_MAX_BYTES = 253 /* RFC 1035 section 2.3.4, as text */
+    ANSWER_MAX = 16384,
+    HEAD_BYTES = 5,         /* of a record */
+    FIRST_SMALL_MAX = 2048, /* bytes of an incomplete first record, see ls_tls_is_small */
+    NAME_MAX_BYTES = 253    /* RFC 1035 section 2.3.4, as text */
 };
 
 static ls_tls_conn *conn_of(ls_filter *f)
@@ -41,6 +45,9 @@ static ls_tls_conn *conn_of(ls_filter *f)
 static void drop_input(ls_tls_conn *s)
 {
     ls_slice_drop(&s->in);
+    if (s->first == NULL || s->ssl == NULL) return; /* it is still gathered */
+    OPENSSL_free(s->first);
+    s->first = NULL;
 }
 
 /* ---- output ------------------------------------------------------------------------------------------------- */
@@ -72,17 +79,25 @@ static size_t reserve(ls_filter_out *out, unsigned at, size_t wanted)
     return room;
 }
 
+static void drop_answer(ls_filter *f)
+{
+    OPENSSL_free(f->answer);
+    f->answer = NULL;
+    f->answer_len = 0;
+}
+
 static bool hold(ls_tls_conn *s, const char *bytes, size_t len)
 {
-    if (s->held_len + len > HELD_MAX) return false;
-    char *grown = OPENSSL_realloc(s->held, s->held_len + len);
+    ls_filter *f = &s->filter;
+    if (s->write_ended) return true; /* nothing may follow a close_notify */
+    char *grown = OPENSSL_realloc(f->answer, f->answer_len + len);
     if (grown == NULL) {
         s->no_memory = true;
         return false;
     }
-    memcpy(grown + s->held_len, bytes, len);
-    s->held = grown;
-    s->held_len += (uint32_t)len;
+    memcpy(grown + f->answer_len, bytes, len);
+    f->answer = grown;
+    f->answer_len += (uint32_t)len;
     return true;
 }
 
@@ -106,17 +121,15 @@ static bool put(ls_tls_conn *s, const char *bytes, size_t len)
     return true;
 }
 
-/* Make `out` the destination; what was held comes first. It may hold bytes of an earlier call. */
+/* Make `out` the destination; answers come first. It may hold bytes of an earlier call. */
 static bool begin_out(ls_tls_conn *s, ls_filter_out *out)
 {
     s->out = out;
     s->out_at = (uint8_t)(out->count > 0 ? out->count - 1 : 0);
     if (out->count > 0 && room_of(&out->slices[s->out_at]) == 0) s->out_at++;
-    if (s->held == NULL) return true;
-    const bool ok = put(s, s->held, s->held_len);
-    OPENSSL_free(s->held);
-    s->held = NULL;
-    s->held_len = 0;
+    if (s->filter.answer == NULL) return true;
+    const bool ok = put(s, s->filter.answer, s->filter.answer_len);
+    drop_answer(&s->filter);
     return ok;
 }
 
@@ -147,8 +160,13 @@ static int bio_read(BIO *bio, char *to, size_t len, size_t *got)
 
 static int bio_write(BIO *bio, const char *bytes, size_t len, size_t *written)
 {
+    ls_tls_conn *s = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    if (!put(BIO_get_data(bio), bytes, len)) return 0;
+    if (s->out == NULL && s->filter.answer_len >= ANSWER_MAX) {
+        BIO_set_retry_write(bio);
+        return 0;
+    }
+    if (!put(s, bytes, len)) return 0;
     *written = len;
     return 1;
 }
@@ -219,6 +237,37 @@ static int open_ssl(ls_tls_conn *s)
     return LS_OK;
 }
 
+/* The length of the first record with its head, as far as it is known; `len` if OpenSSL refuses it or has no use for
+ * more. A ClientHello may be that of SSL 2 (RFC 5246 appendix E.2). */
+static size_t first_record_bytes(const char *bytes, size_t len)
+{
+    const unsigned char *head = (const unsigned char *)bytes;
+    if (len < HEAD_BYTES) return HEAD_BYTES;
+    size_t whole = len;
+    if (head[0] & 0x80) /* no type of TLS has it; head[1] may be any length */
+        whole = 2 + ((size_t)(head[0] & 0x7f) << 8 | head[1]);
+    else if (head[1] == 3)
+        whole = HEAD_BYTES + ((size_t)head[3] << 8 | head[4]);
+    return whole <= HEAD_BYTES + RECORD_MAX ? whole : len;
+}
+
+/* A server waits for the first record without OpenSSL, which takes 40 KiB from the first byte on, and without the block
+ * of the pool that the bytes were received into. LS_OK: `in` begins with the whole record; LS_EAGAIN; LS_ENOMEM. */
+static int gather_first_record(ls_tls_conn *s)
+{
+    if (s->in.len == 0) return LS_EAGAIN;
+    if (s->first == NULL && s->in.len >= first_record_bytes(s->in.ptr, s->in.len)) return LS_OK;
+    char *grown = OPENSSL_realloc(s->first, s->first_len + s->in.len);
+    if (grown == NULL) return LS_ENOMEM;
+    memcpy(grown + s->first_len, s->in.ptr, s->in.len);
+    s->first = grown;
+    s->first_len += (uint32_t)s->in.len;
+    drop_input(s);
+    if (s->first_len < first_record_bytes(s->first, s->first_len)) return LS_EAGAIN;
+    s->in = ls_slice_static(s->first, s->first_len);
+    return LS_OK;
+}
+
 /* Every record of a handshake begins with 22 (handshake) or 21 (alert). */
 static int check_first_byte(ls_tls_conn *s)
 {
@@ -266,16 +315,21 @@ static void put_alert(ls_tls_conn *s, ls_filter_out *out)
     end_out(s);
 }
 
+static const char closed_early[] = "the connection was closed during the handshake";
+
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
 {
     ls_tls_conn *s = conn_of(session);
     if (s->complete) return LS_DONE;
     if (s->failed < 0) return s->failed;
-    /* A server waits for the first bytes without OpenSSL, which takes 40 KiB for them: of a client that sends nothing
-     * there is only this struct. */
-    if (s->server && s->in.len == 0 && !s->ended) return LS_EAGAIN;
+    if (s->ssl == NULL) {
+        int err = gather_first_record(s);
+        if (err == LS_EAGAIN && s->ended) return fail_with(s, LS_ETRUNCATED, closed_early);
+        if (err == LS_EAGAIN) return LS_EAGAIN;
+        if (err == LS_OK) err = open_ssl(s);
+        if (err < 0) return fail_with(s, err, ls_err_text(err));
+    }
     if (check_first_byte(s) < 0) return s->failed;
-    if (s->ssl == NULL && open_ssl(s) < 0) return fail_with(s, LS_ENOMEM, ls_err_text(LS_ENOMEM));
     forget_errors();
     bool ok = begin_out(s, out);
     const int result = ok ? SSL_do_handshake(s->ssl) : -1;
@@ -288,12 +342,18 @@ int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
     }
     if (ok && SSL_get_error(s->ssl, result) == SSL_ERROR_WANT_READ) {
         if (!s->ended) return LS_EAGAIN;
-        return fail_with(s, LS_ETRUNCATED, "the connection was closed during the handshake");
+        return fail_with(s, LS_ETRUNCATED, closed_early);
     }
     s->failed = ls_tls_explain(s);
     drop_input(s);
     if (s->failed == LS_EPROTO) put_alert(s, out);
     return s->failed;
+}
+
+bool ls_tls_is_small(const ls_filter *session)
+{
+    const ls_tls_conn *s = (const ls_tls_conn *)(const void *)session;
+    return s->ssl == NULL && s->first_len <= FIRST_SMALL_MAX;
 }
 
 const char *ls_tls_why(const ls_filter *session)
@@ -343,8 +403,10 @@ static void end_reading(ls_tls_conn *s, int failed)
 static int64_t session_read(ls_filter *f, char *to, size_t len)
 {
     ls_tls_conn *s = conn_of(f);
+    const bool full = f->answer_len >= ANSWER_MAX;
     size_t done = 0, n;
     assert(s->complete);
+    if (f->answer_len == 0 && f->answer != NULL) drop_answer(f); /* it was sent */
     forget_errors();
     while (done < len && s->failed == 0 && !s->closed && (s->in.len > 0 || SSL_pending(s->ssl) > 0)) {
         if (SSL_read_ex(s->ssl, to + done, len - done, &n) == 1) {
@@ -353,6 +415,9 @@ static int64_t session_read(ls_filter *f, char *to, size_t len)
         }
         const int reason = SSL_get_error(s->ssl, 0);
         if (reason == SSL_ERROR_WANT_READ) break; /* all input is consumed */
+        if (reason == SSL_ERROR_WANT_WRITE && !full) break;
+        if (reason == SSL_ERROR_WANT_WRITE && s->why == NULL)
+            s->why = OPENSSL_strdup("the peer does not receive the answers to its KeyUpdates");
         end_reading(s, reason == SSL_ERROR_ZERO_RETURN ? 0 : ls_tls_explain(s));
     }
     if (done > 0) {
@@ -452,10 +517,20 @@ static int64_t write_records(ls_tls_conn *s, const ls_slice *slices, unsigned co
     return (int64_t)taken;
 }
 
+/* Whether a file behind other bytes has changed, such as the head of its response: no record is encrypted yet, so
+ * another response can take their place. */
+static bool has_changed_file(const ls_slice *slices, unsigned count)
+{
+    unsigned i = 1;
+    while (i < count && !ls_slice_is_file(&slices[i])) i++;
+    return i < count && !ls_shared_file_unchanged(ls_shared_file_of(&slices[i]));
+}
+
 static int64_t session_write(ls_filter *f, const ls_slice *slices, unsigned count, ls_filter_out *out)
 {
     ls_tls_conn *s = conn_of(f);
     if (s->write_ended || !s->complete) return LS_EPROTO;
+    if (has_changed_file(slices, count)) return LS_ECHANGED;
     forget_errors();
     const int64_t taken = begin_out(s, out) ? write_records(s, slices, count) : LS_ENOMEM;
     end_out(s);
@@ -487,7 +562,8 @@ static void session_free(ls_filter *f)
     ls_tls_conn *s = conn_of(f);
     SSL_free(s->ssl);
     drop_input(s);
-    OPENSSL_free(s->held);
+    OPENSSL_free(s->first);
+    drop_answer(f);
     OPENSSL_free(s->name);
     OPENSSL_free(s->why);
     if (s->gen != NULL) ls_tls_gen_drop(s->gen);
@@ -536,7 +612,7 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
     s->filter.type = &filter_type;
     s->server = server;
     s->tls = ls_tls_hold(tls);
-    int err = server ? LS_OK : open_ssl(s); /* a server opens it with the first bytes */
+    int err = server ? LS_OK : open_ssl(s); /* a server opens it with the first record */
     if (err == LS_OK && !server && server_name != NULL) err = set_server_name(s, server_name);
     if (err == LS_OK)
         *out = &s->filter;

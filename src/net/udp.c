@@ -51,7 +51,7 @@ struct ls_udp {
 
     _Atomic bool drops_own;
     _Atomic bool own_logged;
-    _Atomic uint64_t received, batches, truncated, sent, failed, own;
+    _Atomic uint64_t received, batches, truncated, sent, failed, own, dropped;
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -107,14 +107,15 @@ static void receive(ls_thread_ctx *ctx, ls_udp *udp)
     udp->recv_op.recv_from.gather = atomic_load_explicit(&udp->gather, memory_order_relaxed);
     const int posted = post_receive(ctx, udp);
     if (posted == LS_DONE) {
-        (void)ls_port_post(udp->port, &udp->recv_op, udp->recv_op.key, udp->recv_op.result);
+        ls_port_post(udp->port, &udp->recv_op, udp->recv_op.result);
     } else if (posted < 0) {
         if (ls_timer_set(udp->port, &udp->retry, ls_clock_ns() + RETRY_NS) < 0) {
             ls_log(LS_LOG_ERROR, "out of memory: one UDP socket stops receiving");
             atomic_fetch_sub(&udp->busy, 1);
         }
     } else if (atomic_load(&udp->stopping)) {
-        ls_op_cancel(udp->sock, &udp->recv_op); /* ls_udp_stop may have cancelled before the receive was posted */
+        ls_op_cancel(udp->port, udp->sock,
+                     &udp->recv_op); /* ls_udp_stop may have cancelled before the receive was posted */
     }
     leave(ctx, udp);
 }
@@ -186,7 +187,7 @@ void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp)
 {
     atomic_store(&udp->stopping, true);
     if (!enter(udp)) return;
-    ls_op_cancel(udp->sock, &udp->recv_op);
+    ls_op_cancel(udp->port, udp->sock, &udp->recv_op);
     if (ls_timer_cancel(udp->port, &udp->retry)) atomic_fetch_sub(&udp->busy, 1);
     leave(ctx, udp);
 }
@@ -194,9 +195,9 @@ void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp)
 bool ls_udp_idle(ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex); /* a sender's last step is to release it */
-    const bool quiet = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->started);
+    const bool no_operation = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->started);
     /* A thread whose operation has ended may not have left yet. Read last: a thread that enters was busy or sending. */
-    const bool idle = quiet && (atomic_load(&udp->inside) & ~CLOSED) == 0;
+    const bool idle = no_operation && (atomic_load(&udp->inside) & ~CLOSED) == 0;
     ls_mutex_unlock(&udp->mutex);
     return idle;
 }
@@ -406,7 +407,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     if ((err = ls_mutex_open(&udp->mutex)) < 0) goto fail_alloc;
     if ((err = ls_udp_sock_open(setup, at, to, &fd, &udp->addr)) < 0) goto fail_mutex;
     /* `fresh` is false, so the first receive is pending before receives and sends are posted concurrently. */
-    if ((err = ls_sock_attach(port, fd, udp, false, &udp->sock)) < 0) goto fail_fd;
+    if ((err = ls_sock_attach(port, fd, false, &udp->sock)) < 0) goto fail_fd;
     *out = udp;
     return LS_OK;
 
@@ -496,12 +497,18 @@ void ls_udp_free(ls_udp *udp)
     free(udp);
 }
 
-void ls_udp_stat(const ls_udp *udp, ls_udp_stats *out)
+void ls_udp_stat(ls_udp *udp, ls_udp_stats *out)
 {
+    if (enter(udp)) {
+        ls_thread_ctx ctx = {.port = udp->port};
+        atomic_store_explicit(&udp->dropped, ls_udp_sock_dropped(ls_sock_fd(udp->sock)), memory_order_relaxed);
+        leave(&ctx, udp);
+    }
     *out = (ls_udp_stats){.received = atomic_load_explicit(&udp->received, memory_order_relaxed),
                           .batches = atomic_load_explicit(&udp->batches, memory_order_relaxed),
                           .truncated = atomic_load_explicit(&udp->truncated, memory_order_relaxed),
                           .sent = atomic_load_explicit(&udp->sent, memory_order_relaxed),
                           .failed = atomic_load_explicit(&udp->failed, memory_order_relaxed),
-                          .own = atomic_load_explicit(&udp->own, memory_order_relaxed)};
+                          .own = atomic_load_explicit(&udp->own, memory_order_relaxed),
+                          .dropped = atomic_load_explicit(&udp->dropped, memory_order_relaxed)};
 }

@@ -47,6 +47,10 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
  * LS_OK, or the first error; what was changed before it stays changed. */
 int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, const ls_udp_setup *setup);
 
+/* The number of datagrams that the system has dropped because its buffer of the socket was full; 0 where it does not tell
+ * (SO_MEMINFO of Linux). */
+uint32_t ls_udp_sock_dropped(ls_fd fd);
+
 /* Whether `addr`, of IPv4 or IPv6, is an address of this machine: whether a socket can be bound to it. */
 bool ls_udp_addr_is_local(const ls_addr *addr);
 
@@ -59,6 +63,7 @@ typedef struct ls_udp_stats {
     uint64_t received, batches, truncated; /* datagrams received, in how many batches, how many were truncated */
     uint64_t sent, failed;                 /* datagrams sent; refused by the system or by the queue's limit */
     uint64_t own;                          /* received from the socket's own address, and dropped */
+    uint64_t dropped;                      /* by the system, whose buffer of the socket was full; Linux only */
 } ls_udp_stats;
 
 /* Open a bound socket and attach it; nothing is received before ls_udp_start. On failure nothing is left open. */
@@ -90,7 +95,7 @@ bool ls_udp_idle(ls_udp *udp);
 void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp); /* any thread, more than once */
 bool ls_udp_closed(const ls_udp *udp);
 void ls_udp_free(ls_udp *udp);
-void ls_udp_stat(const ls_udp *udp, ls_udp_stats *out);
+void ls_udp_stat(ls_udp *udp, ls_udp_stats *out);
 
 /* Send the first `count` datagrams of the batch; takes ownership of the batch in any case. Its bytes must not change
  * any more. Returns the number sent or queued, or the error of the first datagram if that number is 0. Any thread. */

@@ -121,6 +121,15 @@ int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, 
     return err < 0 ? err : set_multicast(fd, at->family == LS_ADDR_IP6, before, setup);
 }
 
+/* sock_diag(7): the array of SK_MEMINFO_*, of which the last one is SK_MEMINFO_DROPS. */
+uint32_t ls_udp_sock_dropped(ls_fd fd)
+{
+    enum { DROPS = 8, VARS = 9 };
+    uint32_t values[VARS] = {0};
+    socklen_t bytes = sizeof values;
+    return getsockopt((int)fd, SOL_SOCKET, SO_MEMINFO, values, &bytes) == 0 ? values[DROPS] : 0;
+}
+
 bool ls_udp_addr_is_local(const ls_addr *addr)
 {
     ls_addr any_port = *addr;

@@ -127,8 +127,7 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
     ls_addr_to(&address, &sa);
     const struct sockaddr *name = (const struct sockaddr *)(const void *)sa.bytes;
     if ((at != NULL ? bind(fd, name, (int)sa.len) : connect(fd, name, (int)sa.len)) != 0) {
-        err = ls_winsock_error();
-        if (err == LS_EACCES && at != NULL) err = LS_EADDRINUSE; /* another process holds it exclusively */
+        err = at != NULL ? ls_winsock_bind_error("udp", at->port) : ls_winsock_error();
         goto fail;
     }
     if ((err = set_multicast(fd, ip6, NULL, setup)) < 0) goto fail; /* only a bound socket can join a group */
@@ -148,6 +147,12 @@ int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, 
 {
     const int err = set_options((SOCKET)fd, setup);
     return err < 0 ? err : set_multicast((SOCKET)fd, at->family == LS_ADDR_IP6, before, setup);
+}
+
+uint32_t ls_udp_sock_dropped(ls_fd fd)
+{
+    (void)fd;
+    return 0;
 }
 
 bool ls_udp_addr_is_local(const ls_addr *addr)

@@ -1,8 +1,12 @@
-/* common.c - the functions of port.h that are the same on every back end: see common_internal.h. */
+/* common.c - the functions of port.h and datagram.h that are the same on every back end and call it: see
+ * common_internal.h. No back end calls a function of this file. */
 #include "port/common_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "port/datagram.h"
 
 void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index)
 {
@@ -14,77 +18,32 @@ void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsign
     ctx->events_max = LS_WAIT_PACKETS_MAX;
 }
 
-int ls_port_base_open(ls_port_base *base)
-{
-    int err = ls_mutex_open(&base->mutex);
-    if (err < 0) return err;
-    if ((err = ls_mutex_open(&base->heap_mutex)) < 0) {
-        ls_mutex_close(&base->mutex);
-        return err;
-    }
-    base->last = &base->first;
-    base->timer_ns = UINT64_MAX;
-    ls_heap_open(&base->heap);
-    return LS_OK;
-}
-
-void ls_port_base_close(ls_port_base *base)
-{
-    ls_heap_close(&base->heap);
-    ls_mutex_close(&base->heap_mutex);
-    ls_mutex_close(&base->mutex);
-}
-
-ls_files *ls_port_files(ls_port *port)
-{
-    return ls_port_base_of(port)->files;
-}
-
 /* ---- the queue of posted packets ------------------------------------------------------------------------------- */
 
-void ls_queue_free(ls_port_base *base)
+void ls_port_post(ls_port *port, ls_op *op, int64_t result)
 {
-    for (ls_op *op; (op = ls_queue_pop(base)) != NULL;)
-        if (op->flags & FLAG_HEAP_NODE) free(op);
-}
-
-int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result)
-{
-    if (op == NULL) {
-        if ((op = calloc(1, sizeof *op)) == NULL) return LS_ENOMEM;
-        op->flags = FLAG_HEAP_NODE;
-    }
-    op->key = key;
-    atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    ls_port_enqueue(port, op);
-    return LS_OK;
+    ls_queue_post(port, op, result);
 }
 
 int ls_port_requeue(ls_port *port, const ls_packet *packet)
 {
-    if (packet->events == 0) return ls_port_post(port, packet->op, packet->key, packet->result);
-    ls_op *node = calloc(1, sizeof *node);
+    if (packet->op != NULL) {
+        ls_queue_post(port, packet->op, packet->result);
+        return LS_OK;
+    }
+    ls_key_node *node = calloc(1, sizeof *node);
     if (node == NULL) return LS_ENOMEM;
-    node->kind = KIND_EVENT;
-    node->flags = FLAG_HEAP_NODE;
+    node->op.kind = KIND_KEY;
     node->key = packet->key;
-    node->event.origin = packet->origin;
-    node->event.events = packet->events;
-    ls_port_enqueue(port, node);
+    node->origin = packet->origin;
+    node->events = packet->events;
+    ls_queue_post(port, &node->op, packet->result);
     return LS_OK;
 }
 
-bool ls_packet_of_heap_node(ls_port *port, ls_op *node, ls_packet *out)
+int ls_port_post_key(ls_port *port, void *key, int64_t result)
 {
-    bool is_packet = true;
-    out->op = NULL;
-    if (node->kind == KIND_EVENT) {
-        out->events = node->event.events;
-        out->origin = node->event.origin;
-        is_packet = ls_port_take_event(port, node);
-    }
-    free(node);
-    return is_packet;
+    return ls_port_requeue(port, &(ls_packet){.key = key, .result = result});
 }
 
 /* ---- sockets and operations ------------------------------------------------------------------------------------ */
@@ -99,19 +58,14 @@ ls_fd ls_sock_fd(const ls_sock *sock)
     return base_of(sock)->fd;
 }
 
-void *ls_sock_key(const ls_sock *sock)
-{
-    return base_of(sock)->key;
-}
-
-uint64_t ls_sock_progress_ms(const ls_sock *sock)
+uint32_t ls_sock_progress_ms(const ls_sock *sock)
 {
     return atomic_load_explicit(&base_of(sock)->progress_ms, memory_order_relaxed);
 }
 
 int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t len)
 {
-    ls_op_begin(op, KIND_RECV, base_of(sock)->key);
+    op->kind = KIND_RECV;
     op->len = len;
     op->recv.ptr = ptr;
     op->recv.block = NULL;
@@ -120,7 +74,7 @@ int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t
 
 int ls_op_discard(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    ls_op_begin(op, KIND_DISCARD, base_of(sock)->key);
+    op->kind = KIND_DISCARD;
     op->len = LS_DISCARD_BYTES;
     op->recv.ptr = NULL;
     op->recv.block = NULL;
@@ -130,7 +84,7 @@ int ls_op_discard(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
                const ls_file_range *file)
 {
-    ls_op_begin(op, KIND_SEND, base_of(sock)->key);
+    op->kind = KIND_SEND;
     op->count = count;
     op->send.slices = slices;
     op->send.file = file;
@@ -142,21 +96,36 @@ int64_t ls_op_sent(const ls_op *op)
     return atomic_load_explicit(&op->result, memory_order_relaxed);
 }
 
-uint64_t ls_sock_progress_bytes(const ls_sock *sock)
+uint32_t ls_sock_progress_take(ls_sock *sock)
 {
-    return atomic_load_explicit(&base_of(sock)->progress_bytes, memory_order_relaxed);
+    return atomic_exchange_explicit(&((ls_sock_base *)(void *)sock)->progress_bytes, 0, memory_order_relaxed);
+}
+
+int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
+{
+    assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
+    op->kind = KIND_RECV_FROM;
+    op->count = (uint16_t)count;
+    op->len = bytes_max;
+    op->recv_from.batch = NULL;
+    return ls_sock_post_recv(ctx, sock, op);
+}
+
+int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
+{
+    assert(count >= 1);
+    op->kind = KIND_SEND_TO;
+    op->count = count;
+    op->send_to.at = datagrams;
+    for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
+    return ls_sock_post_send(ctx, sock, op);
 }
 
 /* ---- timers ---------------------------------------------------------------------------------------------------- */
 
 int ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
 {
-    ls_port_base *base = ls_port_base_of(port);
-    ls_mutex_lock(&base->heap_mutex);
-    const int err = ls_heap_set(&base->heap, timer, at_ns);
-    if (err == LS_OK) ls_timers_changed(port);
-    ls_mutex_unlock(&base->heap_mutex);
-    return err;
+    return ls_port_timer_set(port, timer, at_ns);
 }
 
 bool ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)

@@ -1,4 +1,4 @@
-/* datagram.c - the part of datagram.h that is the same on every back end. */
+/* datagram.c - the memory of a batch, and the result of a send: what back ends share of datagram.h. */
 #include "port/datagram.h"
 
 #include <assert.h>
@@ -37,26 +37,6 @@ ls_datagrams *ls_batch_open(ls_pool *pool, unsigned *count, size_t room, size_t 
     batch->block = block;
     batch->count = 0;
     return batch;
-}
-
-int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count, uint32_t bytes_max)
-{
-    assert(count >= 1 && count <= LS_DATAGRAMS_MAX && bytes_max >= 1 && bytes_max <= LS_DATAGRAM_BYTES_MAX);
-    ls_op_begin(op, KIND_RECV_FROM, ls_sock_key(sock));
-    op->count = (uint16_t)count;
-    op->len = bytes_max;
-    op->recv_from.batch = NULL;
-    return ls_sock_post_recv(ctx, sock, op);
-}
-
-int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
-{
-    assert(count >= 1);
-    ls_op_begin(op, KIND_SEND_TO, ls_sock_key(sock));
-    op->count = count;
-    op->send_to.at = datagrams;
-    for (unsigned i = 0; i < count; i++) datagrams[i].error = LS_OK;
-    return ls_sock_post_send(ctx, sock, op);
 }
 
 int64_t ls_batch_sent(const ls_op *op)

@@ -5,7 +5,7 @@
  * let another thread receive the next batch while this one is handled, post the next receive first:
  *
  *     ls_datagrams *batch = op->recv_from.batch;         (belongs to the receiver)
- *     if (ls_op_recv_from(ctx, sock, op, ...) == LS_DONE) ls_port_post(port, op, op->key, op->result);
+ *     if (ls_op_recv_from(ctx, sock, op, ...) == LS_DONE) ls_port_post(port, op, op->result);
  *     ...handle batch, however long that takes...
  *     ls_datagrams_drop(batch);
  *

@@ -1,232 +1,13 @@
-/* file.c - operations on files: posting and cancelling them, and the thread pool. See file.h.
- *
- * A thread is started when an operation is queued and no thread is idle. A thread takes the oldest operation, carries
- * it out and posts its packet. The mutex guards the queue, the table of threads, and the change of an operation from
- * QUEUED to RUNS; so an operation that is cancelled completes once.
- *
- * Lock: no other mutex is taken while this one is held. */
-#include <assert.h>
+/* file.c - the part of file.h that is the same on every system: saving a file, making directories. */
+#include "port/file.h"
+
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/thread.h"
+#include "base/err.h"
+#include "base/random.h"
 #include "port/file_internal.h"
-
-typedef struct pool_thread { /* an entry of the table of threads */
-    ls_files *files;
-    ls_thread thread;
-    enum { THREAD_NONE, THREAD_STARTED, THREAD_ENDED } state; /* ENDED: must be joined */
-} pool_thread;
-
-struct ls_files {
-    ls_port *port;
-    const ls_file_backend *backend;
-    ls_mutex mutex;
-    ls_cond more;
-    ls_op *first, **last;
-    unsigned queued, idle, running; /* operations; idle threads; all threads */
-    bool closing;
-    pool_thread threads[LS_FILE_THREADS_MAX];
-};
-
-static ls_file_op *file_of(ls_op *op)
-{
-    return (ls_file_op *)(void *)op; /* op is its first member */
-}
-
-int ls_files_open(ls_port *port, const ls_file_backend *backend, ls_files **out)
-{
-    int err = LS_ENOMEM;
-    ls_files *files = calloc(1, sizeof *files);
-    if (files == NULL) return err;
-    files->port = port;
-    files->backend = backend;
-    files->last = &files->first;
-    if ((err = ls_mutex_open(&files->mutex)) < 0) goto fail_files;
-    if ((err = ls_cond_open(&files->more)) < 0) goto fail_mutex;
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) files->threads[i].files = files;
-    *out = files;
-    return LS_OK;
-
-fail_mutex:
-    ls_mutex_close(&files->mutex);
-fail_files:
-    free(files);
-    return err;
-}
-
-void ls_files_close(ls_files *files)
-{
-    bool started[LS_FILE_THREADS_MAX];
-    ls_mutex_lock(&files->mutex);
-    for (ls_op *op = files->first; op != NULL; op = op->next) atomic_store(&file_of(op)->where, FILE_NOWHERE);
-    files->first = NULL;
-    files->last = &files->first;
-    files->queued = 0;
-    files->closing = true;
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++) started[i] = files->threads[i].state != THREAD_NONE;
-    ls_cond_broadcast(&files->more);
-    ls_mutex_unlock(&files->mutex);
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX; i++)
-        if (started[i]) ls_thread_join(&files->threads[i].thread);
-    ls_cond_close(&files->more);
-    ls_mutex_close(&files->mutex);
-    free(files);
-}
-
-/* ---- the pool -------------------------------------------------------------------------------------------------- */
-
-/* The next operation, or NULL: the thread ends and is no longer counted in `running`. The mutex is held. */
-static ls_file_op *next(ls_files *files)
-{
-    while (files->first == NULL) {
-        if (files->closing) break;
-        files->idle++;
-        const bool woken = ls_cond_wait_ms(&files->more, &files->mutex, LS_FILE_IDLE_MS);
-        files->idle--;
-        if (!woken && files->first == NULL) break;
-    }
-    ls_op *op = files->first;
-    if (op == NULL) {
-        files->running--;
-        return NULL;
-    }
-    if ((files->first = op->next) == NULL) files->last = &files->first;
-    files->queued--;
-    atomic_store(&file_of(op)->where, FILE_RUNS);
-    return file_of(op);
-}
-
-static void complete(ls_files *files, ls_file_op *op, int64_t result)
-{
-    atomic_store(&op->where, FILE_NOWHERE);
-    (void)ls_port_post(files->port, &op->op, op->op.key, result); /* cannot fail with an operation */
-}
-
-static int64_t run(ls_file_op *op)
-{
-    switch (op->action) {
-    case DO_OPEN_SHARED: return ls_shared_file_open_beneath(op->path, op->beneath, &op->shared);
-    case DO_LIST: return ls_file_list_now(op->path, op->beneath, &op->names);
-    default: return ls_file_run(op);
-    }
-}
-
-static void pool_main(void *arg)
-{
-    pool_thread *self = arg;
-    ls_files *files = self->files;
-    ls_file_op *op;
-    ls_mutex_lock(&files->mutex);
-    while ((op = next(files)) != NULL) {
-        ls_mutex_unlock(&files->mutex);
-        complete(files, op, run(op));
-        ls_mutex_lock(&files->mutex);
-    }
-    self->state = THREAD_ENDED;
-    ls_mutex_unlock(&files->mutex);
-}
-
-/* Start one more thread unless the table is full. The mutex is held; a thread in the state ENDED does not lock it
- * again, so joining it is safe. */
-static void start_thread(ls_files *files)
-{
-    pool_thread *unused = NULL;
-    for (unsigned i = 0; i < LS_FILE_THREADS_MAX && unused == NULL; i++) {
-        pool_thread *p = &files->threads[i];
-        if (p->state == THREAD_ENDED) {
-            ls_thread_join(&p->thread);
-            p->state = THREAD_NONE;
-        }
-        if (p->state == THREAD_NONE) unused = p;
-    }
-    if (unused == NULL || ls_thread_start(&unused->thread, "file", pool_main, unused) < 0) return;
-    unused->state = THREAD_STARTED;
-    files->running++;
-}
-
-int ls_files_submit(ls_files *files, ls_file_op *op)
-{
-    int result = LS_PENDING;
-    ls_mutex_lock(&files->mutex);
-    const bool stopped = atomic_load(&op->stop); /* while the back end passed it to the pool */
-    if (!stopped) {
-        if (files->idle <= files->queued) start_thread(files);
-        if (files->running == 0) result = LS_ENOMEM;
-    }
-    if (!stopped && result == LS_PENDING) {
-        op->op.next = NULL;
-        *files->last = &op->op;
-        files->last = &op->op.next;
-        files->queued++;
-        atomic_store(&op->where, FILE_QUEUED);
-        ls_cond_signal(&files->more);
-    }
-    ls_mutex_unlock(&files->mutex);
-    if (stopped) complete(files, op, LS_ECANCELED);
-    return result;
-}
-
-/* ---- posting ---------------------------------------------------------------------------------------------------- */
-
-static int post(ls_thread_ctx *ctx, ls_file_op *op)
-{
-    ls_files *files = ls_port_files(ctx->port);
-    assert(atomic_load(&op->where) == FILE_NOWHERE);
-    op->op.kind = 0;
-    op->op.flags = 0;
-    atomic_store(&op->stop, false);
-    const bool pooled = op->action == DO_OPEN_SHARED || op->action == DO_LIST; /* several calls */
-    if (!pooled && files->backend != NULL && files->backend->post(ctx, op)) return LS_PENDING;
-    return ls_files_submit(files, op);
-}
-
-static int post_path(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, const char *path, unsigned flags)
-{
-    op->action = action;
-    op->path = path;
-    op->flags = flags;
-    op->fd = LS_FD_NONE;
-    return post(ctx, op);
-}
-
-static int post_fd(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd fd)
-{
-    op->action = action;
-    op->fd = fd;
-    return post(ctx, op);
-}
-
-static int post_bytes(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, ls_fd fd, void *bytes, uint32_t len,
-                      uint64_t offset)
-{
-    op->bytes = bytes;
-    op->op.len = len < 1u << 31 ? len : (1u << 31) - 1;
-    op->offset = offset;
-    return post_fd(ctx, op, action, fd);
-}
-
-int ls_file_open(ls_thread_ctx *ctx, ls_file_op *op, const char *path, unsigned flags)
-{
-    return post_path(ctx, op, DO_OPEN, path, flags);
-}
-
-static int post_beneath(ls_thread_ctx *ctx, ls_file_op *op, uint8_t action, const char *path, const char *beneath)
-{
-    op->beneath = beneath;
-    op->shared = NULL;
-    op->names = NULL;
-    return post_path(ctx, op, action, path, 0);
-}
-
-int ls_file_open_shared(ls_thread_ctx *ctx, ls_file_op *op, const char *path, const char *beneath)
-{
-    return post_beneath(ctx, op, DO_OPEN_SHARED, path, beneath);
-}
-
-int ls_file_list(ls_thread_ctx *ctx, ls_file_op *op, const char *path, const char *beneath)
-{
-    return post_beneath(ctx, op, DO_LIST, path, beneath);
-}
 
 void ls_file_names_free(ls_file_names *names)
 {
@@ -235,64 +16,103 @@ void ls_file_names_free(ls_file_names *names)
     free(names);
 }
 
-int ls_file_stat(ls_thread_ctx *ctx, ls_file_op *op, const char *path)
+/* ---- save ----------------------------------------------------------------------------------------------------- */
+
+/* Write to the open file and close it. */
+static int write_and_close(ls_fd fd, const ls_slice *slices, unsigned count, bool sync)
 {
-    return post_path(ctx, op, DO_STAT, path, 0);
+    int err = ls_file_write(fd, slices, count);
+    if (err == LS_OK && sync) err = ls_file_sync(fd);
+    ls_file_close(fd);
+    return err;
 }
 
-int ls_file_stat_open(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
+static int save_in_place(const char *path, const ls_slice *slices, unsigned count, unsigned flags)
 {
-    return post_fd(ctx, op, DO_STAT_OPEN, fd);
+    ls_fd fd;
+    const unsigned how = flags & LS_SAVE_APPEND ? LS_FILE_APPEND : LS_FILE_TRUNCATE;
+    const int err = ls_file_open(path, LS_FILE_WRITE | LS_FILE_CREATE | how, &fd);
+    return err < 0 ? err : write_and_close(fd, slices, count, flags & LS_SAVE_SYNC);
 }
 
-int ls_file_read(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, void *bytes, uint32_t len, uint64_t offset)
+/* The path of a new file in the directory of `path`. Its length does not depend on the name, which may have the greatest
+ * length that is possible. The caller frees it; NULL: out of memory. */
+static char *path_beside(const char *path)
 {
-    return post_bytes(ctx, op, DO_READ, fd, bytes, len, offset);
+    static const char name[] = ".luaserve-";
+    const size_t directory_len = ls_file_directory_len(path), bytes = directory_len + sizeof name + 16;
+    uint64_t random;
+    char *beside = malloc(bytes);
+    if (beside == NULL) return NULL;
+    ls_random(&random, sizeof random);
+    memcpy(beside, path, directory_len);
+    (void)snprintf(beside + directory_len, bytes - directory_len, "%s%016llx", name, (unsigned long long)random);
+    return beside;
 }
 
-int ls_file_write(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd, const void *bytes, uint32_t len, uint64_t offset)
+static int save_beside(const char *target, bool exists, const ls_slice *slices, unsigned count, unsigned flags)
 {
-    return post_bytes(ctx, op, DO_WRITE, fd, (void *)(uintptr_t)bytes, len, offset);
+    const unsigned how = LS_FILE_WRITE | LS_FILE_CREATE | LS_FILE_EXCLUSIVE | (exists ? LS_FILE_PRIVATE : 0);
+    const bool sync = flags & LS_SAVE_SYNC;
+    ls_fd fd;
+    int err = LS_ENOMEM;
+    char *beside = path_beside(target);
+    if (beside == NULL) return err;
+    if ((err = ls_file_open(beside, how, &fd)) < 0) goto fail_beside;
+    if (exists && (err = ls_file_copy_access(fd, target)) < 0) {
+        ls_file_close(fd);
+        goto fail_file;
+    }
+    if ((err = write_and_close(fd, slices, count, sync)) < 0) goto fail_file;
+    if ((err = ls_file_replace(beside, target, sync)) < 0) goto fail_file;
+    free(beside);
+    return LS_OK;
+
+fail_file:
+    (void)ls_file_remove(beside);
+fail_beside:
+    free(beside);
+    return err;
 }
 
-int ls_file_sync(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
+int ls_file_save(const char *path, const ls_slice *slices, unsigned count, unsigned flags)
 {
-    return post_fd(ctx, op, DO_SYNC, fd);
+    ls_file_info old;
+    char *target;
+    int err = ls_file_stat(path, &old);
+    const bool exists = err == LS_OK;
+    if (exists && old.type == LS_FILE_DIRECTORY) return LS_EISDIR;
+    if (!exists && err != LS_ENOENT) return err;
+    if (flags & (LS_SAVE_APPEND | LS_SAVE_IN_PLACE) || (exists && old.type == LS_FILE_OTHER))
+        return save_in_place(path, slices, count, flags);
+    err = ls_file_resolve(path, &target);
+    if (err == LS_ENOENT) return save_in_place(path, slices, count, flags); /* there is no content to keep */
+    if (err < 0) return err;
+    err = save_beside(target, exists, slices, count, flags);
+    free(target);
+    return err;
 }
 
-int ls_file_unlink(ls_thread_ctx *ctx, ls_file_op *op, const char *path)
+/* ---- directories ---------------------------------------------------------------------------------------------- */
+
+static int make_above(const char *path)
 {
-    return post_path(ctx, op, DO_UNLINK, path, 0);
+    const size_t len = ls_file_directory_len(path);
+    if (len < 2 || path[len - 1] == ':') return LS_ENOENT;
+    char *above = malloc(len);
+    if (above == NULL) return LS_ENOMEM;
+    memcpy(above, path, len - 1); /* without its slash */
+    above[len - 1] = '\0';
+    const int err = ls_file_mkdir(above, true);
+    free(above);
+    return err;
 }
 
-int ls_file_close(ls_thread_ctx *ctx, ls_file_op *op, ls_fd fd)
+int ls_file_mkdir(const char *path, bool parents)
 {
-    return post_fd(ctx, op, DO_CLOSE, fd);
-}
-
-/* ---- cancel ----------------------------------------------------------------------------------------------------- */
-
-/* Remove the operation from the queue. false: it is not queued. The mutex is held. */
-static bool unqueue(ls_files *files, ls_file_op *op)
-{
-    ls_op **link = &files->first;
-    if (atomic_load(&op->where) != FILE_QUEUED) return false;
-    while (*link != &op->op) link = &(*link)->next;
-    if ((*link = op->op.next) == NULL) files->last = link;
-    files->queued--;
-    atomic_store(&op->where, FILE_NOWHERE);
-    return true;
-}
-
-void ls_file_cancel(ls_port *port, ls_file_op *op)
-{
-    ls_files *files = ls_port_files(port);
-    /* Set before `where` is read: when the back end passes the operation to the pool meanwhile,
-     * ls_files_submit sees it. */
-    atomic_store(&op->stop, true);
-    if (atomic_load(&op->where) >= FILE_BACKEND) files->backend->cancel(port, op);
-    ls_mutex_lock(&files->mutex);
-    const bool removed = unqueue(files, op);
-    ls_mutex_unlock(&files->mutex);
-    if (removed) (void)ls_port_post(port, &op->op, op->op.key, LS_ECANCELED);
+    ls_file_info info;
+    int err = ls_file_mkdir_one(path);
+    if (!parents) return err;
+    if (err == LS_ENOENT && (err = make_above(path)) == LS_OK) err = ls_file_mkdir_one(path);
+    return err == LS_EEXIST && ls_file_stat(path, &info) == LS_OK && info.type == LS_FILE_DIRECTORY ? LS_OK : err;
 }

@@ -1,51 +1,50 @@
-/* file_internal.h - inside file.c: the interfaces to its thread pool, to a back end and to the system calls. */
+/* file_internal.h - what file.c and shared_file.c are made of: the system's calls on files, in file_posix.c and
+ * file_win32.c. They return LS_OK or a count, or an error as in file.h. */
 #ifndef LS_PORT_FILE_INTERNAL_H
 #define LS_PORT_FILE_INTERNAL_H
 
 #include "port/file.h"
 
-enum {
-    DO_OPEN,
-    DO_STAT,
-    DO_STAT_OPEN,
-    DO_READ,
-    DO_WRITE,
-    DO_SYNC,
-    DO_UNLINK,
-    DO_CLOSE,
-    DO_OPEN_SHARED,
-    DO_LIST
-}; /* ls_file_op.action */
-
-enum {               /* ls_file_op.where */
-       FILE_NOWHERE, /* not posted, or its packet is queued */
-       FILE_QUEUED,  /* in the queue of the pool; changed under its mutex */
-       FILE_RUNS,    /* in a thread of the pool */
-       FILE_BACKEND  /* this and greater values are defined by the back end */
+enum ls_file_flags {
+    LS_FILE_READ = 1,
+    LS_FILE_WRITE = 2,
+    LS_FILE_CREATE = 4,    /* create the file if it does not exist; mode 0666 less the umask */
+    LS_FILE_EXCLUSIVE = 8, /* with CREATE: LS_EEXIST if the file exists */
+    LS_FILE_TRUNCATE = 16, /* with WRITE: to 0 bytes */
+    LS_FILE_APPEND = 32,   /* with WRITE: each write goes to the end */
+    LS_FILE_PRIVATE = 64,  /* with CREATE: mode 0600 */
 };
 
-typedef struct ls_files ls_files; /* the file operations of one port */
+/* Other programs do not inherit the file. A directory can be opened for reading, for ls_file_stat_open; a read of it
+ * fails with LS_EISDIR, as does opening it for writing. Opening a FIFO does not wait for its other end. */
+int ls_file_open(const char *path, unsigned flags, ls_fd *out);
+void ls_file_close(ls_fd fd);
 
-typedef struct ls_file_backend {
-    bool (*post)(ls_thread_ctx *ctx, ls_file_op *op); /* true: it is pending; false: the pool carries it out */
-    void (*cancel)(ls_port *port, ls_file_op *op);    /* `where` was FILE_BACKEND or more before the call */
-} ls_file_backend;
+int ls_file_stat_open(ls_fd fd, ls_file_info *info);
 
-int ls_files_open(ls_port *port, const ls_file_backend *backend,
-                  ls_files **out);    /* backend NULL: the pool carries out all */
-void ls_files_close(ls_files *files); /* drops queued operations without a packet, waits for running ones */
-ls_files *ls_port_files(ls_port *port);
+/* Read len bytes at `offset`. The number of bytes, which is less than len only at the end of the file. */
+int64_t ls_file_read(ls_fd fd, void *bytes, size_t len, uint64_t offset);
 
-/* Queue an operation for the pool. LS_PENDING, or LS_ENOMEM: the pool has no thread and cannot start one. */
-int ls_files_submit(ls_files *files, ls_file_op *op);
+/* Write all bytes behind those written before. Up to LS_FILE_GATHER slices are written at once. */
+enum { LS_FILE_GATHER = 64 };
+int ls_file_write(ls_fd fd, const ls_slice *slices, unsigned count);
 
-/* file_posix.c, file_win32.c: carry out the operation; may block. Returns its result; sets op->fd or op->info. */
-int64_t ls_file_run(ls_file_op *op);
+/* Return when the bytes of the file are on the device (fsync(2), FlushFileBuffers). */
+int ls_file_sync(ls_fd fd);
 
-/* shared_file.c: ls_shared_file_open for a file that must lie beneath a directory, if that is not NULL. */
-int ls_shared_file_open_beneath(const char *path, const char *beneath, struct ls_shared_file **out);
+/* Give the open file the permissions of the file at `path`, and its owner where that is allowed. */
+int ls_file_copy_access(ls_fd fd, const char *path);
 
-/* file_list_posix.c, file_list_win32.c: ls_file_list, on the calling thread. */
-int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out);
+/* The path of the file that a write to `path` writes to: that behind a symbolic link. The caller frees it. LS_ENOENT:
+ * the link leads to no file. */
+int ls_file_resolve(const char *path, char **out);
+
+/* The length of the directory in a path, with its slash; 0: the path is a name. */
+size_t ls_file_directory_len(const char *path);
+
+/* The file `from` takes the place of `to` in one step. `sync`: return when that is on the device. */
+int ls_file_replace(const char *from, const char *to, bool sync);
+
+int ls_file_mkdir_one(const char *path);
 
 #endif

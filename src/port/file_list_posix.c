@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/err.h"
 #include "base/path.h"
 #include "port/file_posix.h"
 
@@ -40,10 +41,11 @@ static int reserve(ls_file_names **names, unsigned *room)
     return LS_OK;
 }
 
-static int add(ls_file_names **names, unsigned *room, int dir, const char *name)
+static int add(ls_file_names **names, unsigned *room, int dir, const char *name, bool all)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, 0) < 0) return LS_OK; /* removed meanwhile, or a link without a target */
+    const bool examined = fstatat(dir, name, &st, 0) == 0; /* else it was removed meanwhile, or is a link to no file */
+    if (!examined && (!all || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)) return LS_OK;
     if (reserve(names, room) < 0) return LS_ENOMEM;
     struct ls_file_name *entry = &(*names)->names[(*names)->count];
     if ((entry->name = strdup(name)) == NULL) return LS_ENOMEM;
@@ -52,13 +54,13 @@ static int add(ls_file_names **names, unsigned *room, int dir, const char *name)
     return LS_OK;
 }
 
-int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out)
+int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_names **out)
 {
     unsigned room = 32;
     int err = LS_OK;
     if (beneath != NULL && (err = ls_path_check_beneath(beneath, path)) < 0) return err;
     DIR *dir = opendir(path);
-    if (dir == NULL) return ls_err_from_errno(errno);
+    if (dir == NULL) return errno == ENOTDIR ? LS_ENOTDIR : ls_err_from_errno(errno);
     ls_file_names *names = malloc(sizeof *names + room * sizeof names->names[0]);
     if (names == NULL) err = LS_ENOMEM;
     if (names != NULL) *names = (ls_file_names){0};
@@ -66,10 +68,10 @@ int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out)
         const struct dirent *entry = readdir(dir);
         if (entry == NULL) break;
         if (is_dot(entry->d_name) || !stays(dirfd(dir), path, entry->d_name, beneath)) continue;
-        if (names->count == LS_FILE_NAMES_MAX)
+        if (names->count == most)
             names->more = true;
         else
-            err = add(&names, &room, dirfd(dir), entry->d_name);
+            err = add(&names, &room, dirfd(dir), entry->d_name, beneath == NULL);
     }
     (void)closedir(dir);
     if (err < 0)

@@ -2,28 +2,27 @@
  * points) are left out if the listing must stay beneath a directory and they lead out of it. */
 #include <windows.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err_win32.h"
 #include "base/path.h"
-#include "port/file_internal.h"
+#include "base/wide_win32.h"
+#include "port/file.h"
 
-/* "path\*" in UTF-16; the caller frees it. */
-static wchar_t *pattern_of(const char *path, int *err)
+/* "path\*" in UTF-16; the caller frees it. NULL with errno set. */
+static wchar_t *pattern_of(const char *path)
 {
-    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
-    *err = LS_ENOENT;
-    if (n <= 0) return NULL;
-    wchar_t *text = malloc(((size_t)n + 2) * sizeof *text);
-    *err = LS_ENOMEM;
+    const size_t len = strlen(path);
+    char *text = malloc(len + 3);
     if (text == NULL) return NULL;
-    (void)MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, text, n);
-    text[n - 1] = L'\\';
-    text[n] = L'*';
-    text[n + 1] = L'\0';
-    return text;
+    memcpy(text, path, len);
+    memcpy(text + len, "\\*", 3);
+    wchar_t *pattern = ls_wide_of(text);
+    free(text);
+    return pattern;
 }
 
 static char *utf8_of(const wchar_t *name)
@@ -34,7 +33,7 @@ static char *utf8_of(const wchar_t *name)
     return text;
 }
 
-/* The properties of the file "path/name"; false: it is left out. */
+/* The properties of the file "path/name"; false: it is left out, as it leads out of `beneath`, or cannot be examined. */
 static bool examine(const char *path, const char *name, const WIN32_FIND_DATAW *found, const char *beneath,
                     ls_file_info *info)
 {
@@ -43,27 +42,29 @@ static bool examine(const char *path, const char *name, const WIN32_FIND_DATAW *
     if (whole == NULL) return false;
     (void)snprintf(whole, bytes, "%s/%s", path, name);
     const bool link = found->dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT;
-    ls_file_op op = {.action = DO_STAT, .path = whole};
-    bool good = !link || beneath == NULL || ls_path_check_beneath(beneath, whole) == LS_OK;
-    good = good && ls_file_run(&op) == LS_OK;
-    if (good) *info = op.info;
+    const bool stays = !link || beneath == NULL || ls_path_check_beneath(beneath, whole) == LS_OK;
+    const bool examined = stays && ls_file_stat(whole, info) == LS_OK;
     free(whole);
-    return good;
+    if (!examined) *info = (ls_file_info){.type = LS_FILE_OTHER};
+    return examined || beneath == NULL;
 }
 
-int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out)
+int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_names **out)
 {
     unsigned room = 32;
     int err = LS_OK;
     WIN32_FIND_DATAW found;
     if (beneath != NULL && (err = ls_path_check_beneath(beneath, path)) < 0) return err;
-    wchar_t *pattern = pattern_of(path, &err);
-    if (pattern == NULL) return err;
-    err = LS_OK;
+    wchar_t *pattern = pattern_of(path);
+    if (pattern == NULL) return errno == ENOMEM ? LS_ENOMEM : LS_ENOENT; /* an invalid name cannot exist */
     const HANDLE search = FindFirstFileW(pattern, &found);
     const DWORD error = GetLastError();
     free(pattern);
-    if (search == INVALID_HANDLE_VALUE) return ls_err_from_win32(error);
+    if (search == INVALID_HANDLE_VALUE) {
+        ls_file_info info;
+        const bool is_file = ls_file_stat(path, &info) == LS_OK && info.type != LS_FILE_DIRECTORY;
+        return is_file ? LS_ENOTDIR : ls_err_from_win32(error);
+    }
     ls_file_names *names = malloc(sizeof *names + room * sizeof names->names[0]);
     if (names == NULL) err = LS_ENOMEM;
     if (names != NULL) *names = (ls_file_names){0};
@@ -75,7 +76,7 @@ int ls_file_list_now(const char *path, const char *beneath, ls_file_names **out)
             free(name);
             name = NULL;
         }
-        if (name != NULL && names->count == LS_FILE_NAMES_MAX) {
+        if (name != NULL && names->count == most) {
             names->more = true;
             free(name);
         } else if (name != NULL) {

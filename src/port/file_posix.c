@@ -1,31 +1,51 @@
-/* file_posix.c - the calls behind file.h on POSIX systems: open(2), fstat(2), pread(2), pwrite(2), fsync(2),
- * unlink(2), close(2). */
+/* file_posix.c - the calls behind file.h on POSIX systems: open(2), fstat(2), pread(2), writev(2), fsync(2), rename(2),
+ * remove(3), mkdir(2). */
 #define _GNU_SOURCE
 #include "port/file_posix.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "port/shared_file.h"
 
 const uint32_t ls_shared_file_copy_max = 32768;
+
+static int result_of(int result)
+{
+    return result < 0 ? ls_err_from_errno(errno) : LS_OK;
+}
 
 bool ls_file_is_absolute(const char *path)
 {
     return *path == '/';
 }
 
-int ls_file_open_flags(unsigned flags)
+int ls_file_open(const char *path, unsigned flags, ls_fd *out)
 {
     /* A terminal does not become the controlling one; the open of a FIFO does not wait. */
-    int oflag = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    int oflag = O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
     oflag |= flags & LS_FILE_WRITE ? (flags & LS_FILE_READ ? O_RDWR : O_WRONLY) : O_RDONLY;
     if (flags & LS_FILE_CREATE) oflag |= O_CREAT;
     if (flags & LS_FILE_EXCLUSIVE) oflag |= O_EXCL;
     if (flags & LS_FILE_TRUNCATE) oflag |= O_TRUNC;
-    return oflag;
+    if (flags & LS_FILE_APPEND) oflag |= O_APPEND;
+    do fd = open(path, oflag, flags & LS_FILE_PRIVATE ? 0600 : 0666);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return ls_err_from_errno(errno);
+    *out = fd;
+    return LS_OK;
+}
+
+void ls_file_close(ls_fd fd)
+{
+    (void)close(fd);
 }
 
 void ls_file_fill_info(ls_file_info *info, const struct stat *st)
@@ -38,51 +58,125 @@ void ls_file_fill_info(ls_file_info *info, const struct stat *st)
     info->file = st->st_ino;
 }
 
-/* Read or write until len bytes are transferred or the call fails: a signal may end a call early. */
-static int64_t transfer(const ls_file_op *op)
-{
-    uint32_t done = 0;
-    while (done < op->op.len) {
-        char *at = (char *)op->bytes + done;
-        const off_t from = (off_t)(op->offset + done);
-        const size_t left = op->op.len - done;
-        const ssize_t n = op->action == DO_READ ? pread(op->fd, at, left, from) : pwrite(op->fd, at, left, from);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && done == 0) return ls_err_from_errno(errno);
-        if (n <= 0) break;
-        done += (uint32_t)n;
-    }
-    return done;
-}
-
-void ls_file_drop(ls_fd fd)
-{
-    (void)close(fd);
-}
-
-int64_t ls_file_run(ls_file_op *op)
+int ls_file_stat(const char *path, ls_file_info *info)
 {
     struct stat st;
-    int result = 0;
-    switch (op->action) {
-    case DO_OPEN:
-        do result = open(op->path, ls_file_open_flags(op->flags), LS_FILE_MODE);
-        while (result < 0 && errno == EINTR);
-        if (result >= 0) op->fd = result;
-        break;
-    case DO_STAT:
-    case DO_STAT_OPEN:
-        result = op->action == DO_STAT ? stat(op->path, &st) : fstat(op->fd, &st);
-        if (result == 0) ls_file_fill_info(&op->info, &st);
-        break;
-    case DO_READ:
-    case DO_WRITE: return transfer(op);
-    case DO_SYNC: result = fsync(op->fd); break;
-    case DO_UNLINK: result = unlink(op->path); break;
-    default:
-        result = close(op->fd);
-        if (result < 0 && errno == EINTR) result = 0; /* the descriptor is closed all the same (close(2)) */
-        break;
+    if (stat(path, &st) < 0) return ls_err_from_errno(errno);
+    ls_file_fill_info(info, &st);
+    return LS_OK;
+}
+
+int ls_file_stat_open(ls_fd fd, ls_file_info *info)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) return ls_err_from_errno(errno);
+    ls_file_fill_info(info, &st);
+    return LS_OK;
+}
+
+/* A signal, or the size of one transfer, may end a call early. */
+int64_t ls_file_read(ls_fd fd, void *bytes, size_t len, uint64_t offset)
+{
+    size_t done = 0;
+    while (done < len) {
+        const ssize_t n = pread(fd, (char *)bytes + done, len - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ls_err_from_errno(errno);
+        if (n == 0) break;
+        done += (size_t)n;
     }
-    return result < 0 ? ls_err_from_errno(errno) : 0;
+    return (int64_t)done;
+}
+
+int ls_file_write(ls_fd fd, const ls_slice *slices, unsigned count)
+{
+    size_t skip = 0; /* bytes of the first slice that were written */
+    while (count > 0) {
+        struct iovec iov[LS_FILE_GATHER];
+        const unsigned n = count < LS_FILE_GATHER ? count : LS_FILE_GATHER;
+        for (unsigned i = 0; i < n; i++) iov[i] = (struct iovec){(char *)(uintptr_t)slices[i].ptr, slices[i].len};
+        iov[0].iov_base = (char *)iov[0].iov_base + skip;
+        iov[0].iov_len -= skip;
+        const ssize_t written = writev(fd, iov, (int)n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return ls_err_from_errno(errno);
+        for (skip += (size_t)written; count > 0 && skip >= slices->len; slices++, count--) skip -= slices->len;
+    }
+    return LS_OK;
+}
+
+int ls_file_sync(ls_fd fd)
+{
+    return fsync(fd) < 0 && errno != EINVAL && errno != EROFS ? ls_err_from_errno(errno)
+                                                              : LS_OK; /* EINVAL: a device */
+}
+
+int ls_file_copy_access(ls_fd fd, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) < 0) return ls_err_from_errno(errno);
+    if (fchown(fd, st.st_uid, st.st_gid) <
+        0) { /* what the permissions gave to a user or group they give no other one */
+        st.st_mode &= ~(mode_t)06000;
+        if (fchown(fd, (uid_t)-1, st.st_gid) < 0) st.st_mode &= ~(mode_t)070;
+    }
+    return result_of(fchmod(fd, st.st_mode & 07777));
+}
+
+int ls_file_resolve(const char *path, char **out)
+{
+    struct stat st;
+    const bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    char *target = link ? realpath(path, NULL) : strdup(path);
+    if (target == NULL) return link ? ls_err_from_errno(errno) : LS_ENOMEM;
+    *out = target;
+    return LS_OK;
+}
+
+size_t ls_file_directory_len(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? (size_t)(slash + 1 - path) : 0;
+}
+
+static int sync_directory_of(const char *path)
+{
+    const size_t len = ls_file_directory_len(path);
+    char *directory = len > 0 ? strndup(path, len) : strdup(".");
+    if (directory == NULL) return LS_ENOMEM;
+    const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
+    if (fd < 0) return LS_OK; /* one that may be written to, but not read */
+    const int err = ls_file_sync(fd);
+    ls_file_close(fd);
+    return err;
+}
+
+int ls_file_replace(const char *from, const char *to, bool sync)
+{
+    const int err = ls_file_rename(from, to);
+    return err == LS_OK && sync ? sync_directory_of(to) : err;
+}
+
+int ls_file_remove(const char *path)
+{
+    const int result = remove(path);
+    return result < 0 && errno == EEXIST ? LS_ENOTEMPTY : result_of(result); /* rmdir(2) */
+}
+
+/* ls_err_from_errno makes ENOTDIR an LS_ENOENT: to one who reads, it is the same. */
+static int with_directory(int result)
+{
+    return result < 0 && errno == ENOTDIR ? LS_ENOTDIR : result_of(result);
+}
+
+int ls_file_mkdir_one(const char *path)
+{
+    return with_directory(mkdir(path, 0777));
+}
+
+int ls_file_rename(const char *from, const char *to)
+{
+    const int result = rename(from, to);
+    return result < 0 && errno == EEXIST ? LS_ENOTEMPTY : with_directory(result);
 }

@@ -1,13 +1,16 @@
-/* file_win32.c - the calls behind file.h on Windows: CreateFileW, GetFileInformationByHandle, ReadFile and WriteFile
- * at an offset, FlushFileBuffers, DeleteFileW, CloseHandle. Files are opened with full sharing: other programs may
- * read, write, rename and delete them meanwhile, as on POSIX. */
+/* file_win32.c - the calls behind file.h on Windows: CreateFileW, GetFileInformationByHandle, ReadFile at an offset,
+ * WriteFile, FlushFileBuffers, ReplaceFileW, MoveFileExW, DeleteFileW. Files are opened with full sharing: other
+ * programs may read, write, rename and delete them meanwhile, as on POSIX. */
 #include "port/file_internal.h"
 
 #include <windows.h>
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err_win32.h"
+#include "base/wide_win32.h"
 #include "port/shared_file.h"
 
 const uint32_t ls_shared_file_copy_max = UINT32_MAX;
@@ -19,15 +22,16 @@ bool ls_file_is_absolute(const char *path)
 }
 
 /* The path in UTF-16, which the caller frees; NULL: *err is set. */
-static wchar_t *wide(const char *path, int *err)
+static wchar_t *wide_of(const char *path, int *err)
 {
-    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
-    *err = LS_ENOENT; /* an invalid name cannot exist */
-    if (n <= 0) return NULL;
-    wchar_t *text = malloc((size_t)n * sizeof *text);
-    *err = LS_ENOMEM;
-    if (text != NULL) (void)MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, text, n);
-    return text;
+    wchar_t *wide = ls_wide_of(path);
+    if (wide == NULL) *err = errno == ENOMEM ? LS_ENOMEM : LS_ENOENT; /* an invalid name cannot exist */
+    return wide;
+}
+
+static HANDLE handle_of(ls_fd fd)
+{
+    return (HANDLE)fd; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 static HANDLE open_path(const wchar_t *path, DWORD access, DWORD disposition)
@@ -73,86 +77,189 @@ static int fill_info(ls_file_info *info, HANDLE file)
     return LS_OK;
 }
 
-static int run_open(ls_file_op *op, const wchar_t *path)
+static DWORD disposition_of(unsigned flags)
 {
-    DWORD access = 0, disposition = OPEN_EXISTING;
-    if (op->flags & LS_FILE_READ) access |= GENERIC_READ;
-    if (op->flags & LS_FILE_WRITE) access |= GENERIC_WRITE;
-    if (op->flags & LS_FILE_CREATE) disposition = OPEN_ALWAYS;
-    if (op->flags & LS_FILE_TRUNCATE) disposition = op->flags & LS_FILE_CREATE ? CREATE_ALWAYS : TRUNCATE_EXISTING;
-    if ((op->flags & LS_FILE_CREATE) && (op->flags & LS_FILE_EXCLUSIVE)) disposition = CREATE_NEW;
-    const HANDLE file = open_path(path, access, disposition);
-    if (file == INVALID_HANDLE_VALUE) return path_error(path);
+    if (!(flags & LS_FILE_CREATE)) return flags & LS_FILE_TRUNCATE ? TRUNCATE_EXISTING : OPEN_EXISTING;
+    if (flags & LS_FILE_EXCLUSIVE) return CREATE_NEW;
+    return flags & LS_FILE_TRUNCATE ? CREATE_ALWAYS : OPEN_ALWAYS;
+}
+
+int ls_file_open(const char *path, unsigned flags, ls_fd *out)
+{
+    int err = LS_OK;
+    DWORD access = flags & LS_FILE_READ ? GENERIC_READ : 0;
+    wchar_t *wide = wide_of(path, &err);
+    if (wide == NULL) return err;
+    if (flags & LS_FILE_WRITE) access |= flags & LS_FILE_APPEND ? FILE_APPEND_DATA | SYNCHRONIZE : GENERIC_WRITE;
+    const HANDLE file = open_path(wide, access, disposition_of(flags));
+    if (file == INVALID_HANDLE_VALUE) err = path_error(wide);
+    free(wide);
+    if (err < 0) return err;
     /* Administrators can open a directory for writing this way, although it cannot be written. */
-    FILE_BASIC_INFO basic;
-    if ((op->flags & LS_FILE_WRITE) && GetFileInformationByHandleEx(file, FileBasicInfo, &basic, sizeof basic) &&
-        (basic.FileAttributes & FILE_ATTRIBUTE_DIRECTORY)) {
+    ls_file_info info;
+    if ((flags & LS_FILE_WRITE) && fill_info(&info, file) == LS_OK && info.type == LS_FILE_DIRECTORY) {
         CloseHandle(file);
         return LS_EISDIR;
     }
-    op->fd = (ls_fd)file;
+    *out = (ls_fd)file;
     return LS_OK;
 }
 
-static int run_stat(ls_file_op *op, const wchar_t *path)
+void ls_file_close(ls_fd fd)
 {
-    const HANDLE file = open_path(path, FILE_READ_ATTRIBUTES, OPEN_EXISTING);
-    if (file == INVALID_HANDLE_VALUE) return path_error(path);
-    const int err = fill_info(&op->info, file);
-    CloseHandle(file);
+    CloseHandle(handle_of(fd));
+}
+
+int ls_file_stat(const char *path, ls_file_info *info)
+{
+    int err = LS_OK;
+    wchar_t *wide = wide_of(path, &err);
+    if (wide == NULL) return err;
+    const HANDLE file = open_path(wide, FILE_READ_ATTRIBUTES, OPEN_EXISTING);
+    err = file == INVALID_HANDLE_VALUE ? path_error(wide) : fill_info(info, file);
+    if (file != INVALID_HANDLE_VALUE) CloseHandle(file);
+    free(wide);
     return err;
 }
 
-static int run_path(ls_file_op *op)
+int ls_file_stat_open(ls_fd fd, ls_file_info *info)
 {
-    int err;
-    wchar_t *path = wide(op->path, &err);
-    if (path == NULL) return err;
-    if (op->action == DO_OPEN)
-        err = run_open(op, path);
-    else if (op->action == DO_STAT)
-        err = run_stat(op, path);
-    else
-        err = DeleteFileW(path) ? LS_OK : path_error(path);
-    free(path);
-    return err;
+    if (fd == LS_FD_NONE) return LS_EINVAL; /* the value is also the pseudo handle of the process */
+    return fill_info(info, handle_of(fd));
 }
 
-static int64_t transfer(const ls_file_op *op)
+int64_t ls_file_read(ls_fd fd, void *bytes, size_t len, uint64_t offset)
 {
-    const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
-    OVERLAPPED at = {.Offset = (DWORD)op->offset, .OffsetHigh = (DWORD)(op->offset >> 32)};
-    DWORD n = 0;
-    const BOOL done = op->action == DO_READ ? ReadFile(file, op->bytes, op->op.len, &n, &at)
-                                            : WriteFile(file, op->bytes, op->op.len, &n, &at);
-    if (done) return n;
-    const DWORD error = GetLastError();
-    if (op->action == DO_READ && error == ERROR_HANDLE_EOF) return 0;
-    ls_file_info info;
-    const bool may_be_directory =
-        error == ERROR_INVALID_FUNCTION || error == ERROR_INVALID_PARAMETER || error == ERROR_ACCESS_DENIED;
-    if (may_be_directory && fill_info(&info, file) == LS_OK && info.type == LS_FILE_DIRECTORY) return LS_EISDIR;
-    return ls_err_from_win32(error);
-}
-
-void ls_file_drop(ls_fd fd)
-{
-    CloseHandle((HANDLE)fd); /* NOLINT(performance-no-int-to-ptr) */
-}
-
-int64_t ls_file_run(ls_file_op *op)
-{
-    const HANDLE file = (HANDLE)op->fd; /* NOLINT(performance-no-int-to-ptr) */
-    const bool by_path = op->action == DO_OPEN || op->action == DO_STAT || op->action == DO_UNLINK;
-    BOOL done;
-    if (by_path) return run_path(op);
-    if (op->fd == LS_FD_NONE) return LS_EINVAL; /* the value is also the pseudo handle of the process */
-    switch (op->action) {
-    case DO_STAT_OPEN: return fill_info(&op->info, file);
-    case DO_READ:
-    case DO_WRITE: return transfer(op);
-    case DO_SYNC: done = FlushFileBuffers(file); break;
-    default: done = CloseHandle(file); break;
+    enum { CALL_BYTES_MAX = 1 << 30 };
+    size_t done = 0;
+    if (fd == LS_FD_NONE) return LS_EINVAL;
+    while (done < len) {
+        const uint64_t from = offset + done;
+        OVERLAPPED at = {.Offset = (DWORD)from, .OffsetHigh = (DWORD)(from >> 32)};
+        DWORD n = 0;
+        const DWORD want = len - done < CALL_BYTES_MAX ? (DWORD)(len - done) : CALL_BYTES_MAX;
+        if (!ReadFile(handle_of(fd), (char *)bytes + done, want, &n, &at)) {
+            const DWORD error = GetLastError();
+            if (error == ERROR_HANDLE_EOF) break;
+            ls_file_info info;
+            const bool may_be_directory =
+                error == ERROR_INVALID_FUNCTION || error == ERROR_INVALID_PARAMETER || error == ERROR_ACCESS_DENIED;
+            if (may_be_directory && fill_info(&info, handle_of(fd)) == LS_OK && info.type == LS_FILE_DIRECTORY)
+                return LS_EISDIR;
+            return ls_err_from_win32(error);
+        }
+        if (n == 0) break;
+        done += n;
     }
-    return done ? LS_OK : ls_err_from_win32(GetLastError());
+    return (int64_t)done;
+}
+
+int ls_file_write(ls_fd fd, const ls_slice *slices, unsigned count)
+{
+    enum { CALL_BYTES_MAX = 1 << 30 };
+    for (unsigned i = 0; i < count; i++) {
+        size_t done = 0;
+        while (done < slices[i].len) {
+            const size_t left = slices[i].len - done;
+            DWORD n = 0;
+            if (!WriteFile(handle_of(fd), slices[i].ptr + done, left < CALL_BYTES_MAX ? (DWORD)left : CALL_BYTES_MAX,
+                           &n, NULL))
+                return ls_err_from_win32(GetLastError());
+            done += n;
+        }
+    }
+    return LS_OK;
+}
+
+int ls_file_sync(ls_fd fd)
+{
+    return FlushFileBuffers(handle_of(fd)) ? LS_OK : ls_err_from_win32(GetLastError());
+}
+
+/* ReplaceFileW does that. */
+int ls_file_copy_access(ls_fd fd, const char *path)
+{
+    (void)fd;
+    (void)path;
+    return LS_OK;
+}
+
+int ls_file_resolve(const char *path, char **out)
+{
+    return (*out = _strdup(path)) != NULL ? LS_OK : LS_ENOMEM;
+}
+
+size_t ls_file_directory_len(const char *path)
+{
+    size_t len = strlen(path);
+    while (len > 0 && strchr("/\\:", path[len - 1]) == NULL) len--;
+    return len;
+}
+
+static int move(const wchar_t *from, const wchar_t *to, bool sync)
+{
+    return MoveFileExW(from, to, MOVEFILE_REPLACE_EXISTING | (sync ? MOVEFILE_WRITE_THROUGH : 0)) ? LS_OK
+                                                                                                  : path_error(to);
+}
+
+/* ReplaceFileW keeps the attributes and the access list of the file that is replaced, which may be open. It needs one to
+ * exist, and not every file system has it: then the file is moved. */
+static int replace(const wchar_t *from, const wchar_t *to, bool sync)
+{
+    if (ReplaceFileW(to, from, NULL, REPLACEFILE_IGNORE_MERGE_ERRORS | REPLACEFILE_IGNORE_ACL_ERRORS, NULL, NULL))
+        return LS_OK;
+    return move(from, to, sync);
+}
+
+static int with_two(const char *from, const char *to, int (*call)(const wchar_t *from, const wchar_t *to, bool sync),
+                    bool sync)
+{
+    int err = LS_OK;
+    wchar_t *wide_from = wide_of(from, &err), *wide_to = wide_of(to, &err);
+    if (err == LS_OK) err = call(wide_from, wide_to, sync);
+    free(wide_from);
+    free(wide_to);
+    return err;
+}
+
+int ls_file_replace(const char *from, const char *to, bool sync)
+{
+    return with_two(from, to, replace, sync);
+}
+
+int ls_file_rename(const char *from, const char *to)
+{
+    return with_two(from, to, move, false);
+}
+
+static int with_path(const char *path, BOOL (*call)(const wchar_t *path))
+{
+    int err = LS_OK;
+    wchar_t *wide = wide_of(path, &err);
+    if (wide == NULL) return err;
+    if (!call(wide)) err = ls_err_from_win32(GetLastError());
+    free(wide);
+    return err;
+}
+
+static BOOL remove_any(const wchar_t *path)
+{
+    const DWORD attributes = GetFileAttributesW(path);
+    const bool directory = attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY);
+    return directory ? RemoveDirectoryW(path) : DeleteFileW(path);
+}
+
+static BOOL make_directory(const wchar_t *path)
+{
+    return CreateDirectoryW(path, NULL);
+}
+
+int ls_file_remove(const char *path)
+{
+    return with_path(path, remove_any);
+}
+
+int ls_file_mkdir_one(const char *path)
+{
+    return with_path(path, make_directory);
 }

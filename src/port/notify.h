@@ -35,7 +35,7 @@
  * several threads the owner counts the threads inside.
  *
  * Closing the socket drops the registration without a REMOVE packet. Before the close, remove the registration or call
- * ls_port_forget, which drops it at once; this order is portable. A close without either is tolerated: the next
+ * ls_port_unregister, which drops it at once; this order is portable. A close without either is tolerated: the next
  * REGISTER of the same descriptor finds the old registration dropped, ENABLE, DISABLE and REMOVE return LS_ENOENT, and
  * only packets that threads were taking at the time of the close may still carry the old key. A duplicated descriptor,
  * and its registration, exist until the last copy is closed.
@@ -106,7 +106,7 @@ int ls_port_notify(ls_port *port, ls_thread_ctx *ctx, ls_registration *registrat
                    int max, int timeout_ms);
 
 /* Drop the registration, if any, of a socket that is about to be closed; no REMOVE packet follows. Any thread. */
-void ls_port_forget(ls_port *port, ls_fd fd);
+void ls_port_unregister(ls_port *port, ls_fd fd);
 
 /* false: the packet is a notification whose registration was enabled, disabled, removed or dropped after the packet
  * was taken. A REMOVE packet is always current. A worker checks each packet of a batch before it handles it. */

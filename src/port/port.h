@@ -1,4 +1,4 @@
-/* port.h - the contract of the completion port. epoll.c, alone or with uring.c, and iocp.c implement it.
+/* port.h - the contract of the completion port. epoll/ and win32/ implement it, the two back ends.
  *
  * Sockets are attached to a port, operations are posted on them, and any thread that waits at the port takes any
  * packet. The terms are those of Windows I/O completion ports.
@@ -24,7 +24,8 @@
  * last of their packets was taken. Operations still pending complete with LS_ECANCELED, or with the result they already
  * had; their packets follow as usual.
  *
- * Operations on datagrams are in datagram.h, on files in file.h, readiness notifications in notify.h. */
+ * Operations on datagrams are in datagram.h, readiness notifications in notify.h, calls that block, such as those on
+ * files, in work.h. */
 #ifndef LS_PORT_PORT_H
 #define LS_PORT_PORT_H
 
@@ -68,9 +69,8 @@ struct ls_op {
     ls_op_fn *done;
     ls_actor *actor; /* NULL: floating, any thread handles the packet; else the packet is pinned to this actor */
     ls_op *next;     /* link of the port's queue, then of the actor's inbox */
-    void *key;       /* the key of the socket, or that of ls_port_post */
     _Atomic int64_t result; /* bytes (0 for accept and connect) or LS_E*; of a pending send: the bytes sent so far */
-    uint8_t kind, flags;    /* private to the port */
+    uint8_t kind;           /* private to the port */
     uint16_t count;         /* slices of a send; datagrams of a batch */
     uint32_t len;           /* bytes_max of a receive, or of each datagram */
     union {
@@ -96,17 +96,13 @@ struct ls_op {
         struct {
             ls_datagram *at;
         } send_to;
-        struct {
-            uint64_t origin;
-            uint32_t events;
-        } event; /* private to the port: a queued notification */
     };
 };
 
 typedef struct ls_packet {
-    void *key;
     ls_op *op;       /* NULL: a post without an operation, or a notification */
     int64_t result;  /* of the operation or the post */
+    void *key;       /* of the post or the registration; with an operation NULL */
     uint32_t events; /* LS_EVENT_* of a notification (port/notify.h), else 0 */
     uint64_t origin; /* private to the port: the registration of a notification */
 } ls_packet;
@@ -116,21 +112,17 @@ typedef struct ls_port_options {
     unsigned concurrency; /* the NumberOfConcurrentThreads of CreateIoCompletionPort on Windows: a waiting thread is
                            * released only while fewer than this run; 0: one per processor. Ignored on Linux. The
                            * worker pool (sched/workers.h) has a limit of its own on every system */
-    const char *backend; /* NULL or "auto": the preferred one; else a name of ls_port_backends. When the system refuses
-                           * that back end, the port uses epoll and logs the reason */
 } ls_port_options;
 
-/* The names of the back ends built in, separated by spaces, the preferred one first. */
-const char *ls_port_backends(void);
+/* The name of this system's back end: "epoll" or "iocp". */
+const char *ls_port_backend(void);
 
-/* LS_OK; LS_ENOTSUP: unknown back end; LS_ENOMEM, LS_EMFILE, LS_ESYS. */
+/* LS_OK, LS_ENOMEM, LS_EMFILE, LS_ESYS. */
 int ls_port_open(const ls_port_options *options, ls_port **out);
 
 /* The caller guarantees that no thread waits, every socket is closed and the packets of all its
  * operations were taken. */
 void ls_port_close(ls_port *port);
-
-const char *ls_port_backend(const ls_port *port); /* the name of the back end in use */
 
 /* ---- thread contexts ------------------------------------------------------------------------------------------- */
 
@@ -145,19 +137,18 @@ struct ls_thread_ctx {
     ls_port *port;
     ls_pool *pool; /* entered by this thread */
     unsigned index;
-    void *user;             /* for the owner of the threads */
-    struct ls_ring *ring;   /* private to the back end */
-    ls_actor *inside;       /* the actor that this thread is inside, or NULL */
-    uint32_t inline_ms_max; /* limit of inline completions without a wait; the owner may change it */
-    uint32_t inline_run;    /* inline completions since the last wait */
-    uint64_t inline_since_ns;
-    int events_max; /* private to the back end: limit of events per wait, adapted to the bytes of the last batches */
-    struct ls_gathering *gathering; /* private to the back end; NULL: not needed so far */
+    struct ls_worker *worker; /* private to sched/workers.c; NULL: the thread is no worker */
+    ls_actor *inside;         /* the actor that this thread is inside, or NULL */
+    uint32_t inline_ms_max;   /* limit of inline completions without a wait; the owner may change it */
     ls_thread_stats stats;
+    /* Private to the port. */
+    uint32_t inline_run; /* inline completions since the last wait */
+    uint64_t inline_since_ns;
+    int events_max;                 /* limit of events per wait, adapted to the bytes of the last batches */
+    struct ls_gathering *gathering; /* NULL: not needed so far */
 };
 
-/* `ctx` belongs to the caller. It may be freed, without a further call, after its thread has ended with ls_port_detach
- * or after the port was closed. */
+/* `ctx` belongs to the caller, who may free it, without a further call, after its thread has ended. */
 void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsigned index);
 
 /* Take up to `max` packets, in any order. timeout_ms < 0 waits without a limit, 0 does not wait. Returns the
@@ -165,16 +156,13 @@ void ls_thread_ctx_init(ls_thread_ctx *ctx, ls_port *port, ls_pool *pool, unsign
  * operation. */
 int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms);
 
-/* The thread of this context does not wait again soon: it is inside a long handler, becomes idle, or ends. Other
- * threads then take the completions that would otherwise stay until its next wait. The next wait attaches the
- * context again. Any thread may call this, any number of times. No effect on back ends where all threads wait on
- * one kernel object. */
-void ls_port_detach(ls_port *port, ls_thread_ctx *ctx);
+/* Queue the packet of `op` with this result. It cannot fail, because the operation is the queue node. Any thread, but
+ * not a signal handler. */
+void ls_port_post(ls_port *port, ls_op *op, int64_t result);
 
-/* Queue a packet with `op`, or without one (NULL), with this key and this result. With an operation the call
- * cannot fail, because the operation is the queue node; without one it may return LS_ENOMEM. Any thread, but not a
- * signal handler. */
-int ls_port_post(ls_port *port, ls_op *op, void *key, int64_t result);
+/* Queue a packet without an operation, with this key and this result. LS_OK or LS_ENOMEM. Any thread, but not a signal
+ * handler. */
+int ls_port_post_key(ls_port *port, void *key, int64_t result);
 
 /* Queue a packet again, unchanged, that was taken but not handled. Cannot fail for a packet with an operation, else
  * LS_ENOMEM is possible. A notification that is out of date when it is taken again is dropped. */
@@ -186,10 +174,9 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet);
  * On failure the caller still owns it: LS_ELIMIT past sockets_max, LS_ENOMEM. `maybe_readable`: the socket is a stream
  * from which nothing was received yet and that may have data (an accepted connection); its first receive is tried
  * before it waits. */
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out);
+int ls_sock_attach(ls_port *port, ls_fd fd, bool maybe_readable, ls_sock **out);
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock);
 ls_fd ls_sock_fd(const ls_sock *sock);
-void *ls_sock_key(const ls_sock *sock);
 
 /* Accept a connection. Several accepts may be posted in advance on one listener. op->accept.fd receives the new
  * descriptor, non-blocking and not attached; *from (may be NULL) receives the address of the peer. When the process
@@ -217,17 +204,17 @@ int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 bool ls_op_unwatch(ls_sock *sock, ls_op *op);
 
 /* Send all slices in order, then the file range unless `file` is NULL. Completes when the system has taken everything,
- * or with an error: LS_EINVAL, the file ends inside the range; LS_ECHANGED, the shared file has changed. The port looks
- * at a shared file before it sends, and again after each wait. The array and the bytes stay unchanged until the
- * completion; the references of the slices stay with the caller. ls_op_sent() returns the number of bytes that a
- * pending send has sent so far. */
+ * or with an error: LS_EINVAL, the file ends inside the range, or the shared file has changed meanwhile; LS_ECHANGED,
+ * it had changed before a byte was sent. The port looks at a shared file before it sends, and again after each wait.
+ * The array and the bytes stay unchanged until the completion; the references of the slices stay with the caller.
+ * ls_op_sent() returns the number of bytes that a pending send has sent so far. */
 int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
                const ls_file_range *file);
 int64_t ls_op_sent(const ls_op *op);
 
 /* Send at once what the system takes, without an operation, while no send is pending. Returns the number of bytes, 0
- * also after an error, which the next ls_op_send finds, and where an operation is the better way (Windows,
- * io_uring). */
+ * also after an error, which the next ls_op_send finds, and where an operation is the better way
+ * (Windows). */
 size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len);
 
 /* Connect to `to`, which stays valid until completion. Result: 0 or an error. */
@@ -244,7 +231,7 @@ void ls_sock_cork_fin(ls_sock *sock);
 /* Request that a pending operation ends now with LS_ECANCELED. It may complete otherwise at the same moment; in
  * either case its one packet follows. No effect when the operation is not pending on `sock`. Any thread, while the
  * socket is open. */
-void ls_op_cancel(ls_sock *sock, ls_op *op);
+void ls_op_cancel(ls_port *port, ls_sock *sock, ls_op *op);
 
 /* The generation of the socket: it identifies this use of the handle, which is reused after a close. */
 uint32_t ls_sock_generation(const ls_sock *sock);
@@ -252,15 +239,15 @@ uint32_t ls_sock_generation(const ls_sock *sock);
 /* Cancel the pending receive, the pending send or connect, or both (`what`), of this generation of the socket. Any
  * thread, at any time: no effect after the socket was closed. */
 enum ls_cancel { LS_CANCEL_RECV = 1, LS_CANCEL_SEND = 2 };
-void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what);
+void ls_sock_cancel(ls_port *port, ls_sock *sock, uint32_t generation, unsigned what);
 
-/* The time of the last progress of a send on this socket, by ls_clock_coarse_ms; 0: none so far. Any
+/* The time of the last progress of a send on this socket, the low half of ls_clock_coarse_ms; 0: none so far. Any
  * thread, at any time. */
-uint64_t ls_sock_progress_ms(const ls_sock *sock);
+uint32_t ls_sock_progress_ms(const ls_sock *sock);
 
-/* Bytes that the sends of this socket which had to wait have sent, since any time in the past: for differences. Any
- * thread, at any time. */
-uint64_t ls_sock_progress_bytes(const ls_sock *sock);
+/* Bytes that the sends of this socket which had to wait have sent since the last call, at most UINT32_MAX. Any thread,
+ * at any time. */
+uint32_t ls_sock_progress_take(ls_sock *sock);
 
 /* ---- timers ------------------------------------------------------------------------------------------------ */
 

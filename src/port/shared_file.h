@@ -16,9 +16,14 @@ typedef struct ls_shared_file {
 /* Takes over the descriptor; closes it on failure. One reference. LS_OK or LS_ENOMEM. */
 int ls_shared_file_make(ls_fd fd, const ls_file_info *info, ls_shared_file **out);
 
-/* Open the regular file at `path` for reading, now, on this thread. LS_OK; LS_ENOENT, LS_EACCES, LS_EISDIR, LS_ENOTSUP:
- * another type of file, LS_EMFILE, ... */
-int ls_shared_file_open(const char *path, ls_shared_file **out);
+/* Open the regular file at `path` for reading, now, on this thread. With `beneath`, a directory that `path` begins with,
+ * a file outside of it is refused with LS_EACCES. The check is of the file that was opened, so a symbolic link that
+ * changes meanwhile makes no difference. LS_OK, or an error as in file.h; LS_ENOTSUP: another type of file. */
+int ls_shared_file_open_beneath(const char *path, const char *beneath, ls_shared_file **out);
+static inline int ls_shared_file_open(const char *path, ls_shared_file **out)
+{
+    return ls_shared_file_open_beneath(path, NULL, out);
+}
 
 static inline ls_shared_file *ls_shared_file_hold(ls_shared_file *file)
 {
@@ -50,8 +55,8 @@ extern const uint32_t ls_shared_file_copy_max;
 /* Whether the open file still has the size and the time of change that it had. */
 bool ls_shared_file_unchanged(const ls_shared_file *file);
 
-/* Read up to len bytes at `offset`, now, on this thread (pread). The number of bytes; 0: the file ends there;
- * LS_EIO. */
+/* Read len bytes at `offset`, now, on this thread (pread). The number of bytes, which is less than len only at the end
+ * of the file; LS_EIO. */
 int64_t ls_shared_file_read(const ls_shared_file *file, void *to, size_t len, uint64_t offset);
 
 #endif

@@ -1,5 +1,4 @@
-/* slots.c - see slots.h. Free numbers form a stack in an array of its own, so that a free slot keeps its content,
- * which late events read. */
+/* slots.c - see slots.h. The free slots form a stack: the first four bytes of each are 1 + the number of the next. */
 #include "port/slots.h"
 
 #include <assert.h>
@@ -13,10 +12,9 @@ struct ls_slots {
     ls_mutex mutex; /* guards all fields; chunks and taken are also read without it */
     size_t slot_bytes;
     uint32_t count_max;
-    uint32_t made; /* every number taken so far is smaller */
-    uint32_t free_count;
+    uint32_t made;       /* every number taken so far is smaller */
+    uint32_t first_free; /* 1 + the number of the top of the stack; 0: it is empty */
     _Atomic uint32_t taken;
-    uint32_t *free_numbers; /* grows with the chunks */
     _Atomic(char *) chunks[];
 };
 
@@ -38,7 +36,6 @@ int ls_slots_open(uint32_t count_max, size_t slot_bytes, ls_slots **out)
 void ls_slots_close(ls_slots *slots)
 {
     for (uint32_t c = 0; c * LS_SLOTS_PER_CHUNK < slots->made; c++) free(atomic_load(&slots->chunks[c]));
-    free(slots->free_numbers);
     ls_mutex_close(&slots->mutex);
     free(slots);
 }
@@ -48,10 +45,6 @@ static int grow(ls_slots *slots)
 {
     uint32_t chunk = slots->made / LS_SLOTS_PER_CHUNK;
     if (atomic_load_explicit(&slots->chunks[chunk], memory_order_relaxed) != NULL) return LS_OK;
-
-    uint32_t *numbers = realloc(slots->free_numbers, (size_t)(chunk + 1) * LS_SLOTS_PER_CHUNK * sizeof *numbers);
-    if (numbers == NULL) return LS_ENOMEM;
-    slots->free_numbers = numbers;
     char *bytes = calloc(LS_SLOTS_PER_CHUNK, slots->slot_bytes);
     if (bytes == NULL) return LS_ENOMEM;
     atomic_store_explicit(&slots->chunks[chunk], bytes, memory_order_release);
@@ -63,8 +56,9 @@ int ls_slots_take(ls_slots *slots, uint32_t *number, void **out)
     int err = LS_OK;
     uint32_t n = 0;
     ls_mutex_lock(&slots->mutex);
-    if (slots->free_count > 0) {
-        n = slots->free_numbers[--slots->free_count];
+    if (slots->first_free > 0) {
+        n = slots->first_free - 1;
+        slots->first_free = *(uint32_t *)ls_slots_at(slots, n);
     } else if (slots->made == slots->count_max) {
         err = LS_ELIMIT;
     } else if ((err = grow(slots)) == LS_OK) {
@@ -81,8 +75,9 @@ int ls_slots_take(ls_slots *slots, uint32_t *number, void **out)
 void ls_slots_give(ls_slots *slots, uint32_t number)
 {
     ls_mutex_lock(&slots->mutex);
-    assert(number < slots->made && slots->free_count < slots->made);
-    slots->free_numbers[slots->free_count++] = number;
+    assert(number < slots->made);
+    *(uint32_t *)ls_slots_at(slots, number) = slots->first_free;
+    slots->first_free = number + 1;
     ls_mutex_unlock(&slots->mutex);
     atomic_fetch_sub_explicit(&slots->taken, 1, memory_order_relaxed);
 }

@@ -2,7 +2,8 @@
  *
  * A back end passes (number, generation) to the kernel instead of a pointer. The user of a slot keeps the generation
  * in it and increments it for each use, so a late event of an earlier use is recognised. Memory is allocated in chunks
- * and zeroed once, not for each use.
+ * and zeroed once, not for each use. While a slot is free, its first four bytes belong to the table, and it keeps the rest,
+ * which late events read.
  *
  * Threads: any thread may call take, give, at and count at the same time. */
 #ifndef LS_PORT_SLOTS_H
@@ -15,7 +16,7 @@ typedef struct ls_slots ls_slots;
 
 enum { LS_SLOTS_PER_CHUNK = 256 };
 
-/* A table of at most count_max slots of slot_bytes each. LS_OK or LS_ENOMEM. */
+/* A table of at most count_max slots of slot_bytes each, a multiple of 4. LS_OK or LS_ENOMEM. */
 int ls_slots_open(uint32_t count_max, size_t slot_bytes, ls_slots **out);
 void ls_slots_close(ls_slots *slots);
 

@@ -20,6 +20,11 @@ static inline int ls_winsock_error(void)
     return ls_err_from_win32((uint32_t)WSAGetLastError());
 }
 
+/* The same for bind() of a port. For an address that a process of another user holds exclusively, and for a port in a
+ * range that is reserved, for example by Hyper-V, bind reports WSAEACCES: LS_EADDRINUSE. No list of sockets shows the
+ * owner then, so the reason is logged. protocol: "tcp", "udp". */
+int ls_winsock_bind_error(const char *protocol, uint16_t port);
+
 /* The backlog of listen(): a plain number of more than 200 counts as 200, a negative one is a hint of up to 65535
  * (SOMAXCONN_HINT). */
 static inline int ls_winsock_backlog(uint32_t backlog)

@@ -23,63 +23,68 @@ static bool is_framing(const char *name, size_t len)
     }
 }
 
-/* The length of the line at `at`, including its CR LF. Every line ends in CR LF. */
-static size_t line_bytes(const char *at, const char *end)
+bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at)
 {
-    return (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) + 1 - at);
+    if (at->next >= x->fields_len) return false;
+    const char *const from = x->fields->data + at->next, *const end = x->fields->data + x->fields_len;
+    at->name = from;
+    at->name_len = (size_t)((const char *)memchr(from, ':', (size_t)(end - from)) - from);
+    at->value = from + at->name_len + sizeof ": " - 1;
+    at->value_len = (size_t)((const char *)memchr(at->value, '\r', (size_t)(end - at->value)) - at->value);
+    at->next += (uint32_t)(at->name_len + at->value_len + sizeof ": \r\n" - 1);
+    return true;
 }
 
-static bool line_has_name(const char *at, size_t bytes, const char *name, size_t name_len)
+/* Find the next line of that name at or behind offset *at, which it gets. Returns the length of the line, 0: no line. */
+static uint32_t next_line(const ls_exchange *x, const char *name, size_t name_len, uint32_t *at)
 {
-    return bytes > name_len && at[name_len] == ':' && ls_text_same(at, name_len, name, name_len);
+    while (*at < x->fields_len) {
+        const char *const line = x->fields->data + *at;
+        const size_t bytes = (size_t)((const char *)memchr(line, '\n', x->fields_len - *at) + 1 - line);
+        if (bytes > name_len && line[name_len] == ':' && ls_text_same(line, name_len, name, name_len))
+            return (uint32_t)bytes;
+        *at += (uint32_t)bytes;
+    }
+    return 0;
 }
 
 static uint32_t bytes_with_name(const ls_exchange *x, const char *name, size_t name_len)
 {
-    const char *at, *end;
-    uint32_t sum = 0;
-    if (x->fields == NULL) return 0;
-    for (at = x->fields->data, end = at + x->fields_len; at < end;) {
-        size_t bytes = line_bytes(at, end);
-        if (line_has_name(at, bytes, name, name_len)) sum += (uint32_t)bytes;
-        at += bytes;
-    }
+    uint32_t sum = 0, bytes;
+    for (uint32_t at = 0; (bytes = next_line(x, name, name_len, &at)) > 0; at += bytes) sum += bytes;
     return sum;
-}
-
-bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len)
-{
-    return bytes_with_name(x, name, name_len) > 0;
 }
 
 const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name_len, size_t *value_len)
 {
-    const char *at, *end;
-    if (x->fields == NULL) return NULL;
-    for (at = x->fields->data, end = at + x->fields_len; at < end;) {
-        const size_t bytes = line_bytes(at, end), before = name_len + sizeof ": " - 1;
-        if (line_has_name(at, bytes, name, name_len)) {
-            *value_len = bytes - before - sizeof "\r\n" + 1;
-            return at + before;
-        }
-        at += bytes;
-    }
-    return NULL;
+    uint32_t at = 0;
+    const uint32_t bytes = next_line(x, name, name_len, &at);
+    if (bytes == 0) return NULL;
+    *value_len = bytes - name_len - (sizeof ": \r\n" - 1);
+    return x->fields->data + at + name_len + (sizeof ": " - 1);
+}
+
+bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len)
+{
+    uint32_t at = 0;
+    return next_line(x, name, name_len, &at) > 0;
 }
 
 static void remove_name(ls_exchange *x, const char *name, size_t name_len)
 {
-    char *at = x->fields->data, *to = at;
-    const char *end = at + x->fields_len;
-    while (at < end) {
-        size_t bytes = line_bytes(at, end);
-        if (!line_has_name(at, bytes, name, name_len)) {
-            memmove(to, at, bytes);
-            to += bytes;
-        }
-        at += bytes;
+    uint32_t at = 0, bytes;
+    while ((bytes = next_line(x, name, name_len, &at)) > 0) {
+        char *const line = x->fields->data + at;
+        x->fields_len -= bytes;
+        memmove(line, line + bytes, x->fields_len - at);
     }
-    x->fields_len = (uint32_t)(to - x->fields->data);
+}
+
+void ls_exchange_remove(ls_exchange *x, const char *name, size_t name_len)
+{
+    if (NAME_IS(name, name_len, "content-type")) x->has_type = false;
+    if (NAME_IS(name, name_len, "content-length")) x->length = -1;
+    if (x->fields_len > 0) remove_name(x, name, name_len);
 }
 
 void ls_exchange_drop_upgrade(ls_exchange *x)
@@ -160,19 +165,6 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     append(x, name, name_len, value, value_len);
     if (is_type) x->has_type = true;
     return LS_OK;
-}
-
-int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
-                           const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
-{
-    (void)ctx;
-    (void)x;
-    (void)protocol;
-    (void)protocol_len;
-    (void)handler;
-    (void)user_bytes;
-    (void)out;
-    return LS_ENOTSUP;
 }
 
 int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len)

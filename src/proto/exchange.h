@@ -3,10 +3,7 @@
  * The transport creates an exchange when a request head is complete and passes it to the handler (the script layer).
  * The exchange lives in one pool block. The handler owns it from `start` until it calls transport->release. The
  * handler makes all calls from inside x->actor, the actor that it chose in `start`. Until the release, the operations
- * of the transport are pinned to that actor.
- *
- *   start --> [body reads] --> respond(whole body) -------------> release
- *                         \--> write(part)* -> finish() ---------/
+ * of the transport are pinned to that actor. It reads the body with exchange_in.h and responds with exchange_out.h.
  */
 #ifndef LS_PROTO_EXCHANGE_H
 #define LS_PROTO_EXCHANGE_H
@@ -15,7 +12,7 @@
 #include "net/listener.h"
 #include "net/stream.h"
 #include "port/port.h"
-#include "proto/http1_parse.h"
+#include "proto/http_head.h"
 
 typedef struct ls_exchange ls_exchange;
 typedef struct ls_http_handler ls_http_handler;
@@ -24,10 +21,10 @@ typedef struct ls_http_handler ls_http_handler;
 struct ls_http_handler {
     /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. A thread that is inside an actor
      * already (ctx->inside) must use that actor. Returns after the handler responded or suspended. If `start` entered
-     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. If no actor is free, `start`
-     * sets x->actor only: the thread is inside none, and the transport posts an operation to x->actor which calls
-     * `start` again. It must not touch the exchange after that, because another thread may run the operation at
-     * once. */
+     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. It may respond and release the
+     * exchange without an actor. If no actor is free, `start` sets x->actor only: the thread is inside none, and the
+     * transport posts an operation to x->actor which calls `start` again. It must not touch the exchange after that,
+     * because another thread may run the operation at once. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 
@@ -37,62 +34,45 @@ typedef struct ls_upgraded {
     ls_conn_limit *limit; /* the connection keeps its place: ls_conn_limit_leave when it is closed. NULL: none */
 } ls_upgraded;
 
-/* The functions of a transport. Results: LS_DONE; LS_PENDING: the transport calls x->wake later; or a negative code:
- * LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is lost), LS_EPROTO (invalid body),
- * LS_EMSGSIZE (body limit, or Content-Length exceeded or not reached), LS_ENOMEM. */
-typedef struct ls_http_transport {
-    /* The local address of the connection; valid until the release. */
-    const struct ls_addr *(*local)(const ls_exchange *x);
-    /* Optional (NULL): the TLS session of the connection; NULL: plain. Valid until the release. */
-    const struct ls_filter *(*session)(const ls_exchange *x);
-    /* Get the next body bytes: LS_DONE with *out, which the caller drops; length 0: the body is complete. Sends a due
-     * 100 Continue first. */
-    int (*read)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-    /* Queue a whole response: the head, then the slices as its body. Takes the references of the slices. The bytes of a
-     * slice without a block are copied before the call returns, here and in write. Slices may be ranges of files
-     * (port/shared_file.h): the system reads these, and a file that changes meanwhile ends the connection. */
-    int (*respond)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    /* Queue one part of a response, before the first part also the head. Takes the references, on failure as well. The
-     * transport does not collect small parts: the caller collects them in a block, as script/bind/res.c does.
-     * LS_PENDING: the part is queued, but the queue is above the high-water mark. The transport calls x->wake when the
-     * queue is sent. */
-    int (*write)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-    /* Send the queue now; LS_PENDING as for write. The response may be complete. */
+enum ls_framed { /* of the body of a response: see exchange_out.h */
+                 LS_FRAMED_NOT,
+                 LS_FRAMED_BY_LENGTH,
+                 LS_FRAMED_BY_PARTS,
+                 LS_FRAMED_BY_CLOSE
+};
+
+enum {                     /* bits of `how` */
+       LS_DATA_LAST = 1,   /* the end of LS_FRAMED_BY_PARTS, without slices */
+       LS_DATA_SHARED = 2, /* one part that other responses have too: see ls_shared_part_frame */
+       LS_DATA_NOW = 4     /* with LS_DATA_SHARED: send it at once, if nothing is queued */
+};
+
+/* A transport turns bytes into exchanges and exchanges into bytes, and decides nothing about HTTP: it is called by
+ * exchange_out.c and exchange_in.c, which say what they have decided. Results: LS_DONE; LS_PENDING: the transport calls
+ * x->wake later; or a negative code: LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is
+ * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
+typedef struct ls_transport {
+    /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
+     * slices are the begin of the body, often all of it. */
+    int (*head)(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
+    /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is queued. */
+    int (*data)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
+    /* Send the queue. LS_PENDING while it is above the high-water mark. If x->error is set, the exchange was aborted: drop
+     * of the queue what need not be sent. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Write one part that many responses share, behind the head of this one. `chunk` is the part as a whole chunk of
-     * the chunked coding (RFC 9112 section 7.1): "size CR LF data CR LF" without extensions. It has a block, of which
-     * the queue takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: there is nothing
-     * to flush; LS_PENDING: it is queued, also above the high-water mark (see `queued`), and the next flush sends it;
-     * or an error. */
-    int (*write_chunk)(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
-    /* Optional (NULL): prefetch what write_chunk reads beside *x, in step 0 and, when that has arrived, in step 1. */
-    void (*prefetch)(const ls_exchange *x, unsigned step);
-    size_t (*queued)(const ls_exchange *x);            /* bytes that the system has not accepted yet */
-    int (*finish)(ls_thread_ctx *ctx, ls_exchange *x); /* the response has no more parts */
-    /* The handler returns the exchange. The transport continues with the next request or closes the connection.
-     * Without a complete response it closes the connection and sends nothing more. Pointers into the request become
-     * invalid. */
+    /* Get the next body bytes: *out, or set x->body_done. Sends the due 100 Continue first (x->continue_due). `out` is
+     * NULL when the body is complete: from now on the connection is lost when the client ends its direction, too. */
+    int (*more)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
+    /* The handler returns the exchange. The transport continues with the next request or closes the connection. Without a
+     * complete response it closes the connection and sends nothing more. Pointers into the request become invalid. */
     void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* The handler gives up the exchange: nothing more of the response is sent, further calls return LS_ECANCELED, and
-     * the release closes the connection. */
-    void (*abort)(ls_thread_ctx *ctx, ls_exchange *x);
-    /* Take the connection over (RFC 9110 sections 7.8 and 9.3.6): queue the head of the response, which is 101 with
-     * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand
-     * the connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. The actor of
-     * the stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The
-     * exchange stays valid until its release, without a connection and without its TLS session: its response is
-     * complete, x->status is the one that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun;
-     * LS_EINVAL: the body was not read to its end, the request did not ask for this protocol (Connection and Upgrade),
-     * or x->status of a CONNECT is not 2xx; LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM.
-     * On an error nothing has changed, except that after the last ones Upgrade is not in the fields any more. */
+    /* See ls_exchange_upgrade, which has checked what is no matter of the transport. NULL: see no_upgrade. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
-    /* Optional (NULL): from now on the connection is lost when the client ends its direction, too, for a client that
-     * does not do so while it reads the response. Without effect before the body is read. LS_OK, or the error: it is
-     * lost. */
-    int (*expect_end)(ls_thread_ctx *ctx, ls_exchange *x);
-    const char *no_upgrade; /* if upgrade is ls_exchange_no_upgrade: the reason */
-} ls_http_transport;
+    /* The local address of the connection; valid until the release. */
+    const struct ls_addr *(*local)(const ls_exchange *x);
+    const char *no_upgrade; /* if upgrade is NULL: the reason */
+} ls_transport;
 
 enum ls_response_phase {
     LS_RESPONSE_NONE, /* nothing is queued */
@@ -101,15 +81,19 @@ enum ls_response_phase {
 };
 
 struct ls_exchange {
-    const ls_http_transport *transport;
-    void *conn; /* the transport's connection */
-
     /* What each part of a response reads comes first: one cache line. A message for many clients touches all of
      * them. */
-    enum ls_response_phase response;
-    int error;          /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
-    int64_t length;     /* Content-Length of a body that is written in parts; -1: unknown */
-    uint64_t body_sent; /* bytes of the body that the transport has accepted, without framing */
+    const ls_transport *transport;
+    void *conn;        /* the transport's connection */
+    ls_stream *stream; /* whose queue has the response; NULL: that of the transport, which has `queued` bytes */
+    size_t queued;
+    int error;            /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
+    uint8_t response;     /* enum ls_response_phase */
+    uint8_t framing;      /* enum ls_framed, set with the head */
+    uint8_t open_framing; /* that of an unknown length: set by the transport */
+    bool no_body;         /* set with the head: the response has no body, or none that is sent */
+    int64_t length;       /* Content-Length of a body that is written in parts; -1: unknown */
+    uint64_t written;     /* bytes of the body in all parts so far, also of one that is not sent */
 
     ls_actor *actor; /* set by start */
     void *task;      /* the handler's data */
@@ -124,15 +108,16 @@ struct ls_exchange {
 
     /* the request body */
     uint64_t body_bytes_max; /* LS_EMSGSIZE above it; the handler may change it before the first read */
-    uint64_t body_bytes;     /* returned by read so far */
+    uint64_t body_bytes;     /* returned by ls_exchange_read so far */
     bool body_done;
+    bool continue_due; /* the client waits for 100 Continue, or for a response */
 
     /* the response: set before respond or the first write */
-    int status;       /* 100..999; default 200 */
-    bool close;       /* close the connection after the response */
-    bool has_type;    /* `fields` contains Content-Type */
+    int status;    /* 100..999; default 200 */
+    bool close;    /* close the connection after the response; set by the transport if the client does not keep it */
+    bool has_type; /* `fields` contains Content-Type */
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
-    ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL */
+    ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
 
     ls_http_head head; /* last: it is large */
@@ -149,6 +134,9 @@ struct ls_exchange {
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
+/* Remove the lines of that name; a Content-Length that was set does not apply any more. */
+void ls_exchange_remove(ls_exchange *x, const char *name, size_t name_len);
+
 /* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay.
  * LS_OK, or LS_ELIMIT, LS_ENOMEM, LS_EBUSY as above. */
 int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
@@ -156,7 +144,7 @@ int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, siz
 /* Remove the lines Upgrade and Connection: the transport writes those of a 101 itself. */
 void ls_exchange_drop_upgrade(ls_exchange *x);
 
-/* The response is replaced by another one, such as an error page: forget its status (200) and what describes its body
+/* The response is replaced by another one, such as an error page: drop its status (200) and what describes its body
  * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
  * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified and the Content-Length. The other lines
  * stay. */
@@ -169,24 +157,22 @@ const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name
 /* Whether the extra fields contain a line of that name; case is ignored. */
 bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
 
-/* Whether transport->upgrade has succeeded for this exchange. */
+/* Whether ls_exchange_upgrade has succeeded for this exchange. */
 static inline bool ls_exchange_upgraded(const ls_exchange *x)
 {
     return x->status == 101 || (x->head.method == LS_HTTP_CONNECT && x->response == LS_RESPONSE_DONE &&
                                 x->error == LS_ECLOSED && x->status >= 200 && x->status <= 299);
 }
 
-/* transport->upgrade of a transport that cannot: LS_ENOTSUP. */
-int ls_exchange_no_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
-                           const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+/* One extra field of the response. */
+typedef struct ls_response_field {
+    const char *name, *value; /* valid until the fields change */
+    size_t name_len, value_len;
+    uint32_t next; /* offset of the next one */
+} ls_response_field;
 
-/* The data of a chunk as of transport->write_chunk, without a reference of its own. */
-static inline ls_slice ls_exchange_chunk_data(const ls_slice *chunk)
-{
-    size_t at = 1;
-    while (chunk->ptr[at++] != '\n') continue;
-    return (ls_slice){chunk->block, chunk->ptr + at, chunk->len - at - 2};
-}
+/* Step to the next extra field; *at is {0} before the first one. false: no more fields. */
+bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at);
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body

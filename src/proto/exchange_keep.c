@@ -18,79 +18,13 @@ static const ls_addr *local(const ls_exchange *x)
     return k->local;
 }
 
-/* The body is complete: it was read before, or there was none. */
-static int read_nothing(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
-{
-    (void)ctx;
-    (void)x;
-    *out = ls_slice_static(NULL, 0);
-    return LS_DONE;
-}
-
-static int refuse_slices(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
-{
-    (void)ctx;
-    ls_slices_drop(slices, count);
-    return x->error;
-}
-
-static int refuse(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    (void)ctx;
-    return x->error;
-}
-
-static int refuse_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now)
-{
-    (void)ctx;
-    (void)chunk;
-    (void)now;
-    return x->error;
-}
-
-static size_t queued(const ls_exchange *x)
-{
-    (void)x;
-    return 0;
-}
-
-static void ignore(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    (void)ctx;
-    (void)x;
-}
-
 static void release(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
     free(x->conn);
 }
 
-static int upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
-                   const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
-{
-    (void)ctx;
-    (void)protocol;
-    (void)protocol_len;
-    (void)handler;
-    (void)user_bytes;
-    (void)out;
-    return x->error;
-}
-
-static const ls_http_transport transport = {
-    .local = local,
-    .read = read_nothing,
-    .respond = refuse_slices,
-    .write = refuse_slices,
-    .write_chunk = refuse_chunk,
-    .queued = queued,
-    .flush = refuse,
-    .finish = refuse,
-    .release = release,
-    .abort = ignore,
-    .upgrade = upgrade,
-};
+static const ls_transport transport = {.release = release, .local = local}; /* all else x->error refuses first */
 
 static size_t span_bytes(const ls_http_head *head)
 {

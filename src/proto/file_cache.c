@@ -15,7 +15,7 @@
 
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
-enum { SETTLED_S = 2 }; /* the coarsest granularity of times: that of FAT */
+enum { STABLE_S = 2 }; /* the coarsest granularity of times: that of FAT */
 
 const ls_file_cache_limits ls_file_cache_defaults = {
     .shards = 8, .entries_max = 4096, .open_max = 256, .bytes_max = 16u << 20, .fresh_ms = 1000, .idle_ms = 60000};
@@ -89,7 +89,7 @@ ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file
     if (file == NULL) return entry;
     const int64_t now_s = ls_clock_wall_us() / 1000000, modified_s = file->info.modified_s;
     entry->info = file->info;
-    entry->settled = modified_s < now_s - SETTLED_S || modified_s > now_s + SETTLED_S;
+    entry->stable = modified_s < now_s - STABLE_S || modified_s > now_s + STABLE_S;
     entry->dated = modified_s >= 0 && modified_s <= now_s;
     entry->type = ls_http_type_of(entry->path);
     make_lines(entry);
@@ -119,7 +119,7 @@ ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t byt
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info)
 {
     const ls_file_info *own = &entry->info;
-    return !entry->missing && entry->settled && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
+    return !entry->missing && entry->stable && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
            own->modified_s == info->modified_s && own->modified_ns == info->modified_ns &&
            own->volume == info->volume && own->file == info->file;
 }
@@ -242,6 +242,11 @@ static ls_cached_file *find(const ls_file_cache *cache, shard *s, uint64_t hash,
     ls_cached_file *entry = *chain_of(cache, s, hash);
     while (entry != NULL && (entry->hash != hash || !has_key(entry, key))) entry = entry->next;
     return entry;
+}
+
+void ls_file_cache_examine_always(ls_file_cache *cache)
+{
+    cache->limits.fresh_ms = 0;
 }
 
 enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,

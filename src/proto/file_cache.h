@@ -43,7 +43,7 @@ typedef struct ls_cached_file {
     const char *etag; /* the strong entity tag, inside `lines` */
     uint8_t etag_len, etag_line_len;
     uint8_t lines_len;
-    bool settled;    /* the last change was so long before that a further one has another time */
+    bool stable;     /* the last change was so long before that a further one has another time */
     bool dated;      /* there is a Last-Modified: the time of change is after 1970 and not in the future */
     char lines[256]; /* "ETag: ...\r\nAccept-Ranges: bytes\r\nLast-Modified: ...\r\n" */
     size_t path_len, beneath_len;
@@ -91,6 +91,9 @@ enum ls_file_cache_result {
     LS_CACHE_STALE, /* the same, and this caller examines the file; for the others the entry is fresh until fresh_ms
                        have passed again */
 };
+
+/* For development: no entry is fresh. Before the first search. */
+void ls_file_cache_examine_always(ls_file_cache *cache);
 
 /* now_ms: the time of ls_clock_coarse_ms. */
 enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,

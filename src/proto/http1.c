@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "net/refused.h"
 #include "proto/http1_internal.h"
 #include "sched/actor.h"
 
@@ -22,6 +23,8 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
     memset(http->threads, 0, threads * sizeof *http->threads);
     for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
     if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
+    http->stream_handler = ls_http1_stream_handler;
+    http->stream_handler.send_rate_min = config->send_rate_min;
     http->config = *config;
     atomic_init(&http->handler, handler);
     http->conn_limit = limit;
@@ -117,10 +120,9 @@ void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
 {
     ls_http1 *http = http1;
     ls_http1_conn *c = ls_stream_user(s);
-    ls_stream_handover(s, &ls_http1_stream_handler);
-    c->http = http;
+    ls_stream_handover(s, &http->stream_handler);
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
-    ls_stream_send_limits(s, http->config.send_stall_ms_max, http->config.send_rate_min);
+    ls_stream_send_within(s, http->config.send_stall_ms_max);
     ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
     atomic_fetch_add(&http->open, 1);
     ls_mutex_lock(&http->mutex);
@@ -136,9 +138,9 @@ void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
 
 void ls_http1_conn_unlist(ls_http1_conn *c)
 {
-    ls_mutex_lock(&c->http->mutex);
+    ls_mutex_lock(&ls_http1_engine(c)->mutex);
     ls_list_remove(&c->node);
-    ls_mutex_unlock(&c->http->mutex);
+    ls_mutex_unlock(&ls_http1_engine(c)->mutex);
 }
 
 void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
@@ -148,14 +150,14 @@ void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
     ls_http1_conn_unlist(c);
     ls_stream *const s = ls_http1_stream(c);
     if (c->linger && !ls_stream_sending(s)) /* without memory for an error response a send may be pending: cancel it */
-        ls_stream_linger(ctx, s, c->http->config.linger_ms_max);
+        ls_stream_linger(ctx, s, ls_http1_engine(c)->config.linger_ms_max);
     else
         ls_stream_close(ctx, s);
 }
 
 void ls_http1_conn_drop(ls_http1_conn *c)
 {
-    ls_http1 *http = c->http;
+    ls_http1 *http = ls_http1_engine(c);
     if (atomic_fetch_sub(&c->holders, 1) != 1) return;
     ls_stream_free(ls_http1_stream(c));
     atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
@@ -165,7 +167,7 @@ void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx;
     ls_http1_conn *c = ls_stream_user(s);
-    ls_conn_limit *limit = c->http->conn_limit;
+    ls_conn_limit *limit = ls_http1_engine(c)->conn_limit;
     ls_http1_conn_drop(c);
     ls_conn_limit_leave(limit); /* here, because a lingering connection still has its socket */
 }
@@ -176,11 +178,23 @@ void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
     ls_stream *const s = ls_http1_stream(c);
     ls_stream_set_actor(s, NULL);
     if (!ls_stream_sending(s)) ls_stream_cork_fin(s);
-    if (ls_http1_send_out(ctx, c) != LS_PENDING) ls_http1_conn_close(ctx, c);
+    const int err = ls_http1_send_out(ctx, c);
+    if (err != LS_PENDING && !ls_http1_end_changed(ctx, c, err)) ls_http1_conn_close(ctx, c);
+}
+
+bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err)
+{
+    if (err != LS_ECHANGED || !ls_stream_may_send(ls_http1_stream(c)) || c->behind) return false;
+    ls_http1_end_with_error(ctx, c, 503, "the file has changed");
+    return true;
 }
 
 void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr peer;
+    ls_stream_peer(ls_http1_stream(c), &peer);
+    ls_refused_log("%s %d: %s", ls_addr_host(&peer, text), status, why);
     c->linger = true;
     if (ls_http1_send_error(ctx, c, status, why) < 0)
         ls_http1_conn_close(ctx, c);

@@ -30,7 +30,7 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1);
 extern const size_t ls_http1_user_bytes;
 
-extern const ls_http_transport ls_http1_transport; /* of all exchanges of HTTP/1.1 */
+extern const ls_transport ls_http1_transport; /* of all exchanges of HTTP/1.1 */
 
 /* Queue a 400 that says that the port expects https. For ls_acceptor_service_options. LS_OK or LS_ENOMEM. */
 int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s);

@@ -4,10 +4,9 @@
  * suspends, the bytes are consumed, packets wait for the Lua state, or the connection ends. Its last action is to post
  * the next receive: from then on another thread may run the connection.
  *
- * The handler can be replaced at any time. The thread inside an actor may start only requests of the handler whose
- * actor it is: so the handler is loaded when the thread is outside, and a thread that is inside and finds it replaced
- * goes on in a packet of its own, outside. So the handler before starts no request after the packets that run at that
- * time. */
+ * The handler can be replaced at any time (ls_http1_replace). A thread that holds an actor starts only requests of the
+ * handler that the actor belongs to. When such a thread finds the handler replaced, it requeues the connection, and the
+ * next packet loads the new handler. So after ls_http1_replace the old handler runs only in packets that had begun. */
 #include <assert.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 
-const ls_stream_handler ls_http1_stream_handler = {received, sent, ls_http1_closed};
+const ls_stream_handler ls_http1_stream_handler = {.received = received, .sent = sent, .closed = ls_http1_closed};
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
@@ -29,34 +28,34 @@ void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes)
     if (c->in == NULL) {
         const ls_slice slice = ls_stream_take(ls_http1_stream(c));
         c->in = slice.block;
-        c->in_from = c->in_to = (uint32_t)(slice.ptr - slice.block->data);
+        c->in->from = c->in->to = (uint32_t)(slice.ptr - slice.block->data);
+        c->in->seen = 0;
     }
-    c->in_to += bytes;
+    c->in->to += bytes;
 }
 
 static void drop_consumed(ls_http1_conn *c)
 {
-    if (c->in == NULL || c->in_from < c->in_to) return;
-    ls_block_drop(c->in);
-    c->in = NULL;
-    c->in_from = c->in_to = 0;
+    if (c->in == NULL || c->in->from < c->in->to) return;
+    ls_http1_drop_received(c);
 }
 
 /* Make room behind a partial head: move the head to another block when the end of its block is near. A head gets at
  * most one large block, and head_bytes_max is not larger than that. */
 static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    const uint32_t have = c->in_to - c->in_from, room = c->in->cap - c->in_to;
-    if (room >= HEAD_TAIL_MIN || (room > 0 && c->in_from == 0 && c->in->cap == LS_BLOCK_LARGE)) return LS_OK;
+    const uint32_t have = c->in->to - c->in->from, room = c->in->cap - c->in->to;
+    if (room >= HEAD_TAIL_MIN || (room > 0 && c->in->from == 0 && c->in->cap == LS_BLOCK_LARGE)) return LS_OK;
     if (have >= LS_BLOCK_LARGE) return LS_EMSGSIZE;
     ls_block *next = ls_block_get(ctx->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (next == NULL) return LS_ENOMEM;
-    memcpy(next->data, c->in->data + c->in_from, have);
+    memcpy(next->data, c->in->data + c->in->from, have);
     ls_pool_copied(ctx->pool, have);
+    next->from = 0;
+    next->to = have;
+    next->seen = c->in->seen;
     ls_block_drop(c->in);
     c->in = next;
-    c->in_from = 0;
-    c->in_to = have;
     return LS_OK;
 }
 
@@ -64,7 +63,7 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
  * the connection now. */
 static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    const ls_http_config *config = &c->http->config;
+    const ls_http_config *config = &ls_http1_engine(c)->config;
     ls_stream *const s = ls_http1_stream(c);
     const enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
     int64_t result;
@@ -83,7 +82,7 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
             if (phase != LS_H1_FRESH) ls_stream_recv_within(s, config->head_ms_max);
             ls_http1_set_phase(c, LS_H1_HEAD);
         }
-        err = ls_stream_recv(ctx, s, c->in->data + c->in_to, c->in->cap - c->in_to, &result);
+        err = ls_stream_recv(ctx, s, c->in->data + c->in->to, c->in->cap - c->in->to, &result);
     }
     if (err != LS_DONE) return err;
     if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
@@ -96,40 +95,44 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
-    e->awaits_sent = e->ended = e->keep = e->chunked_out = e->no_body = e->head_refused = e->fast = false;
+    e->awaits_sent = e->ended = e->keep = e->head_refused = e->fast = false;
     e->link = 0;
     e->begin_at = ls_stream_end(ls_http1_stream(c)); /* not 0: a pipelined request */
+    c->behind = e->begin_at > 0;
     ls_stream_peer(ls_http1_stream(c), &e->remote);
 
     x->transport = &ls_http1_transport;
     x->conn = c;
+    x->stream = ls_http1_stream(c);
+    x->queued = 0;
     x->actor = NULL;
     x->task = NULL;
     x->wake = NULL;
-    x->id = ++ls_http1_thread_of(c->http, ctx)->next_id;
-    x->bytes = c->in->data + c->in_from;
+    x->id = ++ls_http1_thread_of(ls_http1_engine(c), ctx)->next_id;
+    x->bytes = c->in->data + c->in->from;
     x->remote = &e->remote;
     x->secure = ls_stream_filter(ls_http1_stream(c)) != NULL;
-    x->body_bytes_max = c->http->config.body_bytes_max;
+    x->body_bytes_max = ls_http1_engine(c)->config.body_bytes_max;
     x->status = 200;
     x->response = LS_RESPONSE_NONE;
-    x->close = false;
+    x->open_framing = x->head.version > 10 ? LS_FRAMED_BY_PARTS : LS_FRAMED_BY_CLOSE;
+    x->no_body = false;
+    x->close = !e->terms.keep_alive;
     x->has_type = false;
     x->type = NULL;
     x->fields = NULL;
     x->fields_len = 0;
     x->length = -1;
-    x->body_sent = 0;
+    x->written = 0;
     x->error = 0;
-    c->seen = 0;
+    c->in->seen = 0;
     ls_http1_body_begin(e);
-    if (x->body_done && c->in_from + head_bytes == c->in_to) { /* no bytes behind the head: the reference moves */
+    if (x->body_done && c->in->from + head_bytes == c->in->to) { /* no bytes behind the head: the reference moves */
         x->head_bytes = (ls_slice){c->in, x->bytes, head_bytes};
         c->in = NULL;
-        c->in_from = c->in_to = 0;
     } else {
-        x->head_bytes = ls_slice_of(c->in, c->in_from, head_bytes);
-        c->in_from += head_bytes;
+        x->head_bytes = ls_slice_of(c->in, c->in->from, head_bytes);
+        c->in->from += head_bytes;
     }
 }
 
@@ -145,7 +148,7 @@ static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
         return LS_H1_AGAIN;
     }
     /* A client that sent "Connection: close" sends no more bytes; others may still be sending. */
-    c->linger = whole && (e->x.head.keep_alive || unread);
+    c->linger = whole && (e->terms.keep_alive || unread);
     if (!whole) {
         ls_http1_end_incomplete(ctx, c);
         return LS_H1_RELEASED;
@@ -169,7 +172,7 @@ static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
     const ls_stream *const s = ls_http1_stream(c);
     /* The stream posts further sends for this actor. */
     assert((!ls_stream_receiving(s) && !ls_stream_sending(s)) || ls_stream_actor(s) == e->x.actor);
-    if (ls_stream_queued(s) > 0 && !ls_stream_sending(s)) (void)ls_http1_flush(ctx, &e->x);
+    if (ls_stream_queued(s) > 0 && !ls_stream_sending(s)) (void)ls_exchange_flush(ctx, &e->x);
     ls_http1_watch(ctx, c, e);
 }
 
@@ -207,7 +210,7 @@ static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_ht
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(ctx, c, e, head_bytes);
     e->handler = handler;
-    ls_counter_add(&ls_http1_thread_of(c->http, ctx)->requests, 1);
+    ls_counter_add(&ls_http1_thread_of(ls_http1_engine(c), ctx)->requests, 1);
     ls_http1_set_phase(c, LS_H1_HANDLING);
     /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
     if (e->x.head.method == LS_HTTP_CONNECT) e->x.close = true;
@@ -231,28 +234,29 @@ static bool others_wait(const ls_thread_ctx *ctx)
 /* The handler of the actor that the thread is inside was replaced. */
 static bool is_replaced(const ls_thread_ctx *ctx, const ls_http1_conn *c, const ls_http_handler *handler)
 {
-    return ctx->inside != NULL && atomic_load_explicit(&c->http->handler, memory_order_relaxed) != handler;
+    return ctx->inside != NULL && atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_relaxed) != handler;
 }
 
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
 {
     ls_stream *const s = ls_http1_stream(c);
     int err;
-    if (ctx->inside == NULL) handler = atomic_load_explicit(&c->http->handler, memory_order_acquire);
+    if (ctx->inside == NULL) handler = atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_acquire);
     for (;;) {
-        const uint32_t have = c->in_to - c->in_from;
+        const uint32_t have = ls_http1_unparsed(c);
         c->looping = true;
-        if (have > c->seen && !is_replaced(ctx, c, handler)) {
+        if (have > 0 && have > c->in->seen && !is_replaced(ctx, c, handler)) {
             if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
                 ls_http1_end_with_error(ctx, c, 503, "out of buffers");
                 return;
             }
             const char *why = NULL;
-            err = ls_http1_parse(c->in->data + c->in_from, have, c->seen, &c->http->config.head,
-                                 &ls_http1_exchange_of(c)->x.head, &why);
+            err = ls_http1_parse(c->in->data + c->in->from, have, c->in->seen, &ls_http1_engine(c)->config.head,
+                                 &ls_http1_exchange_of(c)->x.head, &ls_http1_exchange_of(c)->terms, &why);
             if (err > 0) {
                 if (handle(ctx, c, handler, (uint32_t)err) == LS_H1_RELEASED) return;
-                if (c->in != NULL && ls_stream_queued(s) < c->http->config.write_bytes_high && !others_wait(ctx))
+                if (c->in != NULL && ls_stream_queued(s) < ls_http1_engine(c)->config.write_bytes_high &&
+                    !others_wait(ctx))
                     continue;
             } else {
                 ls_block_drop(c->exchange);
@@ -261,7 +265,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
                     ls_http1_end_with_error(ctx, c, -err, why);
                     return;
                 }
-                c->seen = have;
+                c->in->seen = have;
             }
         }
         c->looping = false; /* an operation that is posted below may complete on another thread at once */
@@ -274,7 +278,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
             if (err == LS_PENDING) return;
             ls_http1_set_phase(c, phase);
         }
-        if (err == LS_DONE && c->in_to - c->in_from > c->seen) {
+        if (err == LS_DONE && c->in != NULL && ls_http1_unparsed(c) > c->in->seen) {
             if (!others_wait(ctx) && !is_replaced(ctx, c, handler)) continue;
             ls_http1_set_phase(c, LS_H1_IDLE);
             ls_stream_set_actor(s, NULL);
@@ -288,7 +292,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
             return;
         }
         if (err < 0) {
-            ls_http1_conn_close(ctx, c);
+            if (!ls_http1_end_changed(ctx, c, err)) ls_http1_conn_close(ctx, c);
             return;
         }
     }
@@ -320,7 +324,8 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
         ls_http1_run(ctx, c, NULL); /* it was requeued */
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
         ls_http1_end_with_error(ctx, c, 408, "the request head took too long");
-    } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) && !atomic_load(&c->http->aborting)) {
+    } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) &&
+               !atomic_load(&ls_http1_engine(c)->aborting)) {
         c->last_look = phase != LS_H1_HEAD; /* a drain cancelled the receive, but bytes may be in transit */
         ls_http1_run(ctx, c, NULL);
     } else if (result == LS_ENOMEM) {
@@ -337,7 +342,7 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
     ls_http1_body_waited(x);
     if (result > 0)
         ls_http1_append_rx(c, (uint32_t)result);
-    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&c->http->aborting)) && x->error == 0)
+    else if (result < 0 && (result != LS_ECANCELED || atomic_load(&ls_http1_engine(c)->aborting)) && x->error == 0)
         x->error = (int)result;
 }
 
@@ -435,37 +440,18 @@ static const ls_addr *local(const ls_exchange *x)
     ls_http1_conn *c = x->conn;
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     if (e->link & LS_H1_UPGRADED) return &e->local;
-    if (e->link & LS_H1_DETACHED) return &c->http->local;
-    if (!ls_addr_is_any(&c->http->local) || ls_stream_local(ls_http1_stream(c), &e->local) < 0) return &c->http->local;
+    if (e->link & LS_H1_DETACHED) return &ls_http1_engine(c)->local;
+    if (!ls_addr_is_any(&ls_http1_engine(c)->local) || ls_stream_local(ls_http1_stream(c), &e->local) < 0)
+        return &ls_http1_engine(c)->local;
     return &e->local;
 }
 
-static const ls_filter *session(const ls_exchange *x)
-{
-    const ls_http1_conn *c = x->conn;
-    if (ls_http1_exchange_of(c)->link & LS_H1_UPGRADED)
-        return NULL; /* it belongs to the new owner of the connection */
-    return ls_stream_filter(ls_http1_stream(x->conn));
-}
-
-static size_t queued(const ls_exchange *x)
-{
-    return ls_stream_queued(ls_http1_stream(x->conn));
-}
-
-const ls_http_transport ls_http1_transport = {
-    .local = local,
-    .session = session,
-    .read = ls_http1_body_read,
-    .respond = ls_http1_respond,
-    .write = ls_http1_write,
-    .write_chunk = ls_http1_write_chunk,
-    .prefetch = ls_http1_prefetch,
-    .queued = queued,
+const ls_transport ls_http1_transport = {
+    .head = ls_http1_head,
+    .data = ls_http1_data,
     .flush = ls_http1_flush,
-    .finish = ls_http1_finish,
+    .more = ls_http1_more,
     .release = release,
-    .abort = ls_http1_abort_response,
     .upgrade = ls_http1_upgrade,
-    .expect_end = ls_http1_expect_end,
+    .local = local,
 };

@@ -30,7 +30,7 @@ ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
         e->x.body_bytes += part.len;
         e->skipped += part.len;
         ls_slice_drop(&part);
-        if (e->skipped > c->http->config.unread_bytes_max) {
+        if (e->skipped > ls_http1_engine(c)->config.unread_bytes_max) {
             err = LS_EMSGSIZE;
             break;
         }
@@ -48,7 +48,7 @@ void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     const ls_http1_exchange *e = ls_http1_exchange_of(c);
     const bool refused = e->x.error == LS_ENOMEM && (e->x.response == LS_RESPONSE_NONE || e->head_refused);
-    const bool at_once = e->link & LS_H1_LOST || atomic_load(&c->http->aborting);
+    const bool at_once = e->link & LS_H1_LOST || atomic_load(&ls_http1_engine(c)->aborting);
     ls_stream *const s = ls_http1_stream(c);
     const bool earlier = ls_stream_truncate(s, e->begin_at);
     ls_http1_drop_exchange(c);

@@ -18,7 +18,7 @@
  * response already), or for the packet of the watch.
  *
  * A connection whose handler waits for something else, such as a timer, is watched (ls_stream_watch_begin). When it is
- * lost it gives up its socket and its place among max_connections at once; the struct stays until the handler returns
+ * lost it frees its socket and its place among max_connections at once; the struct stays until the handler returns
  * the exchange (LS_H1_DETACHED). */
 #ifndef LS_PROTO_HTTP1_INTERNAL_H
 #define LS_PROTO_HTTP1_INTERNAL_H
@@ -27,8 +27,11 @@
 #include "base/list.h"
 #include "base/thread.h"
 #include "net/stream.h"
+#include "proto/exchange_in.h"
+#include "proto/exchange_out.h"
 #include "proto/http1.h"
 #include "proto/http1_chunk.h"
+#include "proto/http1_parse.h"
 #include "proto/http_text.h"
 
 /* respond copies bytes without a block below this length behind the head, into the same block. */
@@ -56,6 +59,7 @@ typedef struct ls_http1_thread {
 } ls_http1_thread;
 
 struct ls_http1 {
+    ls_stream_handler stream_handler; /* of its streams: leads from a connection to the engine */
     ls_conn_limit *conn_limit;
     _Atomic(const ls_http_handler *) handler; /* of requests from now on, see ls_http1_run */
     ls_http_config config;
@@ -85,29 +89,25 @@ enum {
     LS_H1_LOST = 2,         /* the connection is lost: nothing can be sent */
     LS_H1_DETACHED = 4,     /* the socket of the lost connection is closed, or has moved; only the exchange is left */
     LS_H1_UPGRADED = 8,     /* it has moved to the stream of another protocol */
-    LS_H1_EXPECTS_END = 16, /* a receive of the end of the stream is pending, ls_http1_expect_end */
+    LS_H1_EXPECTS_END = 16, /* a receive of the end of the stream is pending, see ls_http1_more */
 };
 
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
 typedef struct ls_http1_exchange {
-    /* The first eight bytes are set with one store when a request begins. */
-    bool awaits_sent; /* wake the handler when the queue is sent; received body bytes always wake it */
-    bool ended;       /* ls_http_transport.release was called while ls_http1_run or wake is on the stack */
-    bool keep;        /* keep-alive after this exchange; decided with the response head */
-    bool chunked_out;
-    bool no_body;          /* response to HEAD, or a status without content: slices are dropped */
+    bool awaits_sent;      /* wake the handler when the queue is sent; received body bytes always wake it */
+    bool ended;            /* ls_transport.release was called while ls_http1_run or wake is on the stack */
+    bool keep;             /* keep-alive after this exchange; decided with the response head */
     bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
     bool fast;             /* the last body receive filled its room: the next one gets a large block */
     uint8_t link;          /* LS_H1_WATCHED, ... */
+    ls_http1_terms terms;  /* of the request */
     int read_error;        /* the body cannot be read on, but the response can still be sent */
-    bool continue_due;     /* the client waits for 100 Continue */
     uint64_t body_left;    /* remaining bytes of a body with Content-Length */
     uint64_t wait_from_ms; /* start of the pending body receive */
     uint64_t waited_ms;    /* total time of body receives */
     uint32_t room;         /* of the last body receive */
     uint64_t skipped;      /* body bytes that the handler did not read */
     size_t begin_at;       /* position in the queue of the stream at which this response begins */
-    uint64_t part_bytes;   /* total length of the parts so far, if it was announced */
     ls_chunks chunks;
     const ls_http_handler *handler;
     ls_addr remote, local;
@@ -119,24 +119,35 @@ typedef struct ls_http1_exchange {
 _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
 
 typedef struct ls_http1_conn { /* the user data of a stream */
-    ls_http1 *http;
     ls_node node;
     ls_block *exchange; /* contains an ls_http1_exchange; NULL between requests */
-    ls_block *in;       /* receive block: in->data[in_from .. in_to) is unconsumed; NULL: no bytes */
-    uint32_t in_from, in_to;
-    uint32_t seen;         /* of the unconsumed bytes, those that the parser has seen */
+    /* Receive block: in->data[in->from .. in->to) is unconsumed, and the parser has seen the first in->seen bytes of
+     * that; NULL: no bytes. */
+    ls_block *in;
     _Atomic uint8_t phase; /* another thread reads it in a drain */
     bool looping : 1;      /* ls_http1_run or wake is on the stack */
     bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger : 1;       /* close with ls_stream_linger */
+    bool behind : 1;       /* other responses were queued when the last request began */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
 } ls_http1_conn;
 
-_Static_assert(sizeof(ls_http1_conn) <= 56, "an idle connection is small");
+_Static_assert(sizeof(ls_http1_conn) <= 40, "an idle connection is small");
 
 static inline ls_stream *ls_http1_stream(ls_http1_conn *c)
 {
     return ls_stream_of(c);
+}
+
+static inline ls_http1 *ls_http1_engine(const ls_http1_conn *c)
+{
+    const ls_stream_handler *handler = ls_stream_handled_by(ls_stream_of((void *)(uintptr_t)c));
+    return LS_CONTAINER((uintptr_t)handler, ls_http1, stream_handler);
+}
+
+static inline uint32_t ls_http1_unparsed(const ls_http1_conn *c) /* bytes */
+{
+    return c->in == NULL ? 0 : c->in->to - c->in->from;
 }
 
 static inline ls_http1_exchange *ls_http1_of(ls_exchange *x)
@@ -187,6 +198,9 @@ void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s);         /* ls_stream_han
 void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c);  /* send the queue, then close */
 /* Send an error response, then close: the bytes of the client are invalid or too slow, or memory is exhausted. */
 void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+/* After a send that failed with `err`: respond with 503 if a file had changed before a byte was sent,
+ * and nothing else was queued. */
+bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
 
 /* http1_conn.c */
 extern const ls_stream_handler ls_http1_stream_handler;
@@ -217,28 +231,23 @@ void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 /* The watch is not pending any more. false: its packet follows. */
 bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e);
 /* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange;
- * its calls return x->error. An operation that is pending ends first, with an error. The connection may be gone
+ * its calls return x->error. An operation that is pending ends first, with an error. The connection may be closed
  * afterwards. */
 void ls_http1_detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 
 /* http1_body.c */
 void ls_http1_body_begin(ls_http1_exchange *e);
-int ls_http1_body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
+int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
 void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result); /* a body receive completed */
 void ls_http1_body_waited(ls_exchange *x);               /* the same, but only the time is accounted for */
 int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
-int ls_http1_expect_end(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_expected(ls_http1_conn *c, int64_t result); /* that receive completed: LS_OK, or it is lost: the error */
 
 /* http1_write.c */
-int ls_http1_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_http1_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-void ls_http1_prefetch(const ls_exchange *x, unsigned step);
-int ls_http1_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
+int ls_http1_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
+int ls_http1_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
-int ls_http1_finish(ls_thread_ctx *ctx, ls_exchange *x);
-void ls_http1_abort_response(ls_thread_ctx *ctx, ls_exchange *x);
 
 /* Queue the head of a response that ends HTTP on the connection: 101 with this protocol, or without one (length 0) a
  * 2xx. LS_OK or LS_ENOMEM: then part of it may be queued. */

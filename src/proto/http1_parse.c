@@ -50,6 +50,7 @@ typedef struct parse {
     const char *base, *at, *end;
     const ls_http_limits *limits;
     ls_http_head *head;
+    ls_http1_terms *terms;
     const char *why;
     unsigned saw;
     bool needs_host;    /* origin-form: only Host gives the authority */
@@ -290,7 +291,7 @@ static inline int version(parse *p)
     const char *at = p->at;
     const size_t len = (size_t)(p->end - at) < SHAPE_BYTES ? (size_t)(p->end - at) : SHAPE_BYTES;
     if (len == SHAPE_BYTES && memcmp(at, "HTTP/1.1\r\n", SHAPE_BYTES) == 0) {
-        p->head->version_minor = 1;
+        p->head->version = 11;
         p->at = at + SHAPE_BYTES;
         return STEP_DONE;
     }
@@ -298,7 +299,7 @@ static inline int version(parse *p)
         if (shape[i] == '0' ? !ls_char_digit(at[i]) : at[i] != shape[i]) return fail(p, 400, "bad HTTP version");
     if (len < SHAPE_BYTES) return LS_HTTP_MORE;
     if (at[5] != '1') return fail(p, 505, "unsupported HTTP version");
-    p->head->version_minor = at[7] != '0';
+    p->head->version = at[7] != '0' ? 11 : 10;
     p->at = at + SHAPE_BYTES;
     return STEP_DONE;
 }
@@ -479,7 +480,7 @@ static inline int check_fields(parse *p)
 {
     ls_http_head *head = p->head;
     const unsigned saw = p->saw;
-    const bool is_11 = head->version_minor > 0;
+    const bool is_11 = head->version > 10;
     if (is_11 && !(saw & SAW_HOST)) return fail(p, 400, "no Host");
     if (saw & SAW_TRANSFER) {
         if (head->has_length) return fail(p, 400, "Transfer-Encoding with Content-Length");
@@ -487,9 +488,10 @@ static inline int check_fields(parse *p)
         if (saw & SAW_OTHER_CODING) return fail(p, 501, "unknown transfer coding");
     }
     if (is_11 && (saw & SAW_OTHER_EXPECTATION)) return fail(p, 417, "unknown expectation");
-    head->chunked = (saw & SAW_CHUNKED) != 0;
-    head->keep_alive = !(saw & SAW_CLOSE) && (is_11 || (saw & SAW_KEEP_ALIVE));
-    head->expect_continue = is_11 && (saw & SAW_CONTINUE);
+    p->terms->chunked = (saw & SAW_CHUNKED) != 0;
+    head->has_body = p->terms->chunked || head->content_length > 0;
+    p->terms->keep_alive = !(saw & SAW_CLOSE) && (is_11 || (saw & SAW_KEEP_ALIVE));
+    p->terms->expect_continue = is_11 && (saw & SAW_CONTINUE);
     head->upgrade = is_11 && (saw & SAW_UPGRADE) && (saw & SAW_CONNECTION_UPGRADE);
     head->bytes = (uint32_t)(p->at - p->base);
     return STEP_DONE;
@@ -512,10 +514,10 @@ static bool may_change_result(const char *bytes, size_t len, size_t seen, const 
 }
 
 int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits, ls_http_head *out,
-                   const char **why)
+                   ls_http1_terms *terms, const char **why)
 {
     const bool is_full = len >= limits->head_bytes_max;
-    parse p = {.base = bytes, .at = bytes, .limits = limits, .head = out};
+    parse p = {.base = bytes, .at = bytes, .limits = limits, .head = out, .terms = terms};
     int step;
     if (!is_full && seen > 0 && !may_change_result(bytes, len, seen, limits)) return LS_HTTP_MORE;
     p.end = bytes + (is_full ? limits->head_bytes_max : len);
@@ -528,25 +530,4 @@ int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_lim
     if (step == LS_HTTP_MORE && is_full) step = fail(&p, 431, "request head too large");
     if (step < 0 && why != NULL) *why = p.why;
     return step;
-}
-
-bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const char *protocol, size_t len)
-{
-    for (uint32_t i = 0; i < head->field_count; i++) {
-        const ls_http_field *field = &head->fields[i];
-        const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
-        if (!ls_text_same(bytes + field->name.at, field->name.len, "upgrade", 7)) continue;
-        while (ls_list_next(&at, end, &from, &to))
-            if (to > from && ls_text_same(from, (size_t)(to - from), protocol, len)) return true;
-    }
-    return false;
-}
-
-const ls_http_field *ls_http_head_find(const ls_http_head *head, const char *bytes, const char *name, size_t len)
-{
-    for (uint32_t i = 0; i < head->field_count; i++) {
-        const ls_http_field *field = &head->fields[i];
-        if (field->name.len == len && ls_text_same(bytes + field->name.at, len, name, len)) return field;
-    }
-    return NULL;
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "proto/http1_parse.h"
+#include "proto/http_head.h"
 
 enum ls_coding { LS_CODING_BR, LS_CODING_GZIP, LS_CODINGS };
 

@@ -11,9 +11,8 @@ enum ls_char_class {
     LS_CHAR_VALUE = 0x04,  /* field value: HTAB, SP, VCHAR, obs-text (RFC 9110 5.5) */
     LS_CHAR_HOST = 0x08,   /* reg-name without percent escapes: unreserved, sub-delims (RFC 3986 3.2.2) */
     LS_CHAR_HEX = 0x10,
-    LS_CHAR_COOKIE = 0x20, /* cookie-octet (RFC 6265 4.1.1) */
-    LS_CHAR_PATH = 0x40,   /* LS_CHAR_TARGET without '?' */
-    LS_CHAR_NAME = 0x80    /* in a file name of any system: printable ASCII without / and those that Windows refuses */
+    LS_CHAR_PATH = 0x40, /* LS_CHAR_TARGET without '?' */
+    LS_CHAR_NAME = 0x80  /* in a file name of any system: printable ASCII without / and those that Windows refuses */
 };
 
 extern const uint8_t ls_char_classes[256];

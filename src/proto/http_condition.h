@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/http1_parse.h"
+#include "proto/http_head.h"
 
 /* The validators of a representation that exists. */
 typedef struct ls_validators {

@@ -127,11 +127,6 @@ bool ls_is_field_value(const char *bytes, size_t len)
     return all_are(bytes, len, LS_CHAR_VALUE);
 }
 
-bool ls_is_cookie_value(const char *bytes, size_t len)
-{
-    return all_are(bytes, len, LS_CHAR_COOKIE);
-}
-
 bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     if (a_len != b_len) return false;
@@ -207,16 +202,6 @@ const char *ls_status_text(int status)
     case 511: return "Network Authentication Required";
     default: return "";
     }
-}
-
-bool ls_status_is_framed(int status)
-{
-    return status >= 200 && status != 204 && status != 304;
-}
-
-bool ls_status_has_content(int status)
-{
-    return ls_status_is_framed(status) && status != 205;
 }
 
 static void put_digits(char *out, unsigned value, unsigned digits)

@@ -32,9 +32,8 @@ bool ls_list_next(const char **at, const char *end, const char **from, const cha
  * For any other text it returns false and does not change *out. */
 bool ls_length_parse(const char *bytes, size_t len, uint64_t *out);
 
-bool ls_is_token(const char *bytes, size_t len);        /* RFC 9110 5.6.2, at least one character */
-bool ls_is_field_value(const char *bytes, size_t len);  /* RFC 9110 5.5: no control character except HTAB */
-bool ls_is_cookie_value(const char *bytes, size_t len); /* RFC 6265 4.1.1 cookie-octets */
+bool ls_is_token(const char *bytes, size_t len);       /* RFC 9110 5.6.2, at least one character */
+bool ls_is_field_value(const char *bytes, size_t len); /* RFC 9110 5.5: no control character except HTAB */
 bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len); /* equal; ASCII case is ignored */
 
 /* The reason phrase of a status, "" for an unknown status. */
@@ -42,9 +41,15 @@ const char *ls_status_text(int status);
 
 /* Whether a response with this status has a framed body (Content-Length or Transfer-Encoding): all but 1xx, 204 and
  * 304 (RFC 9112 6.3). */
-bool ls_status_is_framed(int status);
+static inline bool ls_status_is_framed(int status)
+{
+    return status >= 200 && status != 204 && status != 304;
+}
 /* Whether that body may have bytes: not for 205, whose length is 0 (RFC 9110 15.3.6). */
-bool ls_status_has_content(int status);
+static inline bool ls_status_has_content(int status)
+{
+    return ls_status_is_framed(status) && status != 205;
+}
 
 /* Write an IMF-fixdate, 29 characters without a NUL: "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110 5.6.7). */
 enum { LS_HTTP_DATE_BYTES = 29 };

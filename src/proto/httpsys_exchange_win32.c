@@ -15,7 +15,7 @@
 enum { TAIL_BYTES_MIN = 1024 }; /* a receive into a smaller free end is not worth it */
 
 static void body_received(ls_thread_ctx *ctx, ls_op *op);
-static const ls_http_transport transport;
+static const ls_transport transport;
 
 /* ---- begin and end ------------------------------------------------------------------------------------------ */
 
@@ -123,7 +123,7 @@ static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 /* The handler suspended. Send the parts written so far. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
-    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.error == 0) (void)ls_httpsys_flush(ctx, &e->x);
+    if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.error == 0) (void)ls_exchange_flush(ctx, &e->x);
 }
 
 static void wake(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
@@ -175,7 +175,7 @@ static void send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, c
 }
 
 /* Without memory for a response the request can only be cancelled. */
-static void give_up(ls_httpsys *http, HTTP_REQUEST_ID id)
+static void refuse(ls_httpsys *http, HTTP_REQUEST_ID id)
 {
     ls_log(LS_LOG_WARN, "request refused: %s", ls_err_text(LS_ENOMEM));
     if (http->api.CancelHttpRequest != NULL) (void)http->api.CancelHttpRequest(http->queue, id, NULL);
@@ -185,11 +185,11 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
 {
     ls_httpsys_exchange *e = exchange_new(ctx, http, id);
     if (e == NULL) {
-        give_up(http, id);
+        refuse(http, id);
         return;
     }
     memset(&e->x.head, 0, offsetof(ls_http_head, fields));
-    e->x.head.version_minor = 1;
+    e->x.head.version = 11;
     e->x.head.method = LS_HTTP_OTHER;
     send_error(ctx, e, 431, "request head too large");
 }
@@ -218,9 +218,10 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     const HTTP_REQUEST *request = (const HTTP_REQUEST *)(const void *)buffer->data;
     ls_httpsys_exchange *e = exchange_new(ctx, http, request->RequestId);
     const char *why = NULL;
+    ls_http1_terms terms = {.keep_alive = false};
     assert(ctx->inside == NULL);
     if (e == NULL) {
-        give_up(http, request->RequestId);
+        refuse(http, request->RequestId);
         ls_block_drop(buffer);
         return;
     }
@@ -230,11 +231,17 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     set_address(request->Address.pRemoteAddress, &e->remote);
     set_address(request->Address.pLocalAddress, &e->local);
     x->secure = request->pSslInfo != NULL;
-    e->http2 = request->Version.MajorVersion > 1;
-    const int err = ls_httpsys_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES, &e->config->head,
-                                    &x->head, &why);
+    const int err = ls_httpsys_read_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES,
+                                         &e->config->head, &x->head, &terms, &why);
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
     e->body_left = x->head.content_length;
+    x->close = !terms.keep_alive;
+    if (http->api.SendResponseEntityBody == NULL)
+        x->open_framing = LS_FRAMED_BY_LENGTH;                           /* it is sent as a whole */
+    else if (request->Version.MajorVersion > 1 || x->head.version == 10) /* the end of the stream of HTTP/2 */
+        x->open_framing = LS_FRAMED_BY_CLOSE;
+    else
+        x->open_framing = LS_FRAMED_BY_PARTS;
     if (err < 0) {
         send_error(ctx, e, -err, why);
         return;
@@ -300,21 +307,13 @@ static int receive(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     return LS_DONE;
 }
 
-static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
+static int more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (!x->body_done && x->head.has_length && x->body_bytes + e->body_left > x->body_bytes_max) {
-        x->close = true;
-        return LS_EMSGSIZE;
-    }
+    if (out == NULL) return LS_OK; /* http.sys tells nothing about the client before a send */
     for (;;) {
         if (e->in_from < e->in_to) {
             const uint32_t len = e->in_to - e->in_from;
-            x->body_bytes += len;
-            if (x->body_bytes > x->body_bytes_max) {
-                x->close = true;
-                return LS_EMSGSIZE;
-            }
             *out = ls_slice_of(e->in, e->in_from, len);
             e->in_from = e->in_to;
             if (x->head.has_length) {
@@ -323,17 +322,13 @@ static int body_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
             }
             return LS_DONE;
         }
-        if (x->body_done) {
-            *out = ls_slice_static(NULL, 0);
-            return LS_DONE;
-        }
+        if (x->body_done) return LS_DONE;
         if (x->error != 0) return x->error;
         if (e->rx_pending) return LS_PENDING; /* posted for another task */
         int err = LS_OK;
         if (ls_httpsys_has_output(e)) err = ls_httpsys_send_out(ctx, e); /* the client may wait for these parts */
         if (err >= 0) err = receive(ctx, e);
-        if (err == LS_PENDING) return LS_PENDING;
-        if (err == LS_ENOMEM) return LS_ENOMEM;
+        if (err == LS_PENDING || err == LS_ENOMEM) return err;
         if (err < 0) return x->error = err;
     }
 }
@@ -343,22 +338,12 @@ static const ls_addr *local(const ls_exchange *x)
     return &LS_CONTAINER(x, const ls_httpsys_exchange, x)->local;
 }
 
-static size_t queued(const ls_exchange *x)
-{
-    return LS_CONTAINER(x, ls_httpsys_exchange, x)->out.bytes;
-}
-
-static const ls_http_transport transport = {
-    .local = local,
-    .read = body_read,
-    .respond = ls_httpsys_respond,
-    .write = ls_httpsys_write,
-    .write_chunk = ls_httpsys_write_chunk,
-    .queued = queued,
+static const ls_transport transport = {
+    .head = ls_httpsys_head,
+    .data = ls_httpsys_data,
     .flush = ls_httpsys_flush,
-    .finish = ls_httpsys_finish,
+    .more = more,
     .release = release,
-    .abort = ls_httpsys_abort_response,
-    .upgrade = ls_exchange_no_upgrade,
+    .local = local,
     .no_upgrade = "the listener uses http.sys, which cannot hand over a connection",
 };

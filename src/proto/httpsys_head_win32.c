@@ -153,18 +153,19 @@ static bool lists(const HTTP_KNOWN_HEADER *field, const char *option, size_t len
 }
 
 /* Evaluate the fields for framing and the connection. http.sys has refused contradictory fields. */
-static bool set_framing(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out)
+static bool set_framing(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out, ls_http1_terms *terms)
 {
     const HTTP_KNOWN_HEADER *connection = &known[HttpHeaderConnection], *coding = &known[HttpHeaderTransferEncoding],
                             *length = &known[HttpHeaderContentLength], *expect = &known[HttpHeaderExpect];
-    out->chunked = coding->RawValueLength > 0;
-    out->has_length = !out->chunked && length->RawValueLength > 0;
+    terms->chunked = coding->RawValueLength > 0;
+    out->has_length = !terms->chunked && length->RawValueLength > 0;
     if (out->has_length && !ls_length_parse(length->pRawValue, length->RawValueLength, &out->content_length))
         return false;
-    out->keep_alive = is_11 ? !ls_text_same(connection->pRawValue, connection->RawValueLength, "close", 5)
-                            : ls_text_same(connection->pRawValue, connection->RawValueLength, "keep-alive", 10);
+    out->has_body = terms->chunked || out->content_length > 0;
+    terms->keep_alive = is_11 ? !ls_text_same(connection->pRawValue, connection->RawValueLength, "close", 5)
+                              : ls_text_same(connection->pRawValue, connection->RawValueLength, "keep-alive", 10);
     out->upgrade = is_11 && known[HttpHeaderUpgrade].RawValueLength > 0 && lists(connection, "upgrade", 7);
-    out->expect_continue = is_11 && ls_text_same(expect->pRawValue, expect->RawValueLength, "100-continue", 12);
+    terms->expect_continue = is_11 && ls_text_same(expect->pRawValue, expect->RawValueLength, "100-continue", 12);
     return true;
 }
 
@@ -174,8 +175,8 @@ static int send_error(int status, const char *text, const char **why)
     return -status;
 }
 
-int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limits *limits, ls_http_head *out,
-                    const char **why)
+int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http_limits *limits, ls_http_head *out,
+                         ls_http1_terms *terms, const char **why)
 {
     places at = {(const char *)request, names};
     const HTTP_KNOWN_HEADER *known = request->Headers.KnownHeaders;
@@ -190,7 +191,7 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
                        : request->Verb < HttpVerbMaximum ? name_of(&at, &verbs[request->Verb])
                                                          : (ls_span){0, 0};
     bytes += out->method_name.len;
-    out->version_minor = request->Version.MajorVersion > 1 || request->Version.MinorVersion > 0;
+    out->version = request->Version.MajorVersion > 1 || request->Version.MinorVersion > 0 ? 11 : 10;
     if (out->method_name.len == 0 || request->RawUrlLength == 0) return send_error(400, "no method or no target", why);
     if (request->RawUrlLength > limits->target_bytes_max) return send_error(414, "request target too long", why);
 
@@ -213,7 +214,7 @@ int ls_httpsys_head(const HTTP_REQUEST *request, char *names, const ls_http_limi
     out->field_count = count;
     out->host = span_of(&at, known[HttpHeaderHost].pRawValue, known[HttpHeaderHost].RawValueLength);
     target(&at, request->pRawUrl, request->RawUrlLength, out);
-    if (!set_framing(known, out->version_minor > 0, out)) return send_error(400, "bad Content-Length", why);
+    if (!set_framing(known, out->version > 10, out, terms)) return send_error(400, "bad Content-Length", why);
     return 0;
 }
 
@@ -228,23 +229,19 @@ static int number_of(const char *text, size_t len)
     return -1;
 }
 
-unsigned ls_httpsys_fields(const char *lines, size_t len, HTTP_RESPONSE_HEADERS *to, HTTP_UNKNOWN_HEADER *unknown)
+unsigned ls_httpsys_fields(const ls_exchange *x, HTTP_RESPONSE_HEADERS *to, HTTP_UNKNOWN_HEADER *unknown)
 {
     /* All fields lie in one block, so the USHORT of a length does not cut. */
     static_assert(LS_BLOCK_LARGE - (sizeof "X: \r\n" - 1) <= USHRT_MAX, "the length of a value");
+    ls_response_field field = {0};
     unsigned count = 0;
-    for (const char *at = lines, *const end = lines + len; at < end;) {
-        const char *const colon = memchr(at, ':', (size_t)(end - at));
-        const char *const line_end = memchr(colon, '\r', (size_t)(end - colon));
-        const size_t name_len = (size_t)(colon - at);
-        const char *const value = colon + 2;
-        const USHORT value_len = (USHORT)(line_end - value);
-        const int id = number_of(at, name_len);
+    while (ls_exchange_next_field(x, &field)) {
+        const int id = number_of(field.name, field.name_len);
         if (id >= 0 && to->KnownHeaders[id].pRawValue == NULL)
-            to->KnownHeaders[id] = (HTTP_KNOWN_HEADER){value_len, value};
+            to->KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)field.value_len, field.value};
         else
-            unknown[count++] = (HTTP_UNKNOWN_HEADER){(USHORT)name_len, value_len, at, value};
-        at = line_end + 2;
+            unknown[count++] =
+                (HTTP_UNKNOWN_HEADER){(USHORT)field.name_len, (USHORT)field.value_len, field.name, field.value};
     }
     to->UnknownHeaderCount = (USHORT)count;
     to->pUnknownHeaders = count > 0 ? unknown : NULL;

@@ -14,6 +14,8 @@
 #include "base/counter.h"
 #include "base/thread.h"
 #include "port/handle_win32.h"
+#include "proto/exchange_in.h"
+#include "proto/exchange_out.h"
 #include "proto/httpsys.h"
 #include "proto/httpsys_head_win32.h"
 
@@ -73,13 +75,13 @@ struct ls_httpsys {
 
 enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CANCELLED };
 
-/* The output queue. Copied bytes and the framing of chunks are written into `block`, one behind the other. */
+/* The output queue; x.queued is the total length of its slices. Copied bytes and the framing of chunks are written
+ * into `block`, one behind the other. */
 typedef struct ls_httpsys_out {
     ls_block *block; /* the block being filled, or NULL */
     uint32_t filled;
     ls_slice *slices; /* `few`, or from malloc */
     unsigned count, room;
-    size_t bytes; /* total length of the slices */
     ls_slice few[LS_HTTPSYS_SLICES_FEW];
 } ls_httpsys_out;
 
@@ -92,15 +94,12 @@ typedef struct ls_httpsys_exchange {
     HTTP_REQUEST_ID id;
     enum ls_httpsys_phase phase;
     bool looping;     /* the handler is on the stack: a release inside it is handled when it has returned */
-    bool ended;       /* ls_http_transport.release was called while `looping` */
+    bool ended;       /* ls_transport.release was called while `looping` */
     bool awaits_sent; /* wake the handler when the queue is sent */
     bool rx_pending, tx_pending;
     bool head_sent, last_sent; /* passed to http.sys: the head; the end of the response */
     bool buffered;             /* http.sys copies what is sent */
-    bool no_body;              /* response to HEAD, or a status without content: slices are dropped */
-    bool chunked_out;
-    bool http2;  /* HTTP/2 or later: http.sys frames the body */
-    bool closes; /* close the connection after the response */
+    bool closes;               /* close the connection after the response */
     ls_overlapped rx, tx;
 
     ls_block *in; /* request body: in->data[in_from .. in_to) is unread */
@@ -108,8 +107,7 @@ typedef struct ls_httpsys_exchange {
     uint64_t body_left; /* remaining bytes of a body with Content-Length */
 
     ls_httpsys_out out;
-    size_t sending;      /* bytes of `out` in the pending send */
-    uint64_t part_bytes; /* total length of the parts so far */
+    size_t sending; /* bytes of `out` in the pending send */
     HTTP_RESPONSE response;
     HTTP_DATA_CHUNK chunks_few[LS_HTTPSYS_CHUNKS], *chunks; /* `chunks_few`, or from malloc for a whole response */
     HTTP_UNKNOWN_HEADER unknown_few[LS_HTTPSYS_UNKNOWN_FEW], *unknown;
@@ -146,12 +144,9 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
 void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op); /* the completion of tx */
 
 /* httpsys_write_win32.c */
-int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
-int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now);
+int ls_httpsys_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
+int ls_httpsys_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x);
-int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x);
-void ls_httpsys_abort_response(ls_thread_ctx *ctx, ls_exchange *x);
 /* Send the queue, and the end if the response is complete. LS_DONE: all is sent. LS_PENDING: tx is pending; if it is
  * not pinned to an actor, another thread may own the exchange now. Or LS_E*. */
 int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e);

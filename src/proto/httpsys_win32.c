@@ -369,7 +369,7 @@ static void post(ls_thread_ctx *ctx, ls_httpsys_receive *r)
             return;
         }
         if (run++ == RUN_MAX) {
-            (void)ls_port_post(http->port, &r->retry.op, NULL, 0);
+            ls_port_post(http->port, &r->retry.op, 0);
             return;
         }
         if (defer(r)) return;
@@ -403,7 +403,7 @@ void ls_httpsys_request_ended(ls_httpsys *http)
     atomic_fetch_sub(&http->open, 1); /* before take_deferred: see defer */
     /* The receive is not posted here: this is deep in the stack of the ended request, and may be inside an actor. */
     ls_httpsys_receive *r = take_deferred(http);
-    if (r != NULL) (void)ls_port_post(http->port, &r->retry.op, NULL, 0);
+    if (r != NULL) ls_port_post(http->port, &r->retry.op, 0);
     atomic_fetch_sub(&http->live, 1); /* the last access */
 }
 

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/refused.h"
 #include "port/shared_file.h"
 #include "proto/http_text.h"
 #include "proto/httpsys_internal_win32.h"
 
 enum {
-    SEND_AT_BYTES = 16384,     /* write sends the queue when it has this length */
     CHUNK_BYTES_MAX = 1 << 30, /* length of one HTTP_DATA_CHUNK; the field is a ULONG */
     LINE_BYTES = 20            /* size line of the chunked coding */
 };
@@ -26,8 +26,9 @@ enum {
 /* ---- the queue ---------------------------------------------------------------------------------------------- */
 
 /* Queue one slice. Its reference moves on success. */
-static int push(ls_httpsys_out *out, const ls_slice *slice)
+static int push(ls_httpsys_exchange *e, const ls_slice *slice)
 {
+    ls_httpsys_out *out = &e->out;
     if (out->count == out->room) {
         const unsigned room = out->room * 2;
         ls_slice *grown = realloc(out->slices != out->few ? out->slices : NULL, room * sizeof *grown);
@@ -37,14 +38,15 @@ static int push(ls_httpsys_out *out, const ls_slice *slice)
         out->room = room;
     }
     out->slices[out->count++] = *slice;
-    out->bytes += slice->len;
+    e->x.queued += slice->len;
     return LS_OK;
 }
 
 /* Copy bytes into blocks of the queue. The last slice may grow while it is being sent: the pending send has its own
  * length. */
-static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes, size_t len)
+static int push_copy(ls_thread_ctx *ctx, ls_httpsys_exchange *e, const char *bytes, size_t len)
 {
+    ls_httpsys_out *out = &e->out;
     while (len > 0) {
         if (out->block != NULL && out->filled == out->block->cap) {
             ls_block_drop(out->block);
@@ -61,10 +63,10 @@ static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes,
         memcpy(to, bytes, part);
         if (last != NULL && last->block == out->block && last->ptr + last->len == to) {
             last->len += part;
-            out->bytes += part;
+            e->x.queued += part;
         } else {
             ls_slice slice = ls_slice_of(out->block, out->filled, part);
-            if (push(out, &slice) < 0) {
+            if (push(e, &slice) < 0) {
                 ls_slice_drop(&slice);
                 return LS_ENOMEM;
             }
@@ -76,9 +78,8 @@ static int push_copy(ls_thread_ctx *ctx, ls_httpsys_out *out, const char *bytes,
     return LS_OK;
 }
 
-/* Queue one slice, with a copy if it has no block. Takes its reference. */
 /* Read the range of a file into blocks of the queue. */
-static int push_read(ls_thread_ctx *ctx, ls_httpsys_out *out, const ls_slice *range)
+static int push_read(ls_thread_ctx *ctx, ls_httpsys_exchange *e, const ls_slice *range)
 {
     if (range->len > LS_HTTPSYS_WHOLE_MAX) return LS_ELIMIT;
     for (size_t at = 0; at < range->len;) {
@@ -89,7 +90,7 @@ static int push_read(ls_thread_ctx *ctx, ls_httpsys_out *out, const ls_slice *ra
                                               left < block->cap ? left : block->cap, ls_slice_offset(range) + at);
         ls_slice slice = ls_slice_of(block, 0, n > 0 ? (size_t)n : 0);
         ls_block_drop(block);
-        const int err = n < 0 ? (int)n : n == 0 ? LS_ECHANGED : push(out, &slice);
+        const int err = n < 0 ? (int)n : n == 0 ? LS_ECHANGED : push(e, &slice);
         if (err < 0) {
             ls_slice_drop(&slice);
             return err;
@@ -99,25 +100,27 @@ static int push_read(ls_thread_ctx *ctx, ls_httpsys_out *out, const ls_slice *ra
     return LS_OK;
 }
 
+/* Queue one slice, with a copy if it has no block. Takes its reference. */
 static int push_any(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slice)
 {
     int err;
-    if (slice->block == NULL) return push_copy(ctx, &e->out, slice->ptr, slice->len);
+    if (slice->block == NULL) return push_copy(ctx, e, slice->ptr, slice->len);
     if (ls_slice_is_file(slice) && e->http->api.SendResponseEntityBody == NULL) {
-        err = push_read(ctx, &e->out, slice);
+        err = push_read(ctx, e, slice);
         ls_slice_drop(slice);
         return err;
     }
-    err = slice->len > 0 ? push(&e->out, slice) : LS_OK;
+    err = slice->len > 0 ? push(e, slice) : LS_OK;
     if (err < 0 || slice->len == 0) ls_slice_drop(slice);
     return err;
 }
 
 /* Remove the first `bytes` bytes, which are sent. */
-static void consume(ls_httpsys_out *out, size_t bytes)
+static void consume(ls_httpsys_exchange *e, size_t bytes)
 {
+    ls_httpsys_out *out = &e->out;
     unsigned sent = 0;
-    out->bytes -= bytes;
+    e->x.queued -= bytes;
     for (; sent < out->count && bytes >= out->slices[sent].len; sent++) {
         bytes -= out->slices[sent].len;
         ls_slice_drop(&out->slices[sent]);
@@ -135,7 +138,7 @@ void ls_httpsys_out_drop(ls_httpsys_exchange *e)
     assert(!e->tx_pending);
     ls_slices_drop(e->out.slices, e->out.count);
     e->out.count = 0;
-    e->out.bytes = 0;
+    e->x.queued = 0;
     if (e->out.block != NULL) ls_block_drop(e->out.block);
     e->out.block = NULL;
     if (e->out.slices != e->out.few) free(e->out.slices);
@@ -200,8 +203,8 @@ static int make_whole(ls_httpsys_exchange *e)
         if (many == NULL) return LS_ENOMEM;
         e->chunks = many;
     }
-    if (!e->no_body && e->response.Headers.KnownHeaders[HttpHeaderContentLength].pRawValue == NULL)
-        set_length(e, e->out.bytes);
+    if (!e->x.no_body && e->response.Headers.KnownHeaders[HttpHeaderContentLength].pRawValue == NULL)
+        set_length(e, e->x.queued);
     return LS_OK;
 }
 
@@ -219,7 +222,7 @@ int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         const int chunks = chunks_of(e, in_parts ? LS_HTTPSYS_CHUNKS : UINT16_MAX, &bytes);
         if (chunks < 0) return chunks;
         const USHORT count = (USHORT)chunks;
-        const bool last = complete && bytes == e->out.bytes;
+        const bool last = complete && bytes == e->x.queued;
         const bool head = !e->head_sent;
         /* A send without buffering completes when the peer has acknowledged it: one part per round trip. With it, the
          * system copies the parts. The flag must be the same for all calls of a response; one that is complete before
@@ -254,7 +257,7 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
 {
     e->tx_pending = false;
     if (e->tx.error == NO_ERROR) {
-        consume(&e->out, e->sending);
+        consume(e, e->sending);
         return LS_OK;
     }
     const int err = ls_err_from_win32(e->tx.error);
@@ -265,166 +268,86 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
 
 static int put_fields(ls_httpsys_exchange *e)
 {
-    const ls_exchange *x = &e->x;
-    unsigned lines = 0;
-    if (x->fields == NULL || x->fields_len == 0) return LS_OK;
-    for (const char *at = x->fields->data, *const all = at + x->fields_len; at < all; lines++)
-        at = (const char *)memchr(at, '\n', (size_t)(all - at)) + 1;
-    if (lines > LS_HTTPSYS_UNKNOWN_FEW) {
-        HTTP_UNKNOWN_HEADER *many = malloc(lines * sizeof *many);
+    ls_response_field field = {0};
+    unsigned fields = 0;
+    while (ls_exchange_next_field(&e->x, &field)) fields++;
+    if (fields > LS_HTTPSYS_UNKNOWN_FEW) {
+        HTTP_UNKNOWN_HEADER *many = malloc(fields * sizeof *many);
         if (many == NULL) return LS_ENOMEM;
         e->unknown = many;
     }
-    (void)ls_httpsys_fields(x->fields->data, x->fields_len, &e->response.Headers, e->unknown);
+    (void)ls_httpsys_fields(&e->x, &e->response.Headers, e->unknown);
     return LS_OK;
 }
 
-/* Fill e->response, which leaves with the first send. `length` < 0: unknown. */
-static int put_head(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int64_t length)
+static int push_body(ls_thread_ctx *ctx, ls_httpsys_exchange *e, ls_slice *slices, unsigned count)
+{
+    const size_t bytes = ls_slices_bytes(slices, count);
+    const bool framed = e->x.framing == LS_FRAMED_BY_PARTS && bytes > 0;
+    char line[LINE_BYTES];
+    int err = LS_OK;
+    unsigned i = 0;
+    if (!e->http->api.SendResponseEntityBody && e->x.response == LS_RESPONSE_OPEN &&
+        e->x.written > LS_HTTPSYS_WHOLE_MAX)
+        err = LS_ELIMIT;
+    if (err == LS_OK && framed) err = push_copy(ctx, e, line, (size_t)snprintf(line, sizeof line, "%zx\r\n", bytes));
+    for (; err == LS_OK && i < count; i++) err = push_any(ctx, e, &slices[i]);
+    if (err == LS_OK && framed) err = push_copy(ctx, e, "\r\n", 2);
+    ls_slices_drop(slices + i, count - i);
+    return err;
+}
+
+/* Fill e->response, which leaves with the first send. */
+int ls_httpsys_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
     static const char name[] = "luaserve", chunked[] = "chunked", close[] = "close",
                       close_upgrade[] = "close, upgrade";
-    ls_exchange *x = &e->x;
+    ls_httpsys_exchange *e = ls_httpsys_of(x);
     ls_httpsys *http = e->http;
-    const bool framed = ls_status_is_framed(x->status), has_content = ls_status_has_content(x->status);
     HTTP_RESPONSE *response = &e->response;
-    int err;
-
-    if (!has_content) length = 0;
-    e->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
-    const bool open = length < 0 && framed && http->api.SendResponseEntityBody != NULL;
-    e->chunked_out = open && x->head.version_minor > 0 && !e->http2;
-    e->closes = x->close || !x->head.keep_alive || atomic_load_explicit(&http->draining, memory_order_relaxed) ||
-                (open && !e->chunked_out); /* the body ends with the connection, or with the stream of HTTP/2 */
-
+    const int err = put_fields(e);
+    if (err < 0) {
+        ls_slices_drop(slices, count);
+        return err;
+    }
+    e->closes = x->close || atomic_load_explicit(&http->draining, memory_order_relaxed);
     response->Version = (HTTP_VERSION){1, 1};
     response->StatusCode = (USHORT)x->status;
     response->pReason = ls_status_text(x->status);
     response->ReasonLength = (USHORT)strlen(response->pReason);
-    if ((err = put_fields(e)) < 0) return err;
     if (response->Headers.KnownHeaders[HttpHeaderServer].pRawValue == NULL)
         set_known(e, HttpHeaderServer, name, sizeof name - 1);
-    if (x->type != NULL && !x->has_type && has_content) set_known(e, HttpHeaderContentType, x->type, strlen(x->type));
-    if (e->chunked_out)
+    if (x->type != NULL) set_known(e, HttpHeaderContentType, x->type, strlen(x->type));
+    if (x->framing == LS_FRAMED_BY_PARTS)
         set_known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
-    else if (length >= 0 && framed)
+    else if (x->framing == LS_FRAMED_BY_LENGTH && length >= 0) /* else make_whole adds it */
         set_length(e, (uint64_t)length);
     if (e->closes && response->Headers.KnownHeaders[HttpHeaderConnection].pRawValue != NULL) /* beside Upgrade */
         set_known(e, HttpHeaderConnection, close_upgrade, sizeof close_upgrade - 1);
     else if (e->closes)
         set_known(e, HttpHeaderConnection, close, sizeof close - 1);
     ls_counter_add(&http->threads[ctx->index].responses, 1);
-    return LS_OK;
+    return push_body(ctx, e, slices, count);
 }
 
-/* The response cannot be completed. The client must not take the bytes sent so far for a complete response. */
-static int fail(ls_exchange *x, int err)
-{
-    x->error = err;
-    x->close = true;
-    x->response = LS_RESPONSE_OPEN;
-    return err;
-}
-
-int ls_httpsys_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+/* A send is an operation of the port: so LS_DATA_NOW has no effect. */
+int ls_httpsys_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    assert(x->response == LS_RESPONSE_NONE);
-    const size_t bytes = ls_slices_bytes(slices, count);
-    int err = x->error;
-    unsigned i = 0;
-    if (err == 0) err = put_head(ctx, e, (int64_t)bytes);
-    for (; err == LS_OK && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
-    if (i < count) ls_slices_drop(slices + i, count - i);
-    if (err < 0) return x->error != 0 ? x->error : fail(x, err);
-    if (!e->no_body) x->body_sent = bytes;
-    x->response = LS_RESPONSE_DONE;
-    return LS_DONE;
+    if (how & LS_DATA_LAST) return push_copy(ctx, e, "0\r\n\r\n", 5);
+    const int err = push_body(ctx, e, slices, count);
+    return err == LS_OK && how & LS_DATA_SHARED ? LS_PENDING : err;
 }
 
-/* ---- parts -------------------------------------------------------------------------------------------------- */
-
-/* Send the queue. LS_PENDING while it is above the high-water mark, or, with `all`, while it is not empty. */
-static int send_and_wait(ls_thread_ctx *ctx, ls_exchange *x, bool all)
-{
-    ls_httpsys_exchange *e = ls_httpsys_of(x);
-    const int err = ls_httpsys_send_out(ctx, e);
-    if (err < 0) return fail(x, err);
-    if (err == LS_DONE || (!all && e->out.bytes < e->config->write_bytes_high)) return LS_DONE;
-    e->awaits_sent = true;
-    return LS_PENDING;
-}
-
-static int push_line(ls_thread_ctx *ctx, ls_httpsys_exchange *e, size_t size)
-{
-    char line[LINE_BYTES];
-    const int len = snprintf(line, sizeof line, "%zx\r\n", size);
-    return push_copy(ctx, &e->out, line, (size_t)len);
-}
-
-int ls_httpsys_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
-{
-    ls_httpsys_exchange *e = ls_httpsys_of(x);
-    const size_t bytes = ls_slices_bytes(slices, count);
-    int err = x->error;
-    unsigned i = 0;
-    if (err == 0 && x->response == LS_RESPONSE_NONE) {
-        err = put_head(ctx, e, x->length);
-        x->response = LS_RESPONSE_OPEN;
-    }
-    if (err == 0) {
-        e->part_bytes += bytes;
-        if (x->length >= 0 && e->part_bytes > (uint64_t)x->length) err = LS_EMSGSIZE;
-        if (!e->http->api.SendResponseEntityBody && e->part_bytes > LS_HTTPSYS_WHOLE_MAX) err = LS_ELIMIT;
-        if (!e->no_body) x->body_sent = e->part_bytes;
-    }
-    const bool framed = e->chunked_out && !e->no_body && bytes > 0;
-    if (err == 0 && framed) err = push_line(ctx, e, bytes);
-    for (; err == 0 && !e->no_body && i < count; i++) err = push_any(ctx, e, &slices[i]);
-    if (err == 0 && framed) err = push_copy(ctx, &e->out, "\r\n", 2);
-    if (i < count) ls_slices_drop(slices + i, count - i);
-    if (err < 0) return fail(x, err);
-    return e->out.bytes >= SEND_AT_BYTES ? send_and_wait(ctx, x, false) : LS_DONE;
-}
-
-int ls_httpsys_write_chunk(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *chunk, bool now)
-{
-    ls_httpsys_exchange *e = ls_httpsys_of(x);
-    const ls_slice data = ls_exchange_chunk_data(chunk);
-    ls_slice part = e->chunked_out ? *chunk : data;
-    int err = x->error;
-    (void)now; /* a send is an operation of the port */
-    if (err != 0 || e->no_body) return err;
-    if (!e->http->api.SendResponseEntityBody && e->part_bytes + data.len > LS_HTTPSYS_WHOLE_MAX)
-        return fail(x, LS_ELIMIT);
-    (void)ls_block_hold(part.block);
-    if ((err = push_any(ctx, e, &part)) < 0) return fail(x, err);
-    e->part_bytes += data.len;
-    x->body_sent = e->part_bytes;
-    return LS_PENDING;
-}
-
+/* The release cancels an aborted request. Until then nothing is sent behind a pending send: see ls_httpsys_transmitted. */
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    return x->error != 0 ? x->error : send_and_wait(ctx, x, false);
-}
-
-/* The release cancels the request. Until then nothing is sent behind a pending send: see ls_httpsys_transmitted. */
-void ls_httpsys_abort_response(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    (void)ctx;
-    if (x->error == 0) x->error = LS_ECANCELED;
-}
-
-int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
     if (x->error != 0) return x->error;
-    if (x->response == LS_RESPONSE_NONE) return ls_httpsys_respond(ctx, x, NULL, 0);
-    if (x->length >= 0 && !e->no_body && e->part_bytes != (uint64_t)x->length) return fail(x, LS_EMSGSIZE);
-    if (e->chunked_out && !e->no_body && push_copy(ctx, &e->out, "0\r\n\r\n", 5) < 0) return fail(x, LS_ENOMEM);
-    x->response = LS_RESPONSE_DONE;
-    return LS_DONE;
+    const int err = ls_httpsys_send_out(ctx, e);
+    if (err <= LS_DONE || x->queued < e->config->write_bytes_high) return err < 0 ? err : LS_DONE;
+    e->awaits_sent = true;
+    return LS_PENDING;
 }
 
 /* ---- without a handler -------------------------------------------------------------------------------------- */
@@ -432,13 +355,14 @@ int ls_httpsys_finish(ls_thread_ctx *ctx, ls_exchange *x)
 void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
     ls_exchange *x = &e->x;
-    char text[160];
+    char text[160], from[LS_ADDR_TEXT_BYTES];
     const int len = snprintf(text, sizeof text, "%s%s%s\n", ls_status_text(status), why != NULL ? ": " : "",
                              why != NULL ? why : "");
     ls_slice slice = ls_slice_static(text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
+    ls_refused_log("%s %d: %s", ls_addr_host(x->remote, from), status, why != NULL ? why : ls_status_text(status));
     x->status = status;
     x->type = "text/plain; charset=utf-8";
     x->close = true;
-    (void)ls_httpsys_respond(ctx, x, &slice, 1);
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
     ls_counter_add(&e->http->threads[ctx->index].refused, 1);
 }

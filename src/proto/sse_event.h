@@ -9,7 +9,7 @@
 typedef struct ls_sse_event { /* a pointer is NULL without that field */
     const char *name;         /* of the event: ls_sse_is_field */
     size_t name_len;
-    const char *id; /* ls_sse_is_field; empty: the client forgets the last one */
+    const char *id; /* ls_sse_is_field; empty: the client drops the last one */
     size_t id_len;
     const char *data; /* any number of lines that end in LF, CR LF or CR: a client joins them with LF */
     size_t data_len;

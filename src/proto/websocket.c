@@ -22,7 +22,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
 
-const ls_stream_handler ls_ws_stream_handler = {received, sent, closed};
+const ls_stream_handler ls_ws_stream_handler = {.received = received, .sent = sent, .closed = closed};
 
 _Static_assert(sizeof(ls_ws) <= 200, "an idle connection is small");
 
@@ -43,7 +43,7 @@ ls_ws *ls_ws_open(ls_stream *s, const ls_ws_config *config, ls_ws_deflate *defla
         ws->deflate = *deflate;
         memset(deflate, 0, sizeof *deflate);
     }
-    ls_stream_send_limits(s, config->send_stall_ms_max, 0);
+    ls_stream_send_within(s, config->send_stall_ms_max);
     return ws;
 }
 
@@ -98,8 +98,7 @@ static void call_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char 
 static void limit_last_send(ls_ws *ws)
 {
     const uint32_t stall_ms = ws->config->send_stall_ms_max, close_ms = ws->config->close_ms_max;
-    if (stall_ms == 0 || close_ms < stall_ms)
-        ls_stream_send_limits(ls_ws_stream_of(ws), close_ms > 0 ? close_ms : 1, 0);
+    if (stall_ms == 0 || close_ms < stall_ms) ls_stream_send_within(ls_ws_stream_of(ws), close_ms > 0 ? close_ms : 1);
 }
 
 /* Queue our Close frame, unless that was done. */
@@ -335,6 +334,11 @@ void ls_ws_consume(ls_thread_ctx *ctx, ls_ws *ws)
     ws->waiting = false;
     ls_ws_drop_message(ws);
     if (!ws->looping && ws->state != LS_WS_STATE_LOST) run(ctx, ws, false);
+}
+
+void ls_ws_resume(ls_thread_ctx *ctx, ls_ws *ws)
+{
+    if (ws->looping) (void)ls_ws_take_frames(ctx, ws);
 }
 
 int ls_ws_flush(ls_thread_ctx *ctx, ls_ws *ws)

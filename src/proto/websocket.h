@@ -74,6 +74,8 @@ ls_stream *ls_ws_stream(ls_ws *ws);
 const ls_ws_message *ls_ws_message_get(const ls_ws *ws);
 /* Drop it, if there is one, and go on: may call events, unless one runs. */
 void ls_ws_consume(ls_thread_ctx *ctx, ls_ws *ws);
+/* Inside `message`, after ls_ws_consume: handle the frames behind it now, up to the next message. Calls events. */
+void ls_ws_resume(ls_thread_ctx *ctx, ls_ws *ws);
 
 /* ---- send --------------------------------------------------------------------------------------------------- */
 

@@ -140,13 +140,13 @@ static bool is_listed(const ls_ws_names *origins, const char *text, size_t len)
     return false;
 }
 
-static bool is_same_origin(const ls_http_head *head, const char *bytes, bool secure, const char *text, size_t len)
+static bool is_same_origin(bool secure, const char *host, const char *text, size_t len)
 {
     origin asked, own;
     if (!origin_parse(text, len, &asked)) return false;
     const bool https = SAME(asked.scheme, asked.scheme_len, "https");
     if (!https && (secure || !SAME(asked.scheme, asked.scheme_len, "http"))) return false;
-    return authority_parse(bytes + head->host.at, head->host.len, https ? 443 : 80, &own) && same_place(&asked, &own);
+    return authority_parse(host, strlen(host), https ? 443 : 80, &own) && same_place(&asked, &own);
 }
 
 /* ---- the server ------------------------------------------------------------------------------------------------- */
@@ -213,8 +213,8 @@ static bool choose_protocol(const ls_http_head *head, const char *bytes, const l
     return true;
 }
 
-static int check_origin(const ls_http_head *head, const char *bytes, bool secure, const ls_ws_policy *policy,
-                        ls_ws_handshake *out)
+static int check_origin(const ls_http_head *head, const char *bytes, bool secure, const char *host,
+                        const ls_ws_policy *policy, ls_ws_handshake *out)
 {
     bool repeated;
     const ls_http_field *const field = field_single(head, bytes, "origin", &repeated);
@@ -225,13 +225,13 @@ static int check_origin(const ls_http_head *head, const char *bytes, bool secure
         return is_listed(&policy->origins, text, field->value.len)
                    ? 101
                    : refuse(out, 403, "the Origin is not in the list of allowed origins");
-    return is_same_origin(head, bytes, secure, text, field->value.len)
+    return is_same_origin(secure, host, text, field->value.len)
                ? 101
                : refuse(out, 403, "the Origin is not that of this server; the option origins allows further ones");
 }
 
-int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secure, const ls_ws_policy *policy,
-                          ls_ws_handshake *out)
+int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secure, const char *host,
+                          const ls_ws_policy *policy, ls_ws_handshake *out)
 {
     bool repeated;
     *out = (ls_ws_handshake){.why = "", .fields = ""};
@@ -239,11 +239,11 @@ int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secu
         out->fields = "Allow: GET\r\n";
         return refuse(out, 405, "a WebSocket handshake is a GET request");
     }
-    if (head->version_minor == 0) return refuse(out, 400, "a WebSocket handshake needs HTTP/1.1");
+    if (head->version < 11) return refuse(out, 400, "a WebSocket handshake needs HTTP/1.1");
     if (!ls_http_head_upgrades_to(head, bytes, "websocket", 9))
         return refuse_upgrade(out, "this address serves WebSocket: the field \"Upgrade: websocket\" is missing");
     if (!head->upgrade) return refuse(out, 400, "the field \"Connection: upgrade\" is missing");
-    if (head->chunked || head->content_length > 0) return refuse(out, 400, "a WebSocket handshake has no body");
+    if (head->has_body) return refuse(out, 400, "a WebSocket handshake has no body");
 
     const ls_http_field *field = field_single(head, bytes, "sec-websocket-version", &repeated);
     if (repeated) return refuse(out, 400, "more than one Sec-WebSocket-Version");
@@ -259,7 +259,7 @@ int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secu
     if (!choose_protocol(head, bytes, &policy->protocols, out))
         return refuse(out, 400, "Sec-WebSocket-Protocol is not a list of tokens");
 
-    const int status = check_origin(head, bytes, secure, policy, out);
+    const int status = check_origin(head, bytes, secure, host, policy, out);
     if (status == 101 && accept_write(bytes + field->value.at, out->accept) < 0)
         return refuse(out, 501, "this luaserve has no SHA-1, which WebSocket needs: it was built without OpenSSL");
     return status;

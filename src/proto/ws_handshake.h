@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "proto/http1_parse.h"
 #include "proto/http1_parse_response.h"
+#include "proto/http_head.h"
 
 enum { LS_WS_KEY_CHARS = 24, LS_WS_ACCEPT_CHARS = 28 }; /* base64 of 16 and of 20 bytes */
 
@@ -43,11 +43,12 @@ typedef struct ls_ws_handshake {
  *     426  no Upgrade to "websocket", or another version than 13
  *     501  built without SHA-1
  *
- * Same origin (RFC 6454): the host of Origin is that of the request and the ports are equal, where a missing port is
+ * Same origin (RFC 6454): the host of Origin is `host`, that of the request or of a trusted proxy, and the ports are
+ * equal, where a missing port is
  * the default of the Origin's scheme. Over TLS the scheme must be https. Without TLS it may be https too: a proxy in
  * front has ended TLS, because browsers do not open ws:// on such a page. */
-int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secure, const ls_ws_policy *policy,
-                          ls_ws_handshake *out);
+int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secure, const char *host,
+                          const ls_ws_policy *policy, ls_ws_handshake *out);
 
 /* Whether it is a serialized origin: scheme "://" host [":" port], or "null". */
 bool ls_ws_origin_valid(const char *origin, size_t len);

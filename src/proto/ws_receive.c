@@ -9,9 +9,9 @@
  * bytes must be copied; else the parts become slices. A large block is taken only for a peer whose bytes have filled a
  * small one: the announcement of a long frame costs us nothing.
  *
- * A receive into a small block is posted at once: with io_uring it then costs no system call, with epoll no second
- * completion. But each completion that waits for a busy actor would hold its block. So when others wait for the actor,
- * and always for a large block, a receive of length 0 waits for the bytes, and the block is taken inside the actor. */
+ * A receive into a small block is posted at once, which saves a second completion. But each completion that waits for
+ * a busy actor would hold its block. So when others wait for the actor, and always for a large block, a receive of
+ * length 0 waits for the bytes, and the block is taken inside the actor. */
 #include <string.h>
 
 #include "proto/ws_internal.h"

@@ -45,7 +45,7 @@ static ls_op *actor_pull(ls_actor *actor)
 
 static void actor_post_wakeup(ls_actor *actor, ls_port *port)
 {
-    if (atomic_exchange(&actor->wakeup_queued, 1) == 0) ls_port_post(port, &actor->wakeup, NULL, 0);
+    if (atomic_exchange(&actor->wakeup_queued, 1) == 0) ls_port_post(port, &actor->wakeup, 0);
 }
 
 /* The inbox may hold an op that no thread is going to run: drain it here, or post a wake-up. */

@@ -13,7 +13,16 @@ enum {
     SCAN_SHORT_MS = LS_STALL_MS / 2, /* a short and a long interval add up to LS_STALL_MS */
     SCAN_LONG_MS = LS_STALL_MS - SCAN_SHORT_MS,
     SCANS_PER_TICK = 1000 / LS_STALL_MS, /* half a second */
+    TICK_MS = 500,
+    LOW_CPU_MS = 20,        /* processor time of a packet, then its thread gets the lower priority */
+    LOW_CPU_CROWDED_MS = 1, /* the same while all that may run are stalled */
 };
+
+/* As many workers as may run are stalled, so that more of the kind may be on their way: find them soon. */
+static bool is_crowded(const ls_workers *workers)
+{
+    return atomic_load_explicit(&workers->stalled, memory_order_relaxed) >= workers->options.threads;
+}
 
 /* Claim the packets that the worker has not begun and return them to the port. The caller holds the mutex, which the
  * worker takes before it uses its packets again. */
@@ -31,16 +40,28 @@ static void requeue_unstarted(ls_workers *workers, ls_worker *worker)
     }
 }
 
-/* Read the count of every worker. The caller holds the mutex. true: a worker is inside a packet or has begun one since
- * the last scan. */
+/* Many handlers that compute or block may have come at once. While all that may run stall within a scan, more than
+ * `threads` may run, so that the last of 32 is found after 5 scans and not after 16. */
+static void set_burst(ls_workers *workers, unsigned stalled_before)
+{
+    const unsigned stalled = atomic_load_explicit(&workers->stalled, memory_order_relaxed),
+                   fresh = is_crowded(workers) && stalled > stalled_before ? stalled - stalled_before : 0;
+    if (fresh <= workers->burst && workers->burst == 0) return;
+    workers->burst = fresh > workers->burst ? fresh : workers->burst - 1;
+    ls_workers_balance(workers);
+}
+
+/* Read the count of every worker, and replace threads. The caller holds the mutex. true: a worker is inside a packet or
+ * has begun one since the last scan, or a thread is about to end. */
 static bool scan(ls_workers *workers)
 {
-    const uint64_t now = ls_clock_ns();
+    const uint64_t now = ls_clock_ns(), stall_ms = is_crowded(workers) ? SCAN_SHORT_MS : LS_STALL_MS;
+    const unsigned stalled = atomic_load_explicit(&workers->stalled, memory_order_relaxed);
     bool busy = false;
-    for (unsigned i = 0; i < workers->options.threads_max; i++) {
+    for (unsigned i = 0; i < workers->opened; i++) {
         ls_worker *worker = &workers->array[i];
         const uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_acquire);
-        worker->stalled_ms = 0;
+        worker->inside_ms = 0;
         if (turn != worker->seen_turn) {
             worker->seen_turn = turn;
             worker->seen_ns = now;
@@ -49,30 +70,51 @@ static bool scan(ls_workers *workers)
         } else if (turn & 1) {
             busy = true;
             const uint64_t ms = (now - worker->seen_ns) / 1000000;
-            if (ms < LS_STALL_MS) continue;
-            worker->stalled_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+            worker->inside_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+            if (ms < stall_ms) continue;
             requeue_unstarted(workers, worker);
-            ls_port_detach(workers->port, &worker->ctx);
             ls_workers_set_stalled(workers, worker, true);
         }
     }
+    set_burst(workers, stalled);
+    busy |= ls_workers_replace(workers);
     return busy;
 }
 
-/* Called without the mutex: the callback may call any function. Only this thread uses stalled_ms. */
+/* The worker computes: lower its priority, unless it has returned. */
+static void lower(ls_workers *workers, ls_worker *worker)
+{
+    ls_mutex_lock(&workers->mutex);
+    if (worker->life == WORKER_RUNS && !atomic_load_explicit(&worker->low, memory_order_relaxed) &&
+        atomic_load_explicit(&worker->turn, memory_order_acquire) == worker->seen_turn) {
+        atomic_store_explicit(&worker->low, true, memory_order_relaxed);
+        (void)ls_thread_set_low(worker->thread_id, true);
+    }
+    ls_mutex_unlock(&workers->mutex);
+}
+
+/* Called without the mutex: the callback may call any function. Only this thread uses inside_ms. */
 static void report_stalls(ls_workers *workers)
 {
     const ls_workers_options *options = &workers->options;
+    const uint64_t low_ns = (is_crowded(workers) ? LOW_CPU_CROWDED_MS : LOW_CPU_MS) * UINT64_C(1000000);
     if (options->on_stall == NULL) return;
-    for (unsigned i = 0; i < options->threads_max; i++)
-        if (workers->array[i].stalled_ms > 0)
-            options->on_stall(&workers->array[i].ctx, workers->array[i].stalled_ms, options->user);
+    for (unsigned i = 0; i < workers->opened; i++) {
+        ls_worker *worker = &workers->array[i];
+        if (worker->inside_ms > 0 && options->on_stall(&worker->ctx, worker->inside_ms, options->user) >= low_ns)
+            lower(workers, worker);
+    }
 }
 
 /* Called without the mutex, as above. */
-static void report_tick(ls_workers *workers, bool idle)
+static bool report_tick(ls_workers *workers, bool idle)
 {
-    if (workers->options.on_tick != NULL) workers->options.on_tick(idle, workers->options.user);
+    return workers->options.on_tick != NULL && workers->options.on_tick(idle, workers->options.user);
+}
+
+static bool ended(const ls_workers *workers)
+{
+    return workers->alive == 0 && atomic_load_explicit(&workers->stop, memory_order_relaxed);
 }
 
 void ls_watchdog_run(void *arg)
@@ -80,8 +122,10 @@ void ls_watchdog_run(void *arg)
     ls_workers *workers = arg;
     unsigned idle_scans = 0, busy_scans = 0;
     uint32_t interval_ms = SCAN_SHORT_MS;
+    bool more = false;
+    ls_thread_set_brief();
     ls_mutex_lock(&workers->mutex);
-    while (workers->alive > 0) {
+    while (!ended(workers)) {
         ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, interval_ms);
         interval_ms = LS_STALL_MS - interval_ms;
         if (scan(workers)) {
@@ -89,28 +133,38 @@ void ls_watchdog_run(void *arg)
             atomic_store_explicit(&workers->watchdog_asleep, false, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
             report_stalls(workers);
-            if (++busy_scans % SCANS_PER_TICK == 0) report_tick(workers, false);
+            if (++busy_scans % SCANS_PER_TICK == 0) (void)report_tick(workers, false);
             ls_mutex_lock(&workers->mutex);
         } else if (++idle_scans == SCANS_PER_TICK) {
             atomic_store_explicit(&workers->watchdog_asleep, true, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
-            report_tick(workers, true);
+            more = report_tick(workers, true);
             ls_mutex_lock(&workers->mutex);
         } else if (idle_scans > SCANS_PER_TICK) {
-            while (workers->alive > 0 && atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed))
-                ls_cond_wait(&workers->watchdog_wake, &workers->mutex);
+            while (!ended(workers) && atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) {
+                if (!more) {
+                    ls_cond_wait(&workers->watchdog_wake, &workers->mutex);
+                } else if (!ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, TICK_MS)) {
+                    ls_mutex_unlock(&workers->mutex);
+                    more = report_tick(workers, true);
+                    ls_mutex_lock(&workers->mutex);
+                }
+            }
             idle_scans = 0;
         }
     }
     ls_mutex_unlock(&workers->mutex);
 }
 
+void ls_watchdog_wake_locked(ls_workers *workers)
+{
+    atomic_store_explicit(&workers->watchdog_asleep, false, memory_order_relaxed);
+    ls_cond_signal(&workers->watchdog_wake);
+}
+
 void ls_watchdog_wake(ls_workers *workers)
 {
     ls_mutex_lock(&workers->mutex);
-    if (atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) {
-        atomic_store_explicit(&workers->watchdog_asleep, false, memory_order_relaxed);
-        ls_cond_signal(&workers->watchdog_wake);
-    }
+    if (atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) ls_watchdog_wake_locked(workers);
     ls_mutex_unlock(&workers->mutex);
 }

@@ -17,14 +17,16 @@
 #include "port/notify.h"
 #include "sched/actor.h"
 
+enum { STANDBY_IDLE_MS_MAX = 10000 }; /* default of ls_workers_options.standby_idle_ms_max */
+
 void ls_workers_balance(ls_workers *workers)
 {
     const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
-    const unsigned threads = workers->options.threads;
+    const unsigned threads = workers->options.threads + workers->burst;
     unsigned running = workers->active - atomic_load_explicit(&workers->stalled, memory_order_relaxed);
-    for (unsigned i = 0; i < workers->started && running < threads && !stop; i++) {
+    for (unsigned i = 0; i < workers->opened && running < threads && !stop; i++) {
         ls_worker *standby = &workers->array[i];
-        if (!standby->idle) continue;
+        if (standby->life != WORKER_RUNS || !standby->idle) continue;
         standby->idle = false;
         workers->active++;
         running++;
@@ -73,7 +75,7 @@ static bool worker_requeue(ls_worker *worker, int from, int count)
 /* The watchdog claimed the rest of the batch. Wait until it has read it, and run the packets it could not requeue. */
 static void worker_run_leftover(ls_worker *worker)
 {
-    ls_packet leftover[LS_WAIT_PACKETS_MAX];
+    ls_packet leftover[BATCH_PACKETS_MAX];
     ls_mutex_lock(&worker->workers->mutex);
     const int count = worker->leftover_count;
     for (int i = 0; i < count; i++) leftover[i] = worker->leftover[i];
@@ -82,12 +84,24 @@ static void worker_run_leftover(ls_worker *worker)
     for (int i = 0; i < count; i++) worker_run(worker, &leftover[i]);
 }
 
-/* Claim the packets from `begun` up to `to`. false: the watchdog has claimed them. */
+/* Claim the packets from `begun` up to `to`, and change their number to `count`. false: the watchdog has claimed
+ * them. */
 static bool worker_claim(ls_worker *worker, int begun, int to, int count)
 {
-    uint64_t claim = batch_claim(worker->batch, begun, count);
+    uint64_t claim = batch_claim(worker->batch, begun, worker->count);
     return atomic_compare_exchange_strong_explicit(&worker->claim, &claim, batch_claim(worker->batch, to, count),
                                                    memory_order_acq_rel, memory_order_relaxed);
+}
+
+bool ls_workers_append(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_worker *worker = ctx->worker;
+    if (worker == NULL || worker->count == BATCH_PACKETS_MAX) return false;
+    const int begun = batch_claim_begun(atomic_load_explicit(&worker->claim, memory_order_relaxed));
+    worker->packets[worker->count] = (ls_packet){.op = op};
+    if (begun == worker->count || !worker_claim(worker, begun, begun, worker->count + 1)) return false;
+    worker->count++;
+    return true;
 }
 
 /* Run the packets of one wait. true: the stop packet was among them. */
@@ -99,6 +113,7 @@ static bool worker_run_batch(ls_worker *worker, int count)
 
     uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_relaxed) + 1;
     worker->batch++;
+    worker->count = count;
     atomic_store_explicit(&worker->claim, batch_claim(worker->batch, 1, count), memory_order_release);
     atomic_store_explicit(&worker->turn, turn, memory_order_release);
     atomic_signal_fence(memory_order_seq_cst); /* watchdog.c depends on this order of the compiler's */
@@ -110,14 +125,14 @@ static bool worker_run_batch(ls_worker *worker, int count)
             stop_seen = true;
         else
             worker_run(worker, packet);
-        if (++i == count) break;
+        if (++i == worker->count) break;
         const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
-        if (!worker_claim(worker, i, stop ? count : i + 1, count)) {
+        if (!worker_claim(worker, i, stop ? worker->count : i + 1, worker->count)) {
             worker_run_leftover(worker);
             break;
         }
         if (stop) {
-            stop_seen |= worker_requeue(worker, i, count);
+            stop_seen |= worker_requeue(worker, i, worker->count);
             break;
         }
         turn += 2;
@@ -128,21 +143,42 @@ static bool worker_run_batch(ls_worker *worker, int count)
     return stop_seen;
 }
 
+static bool worker_is_standby(const ls_worker *worker)
+{
+    return worker->ctx.index >= worker->workers->options.threads;
+}
+
 /* Called at the start, after a stalled packet, and when there is a worker too many: clears the stalled mark, and idles
- * until the worker is needed. false: the workers were stopped while it idled. */
+ * until the worker is needed. A standby thread that idles for long ends; another one takes the place of a standby thread.
+ * false: the thread ends, for that reason, because the workers were stopped while it idled, or its priority stays low. */
 static bool worker_idle_if_excess(ls_worker *worker)
 {
     ls_workers *workers = worker->workers;
+    bool waits = true;
     ls_mutex_lock(&workers->mutex);
     ls_workers_set_stalled(workers, worker, false);
-    if (!worker->idle && atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0) {
+    const bool ends = atomic_load_explicit(&worker->low, memory_order_relaxed) &&
+                      !atomic_load_explicit(&workers->stop, memory_order_relaxed) &&
+                      !ls_thread_set_low(worker->thread_id, false);
+    atomic_store_explicit(&worker->low, false, memory_order_relaxed);
+    if (ends) { /* a stop from now on does not count on it */
+        worker->life = WORKER_ENDED;
         worker->idle = true;
-        ls_port_detach(workers->port, &worker->ctx);
+        workers->active--;
+        ls_workers_balance(workers);
+    } else if (!worker->idle && atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0) {
+        worker->idle = true;
         workers->active--;
         ls_workers_balance(workers);
     }
-    while (worker->idle && !atomic_load_explicit(&workers->stop, memory_order_relaxed))
-        ls_cond_wait(&worker->resume, &workers->mutex);
+    while (worker->idle && !ends && waits && !atomic_load_explicit(&workers->stop, memory_order_relaxed))
+        waits = ls_cond_wait_ms(&worker->resume, &workers->mutex, workers->options.standby_idle_ms_max);
+    if (worker->idle && !waits && !worker_is_standby(worker) &&
+        !atomic_load_explicit(&workers->stop, memory_order_relaxed)) {
+        worker->idle = false;
+        workers->active++;
+        ls_workers_balance(workers);
+    }
     const bool active = !worker->idle;
     ls_mutex_unlock(&workers->mutex);
     return active;
@@ -151,17 +187,16 @@ static bool worker_idle_if_excess(ls_worker *worker)
 static void worker_exit(ls_worker *worker, bool has_stop_packet)
 {
     ls_workers *workers = worker->workers;
-    ls_port_detach(workers->port, &worker->ctx);
     ls_mutex_lock(&workers->mutex);
     ls_workers_set_stalled(workers, worker, false);
     if (!worker->idle) workers->active--;
     const bool others_active = workers->active > 0;
-    if (--workers->alive == 0) {
-        ls_cond_broadcast(&workers->ended);
-        ls_cond_signal(&workers->watchdog_wake);
-    }
+    if (worker->life == WORKER_RUNS) worker->life = WORKER_ENDED;
+    if (--workers->alive == 0) ls_cond_broadcast(&workers->ended);
+    ls_workers_balance(workers);
+    ls_watchdog_wake_locked(workers); /* it joins the thread and starts another one if too few run */
     ls_mutex_unlock(&workers->mutex);
-    if (has_stop_packet && others_active) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
+    if (has_stop_packet && others_active) ls_port_post(workers->port, &workers->stop_op, 0);
 }
 
 static void worker_main(void *arg)
@@ -169,9 +204,13 @@ static void worker_main(void *arg)
     ls_worker *worker = arg;
     ls_workers *workers = worker->workers;
     ls_pool_enter(worker->ctx.pool);
+    ls_mutex_lock(&workers->mutex); /* the one who started the thread holds it until all fields are set */
+    worker->thread_id = ls_thread_id();
+    ls_mutex_unlock(&workers->mutex);
+    const int wait_ms = worker_is_standby(worker) ? (int)workers->options.standby_idle_ms_max : -1;
     bool stop_seen = false, active = worker_idle_if_excess(worker);
     while (active && !stop_seen) {
-        const int n = ls_port_wait(workers->port, &worker->ctx, worker->packets, workers->wait_max, -1);
+        const int n = ls_port_wait(workers->port, &worker->ctx, worker->packets, workers->wait_max, wait_ms);
         if (n < 0) {
             ls_log(LS_LOG_ERROR, "worker %u cannot wait for packets: %s; the server stops", worker->ctx.index,
                    ls_err_text(n));
@@ -180,6 +219,7 @@ static void worker_main(void *arg)
         }
         if (n > 0) stop_seen = worker_run_batch(worker, n);
         if (!stop_seen && (atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
+                           atomic_load_explicit(&worker->low, memory_order_relaxed) ||
                            atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0))
             active = worker_idle_if_excess(worker);
     }
@@ -195,38 +235,115 @@ static void ignore_stop_packet(ls_thread_ctx *ctx, ls_op *op)
     (void)op;
 }
 
-static int worker_open(ls_workers *workers, ls_pools *pools, unsigned index)
+/* Initialize the next worker. */
+static int worker_open(ls_workers *workers)
 {
+    const unsigned index = workers->opened;
     ls_worker *worker = &workers->array[index];
     ls_pool *pool;
     *worker = (ls_worker){.workers = workers};
     int err = ls_cond_open(&worker->resume);
     if (err < 0) return err;
-    if ((err = ls_pool_open(pools, &pool)) < 0) {
+    if ((err = ls_pool_open(workers->pools, &pool)) < 0) {
         ls_cond_close(&worker->resume);
         return err;
     }
     ls_thread_ctx_init(&worker->ctx, workers->port, pool, index);
+    worker->ctx.worker = worker;
     worker->ctx.inline_ms_max = LS_WORKER_INLINE_MS_MAX;
+    atomic_store_explicit(&workers->opened, index + 1, memory_order_release);
     return LS_OK;
 }
 
-static void workers_close(ls_workers *workers, unsigned count)
+/* The caller holds the mutex. */
+static int worker_start(ls_workers *workers, unsigned index)
 {
-    while (count-- > 0) {
-        ls_pool_close(workers->array[count].ctx.pool);
-        ls_cond_close(&workers->array[count].resume);
+    ls_worker *worker = &workers->array[index];
+    char name[16];
+    int err = LS_OK;
+    if (worker->ctx.pool == NULL) err = ls_pool_open(workers->pools, &worker->ctx.pool);
+    if (err < 0) return err;
+    (void)snprintf(name, sizeof name, "ls-worker-%u", index % 10000);
+    if ((err = ls_thread_start_parent(&worker->thread, name, worker_main, worker)) < 0) return err;
+    worker->life = WORKER_RUNS;
+    workers->start_failed = false;
+    worker->idle = false;
+    atomic_store_explicit(&worker->low, false, memory_order_relaxed);
+    workers->active++;
+    workers->alive++;
+    return LS_OK;
+}
+
+static void worker_ended(ls_workers *workers, ls_worker *worker)
+{
+    worker->life = WORKER_NONE;
+    ls_pool_leave(worker->ctx.pool);
+    if (workers->options.on_thread_end != NULL) workers->options.on_thread_end(&worker->ctx, workers->options.user);
+}
+
+/* The number of a worker without a thread, which is made if all have one. */
+static int worker_without_thread(ls_workers *workers, unsigned *index)
+{
+    for (unsigned i = 0; i < workers->opened; i++)
+        if (workers->array[i].life == WORKER_NONE) {
+            *index = i;
+            return LS_OK;
+        }
+    *index = workers->opened;
+    return *index < workers->options.threads_max ? worker_open(workers) : LS_ELIMIT;
+}
+
+bool ls_workers_replace(ls_workers *workers)
+{
+    unsigned index;
+    bool ending = false;
+    int err = LS_OK;
+    for (unsigned i = 0; i < workers->opened; i++) {
+        ls_worker *worker = &workers->array[i];
+        if (worker->life != WORKER_ENDED) continue;
+        if (!ls_thread_try_join(&worker->thread)) {
+            ending = true; /* the watchdog does not wait: the thread may have a low priority */
+            continue;
+        }
+        worker_ended(workers, worker);
+        if (i < workers->options.threads) continue;
+        ls_pool_close(worker->ctx.pool);
+        worker->ctx.pool = NULL;
+    }
+    if (atomic_load_explicit(&workers->stop, memory_order_relaxed)) return ending;
+    for (unsigned i = 0; i < workers->options.threads && err == LS_OK; i++)
+        if (workers->array[i].life == WORKER_NONE && (err = worker_start(workers, i)) == LS_OK)
+            ls_workers_balance(workers); /* a standby thread that took its place becomes idle */
+    while (err == LS_OK && workers->active - atomic_load_explicit(&workers->stalled, memory_order_relaxed) <
+                               workers->options.threads + workers->burst) {
+        if ((err = worker_without_thread(workers, &index)) < 0 || (err = worker_start(workers, index)) < 0) break;
+        atomic_fetch_add_explicit(&workers->standbys_released, 1, memory_order_relaxed);
+    }
+    if (err < 0 && err != LS_ELIMIT && !workers->start_failed) {
+        workers->start_failed = true;
+        ls_log(LS_LOG_WARN, "cannot start a further thread, work waits for the %u that run: %s", workers->alive,
+               ls_err_text(err));
+    }
+    return ending;
+}
+
+static void workers_close(ls_workers *workers)
+{
+    for (unsigned i = 0; i < workers->opened; i++) {
+        if (workers->array[i].ctx.pool != NULL) ls_pool_close(workers->array[i].ctx.pool);
+        ls_cond_close(&workers->array[i].resume);
     }
     ls_memory_aligned_free(workers->array);
 }
 
 int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *options, ls_workers **out)
 {
-    unsigned opened = 0;
     assert(options->threads >= 1 && options->threads_max >= options->threads);
     ls_workers *workers = ls_memory_aligned(CACHE_LINE_BYTES, sizeof *workers);
     if (workers == NULL) return LS_ENOMEM;
-    *workers = (ls_workers){.port = port, .options = *options, .stop_op = {.done = ignore_stop_packet}};
+    *workers =
+        (ls_workers){.port = port, .pools = pools, .options = *options, .stop_op = {.done = ignore_stop_packet}};
+    if (options->standby_idle_ms_max == 0) workers->options.standby_idle_ms_max = STANDBY_IDLE_MS_MAX;
     workers->wait_max = options->threads == 1 ? LS_WAIT_PACKETS_MAX : LS_WAIT_PACKETS;
 
     int err = ls_mutex_open(&workers->mutex);
@@ -236,13 +353,13 @@ int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *op
     err = LS_ENOMEM;
     if ((workers->array = ls_memory_aligned(CACHE_LINE_BYTES, options->threads_max * sizeof *workers->array)) == NULL)
         goto fail_workers;
-    for (; opened < options->threads_max; opened++)
-        if ((err = worker_open(workers, pools, opened)) < 0) goto fail_worker;
+    while (workers->opened < options->threads)
+        if ((err = worker_open(workers)) < 0) goto fail_worker;
     *out = workers;
     return LS_OK;
 
 fail_worker:
-    workers_close(workers, opened);
+    workers_close(workers);
 fail_workers:
     ls_cond_close(&workers->watchdog_wake);
 fail_watchdog_wake:
@@ -256,8 +373,8 @@ fail_mutex:
 
 void ls_workers_close(ls_workers *workers)
 {
-    assert(workers->started == 0);
-    workers_close(workers, workers->options.threads_max);
+    assert(workers->alive == 0);
+    workers_close(workers);
     ls_cond_close(&workers->watchdog_wake);
     ls_cond_close(&workers->ended);
     ls_mutex_close(&workers->mutex);
@@ -266,26 +383,18 @@ void ls_workers_close(ls_workers *workers)
 
 ls_thread_ctx *ls_workers_ctx(ls_workers *workers, unsigned index)
 {
-    assert(index < workers->options.threads_max);
+    assert(index < workers->options.threads);
     return &workers->array[index].ctx;
 }
 
 int ls_workers_start(ls_workers *workers)
 {
-    char name[16];
     int err = LS_OK;
     ls_mutex_lock(&workers->mutex); /* a worker takes it first, so none runs before all fields are set */
-    for (unsigned i = 0; i < workers->options.threads_max && err == LS_OK; i++) {
-        ls_worker *worker = &workers->array[i];
-        (void)snprintf(name, sizeof name, "ls-worker-%u", i % 10000);
-        if ((err = ls_thread_start_parent(&worker->thread, name, worker_main, worker)) < 0) break;
-        worker->idle = i >= workers->options.threads;
-        if (!worker->idle) workers->active++;
-        workers->alive++;
-        workers->started++;
-    }
-    if (err == LS_OK && (err = ls_thread_start(&workers->watchdog, "ls-watchdog", ls_watchdog_run, workers)) == LS_OK)
-        workers->watchdog_started = true;
+    for (unsigned i = 0; i < workers->options.threads && err == LS_OK; i++) err = worker_start(workers, i);
+    if (err == LS_OK &&
+        (err = ls_thread_start_parent(&workers->watchdog, "ls-watchdog", ls_watchdog_run, workers)) == LS_OK)
+        workers->watchdog_started = true; /* it starts workers, which inherit its mask of blocked signals */
     ls_mutex_unlock(&workers->mutex);
     if (err < 0) {
         ls_workers_stop(workers);
@@ -297,14 +406,17 @@ int ls_workers_start(ls_workers *workers)
 void ls_workers_stop(ls_workers *workers)
 {
     ls_mutex_lock(&workers->mutex);
-    const bool first = workers->active > 0 && !atomic_load_explicit(&workers->stop, memory_order_relaxed);
+    const bool started = workers->alive > 0 || workers->watchdog_started,
+               first = started && !atomic_load_explicit(&workers->stop, memory_order_relaxed);
     if (first) {
         atomic_store_explicit(&workers->stop, true, memory_order_relaxed);
         ls_workers_balance(workers);
-        for (unsigned i = 0; i < workers->started; i++) ls_cond_signal(&workers->array[i].resume);
+        for (unsigned i = 0; i < workers->opened; i++) ls_cond_signal(&workers->array[i].resume);
+        ls_watchdog_wake_locked(workers);
     }
+    const bool post = first && workers->active > 0; /* the idle ones end without a packet */
     ls_mutex_unlock(&workers->mutex);
-    if (first) (void)ls_port_post(workers->port, &workers->stop_op, &workers->stop_op, 0);
+    if (post) ls_port_post(workers->port, &workers->stop_op, 0);
 }
 
 bool ls_workers_join(ls_workers *workers, uint32_t ms)
@@ -323,10 +435,29 @@ bool ls_workers_join(ls_workers *workers, uint32_t ms)
         }
     }
     ls_mutex_unlock(&workers->mutex);
-    while (workers->started > 0) ls_thread_join(&workers->array[--workers->started].thread);
     if (workers->watchdog_started) ls_thread_join(&workers->watchdog);
     workers->watchdog_started = false;
+    for (unsigned i = 0; i < workers->opened; i++) {
+        if (workers->array[i].life == WORKER_NONE) continue;
+        ls_thread_join(&workers->array[i].thread);
+        worker_ended(workers, &workers->array[i]);
+    }
     return true;
+}
+
+unsigned ls_workers_leave(ls_workers *workers)
+{
+    ls_mutex_lock(&workers->mutex);
+    const unsigned alive = workers->alive;
+    for (unsigned i = 0; i < workers->opened; i++) {
+        if (workers->array[i].life == WORKER_NONE) continue;
+        ls_thread_detach(&workers->array[i].thread);
+        workers->array[i].life = WORKER_LEFT;
+    }
+    if (workers->watchdog_started) ls_thread_detach(&workers->watchdog);
+    workers->watchdog_started = false;
+    ls_mutex_unlock(&workers->mutex);
+    return alive;
 }
 
 /* A worker stores its turn and then loads pointers, without a barrier in between. ls_thread_barrier puts one into every
@@ -334,8 +465,9 @@ bool ls_workers_join(ls_workers *workers, uint32_t ms)
 void ls_workers_snapshot(ls_workers *workers, uint64_t *turns)
 {
     ls_thread_barrier();
+    const unsigned opened = atomic_load_explicit(&workers->opened, memory_order_acquire);
     for (unsigned i = 0; i < workers->options.threads_max; i++)
-        turns[i] = atomic_load_explicit(&workers->array[i].turn, memory_order_acquire);
+        turns[i] = i < opened ? atomic_load_explicit(&workers->array[i].turn, memory_order_acquire) : 0;
 }
 
 bool ls_workers_passed(const ls_workers *workers, uint64_t *turns)
@@ -354,7 +486,8 @@ bool ls_workers_passed(const ls_workers *workers, uint64_t *turns)
 void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out)
 {
     uint64_t sum[7] = {0};
-    for (unsigned i = 0; i < workers->options.threads_max; i++) {
+    const unsigned opened = atomic_load_explicit(&workers->opened, memory_order_acquire);
+    for (unsigned i = 0; i < opened; i++) {
         const ls_thread_stats *stats = &workers->array[i].ctx.stats;
         const _Atomic uint64_t *counters[] = {&stats->packets,     &stats->waits,       &stats->recv_inline,
                                               &stats->recv_queued, &stats->send_inline, &stats->send_queued,

@@ -4,11 +4,17 @@
  * or LS_WAIT_PACKETS_MAX with a single worker. Every worker counts the packets it begins. The watchdog is a thread
  * that sleeps while no worker is busy; otherwise it compares the counts twice in LS_STALL_MS. A worker whose count has
  * not changed is stalled: its handler is slow or blocks. The watchdog returns the packets of its batch that it has not
- * begun to the port, detaches its thread context (ls_port_detach requeues the packets held there), and releases a
- * standby thread in its place, up to threads_max. When the stalled worker returns, one worker is too many; it detects
- * that before its next wait and becomes idle.
+ * begun to the port and releases a standby thread in its place, up to threads_max. When the stalled worker returns, one
+ * worker is too many; it detects that before its next wait and becomes idle.
  *
- *     active workers that are not stalled <= threads */
+ * Standby threads are started when they are needed; one that has been idle for standby_idle_ms_max ends. One that is
+ * not idle hands its work to an idle one of the first `threads`, which stay.
+ *
+ * A stalled worker that computes runs at a lower priority from then on, so that the others hardly notice it. When it
+ * returns, it runs at the normal priority again; where the system does not allow that, the thread ends and another one
+ * is started when it is needed.
+ *
+ *     active workers that are not stalled <= threads, and for some milliseconds as many more as have just stalled */
 #ifndef LS_SCHED_WORKERS_H
 #define LS_SCHED_WORKERS_H
 
@@ -22,26 +28,31 @@ enum { LS_WORKER_INLINE_MS_MAX = 2 };
 typedef struct ls_workers ls_workers;
 
 typedef struct ls_workers_options {
-    unsigned threads;     /* concurrency value, >= 1 */
-    unsigned threads_max; /* including standby threads, >= threads */
+    unsigned threads;             /* concurrency value, >= 1 */
+    unsigned threads_max;         /* including standby threads, >= threads */
+    uint32_t standby_idle_ms_max; /* 0: 10 s */
 
     /* Callbacks; each may be NULL. */
 
     /* Handles a packet without an op: a post or a notification. */
     void (*on_user_packet)(ls_thread_ctx *ctx, const ls_packet *packet);
     /* On the watchdog's thread: the worker of `ctx` has been inside one packet for about ms. Called every 2 to 3 ms
-     * until it returns; the worker may have returned by the time of the call. */
-    void (*on_stall)(ls_thread_ctx *ctx, uint32_t ms, void *user);
+     * until it returns; the worker may have returned by the time of the call. Returns the processor time in ns since the
+     * first call for the packet; a worker that uses much of it runs at a lower priority from then on. */
+    uint64_t (*on_stall)(ls_thread_ctx *ctx, uint32_t ms, void *user);
     /* On the watchdog's thread: called every half second while a worker is busy. idle=true: no worker was busy for
-     * half a second; the next call follows when work resumes. */
-    void (*on_tick)(bool idle, void *user);
-    void *user; /* argument of on_stall and on_tick */
+     * half a second; the next call follows when work resumes, or after half a second if the call returns true. */
+    bool (*on_tick)(bool idle, void *user);
+    /* On the watchdog's thread, or in ls_workers_join: the thread with this context has ended; another one may be
+     * started with the same context. */
+    void (*on_thread_end)(ls_thread_ctx *ctx, void *user);
+    void *user; /* argument of on_stall, on_tick and on_thread_end */
 } ls_workers_options;
 
-/* Create the thread contexts, each with a buffer pool; starts no thread. */
+/* Create the thread contexts of the workers, each with a buffer pool; starts no thread. */
 int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *options, ls_workers **out);
 
-/* The thread context of a worker; index: 0 to threads_max - 1. Set ctx->user before ls_workers_start. */
+/* The thread context of a worker; index: 0 to threads - 1. */
 ls_thread_ctx *ls_workers_ctx(ls_workers *workers, unsigned index);
 
 /* Start the threads. On failure the threads that did start have ended. */
@@ -51,8 +62,15 @@ int ls_workers_start(ls_workers *workers);
  * stay in the port; the port's owner takes them after the join and before ls_workers_close. */
 void ls_workers_stop(ls_workers *workers);
 
+/* Inside a packet: run the op behind the packets that the thread has taken with this one, as if it had been taken with
+ * them. false: none are left, or the thread is no worker, or has no room. */
+bool ls_workers_append(ls_thread_ctx *ctx, ls_op *op);
+
 /* Wait until all threads have ended, at most ms (0: no limit). false: a worker is still inside a handler. */
 bool ls_workers_join(ls_workers *workers, uint32_t ms);
+/* Instead of the join and the close: the threads that have not ended go on. Each ends after its current packet, and uses
+ * `workers`, the port and the pools until then. Returns their number. */
+unsigned ls_workers_leave(ls_workers *workers);
 void ls_workers_close(ls_workers *workers); /* joined, or never started */
 
 /* Quiescence: when an object that packets find through an atomic pointer may be freed. Replace the pointer, take a

@@ -6,6 +6,7 @@
 
 #include "base/compiler.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "luaserve.h"
 #include "net/tls.h"
 #include "port/port.h"
@@ -22,6 +23,11 @@
 const char *ls_server_version(void)
 {
     return LS_VERSION;
+}
+
+int ls_server_version_number(void)
+{
+    return LS_VERSION_NUMBER;
 }
 
 const char *ls_server_build(void)
@@ -44,7 +50,7 @@ const char *ls_server_build(void)
 
 const char *ls_server_backends(void)
 {
-    return ls_port_backends();
+    return ls_port_backend();
 }
 
 /* ---- a server ----------------------------------------------------------------------------------------------- */
@@ -52,7 +58,7 @@ const char *ls_server_backends(void)
 void ls_server_describe(const ls_server *server)
 {
     printf("threads: %u, with standby threads at most %u\nback end: %s\n", server->settings.threads,
-           server->settings.threads_max, ls_port_backend(server->port));
+           server->settings.threads_max, ls_port_backend());
     for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
         const ls_site_listener *listener = ls_site_listener_get(server->site, i);
         const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
@@ -72,6 +78,19 @@ void ls_server_describe(const ls_server *server)
         const ls_site_udp *udp = ls_site_udp_get(server->site, i);
         printf("udp: %s port %u (%s)\n", udp->host[0] == '\0' ? "loopback" : udp->host, udp->port, udp->where);
     }
+}
+
+void ls_server_log_hint(ls_server *server)
+{
+    bool serves = false;
+    if (!ls_is_terminal(stderr)) return;
+    ls_mutex_lock(&server->mutex);
+    for (unsigned n = 0; n < ls_site_listener_count(server->site); n++)
+        serves |= ls_site_listener_get(server->site, n)->kind != LS_SITE_TCP;
+    if (serves && !ls_site_logs_requests(server->site))
+        ls_log(LS_LOG_INFO,
+               "requests are not logged: \"luaserve dev\" logs each one, a site logs them by ls.on(\"log\", fn)");
+    ls_mutex_unlock(&server->mutex);
 }
 
 /* The text of address `index`; NULL: past the last one. It may be written into `text`. *scheme receives what precedes

@@ -13,17 +13,20 @@
 #include "base/owner.h"
 #include "net/acceptor.h"
 #include "net/stream.h"
-#include "script/bind/interrupt.h"
-#include "script/bind/tcp.h"
+#include "script/bind/misc/interrupt.h"
+#include "script/bind/sock/tcp.h"
 
 enum {
     FIRST_LINE_MS_MAX = 5000, /* from the accept to the first line */
     REPLY_MS_MAX = 5000,      /* for the client to read a reply */
     FIRST_LINE_BYTES_MAX = 64,
-    STAT_BYTES_MAX = 96, /* of one line of "stats" */
+    STAT_BYTES_MAX = 96,     /* of one line of "stats" */
+    REASON_BYTES_MAX = 1100, /* of the reply to "reload" */
 };
 
 struct ls_control {
+    ls_port *port;
+    ls_reload_fn *reload;
     const ls_site_host *host;
     ls_acceptor *acceptor;
     ls_acceptor_service *service;
@@ -54,7 +57,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_stream_free(s);
 }
 
-static const ls_stream_handler handler = {run, sent, closed};
+static const ls_stream_handler handler = {.received = run, .sent = sent, .closed = closed};
 
 typedef struct reply {
     ls_thread_ctx *ctx;
@@ -75,8 +78,54 @@ static void send_stats(ls_thread_ctx *ctx, ls_stream *s, const ls_site_host *hos
 {
     reply to = {ctx, s};
     host->stats(host->server, add_stat, &to);
-    ls_stream_send_limits(s, REPLY_MS_MAX, 0);
+    ls_stream_send_within(s, REPLY_MS_MAX);
     if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);
+}
+
+/* ---- reload --------------------------------------------------------------------------------------------------- */
+
+typedef struct reloading {
+    ls_reload_wait wait;
+    ls_op op;
+    ls_port *port;
+    ls_stream *stream;
+    char reply[REASON_BYTES_MAX];
+} reloading;
+
+static void reply_reloaded(ls_thread_ctx *ctx, ls_op *op)
+{
+    reloading *r = LS_CONTAINER(op, reloading, op);
+    ls_stream *s = r->stream;
+    const size_t bytes = strlen(r->reply);
+    char *room = ls_stream_room(ctx, s, bytes);
+    if (room != NULL) memcpy(room, r->reply, bytes);
+    if (room != NULL) ls_stream_commit(s, bytes);
+    free(r);
+    ls_stream_send_within(s, REPLY_MS_MAX);
+    if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);
+}
+
+static void reload_ended(ls_reload_wait *wait, int result, const char *message)
+{
+    reloading *r = LS_CONTAINER(wait, reloading, wait);
+    (void)snprintf(r->reply, sizeof r->reply, "%s%s", result == LS_OK ? "ok" : "failed ",
+                   result == LS_OK ? "" : message);
+    r->op = (ls_op){.done = reply_reloaded};
+    ls_port_post(r->port, &r->op, 0);
+}
+
+/* Until the reply no operation of the stream is pending. */
+static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, const ls_control *control)
+{
+    reloading *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        ls_stream_close(ctx, s);
+        return;
+    }
+    r->wait.ended = reload_ended;
+    r->port = control->port;
+    r->stream = s;
+    control->reload(control->host->server, &r->wait);
 }
 
 /* Give the stream to a Lua state, as a new one. `received` goes back: the session reads its first line again. */
@@ -119,6 +168,10 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         send_stats(ctx, s, control->host);
         return;
     }
+    if (strcmp(line, "reload") == 0) {
+        begin_reload(ctx, s, control);
+        return;
+    }
     if (strncmp(line, interrupt, sizeof interrupt - 1) == 0) {
         const uint64_t number = strtoull(line + sizeof interrupt - 1, NULL, 10);
         if (number > 0) ls_interrupts_set(control->host->interrupts, number);
@@ -151,14 +204,16 @@ static void accepted(ls_thread_ctx *ctx, ls_stream *s, void *user)
     run(ctx, s, err == LS_DONE ? result : err);
 }
 
-int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *host, const char *path,
-                    ls_control **out)
+int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *host, ls_reload_fn *reload,
+                    const char *path, ls_control **out)
 {
     static const ls_path_access owner_only = {.has_mode = true, .mode = 0600};
     ls_control *control = calloc(1, sizeof *control);
     ls_addr at = {.family = LS_ADDR_UNIX};
     int err = LS_ENOMEM;
     if (control == NULL) return err;
+    control->port = port;
+    control->reload = reload;
     control->host = host;
     if ((err = ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX)) < 0) goto fail_alloc;
     const size_t bytes = strlen(path);

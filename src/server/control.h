@@ -5,14 +5,16 @@
  *     repl             a session of lua/luaserve/repl.lua in a Lua state, until either side closes
  *     interrupt N      ends the line that the session with the number N computes; the server closes the connection
  *     stats            the values of ls.stats(), one line "name value" each; the server closes the connection
+ *     reload           loads the site again; at the end of that "ok", or "failed" and the reason; then it closes
  *
- * "interrupt" and "stats" run in C, so they are answered also while all Lua states compute. The path has the mode 0600.
+ * All but "repl" run in C, so they are answered also while all Lua states compute. The path has the mode 0600.
  * In addition, the server closes a connection of another user than its own or root. */
 #ifndef LS_SERVER_CONTROL_H
 #define LS_SERVER_CONTROL_H
 
 #include <stdbool.h>
 
+#include "base/list.h"
 #include "net/deadline.h"
 #include "port/port.h"
 #include "script/site/site.h"
@@ -21,9 +23,18 @@ typedef struct ls_control ls_control;
 
 enum { LS_CONTROL_CONNECTIONS_MAX = 64 };
 
-/* Listen at the Unix path `path`. `host` is used until ls_control_close. LS_OK or an error of ls_acceptor_open. */
-int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *host, const char *path,
-                    ls_control **out);
+typedef struct ls_reload_wait { /* of a caller who waits for the end of a reload that begins after the call */
+    ls_node node;
+    /* Once: LS_OK, or a negative code and the reason. Any thread; it takes no lock of the server. */
+    void (*ended)(struct ls_reload_wait *wait, int result, const char *message);
+} ls_reload_wait;
+
+typedef void ls_reload_fn(void *server, ls_reload_wait *wait); /* any thread */
+
+/* Listen at the Unix path `path`. `host` is used until ls_control_close, `reload` until ls_control_stop. LS_OK or an
+ * error of ls_acceptor_open. */
+int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *host, ls_reload_fn *reload,
+                    const char *path, ls_control **out);
 
 /* Begin sessions in the states of `site` from now on. A site that was opened with the option `control`. Any thread; at
  * first before ls_control_start. */

@@ -1,4 +1,4 @@
-/* endpoint.c - see endpoint.h: plan, commit, and the endpoints that are gone. */
+/* endpoint.c - see endpoint.h: plan, commit, and the endpoints that were removed. */
 #include "server/endpoint.h"
 
 #include <stdio.h>
@@ -9,10 +9,7 @@
 #include "base/log.h"
 #include "server/addresses.h"
 
-enum {
-    PORT_TRIES = 16,      /* attempts to find a port that is free on both loopback addresses */
-    DRAIN_FRESH_MS = 1000 /* time given to a connection that has sent nothing yet */
-};
+enum { PORT_TRIES = 16 }; /* attempts to find a port that is free on both loopback addresses */
 
 typedef struct planning {
     ls_endpoint_plan *plan;
@@ -52,11 +49,11 @@ static void shorten(ls_port *port, ls_endpoint_plan *plan, unsigned count)
 {
     while (plan->count > count) {
         ls_endpoint *e = plan->at[--plan->count];
-        e->claimed = false;
+        e->planned = false;
         if (e->fresh)
             drop_fresh(port, e);
         else
-            e->ops->forget(e);
+            e->ops->unprepare(e);
     }
 }
 
@@ -76,10 +73,10 @@ static int plan_one(planning *p, ls_endpoint *e)
         if (fresh)
             drop_fresh(p->want.env->port, e);
         else
-            e->ops->forget(e);
+            e->ops->unprepare(e);
         return err;
     }
-    e->claimed = true;
+    e->planned = true;
     return LS_OK;
 }
 
@@ -90,7 +87,7 @@ static int plan_address(planning *p, const ls_addr *at, uint16_t port)
     p->want.at.port = port;
     for (const ls_node *node = open->next; node != open; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
-        if (e->claimed || e->ops != p->ops || !has_address(e, &p->want.at) || !e->ops->usable(e)) continue;
+        if (e->planned || e->ops != p->ops || !has_address(e, &p->want.at) || !e->ops->is_open(e)) continue;
         return plan_one(p, e);
     }
     return plan_one(p, NULL);
@@ -141,10 +138,10 @@ static int plan_host(planning *p, const char *host, uint16_t port, const char *w
 
 static int plan_urls(planning *p, const ls_site_listener *listener, char *message, size_t message_bytes)
 {
-    ls_endpoint *kept = NULL;
-    for (const ls_node *node = p->want.open->next; node != p->want.open && kept == NULL; node = node->next) {
+    ls_endpoint *found = NULL;
+    for (const ls_node *node = p->want.open->next; node != p->want.open && found == NULL; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
-        if (e->claimed || e->ops != p->ops) continue;
+        if (e->planned || e->ops != p->ops) continue;
         char text[LS_ADDR_TEXT_BYTES];
         const char *url = listener->urls, *own;
         unsigned n = 0;
@@ -152,9 +149,9 @@ static int plan_urls(planning *p, const ls_site_listener *listener, char *messag
             url += strlen(url) + 1;
             n++;
         }
-        if (own == NULL && *url == '\0') kept = e; /* the same URLs in the same order */
+        if (own == NULL && *url == '\0') found = e; /* the same URLs in the same order */
     }
-    const int err = plan_one(p, kept);
+    const int err = plan_one(p, found);
     if (err < 0)
         (void)snprintf(message, message_bytes, "%s: %s", listener->where,
                        p->want.message[0] != '\0' ? p->want.message : ls_err_text(err));
@@ -207,26 +204,26 @@ void ls_endpoint_plan_undo(ls_port *port, ls_endpoint_plan *plan)
 
 /* ---- commit ------------------------------------------------------------------------------------------------- */
 
-void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *gone, uint64_t generation)
+void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *removed, uint64_t generation)
 {
-    ls_node kept;
-    ls_node_init(&kept);
+    ls_node current;
+    ls_node_init(&current);
     for (unsigned i = 0; i < plan->count; i++) {
         ls_endpoint *e = plan->at[i];
         ls_list_remove(&e->node);
-        ls_list_push(&kept, &e->node);
-        e->claimed = false;
+        ls_list_push(&current, &e->node);
+        e->planned = false;
         if (!e->fresh) e->ops->replace(e, generation);
     }
     while (!ls_list_empty(open)) {
         ls_endpoint *e = LS_CONTAINER(open->next, ls_endpoint, node);
         ls_list_remove(&e->node);
-        ls_list_push(gone, &e->node);
+        ls_list_push(removed, &e->node);
         e->generation = generation;
-        e->gone_ns = ls_clock_ns();
+        e->removed_ns = ls_clock_ns();
         plan->leaving[plan->leaving_count++] = e;
     }
-    ls_list_move(open, &kept);
+    ls_list_move(open, &current);
 }
 
 void ls_endpoint_plan_run(ls_thread_ctx *ctx, const ls_endpoint_plan *plan)
@@ -252,24 +249,24 @@ void ls_endpoint_plan_end(ls_endpoint_plan *plan)
     *plan = (ls_endpoint_plan){.at = NULL};
 }
 
-/* ---- gone --------------------------------------------------------------------------------------------------- */
+/* ---- removed ------------------------------------------------------------------------------------------------ */
 
-uint64_t ls_endpoints_settle(const ls_endpoint_env *env, ls_node *gone, uint32_t drain_ms, uint64_t oldest)
+uint64_t ls_endpoints_drain_removed(const ls_endpoint_env *env, ls_node *removed, uint32_t drain_ms, uint64_t oldest)
 {
     uint64_t needed = UINT64_MAX;
-    for (ls_node *node = gone->next, *next; node != gone; node = next) {
+    for (ls_node *node = removed->next, *next; node != removed; node = next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
-        const uint64_t ms = (ls_clock_ns() - e->gone_ns) / 1000000u;
+        const uint64_t ms = (ls_clock_ns() - e->removed_ns) / 1000000u;
         next = node->next;
         if (!e->stopped) {
             needed = e->generation < needed ? e->generation : needed;
             continue;
         }
-        (void)e->ops->settle(e);
-        if (e->ops->drain(e, ms >= DRAIN_FRESH_MS) > 0) {
+        (void)e->ops->free_replaced(e);
+        if (e->ops->drain(e, ms >= LS_ENDPOINT_FRESH_MS) > 0) {
             e->ticket = 0;
-            if (ms >= drain_ms && !e->cut) e->ops->abort(e);
-            if (ms >= drain_ms) e->cut = true;
+            if (ms >= drain_ms && !e->aborted) e->ops->abort(e);
+            if (ms >= drain_ms) e->aborted = true;
         } else if (e->ticket == 0) {
             e->ticket = ls_grace_begin(env->grace);
         }

@@ -5,10 +5,9 @@
  *
  *     plan    new addresses are bound; of the open ones everything is prepared that can fail. Nothing that is served
  *             changes: ls_endpoint_plan_undo gives the plan up
- *     swap    the kept ones are replaced (they pass what begins from now on to the new generation), the others go to
- *             the list `gone`
- *     run     the new ones start, those that are gone stop and drain
- *     settle  what was replaced is freed when it is not used any more
+ *     swap    endpoints that stay pass new connections to the new generation; the others move to the list `removed`
+ *     run     the new ones start, the removed ones stop and drain
+ *     free    what was replaced is freed when it is not used any more
  *
  * Thread: the server serialises all calls, but for `start` and `stop` (see ls_endpoint_plan_run). */
 #ifndef LS_SERVER_ENDPOINT_H
@@ -47,30 +46,37 @@ typedef struct ls_endpoint_want { /* a listener or an ls.udp call of a new gener
     char *message;
 } ls_endpoint_want;
 
-/* `prepare` is undone by `forget` or completed by `replace`. */
+/* Log each name of the site for which the context has no certificate. */
+void ls_endpoint_check_names(const ls_site_listener *listener, const ls_tls *tls);
+
+/* `prepare` is undone by `unprepare` or completed by `replace`. */
 typedef struct ls_endpoint_ops {
     int (*open)(const ls_endpoint_want *want, ls_endpoint **out); /* bind; nothing is accepted yet */
-    bool (*usable)(const ls_endpoint *e);                         /* false: the site has closed it */
+    bool (*is_open)(const ls_endpoint *e);                        /* false: the site has closed it */
     int (*prepare)(ls_endpoint *e, const ls_endpoint_want *want);
-    void (*forget)(ls_endpoint *e);
+    void (*unprepare)(ls_endpoint *e);
     void (*known)(ls_endpoint *e,
                   ls_site *site); /* NULL, or after a complete plan: make the endpoint known to the site */
     void (*replace)(ls_endpoint *e, uint64_t generation); /* `generation`: the number of the one before */
     void (*start)(ls_thread_ctx *ctx, ls_endpoint *e);    /* accept, and log the address; on a worker */
     void (*stop)(ls_thread_ctx *ctx, ls_endpoint *e);     /* accept no more; once; also without a start */
-    /* After the stop: close what waits for a next request; with `all`, also what waits for a first one. Returns the
-     * number of connections, handshakes, accepts, receives that are left; call again until it is 0. */
+    /* After the stop: close what waits for a next request; with `all`, also handshakes and what waits for a first
+     * request. Returns the number of connections, handshakes, accepts, receives that are left; call again until it is 0. */
     uint32_t (*drain)(ls_endpoint *e, bool all);
     void (*abort)(ls_endpoint *e);
     /* Free what was replaced and is not used any more. Returns the number of the oldest generation that may still get
      * work through something that was replaced; UINT64_MAX: none does. */
-    uint64_t (*settle)(ls_endpoint *e);
-    void (*cut)(ls_endpoint *e, uint64_t generation); /* abort what keeps generations up to this one */
-    void (*stat)(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp);              /* adds */
+    uint64_t (*free_replaced)(ls_endpoint *e);
+    void (*abort_until)(ls_endpoint *e, uint64_t generation); /* abort what keeps generations up to this one */
+    void (*stat)(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp); /* adds */
+    void (*report)(ls_endpoint *e); /* NULL, or twice a second while the server works: log what the system has lost */
     const char *(*address)(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES]); /* NULL: past the last */
     const char *(*scheme)(const ls_endpoint *e); /* what precedes its addresses in a URL: "http://", "" */
     void (*close)(ls_endpoint *e);               /* stopped and drained, then a grace period; or no worker runs */
 } ls_endpoint_ops;
+
+/* Time that a drain gives to handshakes, and to connections that have sent nothing yet: `all` from then on. */
+enum { LS_ENDPOINT_FRESH_MS = 500 };
 
 extern const ls_endpoint_ops ls_endpoint_stream, ls_endpoint_httpsys, ls_endpoint_udp;
 
@@ -78,14 +84,14 @@ struct ls_endpoint {
     const ls_endpoint_ops *ops;
     ls_node node;       /* of the server's list */
     ls_addr wanted, at; /* what the site named: port 0 for any; what is bound. Not with http.sys */
-    bool claimed;       /* by the plan that is being made */
+    bool planned;       /* by the plan that is being made */
     bool fresh;         /* opened by it */
     bool stopped;       /* the call of `stop` has returned */
-    /* on the list `gone`: */
+    /* on the list `removed`: */
     uint64_t generation; /* the last one that used it */
-    uint64_t gone_ns;
+    uint64_t removed_ns;
     uint64_t ticket; /* of the grace period after the drain; 0: not drained yet */
-    bool cut;
+    bool aborted;
 };
 
 typedef struct ls_endpoint_plan {
@@ -104,16 +110,17 @@ int ls_endpoint_plan_make(const ls_endpoint_env *env, const ls_node *open, ls_si
 /* Any thread. The site of the plan is closed: its objects know the UDP sockets of the plan. */
 void ls_endpoint_plan_undo(ls_port *port, ls_endpoint_plan *plan);
 
-/* The commit in three steps. The swap makes the plan's endpoints the list `open` and moves the others to `gone`;
+/* The commit in three steps. The swap makes the plan's endpoints the list `open` and moves the others to `removed`;
  * `generation` is the number of the generation before. The run starts and stops sockets: on a worker, outside of the
  * server's mutex, because an accepted connection may run a handler. The end frees the plan. */
-void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *gone, uint64_t generation);
+void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *removed, uint64_t generation);
 void ls_endpoint_plan_run(ls_thread_ctx *ctx, const ls_endpoint_plan *plan);
 void ls_endpoint_plan_end(ls_endpoint_plan *plan);
 
-/* One step of the endpoints that are gone. `drain_ms`: the time after which what is left is cut. `oldest`: the number
+/* One step of the endpoints that were removed. `drain_ms`: the time after which their connections are aborted.
+ * `oldest`: the number
  * of the oldest generation that is open. Returns the number of the oldest generation that they may still give work to;
  * UINT64_MAX: none. */
-uint64_t ls_endpoints_settle(const ls_endpoint_env *env, ls_node *gone, uint32_t drain_ms, uint64_t oldest);
+uint64_t ls_endpoints_drain_removed(const ls_endpoint_env *env, ls_node *removed, uint32_t drain_ms, uint64_t oldest);
 
 #endif

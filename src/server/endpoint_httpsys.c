@@ -33,7 +33,7 @@ static int httpsys_open(const ls_endpoint_want *want, ls_endpoint **out)
                                         .config = &listener->http,
                                         .handler = ls_site_http_handler(want->site, want->index),
                                         .threads = env->threads_max,
-                                        .receives = settings->accepts_posted * env->threads_max,
+                                        .receives = settings->accepts_posted * (2 * settings->threads + 6),
                                         .requests_max = env->limit->max};
     const int err = ls_httpsys_open(env->port, &options, &h->http, want->message, LS_MESSAGE_BYTES);
     if (err < 0)
@@ -43,7 +43,7 @@ static int httpsys_open(const ls_endpoint_want *want, ls_endpoint **out)
     return err;
 }
 
-static bool httpsys_usable(const ls_endpoint *e)
+static bool httpsys_is_open(const ls_endpoint *e)
 {
     (void)e;
     return true;
@@ -57,7 +57,7 @@ static int httpsys_prepare(ls_endpoint *e, const ls_endpoint_want *want)
     return ls_httpsys_prepare(h->http, &h->next_config);
 }
 
-static void httpsys_forget(ls_endpoint *e)
+static void httpsys_unprepare(ls_endpoint *e)
 {
     (void)e;
 }
@@ -95,13 +95,13 @@ static void httpsys_abort(ls_endpoint *e)
     ls_httpsys_abort(of(e)->http);
 }
 
-static uint64_t httpsys_settle(ls_endpoint *e)
+static uint64_t httpsys_free_replaced(ls_endpoint *e)
 {
     (void)e;
     return UINT64_MAX;
 }
 
-static void httpsys_cut(ls_endpoint *e, uint64_t generation)
+static void httpsys_abort_until(ls_endpoint *e, uint64_t generation)
 {
     (void)e;
     (void)generation;
@@ -139,16 +139,16 @@ static void httpsys_close(ls_endpoint *e)
 
 const ls_endpoint_ops ls_endpoint_httpsys = {
     .open = httpsys_open,
-    .usable = httpsys_usable,
+    .is_open = httpsys_is_open,
     .prepare = httpsys_prepare,
-    .forget = httpsys_forget,
+    .unprepare = httpsys_unprepare,
     .replace = httpsys_replace,
     .start = httpsys_start,
     .stop = httpsys_stop,
     .drain = httpsys_drain,
     .abort = httpsys_abort,
-    .settle = httpsys_settle,
-    .cut = httpsys_cut,
+    .free_replaced = httpsys_free_replaced,
+    .abort_until = httpsys_abort_until,
     .stat = httpsys_stat,
     .address = httpsys_address,
     .scheme = httpsys_scheme,

@@ -4,8 +4,8 @@
  * with, so a replaced service waits on the list `retired` until the last of its handshakes has ended.
  *
  * An *engine* is an ls_http1: HTTP/1.1 with certain limits. A reload with the same limits keeps the engine and replaces
- * its handler. With other limits new connections get another engine; those of the engines before keep their limits and
- * get the new handler too. When the address changes from HTTP to TCP, its engines drain, with the handler they have. */
+ * its handler. With other limits new connections get another engine; existing connections keep their limits and
+ * get the new handler. When the address changes from HTTP to TCP, its engines drain, with the handler they have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/sock.h"
-#include "script/bind/tcp.h"
+#include "script/bind/sock/tcp.h"
 #include "server/endpoint.h"
 
 typedef struct engine {
@@ -95,6 +95,17 @@ static ls_tls *find_tls(const ls_endpoint_want *want, const char *id, bool *fres
     return found;
 }
 
+void ls_endpoint_check_names(const ls_site_listener *listener, const ls_tls *tls)
+{
+    char name[256];
+    for (const char *at = text_of(listener->tls->names); *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "\n"), at);
+        if (!ls_tls_has_name(tls, name))
+            ls_log(LS_LOG_WARN, "%s: tls: no certificate has the name '%s' of hosts: browsers refuse it",
+                   listener->where, name);
+    }
+}
+
 static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options, service *s)
 {
     char why[512] = "";
@@ -112,7 +123,9 @@ static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options,
         return err;
     }
     if (shared != NULL) s->tls = ls_tls_hold(shared);
-    if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", ls_site_listener_get(want->site, want->index)->where, why);
+    const ls_site_listener *listener = ls_site_listener_get(want->site, want->index);
+    if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", listener->where, why);
+    ls_endpoint_check_names(listener, s->tls);
     s->self_signed = options->self_signed;
     return LS_OK;
 }
@@ -273,7 +286,7 @@ fail:
     return err;
 }
 
-static bool stream_usable(const ls_endpoint *e)
+static bool stream_is_open(const ls_endpoint *e)
 {
     (void)e;
     return true;
@@ -301,12 +314,12 @@ static int stream_prepare(ls_endpoint *e, const ls_endpoint_want *want)
     s->next_access = ls_site_listener_get(want->site, want->index)->access;
     if ((err = change_access(s, &s->access, &s->next_access)) < 0) {
         explain_access(want, err);
-        e->ops->forget(e);
+        e->ops->unprepare(e);
     }
     return err;
 }
 
-static void stream_forget(ls_endpoint *e)
+static void stream_unprepare(ls_endpoint *e)
 {
     stream_endpoint *s = of(e);
     (void)change_access(s, &s->next_access, &s->access);
@@ -367,7 +380,7 @@ static void stream_replace(ls_endpoint *e, uint64_t generation)
     if (strcmp(scheme_of(s, before), scheme_of(s, s->current)) != 0) log_address(s);
 }
 
-static uint64_t stream_settle(ls_endpoint *e)
+static uint64_t stream_free_replaced(ls_endpoint *e)
 {
     stream_endpoint *s = of(e);
     uint64_t needed = UINT64_MAX;
@@ -390,7 +403,7 @@ static uint64_t stream_settle(ls_endpoint *e)
     return needed;
 }
 
-static void stream_cut(ls_endpoint *e, uint64_t generation)
+static void stream_abort_until(ls_endpoint *e, uint64_t generation)
 {
     stream_endpoint *s = of(e);
     for (ls_node *node = s->retired.next; node != &s->retired; node = node->next) {
@@ -458,16 +471,16 @@ static const char *stream_scheme(const ls_endpoint *e)
 
 const ls_endpoint_ops ls_endpoint_stream = {
     .open = stream_open,
-    .usable = stream_usable,
+    .is_open = stream_is_open,
     .prepare = stream_prepare,
-    .forget = stream_forget,
+    .unprepare = stream_unprepare,
     .replace = stream_replace,
     .start = stream_start,
     .stop = stream_stop,
     .drain = stream_drain,
     .abort = stream_abort,
-    .settle = stream_settle,
-    .cut = stream_cut,
+    .free_replaced = stream_free_replaced,
+    .abort_until = stream_abort_until,
     .stat = stream_stat,
     .address = stream_address,
     .scheme = stream_scheme,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "script/bind/udp.h"
+#include "script/bind/sock/udp_object.h"
 #include "server/endpoint.h"
 
 typedef struct udp_endpoint {
@@ -15,7 +15,8 @@ typedef struct udp_endpoint {
     ls_udp_setup setup;
     ls_udp_setup next_setup; /* prepared */
     void *next_user;
-    unsigned next_index; /* of the ls.udp call */
+    unsigned next_index;   /* of the ls.udp call */
+    uint64_t dropped_told; /* the log has this number of dropped datagrams */
 } udp_endpoint;
 
 static udp_endpoint *of(ls_endpoint *e)
@@ -49,7 +50,7 @@ static int udp_open(const ls_endpoint_want *want, ls_endpoint **out)
     return LS_OK;
 }
 
-static bool udp_usable(const ls_endpoint *e)
+static bool udp_is_open(const ls_endpoint *e)
 {
     return !ls_udp_closed(((const udp_endpoint *)(const void *)e)->udp); /* by udp:close of the site */
 }
@@ -74,7 +75,7 @@ static void udp_known(ls_endpoint *e, ls_site *site)
     ls_site_udp_bound(site, of(e)->next_index, of(e)->udp);
 }
 
-static void udp_forget(ls_endpoint *e)
+static void udp_unprepare(ls_endpoint *e)
 {
     udp_endpoint *u = of(e);
     (void)ls_udp_change(u->udp, &u->next_setup, &u->setup);
@@ -114,13 +115,13 @@ static void udp_abort(ls_endpoint *e)
     ls_udp_close(&ctx, of(e)->udp);
 }
 
-static uint64_t udp_settle(ls_endpoint *e)
+static uint64_t udp_free_replaced(ls_endpoint *e)
 {
     (void)e;
     return UINT64_MAX;
 }
 
-static void udp_cut(ls_endpoint *e, uint64_t generation)
+static void udp_abort_until(ls_endpoint *e, uint64_t generation)
 {
     (void)e;
     (void)generation;
@@ -137,6 +138,22 @@ static void udp_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *ud
     udp->sent += one.sent;
     udp->failed += one.failed;
     udp->own += one.own;
+    udp->dropped += one.dropped;
+}
+
+/* Once, and again when the number has doubled. */
+static void udp_report(ls_endpoint *e)
+{
+    udp_endpoint *u = of(e);
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_udp_stats stats;
+    ls_udp_stat(u->udp, &stats);
+    if (stats.dropped == 0 || stats.dropped < 2 * u->dropped_told) return;
+    u->dropped_told = stats.dropped;
+    ls_log(LS_LOG_WARN,
+           "udp://%s: the system has dropped %llu datagrams, which came while its buffer was full: handlers should "
+           "return sooner, or receive_buffer of ls.udp be larger",
+           ls_addr_text(&e->at, text), (unsigned long long)stats.dropped);
 }
 
 static const char *udp_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
@@ -160,18 +177,19 @@ static void udp_close(ls_endpoint *e)
 
 const ls_endpoint_ops ls_endpoint_udp = {
     .open = udp_open,
-    .usable = udp_usable,
+    .is_open = udp_is_open,
     .prepare = udp_prepare,
-    .forget = udp_forget,
+    .unprepare = udp_unprepare,
     .known = udp_known,
     .replace = udp_replace,
     .start = udp_start,
     .stop = udp_stop,
     .drain = udp_drain,
     .abort = udp_abort,
-    .settle = udp_settle,
-    .cut = udp_cut,
+    .free_replaced = udp_free_replaced,
+    .abort_until = udp_abort_until,
     .stat = udp_stat,
+    .report = udp_report,
     .address = udp_address,
     .scheme = udp_scheme,
     .close = udp_close,

@@ -23,10 +23,10 @@ void ls_posts_close(ls_posts *posts)
     ls_mutex_close(&posts->mutex);
 }
 
-void ls_posts_set_heard(ls_posts *posts, bool heard)
+void ls_posts_set_has_hooks(ls_posts *posts, bool has_hooks)
 {
     ls_mutex_lock(&posts->mutex);
-    posts->heard = heard;
+    posts->has_hooks = has_hooks;
     ls_mutex_unlock(&posts->mutex);
 }
 
@@ -52,7 +52,7 @@ void ls_posts_start(ls_posts *posts, ls_port *port)
     ls_mutex_lock(&posts->mutex);
     posts->port = port;
     for (ls_node *node = posts->list.next; node != &posts->list; node = node->next)
-        (void)ls_port_post(port, &LS_CONTAINER(node, ls_host_post, node)->op, NULL, 0);
+        ls_port_post(port, &LS_CONTAINER(node, ls_host_post, node)->op, 0);
     ls_mutex_unlock(&posts->mutex);
 }
 
@@ -73,14 +73,14 @@ int ls_posts_add(ls_posts *posts, const void *data, size_t bytes)
     ls_mutex_lock(&posts->mutex);
     if (posts->stopped)
         err = LS_ECLOSED;
-    else if (!posts->heard)
+    else if (!posts->has_hooks)
         err = LS_ENOENT;
     else if (posts->unfinished == LS_SERVER_POSTS_MAX)
         err = LS_EAGAIN;
     if (err == LS_OK) {
         posts->unfinished++;
         ls_list_push(&posts->list, &post->node);
-        if (posts->port != NULL) (void)ls_port_post(posts->port, &post->op, NULL, 0);
+        if (posts->port != NULL) ls_port_post(posts->port, &post->op, 0);
     }
     ls_mutex_unlock(&posts->mutex);
     if (err < 0) free(post);

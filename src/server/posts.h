@@ -11,7 +11,7 @@
 
 #include "base/thread.h"
 #include "luaserve.h"
-#include "script/bind/host.h"
+#include "script/bind/misc/host.h"
 
 /* Passes a post to the site. Runs on a worker inside no actor. */
 typedef void ls_posts_deliver_fn(void *server, ls_thread_ctx *ctx, ls_host_post *post);
@@ -23,7 +23,7 @@ typedef struct ls_posts {
     ls_port *port;  /* NULL: the server does not serve yet */
     ls_node list;   /* the unfinished posts */
     unsigned unfinished;
-    bool heard; /* the site has functions of ls.on("host") */
+    bool has_hooks; /* the site has functions of ls.on("host") */
     bool stopped;
 } ls_posts;
 
@@ -33,14 +33,14 @@ int ls_posts_open(ls_posts *posts, ls_posts_deliver_fn *deliver, void *server);
 void ls_posts_close(ls_posts *posts);
 
 /* Whether the site that is loaded now has functions of ls.on("host"); after each load. */
-void ls_posts_set_heard(ls_posts *posts, bool heard);
+void ls_posts_set_has_hooks(ls_posts *posts, bool has_hooks);
 /* The server serves: deliver what was added before, and from now on at once. */
 void ls_posts_start(ls_posts *posts, ls_port *port);
 /* The server drains: accept no more. */
 void ls_posts_stop(ls_posts *posts);
 
 /* Copy the bytes. LS_OK; LS_EAGAIN: LS_SERVER_POSTS_MAX posts are unfinished; LS_ECLOSED: stopped; LS_ENOENT: the site
- * does not hear them; LS_ENOMEM. */
+ * has no "host" hook; LS_ENOMEM. */
 int ls_posts_add(ls_posts *posts, const void *data, size_t bytes);
 
 unsigned ls_posts_unfinished(ls_posts *posts);

@@ -8,11 +8,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sd_notify.h"
 #include "server/server_internal.h"
 
-enum { STANDBYS_DEFAULT = 6 }; /* standby threads in addition to one per running thread */
+enum { THREADS_MAX_DEFAULT = 128 }; /* at least, see ls_server_merge_settings */
 
-ls_site_settings ls_server_settle(const ls_server_options *options, const ls_site_settings *site)
+ls_site_settings ls_server_merge_settings(const ls_server_options *options, const ls_site_settings *site)
 {
     ls_site_settings s = *site;
     if (options->threads > 0) s.threads = options->threads;
@@ -20,10 +21,11 @@ ls_site_settings ls_server_settle(const ls_server_options *options, const ls_sit
         s.threads = ls_cpu_count();
         if (s.threads_max > 0 && s.threads > s.threads_max) s.threads = s.threads_max;
     }
-    if (s.threads_max == 0) s.threads_max = 2 * s.threads + STANDBYS_DEFAULT;
+    if (s.threads_max == 0) s.threads_max = 2 * s.threads > THREADS_MAX_DEFAULT ? 2 * s.threads : THREADS_MAX_DEFAULT;
     if (s.connections_max == 0) s.connections_max = 65536;
     if (s.pool_bytes_max == 0) s.pool_bytes_max = UINT64_C(256) << 20;
     if (s.drain_ms_max == 0) s.drain_ms_max = 15000;
+    if (s.old_sites_max == 0) s.old_sites_max = 4;
     if (s.accepts_posted == 0) s.accepts_posted = 4;
     if (s.backlog == 0) s.backlog = 1024;
     return s;
@@ -82,7 +84,8 @@ static int load_site(ls_server *server, char *message, size_t message_bytes)
                                 server->options.site);
         goto fail_site;
     }
-    const ls_site_settings wanted = ls_server_settle(&server->options, ls_site_settings_get(server->next_site));
+    const ls_site_settings wanted =
+        ls_server_merge_settings(&server->options, ls_site_settings_get(server->next_site));
     server->next_settings = keep_fixed(&server->settings, &wanted);
     err = ls_site_ready(server->next_site, server->settings.threads, server->settings.threads_max, message,
                         message_bytes);
@@ -99,21 +102,40 @@ fail_site:
     return err;
 }
 
-static void set_loading(ls_server *server, bool loading)
+/* The thread that ends a load past its limits, and one that the drain waits for. */
+static void watch_load(void *arg)
 {
+    ls_server *server = arg;
     ls_mutex_lock(&server->mutex);
-    server->loading = loading;
-    ls_cond_broadcast(&server->changed); /* the supervisor looks at it */
+    while (server->loading) {
+        (void)ls_cond_wait_ms(&server->load_ended, &server->mutex, SUPERVISE_MS);
+        if (server->loading) ls_runtime_on_load(server->runtime, server->phase >= PHASE_DRAINING);
+    }
     ls_mutex_unlock(&server->mutex);
+}
+
+int ls_server_load(ls_server *server, ls_server_load_fn *what, char *message, size_t message_bytes)
+{
+    int err = ls_runtime_load_begin(server->runtime);
+    if (err < 0) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
+    server->loading = true;
+    if ((err = ls_thread_start(&server->load_thread, "ls-load", watch_load, server)) < 0) {
+        ls_runtime_load_end(server->runtime);
+        return ls_server_explain(err, message, message_bytes, "cannot start a thread: %s", ls_err_text(err));
+    }
+    err = what(server, message, message_bytes);
+    ls_mutex_lock(&server->mutex);
+    server->loading = false;
+    ls_cond_broadcast(&server->load_ended);
+    ls_mutex_unlock(&server->mutex);
+    ls_thread_join(&server->load_thread);
+    ls_runtime_load_end(server->runtime);
+    return err;
 }
 
 static int load(ls_server *server, char *message, size_t message_bytes)
 {
-    ls_runtime_load_begin(server->runtime);
-    set_loading(server, true);
-    const int err = load_site(server, message, message_bytes);
-    set_loading(server, false);
-    ls_runtime_load_end(server->runtime);
+    const int err = ls_server_load(server, load_site, message, message_bytes);
     ls_mutex_lock(&server->mutex);
     const bool stops = server->phase != PHASE_SERVING;
     ls_mutex_unlock(&server->mutex);
@@ -143,7 +165,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_generation_end *g = server->next_end;
     ls_mutex_lock(&server->lists);
     ls_site_start(server->next_site); /* before its first request: the packets are posted in this order */
-    ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->gone, server->generation);
+    ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->removed, server->generation);
     if (server->control_socket != NULL) ls_control_serve(server->control_socket, server->next_site);
     *g = (ls_generation_end){.site = server->site,
                              .number = server->generation++,
@@ -151,10 +173,11 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
                              .ticket = ls_grace_begin(&server->grace)};
     ls_list_push(&server->ending, &g->node);
     server->site = server->next_site;
-    ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
+    ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));
     server->next_site = NULL;
     server->next_end = NULL;
     ls_site_retire(g->site);
+    if (server->dev != NULL) ls_server_leave(server, g, "dev mode shows the new one");
     ls_mutex_unlock(&server->lists);
 
     ls_endpoint_plan_run(ctx, &server->plan);
@@ -164,48 +187,74 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_server_control_done(server);
 }
 
-/* LS_ECANCELED: the server stops; the plan is undone, unless its packet is in the queue still. */
-static int run_commit(ls_server *server, char *message, size_t message_bytes)
+/* The functions of ls.init of the new site have run or run: it ends as an old site does. No endpoint knows it. */
+static void retire_next(ls_server *server)
 {
-    ls_mutex_lock(&server->mutex);
-    if (server->phase != PHASE_SERVING) {
-        ls_mutex_unlock(&server->mutex);
-        unload(server); /* first: its objects know the sockets of the plan */
-        ls_mutex_lock(&server->lists);
-        ls_endpoint_plan_undo(server->port, &server->plan);
-        ls_mutex_unlock(&server->lists);
+    ls_generation_end *g = server->next_end;
+    ls_mutex_lock(&server->lists);
+    *g = (ls_generation_end){
+        .site = server->next_site, .retired_ns = ls_clock_ns(), .ticket = ls_grace_begin(&server->grace)};
+    ls_list_push(&server->ending, &g->node);
+    ls_site_retire(g->site);
+    ls_mutex_unlock(&server->lists);
+    server->next_site = NULL;
+    server->next_end = NULL;
+}
+
+/* Open the listeners of the site and commit it. Returns with the mutex, which the caller holds. */
+static int serve_next(ls_server *server, char *message, size_t message_bytes)
+{
+    if (server->phase != PHASE_SERVING)
         return ls_server_explain(LS_ECANCELED, message, message_bytes, "the server stops");
-    }
     server->committing = true;
-    const int err = ls_server_on_workers(server, commit);
-    if (err == LS_OK) {
-        server->settings = server->next_settings;
-        server->committing = false; /* else the packet is in the queue still: it must not be posted again */
-        ls_cond_broadcast(&server->changed);
-    }
     ls_mutex_unlock(&server->mutex);
-    return err < 0 ? ls_server_explain(err, message, message_bytes, "the server stops; no thread was free") : LS_OK;
+    int err = plan(server, message, message_bytes);
+    ls_mutex_lock(&server->mutex);
+    const bool planned = err == LS_OK;
+    if (planned && (err = ls_server_on_workers(server, commit)) == LS_OK) server->settings = server->next_settings;
+    if (planned && err < 0) /* `committing`: the packet is in the queue still: it must not be posted again */
+        return ls_server_explain(err, message, message_bytes, "the server stops; no thread was free");
+    server->committing = false;
+    ls_cond_broadcast(&server->changed);
+    return err;
 }
 
 static int reload(ls_server *server, char *message, size_t message_bytes)
 {
     int err = load(server, message, message_bytes);
     if (err < 0) return err;
-    if ((err = plan(server, message, message_bytes)) < 0) {
+    const bool has_init = ls_site_has_init(server->next_site);
+    ls_mutex_lock(&server->mutex);
+    err = ls_server_init_site(server, server->next_site, message, message_bytes);
+    if (err == LS_OK) err = serve_next(server, message, message_bytes);
+    const bool committing = server->committing;
+    ls_mutex_unlock(&server->mutex);
+    if (err == LS_OK || committing) return err;
+    if (has_init)
+        retire_next(server);
+    else
         unload(server);
-        return err;
-    }
-    return run_commit(server, message, message_bytes);
+    return err;
 }
 
-int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
+typedef struct source_text {
+    const char *text; /* from malloc */
+    size_t bytes;
+} source_text;
+
+static void swap_source(ls_server *server, source_text *with)
+{
+    const source_text old = {server->options.source, server->options.source_bytes};
+    server->options.source = with->text;
+    server->options.source_bytes = with->bytes;
+    *with = old;
+}
+
+/* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that is
+ * not used any more. */
+static int reload_from(ls_server *server, source_text *source, char *message, size_t message_bytes)
 {
     const uint64_t from_ns = ls_clock_ns();
-    char own[LS_MESSAGE_BYTES];
-    if (message_bytes == 0) {
-        message = own;
-        message_bytes = sizeof own;
-    }
     message[0] = '\0';
     if (server->options.idle) /* it would open the listeners */
         return ls_server_explain(LS_ENOTSUP, message, message_bytes, "an idle server cannot be reloaded");
@@ -219,14 +268,21 @@ int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
     if (why != NULL) return ls_server_explain(LS_EBUSY, message, message_bytes, "%s", why);
 
     if (server->options.reopen_logs != NULL) server->options.reopen_logs(server->options.user);
-    if (server->dev != NULL) ls_dev_server_load(server->dev);
+    if (server->options.notify) ls_sd_tell_reloading();
+    if (server->dev != NULL) ls_dev_load_begin(server->dev);
+    if (source != NULL) swap_source(server, source);
     const int err = reload(server, message, message_bytes);
-    if (server->dev != NULL) ls_dev_server_loaded(server->dev, err < 0 ? message : NULL);
+    if (source != NULL && err < 0) swap_source(server, source);
+    if (server->dev != NULL) ls_dev_load_end(server->dev, err < 0 ? message : NULL);
     if (err == LS_OK)
         ls_log(LS_LOG_INFO, "reloaded %s in %llu ms", server->options.site,
                (unsigned long long)((ls_clock_ns() - from_ns) / 1000000u));
     else
         ls_log(LS_LOG_ERROR, "reload failed: %s; the old site goes on", message);
+    if (server->options.notify && err == LS_OK)
+        ls_sd_tell("READY=1", "serves %s", server->options.site);
+    else if (server->options.notify && err != LS_ECANCELED) /* else it stops */
+        ls_sd_tell("READY=1", "serves the old site: reload failed: %s", message);
     ls_mutex_lock(&server->mutex);
     server->reloading = false;
     ls_cond_broadcast(&server->changed); /* also wakes the supervisor, which ends the old generation */
@@ -235,31 +291,79 @@ int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
     return err;
 }
 
+int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
+{
+    char own[LS_MESSAGE_BYTES];
+    return reload_from(server, NULL, message_bytes > 0 ? message : own,
+                       message_bytes > 0 ? message_bytes : sizeof own);
+}
+
+int ls_server_reload_source(ls_server *server, const char *text, size_t bytes)
+{
+    char message[LS_MESSAGE_BYTES], *copy;
+    if (server->dev != NULL) return LS_ENOTSUP;
+    if ((copy = malloc(bytes + 1)) == NULL) return LS_ENOMEM;
+    memcpy(copy, text, bytes);
+    source_text source = {copy, bytes};
+    const int err = reload_from(server, &source, message, sizeof message);
+    free((char *)(uintptr_t)source.text);
+    return err;
+}
+
 /* ---- by a signal -------------------------------------------------------------------------------------------- */
 
-void ls_server_ask_reload(ls_server *server)
+void ls_server_end_reload_waits(ls_node *waits, int result, const char *message)
 {
+    while (!ls_list_empty(waits)) {
+        ls_reload_wait *wait = LS_CONTAINER(waits->next, ls_reload_wait, node);
+        ls_list_remove(&wait->node);
+        wait->ended(wait, result, message);
+    }
+}
+
+void ls_server_ask_reload(void *user, ls_reload_wait *wait)
+{
+    ls_server *server = user;
     ls_mutex_lock(&server->mutex);
     const bool stops = server->phase > PHASE_SERVING;
     server->reload_asked = !stops;
+    if (wait != NULL && !stops) ls_list_push(&server->reload_waits, &wait->node);
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
-    if (stops) ls_log(LS_LOG_WARN, "SIGHUP: no reload: the server stops");
+    if (stops && wait == NULL) ls_log(LS_LOG_WARN, "SIGHUP: no reload: the server stops");
+    if (stops && wait != NULL) wait->ended(wait, LS_ECANCELED, "the server stops");
+}
+
+/* Another reload is under way, of the program or of dev mode. Returns whether the server still serves after it. */
+static bool await_other(ls_server *server)
+{
+    ls_mutex_lock(&server->mutex);
+    (void)ls_server_wait(server, &server->reloading, false);
+    const bool serves = server->phase == PHASE_SERVING;
+    ls_mutex_unlock(&server->mutex);
+    return serves;
 }
 
 static void reload_main(void *arg)
 {
     ls_server *server = arg;
     char message[LS_MESSAGE_BYTES];
-    if (ls_server_reload(server, message, sizeof message) == LS_EBUSY)
-        ls_log(LS_LOG_WARN, "reload failed: %s", message);
+    ls_node waits;
+    ls_mutex_lock(&server->mutex);
+    ls_list_move(&waits, &server->reload_waits);
+    ls_mutex_unlock(&server->mutex);
+    int err;
+    do err = ls_server_reload(server, message, sizeof message);
+    while (err == LS_EBUSY && await_other(server));
+    if (err == LS_EBUSY) ls_log(LS_LOG_WARN, "reload failed: %s", message);
+    ls_server_end_reload_waits(&waits, err, message);
     ls_mutex_lock(&server->mutex);
     server->reload_thread_ended = true;
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
 }
 
-void ls_server_tend_reload(ls_server *server)
+void ls_server_poll_reload(ls_server *server)
 {
     if (server->reload_thread_running && server->reload_thread_ended) {
         ls_thread_join(&server->reload_thread);
@@ -274,4 +378,5 @@ void ls_server_tend_reload(ls_server *server)
         server->reload_thread_running = true;
     else
         ls_log(LS_LOG_ERROR, "reload failed: cannot start a thread: %s; the old site goes on", ls_err_text(err));
+    if (err < 0) ls_server_end_reload_waits(&server->reload_waits, err, "cannot start a thread");
 }

@@ -11,8 +11,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/rlimit.h"
+#include "base/sd_notify.h"
 #include "base/utf8.h"
+#include "net/refused.h"
 #include "net/stream.h"
 #include "port/notify.h"
 #include "proto/file_cache.h"
@@ -20,10 +23,8 @@
 #include "server/server_internal.h"
 
 enum {
-    DRAIN_FRESH_MS = 1000, /* time given to a connection that has sent nothing yet */
-    JOIN_MS_MIN = 1000,    /* time given at least to the threads to end after the drain */
-    DISCONNECT_MS = 3000,  /* time given to closing connections once all handlers have ended */
     DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides connections and cached files */
+    INIT_WARN_MS = 10000,  /* after this time a running ls.init is logged */
     SOCKETS_MAX = 1 << 25, /* upper limit of ls_port_options.sockets_max */
 };
 
@@ -36,12 +37,9 @@ int ls_server_explain(int err, char *message, size_t bytes, const char *format, 
     return err;
 }
 
-/* Call fn for each endpoint, also those that are gone. The caller holds `lists`. */
-typedef void endpoint_fn(ls_endpoint *e, void *user);
-
-static void each_endpoint(ls_server *server, endpoint_fn *fn, void *user)
+void ls_server_each_endpoint(ls_server *server, ls_endpoint_fn *fn, void *user)
 {
-    ls_node *const lists[] = {&server->endpoints, &server->gone};
+    ls_node *const lists[] = {&server->endpoints, &server->removed};
     for (int i = 0; i < 2; i++)
         for (ls_node *node = lists[i]->next, *next; node != lists[i]; node = next) {
             next = node->next;
@@ -73,9 +71,15 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     endpoint_stats sum;
     if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
     if (server->workers != NULL) ls_workers_stat(server->workers, &workers);
+    ls_mutex_lock(&server->mutex); /* a reload replaces the settings */
+    const unsigned threads_max = server->settings.threads_max;
+    ls_mutex_unlock(&server->mutex);
     ls_mutex_lock(&server->lists);
     sum = (endpoint_stats){.http = server->past};
-    each_endpoint(server, add_stats, &sum);
+    ls_server_each_endpoint(server, add_stats, &sum);
+    unsigned old_sites = 0;
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) old_sites++;
+    const uint64_t websockets_left = server->websockets_left;
     ls_mutex_unlock(&server->lists);
     each(to, "uptime", (double)(ls_clock_ns() - server->opened_ns) / 1e9);
     each(to, "connections", (double)sum.http.connections);
@@ -83,8 +87,10 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "requests", (double)sum.http.requests);
     each(to, "responses", (double)sum.http.responses);
     each(to, "refused", (double)sum.http.refused);
+    each(to, "old_sites", old_sites);
+    each(to, "websockets_restarted", (double)websockets_left);
     each(to, "threads", (double)workers.threads);
-    each(to, "threads_max", (double)workers.threads_max);
+    each(to, "threads_max", (double)threads_max);
     each(to, "threads_stalled", (double)workers.stalled);
     each(to, "standbys_released", (double)workers.standbys_released);
     each(to, "packets", (double)workers.sum.packets);
@@ -107,6 +113,7 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
         each(to, "udp_sent", (double)sum.udp.sent);
         each(to, "udp_failed", (double)sum.udp.failed);
         each(to, "udp_own", (double)sum.udp.own);
+        each(to, "udp_dropped", (double)sum.udp.dropped);
     }
 }
 
@@ -166,7 +173,7 @@ static void other_signal(void *user, const char *name)
 {
     ls_server *server = user;
     if (strcmp(name, "SIGHUP") == 0)
-        ls_server_ask_reload(server);
+        ls_server_ask_reload(server, NULL);
     else if (strcmp(name, "SIGUSR1") == 0 && server->options.reopen_logs != NULL)
         server->options.reopen_logs(server->options.user);
     else
@@ -188,22 +195,49 @@ static void stop(ls_server *server, bool from_outside)
     server->stopped_from_outside |= from_outside;
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
-    if (first) ls_log(LS_LOG_INFO, "draining");
+    if (!first) return;
+    if (server->options.notify) ls_sd_tell("STOPPING=1", "drains");
+    ls_log(LS_LOG_INFO, "draining");
 }
 
 /* Several states of a site may call this concurrently, and again during the drain. A signal that follows may come from
- * a service manager that does not know of it: it does not cut the drain. */
+ * a service manager that does not know of it: it does not end the drain early. */
 static void stop_from_site(void *server)
 {
     stop(server, false);
 }
 
+static void init_ended(void *user, const char *failure)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->mutex);
+    (void)snprintf(server->init_message, sizeof server->init_message, "%s", failure != NULL ? failure : "");
+    server->init_failed = failure != NULL;
+    server->init_ended = true;
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
+}
+
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-/* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
-static void on_tick(bool idle, void *runtime)
+static void report_endpoint(ls_endpoint *e, void *user)
 {
-    if (!ls_site_on_tick(runtime, idle) && idle) ls_memory_trim();
+    (void)user;
+    if (e->ops->report != NULL) e->ops->report(e);
+}
+
+/* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
+static bool on_tick(bool idle, void *runtime)
+{
+    ls_server *server = ((const ls_runtime *)runtime)->host->server;
+    bool more;
+    ls_refused_report();
+    if (ls_mutex_try_lock(&server->lists)) { /* a reload may hold it for long, and a stall is to be seen meanwhile */
+        ls_server_each_endpoint(server, report_endpoint, NULL);
+        ls_mutex_unlock(&server->lists);
+    }
+    if (!ls_site_on_tick(runtime, idle, &more) && idle) ls_memory_trim();
+    return more;
 }
 
 /* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
@@ -220,51 +254,68 @@ static uint32_t sockets_max(uint32_t connections_max)
     return most < SOCKETS_MAX ? most : SOCKETS_MAX;
 }
 
+/* A system has one back end. "uring" was a second one on Linux: scripts that name it still start. */
+static int check_backend(const char *name, char *message, size_t message_bytes)
+{
+    const char *own = ls_port_backend();
+    if (name == NULL || strcmp(name, "auto") == 0 || strcmp(name, own) == 0) return LS_OK;
+    if (strcmp(name, "uring") != 0 || strcmp(own, "epoll") != 0)
+        return ls_server_explain(LS_ENOTSUP, message, message_bytes, "unknown back end \"%s\"; available: auto %s",
+                                 name, own);
+    ls_log(LS_LOG_WARN, "back end \"uring\": Linux has one back end, epoll, which is used");
+    return LS_OK;
+}
+
 static int open_core(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
-    server->settings = ls_server_settle(options, ls_site_settings_get(server->site));
+    server->settings = ls_server_merge_settings(options, ls_site_settings_get(server->site));
     const ls_site_settings *settings = &server->settings;
     if (settings->threads > settings->threads_max)
         return ls_server_explain(LS_EINVAL, message, message_bytes,
                                  "%s: threads = %u must not exceed threads_max = %u of ls.config", options->site,
                                  settings->threads, settings->threads_max);
 
-    int err = ls_conn_limit_open(&server->conn_limit, settings->connections_max);
-    if (err < 0) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
+    int err = check_backend(options->backend, message, message_bytes);
+    if (err < 0) return err;
+    if ((err = ls_conn_limit_open(&server->conn_limit, settings->connections_max)) < 0)
+        return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     server->conn_limit_open = true;
+    if (options->signals != 0) /* the process serves only the site */
+        ls_memory_share(settings->threads + 2);
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return ls_server_explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    /* The workers keep `threads` of them running; the system must not hold back a standby while a handler computes. */
+    /* threads_max threads may be inside handlers; others then refuse requests. The workers keep `threads` of them running;
+     * the system must not hold back a standby while a handler computes. */
+    const unsigned threads_max =
+        settings->threads_max > settings->threads ? settings->threads_max + settings->threads : settings->threads_max;
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
-                                          .concurrency = settings->threads_max,
-                                          .backend = options->backend};
-    if ((err = ls_port_open(&port_options, &server->port)) == LS_ENOTSUP)
-        return ls_server_explain(err, message, message_bytes, "unknown back end \"%s\"; available: auto %s",
-                                 options->backend, ls_port_backends());
-    if (err < 0) return ls_server_explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
+                                          .concurrency = threads_max};
+    if ((err = ls_port_open(&port_options, &server->port)) < 0)
+        return ls_server_explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
     if ((err = ls_stream_deadlines_open(server->port, &server->deadlines)) < 0)
         return ls_server_explain(err, message, message_bytes, "deadlines: %s", ls_err_text(err));
 
     const ls_workers_options workers_options = {.threads = settings->threads,
-                                                .threads_max = settings->threads_max,
+                                                .threads_max = threads_max,
                                                 .on_user_packet = ls_packet_handler_call,
                                                 .on_stall = ls_runtime_on_stall,
                                                 .on_tick = on_tick,
+                                                .on_thread_end = ls_runtime_on_thread_end,
                                                 .user = server->runtime};
     err = ls_workers_open(server->port, server->pools, &workers_options, &server->workers);
     if (err == LS_OK) err = ls_grace_open(&server->grace, server->workers);
     if (err < 0)
-        return ls_server_explain(err, message, message_bytes, "cannot create %u threads: %s",
-                                 server->settings.threads_max, ls_err_text(err));
-    if ((err = ls_site_runtime_attach(server->runtime, server->port, server->deadlines, settings->threads_max)) < 0)
+        return ls_server_explain(err, message, message_bytes, "cannot create %u threads: %s", threads_max,
+                                 ls_err_text(err));
+    if ((err = ls_site_runtime_attach(server->runtime, server->port, server->deadlines, threads_max)) < 0)
         return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     server->env = (ls_endpoint_env){.port = server->port,
                                     .deadlines = server->deadlines,
                                     .limit = &server->conn_limit,
                                     .grace = &server->grace,
                                     .past = &server->past,
-                                    .threads_max = settings->threads_max};
+                                    .threads_max = threads_max};
     return LS_OK;
 }
 
@@ -316,6 +367,7 @@ static int check_listener(const ls_site_listener *listener, char *message, size_
     const int err = ls_tls_open(listener->tls, &tls, why, sizeof why);
     if (err < 0) return ls_server_explain(err, message, message_bytes, "%s: tls: %s", listener->where, why);
     if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", listener->where, why);
+    ls_endpoint_check_names(listener, tls);
     ls_tls_drop(tls);
     return LS_OK;
 }
@@ -324,7 +376,8 @@ static int open_control(ls_server *server, char *message, size_t message_bytes)
 {
     const char *path = server->options.control;
     if (path == NULL || server->options.check) return LS_OK;
-    const int err = ls_control_open(server->port, server->deadlines, &server->host, path, &server->control_socket);
+    const int err = ls_control_open(server->port, server->deadlines, &server->host, ls_server_ask_reload, path,
+                                    &server->control_socket);
     if (err < 0) {
         const char *why = err == LS_EEXIST   ? "it exists, and is no socket; give another path"
                           : err == LS_ELIMIT ? "the path has more than 107 bytes"
@@ -346,7 +399,7 @@ static int open_endpoints(ls_server *server, char *message, size_t message_bytes
     }
     const int err = ls_endpoint_plan_make(&server->env, &server->endpoints, server->site, &server->settings,
                                           &server->plan, message, message_bytes);
-    if (err == LS_OK) ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->gone, 0);
+    if (err == LS_OK) ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->removed, 0);
     return err;
 }
 
@@ -366,17 +419,25 @@ static int load_site(ls_server *server, char *message, size_t message_bytes)
 /* In dev mode a site that does not load is loaded again after a change. */
 static int load_first(ls_server *server, char *message, size_t message_bytes)
 {
-    if (!server->options.dev || server->options.check) return load_site(server, message, message_bytes);
-    int err = ls_dev_server_open(server->options.dev_editor, &server->dev, message, message_bytes);
+    if (!server->options.dev || server->options.check)
+        return ls_server_load(server, load_site, message, message_bytes);
+    int err = ls_dev_open(server->options.dev_editor, &server->dev, message, message_bytes);
     if (err < 0) return err;
-    server->runtime->dev = ls_dev_server_shared(server->dev);
+    ls_site_runtime_develop(server->runtime, server->dev);
     for (bool waited = false;; waited = true) {
-        ls_dev_server_load(server->dev);
-        err = load_site(server, message, message_bytes);
-        if (err == LS_OK) ls_dev_server_loaded(server->dev, NULL);
+        ls_dev_load_begin(server->dev);
+        err = ls_server_load(server, load_site, message, message_bytes);
+        if (err == LS_OK) ls_dev_load_end(server->dev, NULL);
         if (err == LS_OK || (err == LS_ENOENT && !waited)) return err;
-        ls_dev_server_await(server->dev, message);
+        ls_dev_await(server->dev, message);
     }
+}
+
+static int load_states(ls_server *server, char *message, size_t message_bytes)
+{
+    const ls_site_settings *settings = ls_site_settings_get(server->site);
+    ls_runtime_limit_load(server->runtime, settings->handler_cpu_ms_max, settings->load_ms_max);
+    return ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message, message_bytes);
 }
 
 static int open_site(ls_server *server, char *message, size_t message_bytes)
@@ -385,25 +446,49 @@ static int open_site(ls_server *server, char *message, size_t message_bytes)
     if (err < 0) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     if ((err = load_first(server, message, message_bytes)) < 0) return err;
     if ((err = open_core(server, &server->options, message, message_bytes)) < 0) return err;
-    return ls_site_ready(server->site, server->settings.threads, server->settings.threads_max, message, message_bytes);
+    return ls_server_load(server, load_states, message, message_bytes);
 }
 
-int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
+static int check_options(const ls_server_options *options, char *message, size_t message_bytes)
 {
-    int err = LS_ENOMEM;
+    if (options->size == 0)
+        return ls_server_explain(LS_EINVAL, message, message_bytes,
+                                 "options.size is 0: set it to sizeof(ls_server_options)");
+    if (options->size > sizeof *options)
+        return ls_server_explain(
+            LS_EINVAL, message, message_bytes,
+            "options.size is %zu, but the options of luaserve %s have %zu bytes: the program needs "
+            "the library of a later version",
+            options->size, ls_server_version(), sizeof *options);
+    return LS_OK;
+}
+
+int ls_server_open(const ls_server_options *given, ls_server **out, char *message, size_t message_bytes)
+{
+    ls_server_options full = {0};
+    const ls_server_options *options = &full;
+    int err = check_options(given, message, message_bytes);
+    if (err < 0) return err;
+    memcpy(&full, given, given->size); /* the header of the program may have fewer fields */
+    if (full.site == NULL) return ls_server_explain(LS_EINVAL, message, message_bytes, "options.site is missing");
+    err = LS_ENOMEM;
     ls_server *server = calloc(1, sizeof *server);
     if (server == NULL) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     (void)ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
+    if (options->notify && !options->check) ls_sd_open();
+    if (options->notify) ls_sd_tell("", "loads %s", options->site);
     server->opened_ns = ls_clock_ns();
     server->generation = 1;
     ls_node_init(&server->endpoints);
-    ls_node_init(&server->gone);
+    ls_node_init(&server->removed);
     ls_node_init(&server->ending);
+    ls_node_init(&server->reload_waits);
     if (copy_options(server, options) < 0) goto fail_options;
     if (ls_mutex_open(&server->mutex) < 0) goto fail_options;
     if (ls_mutex_open(&server->lists) < 0) goto fail_mutex;
     if (ls_cond_open(&server->changed) < 0) goto fail_lists;
-    if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_changed;
+    if (ls_cond_open(&server->load_ended) < 0) goto fail_changed;
+    if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_load;
     if (ls_interrupts_open(&server->interrupts) < 0) goto fail_posts;
     const ls_signals_options signals = {.on_stop = stop_from_signal, .on_other = other_signal, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
@@ -411,11 +496,14 @@ int ls_server_open(const ls_server_options *options, ls_server **out, char *mess
                           err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
         goto fail_cond;
     }
-    server->host =
-        (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site, .interrupts = &server->interrupts};
+    server->host = (ls_site_host){.server = server,
+                                  .stats = stats,
+                                  .stop = stop_from_site,
+                                  .init_ended = init_ended,
+                                  .interrupts = &server->interrupts};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
-    ls_posts_set_heard(&server->posts, ls_site_hears(server->site));
+    ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));
     /* Before the first listener: until then no client has connected, and the signals end the process at once. */
     if (server->signals != NULL && (err = ls_signals_take_stops(server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s", ls_err_text(err));
@@ -433,6 +521,8 @@ fail_cond:
     ls_interrupts_close(&server->interrupts);
 fail_posts:
     ls_posts_close(&server->posts);
+fail_load:
+    ls_cond_close(&server->load_ended);
 fail_changed:
     ls_cond_close(&server->changed);
 fail_lists:
@@ -481,10 +571,11 @@ static void close_sites(ls_server *server)
 
 void ls_server_close(ls_server *server)
 {
-    if (server->dev != NULL) ls_dev_server_stop(server->dev);
+    if (server->cut && !ls_server_end(server)) return;
+    if (server->dev != NULL) ls_dev_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */
-    each_endpoint(server, close_endpoint, server);
+    ls_server_each_endpoint(server, close_endpoint, server);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
         if (server->control_socket != NULL) ls_control_close(server->control_socket, ctx);
@@ -500,12 +591,13 @@ void ls_server_close(ls_server *server)
     server->port = NULL;
     close_sites(server); /* the port's queue and timers may have referred to their tasks */
     if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
-    if (server->dev != NULL) ls_dev_server_close(server->dev);
-    each_endpoint(server, free_endpoint, NULL);
+    if (server->dev != NULL) ls_dev_close(server->dev);
+    ls_server_each_endpoint(server, free_endpoint, NULL);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     ls_posts_close(&server->posts);
     ls_interrupts_close(&server->interrupts);
+    ls_cond_close(&server->load_ended);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->lists);
     ls_mutex_close(&server->mutex);
@@ -532,47 +624,6 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
     ls_server_control_done(server);
 }
 
-typedef struct draining {
-    bool all; /* include connections that have not sent a request yet */
-    uint32_t left;
-} draining;
-
-static void drain_endpoint(ls_endpoint *e, void *user)
-{
-    draining *d = user;
-    d->left += e->ops->drain(e, d->all);
-}
-
-static void stop_endpoint(ls_endpoint *e, void *ctx)
-{
-    if (!e->stopped) e->ops->stop(ctx, e);
-    e->stopped = true;
-}
-
-/* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no
- * lock. */
-static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
-{
-    ls_server *server = LS_CONTAINER(op, ls_server, control);
-    draining d = {.all = false};
-    each_endpoint(server, stop_endpoint, ctx);
-    if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
-    ls_mutex_lock(&server->lists);             /* a reload may be planning */
-    each_endpoint(server, drain_endpoint, &d); /* before the site: its responses from now on announce the close */
-    ls_mutex_unlock(&server->lists);
-    ls_site_drain(server->site);
-    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
-            ls_site_drain(LS_CONTAINER(node, ls_generation_end, node)->site);
-    ls_server_control_done(server);
-}
-
-uint32_t ls_server_drain_ms_left(const ls_server *server)
-{
-    const uint64_t ms = (ls_clock_ns() - server->stopped_ns) / 1000000u;
-    return ms < server->settings.drain_ms_max ? server->settings.drain_ms_max - (uint32_t)ms : 0;
-}
-
 int ls_server_wait(ls_server *server, const bool *flag, bool value)
 {
     while (*flag != value) {
@@ -582,7 +633,6 @@ int ls_server_wait(ls_server *server, const bool *flag, bool value)
         } else {
             const uint32_t ms = ls_server_drain_ms_left(server);
             if (ms == 0) return LS_ETIMEDOUT;
-            if (server->loading) ls_runtime_on_load(server->runtime, true);
             (void)ls_cond_wait_ms(&server->changed, &server->mutex, ms < SUPERVISE_MS ? ms : SUPERVISE_MS);
         }
     }
@@ -594,139 +644,122 @@ int ls_server_on_workers(ls_server *server, ls_op_fn *what)
     server->control_done = false;
     memset(&server->control, 0, sizeof server->control);
     server->control.done = what;
-    (void)ls_port_post(server->port, &server->control, NULL, 0);
+    ls_port_post(server->port, &server->control, 0);
     return ls_server_wait(server, &server->control_done, true);
-}
-
-/* Whether every accepted request has its response. Closes connections without a pending request. */
-static bool drained(ls_server *server, bool all)
-{
-    if (server->control_socket != NULL && !ls_control_idle(server->control_socket)) return false;
-    draining d = {.all = all};
-    ls_mutex_lock(&server->lists);
-    each_endpoint(server, drain_endpoint, &d);
-    ls_mutex_unlock(&server->lists);
-    return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_posts_unfinished(&server->posts) == 0 &&
-           ls_server_busy(server) == 0;
-}
-
-/* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */
-static bool disconnected(ls_server *server, bool first)
-{
-    ls_mutex_lock(&server->lists);
-    uint32_t left = ls_site_connections(server->site);
-    if (first && left > 0) ls_site_disconnect(server->site);
-    left += ls_site_busy(server->site);
-    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        left += !ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
-    ls_mutex_unlock(&server->lists);
-    return left == 0;
-}
-
-/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
-static int disconnect(ls_server *server)
-{
-    for (unsigned n = 0; !disconnected(server, n == 0); n++) {
-        if (server->phase == PHASE_HARD) return LS_ECANCELED;
-        if (n * SUPERVISE_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
-        (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
-    }
-    return LS_OK;
-}
-
-/* The caller holds the mutex. LS_OK, LS_ETIMEDOUT, LS_ECANCELED. */
-static int drain(ls_server *server)
-{
-    const uint64_t from_ns = ls_clock_ns();
-    int err = ls_server_wait(server, &server->committing, false);
-    if (err == LS_OK) err = ls_server_on_workers(server, begin_draining);
-    if (err < 0) return err;
-    for (;;) {
-        const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
-        if (drained(server, ms >= DRAIN_FRESH_MS)) break;
-        if (server->phase == PHASE_HARD) return LS_ECANCELED;
-        if (ls_server_drain_ms_left(server) == 0) return LS_ETIMEDOUT;
-        (void)ls_server_tend_generations(server);
-        (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
-    }
-    if ((err = disconnect(server)) < 0) return err;
-    if ((err = ls_server_wait(server, &server->reloading, false)) < 0) return err; /* a site that still loads */
-    return server->reload_thread_running ? ls_server_wait(server, &server->reload_thread_ended, true) : LS_OK;
-}
-
-/* Stop the threads. All handlers have ended, but a finalizer may still run. Returns as drain(). */
-static int join(ls_server *server)
-{
-    ls_workers_stop(server->workers);
-    for (unsigned n = 1; !ls_workers_join(server->workers, SUPERVISE_MS); n++) {
-        ls_mutex_lock(&server->mutex);
-        const bool hard = server->phase == PHASE_HARD;
-        ls_mutex_unlock(&server->mutex);
-        if (hard) return LS_ECANCELED;
-        if (ls_server_drain_ms_left(server) == 0 && n * SUPERVISE_MS >= JOIN_MS_MIN) return LS_ETIMEDOUT;
-    }
-    return LS_OK;
 }
 
 /* Wait for a stop; meanwhile start the reloads and end old generations. The caller holds the mutex. */
 static void supervise(ls_server *server)
 {
     while (server->phase == PHASE_SERVING) {
-        ls_server_tend_reload(server);
-        if (server->loading) ls_runtime_on_load(server->runtime, false);
-        const uint32_t ms = ls_server_tend_generations(server);
-        if (ms > 0 || server->reloading)
-            (void)ls_cond_wait_ms(&server->changed, &server->mutex, server->reloading ? SUPERVISE_MS : ms);
+        ls_server_poll_reload(server);
+        const uint32_t ms = ls_server_poll_generations(server);
+        if (ms > 0)
+            (void)ls_cond_wait_ms(&server->changed, &server->mutex, ms);
         else
             ls_cond_wait(&server->changed, &server->mutex);
     }
 }
 
-static void abort_endpoint(ls_endpoint *e, void *user)
+int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes)
 {
-    (void)user;
-    e->ops->abort(e);
+    const uint64_t from_ns = ls_clock_ns();
+    const bool follows = ls_site_follows_init(site); /* before it runs: it may make timers */
+    bool warned = false;
+    if (!ls_site_has_init(site)) return LS_OK;
+    server->init_ended = false;
+    ls_site_init(site);
+    while (!server->init_ended) {
+        if (server->phase >= PHASE_DRAINING)
+            return ls_server_explain(LS_ECANCELED, message, message_bytes, "the server stops");
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, INIT_WARN_MS);
+        if (warned || server->init_ended || !follows || ls_clock_ns() - from_ns < INIT_WARN_MS * UINT64_C(1000000))
+            continue;
+        warned = true;
+        ls_log(LS_LOG_WARN,
+               "%s: ls.init has run for %d s; requests, timers and \"start\" hooks wait for its end: work that goes "
+               "on belongs into "
+               "ls.spawn",
+               server->options.site, INIT_WARN_MS / 1000);
+    }
+    return server->init_failed
+               ? ls_server_explain(LS_ESCRIPT, message, message_bytes, "ls.init failed: %s", server->init_message)
+               : LS_OK;
+}
+
+static int reload_changed(void *server)
+{
+    return ls_server_reload(server, NULL, 0); /* logs the result */
+}
+
+/* Initialise the site, start it, and open the listeners for it. In dev mode a site whose ls.init fails is served: its
+ * pages show the error, and a change reloads it. The caller holds the mutex. */
+static int begin(ls_server *server)
+{
+    char message[LS_MESSAGE_BYTES];
+    int err = LS_OK;
+    if (server->options.idle) {
+        ls_site_apply(server->site);
+    } else {
+        err = ls_server_init_site(server, server->site, message, sizeof message);
+        if (err == LS_ESCRIPT && server->dev != NULL) {
+            ls_dev_load_end(server->dev, message);
+            err = LS_OK;
+        }
+        if (err < 0) {
+            if (err == LS_ESCRIPT) ls_log(LS_LOG_ERROR, "%s: %s", server->options.site, message);
+            return err;
+        }
+        ls_site_start(server->site);
+    }
+    if (server->options.listen_on == NULL &&
+        ls_site_listener_count(server->site) + ls_site_udp_count(server->site) > 0)
+        ls_output_serve(); /* not in `luaserve test` */
+    if ((err = ls_server_on_workers(server, begin_serving)) < 0) return err;
+    if (server->phase == PHASE_OPEN) server->phase = PHASE_SERVING; /* now it can be reloaded */
+    ls_posts_start(&server->posts, server->port);
+    if (server->options.notify) ls_sd_tell("READY=1", "serves %s", server->options.site);
+    if (server->dev != NULL && ls_dev_start(server->dev, reload_changed, server) < 0)
+        ls_log(LS_LOG_ERROR, "dev: the files are not watched: the thread could not be started");
+    if (server->options.serving != NULL) {
+        ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
+        server->options.serving(server->options.user);
+        ls_mutex_lock(&server->mutex);
+    }
+    return LS_OK;
 }
 
 int ls_server_run(ls_server *server)
 {
     int err = ls_workers_start(server->workers);
     if (err < 0) return err;
-    if (server->options.idle)
-        ls_site_apply(server->site);
-    else
-        ls_site_start(server->site);
     ls_mutex_lock(&server->mutex);
-    err = ls_server_on_workers(server, begin_serving);
-    if (server->phase == PHASE_OPEN) server->phase = PHASE_SERVING; /* now it can be reloaded */
-    if (err == LS_OK) ls_posts_start(&server->posts, server->port);
-    if (err == LS_OK && server->dev != NULL && ls_dev_server_start(server->dev, server) < 0)
-        ls_log(LS_LOG_ERROR, "dev: the files are not watched: the thread could not be started");
-    if (err == LS_OK && server->options.serving != NULL) {
-        ls_mutex_unlock(&server->mutex); /* it may call ls_server_stop */
-        server->options.serving(server->options.user);
+    const int begun = begin(server);
+    if (begun == LS_ESCRIPT) {
+        ls_mutex_unlock(&server->mutex);
+        stop(server, false);
         ls_mutex_lock(&server->mutex);
     }
+    err = begun == LS_ESCRIPT || begun == LS_ECANCELED ? LS_OK : begun; /* then it drains */
     supervise(server);
-    if (err == LS_OK) err = drain(server);
-    ls_server_tend_reload(server);
+    if (err == LS_OK) err = ls_server_drain(server);
+    ls_server_poll_reload(server);
     ls_mutex_unlock(&server->mutex);
 
-    if (err == LS_OK) err = join(server);
-    if (err == LS_ETIMEDOUT) {
-        ls_log(LS_LOG_WARN, "the drain took longer than %.3g s: connections are cut",
-               server->settings.drain_ms_max / 1e3);
-        ls_mutex_lock(&server->lists);
-        each_endpoint(server, abort_endpoint, NULL);
-        ls_mutex_unlock(&server->lists);
-    }
-    ls_workers_stop(server->workers);
+    server->drained = err == LS_OK;
+    if (err == LS_OK) err = ls_server_join(server);
+    server->cut = err == LS_ETIMEDOUT || err == LS_ECANCELED;
+    if (err == LS_ETIMEDOUT) ls_server_abort(server);
+    if (!server->cut) ls_workers_stop(server->workers);    /* else ls_server_close */
+    if (err == LS_OK && begun == LS_ESCRIPT) return begun; /* logged already */
     if (err == LS_OK)
         ls_log(LS_LOG_INFO, "stopped");
     else if (err == LS_ECANCELED)
         ls_log(LS_LOG_INFO, "stopped a second time: the drain is not complete");
     else
         ls_log(LS_LOG_ERROR, "ended early: %s", ls_err_text(err));
+    (void)fflush(ls_output_stdio());
+    ls_output_flush();
     return err;
 }
 

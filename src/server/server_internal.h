@@ -15,9 +15,9 @@
 #include "base/signals.h"
 #include "base/thread.h"
 #include "luaserve.h"
-#include "script/bind/interrupt.h"
+#include "script/bind/dev/dev_mode.h"
+#include "script/bind/misc/interrupt.h"
 #include "server/control.h"
-#include "server/dev.h"
 #include "server/endpoint.h"
 #include "server/posts.h"
 
@@ -38,10 +38,11 @@ typedef struct ls_generation_end { /* an old generation */
     uint64_t retired_ns;
     uint64_t ticket; /* of the grace period of this stage */
     enum generation_stage stage;
-    bool cut;    /* the connections of its endpoints were cut */
-    bool forced; /* its tasks are ended as well, since: */
+    bool aborted; /* the connections of its endpoints were aborted */
+    bool forced;  /* its tasks are ended as well, since: */
     uint64_t forced_ns;
-    bool kept; /* after the cut, by WebSockets */
+    uint64_t left_ns;          /* when its WebSockets were closed; 0: they stay */
+    bool waits_for_websockets; /* all other connections were aborted */
     bool late_logged;
 } ls_generation_end;
 
@@ -49,7 +50,7 @@ struct ls_server {
     ls_server_options options; /* with copies of what it points to */
     ls_site_host host;         /* functions that the site may call */
     ls_runtime *runtime;       /* of the script layer */
-    ls_dev_server *dev;        /* NULL: no dev mode */
+    ls_dev *dev;               /* NULL: no dev mode */
     ls_pools *pools;
     ls_port *port;
     ls_deadlines *deadlines; /* of all streams */
@@ -66,8 +67,9 @@ struct ls_server {
     ls_mutex lists;
     ls_site *site; /* the current generation */
     uint64_t generation;
-    ls_node endpoints, gone;
-    ls_node ending; /* old generations, oldest first */
+    ls_node endpoints, removed;
+    ls_node ending;           /* old generations, oldest first */
+    uint64_t websockets_left; /* closed with 1012 */
     ls_http1_stats past;
     ls_endpoint_env env;
     ls_endpoint_plan plan; /* of the start, or of the reload that is under way */
@@ -82,11 +84,19 @@ struct ls_server {
     enum phase phase;
     uint64_t stopped_ns;       /* time of the first stop: the drain timeout begins */
     bool stopped_from_outside; /* by a signal or ls_server_stop */
+    bool cut;                  /* the run has ended before the drain, or before its threads: */
+    bool drained;              /* only threads are left */
     bool control_done;
-    bool reloading;    /* a thread is inside ls_server_reload */
-    bool loading;      /* it loads the site: the supervisor watches the CPU time of that */
-    bool committing;   /* its commit is posted or runs; the drain waits for that */
-    bool reload_asked; /* by SIGHUP */
+    bool reloading; /* a thread is inside ls_server_reload */
+    bool loading;   /* ls_server_load runs */
+    ls_thread load_thread;
+    ls_cond load_ended;
+    bool committing; /* its listeners are opened, its commit is posted or runs; the drain waits for that */
+    bool init_ended; /* the functions of ls.init, of the start or of the reload that is under way */
+    bool init_failed;
+    char init_message[LS_MESSAGE_BYTES];
+    bool reload_asked;    /* by SIGHUP or the control socket */
+    ls_node reload_waits; /* for the end of that reload: ls_reload_wait */
     bool reload_thread_running, reload_thread_ended;
     ls_thread reload_thread;
 };
@@ -102,26 +112,52 @@ int ls_server_wait(ls_server *server, const bool *flag, bool value);
 int ls_server_on_workers(ls_server *server, ls_op_fn *what);
 void ls_server_control_done(ls_server *server); /* the last call of `what` */
 
+/* Run the functions of ls.init of a site that has loaded, and wait for their end. LS_OK; LS_ESCRIPT: a function has
+ * raised, with a message; LS_ECANCELED: the server stops, and they may still run. The caller holds the mutex. */
+int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes);
+
+/* Call fn for each endpoint, also the removed ones. The caller holds `lists`. */
+typedef void ls_endpoint_fn(ls_endpoint *e, void *user);
+void ls_server_each_endpoint(ls_server *server, ls_endpoint_fn *fn, void *user);
+
+/* ---- drain.c ------------------------------------------------------------------------------------------------ */
+
 /* What is left of the drain timeout, which begins with the first stop; 0: nothing. */
 uint32_t ls_server_drain_ms_left(const ls_server *server);
+/* Accept no more, and wait for the end of requests, tasks and connections. The caller holds the mutex. LS_OK,
+ * LS_ETIMEDOUT, LS_ECANCELED. */
+int ls_server_drain(ls_server *server);
+/* Stop the threads. All handlers have ended, but a finalizer may still run. Returns as ls_server_drain. */
+int ls_server_join(ls_server *server);
+void ls_server_abort(ls_server *server); /* cut the connections that are left, and log their number */
+/* The run has ended before the drain: end the tasks that are left, and the threads. true: the server can be closed.
+ * false: a thread is inside a C function; the server is left as it is. */
+bool ls_server_end(ls_server *server);
 
 /* ---- reload.c ----------------------------------------------------------------------------------------------- */
 
+/* Call what(), which loads the site, while a thread enforces the limits of loading. Returns its result. */
+typedef int ls_server_load_fn(ls_server *server, char *message, size_t message_bytes);
+int ls_server_load(ls_server *server, ls_server_load_fn *what, char *message, size_t message_bytes);
 ls_site_options ls_server_site_options(const ls_server *server);
 /* Merge the settings: the options override the site, the site overrides the defaults. threads_max is a promise to the
  * site about the number of its states, so nothing increases it. threads > threads_max in the result: they
  * contradict. */
-ls_site_settings ls_server_settle(const ls_server_options *options, const ls_site_settings *site);
+ls_site_settings ls_server_merge_settings(const ls_server_options *options, const ls_site_settings *site);
 
-void ls_server_ask_reload(ls_server *server); /* any thread */
+/* Any thread. `wait`: NULL, or it receives the result. */
+void ls_server_ask_reload(void *server, ls_reload_wait *wait);
+void ls_server_end_reload_waits(ls_node *waits, int result, const char *message); /* the list is empty afterwards */
 /* Start the reload that was asked for; join the thread of one that has ended. The caller holds the mutex. */
-void ls_server_tend_reload(ls_server *server);
+void ls_server_poll_reload(ls_server *server);
 
 /* ---- generation.c ------------------------------------------------------------------------------------------- */
 
-/* One step of the old generations and of the endpoints that are gone or replaced. The time until the next one in ms; 0:
+/* One step of the old generations and of the endpoints that were removed or replaced. The time until the next one in ms; 0:
  * nothing is left. */
-uint32_t ls_server_tend_generations(ls_server *server);
+uint32_t ls_server_poll_generations(ls_server *server);
+/* Close the WebSockets of an old generation with 1012. The caller holds `lists`. */
+void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why);
 unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */
 
 #endif

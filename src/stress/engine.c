@@ -1,68 +1,76 @@
-/* engine.c - `luaserve stress` from the command line to the exit status: options and script, the threads, the
- * sampler's ticks, the reports. */
+/* engine.c - `luaserve stress`: the functions in C of lua/luaserve/stress/main.lua, which has the course of the command.
+ *
+ * They raise their errors as texts. All that they open belongs to the engine, which ls_stress_main closes at the end. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <lauxlib.h>
+
 #include "base/clock.h"
 #include "base/digest.h"
-#include "base/escape.h"
 #include "base/rlimit.h"
 #include "base/signals.h"
+#include "base/terminal.h"
+#include "base/thread.h"
 #include "luaserve.h"
-#include "stress/fanout.h"
-#include "stress/options.h"
-#include "stress/report.h"
-#include "stress/sampler.h"
-#include "stress/script.h"
-#include "stress/view.h"
-#include "stress/worker.h"
+#include "port/port.h"
+#include "script/core/fields.h"
+#include "script/core/lua_modules.h"
+#include "stress/engine.h"
+#include "stress/load/deflate.h"
+#include "stress/load/target.h"
+#include "stress/load/worker.h"
+#include "stress/load/ws_frames.h"
+#include "stress/measure/counters_object.h"
+#include "stress/page.h"
+#include "stress/protocols/fanout.h"
+#include "stress/protocols/http.h"
+#include "stress/protocols/protocols.h"
+#include "stress/scripts/script.h"
 
-enum { DESCRIPTORS_SPARE = 64, DESCRIPTORS_PER_THREAD = 4, PROBE_MS_DEFAULT = 10000 };
+enum { CONNECT_MS_DEFAULT = 10000, WHY_BYTES = 1024, STATUS_FAILED = 1 };
 
 typedef struct engine {
-    ls_stress_options options;
+    lua_State *L; /* of main.lua */
+    ls_stress_plan plan;
+    ls_tls *tls;
+    ls_signals *signals;
     ls_stress_worker *workers;
     ls_stress_script *main_script, **scripts;
     ls_stress_fanout *fanout; /* of a fan-out run; else NULL */
-    unsigned opened, started;
+    unsigned opened, started, joined;
     ls_mutex mutex;
     ls_cond cond;
-    unsigned settled, finished; /* under mutex: workers that have settled, that have finished */
-    bool interrupted;           /* under mutex */
-    bool failed;                /* under mutex: a hook raised an error, so the run has no result */
-    char why[LS_STRESS_WHY_BYTES];
+    unsigned prepared, finished; /* under mutex: workers that are prepared, that have finished */
+    bool interrupted;            /* under mutex */
+    bool failed;                 /* under mutex: a hook raised an error, so the run has no result */
 } engine;
 
-/* A message of a script may contain text of the server. */
-static void print_error(const char *what, const char *text)
+static engine *engine_of(lua_State *L)
 {
-    char form[LS_ESCAPE_BYTES_MAX + 1];
-    fprintf(stderr, "luaserve stress: %s", what);
-    for (size_t at = 0, taken, len = strlen(text); at < len; at += taken) {
-        const size_t n = ls_escape_character(form, text + at, len - at, &taken);
-        if (text[at] == '\n' || text[at] == '\t')
-            fputc(text[at], stderr); /* the grammar of thresholds, a traceback */
-        else
-            fwrite(form, 1, n, stderr);
-    }
-    fputc('\n', stderr);
+    return lua_touserdata(L, lua_upvalueindex(1));
 }
 
-static int fail(const engine *e)
+/* Raise a text; luaL_error would add a place in main.lua to it. */
+static int fail(lua_State *L, const char *format, ...)
 {
-    print_error("", e->why);
-    return LS_STRESS_EXIT_FAILED;
+    va_list args;
+    va_start(args, format);
+    (void)lua_pushvfstring(L, format, args);
+    va_end(args);
+    return lua_error(L);
 }
 
 /* ---- callbacks -------------------------------------------------------------------------------------------------- */
 
-static void settled(ls_stress_worker *w, void *user)
+static void prepared(ls_stress_worker *w, void *user)
 {
     engine *e = user;
     (void)w;
     ls_mutex_lock(&e->mutex);
-    e->settled++;
+    e->prepared++;
     ls_cond_broadcast(&e->cond);
     ls_mutex_unlock(&e->mutex);
 }
@@ -83,7 +91,7 @@ static void interrupt(void *user)
 {
     engine *e = user;
     ls_mutex_lock(&e->mutex);
-    if (e->interrupted) _Exit(LS_STRESS_EXIT_FAILED);
+    if (e->interrupted) _Exit(STATUS_FAILED);
     e->interrupted = true;
     ls_cond_broadcast(&e->cond);
     ls_mutex_unlock(&e->mutex);
@@ -98,10 +106,10 @@ static void stop_all(engine *e)
 
 /* Wait until every first connect has succeeded or failed. False: the run has ended already, or nothing is
  * connected. */
-static bool wait_settled(engine *e)
+static bool wait_prepared(engine *e)
 {
     ls_mutex_lock(&e->mutex);
-    while (e->settled < e->started && e->finished == 0 && !e->interrupted) ls_cond_wait(&e->cond, &e->mutex);
+    while (e->prepared < e->started && e->finished == 0 && !e->interrupted) ls_cond_wait(&e->cond, &e->mutex);
     const bool connected = e->finished == 0 && !e->interrupted;
     ls_mutex_unlock(&e->mutex);
     if (!connected) return false;
@@ -110,274 +118,349 @@ static bool wait_settled(engine *e)
     return connects > 0 && (e->fanout == NULL || atomic_load(&e->fanout->ready) > 0);
 }
 
-/* Tick until all workers have finished. Stop them after an interrupt or an error in a hook. */
-static void sample_until_finished(engine *e, ls_stress_sampler *sampler)
+static void join_all(engine *e)
 {
-    const uint64_t tick_ns = LS_STRESS_TICK_MS * UINT64_C(1000000);
-    uint64_t next_ns = ls_clock_ns() + tick_ns;
-    ls_stress_view view;
-    bool stopping = false;
-    ls_stress_view_open(&view, stderr, e->options.quiet);
-    ls_mutex_lock(&e->mutex);
-    while (e->finished < e->started) {
-        const uint64_t now_ns = ls_clock_ns();
-        if (!stopping && (e->interrupted || e->failed)) {
-            stop_all(e);
-            stopping = true;
-        }
-        if (now_ns < next_ns) {
-            (void)ls_cond_wait_ms(&e->cond, &e->mutex, (uint32_t)((next_ns - now_ns) / 1000000u + 1));
-            continue;
-        }
-        ls_mutex_unlock(&e->mutex);
-        const bool closed = ls_stress_sampler_tick(sampler, now_ns);
-        ls_stress_view_draw(&view, sampler, closed);
-        next_ns += tick_ns;
-        ls_mutex_lock(&e->mutex);
-    }
-    ls_mutex_unlock(&e->mutex);
-    ls_stress_view_close(&view);
+    stop_all(e);
+    for (; e->joined < e->started; e->joined++) ls_stress_worker_join(&e->workers[e->joined]);
 }
 
-static uint64_t run_end_ns(const engine *e, uint64_t start_ns)
-{
-    uint64_t end_ns = start_ns + 1;
-    for (unsigned i = 0; i < e->started; i++)
-        if (e->workers[i].ended_ns > end_ns) end_ns = e->workers[i].ended_ns;
-    return end_ns;
-}
-
-/* Explain why there are no responses: the first error. */
-static void explain_no_response(engine *e)
-{
-    const ls_stress_config *config = &e->options.plan.config;
-    uint64_t timeouts = 0, reads = 0;
-    for (unsigned i = 0; i < e->started; i++) {
-        const ls_stress_worker *w = &e->workers[i];
-        char text[LS_ADDR_TEXT_BYTES];
-        int err = atomic_load(&w->first_error);
-        if (w->first_failure[0] != '\0') {
-            snprintf(e->why, sizeof e->why, "%s: no valid response; first error: %s", config->target,
-                     w->first_failure);
-            return;
-        }
-        if (err < 0) {
-            snprintf(e->why, sizeof e->why, "%s: %s", ls_addr_text(&w->addr, text), ls_err_text(err));
-            return;
-        }
-        timeouts += ls_counter_read(&w->count.errors[LS_STRESS_ERROR_TIMEOUT]);
-        reads += ls_counter_read(&w->count.errors[LS_STRESS_ERROR_READ]);
-    }
-    snprintf(e->why, sizeof e->why, "%s: %s", config->target,
-             e->interrupted ? "interrupted before the first response"
-             : timeouts > 0 ? "no complete response within the time limit"
-             : reads > 0    ? "the server closed every connection without a response"
-                            : "no response before the end of the run");
-}
-
+/* The first error of a hook, or "". */
 static const char *script_error(const engine *e)
 {
-    for (unsigned i = 0; i < e->started; i++) {
-        const char *error = e->scripts != NULL ? ls_stress_script_error(e->scripts[i]) : "";
-        if (error[0] != '\0') return error;
-    }
+    for (unsigned i = 0; e->scripts != NULL && i < e->started; i++)
+        if (ls_stress_script_error(e->scripts[i])[0] != '\0') return ls_stress_script_error(e->scripts[i]);
     return "";
-}
-
-/* Print the first failure: the bytes of the response, or the line of the script. */
-static void print_first_failure(const engine *e)
-{
-    for (unsigned i = 0; i < e->started; i++) {
-        if (e->workers[i].first_failure[0] == '\0') continue;
-        print_error("first error: ", e->workers[i].first_failure);
-        return;
-    }
-}
-
-static int write_files(engine *e, const ls_stress_result *result)
-{
-    const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
-    return ls_stress_files_write(&files, result, e->why, sizeof e->why);
-}
-
-/* No responses, so no figures to print; the report files contain the reason and the counts. */
-static int report_no_response(engine *e, ls_stress_result *result)
-{
-    char why[LS_STRESS_WHY_BYTES];
-    explain_no_response(e);
-    const int status = fail(e);
-    snprintf(why, sizeof why, "%s", e->why);
-    result->failure = why;
-    if (e->main_script != NULL && ls_stress_script_done(e->main_script, result, e->why, sizeof e->why) < 0) fail(e);
-    if (write_files(e, result) < 0) fail(e);
-    return status;
-}
-
-static int report(engine *e, const ls_stress_result *result)
-{
-    int status = ls_stress_report_exit(result);
-    ls_strbuf text = {0};
-    ls_stress_report_text(&text, result);
-    if (text.failed || fwrite(text.bytes, 1, text.len, stdout) != text.len || fflush(stdout) != 0) {
-        snprintf(e->why, sizeof e->why, "cannot write the report to standard output");
-        status = fail(e);
-    }
-    ls_strbuf_close(&text);
-    print_first_failure(e);
-    if (e->main_script != NULL && ls_stress_script_done(e->main_script, result, e->why, sizeof e->why) < 0)
-        status = fail(e);
-    if (write_files(e, result) < 0) status = fail(e);
-    if (ls_stress_failure_text(e->why, sizeof e->why, result) != NULL) fail(e);
-    return status;
-}
-
-/* Run the started threads to their end, and report. Returns the exit status. */
-static int measure(engine *e)
-{
-    ls_stress_plan *plan = &e->options.plan;
-    ls_stress_sampler *sampler = NULL;
-    ls_stress_result result = {0};
-    const ls_stress_counters **counters = calloc(e->started, sizeof(void *));
-    const ls_stress_checks **checks = calloc(e->started, sizeof(void *));
-    int status = LS_STRESS_EXIT_FAILED;
-    uint64_t start_ns = 0;
-    snprintf(e->why, sizeof e->why, "not enough memory");
-    if (counters == NULL || checks == NULL) goto end;
-    for (unsigned i = 0; i < e->started; i++) {
-        counters[i] = &e->workers[i].count;
-        checks[i] = &e->workers[i].checks;
-    }
-    const bool connected = wait_settled(e);
-    start_ns = ls_clock_ns();
-    if (ls_stress_sampler_open(&plan->config, counters, e->started, start_ns, &sampler) < 0) goto end;
-    if (connected) {
-        for (unsigned i = 0; i < e->started; i++) ls_stress_worker_go(&e->workers[i], start_ns);
-        sample_until_finished(e, sampler);
-    }
-end:
-    stop_all(e);
-    for (unsigned i = 0; i < e->started; i++) ls_stress_worker_join(&e->workers[i]);
-    const char *error = script_error(e);
-    if (error[0] != '\0') {
-        snprintf(e->why, sizeof e->why, "%s", error);
-        fail(e);
-    } else if (sampler == NULL ||
-               ls_stress_sampler_finish(sampler, run_end_ns(e, start_ns), e->interrupted, checks,
-                                        e->options.thresholds, e->options.threshold_count, &result) < 0) {
-        fail(e);
-    } else {
-        const bool empty = plan->config.hold ? result.connects == 0 : result.requests == 0;
-        status = empty ? report_no_response(e, &result) : report(e, &result);
-        ls_stress_result_close(&result);
-    }
-    ls_stress_sampler_close(sampler);
-    free(counters);
-    free(checks);
-    return status;
 }
 
 /* ---- preparation ------------------------------------------------------------------------------------------------ */
 
-static int open_workers(engine *e)
+static int open_worker(engine *e, unsigned index, uint32_t first_vu, uint32_t vu_count)
 {
-    ls_stress_plan *plan = &e->options.plan;
-    const unsigned threads = plan->config.threads;
-    int err = LS_ENOMEM;
-    unsigned from = 0;
-    if ((e->workers = calloc(threads, sizeof *e->workers)) == NULL) goto fail;
-    if (e->main_script != NULL) {
-        if ((e->scripts = calloc(threads, sizeof(ls_stress_script *))) == NULL) goto fail;
-        for (unsigned i = 0; i < threads; i++)
-            if (ls_stress_script_open(plan, &e->scripts[i], e->why, sizeof e->why) < 0) return LS_ESCRIPT;
-        if (ls_stress_script_prepare(e->main_script, e->scripts, threads, e->why, sizeof e->why) < 0)
-            return LS_ESCRIPT;
-    }
-    if (plan->config.fanout && (err = ls_stress_fanout_open(plan, &e->fanout)) < 0) goto fail;
-    for (unsigned i = 0; i < threads; i++) {
-        ls_stress_worker *w = &e->workers[i];
-        const uint32_t vu_count = ls_stress_plan_share(plan->config.connections, threads, i) +
-                                  ls_stress_plan_share(plan->config.publishers, threads, i);
-        if ((err = ls_stress_worker_open(w, plan, i, from, vu_count, e->scripts != NULL ? e->scripts[i] : NULL,
-                                         e->fanout)) < 0)
-            goto fail;
-        w->settled = settled;
-        w->finished = finished;
-        w->user = e;
-        from += vu_count;
-        e->opened++;
-    }
-    return LS_OK;
+    const ls_stress_plan *plan = &e->plan;
+    ls_stress_script *script = e->scripts != NULL ? e->scripts[index] : NULL;
+    const ls_stress_script_traits *traits = script != NULL ? ls_stress_script_traits_of(script) : NULL;
+    const ls_stress_worker_options options = {
+        .plan = plan,
+        .index = index,
+        .senders = e->fanout != NULL ? ls_stress_fanout_senders(plan) : plan->threads,
+        .first_vu = first_vu,
+        .vu_count = vu_count,
+        .proto = e->fanout == NULL ? ls_stress_protocol(plan) : NULL,
+        .transport = plan->kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport,
+        .script = script,
+        .traits = traits,
+        .batch = traits != NULL ? traits->batch : 0,
+        .delay_ns = traits != NULL && traits->has_delay ? ls_stress_script_delay_ns : NULL,
+    };
+    ls_stress_worker *w = &e->workers[index];
+    const int err = ls_stress_worker_open(w, &options);
+    if (err < 0) return err;
+    e->opened++;
+    w->prepared = prepared;
+    w->finished = finished;
+    w->user = e;
+    if (script != NULL) ls_stress_script_attach(script, w);
+    return e->fanout == NULL
+               ? LS_OK
+               : ls_stress_fanout_attach(w, e->fanout, ls_stress_publisher_protocol(plan), ls_stress_protocol(plan));
+}
 
-fail:
-    snprintf(e->why, sizeof e->why, "%u connections on %u threads: %s", plan->config.connections, threads,
-             ls_err_text(err));
+/* Raises when a script fails. */
+static int open_workers(lua_State *L, engine *e)
+{
+    ls_stress_plan *plan = &e->plan;
+    const unsigned threads = plan->threads;
+    int err = LS_OK;
+    uint32_t first = 0;
+    if ((e->workers = calloc(threads, sizeof *e->workers)) == NULL) return LS_ENOMEM;
+    if (e->main_script != NULL) {
+        if ((e->scripts = calloc(threads, sizeof(ls_stress_script *))) == NULL) return LS_ENOMEM;
+        for (unsigned i = 0; i < threads; i++) ls_stress_script_open(L, 1, plan, &e->scripts[i]);
+        ls_stress_script_prepare(L, e->main_script, e->scripts, threads);
+    }
+    if (plan->mode == LS_STRESS_PLAN_FANOUT) err = ls_stress_fanout_open(plan, &e->fanout);
+    for (unsigned i = 0; err == LS_OK && i < threads; i++) {
+        const uint32_t count =
+            ls_stress_plan_share(plan->connections, threads, i) + ls_stress_plan_share(plan->publishers, threads, i);
+        err = open_worker(e, i, first, count);
+        first += count;
+    }
     return err;
 }
 
-static int start_workers(engine *e)
+/* ---- functions of main.lua -------------------------------------------------------------------------------------- */
+
+static int engine_load(lua_State *L)
 {
-    for (; e->started < e->opened; e->started++) {
-        int err = ls_stress_worker_start(&e->workers[e->started]);
-        if (err == LS_OK) continue;
-        snprintf(e->why, sizeof e->why, "%u threads: %s", e->opened, ls_err_text(err));
-        stop_all(e);
-        for (unsigned i = 0; i < e->started; i++) ls_stress_worker_join(&e->workers[i]);
-        return err;
-    }
-    return LS_OK;
+    engine *e = engine_of(L);
+    ls_stress_plan_read(L, 1, &e->plan);
+    ls_stress_script_open(L, 1, &e->plan, &e->main_script);
+    if (!e->plan.native) return 0;
+    ls_stress_script_push_table(e->main_script, L);
+    return 1;
 }
 
-/* *usage_error becomes false when a later error is not one of the command line but of a script or the system. */
-static int prepare(engine *e, bool *usage_error)
+static int engine_tls(lua_State *L)
 {
-    ls_stress_plan *plan = &e->options.plan;
-    const ls_stress_files files = {.json = e->options.json, .csv = e->options.csv, .html = e->options.html};
-    int err;
-    if (plan->script_path != NULL) {
-        /* A script for wrk can read the URL while it loads. */
-        if (e->options.url != NULL &&
-            (err = ls_stress_target_parse(e->options.url, &plan->target, e->why, sizeof e->why)) < 0)
-            return err;
-        *usage_error = false;
-        if ((err = ls_stress_script_open(plan, &e->main_script, e->why, sizeof e->why)) < 0) return err;
-        if (plan->dialect == LS_STRESS_DIALECT_TABLE) {
-            err = ls_stress_options_table(&e->options, ls_stress_script_state(e->main_script), LS_STRESS_SCRIPT_TABLE,
-                                          e->why, sizeof e->why);
-            if (err < 0) return err;
-        } else {
-            plan->mode = LS_STRESS_PLAN_SCRIPT;
-            *usage_error = true; /* such a script has no options; all come from the command line */
-        }
-    }
-    if ((err = ls_stress_options_finish(&e->options, e->why, sizeof e->why)) < 0) return err;
-    *usage_error = false;
-    if ((err = ls_stress_files_probe(&files, e->why, sizeof e->why)) < 0) return err;
+    static const ls_field cert_fields[] = {LS_FIELD(TEXT, ls_tls_cert, cert), LS_FIELD(TEXT, ls_tls_cert, key), {0}};
+    static const ls_field fields[] = {
+        LS_FIELD(TEXT, ls_tls_options, ca), LS_FIELD(BOOL, ls_tls_options, insecure), {0}};
+    char why[WHY_BYTES] = "";
+    ls_tls_cert cert = {0};
+    ls_tls_options options = {.certs = &cert, .alpn = "http/1.1"};
+    ls_fields_read(L, 1, cert_fields, &cert);
+    ls_fields_read(L, 1, fields, &options);
+    lua_getfield(L, 1, "tls_resume");
+    options.no_resumption = !lua_toboolean(L, -1);
+    options.cert_count = cert.cert != NULL;
+    const int err = ls_tls_open(&options, &engine_of(L)->plan.tls, why, sizeof why);
+    return err == LS_OK ? 0 : fail(L, "%s", why[0] != '\0' ? why : ls_err_text(err));
+}
 
-    const ls_stress_config *config = &plan->config;
-    const uint32_t wanted =
-        config->connections + config->publishers + config->threads * DESCRIPTORS_PER_THREAD + DESCRIPTORS_SPARE;
-    const uint32_t have = ls_descriptors_raise(wanted);
-    if (have < wanted) {
-        snprintf(e->why, sizeof e->why, "%u connections need %u file descriptors; the limit is %u (ulimit -n)",
-                 config->connections, wanted, have);
-        return LS_EMFILE;
+static uint32_t connect_ms(const ls_stress_plan *plan)
+{
+    const uint64_t ms = plan->timeout_ns / 1000000u;
+    return ms > 0 && ms < INT32_MAX ? (uint32_t)ms : CONNECT_MS_DEFAULT;
+}
+
+/* resolve(plan): sets plan.addr; unless the target is of UDP, this address has accepted a connection. */
+static int engine_resolve(lua_State *L)
+{
+    ls_stress_plan *plan = &engine_of(L)->plan;
+    ls_addr found[LS_LOOKUP_ADDRS_MAX];
+    char numeric[LS_ADDR_TEXT_BYTES];
+    ls_stress_plan_read(L, 1, plan);
+    const int err = plan->kind == LS_STRESS_TARGET_UDP
+                        ? ls_stress_target_lookup(plan->host, plan->port, found)
+                        : ls_stress_target_connect(plan->host, plan->port, connect_ms(plan), &found[0]);
+    if (err >= 0) {
+        plan->addr = found[0];
+        return 0;
     }
-    const uint64_t probe_ms = config->timeout_ns / 1000000u;
-    return ls_stress_target_resolve(&plan->target,
-                                    probe_ms > 0 && probe_ms < INT32_MAX ? (uint32_t)probe_ms : PROBE_MS_DEFAULT,
-                                    &plan->addr, e->why, sizeof e->why);
+    if (ls_addr_parse(plan->host, plan->port, &found[0]) == LS_OK)
+        return fail(L, "%s: %s", ls_addr_text(&found[0], numeric), ls_err_text(err));
+    if (err == LS_ENOENT) return fail(L, "%s: unknown host", plan->host);
+    return fail(L, "%s:%d: %s", plan->host, (int)plan->port, ls_err_text(err));
+}
+
+static int engine_open(lua_State *L)
+{
+    engine *e = engine_of(L);
+    const int err = open_workers(L, e);
+    return err == LS_OK ? 0
+                        : fail(L, "%d connections on %d threads: %s", (int)e->plan.connections, (int)e->plan.threads,
+                               ls_err_text(err));
+}
+
+/* start() -> the counters, the time in ns and as Unix time in us, whether the run can begin: the threads have started,
+ * and a connect of each virtual user has succeeded or failed. */
+static int engine_start(lua_State *L)
+{
+    engine *e = engine_of(L);
+    const ls_signals_options stops = {.on_stop = interrupt, .user = e};
+    const ls_stress_counters **counters = lua_newuserdatauv(L, e->opened * sizeof *counters, 0);
+    const ls_stress_checks **checks = lua_newuserdatauv(L, e->opened * sizeof *checks, 0);
+    int err = ls_signals_open(&stops, &e->signals);
+    if (err == LS_OK) err = ls_signals_take_stops(e->signals);
+    for (; err == LS_OK && e->started < e->opened; e->started++) {
+        ls_stress_worker *w = &e->workers[e->started];
+        counters[e->started] = &w->count;
+        checks[e->started] = &w->checks;
+        if ((err = ls_stress_worker_start(w)) < 0) break;
+    }
+    if (err < 0) return fail(L, "%d threads: %s", (int)e->opened, ls_err_text(err));
+    const bool connected = wait_prepared(e);
+    ls_stress_counters_push(L, counters, checks, e->started);
+    lua_pushinteger(L, (lua_Integer)ls_clock_ns());
+    lua_pushinteger(L, ls_clock_wall_us());
+    lua_pushboolean(L, connected);
+    return 4;
+}
+
+static int engine_go(lua_State *L)
+{
+    const engine *e = engine_of(L);
+    const uint64_t start_ns = (uint64_t)luaL_checkinteger(L, 1);
+    for (unsigned i = 0; i < e->started; i++) ls_stress_worker_go(&e->workers[i], start_ns);
+    return 0;
+}
+
+/* wait(until_ns) -> the time; nothing: all workers have finished. Stops them after an interrupt or an error in a hook. */
+static int engine_wait(lua_State *L)
+{
+    engine *e = engine_of(L);
+    const uint64_t until_ns = (uint64_t)luaL_checkinteger(L, 1);
+    uint64_t now_ns = ls_clock_ns();
+    ls_mutex_lock(&e->mutex);
+    while (e->finished < e->started && now_ns < until_ns) {
+        if (e->interrupted || e->failed) stop_all(e);
+        (void)ls_cond_wait_ms(&e->cond, &e->mutex, (uint32_t)((until_ns - now_ns) / 1000000u + 1));
+        now_ns = ls_clock_ns();
+    }
+    const bool finished = e->finished == e->started;
+    ls_mutex_unlock(&e->mutex);
+    if (finished) return 0;
+    lua_pushinteger(L, (lua_Integer)now_ns);
+    return 1;
+}
+
+/* join(start_ns) -> the time of the end, whether a signal interrupted the run, the first failure (the bytes of a
+ * response or the line of a script) or "", the first error of a connect or nil. Raises the error of a hook. */
+static int engine_join(lua_State *L)
+{
+    engine *e = engine_of(L);
+    uint64_t end_ns = (uint64_t)luaL_checkinteger(L, 1) + 1;
+    const char *failure = "";
+    const ls_stress_worker *unconnected = NULL;
+    char addr[LS_ADDR_TEXT_BYTES];
+    join_all(e);
+    if (script_error(e)[0] != '\0') return fail(L, "%s", script_error(e));
+    for (unsigned i = e->started; i > 0; i--) {
+        const ls_stress_worker *w = &e->workers[i - 1];
+        if (w->ended_ns > end_ns) end_ns = w->ended_ns;
+        if (w->first_failure[0] != '\0') failure = w->first_failure;
+        if (atomic_load(&w->first_error) != 0) unconnected = w;
+    }
+    lua_pushinteger(L, (lua_Integer)end_ns);
+    lua_pushboolean(L, e->interrupted);
+    lua_pushstring(L, failure);
+    if (unconnected == NULL) return 3;
+    lua_pushfstring(L, "%s: %s", ls_addr_text(&unconnected->addr, addr), ls_err_text(unconnected->first_error));
+    return 4;
+}
+
+/* done(summary, latency, rates): calls the hook done() of the script */
+static int engine_done(lua_State *L)
+{
+    engine *e = engine_of(L);
+    lua_settop(L, 3);
+    if (e->main_script != NULL) ls_stress_script_done(L, e->main_script);
+    return 0;
+}
+
+/* descriptors(n) -> the limit, which is raised to n if possible */
+static int engine_descriptors(lua_State *L)
+{
+    lua_pushinteger(L, ls_descriptors_raise((uint32_t)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+/* frame(binary, compressed, text) -> a frame of WebSocket with the message */
+static int engine_frame(lua_State *L)
+{
+    size_t len;
+    luaL_Buffer frame;
+    const char *text = luaL_checklstring(L, 3, &len);
+    char *to = luaL_buffinitsize(L, &frame, ls_stress_ws_frame_bytes(len));
+    luaL_pushresultsize(&frame, ls_stress_ws_frame(lua_toboolean(L, 1) ? LS_WS_BINARY : LS_WS_TEXT,
+                                                   lua_toboolean(L, 2), text, len, to));
+    return 1;
+}
+
+/* deflate(text) -> the compressed text, or nil if it would not be shorter */
+static int engine_deflate(lua_State *L)
+{
+    char *packed;
+    size_t len, packed_len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    if (ls_stress_deflate_once(text, len, &packed, &packed_len) < 0) return 0;
+    lua_pushlstring(L, packed, packed_len);
+    free(packed);
+    return 1;
+}
+
+static int terminal_columns(lua_State *L)
+{
+    lua_pushinteger(L, ls_terminal_columns(stderr));
+    return 1;
+}
+
+static int terminal_write(lua_State *L)
+{
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    (void)fwrite(text, 1, len, stderr);
+    (void)fflush(stderr);
+    return 0;
+}
+
+int ls_stress_terminal_push(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"columns", terminal_columns}, {"write", terminal_write}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    lua_pushboolean(L, ls_is_terminal(stderr));
+    lua_setfield(L, -2, "is");
+    lua_pushboolean(L, ls_terminal_utf8());
+    lua_setfield(L, -2, "utf8");
+    lua_pushboolean(L, !ls_terminal_no_color());
+    lua_setfield(L, -2, "color");
+    return 1;
+}
+
+static void push_engine(lua_State *L, engine *e)
+{
+    static const luaL_Reg functions[] = {{"load", engine_load},
+                                         {"tls", engine_tls},
+                                         {"resolve", engine_resolve},
+                                         {"open", engine_open},
+                                         {"start", engine_start},
+                                         {"go", engine_go},
+                                         {"wait", engine_wait},
+                                         {"join", engine_join},
+                                         {"done", engine_done},
+                                         {"descriptors", engine_descriptors},
+                                         {"frame", engine_frame},
+                                         {"deflate", engine_deflate},
+                                         {"terminal", ls_stress_terminal_push},
+                                         {NULL, NULL}};
+    char offer[LS_WS_DEFLATE_TEXT_MAX];
+    luaL_newlibtable(L, functions);
+    lua_pushlightuserdata(L, e);
+    luaL_setfuncs(L, functions, 1);
+    lua_pushinteger(L, ls_cpu_count());
+    lua_setfield(L, -2, "processors");
+    lua_pushstring(L, ls_port_backend());
+    lua_setfield(L, -2, "backend");
+    lua_pushliteral(L, LS_VERSION);
+    lua_setfield(L, -2, "version");
+    lua_pushlstring(L, (const char *)ls_stress_page, ls_stress_page_len);
+    lua_setfield(L, -2, "page");
+    if (ls_ws_deflate_library() == NULL) return;
+    lua_pushlstring(L, offer, ls_ws_deflate_offer(&ls_stress_deflate_options, offer));
+    lua_setfield(L, -2, "offer");
+}
+
+/* Runs protected. Arguments: the engine, argc, argv. Returns the exit status. */
+static int run_command(lua_State *L)
+{
+    engine *e = lua_touserdata(L, 1);
+    const int argc = (int)lua_tointeger(L, 2);
+    char **argv = lua_touserdata(L, 3);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "luaserve.stress.main");
+    lua_call(L, 1, 1);
+    push_engine(L, e);
+    lua_createtable(L, argc, 0);
+    for (int i = 1; i < argc; i++) {
+        lua_pushstring(L, argv[i]);
+        lua_rawseti(L, -2, i);
+    }
+    lua_call(L, 2, 1);
+    return 1;
 }
 
 static void engine_close(engine *e)
 {
+    join_all(e);
+    if (e->signals != NULL) ls_signals_close(e->signals);
     for (unsigned i = 0; i < e->opened; i++) ls_stress_worker_close(&e->workers[i]);
-    for (unsigned i = 0; e->scripts != NULL && i < e->options.plan.config.threads; i++)
-        ls_stress_script_close(e->scripts[i]);
+    for (unsigned i = 0; e->scripts != NULL && i < e->plan.threads; i++) ls_stress_script_close(e->scripts[i]);
     ls_stress_script_close(e->main_script);
     ls_stress_fanout_close(e->fanout);
+    if (e->plan.tls != NULL) ls_tls_drop(e->plan.tls);
+    if (e->L != NULL) lua_close(e->L);
     free(e->scripts);
     free(e->workers);
-    ls_stress_options_close(&e->options);
     ls_cond_close(&e->cond);
     ls_mutex_close(&e->mutex);
     free(e);
@@ -386,36 +469,24 @@ static void engine_close(engine *e)
 int ls_stress_main(int argc, char **argv)
 {
     engine *e = calloc(1, sizeof *e);
-    ls_signals *signals = NULL;
-    int status = LS_STRESS_EXIT_FAILED;
+    int status = STATUS_FAILED;
     if (ls_digest_start() < 0 || e == NULL || ls_mutex_open(&e->mutex) < 0 || ls_cond_open(&e->cond) < 0) {
         fprintf(stderr, "luaserve stress: not enough memory\n");
         free(e);
         return status;
     }
-    bool usage_error = true; /* until the command line has been parsed and checked */
-    int err = ls_stress_options_parse(&e->options, argc, argv, e->why, sizeof e->why);
-    if (err == LS_OK && !e->options.help && (err = prepare(e, &usage_error)) == LS_OK) err = open_workers(e);
-    if (err < 0) {
-        fail(e);
-        if (usage_error && err == LS_EINVAL) status = LS_STRESS_EXIT_USAGE;
-    } else if (e->options.help) {
-        ls_stress_options_usage(stdout);
-        status = 0;
-    } else {
-        ls_strbuf head = {0};
-        ls_stress_http_init();
-        ls_stress_report_head(&head, &e->options.plan.config);
-        (void)fwrite(head.bytes, 1, head.len, stdout);
-        (void)fflush(stdout);
-        ls_strbuf_close(&head);
-        const ls_signals_options stops = {.on_stop = interrupt, .user = e};
-        if (ls_signals_open(&stops, &signals) < 0 || ls_signals_take_stops(signals) < 0 || start_workers(e) < 0)
-            fail(e);
-        else
-            status = measure(e);
-        if (signals != NULL) ls_signals_close(signals);
+    ls_stress_http_init();
+    e->L = ls_lua_modules_state();
+    if (e->L != NULL) {
+        lua_pushcfunction(e->L, run_command);
+        lua_pushlightuserdata(e->L, e);
+        lua_pushinteger(e->L, argc);
+        lua_pushlightuserdata(e->L, argv);
     }
+    if (e->L != NULL && lua_pcall(e->L, 3, 1, 0) == LUA_OK)
+        status = (int)lua_tointeger(e->L, -1);
+    else
+        fprintf(stderr, "luaserve stress: %s\n", e->L != NULL ? lua_tostring(e->L, -1) : "not enough memory");
     engine_close(e);
     return status;
 }

@@ -45,4 +45,4 @@ app:get("/big", function() return big end)
 app:post("/echo", function(req) return req:buffer() end)
 app:get("/stats", function() return ls.stats() end)
 
-ls.listen { host = "127.0.0.1", port = port, app = app }
+ls.listen("127.0.0.1:" .. port, app) -- also with programs of before

@@ -19,7 +19,6 @@ NEEDED = (
     ("wrk", "wrk"),
     ("gcc", "gcc"),
     ("taskset", "util-linux"),
-    ("/usr/include/liburing.h", "liburing-dev"),
     ("/usr/include/openssl/ssl.h", "libssl-dev"),
     ("openssl", "openssl"),
 )
@@ -32,22 +31,13 @@ def is_there(places):
 
 
 def install_missing(websocket):
-    """Install missing packages with apt; if that is not possible, exit with their names."""
+    """Install missing packages; if that is not possible, exit with what scripts/setup says."""
     os.environ["PATH"] += os.pathsep + "/usr/sbin" + os.pathsep + "/sbin"
     packages = [package for places, package in NEEDED + (NEEDED_FOR_WEBSOCKET if websocket else ())
                 if not is_there(places)]
-    if not packages:
-        return
-    command = ["apt-get", "install", "-y", "--no-install-recommends"] + packages
-    if os.geteuid() != 0:
-        command.insert(0, "sudo")
-    if shutil.which("apt-get") is None or shutil.which(command[0]) is None:
-        sys.exit("bench: please install (Debian packages): " + " ".join(packages))
-    print("bench: " + " ".join(command), file=sys.stderr)
-    # Only the programs are needed: a package that starts its service would take port 80 and CPU time.
-    keep_off = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
-    if subprocess.run(command, env=keep_off, stdout=sys.stderr, check=False).returncode != 0:
-        sys.exit("bench: apt-get failed; `apt-get update` may be needed. Packages: " + " ".join(packages))
+    setup = [os.path.join(ROOT, "scripts", "setup"), *packages]
+    if packages and subprocess.run(setup, stdout=sys.stderr, check=False).returncode != 0:
+        sys.exit("bench: without these packages --no-install measures what there is: " + " ".join(packages))
 
 
 def bun_of(packages):
@@ -71,7 +61,7 @@ def install_packages(directory):
 
 
 def build_programs(directory):
-    """Compile the bare servers and the load generators, without the io_uring server if liburing is missing."""
+    """Compile the bare servers and the load generators."""
     os.makedirs(directory, exist_ok=True)
     common = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
     programs = {
@@ -85,8 +75,6 @@ def build_programs(directory):
         "s6": ["s6_one_to_one.c"],
         "s7": ["s7_thread_per_client.c", "-pthread"],
     }
-    if os.path.exists("/usr/include/liburing.h"):
-        programs["bare_uring"] = ["bare_uring.c", "bare.c", "-luring"]
     for name, sources in programs.items():
         paths = [os.path.join(HERE, word) if word.endswith(".c") else word for word in sources]
         subprocess.run(common + ["-o", os.path.join(directory, name)] + paths, check=True)

@@ -1,5 +1,5 @@
-"""The WebSocket measurements: echoes, fan-out to many subscribers, server-sent events, a subscriber that does not read,
-idle connections, and connections that come, subscribe and go.
+"""The WebSocket measurements: echoes, fan-out to many subscribers of single messages and of bursts, server-sent events, a
+subscriber that does not read, idle connections, and connections that come, subscribe and go.
 
 The load is `luaserve stress` on the core of the load; the client of the end-to-end tests holds connections. The servers of
 websocket/ work by the path of the request, see websocket/ws.lua.
@@ -44,17 +44,20 @@ def summary(process):
             "cpu_share": used / (time.monotonic() - process.began), "p99_ms": latency["percentiles"]["p99"] / 1000}
 
 
-def echo(server, path, program, load_cpu, seconds, size):
+def echo(server, path, program, load_cpu, seconds, size, in_flight=1):
     """CPU per message of `size` bytes, echoed on each of CLIENTS connections in a closed loop."""
     return cpu_while(server, lambda: summary(start_stress(
-        program, load_cpu, "-t1", f"-c{CLIENTS}", f"-d{seconds}", "--size", size, server.url(path))))
+        program, load_cpu, "-t1", f"-c{CLIENTS}", f"-d{seconds}", "--size", size, "--pipeline", in_flight,
+        server.url(path))))
 
 
-def fan_out(server, path, program, load_cpu, seconds, size, stalled=0):
-    """CPU per delivery: what one client publishes reaches SUBSCRIBERS others, `stalled` of which do not read."""
+def fan_out(server, path, program, load_cpu, seconds, size, stalled=0, in_flight=None):
+    """CPU per delivery: what one client publishes reaches SUBSCRIBERS others, `stalled` of which do not read. It publishes
+    RATE times a second, or has `in_flight` messages on their way."""
     wait_until(lambda: subscribers(server) == 0, "the subscribers of the round before have gone")
-    how = ["--fanout", "-t1", f"-c{SUBSCRIBERS - stalled}", f"-d{seconds}", "--publishers", "1", "--rate", RATE,
-           "--size", size, "--publish-path", "/pub"]
+    how = ["--fanout", "-t1", f"-c{SUBSCRIBERS - stalled}", f"-d{seconds}", "--publishers", "1", "--size", size,
+           "--publish-path", "/pub"]
+    how += ["--pipeline", in_flight] if in_flight else ["--rate", RATE]
     how += ["--sse"] if path == "/sse" else ["--compress"] if server.name.endswith(" deflate") else []
     with stalled_subscribers(server, stalled):
         process = start_stress(program, load_cpu, *how, server.url(path, "http" if path == "/sse" else "ws"))
@@ -131,8 +134,8 @@ def at(path, *servers):
 
 
 COROUTINE = {"luaserve ws coroutine": ("luaserve ws", {"path": "/coroutine"})}
-ECHO = {**at("/echo", "luaserve ws", "luaserve uring ws"), **COROUTINE, **at("/echo", "bun", "node")}
-FAN_OUT = at("/sub", "luaserve ws", "luaserve uring ws", "bun", "node")
+ECHO = {**at("/echo", "luaserve ws"), **COROUTINE, **at("/echo", "bun", "node")}
+FAN_OUT = at("/sub", "luaserve ws", "bun", "node")
 DEFLATE = at("/sub", "luaserve ws", "luaserve ws deflate", "bun", "bun deflate", "node", "node deflate")
 SSE = {**at("/sub", "luaserve ws"), "luaserve sse": ("luaserve ws", {"path": "/sse"})}
 STALLED = {**at("/sub", "luaserve ws"), "luaserve ws, one stalled": ("luaserve ws", {"path": "/sub", "stalled": 1})}
@@ -142,8 +145,11 @@ IDLE = {**at("/echo", "luaserve ws"), **COROUTINE, **at("/echo", "bun", "node")}
 LOAD_SECTIONS = {
     "ws-echo": (ECHO, echo, {"size": 64}),
     "ws-echo-16k": (ECHO, echo, {"size": 16384}),
+    "ws-echo-burst": (ECHO, echo, {"size": 64, "in_flight": 16}),
     "ws-fanout-64": (FAN_OUT, fan_out, {"size": 64}),
     "ws-fanout-1k": (FAN_OUT, fan_out, {"size": 1024}),
+    "ws-burst-4": (FAN_OUT, fan_out, {"size": 64, "in_flight": 4}),
+    "ws-burst-16": (FAN_OUT, fan_out, {"size": 64, "in_flight": 16}),
     "ws-fanout-deflate": (DEFLATE, fan_out, {"size": 1024}),
     "ws-sse": (SSE, fan_out, {"size": 64}),
     "ws-stalled": (STALLED, fan_out, {"size": 1024}),

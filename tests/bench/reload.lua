@@ -22,4 +22,4 @@ app:get("/stats", function() return ls.stats() end)
 
 -- Each thread keeps buffers from its first request on: few threads, so that the warm-up reaches all of them.
 ls.config { drain_timeout = 60, threads_max = 4 }
-ls.listen { host = "127.0.0.1", port = port, app = app }
+ls.listen { host = "127.0.0.1", port = port, handler = app }

@@ -24,23 +24,22 @@ import servers as catalogue_of
 from memory_group import MemoryGroup
 from servers import Failed, Unavailable
 
-WEB_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll", "bare-uring")
-BOTH_BACK_ENDS = ("luaserve", "luaserve uring") + WEB_SERVERS[1:]
+WEB_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua", "bare-epoll")
 JSON_TARGET = "/api/items/42?lang=de&page=3"
 
 # section: (servers, arguments of wrk)
 PLAIN_SECTIONS = {
-    "hello-1": (BOTH_BACK_ENDS, {"connections": 1}),
-    "hello-64": (BOTH_BACK_ENDS, {"connections": 64}),
-    "hello-512": (BOTH_BACK_ENDS, {"connections": 512}),
-    "json": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": JSON_TARGET}),
-    "dict-incr": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": "/dict/incr"}),
-    "dict-get": (("luaserve", "luaserve uring", "nginx-lua"), {"connections": 64, "target": "/dict/get"}),
-    "pipelined": (BOTH_BACK_ENDS, {"connections": 64, "depth": 16}),
-    "close": (BOTH_BACK_ENDS, {"connections": 64, "headers": ("Connection: close",)}),
+    "hello-1": (WEB_SERVERS, {"connections": 1}),
+    "hello-64": (WEB_SERVERS, {"connections": 64}),
+    "hello-512": (WEB_SERVERS, {"connections": 512}),
+    "json": (("luaserve", "nginx-lua"), {"connections": 64, "target": JSON_TARGET}),
+    "dict-incr": (("luaserve", "nginx-lua"), {"connections": 64, "target": "/dict/incr"}),
+    "dict-get": (("luaserve", "nginx-lua"), {"connections": 64, "target": "/dict/get"}),
+    "pipelined": (WEB_SERVERS, {"connections": 64, "depth": 16}),
+    "close": (WEB_SERVERS, {"connections": 64, "headers": ("Connection: close",)}),
 }
-TLS_SERVERS = ("luaserve tls", "luaserve uring tls", "nginx tls")
-FILE_SERVERS = ("luaserve files", "luaserve uring files", "nginx files")
+TLS_SERVERS = ("luaserve tls", "nginx tls")
+FILE_SERVERS = ("luaserve files", "nginx files")
 TLS_CPU_SECTIONS = {
     "tls-hello": (TLS_SERVERS, {"connections": 64}),
     "tls-100k": (TLS_SERVERS, {"connections": 64, "target": "/files/100k"}),
@@ -57,11 +56,9 @@ HANDSHAKE_SECTIONS = {  # section: (servers, measurement, its arguments)
 }
 TLS_SECTIONS = tuple(TLS_CPU_SECTIONS) + tuple(HANDSHAKE_SECTIONS) + ("tls-idle", "tls-stress")
 IDLE_SERVERS = ("luaserve", "nginx", "nginx-lua", "haproxy-lua")
-RELOAD_SERVERS = ("luaserve reload", "luaserve uring reload")
+RELOAD_SERVERS = ("luaserve reload",)
 STALL_SERVERS = {
-    section: ("luaserve default threads", "luaserve --threads 1", "luaserve uring default threads",
-              "luaserve uring --threads 1", "nginx-lua 2 workers")
-    for section in ("stall-busy", "stall-block")
+    section: ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers") for section in ("stall-busy", "stall-block")
 }
 HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block", "reload", "start")
 WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
@@ -69,11 +66,11 @@ WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
 # section: (servers, measurement, its arguments)
 ECHO_SECTIONS = {
-    "tcp-echo": (("luaserve tcp.lua", "luaserve uring tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
+    "tcp-echo": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
                  {"connections": 64, "size": 64}),
-    "tcp-echo-64k": (("luaserve tcp.lua", "luaserve uring tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
+    "tcp-echo-64k": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
                      {"connections": 64, "size": 65536}),
-    "udp-echo": (("luaserve udp.lua", "luaserve uring udp.lua", "bare-udp"), measure_sockets.udp_echo,
+    "udp-echo": (("luaserve udp.lua", "bare-udp"), measure_sockets.udp_echo,
                  {"sockets": 16, "window": 8, "size": 64}),
     "tcp-proxy": (("luaserve proxy.lua", "haproxy-tcp", "haproxy-tcp splice"), measure_sockets.tcp_proxy,
                   {"connections": 4, "size": 1 << 20}),

@@ -244,9 +244,9 @@ class Server:
             self.group = None
 
 
-def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua"), more=(), backend="epoll"):
+def luaserve(program, threads=None, site=os.path.join(HERE, "bench.lua"), more=()):
     def make(_directory, port):
-        options = ["--backend", backend] + (["--threads", str(threads)] if threads else [])
+        options = ["--threads", str(threads)] if threads else []
         return [program] + options + [site, str(port)] + list(more)
     return make
 
@@ -402,27 +402,19 @@ BEFORE = " (before)"  # the end of the name of a server that runs the program to
 
 
 def luaserve_web(program, cpu, end=""):
-    return {
-        "luaserve" + end: (luaserve(program, 1), cpu),
-        "luaserve uring" + end: (luaserve(program, 1, backend="uring"), cpu),
-    }
+    return {"luaserve" + end: (luaserve(program, 1), cpu)}
 
 
 def luaserve_content(program, content, end=""):
     """{name: (make, kind)} of the site files.lua, plain and over TLS."""
-    found = {}
-    for name, backend in (("luaserve", "epoll"), ("luaserve uring", "uring")):
-        for kind, more in (("files", [content.folder]), ("tls", [content.folder, content.cert, content.key])):
-            found[f"{name} {kind}{end}"] = (luaserve(program, 1, os.path.join(HERE, "files.lua"), more, backend),
-                                            "https" if kind == "tls" else "http")
-    return found
+    def make(*more):
+        return luaserve(program, 1, os.path.join(HERE, "files.lua"), [content.folder, *more])
+    return {"luaserve files" + end: (make(), "http"), "luaserve tls" + end: (make(content.cert, content.key), "https")}
 
 
 def luaserve_echo(program, backend, end=""):
     return {
         "luaserve tcp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "tcp.lua")), "tcp"),
-        "luaserve uring tcp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "tcp.lua"), backend="uring"), "tcp"),
-        "luaserve uring udp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "udp.lua"), backend="uring"), "udp"),
         "luaserve udp.lua" + end: (luaserve(program, 1, os.path.join(HERE, "udp.lua")), "udp"),
         "luaserve proxy.lua" + end: (luaserve_proxy(program, backend), "tcp"),
         "luaserve echo.lua" + end: (luaserve(program, None, os.path.join(EXAMPLES, "echo.lua"), ["quiet"]), "tcp"),
@@ -433,7 +425,6 @@ def luaserve_websocket(program, end=""):
     site = os.path.join(HERE, "websocket", "ws.lua")
     return {
         "luaserve ws" + end: luaserve(program, 1, site),
-        "luaserve uring ws" + end: luaserve(program, 1, site, backend="uring"),
         "luaserve ws deflate" + end: luaserve(program, 1, site, ["deflate"]),
     }
 
@@ -450,16 +441,11 @@ def catalogue(directory, luaserve_program, before, build, packages, cpu, load_cp
         "nginx-lua": (nginx(NGINX_LUA), cpu),
         "haproxy-lua": (haproxy, cpu),
         "bare-epoll": (bare(os.path.join(build, "bare_epoll")), cpu),
-        "bare-uring": (bare(os.path.join(build, "bare_uring")), cpu),
         "bare-epoll close": (bare(os.path.join(build, "bare_epoll"), "close"), cpu),
-        "bare-uring close": (bare(os.path.join(build, "bare_uring"), "close"), cpu),
         "luaserve default threads": (luaserve(luaserve_program), None),
         "luaserve --threads 1": (luaserve(luaserve_program, 1), None),
-        "luaserve uring default threads": (luaserve(luaserve_program, backend="uring"), None),
-        "luaserve uring --threads 1": (luaserve(luaserve_program, 1, backend="uring"), None),
         "nginx-lua 2 workers": (nginx(NGINX_LUA, 2), None),
         "luaserve reload": (luaserve(luaserve_program, 2, RELOAD_SITE), None),
-        "luaserve uring reload": (luaserve(luaserve_program, 2, RELOAD_SITE, backend="uring"), None),
     }
     content = Content(directory)
     files = {

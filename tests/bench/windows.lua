@@ -6,7 +6,7 @@ local app = ls.app()
 app:get("/", function() return "hello, world\n" end)
 
 if engine == "http.sys" then
-  ls.listen { engine = "http.sys", url = "http://127.0.0.1:" .. port .. "/", app = app }
+  ls.listen { engine = "http.sys", url = "http://127.0.0.1:" .. port .. "/", handler = app }
 else
-  ls.listen { host = "127.0.0.1", port = tonumber(port), app = app }
+  ls.listen { host = "127.0.0.1", port = tonumber(port), handler = app }
 end

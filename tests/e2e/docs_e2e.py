@@ -12,6 +12,7 @@
     console             lines that begin with "$ " are commands for /bin/sh; the lines behind one are its output. A line ... stands
                         for any lines, ... inside a line for any text, a JSON object for the same in another order. A command
                         that serves, or ends in &, runs until the next site. $? is that of the command before.
+    console wrong       the same with wrong input: the site answers it, and its log has no error. Each recipe of the cookbook has one.
     c                   a complete program, linked against the library and run beside what follows it. It serves site.lua,
                         or prints the URL of a site of its own, which must answer.
     json                parsed.
@@ -24,6 +25,7 @@ and Unix sockets in /run by files of the folder; in what a command prints they a
 """
 import configparser
 import contextlib
+import datetime
 import json
 import os
 import random
@@ -223,7 +225,7 @@ class Run:
     """One scope: its folder, its ports, and what runs in it."""
 
     def __init__(self, scope):
-        self.scope, self.status, self.ending = scope, 0, []
+        self.scope, self.status, self.ending, self.logs = scope, 0, [], []
         self.outside = tempfile.mkdtemp(prefix="luaserve-docs-")
         self.folder = os.path.join(self.outside, "site")
         self.started = os.path.join(self.outside, "started")
@@ -262,6 +264,7 @@ class Run:
             os.unlink(self.started)
         server = Server(None, site_path=name, cwd=self.folder, listeners=0, flags=flags)
         self.ending.append(server.cleanup)
+        self.logs.append(server.log)
         deadline = time.monotonic() + WAIT
         while server.alive() and not os.path.exists(self.started):
             if time.monotonic() > deadline:
@@ -299,7 +302,7 @@ class Run:
         else:
             text = ports.there(text)  # not by write_site: its ports are the scope's
             self.stop(self.serve(os.path.basename(self.write_site(
-                text + 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n', name))))
+                text + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app }\n', name))))
         values.check(self.records, ports.back)
 
     def handler(self, block):
@@ -310,7 +313,7 @@ class Run:
             route = "/*rest"
         name = "handler%d.lua" % block.line
         self.write_site("local ls = require 'luaserve'; local app = ls.app(); app:any('%s', function(req, res) %s end)\n"
-                        'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n' % (route, values.text), name)
+                        'ls.listen{ host = "127.0.0.1", port = 0, handler = app }\n' % (route, values.text), name)
         server = self.serve(name)
         body = block.options.get("body")
         headers = [header.split(":", 1) for header in [block.options.get("header")] if header]
@@ -346,10 +349,24 @@ class Run:
             try:
                 command = Command(self, line, text, expected)
                 self.ending.append(lambda command=command: self.end_command(block, command))
+                self.logs += [command.output] if command.serves else []
                 status = command.wait()
                 self.status = status if status is not None else 0
             except AssertionError as error:
                 raise block.error("$ %s\n%s" % (text, error), line) from None
+
+    def errors(self, since):
+        """What the sites of this scope have logged as errors since this time, which lines begin with. A line may come later
+        than what it reports."""
+        logs = [log() for log in self.logs]
+        return [line for log in logs for line in log.split("\n") if re.match(r"\S+Z error ", line) and line >= since]
+
+    def wrong(self, block):
+        since = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23]
+        self.console(block)
+        errors = self.errors(since)
+        if errors:
+            raise block.error("wrong input is an error of the site:\n" + "\n".join(errors))
 
     @staticmethod
     def end_command(block, command):
@@ -418,6 +435,7 @@ class Run:
             raise AssertionError("ExecStart names no site: %s" % command)
         text = self.scope.site.text if self.scope.site else DEFAULT_SITE
         ports = Ports(self.folder).learn(text)  # the scope's are in use
+        words = [ports.learn(word).there(word) for word in (w.replace("%t", "/run").replace("%i", "site") for w in words)]
         name = os.path.basename(self.write_site(ports.there(text), "unit%d.lua" % block.line))
         self.stop(self.serve(name, flags=words[1:sites[0]]))
 
@@ -445,6 +463,8 @@ class Run:
         if block.language == "lua":
             kinds = [word for word in block.words if word not in ("check", "wrk")]
             method = {"load": self.load, "handler": self.handler, "stress": self.stress}.get(kinds[0] if len(kinds) == 1 else None)
+        elif block.language == "console" and block.words == ["wrong"]:
+            method = self.wrong
         else:
             method = {"console": self.console, "c": self.c, "json": self.json, "ini": self.ini, "nginx": self.proxy,
                       "haproxy": self.proxy}.get(block.language if not block.words else None)
@@ -452,8 +472,9 @@ class Run:
             raise block.error("no rule says how to run a block %r" % " ".join([block.language, *block.words]).strip())
         located(block, method, block)
 
-    def run_all(self):
-        scope, server, sites = self.scope, None, []
+    def write_all(self):
+        """The files of the scope. -> [(block, its Values)] of the Lua files"""
+        scope, sites = self.scope, []
         for block in [*scope.files, *([scope.site] if scope.site else []), *scope.rest]:
             if block.language != "lua" or "load" not in block.words:
                 self.ports.learn(block.text)
@@ -469,6 +490,10 @@ class Run:
             self.write_site(sites[-1][1].text)
         elif any("stress" in block.words or block.language in ("c", "nginx", "haproxy") for block in scope.rest):
             self.write_site(DEFAULT_SITE)
+        return sites
+
+    def run_all(self):
+        scope, server, sites = self.scope, None, self.write_all()
         if os.path.exists(os.path.join(self.folder, "site.lua")) and not self.serves_itself():
             server = located(scope.site or scope.rest[0], self.serve, "site.lua")
         for block in scope.rest:

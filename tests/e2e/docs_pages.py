@@ -105,6 +105,19 @@ def scopes_of(blocks):
     return scopes
 
 
+def without_wrong_input(page, text):
+    """The sections of a page that have a site, but not both a console block and one of wrong input: their titles."""
+    blocks, found = blocks_of(page, text), []
+    begins = [(number, line[3:]) for number, line in enumerate(without_code(text), 1) if line.startswith("## ")]
+    for (first, title), (last, _) in zip(begins, [*begins[1:], (len(text), "")]):
+        section = [block for block in blocks if first < block.line < last]
+        kinds = {tuple(block.words) for block in section if block.language == "console"}
+        if any(block.language == "lua" and not block.words and not block.file for block in section) and \
+                not kinds >= {(), ("wrong",)}:
+            found.append(title)
+    return found
+
+
 # ---- links ---------------------------------------------------------------------------------------------------------
 
 LINK = re.compile(r"\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\(([^)\s]+)\)")

@@ -69,7 +69,7 @@ def start(kind, text, folder):
         raise AssertionError("the block listens on no port")
     program = shutil.which(command[0], path=os.environ["PATH"] + ":/usr/sbin")
     if program is None:
-        raise AssertionError("%s is not installed; scripts/setup installs it" % kind)
+        raise AssertionError("%s is not installed; scripts/setup --test installs it" % kind)
     output = os.path.join(folder, kind + ".out")
     with open(output, "w") as out:
         process = subprocess.Popen([program, *command[1:]], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder)

@@ -22,7 +22,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { ALLOC = 1, ACCEPT = 2, SEND = 4, RECV = 8, EPOLL_CTL = 16, ENTER = 32 };
+enum { ALLOC = 1, ACCEPT = 2, SEND = 4, RECV = 8, EPOLL_CTL = 16 };
 
 struct orders {             /* test_fault.py writes the same layout */
     _Atomic uint64_t kinds; /* 0: count nothing, fail nothing */
@@ -231,7 +231,6 @@ long syscall(long number, ...)
     case SYS_recvmsg:
     case SYS_recvmmsg: kind = RECV; break;
     case SYS_epoll_ctl: kind = a[1] != EPOLL_CTL_DEL ? EPOLL_CTL : 0; break;
-    case SYS_io_uring_enter: kind = ENTER; break;
     default: break;
     }
     return kind != 0 && fails(kind) ? -1 : next(number, a[0], a[1], a[2], a[3], a[4], a[5]);

@@ -1,11 +1,10 @@
 """Run the end-to-end tests, several modules at a time.
 
-    tests/e2e/run.py [-j N] [--backend NAME]... [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
+    tests/e2e/run.py [-j N] [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
 
-Each module runs in a process of its own, once for each back end; without MODULE, those of two lists below only on the
-first. When it ends, one line gives its result; the output of a module with a failed test follows. The names and reasons
-of skipped tests come last, those that belong to another system first. Exit status: 1 when a test failed or a module did
-not run to its end.
+Each module runs in a process of its own. When it ends, one line gives its result; the output of a module with a failed
+test follows. The names and reasons of skipped tests come last, those that belong to another system first. Exit status: 1
+when a test failed or a module did not run to its end.
 
 To run one test: python3 -m unittest test_http1_framing.Framing.test_name, in this folder.
 """
@@ -13,7 +12,11 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
+import math
+import multiprocessing
+import multiprocessing.forkserver
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,43 +25,48 @@ import threading
 import time
 import unittest
 
-from harness import OTHER_SYSTEM, SANITIZER, WINE, system
+from harness import OTHER_SYSTEM, ROOT, SANITIZER, WINE, system
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The modules that take longest run first, so that the end of the run does not wait for one of them. The others follow
-# by size.
-LONGEST = """test_package test_limits test_stress test_handlers test_lifecycle test_reload test_stress_page test_docs
-    test_streaming test_stress_ws test_websocket_floods test_websocket test_chaos test_live_pages test_luaserve_test
-    test_stress_hostile test_load_tsan test_examples test_tcp_examples test_tcp_many test_scarcity test_fault""".split()
-
-# These run once, on the first back end. The load generator has one; the pages, the command line, what runs tests and loads
-# sites again, JSON, the packages and the harness do not depend on it.
-WITHOUT_BACK_END = set("""test_command_line test_definitions test_dev test_docs test_docs_reference test_harness
-    test_install test_json test_live_pages test_luaserve_test test_names test_new test_package test_paths
-    test_reload test_repl test_service test_stress test_stress_files test_stress_hostile test_stress_page
-    test_stress_report test_stress_scripts test_stress_view""".split())
-
-# These as well: their subject lies above the port. Each part of scripts/test runs them on one back end, asan on io_uring, the
-# others on epoll.
-ABOVE_THE_PORT = set("""test_c_examples test_channel test_dict test_examples test_handlers test_http1_framing
-    test_http1_head test_http1_ordering test_httpsys test_inject test_limits test_misuse test_modules test_pipelines
-    test_process test_proxy_protocol test_requests test_responses test_routes test_scarcity test_sse test_starttls
-    test_states test_static test_stress_tls test_stress_ws test_tasks test_tcp_connect_tls test_tcp_examples
-    test_tls test_topics test_udp_examples test_upgrade test_websocket test_websocket_client test_websocket_floods
-    test_websocket_hostile""".split())
-
-# A sanitizer has nothing to find in these: they read pages, install files, start a browser, or call no program.
-NO_SANITIZER = set("""test_definitions test_docs test_docs_reference test_harness test_install test_live_pages
-    test_package test_service test_stress_page test_windows_program""".split())
-
-# Nor has ThreadSanitizer in these: one thread runs.
-ONE_THREAD = set("""test_command_line test_json test_names test_new test_paths test_stress_report
-    test_stress_view""".split())
+TIMES = os.path.join(ROOT, "build", "e2e-times.json")
 
 
-def left_out():
-    """The modules that do not run with this sanitizer."""
-    return {"asan": NO_SANITIZER, "tsan": NO_SANITIZER | ONE_THREAD}.get(SANITIZER, set())
+def seconds_of_last_runs():
+    """{module: seconds}, of any build."""
+    try:
+        with open(TIMES, encoding="ascii") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return {}
+
+
+def keep_seconds(seconds):
+    """Replaces the seconds of these modules for the next run."""
+    with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(TIMES), delete=False) as file:
+        json.dump({**seconds_of_last_runs(), **seconds}, file)
+    os.replace(file.name, TIMES)
+
+
+def source(module):
+    with open(os.path.join(HERE, module + ".py"), encoding="utf-8") as file:
+        return file.read()
+
+
+def runs_here(module):
+    """Whether the module runs with this sanitizer and under Wine. The line "# sanitizers: asan; REASON" of a module names those
+    with which it runs: "none", or one of them. Without the line it runs with all. The line "# wine: none; REASON" leaves it to
+    Linux and to Windows itself."""
+    text = source(module)
+    line = re.search(r"^# sanitizers: (none|asan|tsan); .", text, re.MULTILINE)
+    if WINE and re.search(r"^# wine: none; .", text, re.MULTILINE):
+        return False
+    return not SANITIZER or line is None or line[1] == SANITIZER
+
+
+def weight(module):
+    """A guess of the time of a module that has not run yet: its size. The line "# long; REASON" of a module stands for more."""
+    text = source(module)
+    return len(text) + (1 << 20 if re.search(r"^# long; .", text, re.MULTILINE) else 0)
 
 
 class Timed(unittest.TextTestResult):
@@ -77,15 +85,27 @@ class Timed(unittest.TextTestResult):
         super().stopTest(test)
 
 
-def run_here(module):
-    """In a child: run the tests of one module, and print the result as one line of JSON."""
-    sys.path.insert(0, HERE)
+def run_here(module, environment, output, results):
+    """In a process of its own: run the tests of one module, print to the file `output`, and send the result."""
+    os.environ.update(environment)
+    with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
     suite = unittest.defaultTestLoader.loadTestsFromName(module)
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=1, resultclass=Timed).run(suite)
     used = os.times()
-    print(json.dumps({"run": result.testsRun, "ok": result.wasSuccessful(), "seconds": result.seconds,
-                      "processor": used.user + used.system + used.children_user + used.children_system,
-                      "skipped": [[test.id(), reason] for test, reason in result.skipped]}))
+    results.send({"run": result.testsRun, "ok": result.wasSuccessful(), "seconds": result.seconds,
+                  "processor": used.user + used.system + used.children_user + used.children_system,
+                  "skipped": [[test.id(), reason] for test, reason in result.skipped]})
+
+
+def process_context():
+    """Python starts, and reads the harness, once for all modules where a process can be forked."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["harness"])
+    return context
 
 
 @contextlib.contextmanager
@@ -116,55 +136,58 @@ class Runner:
     programs one call at a time; a failed module may leave programs behind, so the next one gets a new prefix."""
 
     def __init__(self):
+        self.context = process_context()
         self.prefixes = contextlib.ExitStack()
         self.own = threading.local()
 
-    def environment(self, backend):
-        env = dict(os.environ, **({"LUASERVE_BACKEND": backend} if backend else {}))
-        if WINE:
-            if getattr(self.own, "prefix", None) is None:
-                self.own.prefix = self.prefixes.enter_context(wine_prefix())
-            env["LUASERVE_WINEPREFIX"] = self.own.prefix
-        return env
+    def environment(self):
+        if not WINE:
+            return {}
+        if getattr(self.own, "prefix", None) is None:
+            self.own.prefix = self.prefixes.enter_context(wine_prefix())
+        return {"LUASERVE_WINEPREFIX": self.own.prefix}
 
-    def run_module(self, module, backend):
+    def run_module(self, module):
         """-> (its name, seconds, its result or None, its other output)"""
-        env = self.environment(backend)
+        environment = self.environment()
         begun = time.monotonic()
-        child = subprocess.run([sys.executable, "-B", os.path.abspath(__file__), "--here", module], cwd=HERE, env=env,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-        lines = child.stdout.splitlines()
-        result = None
-        if child.returncode == 0 and lines:
-            result = json.loads(lines.pop())
+        with tempfile.TemporaryDirectory(prefix="luaserve-module-") as folder:
+            output = os.path.join(folder, "output")
+            with open(output, "wb"):
+                pass
+            receive, send = self.context.Pipe(duplex=False)
+            child = self.context.Process(target=run_here, args=(module, environment, output, send))
+            child.start()
+            send.close()
+            try:
+                result = receive.recv()
+            except EOFError:
+                result = None
+            child.join()
+            with open(output, encoding="utf-8", errors="replace") as file:
+                text = file.read()
         if result is None or not result["ok"]:
             self.own.prefix = None
-        return " ".join(filter(None, (module, backend))), time.monotonic() - begun, result, "\n".join(lines) + child.stderr
+        return module, time.monotonic() - begun, result, text
 
 
 def all_modules():
-    """The names of all modules that run with this sanitizer, the longest first."""
-    names = {name[:-3] for name in os.listdir(HERE) if name.startswith("test_") and name.endswith(".py")} - left_out()
-    place = {name: index for index, name in enumerate(LONGEST)}
-    return sorted(names, key=lambda name: (place.get(name, len(place)), -os.path.getsize(os.path.join(HERE, name + ".py"))))
+    """The names of all modules that run with this sanitizer and system, the longest first: new ones, then by the last run."""
+    names = [name[:-3] for name in os.listdir(HERE) if name.startswith("test_") and name.endswith(".py")]
+    seconds = seconds_of_last_runs()
+    return sorted(filter(runs_here, names), key=lambda name: (-seconds.get(name, math.inf), -weight(name)))
 
 
 def main():
     parser = argparse.ArgumentParser(description="Run the end-to-end tests, several modules at a time.")
     parser.add_argument("-j", "--jobs", type=int, default=system.processors() + 1,
                         help="modules at a time (processors + 1)")
-    parser.add_argument("--backend", action="append", dest="backends", metavar="NAME",
-                        help="run each module on this back end; repeat the option for several (default: LUASERVE_BACKEND)")
     parser.add_argument("--again", action="store_true", help="run each failed module a second time, alone; both results are shown")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("modules", metavar="MODULE", nargs="*")
     parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N slowest tests")
     args = parser.parse_args()
-    if args.here:
-        run_here(args.modules[0])
-        return 0
 
-    tests, skipped, failed, unsteady, slowest = 0, [], [], [], []
+    tests, skipped, failed, unsteady, slowest, times = 0, [], [], [], [], {}
 
     def show(name, seconds, result, output):
         """Print the result of a module. -> whether it succeeded"""
@@ -175,36 +198,36 @@ def main():
             print(output, flush=True)
         return ok
 
-    once = set() if args.modules else WITHOUT_BACK_END | ABOVE_THE_PORT
     runner = Runner()
     with runner.prefixes, concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        runs = {pool.submit(runner.run_module, module, backend): (module, backend)
-                for module in args.modules or all_modules()
-                for backend in (args.backends or [None])[:1 if module in once else None]}
+        runs = [pool.submit(runner.run_module, module) for module in args.modules or all_modules()]
         for run in concurrent.futures.as_completed(runs):
             name, seconds, result, output = run.result()
+            times[name] = seconds
             if not show(name, seconds, result, output):
-                failed.append((name, *runs[run]))
+                failed.append(name)
             if result:
                 tests += result["run"]
-                backend = name.partition(" ")[2]
-                skipped += [[" ".join(filter(None, (test, backend))), reason] for test, reason in result["skipped"]]
-                slowest += [(took, test, backend) for took, test in result["seconds"]]
+                skipped += result["skipped"]
+                slowest += result["seconds"]
+    keep_seconds(times)
     if args.again and failed:
         with runner.prefixes:
-            for entry in list(failed):
-                if show(*runner.run_module(*entry[1:])):
-                    failed.remove(entry)
-                    unsteady.append(entry)
-    for took, test, backend in sorted(slowest, reverse=True)[:args.slowest]:
-        print(f"{took:5.1f} s  {test} {backend}".rstrip())
+            for name in list(failed):
+                if show(*runner.run_module(name)):
+                    failed.remove(name)
+                    unsteady.append(name)
+    # Waits for it, so that the processor time of the modules counts as ours.
+    multiprocessing.forkserver._forkserver._stop()  # pylint: disable=protected-access
+    for took, test in sorted(slowest, reverse=True)[:args.slowest]:
+        print(f"{took:5.1f} s  {test}")
     other_system = [entry for entry in skipped if entry[1].startswith(OTHER_SYSTEM)]
     for name, reason in sorted(other_system) + sorted(entry for entry in skipped if entry not in other_system):
         print(f"{'skipped ' if not reason.startswith(OTHER_SYSTEM) else ''}{name}: {reason}")
     others = f", {len(other_system)} more belong to another system" if other_system else ""
     print(f"{tests - len(other_system)} tests, {len(skipped) - len(other_system)} skipped{others}"
-          + "".join(f"; {what}: {', '.join(sorted(entry[0] for entry in entries))}"
-                    for what, entries in (("passed only the second time", unsteady), ("FAILED", failed)) if entries))
+          + "".join(f"; {what}: {', '.join(sorted(names))}"
+                    for what, names in (("passed only the second time", unsteady), ("FAILED", failed)) if names))
     return 1 if failed else 0
 
 

@@ -333,6 +333,18 @@ class Baselines(unittest.TestCase):
         program.line("acknowledged 3003 bytes")
         self.assertEqual(program.status(), 0)
 
+    def test_pool(self):
+        """The handlers of one server wait for four threads of the program."""
+        program = Program(self, "examples/pool")
+
+        def reverse(n):
+            with urllib.request.urlopen("http://127.0.0.1:%d/reverse/text%d" % (program.port, n), timeout=WAIT) as response:
+                self.assertEqual(response.read(), b"%dtxet\n" % n)
+
+        in_parallel([lambda n=n: reverse(n) for n in range(8)])
+        program.process.terminate()
+        self.assertEqual(program.status(), 0)
+
     def test_thread_per_client(self):
         program = Program(self, "bench/s7_thread_per_client", "0")
         socks = [program.connect() for _ in range(100)]

@@ -4,7 +4,7 @@ import re
 import signal
 import unittest
 
-from harness import E2E, SANITIZER, in_parallel, main, not_on_windows, repeats
+from harness import E2E, SANITIZER, in_parallel, main, not_on_windows, repeats, request
 
 # Two states, each with a consumer. Every value that a consumer takes is counted by its number in a channel of one state.
 SITE = r"""
@@ -33,7 +33,7 @@ app:get("/seen", function(req)
   return { numbers = numbers, left = seen:len() }
 end)
 app:get("/close", function() jobs:close() return 204 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 2 }
 """
 
@@ -50,7 +50,7 @@ app:post("/", function(req)
   local ok, err = xpcall(fn, debug.traceback)
   return ok and 200 or 500, ok and "ok" or err
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 2, max_cpu = 1 }
 """
 
@@ -118,7 +118,7 @@ app:get("/", function()
   for n = 1, 5 do jobs:send(n) end
   return "sent"
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 1, threads_max = 1, drain_timeout = 600 }
 """)
         conn = self.connect()
@@ -126,6 +126,7 @@ ls.config{ threads = 1, threads_max = 1, drain_timeout = 600 }
         server.wait_log("request begins")
         server.signal()
         self.assertEqual(conn.response().body, b"sent")
+        conn.close()
         self.assertEqual(server.wait(), 0)
         for n in range(1, 6):
             self.assertTrue(server.logged("done %d" % n))
@@ -135,7 +136,7 @@ ls.config{ threads = 1, threads_max = 1, drain_timeout = 600 }
 local ls = require "luaserve"
 local jobs = ls.channel("jobs")
 ls.on("start", function() for job in jobs:values() do ls.log.info("done " .. job) end end)
-ls.once(function() for n = 1, 30 do jobs:send(n) end end)
+ls.init(function() for n = 1, 30 do jobs:send(n) end end)
 ls.config{ threads = 2 }
 """, listeners=0)
         self.assertEqual(server.wait(), 0)
@@ -155,7 +156,7 @@ ls.on("start", function()
 end)
 app:get("/send", function(req) return tostring(jobs:send(req.query.job, 0)) end)
 app:get("/", function() return VERSION .. " " .. jobs:len() .. " " .. jobs.capacity .. " " .. gate.permits end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 2 }
 """
 
@@ -200,7 +201,7 @@ app:get("/", function()
   end)
 end)
 app:get("/held", function() return tostring(gate.held) end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 2 }
 """)
 
@@ -210,6 +211,102 @@ ls.config{ threads = 2 }
 
         in_parallel([client] * 12, 12)
         self.assertEqual(self.get("/held").body, b"0")
+
+
+class ClientLeaves(Served):
+    """A handler that waits, whose client has left, takes nothing."""
+    def test_what_it_waits_for_goes_to_the_next(self):
+        server = self.start(r"""
+local ls = require "luaserve"
+local app = ls.app()
+local jobs, gate, count = ls.channel("jobs"), ls.semaphore("gate", 1), ls.dict("count")
+local function count_in(fn, ...)
+  ls.log.info("waits")
+  count:incr("waits")
+  local closer <close> = setmetatable({}, { __close = function() count:incr("waits", -1) end })
+  return fn(...)
+end
+app:get("/receive", function() return count_in(jobs.receive, jobs) end)
+app:get("/stream", function(req, res)
+  res:write("begins ")
+  return count_in(function() for job in jobs:values() do res:write(job) return end end)
+end)
+app:get("/events", function(req, res)
+  local sse = res:sse()
+  count_in(function() for job in jobs:values() do sse:send(job) end end)
+end)
+app:post("/with", function(req)
+  local name = req:body()
+  return count_in(gate.with, gate, function() ls.log.info("runs " .. name) return name end)
+end)
+app:get("/acquire", function()
+  return count_in(function() assert(gate:acquire(20)) ls.log.info("runs acquire") gate:release() end)
+end)
+app:get("/hold", function() gate:with(function() ls.log.info("holds") jobs:receive(20) end) return "held" end)
+app:get("/send/:job", function(req) return { sent = jobs:send(req.params.job), left = jobs:len() } end)
+app:get("/waits", function() return count.waits .. "" end)
+app:get("/abort", function(req, res)
+  res:write("begins ")
+  res:abort()
+  gate:with(function() ls.log.info("after abort " .. jobs:receive()) end)
+end)
+app:get("/long", function(req, res)
+  res:header("Content-Length", 1)
+  pcall(res.write, res, "long")
+  gate:with(function() ls.log.info("after long " .. jobs:receive()) end)
+end)
+app:get("/timeout", { timeout = 0.05 }, function() gate:acquire() ls.sleep(20) end)
+app:get("/held", function() return gate.held .. "" end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.config{ threads = 2 }
+""")
+
+        def leave(method, path, how, body=None):
+            since = server.mark()
+            conn = self.connect()
+            conn.send(request(method, path, (), body))
+            server.wait_log("waits$", since)
+            getattr(conn, how)()
+            server.wait_log(r" %s %s: .*the client has left while the handler waited$" % (method, path), since)
+
+        for how in "close", "reset":
+            for path in "/receive", "/stream", "/events":
+                leave("GET", path, how)
+        late = self.connect()
+        since = server.mark()
+        late.send(request("GET", "/receive"))
+        server.wait_log("waits$", since)
+        self.eventually(lambda: self.get("/waits").body == b"1", "all but the last have ended")
+        self.assertEqual(json.loads(self.get("/send/one").body), {"sent": True, "left": 0})
+        self.assertEqual(late.response().body, b"one")
+        self.assertEqual(late.ask("GET", "/held").body, b"0")  # the connection can be used after such a wait
+
+        since = server.mark()
+        late.send(request("GET", "/hold"))
+        server.wait_log("holds", since)
+        for how in "close", "reset":
+            leave("POST", "/with", how, b"nobody")
+            leave("GET", "/acquire", how)
+        since = server.mark()
+        good = self.connect()
+        good.send(request("POST", "/with", (), b"good"))
+        server.wait_log("waits$", since)
+        self.get("/send/free")
+        self.assertEqual(good.response().body, b"good")
+        self.assertEqual(late.response().body, b"held")
+        self.assertFalse(server.logged("runs nobody") or server.logged("runs acquire"))
+        for path in "abort", "long":
+            since = server.mark()
+            conn = self.connect()
+            conn.send(request("GET", "/" + path))
+            self.eventually(lambda: self.get("/held").body == b"1", "the handler goes on")
+            self.get("/send/job")
+            server.wait_log("after %s job" % path, since)
+            conn.close()
+        self.assertEqual(self.get("/timeout").status, 503)
+        self.assertEqual(self.get("/held").body, b"0")
+        server.wait_log(r"semaphore 'gate': the task that called acquire at .*site.lua:\d+ has ended without release; its "
+                        r"permit is returned")
 
 
 class Rules(Served):
@@ -356,7 +453,7 @@ fails("too many arguments", ls.semaphore, "x", 1, 1)
 local gate = ls.semaphore("one", 1)
 check(gate.name, "one") check(gate.held, 0) check(tostring(gate), "semaphore 'one'")
 local ok, err = pcall(gate.release, gate)
-check(ok, false) check(err:find("no permit of 'one' is held", 1, true) ~= nil, true)
+check(ok, false) check(err:find("this task holds no permit of 'one'", 1, true) ~= nil, true)
 check(gate:acquire(), true) check(gate.held, 1)
 local v, message, code = gate:acquire(0)
 check(v, nil) check(code, "ETIMEDOUT")
@@ -401,10 +498,18 @@ co = coroutine.create(function() gate:with(coroutine.yield) end)
 coroutine.resume(co) check(gate.held, 1)
 co = nil
 collectgarbage() collectgarbage() check(gate.held, 0)
--- acquire does not belong to a task
-job = ls.spawn(function() return gate:acquire() end)
-check(job:wait(), true) check(gate.held, 1)
-gate:release()
+-- a permit of acquire belongs to its task, and is returned at each end of it
+for _, fn in ipairs{ function() return gate:acquire() end, function() gate:acquire() ls.sleep(0) error("lost") end } do
+  job = ls.spawn(fn)
+  pcall(job.wait, job)
+  check(gate.held, 0)
+end
+check(gate:acquire(), true)
+job = ls.spawn(function() gate:release() end)
+ok, err = pcall(job.wait, job)
+check(ok, false) check(err:find("this task holds no permit of 'with'; only the task that called acquire", 1, true) ~= nil, true)
+check(gate.held, 1)
+gate:release() check(gate.held, 0)
 """)
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
@@ -427,7 +532,7 @@ check(pcall(job.wait, job), false) check(gate.held, 0)
 local ls = require "luaserve"
 local app = ls.app()
 local large = ls.channel("large")
-ls.once(function()
+ls.init(function()
   local part = ("x"):rep(1024):rep(1024)
   for n = 1, 6 do large:send(part .. n) end -- 6 MiB outside of Lua
   ls.log.info("filled")
@@ -440,7 +545,7 @@ app:get("/", function()
   until not ok or not value
   return tostring(#kept - 1) .. " " .. tostring(value) .. " " .. large:len()
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 1, threads_max = 1, max_memory = "4m" }
 """)
         server.wait_log("filled")

@@ -69,7 +69,7 @@ failing:any("/x", function() error("first") end)
 failing:error(function(req, res) ls.sleep(0.001) res:write(text(req)) end)
 app:mount("/failing", failing)
 ls.on("log", function(req) if #req.path % 3 == 0 then local _ = { req.headers, req.query } end end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, send_timeout = 1, body_grace = 1, head_timeout = 1, idle_timeout = 2,
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, send_timeout = 1, body_grace = 1, head_timeout = 1, idle_timeout = 2,
   linger = 0.2, max_body = "1m" }
 """
 

@@ -1,6 +1,7 @@
-"""lua/definitions, the definitions for editors, name exactly what the program has, both ways.
+"""The definitions for editors that `luaserve new` writes name exactly what the program has, both ways.
 
-tests/unit/lua/test_definitions.lua checks the annotations and the options."""
+tests/unit/lua/test_definitions.lua checks the annotations."""
+# sanitizers: none; reads the definitions
 import json
 import os
 import subprocess
@@ -11,17 +12,17 @@ from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
 CLASSES = {"ls.": "luaserve", "ls.json.": "luaserve.Json", "ls.log.": "luaserve.Log", "ls.html.": "luaserve.Html",
-           "ls.url.": "luaserve.Url", "app:": "luaserve.App", "req:": "luaserve.Request", "res:": "luaserve.Response",
+           "ls.url.": "luaserve.Url", "ls.file.": "luaserve.File", "app:": "luaserve.App", "req:": "luaserve.Request", "res:": "luaserve.Response",
            "buffer:": "luaserve.Buffer", "job:": "luaserve.Job", "timer:": "luaserve.Timer", "n:": "luaserve.Notify",
            "socket:": "luaserve.Socket", "sock:": "luaserve.Sock", "ws:": "luaserve.WebSocket", "c:": "luaserve.UdpClient", "dict:": "luaserve.Dict",
-           "channel:": "luaserve.Channel", "semaphore:": "luaserve.Semaphore"}
+           "channel:": "luaserve.Channel", "semaphore:": "luaserve.Semaphore", "stats": "luaserve.Stats"}
 
 # The socket and the peers of ls.udp, which the reference's site does not report.
 UDP = """
 local udp
 udp = ls.udp("127.0.0.1:0", function(data, peer) return ls.json.encode{ udp = names(udp), peer = names(peer) } end)
 app:get("/udp", function()
-  local c = ls.udp_connect("127.0.0.1", udp.port)
+  local c = ls.udp_connect("127.0.0.1", udp.local_port)
   c:send("x")
   return (c:receive())
 end)
@@ -67,8 +68,12 @@ INTERNAL = {"luaserve.Test." + name for name in ("running", "describe_error", "c
 
 
 def defined():
-    done = subprocess.run(["lua5.4", os.path.join(ROOT, "tests", "unit", "lua", "definitions.lua")], capture_output=True,
-                          text=True, check=True)
+    with scratch() as folder:
+        status, _, err = run_program(["new", "site"], cwd=folder)
+        assert (status, err) == (0, ""), err
+        files = [os.path.join(folder, "site", ".luaserve", name) for name in ("luaserve.lua", "test.lua")]
+        parser = os.path.join(ROOT, "tests", "unit", "lua", "parse_definitions.lua")
+        done = subprocess.run(["lua5.4", parser] + files, capture_output=True, text=True, check=True)
     return {name.replace(":", ".") for name in done.stdout.split()}
 
 

@@ -6,25 +6,32 @@ without it they are skipped (`scripts/setup --browser` installs it).
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 import unittest
 
-from harness import (BACKEND, E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
+from harness import (E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
                      not_on_windows, pty, run_program, scratch)
 from harness.browser import Browser, needs_browser
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
-DEV = (LUASERVE, "dev", *(("--backend", BACKEND) if BACKEND else ()))
+DEV = (LUASERVE, "dev")
 
-HTML = (("Accept", "text/html,*/*"),)
+LOCAL = ("Host", "localhost")
+HTML = (("Accept", "text/html,*/*"), LOCAL)
+
+
+def send_datagram(server, client):
+    client.sendto(b"x", ("127.0.0.1", int(re.search(r"udp://127\.0\.0\.1:(\d+)", server.log()).group(1))))
+
 
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function() return "one" end)
-ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
 """
 
 
@@ -96,6 +103,7 @@ class Reload(Dev):
             self.assertEqual(ws.receive(), "one")
             self.change(server, lambda: self.write("site.lua", site.replace("@V@", "two")))
             self.assertEqual(ws.closes(), (1012, ""))
+            self.assertIn("the old site closes 1 WebSocket connection with 1012: dev mode", server.log())
         with WebSocket(server.at(), "/ws") as ws:
             self.assertEqual(ws.receive(), "two")
             server.signal()
@@ -135,7 +143,7 @@ local app = ls.app()
 local a, b, c = require "lib.a", dofile "b.lua", loadfile "c.lua" ()
 app:get("/", function() return a .. b .. c .. (late and late() or "") end)
 app:get("/late", function() return dofile "late.lua" end)
-ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
 """
         server = self.dev(site, {"lib/a.lua": "return 'a'", "b.lua": "return 'b'", "c.lua": "return 'c'",
                                  "late.lua": "return 'late'"})
@@ -146,6 +154,31 @@ ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
             self.eventually(lambda: server.get("/").text == expected, expected)
         self.assertEqual(server.get("/late").text, "late")  # a file that is loaded by a handler
         self.change(server, lambda: self.write("late.lua", "return 'later'"), "info reloaded ")
+        server.stop()
+
+    def test_files_that_the_site_reads_while_it_loads(self):
+        site = SITE.replace('return "one"', 'return page').replace('local app', """
+local page = ls.file.read("page.html")
+for line in ls.file.lines("lines") do page = page .. line end
+assert(ls.file.write("own", "by " .. (ls.file.read("own") or "nobody")))
+local app""")
+        site = site.replace("ls.listen", """
+app:get("/late", function() return ls.file.read("late") end)
+app:get("/own", function() return tostring(ls.file.write("own", "handler")) end)
+ls.listen""", 1)
+        server = self.dev(site, {"page.html": "one", "lines": "1\n", "late": "x", "own": "0"})
+        self.assertEqual(server.get("/").text, "one1")
+        self.change(server, lambda: self.write("page.html", "two"))
+        self.assertEqual(server.get("/").text, "two1")
+        self.change(server, lambda: self.write("lines", "2\n"))
+        self.assertEqual(server.get("/").text, "two2")
+        self.assertEqual(server.get("/late").text, "x")
+        mark = server.mark()
+        self.write("late", "y")  # read by a handler each time
+        self.assertEqual(server.get("/own").text, "true")  # written by the site
+        time.sleep(0.3)
+        self.assertFalse(server.logged("has changed", mark))
+        self.assertEqual(server.get("/late").text, "y")
         server.stop()
 
     def test_a_burst_is_one_reload(self):
@@ -181,6 +214,7 @@ ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
         self.change(server, lambda: self.write("site.lua", "local x = = 1\n"),
                     r"error reload failed: site\.lua:1: unexpected symbol")
         self.assertEqual(server.get("/").text, "one")
+        self.assertEqual(server.get("/", (("Accept", "text/html"),)).text, "one")  # of a host that is not this machine
         page = server.get("/", HTML)
         self.assertEqual(page.status, 500)
         self.assertEqual(page.header("content-type"), "text/html; charset=utf-8")
@@ -250,11 +284,12 @@ end)
 app:post("/fail", function(req) req:body() error("<script>alert(1)</script>") end)
 app:get("/value", function() error{ code = 7 } end)
 app:static("/files", "public")
+app:get("/injected", function() return app:inject{ path = "/" }.body end)
 local api = ls.app()
 api:get("/fail", function() error("inside") end)
 api:error(function(_, _, err) return 500, { error = err } end)
 app:mount("/api", api)
-ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
 """
 SCRIPT = re.compile(r'<script src="/__dev/reload\.js\?\d+"></script>')
 
@@ -276,7 +311,7 @@ class Pages(Dev):
         self.assertIn("nonce=\"abc=\"", self.get("/nonce").text)
 
     def test_responses_without_it(self):
-        for target in ("/part", "/plain", "/json", "/streamed", "/encoded", "/files/a.html"):
+        for target in ("/part", "/plain", "/json", "/streamed", "/encoded", "/files/a.html", "/injected"):
             self.assertNotIn("/__dev/", self.get(target).text, target)
         self.assertIn("/__dev/", self.get("/part", (("Sec-Fetch-Dest", "document"),)).text)
         self.assertNotIn("/__dev/", self.get("/", (("Sec-Fetch-Dest", "empty"),)).text)
@@ -315,7 +350,7 @@ class Pages(Dev):
         self.assertIn("{ code = 7 }", self.get("/value", HTML).text)
 
     def test_clients_that_show_no_html(self):
-        for headers in ((), (("Accept", "application/json"),), (*HTML, ("Sec-Fetch-Dest", "empty"))):
+        for headers in ((LOCAL,), (("Accept", "application/json"), LOCAL), (*HTML, ("Sec-Fetch-Dest", "empty"))):
             answer = self.get("/fail", headers)
             self.assertEqual((answer.status, answer.header("content-type")), (500, "text/plain; charset=utf-8"))
             self.assertIn("attempt to index a nil value (local 'missing')\nstack traceback:", answer.text)
@@ -324,6 +359,14 @@ class Pages(Dev):
         self.assertEqual(answer.header("content-type"), "application/json")
         self.assertIn("inside", self.get("/api/fail", HTML).text)
         self.assertIn("<!doctype html>", self.get("/api/fail", HTML).text)
+
+    def test_errors_are_shown_to_this_machine_only(self):
+        for host, shown in (("localhost:80", True), ("192.0.2.1:80", True), ("evil.example", False)):
+            for accept in ("text/html", "*/*"):
+                answer = self.get("/fail", (("Host", host), ("Accept", accept)))
+                self.assertEqual((answer.status, "missing" in answer.text), (500, shown), (host, accept))
+                if not shown:
+                    self.assertEqual(answer.text, "Internal Server Error\n")
 
     def test_only_loaded_files_are_shown(self):
         for name in ("/etc/passwd", "public/a.html", "../site.lua", "./site.lua", "", "...te.lua%00", "nothing.lua"):
@@ -362,7 +405,7 @@ local app = ls.app()
 app:get("/", function(_, res) res:html("<html><body></body></html>") end)
 app:get("/fail", function() error("secret") end)
 app:get("/core", function() return tostring(require("luaserve.core").dev) end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
     def test_nothing_of_it_is_there(self):
@@ -395,7 +438,7 @@ app:get("/compute", function()
   while os.clock() < until_ do n = n + 1 end
   return "ok"
 end)
-ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
 """
 
 
@@ -423,6 +466,233 @@ class Warnings(Dev):
         server.stop()
 
 
+STATES = r"""
+local ls = require "luaserve"
+@CONFIG@
+local app = ls.app()
+local mine = tostring({})
+app:get("/a", function() return mine end)
+app:get("/b", function() return mine end)
+app:ws("/ws", { open = function(ws) ws:send(mine) end })
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) sock:send(mine) end)
+ls.udp({ host = "127.0.0.1", port = 0 }, function() return mine end)
+"""
+
+
+class States(Dev):
+    """Three states exist from the start, and take turns."""
+
+    def dev_of(self, config, program=DEV):
+        return self.serve(STATES.replace("@CONFIG@", config), program=program, listeners=3)
+
+    @staticmethod
+    def tcp(server):
+        with server.connect(1) as conn:
+            return conn.rest().decode()
+
+    @staticmethod
+    def udp(server):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(WAIT)
+            send_datagram(server, client)
+            return client.recv(100).decode()
+
+    @staticmethod
+    def websocket(server):
+        with WebSocket(server.at(), "/ws") as ws:
+            return ws.receive()
+
+    def test_work_is_handed_round(self):
+        server = self.dev_of("")
+        for what in (lambda: server.get("/a").text, lambda: self.tcp(server), lambda: self.udp(server),
+                     lambda: self.websocket(server)):
+            seen = [what() for _ in range(6)]
+            self.assertEqual(len(set(seen)), 3, seen)
+            for before, after in zip(seen, seen[1:]):
+                self.assertNotEqual(before, after, seen)
+        server.stop()
+
+    def test_a_path_changes_its_state_whatever_else_is_requested(self):
+        """A page with two files makes three requests: each visit must be answered by another state than the last."""
+        for others in range(4):
+            server = self.dev_of("")
+            seen = []
+            for _ in range(4):
+                seen.append(server.get("/a").text)
+                between = [server.get("/b").text for _ in range(others)]
+                if between:
+                    self.assertNotEqual(seen[-1], between[0])
+            for before, after in zip(seen, seen[1:]):
+                self.assertNotEqual(before, after, seen)
+            server.stop()
+
+    def test_the_number_of_states(self):
+        for config, count in (("ls.config{ states = 1 }", 1), ("ls.config{ states = 2 }", 2),
+                              ("ls.config{ states = 5 }", 3), ("ls.config{ threads = 1 }", 3)):
+            server = self.dev_of(config)
+            self.assertEqual(len({server.get("/a").text for _ in range(7)}), count, config)
+            server.stop()
+
+
+class SharedByAll(Dev):
+    """Warnings of variables outside of app:get. One site for each, which names the line 'HERE'."""
+
+    def warns(self, site, act, name, listeners=1):
+        site = 'local ls = require "luaserve"\nlocal app = ls.app()\n' + site
+        if "ls.listen" not in site:
+            site += '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
+        line = [n for n, text in enumerate(site.splitlines(), 1) if "HERE" in text][0]
+        server = self.serve(site, program=DEV, listeners=listeners)
+        act(server)
+        server.wait_log(r"warn \S*site\.lua:%d: changes %s, of which" % (line, name))
+        self.assertEqual(len(server.logged("warn")), 1)
+        server.stop()
+
+    def test_a_websocket(self):
+        def talk(server):
+            with WebSocket(server.at(), "/ws") as ws:
+                ws.send("x")
+                ws.receive()
+        for event in ("open = function(ws) n = n + 1 ws:send('') --HERE\nend",
+                      "message = function(ws) n = n + 1 ws:send('') --HERE\nend",
+                      "message = function(ws) ws:send('') end, close = function() n = n + 1 --HERE\nend"):
+            self.warns("local n = 0\napp:ws('/ws', { %s })" % event, talk, "n")
+        self.warns("local n = 0\napp:ws('/ws', function(ws)\nfor m in ws:messages() do\nn = n + 1 --HERE\nws:send(m)\nend\nend)",
+                   talk, "n")
+
+    def test_a_line_of_tcp(self):
+        """The handler has not returned: the comparison is made when it waits for the next line."""
+        conns = []
+
+        def talk(server):
+            conns.append(server.connect(0))
+            conns[-1].send(b"ann\n")
+        self.warns("""
+local users = {}
+ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
+  for name in sock:lines() do
+    users[name] = sock -- HERE
+  end
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", talk, "users", listeners=2)
+        conns[0].close()
+
+    def test_a_datagram(self):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(client.close)
+        self.warns("""
+local last
+ls.udp({ host = "127.0.0.1", port = 0 }, function(data)
+  last = data -- HERE
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", lambda server: send_datagram(server, client), "last", listeners=2)
+
+    def test_a_timer_and_a_job(self):
+        self.warns("local last = 0\nls.every(0.01, function() last = ls.now() --HERE\nend)\n"
+                   "app:get('/', function() return tostring(last) end)", lambda server: None, "last")
+        self.warns("local last = 0\napp:get('/', function()\nls.spawn(function()\nlast = 1 --HERE\nend)\nreturn 'x' end)",
+                   lambda server: server.get("/"), "last")
+        self.warns("local last = 0\napp:get('/', function() ls.after(0, function()\nlast = 1 --HERE\nend) return 'x' end)",
+                   lambda server: server.get("/"), "last")
+        self.warns("local secret\nls.init(function()\nsecret = 'x' --HERE\nend)\n"
+                   "app:get('/', function() return secret end)", lambda server: None, "secret")
+
+    def test_a_correct_site_gives_no_warning(self):
+        server = self.serve(r"""
+local ls = require "luaserve"
+local app = ls.app()
+local items = ls.dict("items")
+items:add("count", 0)
+local page_cache, pool = {}, {} -- of each state
+local ticks, subscribers, settings, here, db, step = 0, {}, { a = 1 }, 0, nil, 0
+local turn = 0 -- of this state
+local function open() db = db or { n = 0 } return db end
+ls.every(0.01, function() ticks = ticks + 1 items.tick = ticks end)
+ls.init(function() step = step + 1 ls.spawn(function() step = step + 1 items:set("init", step) end) end)
+ls.on("start", function() here = here + 1 end)
+ls.on("log", function() page_cache.logged = true end)
+ls.every({ seconds = 0.01, each_state = true }, function() settings = { a = 2 } end)
+ls.subscribe("news", function(m) for ws in pairs(subscribers) do ws:send(m) end end)
+app:use(function(req, res, next) next() if req.path == "/news" then return end res:header("X-Here", here .. settings.a) end)
+app:get("/", function() turn = turn + 1 pool[#pool + 1] = open() page_cache.x = turn return { n = items:incr("count") } end)
+app:get("/status", function() return 404 end)
+app:get("/publish", function() ls.publish("news", "hi") return 204 end)
+app:ws("/news", { open = function(ws) subscribers[ws] = true end, close = function(ws) subscribers[ws] = nil end })
+ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) for line in sock:lines() do sock:send(items:incr("lines") .. line) end end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+""", program=DEV, listeners=2)
+        with WebSocket(server.at(1), "/news") as ws, server.connect(0) as conn:
+            for n in range(6):
+                self.assertEqual(server.get("/", index=1).text, '{"n":%d}' % (n + 1))
+                self.assertEqual(server.get("/status", index=1).status, 404)
+            conn.send(b"a\n")
+            self.assertEqual(conn.take(2), b"1a")
+            server.get("/publish", index=1)
+            self.assertEqual(ws.receive(), "hi")
+        server.wait_log("GET /publish 204")
+        server.stop()
+        self.assertEqual(server.logged("warn|error"), [])
+
+
+class Assets(Dev):
+    FILES = SITE.replace("ls.listen", """
+app:static("/files", "public")
+app:get("/file", function(_, res) return res:file("page.html") end)
+app:get("/page", function(_, res) res:html("<html><body></body></html>") end)
+ls.listen""", 1)
+
+    def events(self, server):
+        version = SCRIPT.search(server.get("/page").text).group(0).split("?")[1].split('"')[0]
+        conn = self.connect(server=server)
+        conn.send(("GET /__dev/events?seen=%s HTTP/1.1\r\nHost: h\r\n\r\n" % version).encode())
+        conn.response_head()
+        return conn
+
+    @staticmethod
+    def await_event(conn, name):
+        text = b""
+        while b"event: %s\n" % name not in text:
+            text += conn.take(1)
+
+    def test_a_file_that_was_sent(self):
+        server = self.dev(self.FILES, {"public/style.css": "a", "public/app.js": "a", "page.html": "a"})
+        for target, name in (("/files/app.js", "public/app.js"), ("/file", "page.html")):
+            self.assertEqual(server.get(target).text, "a")
+            conn, mark = self.events(server), server.mark()
+            self.write(name, "b")
+            self.await_event(conn, b"change")
+            server.wait_log(r"dev: \S*%s has changed: pages load again$" % os.path.basename(name), mark)
+            self.assertEqual(server.get(target).text, "b")  # at once, whatever the cache of files says
+            self.assertEqual(server.logged("reloaded ", mark), [])
+        server.stop()
+
+    def test_a_style_sheet(self):
+        server = self.dev(self.FILES, {"public/style.css": "a"})
+        server.get("/files/style.css")
+        conn = self.events(server)
+        self.write("public/style.css", "b")
+        server.wait_log(r"dev: \S*public/style\.css has changed: pages load their style sheets again$")
+        self.await_event(conn, b"style")
+        self.assertEqual(server.get("/files/style.css").text, "b")
+        self.assertIn("stylesheet", server.get("/__dev/reload.js").text)
+        self.change(server, lambda: self.write("site.lua", self.FILES + "-- changed"))  # the stream still waits for this
+        self.await_event(conn, b"change")
+        self.write("public/style.css", "c")  # is watched after a reload, too
+        server.wait_log(r"pages load their style sheets again$", count=2)
+        server.stop()
+
+    def test_a_file_that_was_not_sent(self):
+        server = self.dev(self.FILES, {"public/style.css": "a", "public/other.txt": "a"})
+        server.get("/files/style.css")
+        mark = server.mark()
+        self.write("public/other.txt", "b")
+        self.write("public/style.css", "b")  # the end of the wait
+        server.wait_log("has changed", mark)
+        self.assertEqual(len(server.logged("has changed", mark)), 1)
+        server.stop()
+
+
 class Command(E2E):
     def test_usage(self):
         for arguments, status, text in ((("dev", "--help"), 0, "usage: luaserve dev"),
@@ -431,7 +701,7 @@ class Command(E2E):
                                         (("dev", "-e", "x"), 2, "unknown option -e"),
                                         (("dev", "--check", "x"), 2, "unknown option --check"),
                                         (("dev", "--editr=x", "y"), 2, "did you mean --editor?"),
-                                        (("dev", "--editor", "vi", "y"), 2, '--editor: the URL has no {file}: "vi"; example: '),
+                                        (("dev", "--editor", "vi", "y"), 2, '--editor: invalid value "vi": must be a URL with {file}, such as '),
                                         (("--editor=x", "y"), 2, "unknown option --editor")):
             done = subprocess.run([LUASERVE, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=WAIT, check=False)
@@ -503,7 +773,7 @@ app:get("/", function(_, res)
   res:html([[<html><body><h1>first</h1><script>fetch("/seen/" + document.querySelector("h1").textContent)</script></body></html>]])
 end)
 app:get("/seen/:text", function() return 204 end)
-ls.listen{ host = "127.0.0.1", port = @PORT@, app = app }
+ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
 """
 
 

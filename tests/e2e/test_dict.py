@@ -11,8 +11,8 @@ local ls = require "luaserve"
 local app = ls.app()
 ls.config { threads = 4 }
 local d = ls.dict("d", { size = "4m" })
-local small = ls.dict("small", { size = "16k" })
-local strict = ls.dict("strict", { size = "16k", evict = false })
+local small = ls.dict("small", { size = "16k", evict = true })
+local strict = ls.dict("strict", { size = "16k" }) -- a full dict refuses unless it is a cache
 local state = tostring({}) -- another text in each state
 
 app:put("/json/:key", function(req) d[req.params.key] = req:json() return state end)
@@ -40,7 +40,7 @@ app:post("/update-waits", function()
 end)
 app:post("/push/:n", function(req) return tostring(d:rpush("queue", tonumber(req.params.n))) end)
 app:post("/pop", function() return tostring(d:lpop("queue")) end)
-ls.listen { host = "127.0.0.1", port = 0, app = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -190,9 +190,19 @@ class Dict(E2E):
             "for i = 1, 1000 do assert(small:set(i, ('x'):rep(50))) assert(small:get(1)) end "
             "return small[1] ~= nil, small[1000] ~= nil, small[2], #small < 200"), [True, True, None, True])
 
+    def test_a_full_dict_forgets_nothing(self):
+        """The first trap of the first hour: entries vanished and ids began anew, without a word."""
+        ids = self.run_lua("local e = ls.dict('items', { size = '64k' }) local n = 0 e:incr('last id') "
+                           "repeat local id = e:incr('last id') n = id until not e:set(id, ('x'):rep(1000)) "
+                           "return n, e:get('last id'), #e, e:get(2) ~= nil")
+        self.assertEqual(ids, [ids[0], ids[0], ids[0] - 1, True])
+        full = 'the dict "items" is full .64 KiB. and refuses new entries'
+        self.server.wait_log(full)
+        self.assertEqual(len(self.server.logged(full)), 1)
+
     def test_a_full_dict(self):
         self.run_lua("local i = 1 while strict:set(i, ('x'):rep(50)) do i = i + 1 end")
-        full = [None, 'no memory: the dict "strict" is full (16 KiB)', "ELIMIT"]
+        full = [None, 'no memory: the dict "strict" is full (16 KiB); see size and evict of ls.dict', "ELIMIT"]
         self.assertEqual(self.run_lua("return strict:set('more', ('x'):rep(50))"), full)
         self.assertEqual(self.run_lua("return strict:rpush('more', ('x'):rep(50))"), full)
         self.assertEqual(self.run_lua("return strict:update('more', function() return ('x'):rep(50) end)"), full)
@@ -200,7 +210,20 @@ class Dict(E2E):
         self.assertEqual(self.run_lua("return strict:set('more', ('x'):rep(20000))"),
                          [None, 'no memory: the value of "more" is larger than the dict "strict" (16 KiB)', "EMSGSIZE"])
         self.assertEqual(self.run_lua("return strict:set('more', { ('x'):rep(20000) })")[2], "EMSGSIZE")
+        self.server.wait_log("warn .*the value of .more. does not fit into the dict .strict. .16 KiB. and is refused")
+        self.assertEqual(len(self.server.logged("does not fit into the dict .strict.")), 1)
         self.assertEqual(self.run_lua("return strict:delete(1), strict:set('more', ('x'):rep(20))"), [True, True])
+
+    def test_a_list_that_fills_its_dict(self):
+        """What follows is refused, not silently."""
+        for push in ("lpush", "rpush"):
+            self.assertEqual(
+                self.run_lua("local d = ls.dict('%s', { size = '64k' }) "
+                             "repeat local n = d:%s('all', ('x'):rep(1000)) until not n "
+                             "return d:llen('all') > 30, d:%s('all', ('x'):rep(1000))" % (push, push, push)),
+                [True, None, 'no memory: the value of "all" is larger than the dict "%s" (64 KiB)' % push, "EMSGSIZE"])
+            self.server.wait_log('warn the value of "all" does not fit into the dict "%s" .64 KiB. and is refused' % push)
+            self.assertEqual(len(self.server.logged('does not fit into the dict "%s"' % push)), 1)
 
     def test_misuse(self):
         cases = (
@@ -220,7 +243,7 @@ class Dict(E2E):
             ("d:set('k')", "bad argument #2 to 'set' (value expected)"),
             ("d:add('k', nil)", "bad argument #2 to 'add' (value must not be nil)"),
             ("d:incr('k', 'x')", "bad argument #2 to 'incr' (number expected, got string)"),
-            ("d.get('k')", "bad argument #1 to 'get' (dict expected, got string)"),
+            ("d.get('k')", "'get' is a method of a dict: call it with a colon, such as object:get(...); got string for the object"),
             ("d:keys(5)", "dict:keys: pattern must be a string; got 5"),
             ("d:keys('x', 1.5)", "dict:keys: max must be a whole number; got 1.5"),
             ("ls.dict()", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
@@ -229,7 +252,7 @@ class Dict(E2E):
             ("ls.dict('x', { size = 4095 })", "chunk:1: ls.dict: size"),
             ("ls.dict('x', { evict = 1 })", "chunk:1: ls.dict: evict"),
             ("ls.dict('d', { size = '1m' })", 'chunk:1: ls.dict: "d" has other options at '),
-            ("ls.dict('d', { size = '1m' })", "site.lua:5: size 4 MiB, evict = true"),
+            ("ls.dict('d', { size = '1m' })", "site.lua:5: size 4 MiB, evict = false"),
         )
         for code, message in cases:
             with self.subTest(code):
@@ -251,7 +274,7 @@ class Dict(E2E):
             local r = app:inject { method = 'POST', path = '/headers', body = '{"text":"x"}' }
             local h = r.headers
             return r.status, r.body, h['X-One'], h['X-List'], h['X-More'], h['Set-Cookie']"""),
-            [200, "x", "1", "a, b", "a, b", "a=b; Path=/c; Max-Age=5"])
+            [200, "x", "1", "a, b", "a, b", "a=b; Path=/c; Max-Age=5; HttpOnly; SameSite=Lax"])
 
     def test_assertions_and_the_prompt_read_a_copy(self):
         self.assertEqual(self.run_lua("""
@@ -262,12 +285,25 @@ class Dict(E2E):
             test.contains(d.t, { x = 2 })
             test.not_equal(d.t, { 1, { x = 3 }, k = 'v' })
             local _, err = pcall(test.equal, d.t, { 1, { x = 3 }, k = 'v' })
-            return err.lines, require 'luaserve.repl'.show(d.t)"""),
+            return err.lines, require 'luaserve'.inspect(d.t)"""),
             [["[2].x: expected 3, got 2", "expected { 1, { x = 3 }, k = \"v\" }", "got      { 1, { x = 2 }, k = \"v\" }"],
              '{ 1, { x = 2 }, k = "v" }'])
 
+    def test_what_is_no_key_has_no_value(self):
+        """As in a table: items[tonumber(req.params.id)] needs no check."""
+        self.assertEqual(self.run_lua("d.x = 1 return d[nil] == nil, d:get(nil) == nil, d[2.5] == nil, d:get(0/0) == nil, d.x"),
+                         [True, True, True, True, True, 1][1:])
+        self.raises("d[nil] = 1", "dict: key must be a string or an integer; got nil")
+        self.raises("d:get({})", "key must be a string or an integer; got table")
+        self.raises("d:get()", "key must be a string or an integer; got no value")
+
+    def test_a_missing_amount_is_not_one(self):
+        self.raises("local body = {} d:incr('total', body.amount)", "number expected, got nil; to add 1, write 1")
+
     def test_a_pattern_that_is_malformed(self):
         self.raises("local keys = d:keys('[')", "chunk:1: dict:keys: the pattern \"[\" is malformed (missing ']')")
+        self.raises("d:set('user:1', true) local keys = d:keys('user[')",
+                    "chunk:1: dict:keys: the pattern \"user[\" is malformed (missing ']')")
 
     def test_an_update_that_writes_its_own_key(self):
         self.raises("local new = d:update('own', function() d.own = 1 return 2 end)",
@@ -288,7 +324,7 @@ class Loading(E2E):
         server = self.serve('local ls = require "luaserve"\nls.config { threads = 4 }\nlocal app = ls.app()\n'
                             'local d = ls.dict("d", { size = "1m" })\nd:incr("loaded")\n'
                             'app:get("/", function() return tostring(d.loaded) end)\n'
-                            'ls.listen { host = "127.0.0.1", port = 0, app = app }\n')
+                            'ls.listen { host = "127.0.0.1", port = 0, handler = app }\n')
         self.assertGreaterEqual(int(self.connect(server=server).get("/").text), 1)
 
     def test_a_sock_sends_a_read_only_copy(self):

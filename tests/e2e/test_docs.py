@@ -2,12 +2,13 @@
 
 One page: python3 -B -m unittest test_docs.Pages.test_README_md
 """
+# sanitizers: none; reads pages
 import os
 import re
 import unittest
 
 from docs_e2e import run_page
-from docs_pages import DocError, check_links, tracked
+from docs_pages import DOCS, DocError, check_links, tracked, without_wrong_input
 from harness import ROOT, SANITIZER, main, not_on_windows, scratch
 
 
@@ -44,6 +45,19 @@ class Links(unittest.TestCase):
             for wrong in ("[a](none.md)", "[a](a.md#three)", "[a](#here)"):
                 with self.assertRaisesRegex(DocError, r"^b\.md:2: the link"):
                     check_links("b.md", "\n" + wrong + "\n", where)
+
+
+class Recipes(unittest.TestCase):
+    def test_every_recipe_is_used_with_wrong_input_too(self):
+        path = os.path.join(DOCS, "cookbook.md")
+        with open(os.path.join(ROOT, path), encoding="utf-8") as text:
+            self.assertEqual(without_wrong_input(path, text.read()), [])
+
+    def test_a_recipe_without_one_is_found(self):
+        site, console, wrong = fenced("lua", "local ls"), fenced("console", "$ true"), fenced("console wrong", "$ true")
+        page = "\n".join(["# Title", "## None", site, "## Right only", site, console, "## Both", site, console, wrong,
+                          "## Wrong only", site, wrong, "## No site", "text", "### Below", "## Last", site])
+        self.assertEqual(without_wrong_input("page.md", page), ["None", "Right only", "Wrong only", "Last"])
 
 
 def fenced(info, text):
@@ -100,6 +114,18 @@ ls.listen(8080, app)""")
         self.finds(self.SITE + fenced("console", "$ curl http://127.0.0.1:8080/\nbye"), r"8: \$ curl")
         self.finds(self.SITE + fenced("console", "$ true\n$ curl http://127.0.0.1:8080/\nhello\n$ echo a\n$ true"),
                    r"11: \$ echo a")
+
+    def test_wrong_input_that_the_site_does_not_expect(self):
+        site = fenced("lua", """local ls = require "luaserve"
+local app = ls.app()
+app:get("/:n", function(req) return req.params.n + 1 .. "\\n" end)
+ls.listen(8080, app)""")
+        right = fenced("console wrong", "$ curl http://127.0.0.1:8080/1\n2\n$ curl http://127.0.0.1:8080/a/b\nNot Found")
+        wrong = fenced("console wrong", "$ curl http://127.0.0.1:8080/x\nInternal Server Error")
+        start = fenced("console", "$ luaserve site.lua &")
+        self.finds(site + right)
+        self.finds(site + wrong, r"8: wrong input is an error of the site:\n.*GET /x: site\.lua:3: attempt to add")
+        self.finds(site + start + wrong, r"11: wrong input is an error of the site")
 
     def test_a_site_that_a_command_starts(self):
         serve = "$ luaserve site.lua%s\n... listening on http://127.0.0.1:8080\n...\n$ curl http://127.0.0.1:8080/\nhello"

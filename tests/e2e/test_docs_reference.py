@@ -1,4 +1,5 @@
 """The reference (lua/docs/reference) names every function, method, field, option and counter that the program has."""
+# sanitizers: none; reads pages
 import json
 import os
 import re
@@ -34,7 +35,7 @@ app:get("/", function(req, res)
   local job = ls.spawn(function() end)
   return {
     ["ls."] = keys(ls), ["ls.json."] = keys(ls.json), ["ls.log."] = keys(ls.log), ["ls.html."] = keys(ls.html),
-    ["ls.url."] = keys(ls.url), stats = keys(ls.stats()),
+    ["ls.url."] = keys(ls.url), ["ls.file."] = keys(ls.file), stats = keys(ls.stats()),
     ["app:"] = names(app), ["req:"] = names(req), ["res:"] = names(res), ["buffer:"] = names(ls.buffer("x")),
     ["job:"] = names(job), ["timer:"] = names(ls.after(0, function() end)), ["n:"] = names(ls.notify(socket, "in")),
     ["socket:"] = names(socket), ["sock:"] = names(assert(ls.connect(at))),
@@ -44,7 +45,7 @@ app:get("/", function(req, res)
   }
 end)
 app:ws("/ws", { message = print })
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -60,7 +61,7 @@ def reference():
 def options():
     """The names of options, out of the tables that define them."""
     found = set()
-    for name in ("options", "tcp", "udp", "ws", "channel", "dict"):
+    for name in ("options", "tcp", "udp", "ws", "channel", "dict", "file"):
         with open(os.path.join(ROOT, "lua", "luaserve", name + ".lua"), encoding="utf-8") as source:
             names = re.findall(r'\b(\w+) = \{ "\w+", "(?:seconds|size|count|rate|flag)"', source.read())
         assert names, "no options found in %s.lua" % name

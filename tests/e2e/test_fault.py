@@ -5,12 +5,11 @@ After each run the server must be alive, hold no more descriptors than before, a
 For faults while the server starts, each k has a process of its own: it starts, or logs the error and exits with status
 1."""
 import errno
-import os
 import re
 import signal
 
 from harness import WAIT, Server, TimedOut, chunked, main
-from harness.fault import ACCEPT, ALLOC, ENTER, EPOLL_CTL, FaultCase, Sweeps
+from harness.fault import ACCEPT, ALLOC, EPOLL_CTL, FaultCase, Sweeps
 
 SITE = r"""
 local ls = require "luaserve"
@@ -24,8 +23,14 @@ app:post("/relay", function(req, res) for piece in req:chunks() do res:write(pie
 app:get("/parts", function(req, res) for i = 1, 5 do res:write(("p"):rep(3000)); res:flush() end end)
 app:get("/spawn", function() return tostring(ls.spawn(function() ls.sleep(0.001); return "job" end):wait()) end)
 app:get("/big", function() return ("b"):rep(1000):rep(200) end)
+app:post("/file", function(req)
+  assert(ls.file.write("it", req:buffer()))
+  for line in ls.file.lines("it") do assert(#line > 0) end
+  assert(#assert(ls.file.list(".", { details = true })) >= 2)
+  return assert(ls.file.read("it"))
+end)
 app:get("/error", function() error("on purpose") end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 BODY = b"e" * 100000
@@ -45,6 +50,7 @@ STEPS = [
     ("GET", "/parts", {}, None, b"p" * 15000, 200),
     ("GET", "/spawn", {}, None, b"job", 200),
     ("GET", "/big", {}, None, b"b" * 200000, 200),
+    ("POST", "/file", {}, BODY, BODY, 200),
     ("GET", "/error", {}, None, None, 500),
     ("GET", "/nowhere", {}, None, None, 404),
 ]
@@ -91,61 +97,7 @@ class Faults(Sweeps, FaultCase):
     def test_register(self):
         for error in (errno.ENOMEM, errno.ENOSPC):
             with self.subTest(errno.errorcode[error]):
-                self.sweep("epoll_ctl " + errno.errorcode[error], EPOLL_CTL, error, flags=("--backend", "epoll"))
-
-    def test_rings(self):
-        """No request fails while calls of a ring fail for a while."""
-        probe = self.serve(SITE, flags=("--backend", "uring"))
-        if "io_uring cannot be used here" in probe.log():
-            self.skipTest("no io_uring here")
-        for error in (errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.EINTR):
-            with self.subTest(errno.errorcode[error]):
-                self.sweep(
-                    "io_uring_enter " + errno.errorcode[error],
-                    ENTER,
-                    error,
-                    times=3,
-                    must_work=True,
-                    flags=("--backend", "uring"),
-                )
-
-    def test_rings_that_die(self):
-        """All further calls of a ring fail: another ring replaces it, and no request fails."""
-        if "io_uring cannot be used here" in self.serve(SITE, flags=("--backend", "uring")).log():
-            self.skipTest("no io_uring here")
-        for times in (1, 2):
-            with self.subTest(times=times):
-                self.sweep(
-                    "io_uring_enter ENXIO x %d" % times,
-                    ENTER,
-                    errno.ENXIO,
-                    times=times,
-                    must_work=True,
-                    flags=("--backend", "uring"),
-                )
-
-    def test_rings_that_cannot_be_had_any_more(self):
-        """From some call on all calls of all rings fail: the server changes to epoll and logs it."""
-        for error in (errno.ENXIO, errno.ENOMEM):
-            with self.subTest(errno.errorcode[error]):
-                server = self.serve(
-                    SITE, env=self.environment(), flags=("--threads", "2", "--backend", "uring")
-                )
-                if "io_uring cannot be used here" in server.log():
-                    self.skipTest("no io_uring here")
-                self.scenario(server, must_work=True)
-                quiet = self.quiet_fds(server)
-                self.orders.arm(ENTER, 1, 1 << 40, error)
-                for _ in range(20):
-                    self.scenario(server, must_work=True)
-                    if "epoll serves from now on" in server.log():
-                        break
-                self.assertIn("io_uring_enter: " + os.strerror(error), server.log())
-                self.assertIn("epoll serves from now on", server.log())
-                self.scenario(server, must_work=True)
-                self.eventually(lambda: server.fds() <= quiet, "the rings were closed")
-                self.orders.disarm()
-                server.stop()
+                self.sweep("epoll_ctl " + errno.errorcode[error], EPOLL_CTL, error)
 
     def start_up(self, kinds, times, error, samples):
         """Start with a fault at k, for a sample of all k of a start."""

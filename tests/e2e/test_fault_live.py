@@ -35,7 +35,7 @@ app:post("/publish", function(req)
   end
   return codes
 end)
-ls.listen { host = "127.0.0.1", port = 0, app = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
 ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) subscribe(sock) sock:receive() end)
 """
 # Short ones are copied into a queue, long ones shared; with 256 bytes the compression begins.

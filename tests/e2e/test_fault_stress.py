@@ -20,7 +20,7 @@ app:get("/events", function(_, res)
   sse:subscribe("news")
   sse:wait()
 end)
-ls.listen { host = "127.0.0.1", port = 0, app = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
 
 SCRIPT = """

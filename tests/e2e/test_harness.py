@@ -1,6 +1,7 @@
 """The harness itself: with Python for Windows every module of tests can be imported, and system_windows.py makes the
 calls of Windows as they are documented. Fakes stand for these calls here. The WebSocket client meets servers that break
 the rules."""
+# sanitizers: none; calls no program of ours
 import ast
 import ctypes
 import os
@@ -15,7 +16,7 @@ import threading
 import unittest
 from unittest import mock
 
-from harness import Framing, main, system_windows, tls, websocket
+from harness import Framing, lua_paths, main, system_windows, tls, websocket
 from harness.websocket import WebSocket, frame
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -121,6 +122,13 @@ class Windows(unittest.TestCase):
                                                Thread32First=next_thread, Thread32Next=next_thread))
         self.assertEqual(system_windows.threads(42), 3)
         self.assertEqual(self.closed, [9])
+
+    def test_paths_in_lua_sources_are_no_escapes(self):
+        source = 'io.open("%s\\site\\a.txt", "w"):write("a\\r\\n", \'%s\\bad.pem\')'
+        with mock.patch.object(tempfile, "tempdir", r"C:\Users\RUNNER~1\AppData\Local\Temp"):
+            self.assertEqual(lua_paths(source % ((tempfile.gettempdir(),) * 2)),
+                             source.replace(r"%s\site\a", "%s/site/a").replace("%s\\b", "%s/b")
+                             % (("C:/Users/RUNNER~1/AppData/Local/Temp",) * 2))
 
     def test_a_failed_call_names_itself_and_the_error_and_closes_the_handle(self):
         self.libraries(kernel32=self.processes(GetProcessHandleCount=lambda handle, count: 0))

@@ -21,9 +21,12 @@ app:get("/self-post", function()
   local seen = type(r.headers) == "table" and (r.headers["x-seen"] or r.headers["X-Seen"])
   return { status = r.status, body = r.body, seen = seen }
 end)
+app:post("/sum", function(req) local list = req:json() return { sum = list[1] + list[2] } end)
+app:get("/json", function() return app:inject{ method = "POST", path = "/sum", json = { 1, 2 } }:json() end)
+app:get("/both", function() return select(2, pcall(app.inject, app, { json = 1, body = "1" })) end)
 local early = show(app:inject{ method = "GET", path = "/" })
 app:get("/early", function() return early end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -32,6 +35,10 @@ class Inject(E2E):
 
     def inject(self, path):
         return json.loads(self.get("/self?path=" + path).text)
+
+    def test_json(self):
+        self.assertEqual(self.get("/json").text, '{"sum":3}')
+        self.assertIn("give one of json and body", self.get("/both").text)
 
     def test_inject(self):
         self.assertEqual(self.inject("/"), {"status": 200, "body": "root"})

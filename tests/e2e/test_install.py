@@ -1,14 +1,16 @@
 """`cmake --install` into an empty prefix: the program, the libraries, the manual. test_package.py tests the packages."""
+# sanitizers: none; installs files
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 import unittest
 
 from docs_pages import check_links
-from harness import E2E, LUASERVE, ROOT, SANITIZER, main, not_on_windows, run_program
-from harness.install import Installation, run
+from harness import E2E, LUASERVE, ROOT, SANITIZER, WAIT, main, not_on_windows, run_program, scratch
+from harness.install import HOST, SITE, Installation, run
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -57,8 +59,8 @@ class Install(E2E):
             "bin/luaserve", "include/luaserve.h", "lib/systemd/system/luaserve@.service", "share/man/man1/luaserve.1",
             "share/doc/luaserve/README.md", "share/doc/luaserve/LICENSE", "share/doc/luaserve/lua/docs/reference/server.md",
             "share/doc/luaserve/examples/hello.lua", "share/doc/luaserve/examples/stress/hello.lua",
-            "share/doc/luaserve/examples/c/embed.c", self.lib + "/libluaserve.a", self.lib + "/libluaserve.so",
-            self.lib + "/libluaserve.so.0", self.lib + "/pkgconfig/luaserve.pc",
+            "share/doc/luaserve/examples/c/embed.c", "share/doc/luaserve/examples/c/pool.c", self.lib + "/libluaserve.a", self.lib + "/libluaserve.so",
+            self.lib + "/libluaserve.so.0.1", self.lib + "/pkgconfig/luaserve.pc",
             self.lib + "/cmake/luaserve/luaserveConfig.cmake"}, files)
         for name in files:
             self.assertRegex(name, r"^(bin/luaserve$|include/luaserve\.h$|lib/systemd/system/luaserve@\.service$|%s/.*luaserve|"
@@ -72,7 +74,7 @@ class Install(E2E):
                 run(["cmake", "--install", BUILD, "--prefix", prefix, "--component", component])
                 found.append(files_below(prefix))
             self.assertEqual(sorted(path for files in found for path in files), sorted(files_below(self.prefix)))
-            self.assertIn(self.lib + "/libluaserve.so.0", found[1])
+            self.assertIn(self.lib + "/libluaserve.so.0.1", found[1])
             self.assertIn(self.lib + "/libluaserve.so", found[2])
 
     def test_no_file_names_the_directory_of_the_build(self):
@@ -91,7 +93,7 @@ class Install(E2E):
         functions = re.findall(r"^LS_PUBLIC .*?(\w+)\(", self.read("include/luaserve.h"), re.MULTILINE)
         exported = [line.split()[-1] for line in run(["nm", "-D", "--defined-only", self.path(self.lib + "/libluaserve.so")]).splitlines()]
         self.assertEqual(sorted(exported), sorted(functions))
-        self.assertIn("[libluaserve.so.0]", run(["readelf", "-d", self.path(self.lib + "/libluaserve.so")]))
+        self.assertIn("[libluaserve.so.0.1]", run(["readelf", "-d", self.path(self.lib + "/libluaserve.so")]))
 
     def test_the_static_library_has_no_intermediate_code(self):
         self.assertNotIn(".gnu.lto_", run(["readelf", "-SW", self.path(self.lib + "/libluaserve.a")]))
@@ -122,6 +124,23 @@ class Install(E2E):
         self.assertNotIn("NEEDED", run(["readelf", "-d", path]))
         installation.check_program(self, [path])
 
+    @needs_pkg_config
+    def test_the_command_lines_of_the_page(self):
+        """Those of the table in src/README.md, "In a C program", with the libraries of this build."""
+        with open(os.path.join(ROOT, "src", "README.md"), encoding="utf-8") as page:
+            commands = re.findall(r"`(cc [^`]*program\.c [^`]*-o program)`", page.read())
+        self.assertEqual(len(commands), 4)
+        installation = self.installation()
+        os.symlink(os.path.join(ROOT, "src"), os.path.join(installation.where, "src"))
+        os.symlink(BUILD, os.path.join(installation.where, "build"))
+        program = os.path.join(installation.where, "program")
+        installation.write("program.c", HOST)
+        for command in commands:
+            with self.subTest(command=command):
+                installation.run(["sh", "-ec", 'cd "$0"; ' + command, installation.where])
+                self.assertEqual(installation.needed(program), [] if ".a " in command or "-static" in command else ["libluaserve.so.0.1"])
+                installation.check_program(self, [program])
+
     def test_host_programs_with_cmake(self):
         self.installation().check_cmake(self)
 
@@ -137,12 +156,112 @@ class Install(E2E):
         unit = self.path("lib/systemd/system/luaserve@.service")
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
-        self.assertIn("ExecStart=%s /etc/luaserve/" % self.path("bin/luaserve"), self.read("lib/systemd/system/luaserve@.service"))
+        self.assertIn("ExecStart=%s --control %%t/luaserve/%%i/control /etc/luaserve/%%i.lua\n" % self.path("bin/luaserve"),
+                      self.read("lib/systemd/system/luaserve@.service"))
+
+    def test_the_unit_checks_the_site_first(self):
+        """The command of ExecStartPre, as systemd runs it, and only the error is printed."""
+        text = self.read("lib/systemd/system/luaserve@.service")
+        command = re.search("(?m)^ExecStartPre=(.*)$", text).group(1).replace("$$", "$")
+        with scratch(site_lua=SITE, bad_lua="x =") as folder:
+            for name, status, says in (("site", 0, ""), ("bad", 1, "bad.lua:1: ")):
+                words = shlex.split(command.replace("/etc/luaserve/%i.lua", os.path.join(folder, name + ".lua")))
+                done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+                self.assertEqual((done.returncode, done.stdout, says in done.stderr), (status, "", True), done.stderr)
+
+    def test_the_hook_for_certbot(self):
+        """Copies for the owner of the folder only; a link that the site has put there is not followed with root's rights."""
+        hook = self.path("share/doc/luaserve/examples/certbot-hook")
+        root = os.geteuid() == 0
+        owner = 65534 if root else os.geteuid()
+        with scratch() as folder:
+            os.chmod(folder, 0o755)
+            state, live = os.path.join(folder, "state", "site"), os.path.join(folder, "live")
+            for directory in (state, live, os.path.join(folder, "bin")):
+                os.makedirs(directory)
+            if root:
+                os.chown(state, owner, owner)
+            else:  # only root may change its user
+                with open(os.path.join(folder, "bin", "setpriv"), "w", encoding="ascii") as out:
+                    out.write('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+                os.chmod(os.path.join(folder, "bin", "setpriv"), 0o755)
+
+            def renew(text, *sites):
+                for name in ("fullchain", "privkey"):
+                    with open(os.path.join(live, name + ".pem"), "w", encoding="ascii") as out:
+                        out.write(name + text)
+                return subprocess.run(["sh", hook, *sites], capture_output=True, text=True, check=False, env=dict(
+                    os.environ, STATE_ROOT=os.path.dirname(state), RENEWED_LINEAGE=live,
+                    PATH=os.path.join(folder, "bin") + ":" + os.environ["PATH"]))
+
+            for text in (" one", " two"):
+                self.assertEqual(renew(text, "site").returncode, 0)
+                for name in ("fullchain", "privkey"):
+                    path = os.path.join(state, "tls", name + ".pem")
+                    with open(path, encoding="ascii") as copy:
+                        self.assertEqual(copy.read(), name + text)
+                    found = os.stat(path)
+                    self.assertEqual((found.st_mode & 0o777, found.st_uid), (0o600, owner))
+            self.assertEqual(sorted(os.listdir(os.path.join(state, "tls"))), ["fullchain.pem", "privkey.pem"])
+            self.assertIn("start luaserve@other once", renew("", "other").stderr)
+            self.assertEqual(renew("").returncode, 2)
+            if root:
+                shutil.rmtree(os.path.join(state, "tls"))
+                os.mkdir(os.path.join(folder, "roots"), 0o700)
+                os.symlink(os.path.join(folder, "roots"), os.path.join(state, "tls"))
+                self.assertNotEqual(renew(" three", "site").returncode, 0)
+                self.assertEqual(os.listdir(os.path.join(folder, "roots")), [])
+
+    def test_a_port_that_is_busy_for_a_while_does_not_fail_the_unit(self):
+        text = self.read("lib/systemd/system/luaserve@.service")
+        pause, interval, burst = (int(re.search("(?m)^%s=([0-9]+)$" % name, text).group(1))
+                                  for name in ("RestartSec", "StartLimitIntervalSec", "StartLimitBurst"))
+        self.assertGreaterEqual(pause * burst, 30, "it is tried for half a minute")
+        self.assertGreater(interval, pause * burst, "it is not tried for ever")
+
+
+PARENT = """cmake_minimum_required(VERSION 3.21)
+project(host LANGUAGES C)
+add_subdirectory(%s luaserve EXCLUDE_FROM_ALL)
+add_executable(shared host.c)
+target_link_libraries(shared PRIVATE luaserve::luaserve)
+add_executable(static host.c)
+target_link_libraries(static PRIVATE luaserve::static)
+"""
+
+
+@not_on_windows("its build has no libraries for other programs")
+@unittest.skipIf(SANITIZER, "it configures a build of its own")
+class Subdirectory(E2E):
+    """add_subdirectory(luaserve) in the build of a program. It is configured and not built, which would take minutes."""
+
+    def test_a_parent_project(self):
+        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, where)
+        installation = Installation(where)
+        installation.write("host.c", HOST)
+        installation.write("CMakeLists.txt", PARENT % ROOT)
+        build = os.path.join(where, "build")
+        run(["cmake", "-G", "Ninja", "-S", where, "-B", build])
+        with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as text:
+            cache = dict(re.findall(r"(?m)^([\w-]+):\w+=(.*)$", text.read()))
+        self.assertEqual(cache["CMAKE_BUILD_TYPE"], "")
+        self.assertNotIn("CMAKE_INSTALL_LIBDIR", cache)
+        self.assertEqual((cache["LUASERVE_TESTS"], cache["LUASERVE_FUZZ"]), ("OFF", "OFF"))
+        targets = run(["ninja", "-C", build, "-t", "targets", "all"])
+        self.assertNotRegex(targets, r"\b(test_\w+|fuzz_\w+|example_\w+): ")
+        self.assertFalse(os.path.exists(os.path.join(build, "CTestTestfile.cmake")))
+        links = run(["ninja", "-C", build, "-t", "commands", "static"]).splitlines()[-1]
+        self.assertRegex(links, r"host\.c\.o .*luaserve/libluaserve\.a .*liblua5\.4\.a ")
+        links = run(["ninja", "-C", build, "-t", "commands", "shared"]).splitlines()[-1]
+        self.assertRegex(links, r"host\.c\.o .*luaserve/libluaserve\.so\.")
+        run(["cmake", "--install", build, "--prefix", where + "/prefix"])
+        self.assertFalse(os.path.exists(where + "/prefix"))  # the parent decides what it installs
 
 
 @not_on_windows("it has no manual pages")
 class ManualPage(unittest.TestCase):
-    SOURCE = os.path.join(ROOT, "src", "cli", "luaserve.1.in")
+    SOURCE = os.path.join(BUILD, "src", "install", "luaserve.1")
 
     def text(self):
         done = subprocess.run(["man", "--warnings", "-l", self.SOURCE], capture_output=True, text=True, check=False,
@@ -155,7 +274,7 @@ class ManualPage(unittest.TestCase):
         done = subprocess.run(["mandoc", "-W", "style", "-T", "lint", self.SOURCE], capture_output=True, text=True, check=False)
         self.assertLess(done.returncode, 2, done)  # 1: lines of the level "style" were printed
         # The manuals that the page refers to need not be installed here.
-        absent = re.compile("referenced manual not found: Xr (curl 1|systemctl 1|epoll 7|io_uring 7)$")
+        absent = re.compile("referenced manual not found: Xr (curl 1|systemctl 1|epoll 7)$")
         self.assertEqual([line for line in done.stdout.splitlines() if not absent.search(line)], [])
 
     @unittest.skipUnless(shutil.which("man"), "man is not installed")

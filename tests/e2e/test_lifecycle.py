@@ -38,7 +38,7 @@ app:get("/big", function() return ("x"):rep(1000):rep(4000) end)
 app:get("/parts", function(req, res) for i = 1, 10 do res:write("part ", i, "\n"); res:flush(); ls.sleep(0.05) end end)
 app:post("/echo", function(req) return req:body() end)
 app:get("/stats", function() return ls.stats() end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 # A site of two threads; stuck() blocks inside a C function for ever.
@@ -53,7 +53,7 @@ local app = ls.app()
 
 HELLO = (
     'local ls = require "luaserve"; local app = ls.app(); app:get("/", function() return "x" end)\n'
-    'ls.listen{ host = "127.0.0.1", port = %s, app = app }\n'
+    'ls.listen{ host = "127.0.0.1", port = %s, handler = app }\n'
 )
 
 
@@ -98,12 +98,17 @@ class CommandLine(unittest.TestCase):
                 ("--threads", "many"),
                 ("--threads", "0"),
                 ("--threads", "-1"),
+                ("--threads", "1k"),
+                ("--threads", "1025"),
+                ("--threads", "0000000001"),
+                ("--threads", ""),
+                ("--control", ""),
                 ("--backend", "magic"),
                 ("--log-level", "loud"),
             ):
                 status, _, err = run_program([flag, value, os.path.join(where, "site.lua")])
                 self.assertEqual(status, 2, (flag, value, err))
-                self.assertIn(value, err)
+                self.assertIn('%s: invalid value "%s": must be ' % (flag, value), err)
 
     def test_option_without_value(self):
         status, _, err = run_program(["--threads"])
@@ -196,13 +201,13 @@ class CommandLine(unittest.TestCase):
         with socket.socket() as busy:
             busy.bind(("127.0.0.1", 0))
             busy.listen()
-            text = HELLO % 0 + 'ls.listen{ host = "127.0.0.1", port = %d, app = app }\n' % busy.getsockname()[1]
+            text = HELLO % 0 + 'ls.listen{ host = "127.0.0.1", port = %d, handler = app }\n' % busy.getsockname()[1]
             _, _, err = self.run_site(text, status=1)
             self.assertIn(str(busy.getsockname()[1]), err)
 
     def test_bad_address(self):
         _, _, err = self.run_site(
-            'local ls = require "luaserve"; ls.listen{ host = "not an address", port = 0, app = ls.app() }\n',
+            'local ls = require "luaserve"; ls.listen{ host = "not an address", port = 0, handler = ls.app() }\n',
             status=1,
         )
         self.assertIn("not an address", err)
@@ -242,9 +247,24 @@ class Starting(E2E):
         server.stop()
 
     def test_backend(self):
-        server = self.serve(SITE, flags=("--backend", "iocp" if WINDOWS else "epoll"))
+        for name in ("auto", "iocp" if WINDOWS else "epoll"):
+            server = self.serve(SITE, flags=("--backend", name))
+            self.assertEqual(server.get("/").text, "root")
+            server.stop()
+            self.assertNotIn("back end", server.log())
+
+    @not_on_windows("uring was a back end of Linux")
+    def test_the_former_backend_uring_is_epoll(self):
+        server = self.serve(SITE, flags=("--backend", "uring"))
         self.assertEqual(server.get("/").text, "root")
         server.stop()
+        lines = [line for line in server.log().splitlines() if "back end" in line]
+        self.assertEqual(len(lines), 1, server.log())
+        self.assertIn('back end "uring": Linux has one back end, epoll, which is used', lines[0])
+        with scratch(site_lua=HELLO % 0) as where:
+            status, out, err = run_program(["--backend", "uring", "--check", os.path.join(where, "site.lua")])
+        self.assertEqual(status, 0, err)
+        self.assertIn("\nback end: epoll\n", out)
 
     def test_log_level(self):
         port = free_port()
@@ -280,7 +300,7 @@ class Starting(E2E):
             'ls.listen("unix:%s", app)\n'
         )
         if not HAS_UNIX_SOCKETS:
-            return self.refuses(text % "@DIR@/s.sock", "cannot listen on unix:@DIR@/s.sock: not supported here")
+            return self.refuses_unix_socket(text % "@DIR@/s.sock", "cannot listen on unix:@DIR@/s.sock: not supported here")
         with scratch() as where:
             path = os.path.join(where, "s.sock")
             server = self.serve(text % path)
@@ -325,6 +345,7 @@ class Draining(E2E):
             self.assertEqual((response.status, response.text), (200, "ended %d" % n))
             self.assertTrue(response.closes, "Connection: close is announced")
             conn.expect_end()
+            conn.close()
         self.assertEqual(server.wait(), 0)
         server.check_reports()
 
@@ -412,6 +433,7 @@ class Draining(E2E):
         conn.send(b"0123456789")
         response = conn.response()
         self.assertEqual((response.text, response.closes), ("0123456789", True))
+        conn.close()  # the server would wait two seconds for it
         self.assertEqual(server.wait(), 0)
 
     def test_no_new_connections(self):
@@ -431,6 +453,7 @@ class Draining(E2E):
 
         self.eventually(refused, "new connections are refused")
         self.assertEqual(conn.response().text, "slept 1")
+        conn.close()
         self.assertEqual(server.wait(), 0)
 
     def test_drain_timeout(self):
@@ -462,7 +485,7 @@ class Draining(E2E):
           local ls = require "luaserve"
           local app = ls.app()
           app:get("/", function() ls.stop() repeat ls.sleep(0.01) until io.open("@DIR@/signalled") return "whole" end)
-          ls.listen{ host = "127.0.0.1", port = 0, app = app }""")
+          ls.listen{ host = "127.0.0.1", port = 0, handler = app }""")
         conn = self.connect(server=server)
         conn.send(request("GET", "/"))
         server.wait_log("draining")
@@ -472,17 +495,69 @@ class Draining(E2E):
         with open(os.path.join(server.dir, "signalled"), "w"):
             pass
         self.assertEqual(conn.response().text, "whole")
+        conn.close()
         self.assertEqual(server.wait(), 0)
 
     def test_second_signal_with_a_blocked_handler(self):
         server = self.serve(SITE)
         conn = self.connect(server=server)
-        conn.send(request("GET", "/block?s=4"))
+        conn.send(request("GET", "/block?s=2"))
         server.wait_log("blocking")
         server.signal()
         server.wait_log(r"(?i)drain")
         server.signal()
         server.wait(WAIT)
+
+    def test_a_long_drain_names_what_it_waits_for(self):
+        """Trap 17 of the first hour: a response without an end held Ctrl-C for 15 s, and no message named the handler."""
+        server = self.serve(r"""
+            local ls = require "luaserve"
+            local app = ls.app()
+            ls.config { drain_timeout = 0.4, threads = 1 }
+            app:get("/ticks/:n", function(_, res)
+              while true do
+                res:write("x")
+                ls.sleep(0.01)
+              end
+            end)
+            ls.on("start", function() ls.sleep(100) end)
+            local jobs = ls.channel("jobs", { capacity = 1 })
+            ls.on("start", function()
+              jobs:send(1)
+              jobs:send(2)
+            end)
+            ls.listen{ host = "127.0.0.1", port = 0, handler = app }""")
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/ticks/1"))
+        self.assertIn(b"200 OK", conn.line())
+        server.signal()
+        self.assertEqual(server.wait(), 1)
+        self.assertRegex(server.log(), r"draining: the handler of GET /ticks/:n \(.*site.lua:5\) waits at .*site.lua:8")
+        self.assertRegex(server.log(), r"draining: a task waits at .*site.lua:11\n")
+        self.assertRegex(server.log(), r'draining: a task waits at .*site.lua:15 for room in the channel "jobs"\n')
+        self.assertIn("a second signal ends it at once", server.log())
+
+    def test_a_drain_that_ends_by_time_names_what_it_cuts(self):
+        server = self.serve(r"""
+            local ls = require "luaserve"
+            local app = ls.app()
+            ls.config { drain_timeout = 0.3, threads = 1 }
+            app:get("/waits/:n", function() ls.log.info("waits") ls.sleep(3600) end)
+            ls.on("start", function() ls.sleep(3600) end)
+            ls.listen{ host = "127.0.0.1", port = 0, handler = app, trusted = { "127.0.0.1" } }
+            ls.tcp{ host = "127.0.0.1", port = 0, handler = function(sock) ls.log.info("serves") ls.sleep(3600) end }""",
+            listeners=2)
+        for n in range(12):
+            self.connect(server=server).send(request("GET", "/waits/%d" % n, [("X-Forwarded-For", "192.0.2.%d" % n)]))
+        self.connect(index=1, server=server)
+        server.wait_log("info waits", count=12)
+        server.wait_log("info serves")
+        server.signal()
+        self.assertEqual(server.wait(), 1)
+        named = server.logged(r"warn cut: request [0-9a-f]+ GET /waits/\d+ of 192\.0\.2\.\d+ waits at .*site.lua:5, for \d+\.\d s$")
+        others = server.logged(r"warn cut: a task waits at .*site.lua:(6|8)$")
+        self.assertEqual((len(named) + len(others), len(server.logged("warn cut: 4 further tasks wait"))), (10, 1))
+        self.assertTrue(server.logged(r"the drain took longer than 0.3 s; cut: HTTP 12, TCP 1, WebSocket 0; unfinished tasks: \d+"))
 
     @not_on_windows("it has no named pipes in directories")
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
@@ -491,7 +566,7 @@ class Draining(E2E):
         lock of a C file."""
         site = STUCK + r"""
         app:get("/stuck", function() ls.log.info("stuck") stuck() end)
-        ls.listen{ host = "127.0.0.1", port = 0, app = app }
+        ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         """
         server = self.serve(site)
         for _ in range(2):
@@ -628,7 +703,7 @@ class Descriptors(E2E):
             self.assertEqual(conn.get("/").text, "root")
         mark = server.mark()
         conns = [self.connect(server=server) for _ in range(100)]
-        self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are in use")
+        self.eventually(lambda: server.fds() >= 64, "all descriptors are in use")
         server.wait_log(OUT_OF_DESCRIPTORS, mark)
         conns[0].send(request("GET", "/n/1"))
         self.assertEqual(conns[0].response().text, "1")
@@ -651,13 +726,13 @@ class Descriptors(E2E):
         each."""
         server = self.serve(SITE, nofile=64)
         conns = [self.connect(server=server) for _ in range(80)]
-        self.eventually(lambda: server.fds(rings=True) >= 64, "all descriptors are in use")
+        self.eventually(lambda: server.fds() >= 64, "all descriptors are in use")
         server.wait_log(OUT_OF_DESCRIPTORS)
         for _ in range(30):
             conns.pop(0).close()
             self.assertEqual(conns[0].get("/").text, "root")
             conns.append(self.connect(server=server))
-            self.eventually(lambda: server.fds(rings=True) >= 64, "the next connection is accepted")
+            self.eventually(lambda: server.fds() >= 64, "the next connection is accepted")
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS)), 3, server.log()[-2000:])
         server.stop()
 

@@ -1,6 +1,7 @@
 """Every limit of the README's table, set by the site, at the limit and one past it; and every deadline.
 
 The sites set short deadlines. The tests check events and their order, never durations."""
+# sanitizers: asan; each limit is that of one connection, and test_scarcity, test_handlers and test_states run many
 import json
 import threading
 import unittest
@@ -43,14 +44,14 @@ app:get("/stats", function() return ls.stats() end)
 app:get("/long-nap", function() ls.sleep(0.8); return "awake" end)
 """
 
-LISTEN = 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+LISTEN = 'ls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
 
 
 class Sizes(E2E):
     SITE = (
         APP
         + r"""
-ls.listen{ host = "127.0.0.1", port = 0, app = app, max_head = 1024, max_target = 100, max_fields = 10, max_body = 1000 }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_head = 1024, max_target = 100, max_fields = 10, max_body = 1000 }
 """
     )
 
@@ -167,7 +168,7 @@ class DefaultBody(E2E):
             with self.subTest(setting):
                 server = self.serve(
                     APP
-                    + 'ls.listen{ host = "127.0.0.1", %s app = app, %s }\n'
+                    + 'ls.listen{ host = "127.0.0.1", %s handler = app, %s }\n'
                     % ("" if "port" in setting else "port = 0,", setting),
                     listeners=0,
                 )
@@ -179,10 +180,11 @@ class DefaultBody(E2E):
         """For each option a wrong type and a value past each end of its range: the message has file, line, name, and
         the range."""
         sizes = {"max_head": (255, 65537), "max_target": (15, 65537), "max_body": (-1, None), "max_unread": (0, 2**32),
-                 "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None)}
+                 "write_ahead": (0, 2**32), "max_buffers": (2**20 - 1, None), "max_memory": (2**20 - 1, None),
+                 "max_states_memory": (2**20 - 1, None)}
         times = {"head_timeout": (-1, 2**32), "body_grace": (-0.5, 2**32), "idle_timeout": (-1, 2**32),
                  "send_timeout": (-1, 2**32), "linger": (-1, 2**32), "max_cpu": (0, 2**32), "drain_timeout": (0, 2**32)}
-        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_jobs": (0, 10**6 + 1), "max_connections": (0, 10**7 + 1),
+        counts = {"max_fields": (0, 101), "threads": (0, 1025), "threads_max": (0, 1025), "max_jobs": (0, 10**6 + 1), "max_timers": (0, 10**6 + 1), "max_connections": (0, 10**7 + 1),
                   "accepts_posted": (0, 1025), "backlog": (0, 65536)}
         cases = []
         for options, kind, wrong in (
@@ -204,7 +206,7 @@ class DefaultBody(E2E):
         with scratch(
             site_lua='local ls = require "luaserve"\n'
             "local function try(name, fn) print(name, select(2, pcall(fn))) end\n" + lines + "\n"
-            "ls.once(function() end)\n"
+            "ls.init(function() end)\n"
         ) as where:
             status, out, err = run_program(["--check", "site.lua"], cwd=where)
         self.assertEqual(status, 0, err)
@@ -218,7 +220,7 @@ class DefaultBody(E2E):
 
     def _message(self, setting):
         server = self.serve(
-            APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, %s }\n' % setting, listeners=0
+            APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, %s }\n' % setting, listeners=0
         )
         server.wait()
         return server.log()
@@ -238,7 +240,7 @@ class Definitions(unittest.TestCase):
             ('for i = 1, %d do ls.tcp("127.0.0.1:0", print) end', 64, "ls.tcp: more than 64 listeners"),
             ('for i = 1, %d do ls.udp("127.0.0.1:0", print) end', 64, "more than 64 UDP sockets"),
             (groups + "ls.udp({ port = 0, multicast = { group = groups } }, print)", 16, "a list of at most 16 addresses"),
-            ('ls.listen{ path = ("p"):rep(%d), app = app }', 111 - len("unix:"), "is too long (at most 111 bytes)"),
+            ('ls.listen{ path = ("p"):rep(%d), handler = app }', 111 - len("unix:"), "is too long (at most 111 bytes)"),
         ):
             with self.subTest(text):
                 status, out, err = self.check(text % most)
@@ -253,7 +255,7 @@ class Deadlines(E2E):
     SITE = (
         APP
         + r"""
-local short = { host = "127.0.0.1", port = 0, app = app }
+local short = { host = "127.0.0.1", port = 0, handler = app }
 local function listen(with)
   for k, v in pairs(short) do with[k] = v end
   ls.listen(with)
@@ -460,7 +462,7 @@ class ManyConnections(E2E):
 
 
 class Pipeline(E2E):
-    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "16k" }\n'
+    SITE = APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_unread = "16k" }\n'
 
     def test_read_ahead_is_bounded(self):
         """While one request sleeps, a client that keeps sending requests fills the buffers of its own side, not the
@@ -543,7 +545,7 @@ local function work() local t = os.clock() while os.clock() - t < 0.03 do end en
 app:post("/upload", function(req) local n = 0 for _ in req:chunks() do work() n = n + 1 ls.log.info("worked " .. n) end return tostring(n) end)
 app:get("/background", function() local job = ls.spawn(function() for _ = 1, 8 do work() ls.sleep(0.001) end return "8" end) return job:wait() end)
 app:get("/work", function(req) local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "worked" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("done\n") end end)
 """
     LISTENERS = 2
@@ -612,7 +614,7 @@ app:get("/job", function()
   local job = ls.spawn(eat, 100)
   return tostring(select(2, pcall(job.wait, job)))
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
     def test_a_state_serves_after_it_ran_out_of_memory(self):

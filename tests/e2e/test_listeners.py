@@ -12,10 +12,10 @@ local ls = require "luaserve"
 local one, two = ls.app(), ls.app()
 one:get("/", function(req) return "one " .. tostring(req.local_addr) end)
 two:get("/", function(req) return "two" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = one }
-ls.listen{ host = "127.0.0.1", port = 0, app = two }
+ls.listen{ host = "127.0.0.1", port = 0, handler = one }
+ls.listen{ host = "127.0.0.1", port = 0, handler = two }
 """
-ON_A_PATH = 'ls.listen{ host = "unix:@DIR@/s.sock", app = one }'
+ON_A_PATH = 'ls.listen{ host = "unix:@DIR@/s.sock", handler = one }'
 
 
 class Listeners(E2E):
@@ -28,7 +28,7 @@ class Listeners(E2E):
 
     def test_unix_socket(self):
         if not HAS_UNIX_SOCKETS:
-            return self.refuses(LISTENERS + ON_A_PATH, "cannot listen on unix:@DIR@/s.sock: not supported here")
+            return self.refuses_unix_socket(LISTENERS + ON_A_PATH, "cannot listen on unix:@DIR@/s.sock: not supported here")
         paths = [a for a in self.server.addresses if isinstance(a, str)]
         self.assertEqual(paths, [os.path.join(self.server.dir, "s.sock")])
         with Conn(paths[0]) as conn:
@@ -58,7 +58,7 @@ class Ipv6(E2E):
         server = self.serve(
             'local ls = require "luaserve"; local app = ls.app()\n'
             'app:get("/", function(req) return tostring(req.remote) end)\n'
-            'ls.listen{ host = "::1", port = 0, app = app }\n'
+            'ls.listen{ host = "::1", port = 0, handler = app }\n'
         )
         self.assertEqual(server.at()[0], "::1")
         self.assertIn("::1", server.get("/", {"Host": "[::1]"}).text)
@@ -82,7 +82,7 @@ class Ipv6(E2E):
         server = self.serve(
             'local ls = require "luaserve"; local app = ls.app()\n'
             'app:get("/", function(req) return req.local_addr end)\n'
-            'ls.listen{ host = "*", port = 0, app = app }\n'
+            'ls.listen{ host = "*", port = 0, handler = app }\n'
             'ls.tcp({ host = "*", port = 0 }, function(sock) sock:send(sock.local_addr) end)\n',
             listeners=2,
         )

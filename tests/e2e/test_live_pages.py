@@ -1,6 +1,7 @@
 """The pages of examples/live in a browser: two of each and one that comes late. A relay between the browser and the server
 cuts connections.
 """
+# sanitizers: none; starts a browser
 import os
 import shutil
 import socket
@@ -195,7 +196,7 @@ class Chat(Live):
 STEPPED = """
 local ls = require "luaserve"
 local listen, tick = ls.listen
-ls.once = function(start) start() end -- in each state: any of them may get the request
+ls.init = function(start) start() end -- in each state: any of them may get the request
 ls.every = function(_, fn) tick = fn end
 ls.listen = function(address, app)
   app:get("/tick", function() tick() return 204 end)

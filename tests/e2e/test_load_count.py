@@ -16,14 +16,14 @@ local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/n/:n", function(req) return req.params.n end)
 app:get("/stats", function() return ls.stats() end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
 def handles(server):
     """The number of descriptors of the server; under Wine those of Wine's server, which serves this module alone."""
     if not WINE:
-        return server.fds(rings=False)
+        return server.fds()
     wanted = b"WINEPREFIX=" + os.environ["LUASERVE_WINEPREFIX"].encode()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -37,7 +37,7 @@ app:get("/stats", function() return ls.stats() end)
 app:get("/after", function() ls.after(0.001, function() end); return "after" end)
 app:get("/garbage", function() local t = {} for i = 1, 1000 do t[i] = { i, tostring(i) } end collectgarbage("step"); return "g" end)
 ls.every(0.005, function() collectgarbage("step") end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "8k" }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_unread = "8k" }
 """
 
 GETS = [

@@ -123,15 +123,15 @@ for _, fn in ipairs{ function() app:inject{ path = "/waits" } end, function() ls
   function() ls.spawn(print) end, function() ls.on("stop", print) end, function() ls.log.warning("x") end } do
   loading[#loading + 1] = message(fn)
 end
-local settings = { message(function() ls.once(print, 1) end), message(function() ls.config({ max_body = "1m" }, "x") end),
-  message(function() ls.once(print, nil) end), message(function() ls.config({}, nil) end) }
+local settings = { message(function() ls.init(print, 1) end), message(function() ls.config({ max_body = "1m" }, "x") end),
+  message(function() ls.init(print, nil) end), message(function() ls.config({}, nil) end) }
 app:get("/settings", function() return settings end)
 app:get("/loading", function() return loading end)
 app:get("/later", function()
   return { message(ls.on, "start", print), message(function() ls.on("start", print) end),
-    message(function() ls.once(print) end) }
+    message(function() ls.init(print) end) }
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -160,6 +160,25 @@ class Misuse(E2E):
             self.assertIn("ls.spawn", seen[name])
             self.assertIn("site.lua:", seen[name])
 
+    def test_a_count_is_no_status(self):
+        """Trap 10 of the first hour: `return dict:incr("n")` failed at visits 1 to 199, then answered 201 Created, 204, 404."""
+        server = self.serve(r"""
+            local ls = require "luaserve"
+            local app, n = ls.app(), ls.dict("counts")
+            app:get("/count/:from", function(req) n:add("n", tonumber(req.params.from)) return n:incr("n") end)
+            app:get("/reset", function() n:clear() end)
+            app:get("/text", function() return tostring(7) end)
+            ls.listen{ host = "127.0.0.1", port = 0, handler = app }""")
+        for before in (0, 41, 208, 249, 598, 1000):
+            with self.subTest(before):
+                mark = server.mark()
+                self.assertEqual(server.get("/count/%d" % before).status, 500)
+                line = server.wait_log("the handler returned the number %d, which is no registered status" % (before + 1), mark)
+                self.assertIn("return tostring(n)", line)
+                self.assertIn("GET /count/:from", line)
+                server.get("/reset")
+        self.assertEqual((server.get("/count/403").status, server.get("/text").text), (404, "7"))
+
     def test_results_in_the_wrong_order(self):
         place = line_of('app:get("/returns/"')
         for name, says in (
@@ -177,7 +196,7 @@ class Misuse(E2E):
             ("fourth", "the handler returned 200, a string, a table, 1"),
             ("nil_status", "the handler returned nil, 404"),
             ("nil_gap", "the handler returned nil, nil, a table"),
-            ("status", "the handler returned an invalid status: 99"),
+            ("status", "the handler returned the number 99, which is no registered status"),
             ("headers_value", "invalid value of header 'A'"),
             ("body", "got boolean"),
         ):
@@ -221,10 +240,10 @@ class Misuse(E2E):
         calls = json.loads(self.get("/arguments").text)
         wanted = ["res:json(value): got 404 as well; set the status before, with res:status(404)",
                   "res:send(body): got 404 as well; set the status before", "res:html(text): got a table",
-                  "res:status(number): got a string", "res:header(name, value): got a string",
+                  "res:status(status): got \"OK\"", "res:header(name, value): got \"c\"",
                   "res:cookie(name, value, options): got 1", "res:redirect(url, status): got a table",
-                  "res:file(path, options): got 1", "res:type(name): got a string", "res:flush()", "res:abort()",
-                  "req:header(name): got a string", "req:json(options): got 1", "req:body(): got 1", "req:form(): got 1",
+                  "res:file(path, options): got 1", "res:type(name): got \"utf-8\"", "res:flush()", "res:abort()",
+                  "req:header(name): got \"b\"", "req:json(options): got 1", "req:body(): got 1", "req:form(): got 1",
                   "req:form_all(): got 1", "req:buffer(): got 1", "req:chunks(): got 1"]
         self.assertEqual(len(calls), len(wanted))
         for said, part in zip(calls, wanted):
@@ -232,9 +251,9 @@ class Misuse(E2E):
             self.assertRegex(said, r"^site\.lua:\d+: ")
 
     def test_too_many_arguments_while_the_site_loads(self):
-        once, config, *with_nil = json.loads(self.get("/settings").text)
+        init, config, *with_nil = json.loads(self.get("/settings").text)
         place = line_of("local settings = {")
-        self.assertIn(place + "too many arguments for ls.once(fn): got 1 as well", once)
+        self.assertIn(place + "too many arguments for ls.init(fn): got 1 as well", init)
         self.assertEqual(place + 'too many arguments for ls.config{ ... }: got "x" as well', config)
         self.assertEqual(with_nil, ["did not raise", "did not raise"])
 
@@ -262,10 +281,10 @@ class Misuse(E2E):
     def test_calls_while_the_site_loads(self):
         inject, sleep, spawn, on, log = json.loads(self.get("/loading").text)
         self.assertIn("app:inject: the handler of GET /waits waits", inject)
-        self.assertIn("ls.once(function() ... end)", inject)
+        self.assertIn("ls.init(function() ... end)", inject)
         self.assertIn("site.lua:", inject)
         self.assertRegex(sleep, r"site\.lua:\d+: cannot wait while the site loads; call it in a handler, or in a function of "
-                                r"ls.once")
+                                r"ls.init")
         self.assertRegex(spawn, r"site\.lua:\d+: ls.spawn: cannot be called while the site loads")
         self.assertRegex(on, r"site\.lua:\d+: ls.on: unknown event \"stop\"; the events are \"start\", \"drain\"")
         self.assertRegex(log, r"site\.lua:\d+: ls.log has no \"warning\"; did you mean 'warn'\?")

@@ -14,7 +14,7 @@ app:get("/hello/:name", function(req) return greeting.hello(req.params.name) end
 app:get("/call", function() return greeting.call(function() return "from Lua" end) end)
 app:get("/raises", function() return greeting.call(function() error("raised through C", 0) end) end)
 app:get("/usage", function() return greeting.hello({}) end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 

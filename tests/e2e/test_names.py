@@ -1,11 +1,12 @@
 """Names with other than ASCII characters: folders, sites, files, arguments, variables. On Windows no code page
 converts them."""
+# sanitizers: asan; one thread runs
 import os
 import shutil
 import tempfile
 import urllib.parse
 
-from harness import E2E, WINDOWS, main, run_program
+from harness import E2E, WINDOWS, main, run_program, write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -72,8 +73,7 @@ class Names(E2E):
         self.addCleanup(self.server.stop)
 
     def write(self, name, text):
-        with open(os.path.join(self.where, name), "w", encoding="utf-8") as out:
-            out.write(text)
+        write_text(os.path.join(self.where, name), text)
 
     def read(self, name):
         with open(os.path.join(self.where, name), encoding="utf-8") as text:

@@ -1,14 +1,14 @@
 """luaserve new: each template passes its own tests, loads with --check, and serves; what it refuses."""
+# sanitizers: asan; one thread runs
 import glob
 import json
 import os
 import subprocess
 import unittest
 
-from harness import BACKEND, E2E, LUASERVE, ROOT, WAIT, main, scratch
+from harness import E2E, LUASERVE, ROOT, WAIT, main, scratch
 from harness.websocket import WebSocket
 
-FLAGS = ["--backend", BACKEND] if BACKEND else []
 TEMPLATES = ("api", "chat", "tcp", "web")
 
 
@@ -35,7 +35,7 @@ class Templates(E2E):
         self.assertEqual(folders, {*TEMPLATES, "common"})
         help_text = run("new", "--help", cwd=ROOT).stdout
         for name in TEMPLATES:
-            self.assertRegex(help_text, r"(?m)^ .* %s  " % name)
+            self.assertRegex(help_text, r"\b%s(, the default)?: " % name)
 
     def test_every_file_of_a_template_is_written(self):
         for name in TEMPLATES:
@@ -58,10 +58,11 @@ class Templates(E2E):
     def test_each_passes_its_tests_and_loads(self):
         for name in TEMPLATES:
             folder, _ = self.make("--template=" + name)
-            done = run("test", *FLAGS, cwd=folder)
+            done = run("test", cwd=folder)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertRegex(done.stdout, r"\n\d+ passed in")
-            self.assertEqual(done.stderr, "")
+            log = [line for line in done.stderr.splitlines() if "and refuses new entries" not in line]
+            self.assertEqual(log, [])  # one of the tests fills a dict
             check = run("--check", "site.lua", cwd=folder)
             self.assertTrue(check.stdout.startswith("site.lua: ok\n"), check.stdout + check.stderr)
 
@@ -123,7 +124,7 @@ class Refusals(unittest.TestCase):
             self.refuses(where, 2, 'unknown template "wbe"; the templates are api, chat, tcp, web; did you mean web?',
                          "x", "--template", "wbe")
             self.refuses(where, 2, 'unknown template "common"', "x", "--template=common")
-            self.refuses(where, 2, 'unknown template ""', "x", "--template")
+            self.refuses(where, 2, "missing value of --template: the name of a template", "x", "--template")
             self.refuses(where, 2, "unknown option --templat; did you mean --template?", "x", "--templat", "web")
 
     def test_an_empty_folder_one_with_a_repository_and_parents(self):

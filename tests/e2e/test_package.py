@@ -1,4 +1,6 @@
 """The Debian packages that scripts/package makes: lintian accepts them, and they are installed, used, upgraded and removed."""
+# sanitizers: none; installs packages
+# long; it makes packages
 import glob
 import os
 import re
@@ -13,7 +15,8 @@ from harness.root import Root
 
 BUILD = os.path.dirname(LUASERVE)
 TOOLS = "dpkg-buildpackage dh lintian".split()
-PACKAGES = "libluaserve-dev libluaserve0 luaserve".split()
+PACKAGES = "libluaserve-dev libluaserve0.1 luaserve".split()
+SYMBOLS = "libluaserve0.1-dbgsym luaserve-dbgsym".split()
 
 # What dpkg, ldconfig and mandb write about the packages that are installed.
 RECORDS = re.compile(r"^(etc/ld\.so\.cache|var/(lib/dpkg|cache/ldconfig|cache/man|log)/.*)$")
@@ -26,21 +29,22 @@ echo "$*" >>@LOG@
 
 @not_on_windows("the packages are those of Debian")
 @unittest.skipIf(SANITIZER, "a sanitizer's build is not packaged")
-@unittest.skipUnless(all(map(shutil.which, TOOLS)), "scripts/package needs dpkg-dev, debhelper and lintian: scripts/setup installs them")
+@unittest.skipUnless(all(map(shutil.which, TOOLS)), "scripts/package needs dpkg-dev, debhelper and lintian: scripts/setup --test installs them")
 class Packages(E2E):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.directory = cls.packages()
-        cls.files = {os.path.basename(path).split("_")[0]: path for path in glob.glob(cls.directory + "/*.deb")}
+        made = {os.path.basename(path).split("_")[0]: path for path in glob.glob(cls.directory + "/*.deb")}
+        cls.symbols = {name: path for name, path in made.items() if name.endswith("-dbgsym")}
+        cls.files = {name: path for name, path in made.items() if name not in cls.symbols}
 
     @classmethod
     def packages(cls):
         """Make the packages of the present build; returns their directory."""
         directory = tempfile.mkdtemp(prefix="luaserve-e2e-")
         cls.addClassCleanup(shutil.rmtree, directory)
-        preset = "profiled" if os.path.basename(BUILD) == "profiled" else "release"
-        run([os.path.join(ROOT, "scripts", "package"), "--built", "--to", directory, preset])
+        run([os.path.join(ROOT, "scripts", "package"), "--built", BUILD, "--to", directory])
         return directory
 
     def root(self):
@@ -54,13 +58,38 @@ class Packages(E2E):
         return root, installation
 
     def test_the_packages(self):
-        self.assertEqual(sorted(self.files), PACKAGES)
+        self.assertEqual(sorted([*self.files, *self.symbols]), sorted(PACKAGES + SYMBOLS))
+
+    def test_the_logs_of_the_unit_are_rotated(self):
+        """Every log in the directory that the unit may write to; the command tells all sites."""
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            run(["dpkg-deb", "--extract", self.files["luaserve"], where])
+            with open(where + "/etc/logrotate.d/luaserve", encoding="ascii") as text:
+                rotated = text.read()
+            with open(where + "/usr/lib/systemd/system/luaserve@.service", encoding="ascii") as text:
+                self.assertIn("LogsDirectory=luaserve/%i\n", text.read())
+            self.assertIn("/var/log/luaserve/*/*.log {", rotated)
+            self.assertIn("--signal=SIGUSR1 'luaserve@*.service'", rotated)
+            if shutil.which("logrotate"):
+                run(["logrotate", "--debug", where + "/etc/logrotate.d/luaserve"])
+
+    def test_their_program_and_its_symbols_are_those_of_the_build(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            for package in self.files["luaserve"], self.symbols["luaserve-dbgsym"]:
+                run(["dpkg-deb", "--extract", package, where])
+            run(["strip", "--remove-section=.comment", "--remove-section=.note", "-o", where + "/stripped", LUASERVE])
+            build_id = re.search("Build ID: ([0-9a-f]{2})([0-9a-f]+)", run(["readelf", "-n", where + "/usr/bin/luaserve"]))
+            symbols = where + "/usr/lib/debug/.build-id/%s/%s.debug" % build_id.groups()
+            run(["objcopy", "--add-gnu-debuglink=" + symbols, where + "/stripped"])
+            with open(where + "/usr/bin/luaserve", "rb") as packaged, open(where + "/stripped", "rb") as stripped:
+                self.assertTrue(packaged.read() == stripped.read())
 
     def test_lintian_accepts_them(self):
         done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", *glob.glob(self.directory + "/*.changes")],
                               capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
 
+    @unittest.skipUnless(os.environ.get("CI"), "a second set of packages: set CI=true")
     def test_a_second_run_makes_the_same_files(self):
         again = self.packages()
         for path in self.files.values():
@@ -93,7 +122,7 @@ class Packages(E2E):
                      "usr/share/doc/luaserve/README.md", "usr/share/doc/luaserve/examples/hello.lua"):
             self.assertIn(path, changes)
         for path in changes:
-            self.assertRegex(path, r"^usr/.*luaserve")
+            self.assertRegex(path, r"^(usr/.*|etc/logrotate.d/)luaserve")
 
         installation.check_program(self, ["luaserve"])
         installation.check_pkg_config(self)
@@ -107,7 +136,7 @@ class Packages(E2E):
 
     def test_the_libraries_without_the_program(self):
         _, installation = self.root()
-        installation.run(["dpkg", "--install", self.files["libluaserve0"], self.files["libluaserve-dev"]])
+        installation.run(["dpkg", "--install", self.files["libluaserve0.1"], self.files["libluaserve-dev"]])
         installation.check_pkg_config(self)
 
     def test_the_command_of_the_unit_serves_a_site(self):
@@ -117,8 +146,8 @@ class Packages(E2E):
         installation.run(["cp", site, "/etc/luaserve/site.lua"])
         unit = installation.run(["cat", "/usr/lib/systemd/system/luaserve@.service"])
         command = re.search(r"(?m)^ExecStart=(.*)$", unit).group(1).replace("%i", "site").split()
-        self.assertEqual(command, ["/usr/bin/luaserve", "/etc/luaserve/site.lua"])
-        server = self.serve(None, site_path=command[1], program=[*installation.enter, command[0]])
+        self.assertEqual(command, ["/usr/bin/luaserve", "--control", "%t/luaserve/site/control", "/etc/luaserve/site.lua"])
+        server = self.serve(None, site_path=command[-1], program=[*installation.enter, command[0]])
         self.assertEqual(server.get("/").status, 200)
         server.stop()
         if shutil.which("systemd-analyze"):

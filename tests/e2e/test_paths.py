@@ -1,10 +1,10 @@
 """A site that serves a directory with ls.safe_join: no request makes it open a path outside the directory."""
+# sanitizers: asan; one thread runs
 import os
 import shutil
-import tempfile
 import urllib.parse
 
-from harness import E2E, main, not_on_windows
+from harness import E2E, main, not_on_windows, temporary_folder
 
 # The site logs every path that it opens.
 SITE = r"""
@@ -54,9 +54,9 @@ NEVER = [
 class Paths(E2E):
     @classmethod
     def setUpClass(cls):
-        cls.where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        cls.where = temporary_folder()
         cls.addClassCleanup(shutil.rmtree, cls.where, ignore_errors=True)
-        public = os.path.join(cls.where, "public")
+        public = cls.where + "/public"
         os.makedirs(os.path.join(public, "sub"))
         for name, text in (("secret.txt", "secret"), ("public/page.txt", "a page"), ("public/sub/a.txt", "a in sub"),
                            ("public/日本語 ü.txt", "よし"), ("public/long name that is shortened.txt", "long"),

@@ -96,7 +96,7 @@ app:any("/abort-reader", function(req, res)
 end)
 ls.on("log", function(req) local _ = req.path end)
 ls.every(0.003, function() collectgarbage("step") end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, max_unread = "8k", linger = 0.1, write_ahead = "64k",
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_unread = "8k", linger = 0.1, write_ahead = "64k",
   send_timeout = 5 } -- shorter than a drain: Wine may keep a send pending after its peer has closed
 
 """

@@ -1,10 +1,11 @@
-"""The process and its parent: signals, child processes, standard descriptors, a log that nobody reads."""
+"""The process and its parent: signals, child processes, standard descriptors, a log and an output that nobody reads."""
 import os
 import signal
 import subprocess
+import threading
 import unittest
 
-from harness import Conn, E2E, PROGRAM, SANITIZER, WAIT, WINDOWS, main, request, scratch
+from harness import Conn, E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, main, request, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -20,7 +21,7 @@ app:get("/popen", function(req)
 end)
 app:get("/log", function(req) for _ = 1, tonumber(req.query.lines) do ls.log.info(("x"):rep(1000)) end return "logged" end)
 app:get("/stop", function() ls.stop() return "stopping" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -89,6 +90,20 @@ class Children(E2E):
                          "exit %d\n" % (128 + signal.SIGPIPE))
         self.assertEqual(self.server.logged("Broken pipe", mark), [])
 
+    def test_a_command_that_waits_delays_no_other(self):
+        """Two handlers run commands, and the first one does not end: others go on, also in a state that is made now."""
+        with scratch() as where:
+            fifo = os.path.join(where, "fifo")
+            os.mkfifo(fifo)
+            with self.connect() as first:
+                first.send(request("GET", "/popen?command=cat%%20%s" % fifo))
+                with open(fifo, "w") as end:  # returns when cat has opened it
+                    for _ in range(5):
+                        self.assertEqual(self.run_command("popen", "echo hi"), "hi\n")
+                        self.assertEqual(self.get("/").text, "root")
+                    end.write("the end")
+                self.assertEqual(first.response().text, "the end")
+
     def test_a_child_blocks_and_ignores_no_signal(self):
         handled = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGURG")
         bits = sum(1 << getattr(signal, name) - 1 for name in handled)
@@ -113,7 +128,7 @@ class StandardDescriptors(E2E):
                 path = os.path.join(where, "site.lua")
                 with open(path, "w") as out:
                     out.write(site.replace("@DIR@", where))
-                done = subprocess.run(["sh", "-c", 'exec "$@" ' + closed, "sh", *PROGRAM, path], stdin=subprocess.DEVNULL,
+                done = subprocess.run(["sh", "-c", 'exec "$@" ' + closed, "sh", LUASERVE, path], stdin=subprocess.DEVNULL,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * WAIT)
                 self.assertEqual(done.returncode, 0)
                 with open(os.path.join(where, "data")) as data:
@@ -122,7 +137,7 @@ class StandardDescriptors(E2E):
                 self.assertEqual(b"printed" in done.stdout, " >" not in " " + closed)
 
     def test_a_help_text_without_descriptors(self):
-        done = subprocess.run(["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *PROGRAM[:1], "--help"], stdout=subprocess.PIPE, timeout=WAIT)
+        done = subprocess.run(["sh", "-c", 'exec "$@" <&- 2>&-', "sh", LUASERVE, "--help"], stdout=subprocess.PIPE, timeout=WAIT)
         self.assertEqual(done.returncode, 0)
         self.assertIn(b"usage", done.stdout)
 
@@ -139,7 +154,7 @@ class StalledLog(E2E):
         at = os.path.join(directory, "s")
         with open(path, "w") as out:
             out.write(site.replace('host = "127.0.0.1", port = 0', 'host = "unix:%s"' % at))
-        process = subprocess.Popen([*PROGRAM, path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen([LUASERVE, path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
         def end():
             process.kill()
@@ -172,8 +187,10 @@ class StalledLog(E2E):
     def test_dropped_lines_are_counted(self):
         process, at = self.start()
         with Conn(at) as conn:
-            self.assertEqual(conn.get("/log?lines=300").text, "logged")
-            text = os.read(process.stderr.fileno(), 1 << 20).decode()
+            self.assertEqual(conn.get("/log?lines=3000").text, "logged")
+            text = ""
+            while "dropped" not in text:
+                text += os.read(process.stderr.fileno(), 1 << 20).decode()
             self.assertEqual(conn.get("/log?lines=1").text, "logged")
         process.terminate()
         self.assertEqual(process.wait(WAIT), 0)
@@ -181,7 +198,7 @@ class StalledLog(E2E):
         dropped = [line for line in text.splitlines() if "dropped" in line]
         self.assertEqual(len(dropped), 1, text[-3000:])
         kept = sum(line.endswith("x" * 1000) for line in text.splitlines())
-        self.assertRegex(dropped[0], r"Z warn %d log lines dropped: standard error was not read$" % (301 - kept))
+        self.assertRegex(dropped[0], r"Z warn %d log lines dropped: standard error was not read$" % (3001 - kept))
         self.assertIn("draining", text)
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")
@@ -199,13 +216,12 @@ class StalledLog(E2E):
             stuck.send(request("GET", "/stuck?marker=%s.stuck" % at))
             self.eventually(lambda: os.path.exists(at + ".stuck"), "the handler reads")
             process.terminate()
+            self.eventually(lambda: not os.path.exists(at), "it drains")  # else the next signal may end it before that
             fill = os.open("/proc/self/fd/%d" % process.stderr.fileno(), os.O_WRONLY | os.O_NONBLOCK)
             with self.assertRaises(BlockingIOError):
                 while True:
                     os.write(fill, b"x")
             os.close(fill)
-            process.terminate()
-            self.eventually(lambda: not os.path.exists(at), "it drains")
             process.terminate()
             self.assertEqual(process.wait(WAIT), 1)
 
@@ -218,6 +234,97 @@ class StalledLog(E2E):
             conn.expect_end()  # it drains
             process.terminate()
             self.assertEqual(process.wait(WAIT), 1)
+
+
+PRINTING = """
+local ls = require "luaserve"
+for n = 1, 300 do print("load " .. n .. ("x"):rep(1000)) end
+local app = ls.app()
+app:get("/", function() return "root" end)
+app:get("/print", function(req)
+  for n = 1, tonumber(req.query.lines) do print("line " .. n .. ("x"):rep(1000)) end
+  return "printed"
+end)
+app:get("/write", function(req)
+  for n = 1, tonumber(req.query.lines) do io.write("part ", n, ("x"):rep(1000), "\\n") end
+  io.stdout:flush()
+  return "written"
+end)
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+@unittest.skipIf(WINDOWS, "of another system: io.write waits for the reader there")
+class StalledOutput(E2E):
+    """Standard output is a pipe whose reader stops."""
+
+    def serve_to_a_pipe(self):
+        from_server, to_server = os.pipe()
+        server = self.serve(PRINTING, stdout=to_server, listeners=0)
+        os.close(to_server)
+        reader = os.fdopen(from_server, "r")
+        self.addCleanup(reader.close)
+        return server, reader
+
+    def loaded(self, server, reader):
+        self.assertEqual([reader.readline().split("x", 1)[0] for _ in range(300)], ["load %d" % n for n in range(1, 301)])
+        server.wait_log("listening on")
+
+    def test_while_it_loads_no_line_is_lost(self):
+        """The site loads when the reader reads: 300 lines exceed the pipe."""
+        server, reader = self.serve_to_a_pipe()
+        self.loaded(server, reader)
+        server.stop()
+
+    def test_requests_are_answered_and_lost_lines_are_counted(self):
+        server, reader = self.serve_to_a_pipe()
+        self.loaded(server, reader)
+        with server.connect() as conn:
+            self.assertEqual(conn.get("/print?lines=3000").text, "printed")
+            self.assertEqual(conn.get("/").text, "root")
+            lines = []
+            reading = threading.Thread(target=lambda: lines.extend(reader))
+            reading.start()
+            lost = server.wait_log("printed lines dropped: standard output was not read")
+            self.assertEqual(conn.get("/print?lines=1").text, "printed")
+        server.stop()
+        reading.join(WAIT)
+        names = [line.split("x", 1)[0] for line in lines]
+        kept = len(names) - 1
+        self.assertGreater(kept, 1000)  # the queue has 1 MiB, the pipe 64 KiB
+        self.assertEqual(names, ["line %d" % n for n in (*range(1, kept + 1), 1)])
+        self.assertIn(" warn %d printed lines dropped" % (3000 - kept), lost)
+
+    def test_io_write_does_not_wait_either(self):
+        server, reader = self.serve_to_a_pipe()
+        self.loaded(server, reader)
+        with server.connect() as conn:
+            self.assertEqual(conn.get("/write?lines=3000").text, "written")
+            self.assertEqual(conn.get("/").text, "root")
+        self.assertEqual(reader.readline().split("x", 1)[0], "part 1")
+        server.signal()
+        self.assertEqual(server.wait(), 0)  # it waits a second for the reader, not longer
+
+    def test_what_is_queued_is_written_at_the_end(self):
+        server, reader = self.serve_to_a_pipe()
+        self.loaded(server, reader)
+        with server.connect() as conn:
+            self.assertEqual(conn.get("/print?lines=500").text, "printed")
+        server.signal()
+        self.assertEqual([line.split("x", 1)[0] for line in reader], ["line %d" % n for n in range(1, 501)])
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_program_without_listeners_waits(self):
+        """`luaserve program.lua | less`: all lines arrive, in their order, however late they are read."""
+        with scratch(site_lua="""
+            local ls = require "luaserve"
+            ls.init(function() for n = 1, 3000 do print("line " .. n .. ("x"):rep(1000)) io.write("part ", n, "\\n") end end)
+        """) as where:
+            with subprocess.Popen([LUASERVE, "--log-level", "warn", os.path.join(where, "site.lua")], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, text=True) as process:
+                names = [line.split("x", 1)[0].strip() for line in process.stdout]
+                self.assertEqual(process.wait(WAIT), 0)
+        self.assertEqual(names, [name % n for n in range(1, 3001) for name in ("line %d", "part %d")])
 
 
 if __name__ == "__main__":

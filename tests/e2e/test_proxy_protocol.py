@@ -14,6 +14,7 @@ APP = """
 local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function(req) return req.remote .. " " .. req.scheme end)
+app:get("/port", function(req) return req.ip .. " " .. tostring(req.port) end)
 """
 SITE = APP + """
 local from_here = { trusted = { "127.0.0.0/8", "::1" }, proxy_protocol = true }
@@ -85,7 +86,7 @@ class ProxyProtocol(E2E):
             version_2(0x31, 0x11, IP4), version_2(0x22, 0x11, IP4), version_2(0x21, 0x41, IP4), version_2(0x21, 0x11, IP4[:8]),
             version_2(0x21, 0x31, bytes(215)),
             version_2(0x21, 0x11, IP4 + bytes(4100)))], check)
-        self.server.wait_log("debug no valid PROXY header from 127.0.0.1:[0-9]+: ", count=12)
+        self.server.wait_log("info refused 127.0.0.1 PROXY header: ", count=12)
 
     def test_pieces(self):
         for header in (LINE, version_2(0x21, 0x11, IP4)):
@@ -128,14 +129,16 @@ class Options(E2E):
             ("proxy_protocol = 1, trusted = { '::1' }", "proxy_protocol must be true or false; got 1"),
             ("proxy_protocol = true, trusted = '::1'", "trusted must be a list"),
             ("proxy_protocol = true, trusted = { '10.0.0.0/33' }", "trusted[1] must be an address or a network"),
-            ("trusted = { '::1' }", "trusted has no effect without proxy_protocol = true"),
-        )], lambda case: self.refuses(APP + "ls.listen{ port = 1, app = app, %s }" % case[0], case[1]))
+            ("trusted = { '10.0.0.0/33' }", "site.lua:6: ls.listen: trusted[1] must be an address or a network such as "
+             "\"127.0.0.1\", \"10.0.0.0/8\", \"fd00::/8\" or \"unix:\"; got \"10.0.0.0/33\""),
+        )], lambda case: self.refuses(APP + "ls.listen{ port = 1, handler = app, %s }" % case[0], case[1]))
+        self.refuses(APP + "ls.tcp(1, print, { trusted = { '::1' } })", "trusted has no effect without proxy_protocol = true")
 
     @unittest.skipUnless(HAS_UNIX_SOCKETS, "of another system: no Unix sockets")
     def test_unix_peers(self):
         with scratch() as folder:
             path = os.path.join(folder, "s")
-            server = self.serve(APP + "ls.listen{ path = %r, app = app, trusted = { 'unix:' }, proxy_protocol = true }" % path)
+            server = self.serve(APP + "ls.listen{ path = %r, handler = app, trusted = { 'unix:' }, proxy_protocol = true }" % path)
             with server.connect() as conn:
                 conn.send(LINE + GET)
                 self.assertEqual(conn.response("GET").text, "192.0.2.7:40000 http")

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BACKEND, E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, fcntl, main, needs_terminal, pty, scratch, termios
+from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, fcntl, main, needs_terminal, pty, scratch, termios
 
 EDITOR = "line editor: none" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
 
@@ -120,11 +120,9 @@ class Session:
 
 @needs_unix_sockets
 class Pipe(E2E):
-    FLAGS = ("--backend", BACKEND)
-
     def lines(self, text, *args, **kw):  # --listen comes before the options of the server
         own = [arg for arg in args if arg == "--listen"]
-        return repl(text, *own, *self.FLAGS, *([arg for arg in args if arg != "--listen"] or ("-e", "")), **kw)
+        return repl(text, *own, *([arg for arg in args if arg != "--listen"] or ("-e", "")), **kw)
 
     def test_expressions_print_their_values(self):
         self.assertEqual(self.lines('1 + 1\n"a", nil, true\n{ b = 1, 2 }\nx = 5\nx\n_ + 1\n'),
@@ -164,14 +162,14 @@ class Pipe(E2E):
         self.assertEqual(repl("1\n", "--listen"), (0, "1\n", ""))
 
     def test_a_site_is_loaded_but_not_started(self):
-        site = SITE + 'ls.once(function() started = true end)\nls.every(0.001, function() ticked = true end)\n'
+        site = SITE + 'ls.init(function() started = true end)\nls.every(0.001, function() ticked = true end)\n'
         with scratch(**{"site.lua": site}) as folder:
             self.assertEqual(self.lines("double(21)\nls.sleep(0.02)\nstarted, ticked, counter\n",
                                         os.path.join(folder, "site.lua")), (0, "42\nnil\tnil\t0\n", ""))
 
     def test_listen_starts_the_site(self):
         site = 'local ls = require "luaserve"\nls.config { threads_max = 1 }\n' + SITE + \
-            'ls.once(function() started = true end)\n'
+            'ls.init(function() started = true end)\n'
         with scratch(**{"site.lua": site}) as folder:
             status, out, err = self.lines("while not started do ls.sleep(0.001) end\nstarted\n", "--listen", "--log-level",
                                           "info", os.path.join(folder, "site.lua"))
@@ -198,9 +196,9 @@ class Pipe(E2E):
                 self.assertIn("used more processor time than max_cpu allows (0.2 s)", err)
 
     def test_wrong_arguments(self):
-        for args, message in ((("--attach",), "--attach: the path of the control socket is missing"),
+        for args, message in ((("--attach",), "missing value of --attach: the path of a Unix socket"),
                               (("--attach", "x", "y"), "--attach excludes a site"), (("--nonsense",), "unknown option --nonsense"),
-                              (("--check", "x"), "--check and --control are options of luaserve itself"),
+                              (("--check", "x"), "unknown option --check\nluaserve repl --help"),
                               (("-",), "the site cannot be read from standard input")):
             with self.subTest(args=args):
                 status, out, err = repl("1\n", *args)
@@ -390,6 +388,8 @@ class Attach(E2E):
         late = self.control(b"stats\n")
         links[0].close()
         self.assertIn(b"uptime ", late.recv(65536))
+        for link in links[1:]:
+            link.close()
         server.stop()
 
     def test_a_loop_delays_nobody_else_and_ends_by_max_cpu(self):
@@ -538,10 +538,10 @@ class Attach(E2E):
         self.assertIn("the control socket /tmp/xxx", server.log())
         server = self.serve(SITE, flags=("--control=",), listeners=0)
         self.assertEqual(server.wait(), 2)
-        self.assertIn("--control: the path is missing", server.log())
+        self.assertIn('--control: invalid value "": must be the path of a Unix socket', server.log())
 
     def test_a_site_without_listeners_still_ends(self):
-        server = self.controlled('local ls = require "luaserve"\nls.once(function() ls.sleep(0.01) end)\n', listeners=0)
+        server = self.controlled('local ls = require "luaserve"\nls.init(function() ls.sleep(0.01) end)\n', listeners=0)
         self.assertEqual(server.wait(), 0, server.log())
 
     def test_only_a_control_socket_is_nothing_to_do(self):

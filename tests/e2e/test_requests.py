@@ -22,21 +22,24 @@ app:get("/headers", function(req)
 end)
 app:get("/cookies", function(req) return { a = req.cookies.a, b = req.cookies.b, none = req.cookies.c == nil } end)
 app:any("/fields", function(req)
-  return { method = req.method, path = req.path, target = req.target, version = req.version, remote = tostring(req.remote),
-           local_addr = tostring(req.local_addr), id = tostring(req.id), scheme = req.scheme, host = req.host }
+  return { method = req.method, path = req.path, target = req.target, version = req.version, remote = req.remote, ip = req.ip,
+           port = req.port, local_addr = req.local_addr, local_ip = req.local_ip, local_port = req.local_port, id = req.id,
+           scheme = req.scheme, host = req.host }
 end)
-app:post("/json", function(req)
-  local item, err = req:json()
-  if not item then return 400, { error = tostring(err) } end
-  return 201, item
+app:post("/json", function(req) return 201, req:json() end)
+app:post("/nulls", function(req)
+  local without, with = req:json(), req:json{ null = true }
+  return { without, with, is_null = with.a == ls.json.null, absent = without.a == nil }
 end)
 app:post("/object", function(req)
   return { size = #(next(req:json{ object = true }) or "") }
 end)
+app:post("/array", function(req) return tostring(#req:json{ array = true }) end)
+app:post("/both", function(req) return req:json{ array = true, object = true } end)
 app:post("/caught", function(req)
   if not pcall(req.json, req, { object = true }) then error("another error") end
 end)
-app:post("/any", function(req) return { value = req:json{ object = false } or "none" } end)
+app:post("/any", function(req) return { value = req:json{ object = false } } end)
 app:post("/options/:name", function(req)
   local options = ({ unknown = { objekt = true }, value = { object = 1 }, text = "x" })[req.params.name]
   local ok, err = pcall(req.json, req, options)
@@ -51,12 +54,16 @@ app:get("/query-all", function(req)
   return { names = names, tag = all.tag, x = all.x, none = ls.json.array(all.none), first = req.query.tag }
 end)
 app:post("/form-all", function(req)
-  local form, message, code = req:form_all()
-  return form and { tag = form.tag, none = ls.json.array(form.none), same = req:form().tag } or { code = code }
+  local form = req:form_all()
+  return { tag = form.tag, none = ls.json.array(form.none), same = req:form().tag }
 end)
 app:post("/form", function(req)
   local form = req:form()
   return { a = form.a, b = form.b }
+end)
+app:post("/form-again", function(req)
+  local ok, message = pcall(req.form, req)
+  return 418, message
 end)
 app:post("/body", function(req) return req:body() end)
 app:post("/buffer", function(req) return req:buffer() end)
@@ -66,7 +73,7 @@ app:post("/pieces", function(req)
   return tostring(n)
 end)
 app:post("/twice", function(req) return req:body() .. req:body() end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -92,9 +99,18 @@ class Requests(E2E):
         self.assertEqual(response.status, 400)
         self.assertIn("must be a JSON object; it is malformed: ", response.text)
         self.assertEqual(self.ask("POST", "/object", body=b'{"' + b"x" * 100000).status, 400)
+        for body, size in ((b"[]", "0"), (b" [1,null]", "2")):
+            self.assertEqual(self.ask("POST", "/array", body=body).text, size)
+        for body, says in ((b"{}", "got an object"), (b'{"a":[1]}', "got an object"), (b"5", "got a number"),
+                           (b"[1", "it is malformed: ")):
+            response = self.ask("POST", "/array", body=body)
+            self.assertEqual(response.status, 400)
+            self.assertIn("the request body must be a JSON array; " + says, response.text)
+        self.assertEqual(self.ask("POST", "/both", body=b"[]").status, 500)
+        self.server.wait_log("req:json: object and array exclude each other")
         self.assertEqual(self.ask("POST", "/caught", body=b"[]").status, 500, "the site has caught the refusal")
         self.assertEqual(json.loads(self.ask("POST", "/any", body=b"[1]").text), {"value": [1]})
-        for name, says in (("unknown", "unknown option 'objekt'; the only option is object"),
+        for name, says in (("unknown", "unknown option \"objekt\"; did you mean 'object'?"),
                            ("value", "object must be true or false; got a number"), ("text", "table expected")):
             self.assertIn(says, self.ask("POST", "/options/" + name, body=b"{}").text)
 
@@ -107,7 +123,7 @@ class Requests(E2E):
         form = {"Content-Type": "application/x-www-form-urlencoded"}.items()
         self.assertEqual(json.loads(self.ask("POST", "/form-all", form, b"tag=a&b=1&tag=c+d").text),
                          {"tag": ["a", "c d"], "none": [], "same": "a"})
-        self.assertEqual(json.loads(self.ask("POST", "/form-all", body=b"tag=a").text), {"code": "EINVAL"})
+        self.assertEqual(self.ask("POST", "/form-all", body=b"tag=a").status, 415)
 
     def test_query(self):
         got = json.loads(self.get("/query?a=1&b=x%20y+z&empty=").text)
@@ -140,8 +156,9 @@ class Requests(E2E):
         self.assertIn("1.1", got["version"])
         self.assertEqual(got["scheme"], "http")
         self.assertEqual(got["host"], "example.org:81")
-        self.assertIn(got["remote"], (mine, "127.0.0.1"))
-        self.assertIn(got["local_addr"], (theirs, "127.0.0.1"))
+        self.assertEqual([got["remote"], got["ip"], got["port"]], [mine, "127.0.0.1", int(mine.split(":")[1])])
+        self.assertEqual([got["local_addr"], got["local_ip"], got["local_port"]],
+                         [theirs, "127.0.0.1", int(theirs.split(":")[1])])
 
     def test_ids_differ(self):
         with self.connect() as conn:
@@ -153,24 +170,106 @@ class Requests(E2E):
             "POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}'
         )
         self.assertEqual(response.status, 201)
-        self.assertEqual(json.loads(response.text), {"a": [1, 2, {"b": None}], "c": "\u00e9"})
+        self.assertEqual(json.loads(response.text), {"a": [1, 2, {}], "c": "\u00e9"})
         self.assertTrue(response.header("Content-Type").startswith("application/json"))
+        self.assertEqual(json.loads(self.ask("POST", "/json", body=b" []").text), [])
 
-    def test_bad_json_is_an_error_value(self):
-        for bad in (b"{", b"", b"{'a':1}", b"[1,]", b"nonsense"):
+    def test_nulls(self):
+        response = self.ask("POST", "/nulls", body=b'{"a":null,"b":[null,1,{"c":null,"d":{"e":null}}],"f":"null"}')
+        self.assertEqual(json.loads(response.text), {
+            "1": {"b": [None, 1, {"d": {}}], "f": "null"},
+            "2": {"a": None, "b": [None, 1, {"c": None, "d": {"e": None}}], "f": "null"}, "is_null": True, "absent": True})
+        deep = b'{"a":null,"b":' + b'[' * 900 + b'null' + b']' * 900 + b'}'
+        self.assertEqual(self.ask("POST", "/nulls", body=deep).status, 200)
+        many = b'{' + b','.join(b'"k%d":null' % n for n in range(20000)) + b',"z":1}'
+        self.assertEqual(json.loads(self.ask("POST", "/json", body=many).text), {"z": 1})
+
+    def test_numbers_of_json(self):
+        for text, value in (("[1e308]", [1e308]), ("[1e-999]", [0.0]), ("[9223372036854775807]", [2**63 - 1])):
+            response = self.ask("POST", "/json", {"Content-Type": "application/json"}, text.encode())
+            self.assertEqual((response.status, json.loads(response.body)), (201, value))
+
+    def test_a_form_must_be_utf_8(self):
+        part = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n%s\r\n--b--\r\n'
+        for type_, body, status in (("application/x-www-form-urlencoded", b"a=%ff", 400), ("application/x-www-form-urlencoded", b"%ff=1", 400),
+                                    ("application/x-www-form-urlencoded", "a=ü&b=%C3%BC".encode(), 200),
+                                    ("multipart/form-data; boundary=b", part % b"\xff", 400),
+                                    ("multipart/form-data; boundary=b", part % "ü".encode(), 200)):
+            response = self.ask("POST", "/form", {"Content-Type": type_}, body)
+            self.assertEqual(response.status, status, response.text)
+            if status == 400:
+                self.assertEqual(response.text, "the form must be UTF-8\n")
+        self.assertEqual(self.ask("POST", "/form-all", {"Content-Type": "application/x-www-form-urlencoded"}, b"tag=a&tag=%ff").status, 400)
+
+    def test_bad_json_is_refused(self):
+        for bad in (b"{", b"", b"{'a':1}", b"[1,]", b"nonsense", b"5", b"null", b'"x"', b"true",
+                    b"[1e999]", b"[-1e999]", b"[1" + 400 * b"0" + b"]",  # would be infinite, which no answer could contain
+                    b'["\xff"]', b'["\xc3"]', b'["\xed\xa0\x80"]', b'{"\xff":1}'):  # is not UTF-8
             with self.subTest(bad):
                 response = self.ask("POST", "/json", {"Content-Type": "application/json"}, bad)
                 self.assertEqual(response.status, 400)
-                self.assertTrue(json.loads(response.text)["error"])
+                self.assertIn("the request body must be a JSON object or array; ", response.text)
+
+    def test_types_of_json(self):
+        page = {"Origin": "http://other.example"}
+        for fields, status in (
+                ({"Content-Type": "application/json"}, 201), ({"Content-Type": "Application/JSON ; charset=utf-8"}, 201),
+                ({"Content-Type": "application/vnd.api+json"}, 201), ({}, 201),
+                ({"Content-Type": "application/x-www-form-urlencoded"}, 201), ({"Content-Type": "text/plain"}, 415),
+                ({"Content-Type": "application/jsonx"}, 415), ({"Content-Type": "+json"}, 415),
+                ({"Content-Type": "multipart/form-data"}, 415), ({"Content-Type": "application/json", **page}, 201),
+                # Browsers send these without a preflight.
+                (page, 415), ({"Content-Type": "application/x-www-form-urlencoded", **page}, 415)):
+            response = self.ask("POST", "/json", fields, b"{}")
+            self.assertEqual(response.status, status, fields)
+            if status == 415:
+                type_ = fields.get("Content-Type")
+                self.assertEqual(response.text, "the Content-Type must be application/json; %s\n"
+                                 % ("got " + type_ if type_ else "it is missing"))
 
     def test_form(self):
         response = self.ask(
             "POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"}, b"a=1+2&b=%26%3D&c"
         )
         self.assertEqual(json.loads(response.text), {"a": "1 2", "b": "&="})
+        for fields, body, status, says in (
+                ({}, b"a=1", 415, "the Content-Type must be application/x-www-form-urlencoded or multipart/form-data; it is missing\n"),
+                ({"Content-Type": "application/json"}, b"{}", 415, "; got application/json\n"),
+                ({"Content-Type": "multipart/form-data; boundary=b"}, b"a=1", 400,
+                 "the multipart body is malformed: there is no boundary\n"),
+                ({"Content-Type": "multipart/form-data"}, b"--b--", 400, "has no valid boundary\n")):
+            mark = self.server.mark()
+            with self.server.connect() as conn:
+                response = conn.ask("POST", "/form", fields, body)
+                self.assertEqual(response.status, status)
+                self.assertTrue(response.text.endswith(says), response.text)
+                self.assertFalse(response.closes, "the connection is kept")
+                self.assertEqual(conn.get("/").text, "root\n")
+            self.assertIn("info request", self.server.wait_log(says.strip()[-20:], mark))
+            response = self.ask("POST", "/form-again", fields, body)
+            self.assertEqual((response.status, response.text.endswith(says.strip())), (418, True), response.text)
+
+    def test_multipart_form(self):
+        def part(head, data):
+            return b"--b b\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + data + b"\r\n"
+        body = (part(b'name="a"', b"1 + 2 = \xe2\x82\xac") + part(b'name="f"; filename="x"\r\nContent-Type: image/png', os.urandom(300000))
+                + part(b'name="b"', b"") + part(b'name="a"', b"3") + b"--b b--\r\n")
+        multipart = {"Content-Type": 'multipart/form-data; boundary="b b"'}
+        self.assertEqual(json.loads(self.ask("POST", "/form", multipart, body).text), {"a": "1 + 2 = \u20ac", "b": ""})
+        body = part(b'name="tag"', b"a") + part(b'name="tag"', b"b&c=d") + b"--b b--"
+        self.assertEqual(json.loads(self.ask("POST", "/form-all", multipart, body).text),
+                         {"tag": ["a", "b&c=d"], "none": [], "same": "a"})
+        with self.connect() as conn:  # byte for byte, as chunks
+            conn.send(b'POST /form HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n'
+                      b'Content-Type: multipart/form-data; boundary="b b"\r\n\r\n')
+            for n in range(len(body)):
+                conn.send(b"1\r\n" + body[n:n + 1] + b"\r\n")
+            conn.send(b"0\r\n\r\n")
+            self.assertEqual(json.loads(conn.response("POST").text), {})
 
     def test_bodies(self):
-        for body in (b"", b"x", os.urandom(5000), os.urandom(100000)):
+        for size in (0, 1, 2047, 2048, 2049, 5000, 20000, 100000, 300000, 17):
+            body = os.urandom(size)
             self.assertEqual(self.ask("POST", "/body", body=body).body, body)
             self.assertEqual(self.ask("POST", "/buffer", body=body).body, body)
             self.assertEqual(self.ask("POST", "/pieces", body=body).text, str(len(body)))
@@ -197,6 +296,9 @@ class Curl(E2E):
         self.assertEqual(self.curl(base + "/", base + "/hello/x"), b"root\nhello x")
         self.assertIn(b"HTTP/1.1 200", self.curl("-I", base + "/"))
         self.assertEqual(json.loads(self.curl("--data", "a=1&b=2", base + "/form")), {"a": "1", "b": "2"})
+        self.assertEqual(json.loads(self.curl("-F", "a=x=1", "--form-string", "b=\"2;", "-F", "f=@" + __file__, base + "/form")),
+                         {"a": "x=1", "b": "\"2;"})
+        self.assertEqual(json.loads(self.curl("-d", '{"a":1}', base + "/json")), {"a": 1})
         data = os.urandom(300000)
         self.assertEqual(self.curl("--data-binary", "@-", base + "/buffer", stdin=data), data)
         self.assertEqual(

@@ -21,7 +21,7 @@ app:get("/fixed/:any", function(req) return "any " .. req.params.any end)
 app:get("/two", function() return "get" end)
 app:post("/two", function() return "post" end)
 app:not_found(function(req) return 404, "no " .. req.path .. "\n" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -124,7 +124,7 @@ app:error(function(req, res, err)
   return 500, { error = "internal", text = type(err) == "table" and "code " .. err.code or tostring(err), id = tostring(req.id) }
 end)
 app:not_found(function(req) return 404, "nothing at " .. req.path end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 

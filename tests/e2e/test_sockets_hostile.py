@@ -129,7 +129,7 @@ class Storm(E2E):
         slow = []
         for n in range(repeats(200)):
             conn = self.connect(server=server)
-            slow.append(conn.send(b"receivers\n" if n % 2 else b"closed close 5\n"))
+            slow.append(conn.send(b"receivers\n" if n % 2 else b"closed close 2\n"))
         for _ in range(5):
             for conn in slow:
                 conn.try_send(b"x")

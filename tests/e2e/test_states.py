@@ -1,5 +1,6 @@
 """Lua states: made when they are needed, limited by ls.config{ states = N }; hooks, timers and output of late states."""
 import os
+import select
 
 from harness import E2E, main, request, run_program
 
@@ -13,7 +14,7 @@ ls.log.info("loading")
 ls.config{ threads = %d, threads_max = %d %s }
 local started, ticks = 0, 0
 ls.on("start", function() started = started + 1 ls.log.info("started") end)
-ls.after(0.01, function() ticks = ticks + 1 ls.log.info("tick") end)
+ls.after({ seconds = 0.01, each_state = true }, function() ticks = ticks + 1 ls.log.info("tick") end)
 app:get("/states", function() return tostring(ls.stats().lua_states) end)
 app:get("/here", function() return tostring(started) end)
 app:get("/hold", function(req)
@@ -32,7 +33,7 @@ app:get("/wait", function(req)
 end)
 app:get("/pid", function() return "here" end)
 """
-HTTP = 'ls.listen{ host = "127.0.0.1", port = 0, app = app }\n'
+HTTP = 'ls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
 
 
 class OnDemand(E2E):
@@ -62,6 +63,27 @@ class OnDemand(E2E):
         self.assertEqual(server.get("/states").text, "4")
         self.release(conns, path)
         self.assertEqual(server.get("/states").text, "4")  # they stay
+        server.stop()
+
+    def test_a_request_over_the_limit_is_refused(self):
+        """Also one with a body, and the connection stays open; the log has one line about all of them."""
+        server = self.serve(SITE % (1, 3, "") + HTTP)
+        path = os.path.join(server.dir, "go")
+        conns = self.held(server, 2, path)
+        self.assertEqual(server.get("/states").text, "3")  # the third one finds a state
+        conns.append(self.connect(server=server))
+        conns[2].send(request("GET", "/hold?file=" + path))
+        server.wait_log("holds", count=3)
+        late = self.connect(server=server)
+        for head in (request("GET", "/pid"), request("POST", "/pid", body=b"x" * 100), request("GET", "/pid")):
+            late.send(head)
+            response = late.response()
+            self.assertEqual((response.status, response.header("retry-after")), (503, "1"))
+        server.wait_log("3 handlers compute or block")
+        self.assertEqual(server.log().count("3 handlers compute or block"), 1)
+        self.release(conns, path)
+        late.send(request("GET", "/pid"))
+        self.assertEqual(late.response().status, 200)
         server.stop()
 
     def test_a_late_state_runs_its_hooks_before_its_first_request_and_its_timers(self):
@@ -151,6 +173,133 @@ class OnDemand(E2E):
         for conn in late:
             self.assertEqual(conn.response().text, "1")
         self.assertEqual(server.log().count("no second state"), 1)
+        server.stop()
+
+
+class Random(E2E):
+    SEEDED = """
+    local ls = require "luaserve"
+    local app = ls.app()
+    ls.config{ threads = 3, threads_max = 3%s }
+    math.randomseed(%s)
+    ls.on("start", function() ls.log.info("drew " .. math.random(1 << 50)) end)
+    app:get("/again", function() math.randomseed(7) return tostring(math.random(1 << 50)) end)
+    """ + HTTP
+
+    def drawn(self, server, states):
+        server.wait_log("drew", count=states)
+        return sorted(line.split("drew ")[1] for line in server.logged("drew"))
+
+    def test_states_with_the_same_seed_draw_different_numbers(self):
+        alone = self.serve(self.SEEDED % (", states = 1", "7"))
+        first, = self.drawn(alone, 1)
+        self.assertEqual(alone.get("/again").text, first)
+        alone.stop()
+        server = self.serve(self.SEEDED % ("", "7"))
+        drawn = self.drawn(server, 3)
+        self.assertEqual(len(set(drawn)), 3)
+        self.assertIn(first, drawn)  # the first state gets the seed as it is
+        self.assertEqual([server.get("/again").text for _ in range(6)], [first] * 6)  # while it serves, each state does
+        server.stop()
+
+    def test_a_seed_of_two_numbers(self):
+        server = self.serve(self.SEEDED % ("", "7, math.maxinteger"))
+        self.assertEqual(len(set(self.drawn(server, 3))), 3)
+        server.stop()
+
+
+# A handler of /compute occupies a thread and a state until /go; it never waits.
+COMPUTE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config{ threads = 1, max_cpu = 3600 }
+local flags = ls.dict("flags")
+app:get("/compute", function()
+  ls.log.info("computes")
+  while not flags.go do end
+  return "computed"
+end)
+app:get("/go", function() flags.go = true return "gone" end)
+app:get("/pid", function() return "here" end)
+""" + HTTP
+
+
+class Computing(E2E):
+    def compute(self, server, count):
+        conns = [self.connect(server=server) for _ in range(count)]
+        for n, conn in enumerate(conns):
+            conn.send(request("GET", "/compute"))
+            server.wait_log("computes", count=n + 1)
+        return conns
+
+    def finish(self, conns):
+        for conn in conns:
+            response = conn.response()
+            self.assertEqual((response.status, response.text), (200, "computed"))
+
+    def test_a_request_is_answered_while_many_handlers_compute(self):
+        server = self.serve(COMPUTE)
+        conns = self.compute(server, 24)
+        for _ in range(20):
+            self.assertEqual(server.get("/pid").text, "here")
+        self.assertEqual(server.get("/go").text, "gone")
+        self.finish(conns)
+        self.assertEqual(server.get("/pid").text, "here")
+        server.stop()
+
+
+# /hold keeps `mib` MiB, its thread and its state until the file exists.
+MEMORY = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config{ threads = 1, max_memory = "24m", max_states_memory = "32m" }
+local function take(mib)
+  local taken = {}
+  for n = 1, mib do taken[n] = ("x"):rep(1 << 20) end
+  return taken
+end
+app:get("/take", function(req) return tostring(#take(tonumber(req.query.mib))) end)
+app:get("/hold", function(req)
+  local held = take(tonumber(req.query.mib))
+  ls.log.info("holds")
+  while not io.open(req.query.file) do os.execute("sleep 0.005") end
+  return tostring(#held)
+end)
+""" + HTTP
+
+
+class Memory(E2E):
+    def hold(self, server, conn, target, before):
+        """Ask until it holds: a request that finds the state of the last one busy still may be refused."""
+        while True:
+            conn.send(request("GET", target))
+            self.eventually(lambda: len(server.logged("holds")) > before or select.select([conn.sock], [], [], 0)[0],
+                            "it holds, or is refused")
+            if len(server.logged("holds")) > before:
+                return
+            self.assertEqual(conn.response().status, 503)
+
+    def test_the_limit_of_all_states_and_one_past_it(self):
+        server = self.serve(MEMORY)
+        path = os.path.join(server.dir, "go")
+        conns = []
+        self.assertEqual(server.get("/take?mib=20").text, "20")  # alone
+        for n, mib in enumerate((14, 10)):
+            conns.append(self.connect(server=server))
+            self.hold(server, conns[n], "/hold?mib=%d&file=%s" % (mib, path), n)
+            if n == 0:  # with a second state
+                self.eventually(lambda: server.get("/take?mib=6").text == "6", "there is memory for another state")
+                self.assertIn(server.get("/take?mib=20").status, (500, 503))
+        before = server.mark()
+        refused = server.get("/take?mib=9")
+        if refused.status == 503:  # a third state is not made
+            self.assertEqual(refused.header("retry-after"), "1")
+        else:  # it was made before, when a request found the second one busy
+            self.assertEqual(refused.status, 500)
+            server.wait_log("not enough memory", before)
+        open(path, "w").close()
+        self.assertEqual([conn.response().text for conn in conns], ["14", "10"])
+        self.eventually(lambda: server.get("/take?mib=20").text == "20", "idle states give back what they do not use")
         server.stop()
 
 

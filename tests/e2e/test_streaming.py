@@ -58,7 +58,7 @@ local big = ("b"):rep(1024):rep(1024)
 app:get("/big", function() return big end)
 app:get("/fresh", function(req) return kibibyte:rep(1023) .. kibibyte:sub(2) .. req.query.c end)
 app:get("/stats", function() return ls.stats() end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 MIB = 1 << 20
@@ -78,13 +78,13 @@ app:get("/write", function(req, res)
 end)
 app:get("/send", function(req, res)
   collectgarbage() -- string.rep does not collect garbage at the limit
-  ls.log.info("sent " .. tostring(res:send(fresh(1):rep(tonumber(req.query.m)))))
+  ls.log.info("sent " .. tostring(res:send(fresh(1):rep(tonumber(req.query.m))) == res))
   for i = 1, 40 do fresh(i) end
 end)
 app:get("/return", function(req) return (fresh(tonumber(req.query.i))) end)
 app:get("/lua", function() collectgarbage() return tostring(ls.stats().lua_bytes) end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, write_ahead = "6m" }
-ls.tcp{ host = "127.0.0.1", port = 0, write_ahead = "6m", serve = function(sock)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, write_ahead = "6m" }
+ls.tcp{ host = "127.0.0.1", port = 0, write_ahead = "6m", handler = function(sock)
   for i = 1, tonumber((sock:receive("*l"))) do
     if not sock:send(fresh(i)) then break end
     collectgarbage("step")
@@ -342,7 +342,8 @@ class LongStrings(E2E):
                 mark = self.server.mark()
                 conn.send(ask)
                 self.assertEqual(self.get("/").status, 404)
-                self.assertEqual(self.server.logged("written|sent", mark), [])
+                if b"/send" not in ask:  # a described body is queued when the handler has returned
+                    self.assertEqual(self.server.logged("written", mark), [])
                 if index == 1:
                     body = conn.rest()
                 else:

@@ -13,7 +13,7 @@ import time
 import unittest
 import zlib
 
-from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, SLOW, WAIT, main, repeats, scratch, system
+from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, SLOW, WAIT, WINE, in_parallel, main, repeats, scratch, system
 from harness.stress import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -92,7 +92,7 @@ class Loads(Stress):
                              ("--dur", "duration")):
             ran = stress(given, "x", self.url + "/")
             self.assertEqual(ran.status, 2, ran)
-            self.assertIn("unknown option %s; did you mean --%s?" % (given, meant), ran.err)
+            self.assertIn("unknown option %s; did you mean --%s?" % (given.split("=")[0], meant), ran.err)
         self.assertNotIn("did you mean", stress("--zzzzzz", self.url + "/").err)
 
     def test_a_connection_for_each_request(self):
@@ -112,7 +112,9 @@ class Loads(Stress):
         self.good(stress("-n", "3", "-c", "20", self.url + "/"), 3)
 
     def test_unix_sockets(self):
-        if not HAS_UNIX_SOCKETS:
+        if not HAS_UNIX_SOCKETS and not WINE:
+            self.skipTest(OTHER_SYSTEM + "Python for Windows has no Unix sockets")
+        if WINE:
             return self.fails(stress("-n", "1", "unix:/tmp/echo.sock"), "unix:/tmp/echo.sock", "not supported here")
         self.good(stress("-n", "50", "http+unix:%s/http.sock" % self.server.dir), 50)
         self.good(stress("-n", "50", "--pipeline", "4", "unix:%s/echo.sock" % self.server.dir), 50)
@@ -193,9 +195,11 @@ class Loads(Stress):
                 time.sleep(1.5)
                 conn.sendall(OK)
 
-        ran = self.all_due(stress("-R", "10", "-d", "500ms", "-c", "20", self.small(late).url), 5)
+        args = ("-R", "10", "-d", "500ms", "-c", "20", self.small(late).url)
+        ran, out_of_time = in_parallel([lambda: stress(*args), lambda: stress("--timeout", "100ms", *args)])
+        self.all_due(ran, 5)
         self.assertAlmostEqual(ran.totals["duration_s"], 0.5, places=2)
-        ran = stress("-R", "10", "-d", "500ms", "-c", "20", "--timeout", "100ms", self.small(late).url)
+        ran = out_of_time
         self.fails(ran, "no complete response within the time limit")
         self.assertEqual(ran.errors, {"total": 5, "timeout": 5}, ran)
 
@@ -222,8 +226,8 @@ class Loads(Stress):
         self.assertGreater(ran.report["latency_us"]["corrected"]["percentiles"]["p50"], 600e3)
 
     def test_a_number_that_cannot_be_sent_in_time(self):
-        ran = stress("-R", str(repeats(5000)), "-n", "40", "-c", "2", self.slow())
-        self.assertEqual(ran.totals["requests"], 40)
+        ran = stress("-R", str(repeats(5000)), "-n", "16", "-c", "2", self.slow())
+        self.assertEqual(ran.totals["requests"], 16)
         self.falls_short_of_connections(ran, "the last request was sent ")
         self.assertGreater(ran.totals["behind_s"], 1)
 
@@ -235,18 +239,17 @@ class Loads(Stress):
     def test_a_stopped_load_generator(self):
         """The load generator is stopped from its first request until after the end of the run; its report says that it
         was late."""
-        begun = threading.Event()
+        def run(threshold):
+            begun = threading.Event()
 
-        def serve(conn, _):
-            while head_of(conn):
-                begun.set()
-                time.sleep(0.01)  # else the load generator could send all that is due before it looks at the time again
-                conn.sendall(OK)
+            def serve(conn, _):
+                while head_of(conn):
+                    begun.set()
+                    time.sleep(0.01)  # else the load generator could send all that is due before it looks at the time again
+                    conn.sendall(OK)
 
-        server = self.small(serve)
-        for threshold, first in ("p99 < 1us", True), ("errors == 0", False):
-            with self.subTest(threshold), scratch() as where:
-                begun.clear()
+            server = self.small(serve)
+            with scratch() as where:
                 process = subprocess.Popen(
                     [LUASERVE, "stress", "-q", "--json", "report.json", "-R", "100", "-d", "2s", "-c", "2", "-t", "1",
                      "--threshold", threshold, server.url],
@@ -258,10 +261,12 @@ class Loads(Stress):
                 process.send_signal(signal.SIGCONT)
                 out, err = process.communicate(timeout=WAIT)
                 with open(os.path.join(where, "report.json")) as file:
-                    ran = Ran(process.returncode, out, err, json.load(file))
-                self.falls_short(ran, "time", "the load generator itself was late by up to ")
-                self.assertEqual(ran.report["thresholds"][0]["met"], not first)
-                self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 200)
+                    return Ran(process.returncode, out, err, json.load(file))
+
+        for ran, met in zip(in_parallel([lambda: run("p99 < 1us"), lambda: run("errors == 0")]), (False, True)):
+            self.falls_short(ran, "time", "the load generator itself was late by up to ")
+            self.assertEqual(ran.report["thresholds"][0]["met"], met)
+            self.assertEqual(ran.totals["requests"] + ran.totals["unsent"], 200)
 
     def test_interrupted(self):
         with scratch() as where:
@@ -398,14 +403,14 @@ class Echoes(Stress):
         thread.start()
         url = "udp://127.0.0.1:%d" % sock.getsockname()[1]
         try:
-            plain = stress("-c", "1", "-n", "6", "--timeout", "%gs" % timeout, url)
-            s9 = stress("-t", "1", "--sends", "6", "--message", "hi", "--timeout", "%gs" % timeout, url)
+            plain = stress("-c", "1", "-n", "4", "--timeout", "%gs" % timeout, url)
+            s9 = stress("-t", "1", "--sends", "4", "--message", "hi", "--timeout", "%gs" % timeout, url)
         finally:
             ended.set()
             thread.join()
             sock.close()
         for ran in plain, s9:
-            self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (0, 3, {"total": 3, "timeout": 3}), ran)
+            self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (0, 2, {"total": 2, "timeout": 2}), ran)
 
     def test_a_closed_udp_port(self):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

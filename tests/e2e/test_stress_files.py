@@ -105,12 +105,12 @@ class Files(E2E):
         for option in ("--json", "--csv", "--html"):
             out, err = self.stress(option, "/no/such/folder/file", status=1)
             self.assertEqual(out, "")
-            self.assertIn("cannot write /no/such/folder/file: not found", err)
+            self.assertIn("cannot write /no/such/folder/file: No such file or directory", err)
 
     def test_a_full_disk(self):
         out, err = self.stress("-n", "10", "-q", "--json", "/dev/full", status=1)
         self.assertIn("  10 requests in ", out)  # the report is printed nevertheless
-        self.assertIn("cannot write /dev/full: no space left on the device", err)
+        self.assertIn("cannot write /dev/full: No space left on device", err)
 
     def test_checks_of_a_script(self):
         script = """

@@ -1,4 +1,5 @@
 """luaserve stress with a wrong command line, an unreachable target, or a server that sends invalid responses."""
+# sanitizers: asan; connections of a thread share nothing, and test_stress runs many threads
 import os
 import socket
 import struct

@@ -4,6 +4,7 @@ nothing.
 The browser is Debian's chromium, run without a window. Without it these tests are skipped; `scripts/setup --browser`
 installs it.
 """
+# sanitizers: none; starts a browser
 import http.server
 import json
 import math

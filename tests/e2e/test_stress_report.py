@@ -1,5 +1,7 @@
 """The reports of a stress run, read by a JSON parser, a CSV parser, and the patterns of programs that parse wrk's
 output; and the file of the HTML report."""
+# sanitizers: asan; one thread runs
+# wine: none; the figures of a program without sockets, as text
 import csv
 import io
 import os

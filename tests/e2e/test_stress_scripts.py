@@ -1,4 +1,6 @@
 """luaserve stress with scripts: scripts for wrk, native scripts, scenarios, and scripts with errors."""
+# sanitizers: asan; the scripts of a thread share nothing, and test_stress and test_load_tsan run many threads
+# wine: none; Lua code of the load engine, whose sockets test_stress, test_stress_ws and test_stress_tls use there
 import os
 import re
 import threading
@@ -26,6 +28,13 @@ class Scripts(Stress):
         ran = stress("own.lua", files={"own_lua": scenario % self.tcp})
         failed = ran.checks["id"][1]
         self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}), ran)
+
+    def test_a_scenario_that_sends_nothing(self):
+        for target in self.url, self.tcp:
+            ran = stress("own.lua", files={"own_lua": 'return { target = "%s", connections = 2, requests = 10, '
+                                           'scenario = function(vu) vu:check(true, "done") end }' % target})
+            self.assertEqual(ran.status, 1, ran)
+            self.assertIn("the scenario has sent and received nothing", ran.err)
 
     def test_a_failed_check_in_a_request_hook(self):
         """The error is that of the request, also of one of several on their way."""
@@ -112,6 +121,22 @@ function init() print("thread uses " .. tostring(wrk.thread.addr)) end
         ran = self.good(stress("-n", "20", "-t", "1", "-s", "own.lua", "http://127.0.0.1:%d/" % port,
                                files={"own_lua": script}), 20)
         self.assertIn("thread uses [::1]:%d\n" % port, ran.out)
+
+    def test_the_services_of_a_lookup(self):
+        script = """
+function setup()
+  for _, service in ipairs { "http", "https", "8080", 81 } do print(wrk.lookup("127.0.0.1", service)[1]) end
+  print(wrk.lookup("127.0.0.1")[1])
+  print(select(2, pcall(wrk.lookup, "127.0.0.1", "no-such-service")))
+  print(select(2, pcall(wrk.lookup, "127.0.0.1", "65536")))
+  print(select(2, pcall(function() wrk.lookup("no..host", 80) end)))
+end
+"""
+        ran = self.good(stress("-n", "1", "-c", "1", "-t", "1", "-s", "own.lua", self.url + "/", files={"own_lua": script}), 1)
+        self.assertTrue(ran.out.startswith(
+            "127.0.0.1:80\n127.0.0.1:443\n127.0.0.1:8080\n127.0.0.1:81\n127.0.0.1:0\n"
+            "wrk.lookup: unknown service no-such-service\nwrk.lookup: unknown service 65536\n"), ran)
+        self.assertRegex(ran.out, r"own\.lua:7: wrk\.lookup: no\.\.host: ")
 
     def test_hooks_of_the_table_wrk(self):
         """The benchmark's script replaces wrk.init and wrk.request, and sends several requests as one."""
@@ -254,7 +279,8 @@ return { connections = 1, requests = 3,
 
     def test_a_scenario_that_never_waits(self):
         self.good(stress("own.lua", self.tcp, files={
-            "own_lua": "return { connections = 1, requests = 5000, scenario = function() end }"}), 5000)
+            "own_lua": "return { connections = 1, requests = 5000, scenario = function(vu, sock) if vu.iteration == 1 "
+                       "then sock:send(\"x\") end end }"}), 5000)
 
     def test_a_scenario_that_raises(self):
         script = """
@@ -284,7 +310,7 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
 
     def test_invalid_native_scripts(self):
         rows = (
-            ("return { requst = 3 }", 'unknown option "requst"; did you mean "requests"?'),
+            ("return { requst = 3 }", 'unknown option "requst"; did you mean "request"?'),
             ("return 3", "did not return a table"),
             ("local x = = 3", "own.lua:1: unexpected symbol"),
             ("error('no')", "own.lua:1: no"),

@@ -1,4 +1,5 @@
 """luaserve stress against https targets: handshakes, certificates, the end of a connection, options."""
+# sanitizers: asan; connections of a thread share nothing, and test_stress and test_tls run many threads
 import os
 import shutil
 import socket

@@ -1,5 +1,6 @@
 """The live view of a stress run, through a pseudo-terminal and harness.screen. Under Wine a pipe stands in for a
 console (tests/unit/win32/console_win32.c)."""
+# sanitizers: asan; one thread runs
 import os
 import select
 import struct

@@ -13,7 +13,7 @@ ls.on("log", function(req, res, info)
   ls.log.info(("info %s %d %d %s %s"):format(req.path, info.status, info.bytes, res:status() == info.status,
     info.duration >= 0 and info.duration < 60 and math.type(info.duration)))
 end)
-ls.once(function()
+ls.init(function()
   ls.log.info("once ran")
   ls.after(0.02, function(a, b) ls.log.info("after ran " .. a .. b) end, "x", "y")
   local n = 0
@@ -58,7 +58,7 @@ app:get("/log", function()
   ls.log.info("two\nlines")
   return "ok"
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 

@@ -242,11 +242,14 @@ class Connect(E2E):
 
         thread = threading.Thread(target=accept)
         thread.start()
-        self.assertEqual(self.run_lua(
-            "for i = 1, 100 do local s = assert(ls.connect('127.0.0.1', PORT)) s:close() "
-            "assert(not ls.connect('127.0.0.1', 1)) assert(not ls.connect('unix:/nope')) end return 1"), "true|1")
-        stop.set()
-        thread.join()
+        try:
+            answer = self.run_lua(
+                "for i = 1, 100 do local s = assert(ls.connect('127.0.0.1', PORT)) s:close() "
+                "assert(not ls.connect('127.0.0.1', 1)) assert(not ls.connect('unix:/nope')) end return 1")
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(answer, "true|1")
         for peer in accepted:
             peer.close()
         self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-from harness import E2E, PROGRAM, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, needs_terminal, pty, repeats, system
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, needs_terminal, pty, repeats, system
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -18,7 +18,7 @@ class Example(E2E):
 
     def script(self, name, *args, timeout=6 * WAIT):
         """Run an example that ends by itself; returns its exit status, its output, and its log."""
-        done = subprocess.run([*PROGRAM, os.path.join(EXAMPLES, name), *[str(arg) for arg in args]],
+        done = subprocess.run([LUASERVE, os.path.join(EXAMPLES, name), *[str(arg) for arg in args]],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
         return done.returncode, done.stdout, done.stderr
 
@@ -86,7 +86,7 @@ class Echo(Example):
 
     def keys(self, stdin, press):
         """Start it with this standard input; `press` sends the key that ends it."""
-        process = subprocess.Popen([*PROGRAM, os.path.join(EXAMPLES, "echo.lua"), "127.0.0.1:0"], stdin=stdin,
+        process = subprocess.Popen([LUASERVE, os.path.join(EXAMPLES, "echo.lua"), "127.0.0.1:0"], stdin=stdin,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)

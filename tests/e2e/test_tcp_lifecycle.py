@@ -76,14 +76,14 @@ end)"""
         conn = self.connect(server=server)
         self.assertEqual(conn.take(1), b"x")
         server.signal()
-        server.wait_log("the drain took longer than 0.3 s: connections are cut")
+        server.wait_log("the drain took longer than 0.3 s; cut: HTTP 0, TCP [1-9]")
         self.assertEqual(conn.rest(), b"")
         self.assertNotEqual(server.wait(), 0)  # long before the end of the handler's sleep
 
     def test_a_site_may_leave_clients_open(self):
         peer = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(peer.close)
-        server = self.serve("local ls = require 'luaserve' ls.tcp('127.0.0.1:0', print) ls.once(function() "
+        server = self.serve("local ls = require 'luaserve' ls.tcp('127.0.0.1:0', print) ls.init(function() "
                             "kept = ls.connect('127.0.0.1', %d) kept:settimeouts(nil, nil, 0.05) kept:receive(1) "
                             "ls.log.info('kept') end)" % peer.getsockname()[1])
         server.wait_log("kept")
@@ -180,29 +180,21 @@ class StandStill(E2E):
         finally:
             self.server.signal(signal.SIGCONT)
 
-    def test_a_line_that_has_come_is_received(self):
-        conns = [self.connect(0) for _ in range(100)]
-        for conn in conns:
+    def test_what_has_come_is_received_and_silence_is_a_timeout(self):
+        lines, ends, silent = ([self.connect(0) for _ in range(count)] for count in (100, 50, 1))
+        for conn in lines + ends + silent:
             self.assertEqual(conn.line(), b"ready")
 
         def send():
-            for n, conn in enumerate(conns):
+            for n, conn in enumerate(lines):
                 conn.send(b"line %d\n" % n)
-
-        self.stopped(send)
-        self.assertEqual([conn.line() for conn in conns], [b"line %d nil" % n for n in range(len(conns))])
-
-    def test_an_end_that_has_come_is_reported(self):
-        conns = [self.connect(0) for _ in range(50)]
-        for conn in conns:
-            self.assertEqual(conn.line(), b"ready")
-
-        def end():
-            for conn in conns:
+            for conn in ends:
                 conn.sock.shutdown(socket.SHUT_WR)
 
-        self.stopped(end)
-        self.assertEqual({conn.line() for conn in conns}, {b"nil ECLOSED"})
+        self.stopped(send)
+        self.assertEqual([conn.line() for conn in lines], [b"line %d nil" % n for n in range(len(lines))])
+        self.assertEqual({conn.line() for conn in ends}, {b"nil ECLOSED"})
+        self.assertEqual(silent[0].line(), b"nil ETIMEDOUT")
 
     def test_a_peer_that_has_read_gets_the_rest(self):
         conns = [self.connect(1) for _ in range(20)]
@@ -230,11 +222,25 @@ class StandStill(E2E):
         for conn in conns:
             self.assertTrue(conn.rest().endswith(b"end\n"))
 
-    def test_silence_is_a_timeout(self):
-        conn = self.connect(0)
-        self.assertEqual(conn.line(), b"ready")
-        self.stopped(lambda: None)
-        self.assertEqual(conn.line(), b"nil ETIMEDOUT")
+
+class SilentPeers(E2E):
+    """A loop over lines ends although the peer has sent no end: after read_timeout, and at a line that is too long."""
+
+    SITE = """
+local ls = require "luaserve"
+ls.tcp({ host = "127.0.0.1", port = 0, read_timeout = 0.2, max_line = 20 }, function(sock)
+  for line in sock:lines() do sock:send("you said ", line, "\\n") end
+  sock:send("bye\\n")
+end)
+"""
+    FLAGS = ("--log-level", "debug")
+
+    def test_the_log_says_why(self):
+        for sends, why in ((b"hi\n", "nothing came for read_timeout seconds"), (b"hi\n" + 30 * b"x", "a line is longer than max_line")):
+            with self.connect() as conn:
+                conn.send(sends)
+                self.assertEqual((conn.line(), conn.line()), (b"you said hi", b"bye"))
+                self.server.wait_log(r"debug connection from 127\.0\.0\.1:\d+: the loop over what it sends ends: " + why)
 
 
 if __name__ == "__main__":

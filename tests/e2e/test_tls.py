@@ -1,6 +1,8 @@
 """TLS listeners: versions, certificates by name, ALPN, clients with certificates, records, bytes that are not TLS,
 tickets, changed certificates, options. harness.tls makes the certificates."""
+import _ssl
 import contextlib
+import ctypes
 import os
 import shutil
 import socket
@@ -9,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, WAIT, WINDOWS, Server, main, run_program, table
+from harness import E2E, WAIT, WINDOWS, Server, main, not_on_windows, run_program, table
 from harness import tls
 
 APP = """
@@ -26,20 +28,27 @@ app:get("/big", function() return ("0123456789"):rep(100000) end)
 app:post("/echo", function(req) return req:body() end)
 """
 SITE = APP + """
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key" } }
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = {
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "one.pem", key = "one.key" } }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = {
   { cert = "one.pem", key = "one.key" }, { cert = "two.pem", key = "two.key" }, min = "1.3" } }
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key", client_ca = "ca.pem" } }
-ls.listen{ host = "127.0.0.1", port = 0, app = app,
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "one.pem", key = "one.key", client_ca = "ca.pem" } }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app,
   tls = { cert = "one.pem", key = "one.key", client_ca = "ca.pem", verify = "optional" } }
 ls.tcp({ host = "127.0.0.1", port = 0, tls = "self-signed" }, function(sock)
   for line in sock:lines() do sock:send(line:upper() .. " " .. text(sock.tls):match("^[^|]+") .. "\\n") end
   print("ended: " .. tostring(sock.ended))
 end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "locked.pem", key = "locked.key", key_password = "open" } }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "locked.pem", key = "locked.key", key_password = "open" } }
 """
 ONE, PLAIN, TWO, REQUIRED, OPTIONAL, TCP, LOCKED = range(7)
+
+
+def client_hello():
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
 
 
 class TlsCase(E2E):
@@ -59,6 +68,17 @@ class TlsCase(E2E):
 
     def path(self, name):
         return os.path.join(self.dir, name)
+
+    @staticmethod
+    def handshake(session, incoming, outgoing, conn):
+        """Complete that of a session in memory; its last bytes are not sent yet."""
+        while True:
+            try:
+                session.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                conn.sendall(outgoing.read())
+                incoming.write(conn.recv(65536))
 
     def serve_here(self, site, name="site.lua", **kw):
         """A server whose site lies beside the certificates; it runs in another folder."""
@@ -111,7 +131,7 @@ class Served(TlsCase):
         since = self.server.mark()
         with self.assertRaisesRegex(ssl.SSLError, "unrecognized name"), tls.client(self.port(TWO), name="other.example"):
             pass
-        self.server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: no certificate has the name 'other.example'", since)
+        self.server.wait_log("info refused 127.0.0.1 TLS handshake: no certificate has the name 'other.example'", since)
         with tls.client(self.port(), name="other.example") as conn:  # one certificate is for all names
             self.assertIsNotNone(conn.getpeercert(True))
 
@@ -130,7 +150,7 @@ class Served(TlsCase):
             since = self.server.mark()
             with self.assertRaises(OSError):
                 tls.get(self.port(index), made=tls.context(cert=self.path("stranger")))
-            self.server.wait_log("TLS handshake with 127.0.0.1:.*certificate", since)
+            self.server.wait_log("refused 127.0.0.1 TLS handshake: .*certificate", since)
         self.assertEqual(tls.get(self.port(OPTIONAL)).split("|")[6:], ["-", "-", "-"])
         with self.assertRaises(OSError):
             tls.get(self.port(REQUIRED))
@@ -150,17 +170,6 @@ class Served(TlsCase):
         same, = self.records("/same")
         self.assertGreater(same, 100)
         self.assertEqual(self.records("/big")[:5], [1300, 1300, 1300, 16384, 16384])
-
-    @staticmethod
-    def handshake(session, incoming, outgoing, conn):
-        """Complete that of a session in memory; its last bytes are not sent yet."""
-        while True:
-            try:
-                session.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                conn.sendall(outgoing.read())
-                incoming.write(conn.recv(65536))
 
     def records(self, target):
         """The lengths of the texts in the records of a response. In TLS 1.2 there is no ticket in front of them."""
@@ -241,7 +250,7 @@ class Served(TlsCase):
                     self.assertRegex(self.answer_to(bytes_), rb"(?s)^\x15\x03[\x01-\x03]\0\x02\x02.$")  # a fatal alert
                     other.sendall(b"GET /same HTTP/1.0\r\n\r\n")
                     self.assertIn(b"true", tls.read_all(other))
-                self.server.wait_log("debug TLS handshake with 127.0.0.1:", since)
+                self.server.wait_log("info refused 127.0.0.1 TLS handshake: ", since)
 
     def test_invalid_records_behind_the_handshake(self):
         for record, alert, why in (
@@ -280,7 +289,7 @@ class Served(TlsCase):
         for text in (b"EHLO a\r\n", b"GET / HTTP/1.0\r\n\r\n"):
             since = self.server.mark()
             self.assertEqual(self.answer_to(text, TCP), b"\x15\x03\x03\0\x02\x02\x0a")
-            self.server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: the peer does not speak TLS", since)
+            self.server.wait_log("info refused 127.0.0.1 TLS handshake: the peer does not speak TLS", since)
 
     def test_a_tcp_server(self):
         with tls.client(self.port(TCP)) as conn:
@@ -290,30 +299,33 @@ class Served(TlsCase):
         self.server.wait_log("its certificate is self-signed; SHA-256 fingerprint ")
 
     def test_a_slow_handshake(self):
-        server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed",
+        server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed",
           handshake_timeout = 0.2, max_handshakes = 1 }""", flags=["--log-level", "debug"])
         with socket.create_connection(server.at(), WAIT) as silent, socket.create_connection(server.at(), WAIT) as slow:
             slow.sendall(b"\x16\x03\x01")
             self.assertEqual(slow.recv(100), b"")
             self.assertEqual(silent.recv(100), b"")
-        server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: timeout", count=2)
+        server.wait_log("info refused 127.0.0.1 TLS handshake: timeout", count=2)
         self.assertTrue(tls.get(server.port()).startswith("https"))
         server.stop()
 
     def test_a_flood_of_half_open_handshakes(self):
-        server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed",
+        server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed",
           max_handshakes = 4 }""", flags=["--log-level", "debug"])
         with contextlib.ExitStack() as opened:
-            for _ in range(40):
+            for text in [b"\x16\x03\x01"] * 10 + [client_hello()] * 10:
                 conn = opened.enter_context(socket.create_connection(server.at(), WAIT))
-                conn.sendall(b"\x16\x03\x01")
+                conn.sendall(text)
+                if len(text) == 3:  # needs no slot
+                    self.assertTrue(tls.get(server.port()).startswith("https"))
+                    self.assertFalse(server.logged("too many handshakes"))
             for _ in range(3):  # served behind them, as the oldest ones are closed after a second
                 self.assertTrue(tls.get(server.port()).startswith("https"))
-            server.wait_log("debug TLS handshake with 127.0.0.1:[0-9]+: too many handshakes at a time")
+            server.wait_log("info refused 127.0.0.1 TLS handshake: too many handshakes at a time")
         server.stop()
 
     def test_stops_with_a_handshake_under_way(self):
-        site = APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = "self-signed" } ls.config{ drain_timeout = 30 }'
+        site = APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" } ls.config{ drain_timeout = 30 }'
         server = self.serve(site)
         with socket.create_connection(server.at(), WAIT) as silent, tls.client(server.port()) as idle:
             silent.setblocking(True)
@@ -325,6 +337,132 @@ class Served(TlsCase):
             self.assertEqual(server.wait(), 0)
         server.stop()
 
+    def test_a_stop_cuts_half_open_handshakes(self):
+        """They are no requests: of a byte, half and all of a ClientHello, half a PROXY header, and what lingers after a 400."""
+        site = APP + """local own = { host = "127.0.0.1", port = 0, handler = app, tls = "self-signed", handshake_timeout = 3600 }
+          ls.listen(own)
+          ls.listen{ host = "127.0.0.1", port = 0, handler = app, proxy_protocol = true, trusted = { "127.0.0.1" }, handshake_timeout = 3600 }
+          ls.config{ drain_timeout = 30 }"""
+        hello = client_hello()
+        server = self.serve(site, listeners=2)
+        with contextlib.ExitStack() as opened:
+            for index, text in ((0, hello[:1]), (0, hello[:100]), (0, hello), (0, b"GET / HTTP/1.0\r\n\r\n"), (1, b"PROXY ")):
+                conn = opened.enter_context(socket.create_connection(server.at(index), WAIT))
+                conn.sendall(text)
+                if text == hello or text.startswith(b"GET"):
+                    self.assertTrue(conn.recv(10))
+            server.signal()
+            self.assertEqual(server.wait(), 0)
+        server.stop()
+
+
+class Keys(TlsCase):
+    """Handshake messages behind the handshake, made by OpenSSL's functions on the session inside of Python's object."""
+    UPDATE_BYTES = 27  # a KeyUpdate as a record
+
+    @staticmethod
+    def call(session, name, *args):
+        library = ctypes.CDLL(_ssl.__file__)  # finds what its libraries export
+        at = id(session._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # behind the socket
+        return getattr(library, name)(ctypes.c_void_p.from_address(at), *args)
+
+    @contextlib.contextmanager
+    def connected(self, port, made, small=False):
+        """-> the socket, the session, the bytes for it, its bytes"""
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = made.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.socket() as raw:
+            raw.settimeout(WAIT)
+            if small:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", port))
+            self.handshake(session, incoming, outgoing, raw)
+            yield raw, session, incoming, outgoing
+
+    def updates(self, session, outgoing, count):
+        """Bytes of KeyUpdates that ask for answers."""
+        for _ in range(count):
+            self.assertEqual(self.call(session, "SSL_key_update", 1), 1)
+            self.assertEqual(self.call(session, "SSL_do_handshake"), 1)
+        data = outgoing.read()
+        self.assertEqual(len(data), count * self.UPDATE_BYTES)
+        return data
+
+    def count_updates(self, records):
+        at = count = 0
+        while at + 5 <= len(records):
+            size = 5 + int.from_bytes(records[at + 3:at + 5], "big")
+            count += size == self.UPDATE_BYTES and at + size <= len(records)
+            at += size
+        return count
+
+    @staticmethod
+    def read_until(session, incoming, raw, end):
+        text = b""
+        while end not in text:
+            try:
+                text = text[-1000:] + session.read(65536)
+            except ssl.SSLWantReadError:
+                data = raw.recv(65536)
+                if not data:
+                    raise AssertionError("the server has closed: " + repr(text)) from None
+                incoming.write(data)
+        return text
+
+    @not_on_windows("answers that leave without a response: see ls_sock_try_send")
+    def test_many_key_updates_within_an_upload(self):
+        server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }')
+        for count in (40, 200, 3000):
+            with self.subTest(count), self.connected(server.port(), tls.context()) as (raw, session, incoming, outgoing):
+                session.write(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\none")
+                raw.sendall(outgoing.read())
+                raw.sendall(self.updates(session, outgoing, count))
+                got = b""
+                while self.count_updates(got) < count - 1:  # the last one may wait for the response
+                    got += raw.recv(65536)
+                incoming.write(got)
+                session.write(b"two")
+                raw.sendall(outgoing.read())
+                self.read_until(session, incoming, raw, b"onetwo")
+        server.stop()
+
+    def test_many_key_updates_beside_a_response(self):
+        """The response is under way: the client does not receive yet."""
+        server = self.serve(APP + """ls.config{ write_ahead = "64m" }
+          app:post("/both", function(req, res)
+            res:write(("x"):rep(6 * 1024 * 1024))
+            res:flush()
+            local bytes = 0
+            for chunk in req:chunks() do bytes = bytes + #chunk end
+            res:write("<" .. bytes .. ">")
+          end)
+          ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }""")
+        with self.connected(server.port(), tls.context(), small=True) as (raw, session, incoming, outgoing):
+            session.write(b"POST /both HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n")
+            raw.sendall(outgoing.read())
+            data = raw.recv(1)  # the response has begun
+            for count in (40, 200, 200):
+                raw.sendall(self.updates(session, outgoing, count))
+                session.write(b"x" * 500)
+                raw.sendall(outgoing.read())
+            session.write(b"x" * 500)
+            raw.sendall(outgoing.read())
+            incoming.write(data)
+            self.read_until(session, incoming, raw, b"<2000>")
+        server.stop()
+
+    @not_on_windows("answers that leave without a response: see ls_sock_try_send")
+    def test_renegotiation_is_refused_at_once(self):
+        server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }')
+        made = tls.context(version=ssl.TLSVersion.TLSv1_2)
+        made.options &= ~getattr(ssl, "OP_NO_RENEGOTIATION", 0)
+        with self.connected(server.port(), made) as (raw, session, incoming, outgoing):
+            self.assertEqual(self.call(session, "SSL_renegotiate"), 1)
+            self.call(session, "SSL_do_handshake")  # waits for the answer
+            raw.sendall(outgoing.read())
+            self.assertEqual(raw.recv(65536)[:1], b"\x15")
+        server.stop()
+
 
 class Sessions(TlsCase):
     """Tickets resume sessions on every thread, and on another machine with the same keys."""
@@ -333,8 +471,8 @@ local ls = require "luaserve"
 ls.config { threads = 4 }
 local app = ls.app()
 app:get("/", function(req) return tostring(req.tls.resumed) end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key", tickets = "keys.bin" } }
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "one.pem", key = "one.key" } }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "one.pem", key = "one.key", tickets = "keys.bin" } }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "one.pem", key = "one.key" } }
 """
 
     def ask(self, port, made, session=None):
@@ -369,7 +507,7 @@ class Changed(TlsCase):
     def test_a_new_certificate_is_used(self):
         for name in ("cert.pem", "cert.key"):
             shutil.copy(self.path("one" + name[4:]), self.path(name))
-        server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "cert.pem", key = "cert.key" } }')
+        server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "cert.pem", key = "cert.key" } }')
         self.assertEqual(self.served(server), "one")
         with tls.client(server.port()) as before:
             since = server.mark()
@@ -388,7 +526,7 @@ class Changed(TlsCase):
     def test_a_reload(self):
         """It reads the certificates at once; those in use stay if one of them cannot be used, and so does the site."""
         site = APP + """app:get("/site", function() return "site 1" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "live.pem", key = "live.key" } }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "live.pem", key = "live.key" } }
 """
         for name in ("live.pem", "live.key"):
             shutil.copy(self.path("one" + name[4:]), self.path(name))
@@ -441,7 +579,7 @@ class Refused(TlsCase):
             ('cert = "one.pem", key = "one.key", tickets = "missing.bin"', "missing.bin"),
         ):
             with self.subTest(options):
-                site = APP + 'ls.tcp(0, print)\nls.listen{ port = 0, app = app, tls = { %s } }' % options
+                site = APP + 'ls.tcp(0, print)\nls.listen{ port = 0, handler = app, tls = { %s } }' % options
                 server = self.serve_here(site, listeners=0)
                 self.assertEqual(server.wait(), 1, server.log())
                 line, = server.log().splitlines()
@@ -453,7 +591,7 @@ class Refused(TlsCase):
 
     def test_an_expired_certificate_is_a_warning(self):
         tls.openssl("x509", "-in", "one.pem", "-signkey", "one.key", "-days", "-1", "-out", "old.pem", folder=self.dir)
-        server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, app = app, tls = { cert = "old.pem", key = "one.key" } }')
+        server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "old.pem", key = "one.key" } }')
         server.wait_log(r"warn .*site\.lua:\d+: tls: .*old\.pem.*expired")
         self.assertTrue(tls.get(server.port()).startswith("https"))
         server.stop()
@@ -464,11 +602,11 @@ class Refused(TlsCase):
             ('{ key = "k" }', "tls.cert is missing"),
             ('{ cert = "c", min = "1.1" }', 'tls.min must be "1.2" or "1.3"'),
             ('{ cret = "c" }', "did you mean 'cert'?"),
-        )], lambda case: self.refuses(APP + "ls.listen{ port = 1, app = app, tls = %s }" % case[0], case[1]))
+        )], lambda case: self.refuses(APP + "ls.listen{ port = 1, handler = app, tls = %s }" % case[0], case[1]))
 
     def test_check_shows_https(self):
         with open(self.path("check.lua"), "w") as out:
-            out.write(APP + 'ls.listen{ port = 8443, app = app, tls = { cert = "one.pem", key = "one.key" } }')
+            out.write(APP + 'ls.listen{ port = 8443, handler = app, tls = { cert = "one.pem", key = "one.key" } }')
         status, out, err = run_program(["--check", self.path("check.lua")])
         self.assertEqual(status, 0, err)
         self.assertIn("listener: https loopback port 8443", out)

@@ -25,7 +25,7 @@ end)
 app:get("/topics", function(req) return { topics = ls.topics(req.query.prefix) } end)
 app:get("/stats", function() return ls.stats() end)
 app:get("/", function() return "here" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.tcp({ host = "127.0.0.1", port = 0, @TCP@ }, function(sock)
   last = sock
   for line in sock:lines() do
@@ -238,7 +238,7 @@ end)
         self.start(more=THREADS + r"""
 local seen = ls.channel("seen", { capacity = 10000 })
 local running = 0
-ls.once(function()
+ls.init(function()
   ls.subscribe("t", function(data, topic)
     running = running + 1
     assert(running == 1 and topic == "t")
@@ -254,7 +254,7 @@ app:get("/seen", function(req)
   return { list = list }
 end)
 """)
-        self.eventually(lambda: self.topics() == {"t": 1}, "ls.once has subscribed")
+        self.eventually(lambda: self.topics() == {"t": 1}, "ls.init has subscribed")
         self.burst("t", "x", 300)
         seen = json.loads(self.get("/seen?count=299").body)["list"]
         self.assertEqual(seen, ["x %d" % n for n in range(1, 301) if n != 5])

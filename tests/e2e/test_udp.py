@@ -1,10 +1,11 @@
 """ls.udp: datagrams, replies, peers, order, limits, multicast, broadcast, the drain, and mistakes in the site."""
 import os
+import select
 import socket
 import time
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, main
+from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, main, not_on_windows
 from harness.udp import TOP, Udp, UdpClient, ports
 
 
@@ -18,10 +19,11 @@ class Server(Udp):
 
     def test_a_star_is_every_address(self):
         server, port = self.udp(
-            'ls.udp("*:0", function(data, peer) return peer.host .. " " .. peer.port .. " " .. tostring(peer) end)')
+            'ls.udp("*:0", function(data, peer) return peer.ip .. " " .. peer.port .. " " .. tostring(peer) .. " " .. peer.remote '
+            '.. " " .. select(2, pcall(function() return peer.host end)):match("a peer .*") end)')
         four, six = self.client(port), self.client(port, host="::1")
-        self.assertEqual(four.ask(b"x"), b"127.0.0.1 %d 127.0.0.1:%d" % (four.port, four.port))
-        self.assertEqual(six.ask(b"x"), b"::1 %d [::1]:%d" % (six.port, six.port))
+        self.assertEqual(four.ask(b"x"), b"127.0.0.1 %d 127.0.0.1:%d 127.0.0.1:%d a peer has no field 'host'; it is now 'ip'" % ((four.port,) * 3))
+        self.assertEqual(six.ask(b"x"), b"::1 %d [::1]:%d [::1]:%d a peer has no field 'host'; it is now 'ip'" % ((six.port,) * 3))
         server.stop()
 
     def test_what_a_handler_may_return(self):
@@ -79,7 +81,7 @@ class Server(Udp):
           local s = ls.udp({ port = 0, host = "127.0.0.1", batch = 4 }, function(data)
             if data == "stats" then local t = ls.stats() return t.udp_received .. " " .. t.udp_batches end
           end)
-          ls.once(function() os.execute("sleep 0.3") end)""", flags=("--threads", "1"))
+          ls.init(function() os.execute("sleep 0.3") end)""", flags=("--threads", "1"))
         client = self.client(port)
         for _ in range(41):
             client.send(b"x")
@@ -194,15 +196,17 @@ class Server(Udp):
         server, port = self.udp("""
           local sock
           sock = ls.udp({ port = 0, host = "127.0.0.1" }, function(data)
-            if data == "addr" then return sock.local_addr .. " " .. sock.port .. " " .. tostring(sock) end
+            if data == "old" then return select(2, pcall(function() return sock.port end)) end
+            if data == "addr" then return sock.local_addr .. " " .. sock.local_port .. " " .. tostring(sock) end
             local ok, message, code = sock:sendto("direct", "127.0.0.1", tonumber(data))
             return tostring(ok) .. tostring(message) .. tostring(code)
           end)
-          ls.once(function() assert(sock:sendto("first of all", "127.0.0.1", %d)) end)
+          ls.init(function() assert(sock:sendto("first of all", "127.0.0.1", %d)) end)
         """ % other.getsockname()[1])
         data, sender = other.recvfrom(100)
         self.assertEqual((data, sender[1]), (b"first of all", port))
         client = self.client(port)
+        self.assertIn(b"a UDP socket has no field 'port'; it is now 'local_port'", client.ask(b"old"))
         self.assertEqual(client.ask(b"addr"), b"127.0.0.1:%d %d UDP socket 127.0.0.1:%d" % (port, port, port))
         self.assertEqual(client.ask(b"%d" % other.getsockname()[1]), b"truenilnil")
         self.assertEqual(other.recv(100), b"direct")
@@ -296,7 +300,7 @@ class Server(Udp):
                   socket = ls.udp({ port = 0, host = "%s" }, function(data)
                     if data == "stats" then return ls.stats().udp_own .. " " .. ls.stats().udp_received end
                     if data == "go" then
-                      for i = 1, 3 do socket:sendto("loop", "%s", socket.port) end
+                      for i = 1, 3 do socket:sendto("loop", "%s", socket.local_port) end
                       return "sent"
                     end
                     ls.log.info("received " .. data)
@@ -311,6 +315,38 @@ class Server(Udp):
                 self.assertEqual(len(server.logged("dropped a datagram whose source is the socket's own address")), 1)
                 self.assertEqual(client.ask(b"x"), b"x")
                 server.stop()
+
+    @not_on_windows("it does not tell")
+    def test_datagrams_that_the_system_drops_are_counted_and_logged(self):
+        server, port = self.udp("""
+          ls.udp({ port = 0, host = "127.0.0.1", receive_buffer = 1 }, function(data)
+            if data == "stats" then return ls.stats().udp_received .. " " .. ls.stats().udp_dropped end
+          end)""")
+        client = self.client(port)
+        sent = 0
+
+        def counts():
+            """Of the last question; one may be dropped as well."""
+            nonlocal sent
+            while select.select([client.sock], [], [], 0)[0]:
+                client.get()
+            while True:
+                client.send(b"stats")
+                sent += 1
+                if select.select([client.sock], [], [], 0.2)[0]:
+                    return [int(n) for n in client.get().split()]
+
+        def drops():
+            nonlocal sent
+            for _ in range(1000):
+                client.send(b"x" * 1000)
+            sent += 1000
+            return counts()[1] > 0
+
+        self.eventually(drops, "the system drops")
+        self.eventually(lambda: sum(counts()) == sent, "each datagram is received or dropped")
+        server.wait_log(r"warn udp://127\.0\.0\.1:%d: the system has dropped \d+ datagrams, .* receive_buffer of ls\.udp" % port)
+        server.stop()
 
     def test_many_threads_and_memory(self):
         server, port = self.udp("""

@@ -79,7 +79,7 @@ class Connected(Udp):
           local echo = ls.udp({ port = 0, host = "127.0.0.1" }, function(data) return data end)
           ls.udp({ port = 0, host = "127.0.0.1" }, function(data)
             for i = 1, tonumber(data) do
-              local c = assert(ls.udp_connect("127.0.0.1", echo.port)) c:send("x")
+              local c = assert(ls.udp_connect("127.0.0.1", echo.local_port)) c:send("x")
               if i % 3 == 0 then c:receive(5) elseif i % 3 == 1 then c:receive(0) end
               if i % 50 == 0 then collectgarbage() end
             end

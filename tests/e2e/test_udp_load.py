@@ -19,9 +19,9 @@ class Load(Udp):
         local kind = data:byte(1) % 8
         if kind == 0 then ls.sleep(0.002) return data
         elseif kind == 1 then kept[math.random(10)] = peer ls.after(0.001, function() peer:send(data) end) return nil
-        elseif kind == 2 then sock:sendto(data, peer.host, peer.port) return nil
+        elseif kind == 2 then sock:sendto(data, peer.ip, peer.port) return nil
         elseif kind == 3 then
-          local c = assert(ls.udp_connect("127.0.0.1", sock.port))
+          local c = assert(ls.udp_connect("127.0.0.1", sock.local_port))
           c:send("\\12") c:receive(0.5) c:close()
         elseif kind == 5 then
           local s = assert(ls.socket("udp")) local n = assert(ls.notify(s, "in", { trigger = "edge" }))

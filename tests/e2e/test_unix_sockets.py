@@ -22,7 +22,7 @@ class UnixSockets(E2E):
         self.addCleanup(where.__exit__, None, None, None)
         self.path = os.path.join(self.dir, "s")
 
-    def start(self, rest, call="listen{ path = %r, app = app, %s }"):
+    def start(self, rest, call="listen{ path = %r, handler = app, %s }"):
         return self.serve(SITE % (call % (self.path, rest)))
 
     def fails(self, site, message):
@@ -53,7 +53,7 @@ class UnixSockets(E2E):
         directory = os.open(self.dir, os.O_RDONLY)
         self.addCleanup(os.close, directory)
         fcntl.flock(directory, fcntl.LOCK_SH)
-        self.fails(SITE % ("listen{ path = %r, app = app }" % self.path), "cannot listen on unix:")
+        self.fails(SITE % ("listen{ path = %r, handler = app }" % self.path), "cannot listen on unix:")
         fcntl.flock(directory, fcntl.LOCK_UN)
         server = self.start("")
         self.assertEqual(server.get("/").text, "x")
@@ -70,12 +70,12 @@ class UnixSockets(E2E):
     def test_an_owner_that_the_process_may_not_set(self):
         if os.geteuid() == 0:
             self.skipTest("root may")
-        self.fails(SITE % ("listen{ path = %r, app = app, owner = 'root' }" % self.path),
+        self.fails(SITE % ("listen{ path = %r, handler = app, owner = 'root' }" % self.path),
                      "permission denied; only root may set another user as owner")
         self.assertFalse(os.path.exists(self.path))
 
     def test_mode_of_a_tcp_server(self):
-        server = self.start("mode = '0640', serve = function(sock) sock:send('hello') end", "tcp{ path = %r, %s }")
+        server = self.start("mode = '0640', handler = function(sock) sock:send('hello') end", "tcp{ path = %r, %s }")
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o640)
         with server.connect() as conn:
             self.assertEqual(conn.rest(), b"hello")
@@ -85,7 +85,7 @@ class UnixSockets(E2E):
         for rest, message in (('mode = "0690"', 'site.lua:5: ls.listen: mode must be octal digits'),
                               ('owner = "no-such-user"', 'site.lua:5: ls.listen: owner: unknown user "no-such-user"'),
                               ('owner = ":no-such-group"', 'site.lua:5: ls.listen: owner: unknown group "no-such-group"')):
-            self.fails(SITE % ("listen{ path = %r, app = app, %s }" % (self.path, rest)), message)
+            self.fails(SITE % ("listen{ path = %r, handler = app, %s }" % (self.path, rest)), message)
 
     def test_a_path_that_is_bound_but_not_listened_on(self):
         with socket.socket(socket.AF_UNIX) as other:

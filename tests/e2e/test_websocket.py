@@ -243,7 +243,7 @@ app:get("/inject", function(req)
   return reply.status .. " " .. reply.body
 end)
 ls.dict("sent")
-ls.listen { host = "127.0.0.1", port = 0, app = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -458,7 +458,7 @@ class WebSockets(Case):
                  r'''false .*ws:send: the kind is "text" or "binary", not "ada"; join values with `\.\.`$'''),
                 ("ws:send('a', {})", 'false .*the kind is "text" or "binary", not a table'),
                 ("ws:send('a', 'text', 3)", "false .*too many arguments .*3"),
-                ("local t = {} t.t = t ls.publish('x', t)", "false .*ls.publish: .*nesting"),
+                ("local t = {} t.t = t ls.publish('x', t)", "false .*ls.publish: value.t is a table that contains itself"),
                 ("ls.publish('x', { print })", "false .*ls.publish: .*function"),
                 ("ws:close(1006)", "false .*invalid code 1006"),
                 ("ws:close(999)", "false .*invalid code 999"),
@@ -583,7 +583,8 @@ class WebSockets(Case):
         skips = self.open("/stalled/skip", rcvbuf=4096)
         while self.stats()["topic_closed"] == before["topic_closed"]:
             self.get("/publish?size=65536")
-        self.assertGreater(self.stats()["topic_dropped"], before["topic_dropped"])
+        while self.stats()["topic_dropped"] == before["topic_dropped"]:  # that one may be in another Lua state
+            self.get("/publish?size=65536")
         self.end("^close 10")
         while self.get("/publish?size=10").text != "1":  # the one that skips is left
             pass
@@ -666,6 +667,7 @@ class Alone(Own):
         server.signal()
         for ws in held:
             self.assertEqual(ws.closes(), (1001, ""))
+            ws.conn.close()
         self.stops()
 
     def test_stop_with_a_peer_that_does_not_answer(self):
@@ -685,6 +687,7 @@ class Alone(Own):
         self.assertEqual(ws.receive(), "welcome")
         server.signal()
         self.assertEqual(ws.closes(), (1001, ""))
+        ws.conn.close()
         self.stops()
         self.assertEqual(len(server.logged("close handler is over")), 1)
 
@@ -693,7 +696,7 @@ class Alone(Own):
         self.addCleanup(shutil.rmtree, folder)
         certificate(folder, "localhost")
         tls = '{ cert = "%s/localhost.pem", key = "%s/localhost.key" }' % (folder, folder)
-        site = SITE.replace("port = 0, app", "port = 0, tls = %s, app" % tls).replace("tostring(ws.tls)", "ws.tls.version")
+        site = SITE.replace("port = 0, handler", "port = 0, tls = %s, handler" % tls).replace("tostring(ws.tls)", "ws.tls.version")
         server = self.serve(site)
         trusting = context(ca=os.path.join(folder, "localhost.pem"))
         for path in ("/co", "/event"):
@@ -727,7 +730,8 @@ class Alone(Own):
 
     def test_a_duplicate_route(self):
         site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", print)\napp:ws("/", print)\nls.listen(0, app)\n'
-        self.refuses(site, "app:ws: GET / is already defined at @DIR@/site.lua:3")
+        line = self.refuses(site, "app:ws: GET / is already defined at ")
+        self.assertRegex(line, r"/site\.lua:3$")  # Lua shortens a long path
 
 
 RELOAD = r"""
@@ -740,6 +744,8 @@ app:ws("/co", function(ws)
   for data in ws:messages() do ws:send("@V@ " .. data) end
 end)
 app:ws("/event", { open = function(ws) ws:subscribe("all") end, message = function(ws, data) ws:send("@V@ " .. data) end })
+app:ws("/stays", function() while true do ls.sleep(0.1) end end)
+app:get("/stats", function() return ls.stats() end)
 app:get("/publish", function() return tostring(ls.publish("all", "@V@ says")) end)
 app:get("/wait", function() ls.log.info("waits") ls.sleep(1000) end)
 app:get("/upgrade", function(req, res)
@@ -747,7 +753,7 @@ app:get("/upgrade", function(req, res)
   ls.log.info("upgraded")
   for line in sock:lines() do sock:send(line, "\n") end
 end)
-ls.listen { host = "127.0.0.1", port = 0, app = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
 
 
@@ -779,6 +785,7 @@ class Reload(Own):
         self.server.signal()
         for ws in old + new:
             self.assertEqual(ws.closes(), (1001, ""))
+            ws.conn.close()
         self.stops()
 
     def test_they_survive_drain_timeout(self):
@@ -792,6 +799,44 @@ class Reload(Own):
         self.change("three", drain="0.2")
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "three a")
+        self.server.stop()
+
+    def stats(self):
+        return json.loads(self.get("/stats").body)
+
+    def test_the_oldest_of_too_many_old_sites_closes_its_websockets(self):
+        limits = "0.2, old_sites = 2"
+        self.begin(drain=limits, flags=("--log-level", "debug"))
+        clients = [[self.open("/co"), self.open("/event"), self.open("/stays")]]
+        for version in ("two", "three"):
+            self.change(version, drain=limits)
+            clients.append([self.open("/co")])
+        self.assertEqual(clients[0][0].send("a").receive(), "one a")  # at the limit
+        self.assertEqual(clients[1][0].send("a").receive(), "two a")
+        self.assertEqual(self.stats()["websockets_restarted"], 0)
+        self.change("four", drain=limits)
+        for ws in clients[0]:  # one past it
+            self.assertEqual(ws.closes(), (1012, ""))
+        self.server.wait_log("the old site closes 3 WebSocket connections with 1012: old_sites of ls.config is exceeded")
+        self.server.wait_log("the old site has ended")  # with the handler that does not return
+        self.assertEqual(clients[1][0].send("a").receive(), "two a")
+        self.assertEqual(clients[2][0].send("a").receive(), "three a")
+        stats = self.stats()
+        self.assertEqual((stats["websockets_restarted"], stats["old_sites"], stats["websockets"]), (3, 2, 2))
+        for ws in clients[1] + clients[2]:
+            self.assertEqual(ws.close(), (1000, ""))
+        self.server.stop()
+
+    def test_an_old_site_closes_its_websockets_after_old_site_timeout(self):
+        limits = "15, old_site_timeout = 0.3"
+        self.begin(drain=limits)
+        old = [self.open("/co"), self.open("/event")]
+        self.change("two", drain=limits)
+        for ws in old:
+            self.assertEqual(ws.closes(), (1012, ""))
+        self.server.wait_log("the old site closes 2 WebSocket connections with 1012: old_site_timeout of ls.config is over")
+        with self.open("/co") as ws:
+            self.assertEqual(ws.send("a").receive(), "two a")
         self.server.stop()
 
     def test_an_old_site_that_ends_late_ends_in_order(self):

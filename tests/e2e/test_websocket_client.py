@@ -29,7 +29,7 @@ local function show(...)
   return table.concat(parts, "|", 1, parts.n)
 end
 local kept = {}
-ls.listen({ port = 0, host = "127.0.0.1", app = app })
+ls.listen({ port = 0, host = "127.0.0.1", handler = app })
 ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
   for line in sock:lines() do
     local chunk, err = load("local ls, url, kept = ... " .. line)
@@ -390,11 +390,12 @@ app:get("/", function(req)
   talk("handler", port)
   return seen:receive(60) .. seen:receive(60) .. seen:receive(60)
 end)
-ls.once(function()
+ls.on("start", function()
+  if not ls.dict("feed"):add("begun", true) then return end
   local ws, message = ls.websocket("ws://127.0.0.1:@PEER@/")
   ls.log.info("feed " .. tostring(ws and ws:receive() or message))
 end)
-ls.listen({ port = 0, host = "127.0.0.1", app = app })
+ls.listen({ port = 0, host = "127.0.0.1", handler = app })
 """.replace("@PEER@", str(self.peer.port)), listeners=1)
         with self.peer.accept() as conn:
             conn.answer().send_frame(TEXT, b"begins")
@@ -444,7 +445,7 @@ class ClientTls(ClientCase):
         cls.ca = certificate(folder.name, "ca")
         cls.folder = folder.name.replace("\\", "/")
         certificate(folder.name, "server", ca="ca")
-        cls.SITE = SITE.replace("host = \"127.0.0.1\", app = app }", "host = \"127.0.0.1\", app = app, tls = { cert = "
+        cls.SITE = SITE.replace("host = \"127.0.0.1\", handler = app }", "host = \"127.0.0.1\", handler = app, tls = { cert = "
                                 '"%s/server.pem", key = "%s/server.key" } }' % (cls.folder, cls.folder))
         super().setUpClass()
 

@@ -1,6 +1,7 @@
 """WebSocket peers that keep the rules without mercy: messages that never end, floods of fragments, messages and pings,
 readers that do not read, connections that vanish. Each test ends with the proof that the server serves."""
 import struct
+import time
 
 from harness import SANITIZER, in_parallel, main, repeats
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, WebSocket, close_payload, frame
@@ -9,32 +10,37 @@ from harness.websocket_site import MIB, Hostile
 
 class Time(Hostile):
     def test_a_message_that_never_ends(self):
-        for ws in self.both("quick"):  # nothing more of the frame
-            self.is_closed(ws.send_raw(frame(TEXT, b"begun", length=500)), 1008, "too long")
-        for ws in self.both("quick"):  # nothing more of the head
-            self.is_closed(ws.send_raw(b"\x81"), 1008, "too long")
-        for ws in self.both("quick"):  # the last fragment is missing
-            self.is_closed(ws.send_frame(TEXT, b"begun", fin=False), 1008, "too long")
+        for ws in [self.open(path).send_raw(begun) for path in ("/quick", "/quick/event") for begun in (
+                frame(TEXT, b"begun", length=500),      # nothing more of the frame
+                b"\x81",                                # nothing more of the head
+                frame(TEXT, b"begun", fin=False))]:     # the last fragment is missing
+            self.is_closed(ws, 1008, "too long")
 
     def test_bytes_do_not_extend_the_time(self):
-        for more in (frame(CONTINUATION, b"", fin=False), frame(CONTINUATION, b"x", fin=False), frame(PING)):
-            for ws in self.both("quick"):
+        def client(path, more):
+            with WebSocket(self.server.at(), path) as ws:
                 ws.send_frame(TEXT, b"begun", fin=False)
                 while ws.try_send(more) and ws.conn.silent(0.05):
                     pass
-                got, _ = ws.close_frame()
-                self.assertEqual(got, 1008)
-                self.end()
+                self.assertEqual(ws.close_frame()[0], 1008)
+
+        ran = in_parallel([lambda path=path, more=more: client(path, more) for path in ("/quick", "/quick/event") for more in (
+            frame(CONTINUATION, b"", fin=False), frame(CONTINUATION, b"x", fin=False), frame(PING))])
+        for _ in ran:
+            self.end()
 
     def test_a_split_control_frame_is_not_a_message(self):
         """The time of a message begins with its first byte, not with that of a ping; and it ends with the message."""
-        for ws in self.both("quick"):
+        opened = [self.open(path) for path in ("/quick", "/quick/event")]
+        for ws in opened:
             for sent in (frame(TEXT, b"?"), frame(PING, b"?")):
                 ws.send_raw(sent[:3])
                 self.assertEqual(self.get("/").text, "served\n")  # the server has received it
                 ws.send_raw(sent[3:])
                 self.assertEqual(ws.read_frame().payload, b"?")
-            self.assertTrue(ws.conn.silent(2))
+        time.sleep(2)
+        for ws in opened:
+            self.assertTrue(ws.conn.silent(0.01))
             self.assertEqual(ws.send("still open").receive(), "still open")
             ws.close()
             self.end()
@@ -96,11 +102,13 @@ class Floods(Hostile):
 
     def test_empty_fragments_without_end(self):
         before = self.memory()
-        for ws in self.both("quick"):
-            ws.send_frame(TEXT, fin=False)
-            batch = frame(CONTINUATION, fin=False, mask=self.KEY) * 10000
+        batch = frame(CONTINUATION, fin=False, mask=self.KEY) * 10000
+
+        def flood(path):
+            ws = self.open(path).send_frame(TEXT, fin=False)
             while ws.try_send(batch):
                 pass
+        for _ in in_parallel([lambda path=path: flood(path) for path in ("/quick", "/quick/event")]):
             self.assertEqual(self.end().split()[0], "1008")
         self.assertLess(self.memory() - before, 16 * MIB)
 
@@ -130,7 +138,7 @@ class Floods(Hostile):
         """The queue of pongs is bounded: the server reads on, or waits; it does not collect."""
         before = self.memory()
         for path in ("/echo", "/echo/event", "/deaf"):
-            with WebSocket(self.server.at(), path, rcvbuf=4096, timeout=3) as ws:
+            with WebSocket(self.server.at(), path, rcvbuf=4096, timeout=1) as ws:
                 batch = frame(PING, b"p" * 125, mask=self.KEY) * 500
                 try:
                     for _ in range(repeats(1000)):  # 64 MiB
@@ -145,7 +153,7 @@ class Floods(Hostile):
         """The echo waits for the reader, and then the server for the echo."""
         before = self.memory()
         for ws in self.both():
-            ws.conn.sock.settimeout(3)
+            ws.conn.sock.settimeout(1)
             with self.assertRaises(TimeoutError):
                 for _ in range(10000):
                     ws.send(b"x" * 65536)
@@ -156,7 +164,7 @@ class Floods(Hostile):
 
     def test_messages_that_nobody_takes(self):
         before = self.memory()
-        ws = self.open("/deaf", timeout=3)
+        ws = self.open("/deaf", timeout=1)
         with self.assertRaises(TimeoutError):
             for _ in range(10000):
                 ws.send(b"x" * 65536)

@@ -1,5 +1,6 @@
 """WebSocket peers that break the rules (RFC 6455, RFC 7692): bad handshakes and frames, bytes that are not UTF-8, messages
 and compressed messages that are too big. Each test ends with the proof that the server serves."""
+# wine: none; bytes for the parser of frames; test_websocket and test_websocket_floods use the sockets there
 import zlib
 
 from harness import SANITIZER, Conn, main, repeats, request, tls
@@ -420,7 +421,7 @@ class Compressed(Hostile):
 
 class Tls(Hostile):
     SITE = SITE + """
-ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", app = app }
+ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", handler = app }
 """
     LISTENERS = 2
 

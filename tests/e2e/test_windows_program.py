@@ -1,5 +1,6 @@
 """luaserve.exe: one small file that needs no DLL but those of Windows; Ctrl-C at its console, the end of its console, log-off
 and shutdown. probe.exe: what this Windows does in doubtful cases."""
+# sanitizers: none; tests the program for Windows
 import os
 import shutil
 import struct
@@ -97,7 +98,7 @@ class LongPath(unittest.TestCase):
             self.assertIn(hint, err)
             self.assertNotIn(hint, run_program([*command, os.path.join(folder, "none.lua")])[2])
         with open(os.path.join(deep, "site.lua"), "w", encoding="utf-8") as site:
-            site.write('require("luaserve").once(print)')
+            site.write('require("luaserve").init(print)')
         self.assertEqual(run_program(["--check", os.path.join(deep, "site.lua")])[0], 0)  # where the system opens it
 
 

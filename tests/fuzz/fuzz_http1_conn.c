@@ -7,6 +7,7 @@
  *   - there are no more responses than started requests, except at most one refusal;
  *   - every block and every connection is released. */
 #define _GNU_SOURCE
+#include "../unit/http_config.h"
 #include "fuzz.h"
 
 #include <errno.h>
@@ -17,6 +18,8 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "net/deadline.h"
+#include "proto/exchange_in.h"
+#include "proto/exchange_out.h"
 #include "proto/http1.h"
 #include "sched/actor.h"
 
@@ -55,7 +58,7 @@ static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)
 {
     ls_slice slice = ls_slice_static("text", 4);
     x->status = status;
-    (void)x->transport->respond(ctx, x, &slice, 1);
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
     finish(w, ctx, x);
 }
 
@@ -70,7 +73,7 @@ static int write_part(ls_thread_ctx *ctx, ls_exchange *x, bool without_block)
         memcpy(block->data, text, sizeof text - 1);
         part = (ls_slice){block, block->data, sizeof text - 1};
     }
-    return x->transport->write(ctx, x, &part, 1);
+    return ls_exchange_write(ctx, x, &part, 1);
 }
 
 static void run(ls_thread_ctx *ctx, ls_exchange *x)
@@ -82,7 +85,7 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
     case READ_ALL:
     case READ_ONCE:
         do {
-            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
+            if ((err = ls_exchange_read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0) break;
             FUZZ_HOLDS(x->body_bytes <= BODY_MAX);
             err = part.len > 0 ? LS_PENDING : LS_DONE;
@@ -92,23 +95,23 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
         return;
     case MIRROR:
         for (;;) {
-            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
+            if ((err = ls_exchange_read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
             /* LS_PENDING: the part is queued, but the client reads slowly; `run` is called again to read on. */
-            if ((err = x->transport->write(ctx, x, &part, 1)) != LS_DONE) break;
+            if ((err = ls_exchange_write(ctx, x, &part, 1)) != LS_DONE) break;
         }
         if (err == LS_PENDING) return;
-        if (err == LS_DONE) (void)x->transport->finish(ctx, x);
+        if (err == LS_DONE) (void)ls_exchange_finish(ctx, x);
         finish(w, ctx, x);
         return;
     case PARTS:
         for (int i = 0; i < 3 && err >= 0; i++) err = write_part(ctx, x, i == 1);
-        if (err >= 0) (void)x->transport->finish(ctx, x);
+        if (err >= 0) (void)ls_exchange_finish(ctx, x);
         finish(w, ctx, x);
         return;
     case ABANDON:
         if (w->starts > 1) {
-            if (write_part(ctx, x, false) >= 0) (void)x->transport->flush(ctx, x);
+            if (write_part(ctx, x, false) >= 0) (void)ls_exchange_flush(ctx, x);
             finish(w, ctx, x);
             return;
         }
@@ -285,7 +288,7 @@ static void world_open(fixture *w, uint8_t choice)
     ls_thread_ctx_init(&w->ctx, w->port, pool, 0);
     FUZZ_HOLDS(ls_conn_limit_open(&w->conn_limit, 4) == LS_OK);
     ls_actor_init(&w->actor);
-    ls_http_config_defaults(&w->config);
+    test_http_config(&w->config);
     w->config.body_bytes_max = BODY_MAX;
     w->config.unread_bytes_max = BODY_MAX / 2;
     w->config.linger_ms_max = LINGER_MS;

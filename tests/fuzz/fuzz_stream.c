@@ -127,7 +127,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_stream_free(s);
 }
 
-static const ls_stream_handler handlers[] = {{received, sent, closed}, {received, sent, closed}};
+static const ls_stream_handler handlers[] = {{received, sent, closed, 1}, {received, sent, closed, 1}};
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
@@ -324,7 +324,7 @@ static void call(model *m, unsigned what, unsigned arg)
         if (arg % 64 == 2) ls_stream_cancel(m->s);
         if (arg % 8 == 3) ls_stream_recv_within(m->s, 60000);
         if (arg % 8 == 4) ls_stream_recv_within(m->s, 0);
-        if (arg % 8 == 5) ls_stream_send_limits(m->s, arg % 16 == 5 ? 60000 : 0, 1);
+        if (arg % 8 == 5) ls_stream_send_within(m->s, arg % 16 == 5 ? 60000 : 0);
         if (arg % 8 == 6 && !m->sending) {
             m->out_len -= ls_stream_queued(m->s);
             ls_stream_discard(m->s);

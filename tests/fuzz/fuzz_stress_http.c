@@ -7,7 +7,10 @@
  * its bytes; bit 2: one connection per request. */
 #include "fuzz.h"
 
-#include "stress/worker.h"
+#include "stress/load/transport.h"
+#include "stress/load/worker.h"
+#include "stress/protocols/http.h"
+#include "stress/protocols/protocols.h"
 
 enum { PIPELINE = 3 };
 
@@ -24,21 +27,24 @@ static ls_stress_plan plan;
 static void open_once(void)
 {
     if (w.plan != NULL) return;
-    plan.config.threads = plan.config.connections = 1;
-    plan.config.pipeline = PIPELINE;
+    plan.threads = plan.connections = 1;
+    plan.pipeline = PIPELINE;
     plan.mode = LS_STRESS_PLAN_STATIC;
     ls_stress_schedule_constant(&plan.schedule, 0, 1, UINT64_MAX);
-    plan.expect = (ls_stress_plan_expect){.status_from = 200,
-                                          .status_to = 299,
-                                          .has_length = true,
-                                          .has_crc = true,
-                                          .has_body = true,
-                                          .length = 5,
-                                          .crc = 0x3610a686, /* of "hello" */
-                                          .body = "hello",
-                                          .body_len = 5};
+    plan.status_from = 200;
+    plan.status_to = 299;
+    plan.has_length = plan.has_crc = true;
+    plan.length = 5;
+    plan.crc = 0x3610a686; /* of "hello" */
+    plan.expected_body = "hello";
+    plan.expected_body_len = 5;
     ls_stress_http_init();
-    FUZZ_HOLDS(ls_stress_worker_open(&w, &plan, 0, 0, 1, NULL, NULL) == LS_OK);
+    const ls_stress_worker_options options = {.plan = &plan,
+                                              .senders = 1,
+                                              .vu_count = 1,
+                                              .proto = &ls_stress_http_proto,
+                                              .transport = &ls_stress_stream_transport};
+    FUZZ_HOLDS(ls_stress_worker_open(&w, &options) == LS_OK);
     w.running = true;
 }
 
@@ -46,7 +52,7 @@ static void open_once(void)
 static ls_stress_vu *begin(unsigned options)
 {
     ls_stress_vu *u = &w.vus[0];
-    plan.config.keepalive = !(options & 4);
+    plan.keepalive = !(options & 4);
     atomic_store(&w.count.requests, 0);
     for (int i = 0; i < LS_STRESS_ERROR_KINDS; i++) atomic_store(&w.count.errors[i], 0);
     for (int i = 0; i <= LS_STRESS_STATUS_MAX; i++) atomic_store(&w.count.status[i], 0);
@@ -63,7 +69,7 @@ static ls_stress_vu *begin(unsigned options)
     u->first = u->retries = 0;
     u->in_open_list = u->reconnect_later = u->used = false;
     u->http.phase = 0;
-    u->http.buf_len = 0;
+    u->http.buf.len = 0;
     u->state = LS_STRESS_VU_OPEN;
     for (unsigned i = 0; i < PIPELINE; i++) u->requests[i] = (ls_stress_request){.is_head = i == 1 && (options & 1)};
     return u;

@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "base/err.h"
+#include "proto/http1_parse.h"
 #include "proto/ws_handshake.h"
 
 static const char *const names[] = {"chat", "b"}, *const origins[] = {"https://a.example", "http://b:81"};
@@ -12,12 +13,15 @@ static void server(const uint8_t *data, size_t size)
     static const ls_http_limits limits = {4096, 2048, LS_HTTP_FIELDS_MAX};
     char *bytes = fuzz_copy_exact(data, size);
     ls_http_head head;
-    if (ls_http1_parse(bytes, size, 0, &limits, &head, NULL) > 0) {
+    if (ls_http1_parse(bytes, size, 0, &limits, &head, &(ls_http1_terms){0}, NULL) > 0) {
+        char host[256];
+        (void)snprintf(host, sizeof host, "%.*s", (int)(head.host.len < 255 ? head.host.len : 255),
+                       bytes + head.host.at);
         for (unsigned n = 0; n < 8; n++) {
             const ls_ws_policy policy = {
                 .protocols = {names, n & 1 ? 2 : 0}, .origins = {origins, n & 2 ? 2 : 0}, .any_origin = false};
             ls_ws_handshake out;
-            const int status = ls_ws_handshake_check(&head, bytes, n & 4, &policy, &out);
+            const int status = ls_ws_handshake_check(&head, bytes, n & 4, host, &policy, &out);
             FUZZ_HOLDS(status == 101 || status == 400 || status == 403 || status == 405 || status == 426 ||
                        status == 501);
             FUZZ_HOLDS((status == 101) == (out.why[0] == '\0') && (status != 426 || out.fields[0] != '\0'));

@@ -116,6 +116,12 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
+/* Wine 8 refuses to replace a file that is open. Windows replaces it when its readers have opened it with FILE_SHARE_DELETE. */
+static inline bool system_replaces_open_files(void)
+{
+    return !system_is_wine();
+}
+
 /* Access lists do not bind the user of Wine, so open both files without sharing. */
 typedef struct access_before {
     HANDLE file, fresh;
@@ -137,10 +143,12 @@ static inline void restore_access(const access_before *f, const char *dir)
 }
 
 /* A file has holes only after FSCTL_SET_SPARSE: else 5 GiB would be written. */
-static inline void make_sparse(ls_fd fd)
+static inline void make_sparse(ls_fd fd, uint64_t bytes)
 {
     DWORD n;
     assert_true(DeviceIoControl((HANDLE)fd, FSCTL_SET_SPARSE, NULL, 0, NULL, 0, &n, NULL));
+    assert_true(SetFilePointerEx((HANDLE)fd, (LARGE_INTEGER){.QuadPart = (LONGLONG)bytes}, NULL, FILE_BEGIN));
+    assert_true(SetEndOfFile((HANDLE)fd));
 }
 
 /* The name server of the system's resolver cannot be chosen; the resolver responds after some time. */

@@ -7,6 +7,7 @@
 #define LS_CJSON_BUFFER_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include <lua.h>
@@ -16,6 +17,7 @@
 typedef struct strbuf_t {
     char *buf; /* NULL: no memory */
     size_t size, length;
+    int utf8;     /* strings with other bytes are refused */
     lua_State *l; /* the coroutine that uses the buffer; set before the first append */
     lua_Alloc alloc;
     void *alloc_data;
@@ -30,6 +32,9 @@ void ls_cjson_strbuf_free(strbuf_t *s);
 void ls_cjson_strbuf_grow(strbuf_t *s, size_t more);
 /* Pushes the bytes as a string. Needs two free stack slots. May raise "not enough memory". */
 void ls_cjson_strbuf_push(strbuf_t *s);
+
+/* Raises for a value of this type without a JSON form; names its path in the value at index 1. */
+void ls_cjson_refuse(lua_State *l, const char *type, const char *reason);
 
 static inline void strbuf_reset(strbuf_t *s, lua_State *l)
 {
@@ -55,6 +60,14 @@ static inline char *strbuf_empty_ptr(const strbuf_t *s)
 static inline void strbuf_extend_length(strbuf_t *s, size_t len)
 {
     s->length += len;
+}
+
+/* Whether one of the 8 bytes is not ASCII or may need an escape: below 0x20, '"', '\\', 0x7f. */
+static inline int strbuf_needs_look(uint64_t word)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    return ((word | (word - 0x20 * ones) | ((word ^ 0x22 * ones) - ones) | ((word ^ 0x5c * ones) - ones) | (word + ones)) &
+            0x80 * ones) != 0;
 }
 
 static inline void strbuf_append_char_unsafe(strbuf_t *s, char c)

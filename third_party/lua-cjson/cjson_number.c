@@ -160,7 +160,7 @@ int ls_cjson_read_number(const char *text, const char **end, lua_Integer *intege
             return FPCONV_INTEGER;
         }
         *number = read_slow(text, p, tmp);
-        return FPCONV_FLOAT;
+        return isfinite(*number) ? FPCONV_FLOAT : FPCONV_INVALID;
     }
     if (*p == '.') {
         if (!is_digit(*++p)) return FPCONV_INVALID;
@@ -189,5 +189,5 @@ int ls_cjson_read_number(const char *text, const char **end, lua_Integer *intege
     } else {
         *number = read_slow(text, p, tmp);
     }
-    return FPCONV_FLOAT;
+    return isfinite(*number) ? FPCONV_FLOAT : FPCONV_INVALID;
 }

@@ -5,6 +5,7 @@ local ls = require "luaserve"
 local test = require "luaserve.test"
 local server = require "luaserve.test.server"
 local system = require "luaserve.test.system"
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -14,7 +15,7 @@ local EXCERPT_LINES = 2      -- before and after the line of a failure
 local CPU_SECONDS_MIN = 0.25 -- the least limit of processor time: a report needs some as well
 local GLOBALS = { "describe", "it", "pending", "before", "after", "before_each", "after_each" }
 
-local function report(event) system.report(ls.json.encode(event)) end
+local function report(event) system.report(require("cjson").encode(event)) end -- names and messages may have any bytes
 
 -- ---- errors --------------------------------------------------------------------------------------------------------
 
@@ -102,21 +103,26 @@ end
 -- Run fn in a task, for `seconds` at most. Returns nil when it has returned, else the table of handler_of.
 local function run_within(run, seconds, fn)
   local thread
-  local job = ls.spawn(function()
+  local limit = core.interrupt()
+  limit:within(seconds)
+  local job = ls.spawn(core.interruptible, limit, function()
     thread = coroutine.running()
     local ok, err = xpcall(fn, run.handler)
     return { err = not ok and err or nil }
   end)
-  -- The limit of processor time ends the job in spite of xpcall, and wait raises its error; a loop also keeps the timer of
+  -- Both limits end a function that computes in spite of xpcall, and wait raises the error; a loop also keeps the timer of
   -- the wait from running until it is stopped, so the second wait may be the one that raises.
   local ok, ended = pcall(job.wait, job, seconds)
   if ok and ended then return ended.err end
   if ok then ok, ended = pcall(job.wait, job, 0) end
+  limit:within(0) -- one that waits goes on
   local traceback = clean_traceback(debug.traceback(thread, nil, 0))
   local found = { status = "error", lines = {}, traceback = traceback,
     message = ok and string.format("timed out after %g s", seconds) or tostring(ended) }
-  if found.message:find("max_cpu", 1, true) then
-    found.message = string.format("timed out: it used %g s of processor time without waiting", run.cpu_seconds)
+  local at = found.message:match("^(.*:%d+: )interrupted$")
+  if at then
+    found.message = string.format("timed out after %g s; it computed, without waiting", seconds)
+    traceback[1], found.traceback = at, nil
   end
   for _, line in ipairs(traceback) do
     local path, number = line:match("^(.-%.lua):(%d+): ")
@@ -254,7 +260,7 @@ local function has_only(block)
   return false
 end
 
--- The longest timeout of the tests, which bounds the processor time of one task.
+-- The longest timeout of the tests: twice that bounds the processor time of one task, such as the handler of an inject.
 local function longest(block, most)
   most = math.max(most, block.timeout or 0)
   for _, one in ipairs(block.items) do
@@ -276,11 +282,11 @@ local function run_all(run, root)
 end
 
 -- main(settings): loads the test file and runs its tests when the server has started. settings: file, root (the folder
--- of the project), timeout, filter, bail, backend, log_level.
+-- of the project), timeout, filter, bail, log_level.
 function file.main(settings)
   local run = { name = settings.file, short_name = settings.file, timeout = settings.timeout, filter = settings.filter,
     bail = settings.bail, handler = handler_of(settings.file) }
-  server.root, server.backend, server.log_level = settings.root, settings.backend, settings.log_level
+  server.root, server.log_level = settings.root, settings.log_level
   local folder = settings.file:match("^(.*)[/\\][^/\\]*$") or "."
   if folder ~= settings.root then package.path = folder .. "/?.lua;" .. folder .. "/?/init.lua;" .. package.path end
   for _, name in ipairs(GLOBALS) do _G[name] = test[name] end
@@ -302,9 +308,8 @@ function file.main(settings)
     report { event = "end" }
     return system.finish(0)
   end
-  run.cpu_seconds = math.max(longest(root, run.timeout), CPU_SECONDS_MIN)
-  ls.config { threads_max = 1, max_cpu = run.cpu_seconds }
-  ls.once(function()
+  ls.config { threads_max = 1, max_cpu = 2 * math.max(longest(root, run.timeout), CPU_SECONDS_MIN) }
+  ls.init(function()
     local ok, message = xpcall(run_all, debug.traceback, run, root)
     if not ok then
       result(run, { "running the file" }, "error", 0, nil, { message = message })

@@ -1,10 +1,12 @@
 -- test/run.lua - the command `luaserve test`: its options, the test files, one process for each, and the reports.
 
 local ls = require "luaserve"
+local command = require "luaserve.command"
 local report = require "luaserve.test.report"
 local server = require "luaserve.test.server"
 local system = require "luaserve.test.system"
 local core = require "luaserve.core"
+local options = require "luaserve.test.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -13,31 +15,7 @@ local run = {}
 local STATUS_PASSED, STATUS_FAILED, STATUS_USAGE = 0, 1, 2
 local LOAD_SECONDS_MAX = 60 -- from the start of a process to its first test
 local GRACE_SECONDS = 15    -- after the timeout of a test, for the report of the process itself
-local TIMEOUT_SECONDS = 5
-local LOG_LEVELS = "debug info warn error off"
 local DEPTH_MAX = 32        -- of nested folders
-
-local help = [[
-usage: luaserve test [options] [FILES or folders]
-
-Runs test files, each in a process of its own. Without FILES: all *_test.lua and test_*.lua below tests/ and test/, or if
-there is no such folder, below the current one. Folders whose names begin with a dot are not searched.
-
-  --filter PATTERN   run only the tests whose full name ("block name test name") matches the Lua pattern
-  --bail             stop after the first failure
-  --timeout SECONDS  time limit of a test that sets none (default: 5)
-  --tap              print TAP version 14 to standard output
-  --junit FILE       write JUnit XML to FILE as well
-  --backend NAME     back end of the test processes and their servers, as of luaserve itself
-  --log-level LEVEL  log of the test processes and their servers on standard error (default: warn)
-  --help             print this text
-
-Exit status: 0 all tests passed, 1 a test failed, 2 the command line is wrong or no test was found.
-The variable NO_COLOR turns colours off. The page lua/docs/testing.md describes test files.
-]]
-
-local known = { ["--filter"] = true, ["--bail"] = false, ["--timeout"] = true, ["--tap"] = false, ["--junit"] = true,
-  ["--backend"] = true, ["--log-level"] = true, ["--help"] = false, ["-h"] = false }
 
 local function fail_usage(format, ...)
   io.stderr:write("luaserve test: ", string.format(format, ...), "\n")
@@ -45,51 +23,7 @@ local function fail_usage(format, ...)
 end
 
 -- parse(arguments) -> settings, or nil and a message
-function run.parse(arguments)
-  local settings, files, n = { timeout = TIMEOUT_SECONDS, log_level = "warn" }, {}, 1
-  while n <= #arguments do
-    local word = arguments[n]
-    if word == "--" then
-      table.move(arguments, n + 1, #arguments, #files + 1, files)
-      break
-    elseif word:sub(1, 1) ~= "-" or word == "-" then
-      files[#files + 1] = word
-    else
-      local name, value = word:match("^(%-%-[^=]+)=(.*)$")
-      name = name or word
-      if known[name] == nil then
-        return nil, "unknown option " .. name .. usage.suggest(name, known):gsub("'", "") ..
-          "\nluaserve test --help lists the options"
-      elseif known[name] and not value then
-        n = n + 1
-        value = arguments[n]
-        if value == nil then return nil, name .. ": the value is missing" end
-      elseif not known[name] and value then
-        return nil, name .. " takes no value"
-      end
-      settings[name:gsub("^%-+", ""):gsub("%-", "_")] = value or true
-    end
-    n = n + 1
-  end
-  local seconds = tonumber(settings.timeout)
-  if not seconds or not (seconds > 0 and seconds <= 86400) then
-    return nil, string.format("--timeout: invalid number %q; give seconds, above 0 and at most 86400",
-      tostring(settings.timeout))
-  end
-  settings.timeout = seconds
-  if settings.filter then
-    local ok, why = pcall(string.find, "", settings.filter)
-    if not ok then return nil, string.format("--filter: %q is no Lua pattern: %s", settings.filter, why) end
-  end
-  for name, values in pairs { log_level = LOG_LEVELS, backend = "auto " .. (core.build.backends or "") } do
-    local value = settings[name]
-    if value and not (" " .. values .. " "):find(" " .. value .. " ", 1, true) then
-      return nil, string.format("--%s: unknown value %q; give one of: %s", (name:gsub("_", "-")), value, values)
-    end
-  end
-  settings.files = files
-  return settings
-end
+function run.parse(arguments) return options.parse(arguments, core.backend) end
 
 -- ---- test files ----------------------------------------------------------------------------------------------------
 
@@ -154,13 +88,12 @@ end
 -- Run a test file; calls result(event) for each test. Returns whether it may go on (not so after a crash with --bail).
 local function run_file(settings, name, result)
   local root = run.root_of(name)
-  local child = ls.json.encode { file = name, root = root, timeout = settings.timeout, filter = settings.filter,
-    bail = settings.bail, backend = settings.backend, log_level = settings.log_level }
-  local command = { "test", "--file-process", "--log-level", settings.log_level }
-  if settings.backend then table.move({ "--backend", settings.backend }, 1, 2, #command + 1, command) end
+  local child = require("cjson").encode { file = name, root = root, timeout = settings.timeout, filter = settings.filter,
+    bail = settings.bail, log_level = settings.log_level }
+  local words = { "test", "--file-process", "--log-level", settings.log_level }
   local base = name:match("[^/\\]*$")
-  table.move({ root == "/" and "/" .. base or join(root, base), child }, 1, 2, #command + 1, command)
-  local process, why = system.start(command)
+  table.move({ root == "/" and "/" .. base or join(root, base), child }, 1, 2, #words + 1, words)
+  local process, why = system.start(words)
   local current, limit = { "loading the file" }, LOAD_SECONDS_MAX
   local function broken(message)
     result { names = current, status = "error", seconds = 0, message = message }
@@ -178,7 +111,7 @@ local function run_file(settings, name, result)
       end
       return
     end
-    local event = ls.json.decode(line)
+    local _, event = pcall(require("cjson").decode, line) -- names and messages may have any bytes
     if type(event) ~= "table" then
       process:close()
       return broken("the process sent a line that is no report: " .. usage.quote(line))
@@ -240,12 +173,9 @@ end
 function run.main(...)
   local settings, why = run.parse { ... }
   ls.config { threads = 1, threads_max = 1, max_cpu = 86400 } -- one task does everything
-  ls.once(function()
+  ls.init(function()
     if not settings then return fail_usage("%s", why) end
-    if settings.help or settings.h then
-      io.stdout:write(help)
-      return system.finish(STATUS_PASSED)
-    end
+    if settings.help then return system.finish(command.help(options.spec(core.backend))) end
     return run_all(settings)
   end)
 end

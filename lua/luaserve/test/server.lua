@@ -17,12 +17,15 @@ local STOP_SECONDS_MAX = 25 -- more than the default of drain_timeout, 15 s
 local REQUEST_SECONDS_MAX = 60
 local ENDING_SECONDS = 0.2
 
-server.backend = nil   -- of all servers, from the command line
-server.log_level = nil
+server.log_level = nil -- of all servers, from the command line
 server.root = "."      -- the folder that relative names begin at
 
 local running = {} -- the servers that have not been stopped, in the order of their start
 
+-- server is a TestServer: a site that test.serve has started.
+-- server.url: string - of the first ls.listen, else of the first listener
+-- server.port: integer - of the same
+-- server.urls: string[] - of all listeners
 local methods = {}
 local meta = {
   __name = "server",
@@ -43,8 +46,12 @@ local function ending(kind, number, name)
 end
 server.ending = ending
 
--- start(site [, { args = { ... }, threads = n }]) -> server. `site` is the name of the file, from the folder of the
--- project, which is the one above tests/. Raises if the site fails to load.
+-- test.serve(site: string [, options: TestServeOptions]) -> server
+-- Starts a site in a process of its own, with all listeners on free ports of 127.0.0.1. `site` is the name of the file,
+-- from the folder of the project, which is the one above tests/. Raises if the site fails to load.
+-- options is a TestServeOptions: options of test.serve.
+-- options.args: (string|number)[] - arguments of the site
+-- options.threads: integer - as `--threads` of the command line
 function server.start(site, given, ...)
   given = given or {}
   usage.no_more('test.serve("site.lua", { args = { ... } })', given, ...)
@@ -74,7 +81,6 @@ function server.start(site, given, ...)
       command[#command + 1] = tostring(value)
     end
   end
-  option("--backend", server.backend)
   option("--log-level", server.log_level)
   option("--threads", given.threads)
   command[#command + 1] = file
@@ -123,15 +129,17 @@ local function connect(url, timeout)
 end
 
 -- The end of the message about a connection that failed: how the process has ended, or "" if it runs. The connections of a
--- process close before its pipe does.
+-- process close before its pipe does. The pipe may have lines: an exit() while the main thread is in fflush() writes once
+-- more what that thread has just written.
 local function why_ended(self)
-  local line, reason = self.process:receive(ENDING_SECONDS)
-  if line or reason == "timeout" then return "" end
+  local line, reason
+  repeat line, reason = self.process:receive(ENDING_SECONDS) until not line
+  if reason == "timeout" then return "" end
   return "; the process of " .. self.site .. " " .. ending(self.process:wait())
 end
 
--- server:connect([index]) -> sock: a connection to listener `index`, default 1, in the order of the site's calls: the
--- object of ls.connect. A certificate is not checked.
+-- server:connect([index: integer]) -> sock
+-- Connects to a listener, 1 unless given, in the order of the site's calls. A certificate is not checked.
 function methods:connect(index)
   local url = self.urls[index or 1]
   if not url then usage.error("server:connect: the site has %d listeners; got %s", #self.urls, usage.quote(index)) end
@@ -141,8 +149,14 @@ function methods:connect(index)
   return sock
 end
 
--- server:request(method, path [, { headers =, json = | form = | body =, timeout = }]) -> response with status, headers
--- (lookups ignore case), body and json(). Raises when there is no response.
+-- server:request(method: string, path [, options: TestRequest]) -> response
+-- Sends a request. Raises when there is no response.
+-- options is a TestRequest: options of a request to a server. Give one of `json`, `form` and `body`.
+-- options.headers: Headers - header fields
+-- options.json: any - sent as JSON
+-- options.form: table<string, any> - sent as a form
+-- options.body: string - the body
+-- options.timeout: number - seconds without received data; default 60
 function methods:request(method, path, options)
   local call = "server:" .. tostring(method):lower()
   options = options or {}
@@ -160,13 +174,15 @@ function methods:request(method, path, options)
   return response
 end
 
--- server:get(path [, options]) and the other methods: see server:request.
+-- server:get|head|post|put|patch|delete|options(path [, options: TestRequest]) -> response
+-- Sends a request of this method, as server:request.
 for _, method in ipairs { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" } do
   methods[method:lower()] = function(self, path, options) return self:request(method, path, options) end
 end
 
--- server:stop() -> true | nil, message. Lets the server drain, and waits until its process has ended; nil when it did
--- not end with status 0. A file's servers are stopped after its last test.
+-- server:stop() -> true | nil, message
+-- Lets the server drain, and waits until its process has ended; nil when it did not end with status 0. The servers of a
+-- file are stopped after its last test.
 function methods:stop()
   if self.stopped then return table.unpack(self.stopped, 1, 2) end
   for sock in pairs(self.socks) do sock:abort() end -- the drain would wait for them

@@ -15,11 +15,11 @@ local TITLE_BYTES_MAX = 200
 local app = ls.app()
 
 -- Dicts are shared by all Lua states, and survive a reload; they end with the server.
-local items = ls.dict("items", { evict = false }) -- the items by their id; when it is full, it refuses further ones
+local items = ls.dict("items") -- the items by their id; when it is full, it refuses further ones
 local numbers = ls.dict("numbers")                -- "item": the id that was given last
 
 -- The id in the path; 0, which no item has, if it is not a number.
-local function id_of(req) return math.tointeger(tonumber(req.params.id)) or 0 end
+local function id_of(req) return math.tointeger(req.params.id) or 0 end
 
 -- check(given, required) -> nil, or a table from the name of a field to what is wrong with it
 local function check(given, required)

@@ -12,7 +12,7 @@ local ls = require "luaserve"
 local protocol = { LINE_BYTES_MAX = 4096, STORE_BYTES_MAX = 4 * 1024 * 1024 }
 
 -- The values. A dict is shared by all Lua states, and survives a reload; it ends with the server.
-local store = ls.dict("values", { size = protocol.STORE_BYTES_MAX, evict = false })
+local store = ls.dict("values", { size = protocol.STORE_BYTES_MAX })
 
 local commands = {}
 

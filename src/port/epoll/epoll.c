@@ -13,12 +13,13 @@
 #include "base/compiler.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
+#include "port/work_internal.h"
 
 _Static_assert(offsetof(ls_port, base) == 0 && offsetof(ls_sock, base) == 0, "common.c casts to the base");
 
-const char *ls_port_backend(const ls_port *port)
+const char *ls_port_backend(void)
 {
-    return port->backend->name;
+    return "epoll";
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------- */
@@ -56,30 +57,22 @@ static void kernel_close(ls_port *port)
     close(port->epoll);
 }
 
-int ls_epoll_open(const ls_port_options *options, const ls_backend *backend, ls_port **out)
+int ls_port_open(const ls_port_options *options, ls_port **out)
 {
     int err = LS_ENOMEM;
     assert(options->sockets_max < WATCHER_BIT);
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return err;
-    port->backend = backend;
     if ((err = ls_port_base_open(&port->base)) < 0) goto fail_port;
     if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_base;
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
     if ((err = ls_watchers_open(&port->watchers)) < 0) goto fail_slots;
     if ((err = kernel_open(port)) < 0) goto fail_watchers;
-    if ((err = backend->open(port)) == LS_ENOTSUP) {
-        port->backend = &ls_backend_epoll; /* always available, with the same contract */
-        err = LS_OK;
-    }
-    if (err < 0) goto fail_kernel;
-    if ((err = ls_files_open(port, port->backend->files, &port->base.files)) < 0) goto fail_backend;
+    if ((err = ls_work_pool_open(port, ls_port_enqueue, &port->base.work)) < 0) goto fail_kernel;
     *out = port;
     return LS_OK;
 
-fail_backend:
-    port->backend->close(port);
 fail_kernel:
     kernel_close(port);
 fail_watchers:
@@ -99,9 +92,8 @@ void ls_port_close(ls_port *port)
 {
     assert(ls_slots_count(port->socks) == 0);
     assert(atomic_load(&port->waiting) == 0);
-    ls_files_close(port->base.files); /* first, because its threads may post */
+    ls_work_pool_close(port->base.work); /* first, because its threads may post */
     ls_queue_free(&port->base);
-    port->backend->close(port);
     kernel_close(port);
     ls_watchers_close(port->watchers);
     ls_slots_close(port->socks);
@@ -113,9 +105,13 @@ void ls_port_close(ls_port *port)
 
 /* ---- the queue of posted packets ------------------------------------------------------------------------- */
 
+/* The eventfd is edge-triggered: each write wakes a thread that blocks, and the counter need not be read. A write
+ * would block only after 2^64 - 2 writes. */
 void ls_epoll_wake(ls_port *port)
 {
-    if (atomic_load(&port->waiting) > 0) port->backend->wake(port);
+    if (atomic_load(&port->waiting) == 0) return;
+    const ssize_t written = write(port->eventfd, &(uint64_t){1}, sizeof(uint64_t));
+    (void)written;
 }
 
 /* A thread that is about to block first increments `waiting`, then reads `queued`; a poster first increments `queued`,
@@ -124,11 +120,6 @@ void ls_port_enqueue(ls_port *port, ls_op *op)
 {
     ls_queue_push(&port->base, op);
     ls_epoll_wake(port);
-}
-
-void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
-{
-    if (port->backend->detach != NULL) port->backend->detach(port, ctx);
 }
 
 /* Up to max packets from the queue, and accepts of the listeners on the list rescan. */
@@ -142,7 +133,7 @@ static int take_queued(ls_thread_ctx *ctx, ls_packet *packets, int max)
         ls_sock *sock = NULL;
         if (op == NULL && (sock = port->rescan) != NULL) {
             port->rescan = sock->list_next;
-            sock->listed = false;
+            atomic_fetch_and(&sock->word, ~(uint64_t)LISTED);
         }
         if (op != NULL || sock != NULL) atomic_fetch_sub(&port->base.queued, 1);
         ls_mutex_unlock(&port->base.mutex);
@@ -186,7 +177,7 @@ LS_NOINLINE static void lose(ls_port *port, ls_sock *sock, uint32_t generation)
     } while (!atomic_compare_exchange_weak(&sock->word, &old, (old & ~(uint64_t)WATCH) | LOST));
     if (!(old & WATCH)) return;
     atomic_store_explicit(&watch->result, LS_ERESET, memory_order_relaxed);
-    ls_port_enqueue(port, watch); /* watch->key is set */
+    ls_port_enqueue(port, watch);
 }
 
 /* Turn one event into packets (at most two: one for each direction). *bytes grows by the bytes received from a
@@ -200,119 +191,76 @@ static int take_event(ls_thread_ctx *ctx, const struct epoll_event *event, ls_pa
     const bool ended = event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 
     if (event->events & (EPOLLHUP | EPOLLERR)) lose(ctx->port, sock, generation);
-    bool use_in;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_acquire), new;
     do {
         if (WORD_GENERATION(old) != generation || !(old & OPEN) || (old & CLOSING)) return 0;
         if (old & LISTENS) return ls_epoll_accept(ctx, sock, packets, max);
         new = old;
-        use_in = in && !(old & RX_RING);
         if (ended) new |= ENDED;
-        if (use_in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
+        if (in) new = old &RX_WAIT ? (new & ~(uint64_t)RX_WAIT) | RX_BUSY : new | RX_READY;
         if (out) new = old &TX_WAIT ? (new & ~(uint64_t)TX_WAIT) | TX_BUSY : new | TX_READY;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
 
     int n = 0;
-    if (in && (old & RX_RING)) ctx->port->backend->cancel_recv(ctx->port, sock, generation);
-    if (use_in && (old & RX_WAIT)) {
+    if (in && (old & RX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->rx, memory_order_relaxed);
-        void *key = sock->base.key;
         if (ls_epoll_receive(ctx, sock, op)) {
             ls_counter_add(&ctx->stats.recv_queued, 1);
             if (op->kind == KIND_RECV_FROM && op->recv_from.gather) ls_gathering_after(ctx, event->data.u64, op);
-            packets[n] = ls_packet_of(key, op);
+            packets[n] = ls_packet_of(op);
             if (op->kind == KIND_RECV && packets[n].result > 0) *bytes += packets[n].result;
             n++;
         }
     }
     if (out && (old & TX_WAIT)) {
         ls_op *op = atomic_load_explicit(&sock->tx, memory_order_relaxed);
-        if (ls_epoll_transmit(sock, op)) {
+        if (ls_epoll_transmit(ctx->port, sock, op)) {
             ls_counter_add(&ctx->stats.send_queued, 1);
             if (n < max)
-                packets[n++] = ls_packet_of(op->key, op);
+                packets[n++] = ls_packet_of(op);
             else
-                ls_port_enqueue(ctx->port, op); /* op->key and op->result are set */
+                ls_port_enqueue(ctx->port, op); /* op->result is set */
         }
     }
     return n;
 }
 
-static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms, unsigned *state)
+/* The packets of events, and those of timers that are due; what does not fit of the latter another thread takes. */
+static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
     ls_port *port = ctx->port;
     struct epoll_event events[LS_WAIT_PACKETS_MAX];
     int n = 0;
     int64_t bytes = 0;
-    if (max > LS_WAIT_PACKETS_MAX) max = LS_WAIT_PACKETS_MAX;
-    const int most = max < ctx->events_max ? max : ctx->events_max;
-    int got = ls_epoll_sys_wait(port->epoll, events, most, timeout_ms);
+    bool timer_fired = false;
+    const bool blocks = timeout_ms != 0;
+    if (blocks) {
+        atomic_fetch_add(&port->waiting, 1);
+        if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port);
+        if (atomic_load(&port->base.queued) > 0) timeout_ms = 0;
+    }
+    const int got = ls_epoll_sys_wait(port->epoll, events, max < ctx->events_max ? max : ctx->events_max, timeout_ms);
+    if (blocks) atomic_fetch_sub(&port->waiting, 1);
     if (got < 0) return errno == EINTR ? 0 : ls_err_from_errno(errno);
-    *state = got == most ? TAKE_INCOMPLETE : 0;
     if (got > 0 && ls_gathering_candidate(ctx)) ls_gathering_before(ctx, events, got);
     for (int i = 0; i < got; i++) {
         if (events[i].data.u64 == EVENT_TIMERFD)
-            atomic_store(&port->timer_fired, true);
-        else if (events[i].data.u64 >= EVENT_RING)
-            *state |= TAKE_INCOMPLETE;
+            timer_fired = true;
+        else if (events[i].data.u64 == EVENT_WAKE)
+            continue;
         else if (events[i].data.u64 & WATCHER_BIT)
-            n += ls_epoll_take_watcher(port, events[i].data.u64, events[i].events, packets + n, state);
+            n += ls_epoll_take_watcher(port, events[i].data.u64, events[i].events, packets + n);
         else
             n += take_event(ctx, &events[i], packets + n, max - n - (got - 1 - i), &bytes);
     }
     adapt_events_max(ctx, got, bytes);
-    return n;
-}
-
-int ls_epoll_take_now(ls_thread_ctx *ctx, ls_packet *packets, int max, unsigned *state)
-{
-    const int n = take_events(ctx, packets, max, 0, state);
-    if (atomic_load(&ctx->port->timer_fired) && atomic_exchange(&ctx->port->timer_fired, false)) {
-        ls_epoll_timer_expire(ctx->port);
-        if (atomic_load(&ctx->port->base.queued) > 0) ls_epoll_wake(ctx->port);
+    if (timer_fired) {
+        ls_epoll_timer_expire(port);
+        if (n < max)
+            n += take_queued(ctx, packets + n, max - n);
+        else if (atomic_load(&port->base.queued) > 0)
+            ls_epoll_wake(port);
     }
-    return n;
-}
-
-int ls_epoll_take(ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
-{
-    unsigned state = 0;
-    return take_events(ctx, packets, max, timeout_ms, &state);
-}
-
-static int epoll_open(ls_port *port)
-{
-    (void)port;
-    return LS_OK;
-}
-
-static void epoll_close(ls_port *port)
-{
-    (void)port;
-}
-
-/* The eventfd is edge-triggered: each write wakes a thread that blocks, and the counter need not be read. A write
- * would block only after 2^64 - 2 writes. */
-void ls_epoll_wake_set(ls_port *port)
-{
-    ssize_t written = write(port->eventfd, &(uint64_t){1}, sizeof(uint64_t));
-    (void)written;
-}
-
-const ls_backend ls_backend_epoll = {
-    .name = "epoll", .open = epoll_open, .close = epoll_close, .take = ls_epoll_take, .wake = ls_epoll_wake_set};
-
-/* The timerfd may have fired while this thread took n packets: append the packets of the timers that are due;
- * another thread takes those that do not fit. Not called inside take, where `waiting` counts this thread, which
- * would wake itself. */
-static int take_due(ls_thread_ctx *ctx, ls_packet *packets, int n, int max)
-{
-    ls_port *port = ctx->port;
-    if (!atomic_load_explicit(&port->timer_fired, memory_order_relaxed) || !atomic_exchange(&port->timer_fired, false))
-        return n;
-    ls_epoll_timer_expire(port);
-    if (n >= 0 && n < max) return n + take_queued(ctx, packets + n, max - n);
-    if (atomic_load(&port->base.queued) > 0) ls_epoll_wake(port);
     return n;
 }
 
@@ -328,30 +276,19 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
         if (atomic_load(&port->base.queued) > 0) {
             /* Every other time sockets precede the queue, so that neither can starve the other. */
             if (atomic_load_explicit(&ctx->stats.waits, memory_order_relaxed) & 1)
-                n = take_due(ctx, packets, port->backend->take(ctx, packets, max, 0), max);
+                n = take_events(ctx, packets, max, 0);
             if (n >= 0 && n < max) n += take_queued(ctx, packets + n, max - n);
         }
-        if (n == 0 && timeout_ms == 0) {
-            n = take_due(ctx, packets, port->backend->take(ctx, packets, max, 0), max);
-            if (n == 0) n = take_queued(ctx, packets, max); /* timers whose timerfd a ring reported */
-            if (n == 0) return 0;
-        }
         if (n == 0) {
-            int left_ms = -1;
+            int left_ms = timeout_ms;
             if (timeout_ms > 0) {
-                uint64_t now_ns = ls_clock_ns();
+                const uint64_t now_ns = ls_clock_ns();
                 if (now_ns >= end_ns) return 0;
                 left_ms = (int)((end_ns - now_ns + 999999u) / 1000000u);
             }
-            atomic_fetch_add(&port->waiting, 1);
-            if (atomic_load(&port->timerfd_late)) ls_epoll_timerfd_arm(port);
-            n = port->backend->take(ctx, packets, max, atomic_load(&port->base.queued) > 0 ? 0 : left_ms);
-            atomic_fetch_sub(&port->waiting, 1);
-            n = take_due(ctx, packets, n, max);
+            n = take_events(ctx, packets, max, left_ms);
         }
-        if (n != 0) {
-            if (n > 0) ls_counter_add(&ctx->stats.packets, (uint64_t)n);
-            return n;
-        }
+        if (n > 0) ls_counter_add(&ctx->stats.packets, (uint64_t)n);
+        if (n != 0 || timeout_ms == 0) return n;
     }
 }

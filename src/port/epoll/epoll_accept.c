@@ -13,9 +13,8 @@ enum { ACCEPT_RETRY_MS = 100, EMFILE_LOG_MS = 60000 };
 static void rescan_later(ls_port *port, ls_sock *sock)
 {
     ls_mutex_lock(&port->base.mutex);
-    bool added = !sock->listed;
+    const bool added = !(atomic_fetch_or(&sock->word, LISTED) & LISTED);
     if (added) {
-        sock->listed = true;
         sock->list_next = port->rescan;
         port->rescan = sock;
         atomic_fetch_add(&port->base.queued, 1);
@@ -54,20 +53,20 @@ void ls_epoll_unlist(ls_port *port, ls_sock *sock)
             *at = sock->list_next;
             break;
         }
-    sock->listed = false;
+    atomic_fetch_and(&sock->word, ~(uint64_t)LISTED);
     ls_mutex_unlock(&port->base.mutex);
 }
 
-bool ls_epoll_cancel_accept(ls_sock *sock, ls_op *op)
+bool ls_epoll_cancel_accept(ls_port *port, ls_sock *sock, ls_op *op)
 {
-    ls_mutex_lock(&sock->port->accept_mutex);
+    ls_mutex_lock(&port->accept_mutex);
     ls_op *before = NULL, *at = atomic_load(&sock->rx);
     for (; at != NULL && at != op; at = at->next) before = at;
     if (at != NULL && before == NULL)
         atomic_store(&sock->rx, at->next);
     else if (at != NULL)
         before->next = at->next;
-    ls_mutex_unlock(&sock->port->accept_mutex);
+    ls_mutex_unlock(&port->accept_mutex);
     return at != NULL;
 }
 
@@ -81,8 +80,7 @@ static bool out_of_descriptors(int error)
 static void emfile_wait(ls_port *port, ls_sock *sock, int error)
 {
     ls_mutex_lock(&port->base.mutex);
-    if (!sock->listed) {
-        sock->listed = true;
+    if (!(atomic_fetch_or(&sock->word, LISTED) & LISTED)) {
         sock->list_next = port->emfile_waiting;
         port->emfile_waiting = sock;
     }
@@ -94,7 +92,7 @@ static void emfile_wait(ls_port *port, ls_sock *sock, int error)
         ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues",
                ls_err_text(ls_err_from_errno(error)));
     }
-    (void)ls_timer_set(port, &port->retry, now_ns + ACCEPT_RETRY_MS * UINT64_C(1000000));
+    (void)ls_port_timer_set(port, &port->retry, now_ns + ACCEPT_RETRY_MS * UINT64_C(1000000));
 }
 
 /* Accept connections for the pending accepts, up to max. Called after an event, or when connections may be left from
@@ -126,7 +124,7 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
             atomic_store_explicit(&op->result, 0, memory_order_relaxed);
             ls_counter_add(&ctx->stats.accepts, 1);
             atomic_store_explicit(&port->emfile_pending, false, memory_order_relaxed);
-            packets[n++] = (ls_packet){.key = sock->base.key, .op = op};
+            packets[n++] = (ls_packet){.op = op};
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             break;
         } else if (out_of_descriptors(errno)) {
@@ -134,7 +132,7 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
             break;
         } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP) {
             atomic_store(&sock->rx, op->next); /* not a listening socket: permanent */
-            packets[n++] = (ls_packet){.key = sock->base.key, .op = op, .result = ls_err_from_errno(errno)};
+            packets[n++] = (ls_packet){.op = op, .result = ls_err_from_errno(errno)};
             atomic_store_explicit(&op->result, packets[n - 1].result, memory_order_relaxed);
         }
         /* Any other error concerns one connection that failed in the queue (accept(2)): try the next one. */
@@ -146,12 +144,12 @@ int ls_epoll_accept(ls_thread_ctx *ctx, ls_sock *sock, ls_packet *packets, int m
 int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from)
 {
     ls_port *port = ctx->port;
-    ls_op_begin(op, KIND_ACCEPT, listener->base.key);
+    op->kind = KIND_ACCEPT;
     op->next = NULL;
     op->accept.from = from;
     op->accept.fd = LS_FD_NONE;
     atomic_fetch_or(&listener->word, LISTENS);
-    int err = ls_epoll_register(listener, false);
+    int err = ls_epoll_register(port, listener, false);
     if (err < 0) return err;
 
     ls_mutex_lock(&port->accept_mutex);

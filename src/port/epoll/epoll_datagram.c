@@ -156,8 +156,8 @@ int64_t ls_epoll_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         return err;
     }
     sock->batch_last = (uint8_t)batch->count;
-    if (sock->batch_ctx != ctx) ls_gathering_interrupt(ctx);
-    sock->batch_ctx = ctx;
+    if (sock->batch_ctx != ctx->index + 1) ls_gathering_interrupt(ctx);
+    sock->batch_ctx = ctx->index + 1;
     if (!exhausted) op->count = (uint16_t)batch->count; /* full: the next receive is tried first */
     op->recv_from.batch = batch;
     return batch->count;
@@ -264,6 +264,6 @@ int64_t ls_epoll_send_to(ls_sock *sock, ls_op *op)
         }
         reported = false;
         atomic_store_explicit(&op->result, done + n, memory_order_relaxed);
-        atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+        ls_sock_progressed(&sock->base, 0);
     }
 }

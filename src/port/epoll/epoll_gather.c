@@ -113,7 +113,7 @@ void ls_gathering_before(ls_thread_ctx *ctx, const struct epoll_event *events, i
         step_next(g, now_ns);
     }
     if (!should_sleep(g)) return;
-    if (atomic_load(&port->base.queued) == 0 && atomic_load(&port->waiting) <= 1) gather_sleep(g); /* 1: this thread */
+    if (atomic_load(&port->base.queued) == 0 && atomic_load(&port->waiting) == 0) gather_sleep(g);
 }
 
 void ls_gathering_after(ls_thread_ctx *ctx, uint64_t event, const ls_op *op)

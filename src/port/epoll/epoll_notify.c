@@ -46,7 +46,7 @@ enum { /* the lower half of a watcher's word: the filter in LS_EVENT_*, and flag
 typedef struct watcher {
     _Atomic uint64_t word;
     _Atomic(void *) key; /* written before the word that sets LIVE */
-    ls_op *last;         /* under the mutex: the node of the REMOVE packet; not NULL while LIVE */
+    ls_key_node *last;   /* under the mutex: the node of the REMOVE packet; not NULL while LIVE */
     uint64_t removed;    /* under the mutex: the origin of a queued REMOVE packet, or 0 */
     ino_t removed_ino;   /* inode of the removed socket: the descriptor may have been reused since */
 } watcher;
@@ -91,12 +91,6 @@ static watcher *watcher_at(const ls_watchers *watchers, ls_fd fd)
     if (fd < 0 || fd >= LS_NOTIFY_FD_MAX) return NULL;
     watcher *chunk = atomic_load_explicit(&watchers->chunks[fd / WATCHERS_PER_CHUNK], memory_order_acquire);
     return chunk == NULL ? NULL : &chunk[fd % WATCHERS_PER_CHUNK];
-}
-
-bool ls_watchers_hold(const ls_watchers *watchers, ls_fd fd)
-{
-    const watcher *at = watcher_at(watchers, fd);
-    return at != NULL && (atomic_load(&at->word) & LIVE);
 }
 
 static int watcher_get(ls_watchers *watchers, ls_fd fd, watcher **out)
@@ -180,7 +174,6 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
     uint64_t word = atomic_load(&at->word);
     struct stat st;
     int ctl = EPOLL_CTL_ADD;
-    if (port->backend->holds != NULL && port->backend->holds(port, fd)) return LS_EEXIST;
     if (at->removed != 0 && fstat(fd, &st) == 0 && st.st_ino == at->removed_ino) return LS_EBUSY;
     if (word & LIVE) { /* ADD succeeds only if the registered socket was closed */
         word = next_word(word, LIVE);
@@ -219,18 +212,17 @@ static int remove_now(ls_port *port, watcher *at, ls_fd fd)
         watcher_drop(at);
         return LS_ENOENT;
     }
-    ls_op *node = at->last;
+    ls_key_node *node = at->last;
     uint64_t word = next_word(atomic_load(&at->word), 0);
     atomic_store(&at->word, word);
     at->last = NULL;
     at->removed = origin_of(word, fd);
     at->removed_ino = st.st_ino;
-    node->kind = KIND_EVENT;
-    node->flags = FLAG_HEAP_NODE;
+    node->op.kind = KIND_KEY;
     node->key = atomic_load(&at->key);
-    node->event.origin = at->removed;
-    node->event.events = LS_EVENT_REMOVE;
-    ls_port_enqueue(port, node);
+    node->origin = at->removed;
+    node->events = LS_EVENT_REMOVE;
+    ls_port_enqueue(port, &node->op);
     return LS_OK;
 }
 
@@ -286,7 +278,7 @@ int ls_epoll_add(ls_port *port, ls_fd fd, struct epoll_event *event)
     return err;
 }
 
-void ls_port_forget(ls_port *port, ls_fd fd)
+void ls_port_unregister(ls_port *port, ls_fd fd)
 {
     watcher *at = watcher_at(port->watchers, fd);
     if (at == NULL) return;
@@ -326,7 +318,7 @@ static void set_quiet(ls_port *port, watcher *at, uint64_t origin, bool quiet)
     ls_mutex_unlock(lock_of(port->watchers, fd));
 }
 
-int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out, unsigned *state)
+int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_packet *out)
 {
     watcher *at = watcher_at(port->watchers, fd_of(origin));
     uint64_t word = atomic_load(&at->word);
@@ -347,7 +339,6 @@ int ls_epoll_take_watcher(ls_port *port, uint64_t origin, uint32_t reported, ls_
         const uint64_t after = word & ONESHOT ? word & ~(uint64_t)ARMED : word;
         if (atomic_compare_exchange_strong(&at->word, &word, after)) {
             *out = (ls_packet){.key = key, .events = events, .origin = origin};
-            if (!(word & (ONESHOT | EDGE))) *state |= TAKE_INCOMPLETE;
             return 1;
         }
     }
@@ -360,11 +351,11 @@ bool ls_packet_current(const ls_port *port, const ls_packet *packet)
     return origin_of(atomic_load(&watcher_at(port->watchers, fd)->word), fd) == packet->origin;
 }
 
-bool ls_port_take_event(ls_port *port, const ls_op *node)
+bool ls_port_take_event(ls_port *port, const ls_key_node *node)
 {
-    const uint64_t origin = node->event.origin;
-    if (!(node->event.events & LS_EVENT_REMOVE))
-        return ls_packet_current(port, &(ls_packet){.events = node->event.events, .origin = origin});
+    const uint64_t origin = node->origin;
+    if (!(node->events & LS_EVENT_REMOVE))
+        return ls_packet_current(port, &(ls_packet){.events = node->events, .origin = origin});
     const ls_fd fd = fd_of(origin);
     watcher *at = watcher_at(port->watchers, fd);
     ls_mutex_lock(lock_of(port->watchers, fd));

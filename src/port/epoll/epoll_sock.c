@@ -18,7 +18,7 @@ enum { IOV_MAX_HERE = 64 };
 
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
 
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
+int ls_sock_attach(ls_port *port, ls_fd fd, bool maybe_readable, ls_sock **out)
 {
     uint32_t number;
     void *slot;
@@ -26,30 +26,13 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     if (err < 0) return err;
 
     ls_sock *sock = slot;
-    sock->port = port;
-    sock->base.key = key;
     sock->base.fd = fd;
+    atomic_store_explicit(&sock->base.progress_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&sock->base.progress_bytes, 0, memory_order_relaxed);
     sock->number = number;
-    sock->list_next = NULL;
-    sock->listed = false;
-    sock->gso = 0;
-    sock->batch_last = 0;
-    sock->batch_ctx = NULL;
-    sock->corked = false;
-    sock->stream = maybe_readable ? STREAM : STREAM_UNKNOWN;
-    sock->waits = 0;
-    sock->backlog_first = BACKLOG_NONE;
-    sock->backlog_count = 0;
-    atomic_store_explicit(&sock->watched, false, memory_order_relaxed);
-    sock->ring_error = 0;
-    sock->ring_ended = false;
-    atomic_store_explicit(&sock->ring, 0, memory_order_relaxed);
-    atomic_store_explicit(&sock->has_backlog, false, memory_order_relaxed);
-    atomic_store_explicit(&sock->registered, false, memory_order_relaxed);
-    atomic_store_explicit(&sock->registered_out, false, memory_order_relaxed);
     atomic_store_explicit(&sock->rx, NULL, memory_order_relaxed);
     atomic_store_explicit(&sock->tx, NULL, memory_order_relaxed);
-    atomic_store_explicit(&sock->watch, NULL, memory_order_relaxed);
+    atomic_store_explicit(&sock->watch, NULL, memory_order_relaxed); /* also those of datagrams */
     uint64_t generation = WORD_GENERATION(atomic_load(&sock->word));
     atomic_store(&sock->word, generation << 32 | OPEN | (maybe_readable ? RX_READY : 0));
     *out = sock;
@@ -63,71 +46,30 @@ uint32_t ls_sock_generation(const ls_sock *sock)
 
 /* Add the socket to the epoll set when an operation has to wait for the first time; with EPOLLOUT only when a
  * send has to wait. */
-int ls_epoll_register(ls_sock *sock, bool out)
+int ls_epoll_register(ls_port *port, ls_sock *sock, bool out)
 {
-    /* When a ring has received for the socket, both directions may call this at the same time. Both then request
-     * the same events. */
-    const bool both = atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
-    if (both) out = true;
-    const bool registered = atomic_load_explicit(&sock->registered, memory_order_relaxed);
-    if (registered && (!out || atomic_load_explicit(&sock->registered_out, memory_order_relaxed))) return LS_OK;
-    uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
+    const uint32_t wanted = out ? IN_SET | IN_SET_OUT : IN_SET;
+    const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
+    if ((word & wanted) == wanted) return LS_OK;
     struct epoll_event event = {
         .events = EPOLLIN | EPOLLRDHUP | EPOLLET | (out ? EPOLLOUT : 0),
-        .data.u64 = generation << 32 | sock->number,
+        .data.u64 = (uint64_t)WORD_GENERATION(word) << 32 | sock->number,
     };
-    if (!registered) {
-        const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
-        const bool watched = atomic_load_explicit(&sock->watched, memory_order_relaxed);
-        if (err < 0 && !((both || watched) && err == LS_EEXIST)) return err;
-        /* The other direction was first, or the socket was added for EPOLLRDHUP. */
-        if (err < 0 && epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0)
-            return ls_err_from_errno(errno);
-    } else if (epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0) {
-        return ls_err_from_errno(errno);
-    }
-    atomic_store_explicit(&sock->registered, true, memory_order_relaxed);
-    if (out) atomic_store_explicit(&sock->registered_out, true, memory_order_relaxed);
-    return LS_OK;
-}
-
-bool ls_epoll_report_end(ls_sock *sock)
-{
-    if (atomic_load_explicit(&sock->watched, memory_order_relaxed) ||
-        atomic_load_explicit(&sock->registered, memory_order_relaxed))
-        return true;
-    const uint64_t generation = WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = generation << 32 | sock->number};
-    const int err = ls_epoll_add(sock->port, sock->base.fd, &event);
-    if (err < 0 && err != LS_EEXIST) return false; /* EEXIST: a send has waited, and all events are reported */
-    atomic_store_explicit(&sock->watched, true, memory_order_relaxed);
-    return true;
-}
-
-/* Have the epoll set report the current events again, although nothing has changed. */
-void ls_epoll_report_again(ls_sock *sock, uint32_t generation)
-{
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)generation << 32 | sock->number};
-    if (atomic_load_explicit(&sock->registered, memory_order_relaxed)) event.events |= EPOLLIN | EPOLLOUT;
-    (void)epoll_ctl(sock->port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event);
-}
-
-/* The receive has to wait. */
-static int ready_to_wait(ls_thread_ctx *ctx, ls_sock *sock, const ls_op *op)
-{
-    const ls_backend *backend = sock->port->backend;
-    if (backend->arm != NULL && !atomic_load_explicit(&sock->registered, memory_order_relaxed))
-        if (backend->arm(ctx, sock, op)) return LS_OK;
-    return ls_epoll_register(sock, false);
+    int err = LS_OK;
+    if (!(word & IN_SET))
+        err = ls_epoll_add(port, sock->base.fd, &event);
+    else if (epoll_ctl(port->epoll, EPOLL_CTL_MOD, sock->base.fd, &event) < 0)
+        err = ls_err_from_errno(errno);
+    if (err == LS_OK) atomic_fetch_or_explicit(&sock->word, wanted, memory_order_relaxed);
+    return err;
 }
 
 /* CLOSING is set and no direction is BUSY: called by the one thread that caused this state. */
-static void close_now(ls_sock *sock)
+static void close_now(ls_port *port, ls_sock *sock)
 {
-    ls_port *port = sock->port;
-    uint64_t next_generation = (uint64_t)WORD_GENERATION(atomic_load(&sock->word)) + 1;
-    if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) port->backend->disarm(sock);
-    if (sock->corked) (void)ls_sock_shutdown(sock); /* sends corked bytes, which a reset would drop */
+    const uint64_t word = atomic_load(&sock->word);
+    const uint64_t next_generation = (uint64_t)WORD_GENERATION(word) + 1;
+    if (word & CORKED) (void)ls_sock_shutdown(sock); /* sends corked bytes, which a reset would drop */
     close(sock->base.fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);
@@ -136,13 +78,13 @@ static void close_now(ls_sock *sock)
 
 /* Clear `bits` (BUSY and STOP of one direction) and set `ready`; the last BUSY thread of a closing
  * socket closes it. */
-static void leave_busy(ls_sock *sock, uint32_t bits, uint32_t ready)
+static void leave_busy(ls_port *port, ls_sock *sock, uint32_t bits, uint32_t ready)
 {
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed), new;
     do {
         new = (old & ~(uint64_t)bits) | ready;
     } while (!atomic_compare_exchange_weak(&sock->word, &old, new));
-    if ((new &CLOSING) && !(new &(RX_BUSY | TX_BUSY))) close_now(sock);
+    if ((new &CLOSING) && !(new &(RX_BUSY | TX_BUSY))) close_now(port, sock);
 }
 
 enum wait_state { WAITING, RETRY, STOPPED };
@@ -180,23 +122,24 @@ void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
     while (accepts != NULL) {
         ls_op *op = accepts;
         accepts = op->next;
-        (void)ls_port_post(port, op, sock->base.key, LS_ECANCELED);
+        ls_queue_post(port, op, LS_ECANCELED);
     }
-    if (old & RX_WAIT) (void)ls_port_post(port, atomic_load(&sock->rx), sock->base.key, LS_ECANCELED);
-    if (old & TX_WAIT) (void)ls_port_post(port, atomic_load(&sock->tx), sock->base.key, LS_ECANCELED);
-    if (old & WATCH) (void)ls_port_post(port, atomic_load(&sock->watch), sock->base.key, LS_ECANCELED);
-    if (!(old & (RX_BUSY | TX_BUSY))) close_now(sock);
+    if (old & RX_WAIT) ls_queue_post(port, atomic_load(&sock->rx), LS_ECANCELED);
+    if (old & TX_WAIT) ls_queue_post(port, atomic_load(&sock->tx), LS_ECANCELED);
+    if (old & WATCH) ls_queue_post(port, atomic_load(&sock->watch), LS_ECANCELED);
+    if (!(old & (RX_BUSY | TX_BUSY))) close_now(port, sock);
 }
 
 int ls_sock_shutdown(ls_sock *sock)
 {
-    sock->corked = false;
+    if (atomic_load_explicit(&sock->word, memory_order_relaxed) & CORKED)
+        atomic_fetch_and(&sock->word, ~(uint64_t)CORKED);
     return shutdown(sock->base.fd, SHUT_WR) < 0 ? ls_err_from_errno(errno) : LS_OK;
 }
 
 void ls_sock_cork_fin(ls_sock *sock)
 {
-    sock->corked = true;
+    atomic_fetch_or(&sock->word, CORKED);
 }
 
 /* Cancel one direction. Returns the operation if the caller must complete it, else NULL. `op` NULL:
@@ -216,42 +159,38 @@ static ls_op *cancel_direction(ls_sock *sock, uint32_t generation, ls_op *op, ui
     return old & wait ? atomic_load(shift == 0 ? &sock->rx : &sock->tx) : NULL;
 }
 
-static void cancel_pending(ls_sock *sock, uint32_t generation, ls_op *op, unsigned what)
+static void cancel_pending(ls_port *port, ls_sock *sock, uint32_t generation, ls_op *op, unsigned what)
 {
     for (uint32_t shift = 0; shift <= TX_SHIFT; shift += TX_SHIFT) {
         if (!(what & (shift == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND))) continue;
         ls_op *cancelled = cancel_direction(sock, generation, op, shift);
-        if (cancelled != NULL) (void)ls_port_post(sock->port, cancelled, cancelled->key, LS_ECANCELED);
+        if (cancelled != NULL) ls_queue_post(port, cancelled, LS_ECANCELED);
     }
 }
 
-void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what)
+void ls_sock_cancel(ls_port *port, ls_sock *sock, uint32_t generation, unsigned what)
 {
-    cancel_pending(sock, generation, NULL, what);
+    cancel_pending(port, sock, generation, NULL, what);
 }
 
-void ls_op_cancel(ls_sock *sock, ls_op *op)
+void ls_op_cancel(ls_port *port, ls_sock *sock, ls_op *op)
 {
     uint64_t word = atomic_load(&sock->word);
     if (!(word & LISTENS))
-        cancel_pending(sock, WORD_GENERATION(word), op, LS_CANCEL_RECV | LS_CANCEL_SEND);
-    else if (ls_epoll_cancel_accept(sock, op))
-        (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
+        cancel_pending(port, sock, WORD_GENERATION(word), op, LS_CANCEL_RECV | LS_CANCEL_SEND);
+    else if (ls_epoll_cancel_accept(port, sock, op))
+        ls_queue_post(port, op, LS_ECANCELED);
 }
 
 /* ---- watch ----------------------------------------------------------------------------------------------- */
 
 int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    ls_op_begin(op, KIND_WATCH, sock->base.key);
+    op->kind = KIND_WATCH;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     atomic_store_explicit(&sock->watch, op, memory_order_relaxed);
-    if (ctx->port->backend->arm == NULL) { /* a receive needs this registration next */
-        const int err = ls_epoll_register(sock, false);
-        if (err < 0) return err;
-    } else if (!ls_epoll_report_end(sock)) {
-        return LS_ENOMEM;
-    }
+    const int err = ls_epoll_register(ctx->port, sock, false); /* which a receive needs next */
+    if (err < 0) return err;
     uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
     do {
         assert(!(old & (WATCH | CLOSING)));
@@ -286,10 +225,6 @@ LS_NOINLINE static int64_t discard_once(ls_sock *sock)
 static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     if (op->kind == KIND_RECV_FROM) return ls_epoll_recv_from(ctx, sock, op);
-    if (atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0) {
-        const int64_t result = sock->port->backend->receive(ctx, sock, op);
-        if (result != TRY_SOCKET) return result;
-    }
     if (op->kind == KIND_DISCARD) return discard_once(sock);
     if (op->len == 0) return 0; /* a readiness probe: data or the end can be received */
     char *ptr = op->recv.ptr;
@@ -316,19 +251,15 @@ static int64_t receive_once(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 static uint32_t ready_after(const ls_sock *sock, const ls_op *op, int64_t result)
 {
     if (op->kind == KIND_RECV_FROM) return result <= 0 || result == (int64_t)op->count ? RX_READY : 0;
-    const uint64_t word = atomic_load_explicit(&sock->word, memory_order_relaxed);
-    bool ended = word & ENDED;
-    if (atomic_load_explicit(&sock->has_backlog, memory_order_relaxed)) return RX_READY;
-    if ((word & RX_RING) && result > 0) return 0; /* the ring receives the rest, and the end */
+    const bool ended = atomic_load_explicit(&sock->word, memory_order_relaxed) & ENDED;
     return result <= 0 || result == (int64_t)op->len || ended ? RX_READY : 0;
 }
 
-/* RX_BUSY is held. true: complete, op->result is set, BUSY was cleared. false: pending again. */
 bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     int64_t result;
     while ((result = receive_once(ctx, sock, op)) == LS_EAGAIN) {
-        const int err = ready_to_wait(ctx, sock, op);
+        const int err = ls_epoll_register(ctx->port, sock, false);
         if (err < 0) {
             result = err;
             break;
@@ -341,7 +272,7 @@ bool ls_epoll_receive(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
         }
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    leave_busy(sock, RX_BUSY | RX_STOP, result == LS_ECANCELED ? 0 : ready_after(sock, op, result));
+    leave_busy(ctx->port, sock, RX_BUSY | RX_STOP, result == LS_ECANCELED ? 0 : ready_after(sock, op, result));
     return true;
 }
 
@@ -349,13 +280,10 @@ int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
     atomic_store_explicit(&sock->rx, op, memory_order_relaxed);
 
-    bool must_try = false;
     /* Before the socket is in the epoll set RX_READY is set only for the first receive of an accepted connection. */
-    if (!atomic_load_explicit(&sock->registered, memory_order_relaxed)) {
-        uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
-        must_try = old & RX_READY;
-        if (must_try) atomic_fetch_and(&sock->word, ~(uint64_t)RX_READY);
-    }
+    const uint64_t old = atomic_load_explicit(&sock->word, memory_order_relaxed);
+    bool must_try = (old & (IN_SET | RX_READY)) == RX_READY;
+    if (must_try) atomic_fetch_and(&sock->word, ~(uint64_t)RX_READY);
     for (;;) {
         if (must_try) {
             int64_t result = receive_once(ctx, sock, op);
@@ -368,7 +296,7 @@ int ls_sock_post_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
                 return ls_op_complete(ctx, op, result, &ctx->stats.recv_inline, &ctx->stats.recv_queued);
             }
         }
-        int err = ready_to_wait(ctx, sock, op);
+        const int err = ls_epoll_register(ctx->port, sock, false);
         if (err < 0) return err;
         if (begin_wait(sock, 0, 0) == WAITING) return LS_PENDING;
         must_try = true;
@@ -409,8 +337,10 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
 {
     const ls_file_range *file = op->send.file;
     const bool file_follows = file != NULL && file->len > 0;
+    const bool corked = atomic_load_explicit(&sock->word, memory_order_relaxed) & CORKED;
     int64_t sent = atomic_load_explicit(&op->result, memory_order_relaxed);
-    if (file_follows && file->shared != NULL && !ls_shared_file_unchanged(file->shared)) return LS_ECHANGED;
+    if (file_follows && file->shared != NULL && !ls_shared_file_unchanged(file->shared))
+        return sent > 0 ? LS_EINVAL : LS_ECHANGED;
     for (;;) {
         struct iovec iov[IOV_MAX_HERE];
         int64_t file_from;
@@ -419,7 +349,7 @@ static int64_t send_all(ls_sock *sock, ls_op *op)
         int entries = fill_iov(op, sent, iov, &file_from);
         if (entries > 0) {
             for (int i = 0; i < entries; i++) requested += iov[i].iov_len;
-            n = send_vector(sock->base.fd, iov, entries, MSG_NOSIGNAL | (sock->corked || file_follows ? MSG_MORE : 0));
+            n = send_vector(sock->base.fd, iov, entries, MSG_NOSIGNAL | (corked || file_follows ? MSG_MORE : 0));
         } else if (file != NULL && (uint64_t)file_from < file->len) {
             off_t from = (off_t)(file->offset + (uint64_t)file_from);
             requested = (size_t)(file->len - (uint64_t)file_from);
@@ -460,12 +390,11 @@ static int64_t transmit_once(ls_sock *sock, ls_op *op)
     }
 }
 
-/* TX_BUSY is held. Returns as ls_epoll_receive. */
-bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
+bool ls_epoll_transmit(ls_port *port, ls_sock *sock, ls_op *op)
 {
     int64_t result;
     while ((result = transmit_once(sock, op)) == LS_EAGAIN) {
-        const int err = ls_epoll_register(sock, true);
+        const int err = ls_epoll_register(port, sock, true);
         if (err < 0) {
             result = err;
             break;
@@ -478,40 +407,25 @@ bool ls_epoll_transmit(ls_sock *sock, ls_op *op)
         }
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    leave_busy(sock, TX_BUSY | TX_STOP, 0);
+    leave_busy(port, sock, TX_BUSY | TX_STOP, 0);
     return true;
-}
-
-bool ls_epoll_transmitted(ls_sock *sock, ls_op *op, int64_t sent)
-{
-    if (sent < 0) {
-        atomic_store_explicit(&op->result, sent, memory_order_relaxed);
-        leave_busy(sock, TX_BUSY | TX_STOP, 0);
-        return true;
-    }
-    atomic_store_explicit(&op->result, atomic_load_explicit(&op->result, memory_order_relaxed) + sent,
-                          memory_order_relaxed);
-    ls_sock_progressed(&sock->base, sent);
-    return ls_epoll_transmit(sock, op); /* sends the rest, or completes the operation if nothing is left */
 }
 
 size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len)
 {
-    if (sock->port->backend->send != NULL || sock->corked) return 0;
+    if (atomic_load_explicit(&sock->word, memory_order_relaxed) & CORKED) return 0;
     const ssize_t n = ls_epoll_sys_send(sock->base.fd, bytes, len, MSG_NOSIGNAL);
     return n > 0 ? (size_t)n : 0;
 }
 
 int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    const ls_backend *backend = ctx->port->backend;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
-    if (backend->send != NULL && backend->send(ctx, sock, op)) return LS_PENDING;
     for (;;) {
         int64_t result = transmit_once(sock, op);
         if (result >= 0) return ls_op_complete(ctx, op, result, &ctx->stats.send_inline, &ctx->stats.send_queued);
         if (result != LS_EAGAIN) return (int)result;
-        int err = ls_epoll_register(sock, true);
+        int err = ls_epoll_register(ctx->port, sock, true);
         if (err < 0) return err;
         atomic_store_explicit(&sock->tx, op, memory_order_relaxed);
         if (begin_wait(sock, TX_SHIFT, 0) == WAITING) return LS_PENDING;
@@ -520,8 +434,7 @@ int ls_sock_post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
-    (void)ctx;
-    ls_op_begin(op, KIND_CONNECT, sock->base.key);
+    op->kind = KIND_CONNECT;
     op->connect.addr = to;
     if (connect(sock->base.fd, (const struct sockaddr *)to->bytes, to->len) == 0) {
         atomic_store_explicit(&op->result, 0, memory_order_relaxed);
@@ -529,7 +442,7 @@ int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockadd
     }
     /* EAGAIN: the backlog of a Unix listener is full, and no event reports when that changes. */
     if (errno != EINPROGRESS && errno != EINTR) return errno == EAGAIN ? LS_EREFUSED : ls_err_from_errno(errno);
-    int err = ls_epoll_register(sock, true);
+    int err = ls_epoll_register(ctx->port, sock, true);
     if (err < 0) return err;
     for (;;) {
         atomic_store_explicit(&sock->tx, op, memory_order_relaxed);

@@ -7,17 +7,12 @@
 #include <versionhelpers.h>
 
 #include "base/clock.h"
+#include "port/work_internal.h"
 
 _Static_assert(offsetof(ls_port, base) == 0 && offsetof(ls_sock, base) == 0, "common.c casts to the base");
 
-const char *ls_port_backends(void)
+const char *ls_port_backend(void)
 {
-    return "iocp";
-}
-
-const char *ls_port_backend(const ls_port *port)
-{
-    (void)port;
     return "iocp";
 }
 
@@ -26,8 +21,6 @@ const char *ls_port_backend(const ls_port *port)
 int ls_port_open(const ls_port_options *options, ls_port **out)
 {
     int err;
-    if (options->backend != NULL && strcmp(options->backend, "auto") != 0 && strcmp(options->backend, "iocp") != 0)
-        return LS_ENOTSUP;
     if ((err = ls_winsock_start()) < 0) return err;
 
     ls_port *port = calloc(1, sizeof *port);
@@ -40,7 +33,7 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     if (port->iocp == NULL) goto fail_slots;
     if ((err = ls_watchers_open(port, &port->watchers)) < 0) goto fail_iocp;
     if ((err = ls_win32_timers_open(port)) < 0) goto fail_watchers;
-    if ((err = ls_files_open(port, NULL, &port->base.files)) < 0) goto fail_timers;
+    if ((err = ls_work_pool_open(port, ls_port_enqueue, &port->base.work)) < 0) goto fail_timers;
     *out = port;
     return LS_OK;
 
@@ -72,7 +65,7 @@ static void discard_packets(ls_port *port)
         if (!GetQueuedCompletionStatusEx(port->iocp, &entry, 1, &got, wait_ms, FALSE) || got == 0) return;
         ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
         const win_request *request = (const win_request *)(const void *)entry.lpOverlapped;
-        if (entry.lpCompletionKey == KEY_OP && (op->flags & FLAG_HEAP_NODE)) free(op);
+        if (entry.lpCompletionKey == KEY_OP && op->kind == KIND_KEY) free(op);
         if (entry.lpCompletionKey == KEY_REQUEST && request->type == WIN_POLL) atomic_fetch_sub(polls, 1);
     }
 }
@@ -80,7 +73,7 @@ static void discard_packets(ls_port *port)
 void ls_port_close(ls_port *port)
 {
     assert(ls_slots_count(port->socks) == 0);
-    ls_files_close(port->base.files);
+    ls_work_pool_close(port->base.work);
     ls_win32_timers_close(port);
     ls_watchers_stop(port->watchers);
     discard_packets(port);
@@ -100,13 +93,6 @@ void ls_port_enqueue(ls_port *port, ls_op *op)
     /* Out of non-paged memory. A post with an operation must not fail: it goes into the queue of the port, which every
      * wait checks. A thread that blocks already is not woken, but its wait ends after WAIT_MS_MAX at the latest. */
     ls_queue_push(&port->base, op);
-}
-
-/* All threads wait at the same completion port. */
-void ls_port_detach(ls_port *port, ls_thread_ctx *ctx)
-{
-    (void)port;
-    (void)ctx;
 }
 
 /* Handle a posted operation. false: it causes no packet. */
@@ -137,7 +123,7 @@ static int take_queued(ls_port *port, ls_packet *packets, int max)
 
 /* ---- wait ------------------------------------------------------------------------------------------------ */
 
-/* The longest wait: a post may have gone into the queue of the port (see ls_port_enqueue) after this thread checked
+/* The longest wait: a post may have entered the queue of the port (see ls_port_enqueue) after this thread checked
  * it. An idle thread wakes up at this interval. */
 enum { WAIT_MS_MAX = 60000 };
 

@@ -39,7 +39,7 @@ static void emfile_wait(ls_sock *sock, int err)
     }
     ls_mutex_unlock(&port->base.mutex);
     if (added) ls_log(LS_LOG_WARN, "accept: %s; connections wait in the listeners' queues", ls_err_text(err));
-    (void)ls_timer_set(port, &port->retry, ls_clock_ns() + ACCEPT_RETRY_MS * UINT64_C(1000000));
+    (void)ls_port_timer_set(port, &port->retry, ls_clock_ns() + ACCEPT_RETRY_MS * UINT64_C(1000000));
 }
 
 /* Open a socket for AcceptEx: non-blocking, and with the TCP_NODELAY of the listener, which AcceptEx does not copy. */
@@ -142,7 +142,7 @@ bool ls_win32_accepted(ls_thread_ctx *ctx, win_request *request, ls_packet *out)
         ls_counter_add(&ctx->stats.accepts, 1);
     }
     atomic_store_explicit(&op->result, result, memory_order_relaxed);
-    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
+    *out = (ls_packet){.op = op, .result = result};
     unlink_accept(sock, accept);
     ls_win32_leave(sock);
     free_accept(accept);
@@ -171,7 +171,7 @@ int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *
     if (listener->provider->accept == NULL || listener->provider->accept_addresses == NULL) return LS_ENOTSUP;
     win_accept *accept = calloc(1, sizeof *accept);
     if (accept == NULL) return err;
-    ls_op_begin(op, KIND_ACCEPT, listener->base.key);
+    op->kind = KIND_ACCEPT;
     op->accept.from = from;
     op->accept.fd = LS_FD_NONE;
     accept->request = (win_request){.type = WIN_ACCEPT, .op = op, .sock = listener};
@@ -229,7 +229,7 @@ void ls_win32_close_accepts(ls_sock *sock)
             at = &accept->next; /* its packet follows */
         } else {
             *at = accept->next;
-            (void)ls_port_post(sock->port, accept->request.op, sock->base.key, LS_ECANCELED);
+            ls_queue_post(sock->port, accept->request.op, LS_ECANCELED);
             free_accept(accept);
         }
     }

@@ -110,7 +110,7 @@ static void datagram_done(ls_sock *sock, ls_op *op, int err)
     const int64_t done = atomic_load_explicit(&op->result, memory_order_relaxed);
     op->send_to.at[done].error = err;
     atomic_store_explicit(&op->result, done + 1, memory_order_relaxed);
-    atomic_store_explicit(&sock->base.progress_ms, ls_clock_coarse_ms(), memory_order_relaxed);
+    ls_sock_progressed(&sock->base, 0);
 }
 
 void ls_win32_sent_to(ls_sock *sock, ls_op *op, int err)

@@ -18,7 +18,7 @@ int ls_port_bind(ls_port *port, HANDLE handle)
 void ls_overlapped_prepare(ls_overlapped *o)
 {
     memset(&o->overlapped, 0, sizeof o->overlapped);
-    ls_op_begin(&o->op, KIND_NONE, NULL);
+    o->op.kind = KIND_NONE;
 }
 
 static int64_t completed(ls_overlapped *o, uint32_t error, uint32_t bytes)
@@ -47,5 +47,5 @@ void ls_win32_handled(const OVERLAPPED_ENTRY *entry, ls_packet *out)
     ls_overlapped *o = (ls_overlapped *)(void *)entry->lpOverlapped;
     const int64_t result = completed(o, RtlNtStatusToDosError((NTSTATUS)entry->lpOverlapped->Internal),
                                      entry->dwNumberOfBytesTransferred);
-    *out = (ls_packet){.key = o->op.key, .op = &o->op, .result = result};
+    *out = (ls_packet){.op = &o->op, .result = result};
 }

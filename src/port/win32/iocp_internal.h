@@ -71,7 +71,7 @@ typedef struct win_provider {
     LPFN_ACCEPTEX accept;
     LPFN_GETACCEPTEXSOCKADDRS accept_addresses;
     LPFN_CONNECTEX connect;
-    LPFN_TRANSMITFILE transmit;
+    LPFN_TRANSMITFILE transmit; /* NULL: files are read (iocp_send.c) */
 } win_provider;
 
 enum { WIN_PROVIDERS_MAX = 32 }; /* a system has one for each of IPv4, IPv6, Unix with each of stream, datagram */

@@ -9,6 +9,7 @@
 #include <ws2tcpip.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "port/win32/readable.h"
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
@@ -232,15 +233,15 @@ static bool is_replaced_or_attached(watcher *at)
 static int check_later(watcher *at, uint64_t word, uint64_t ms)
 {
     if (at->checking || !(word & ARMED)) return LS_OK;
-    at->check.op = (ls_op){.kind = KIND_CHECK, .key = at};
-    const int err = ls_timer_set(at->port, &at->check, ls_clock_ns() + ms * 1000000u);
+    at->check.op = (ls_op){.kind = KIND_CHECK};
+    const int err = ls_port_timer_set(at->port, &at->check, ls_clock_ns() + ms * 1000000u);
     if (err == LS_OK) at->checking = true;
     return err;
 }
 
 bool ls_win32_take_check(ls_op *op, ls_packet *out)
 {
-    watcher *at = op->key;
+    watcher *at = LS_CONTAINER(op, watcher, check.op);
     bool reported = false;
     ls_mutex_lock(&at->mutex);
     at->checking = false;
@@ -284,6 +285,8 @@ static int register_new(ls_port *port, watcher *at, const ls_registration *regis
     at->poll_at_wait = at->polled = false;
     if (readable_of(kind) == LS_READABLE_NONE) {
         if ((err = base_of(fd, &at->base)) < 0) return err;
+        if (at->in_system)
+            ls_process_unregister(port, at); /* dropped: else the system may keep the key of that life */
         at->identity = identity_of(fd, kind & DATAGRAM);
     }
     if ((at->last = calloc(1, sizeof *at->last)) == NULL) return LS_ENOMEM;
@@ -311,29 +314,28 @@ static void remove_now(watcher *at)
  * may have the number, and be removed as well. */
 static void post_remove(watcher *at, bool by_system)
 {
-    ls_op *node = at->last;
+    ls_key_node *node = at->last;
     at->last = NULL;
-    node->kind = KIND_EVENT;
-    node->flags = FLAG_HEAP_NODE;
+    node->op.kind = KIND_KEY;
     node->key = at->key;
-    node->event.origin = at->removed;
-    node->event.events = LS_EVENT_REMOVE;
+    node->origin = at->removed;
+    node->events = LS_EVENT_REMOVE;
     if (by_system) {
-        atomic_store(&node->result, at->life);
-        node->next = at->removals;
-        at->removals = node;
+        atomic_store(&node->op.result, at->life);
+        node->op.next = at->removals;
+        at->removals = &node->op;
     } else {
-        ls_port_enqueue(at->port, node);
+        ls_port_enqueue(at->port, &node->op);
     }
 }
 
-ls_op *ls_watcher_take_removal(watcher *at, uint32_t life)
+ls_key_node *ls_watcher_take_removal(watcher *at, uint32_t life)
 {
     for (ls_op **link = &at->removals; *link != NULL; link = &(*link)->next) {
-        ls_op *node = *link;
-        if (atomic_load(&node->result) != life) continue;
-        *link = node->next;
-        return node;
+        ls_op *op = *link;
+        if (atomic_load(&op->result) != life) continue;
+        *link = op->next;
+        return (ls_key_node *)(void *)op;
     }
     return NULL;
 }
@@ -402,7 +404,7 @@ void ls_port_register(ls_port *port, ls_registration *registrations, size_t coun
             registrations[i].result = ls_watcher_carry_out(port, &registrations[i], &at);
 }
 
-void ls_port_forget(ls_port *port, ls_fd fd)
+void ls_port_unregister(ls_port *port, ls_fd fd)
 {
     fd = ls_readable_fd(fd);
     watcher *at = ls_watcher_at(port->watchers, fd);
@@ -413,7 +415,7 @@ void ls_port_forget(ls_port *port, ls_fd fd)
     if (word & LIVE) {
         ls_watcher_drop(at);
         if (readable_of(word) == LS_READABLE_NONE) (void)ls_poll_change(at);
-        if (port->watchers->process != NULL && readable_of(word) == LS_READABLE_NONE) ls_process_forget(port, at);
+        if (port->watchers->process != NULL && readable_of(word) == LS_READABLE_NONE) ls_process_unregister(port, at);
     }
     ls_mutex_unlock(&at->mutex);
     if (port->watchers->process != NULL) ls_mutex_unlock(&port->watchers->process_mutex);
@@ -472,11 +474,11 @@ void ls_watcher_removed(watcher *at)
     at->removed = 0;
 }
 
-bool ls_port_take_event(ls_port *port, const ls_op *node)
+bool ls_port_take_event(ls_port *port, const ls_key_node *node)
 {
-    const uint64_t origin = node->event.origin;
-    if (!(node->event.events & LS_EVENT_REMOVE))
-        return ls_packet_current(port, &(ls_packet){.events = node->event.events, .origin = origin});
+    const uint64_t origin = node->origin;
+    if (!(node->events & LS_EVENT_REMOVE))
+        return ls_packet_current(port, &(ls_packet){.events = node->events, .origin = origin});
     watcher *at = ls_watcher_at(port->watchers, fd_of(origin));
     ls_mutex_lock(&at->mutex);
     if (at->removed == origin) ls_watcher_removed(at);

@@ -23,7 +23,7 @@
  * Closed sockets. A closed socket takes its registration with it, and its number may be reused at once, before the
  * packet of its poll was taken. So each use of a watcher compares the socket with the one that was registered: type,
  * local address, and the peer of a stream (win_identity). Only sockets without an address are mistaken for each other,
- * until the packet with POLL_LOCAL_CLOSE is taken. With ProcessSocketNotifications the system forgets a closed socket
+ * until the packet with POLL_LOCAL_CLOSE is taken. With ProcessSocketNotifications the system drops a closed socket
  * by itself, and only those without an address are polled, for their close.
  *
  * Devices. The cost of a cancellation grows with the requests pending at the same handle of the AFD device. So
@@ -98,7 +98,7 @@ typedef struct watcher {
     HANDLE base;                /* the socket below all layered providers */
     win_identity identity;      /* of the registered socket, as far as it was known at the last use */
     bool closed;                /* a poll has reported the close of the registered socket */
-    ls_op *last;                /* the node of the REMOVE packet; not NULL while LIVE */
+    ls_key_node *last;          /* the node of the REMOVE packet; not NULL while LIVE */
     uint64_t removed;           /* the origin of a queued REMOVE packet, or 0 */
     bool on_again;              /* under watchers.mutex: on the list watchers.again */
     struct watcher *again_next; /* under watchers.mutex */
@@ -112,6 +112,7 @@ typedef struct watcher {
     uint32_t amount, seen; /* results of the last check: data available, LS_EVENT_* */
     /* ProcessSocketNotifications: the system's key holds the generation of REGISTER. */
     uint32_t life;   /* generation at REGISTER */
+    bool in_system;  /* registered there, unless the socket was closed since */
     ls_op *removals; /* nodes of removed registrations whose packets the system posts; the result is the life */
 } watcher;
 
@@ -154,7 +155,7 @@ int ls_watcher_carry_out(ls_port *port, const ls_registration *registration, wat
 void ls_watcher_drop(watcher *at);    /* ends it without a packet */
 void ls_watcher_removed(watcher *at); /* its REMOVE packet was taken */
 /* Take the node of the removed registration of this life from the list `removals`; NULL: no such node. */
-ls_op *ls_watcher_take_removal(watcher *at, uint32_t life);
+ls_key_node *ls_watcher_take_removal(watcher *at, uint32_t life);
 /* Make the packet of `events`. false: none, the socket was closed meanwhile. */
 bool ls_watcher_report(watcher *at, uint64_t word, uint32_t events, ls_packet *out);
 /* true: the handle is no longer the registered socket. false: it is, and its identity is stored. */
@@ -168,6 +169,6 @@ void ls_poll_end(watcher *at);    /* when the port is closed */
 
 /* iocp_process.c */
 void ls_process_register(ls_port *port, ls_registration *registrations, size_t count);
-void ls_process_forget(ls_port *port, watcher *at);
+void ls_process_unregister(ls_port *port, watcher *at);
 
 #endif

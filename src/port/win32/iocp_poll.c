@@ -26,6 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 enum { IOCTL_AFD_POLL = 0x00012024 };
 
 static int device_open(ls_port *port, HANDLE *out)
@@ -229,7 +231,7 @@ static int select_events(watcher *at, uint64_t word)
             at->event = NULL;
             return LS_ENOMEM;
         }
-        at->edge_op = (ls_op){.kind = KIND_EDGE, .key = at};
+        at->edge_op = (ls_op){.kind = KIND_EDGE};
         if ((at->wait = CreateThreadpoolWait(record_made, at, NULL)) == NULL) {
             ls_poll_end(at);
             return LS_ENOMEM;
@@ -312,7 +314,7 @@ bool ls_win32_polled(win_request *request, ls_packet *out)
 
 bool ls_win32_take_edge(ls_op *op, ls_packet *out)
 {
-    watcher *at = op->key;
+    watcher *at = LS_CONTAINER(op, watcher, edge_op);
     bool reported = false;
     ls_mutex_lock(&at->mutex);
     atomic_store(&at->edge_set, false); /* an event recorded from here on posts its own packet */

@@ -73,6 +73,7 @@ static int conclude(watcher *at, const ls_registration *registration, DWORD erro
     int err = ls_err_from_win32(error);
     if (err > 0) err = LS_OK;
     ls_mutex_lock(&at->mutex);
+    if (err == LS_OK) at->in_system = registration->operation != LS_NOTIFY_REMOVE;
     if (err == LS_OK && registration->operation != LS_NOTIFY_REMOVE) err = ls_poll_change(at);
     if (err < 0) {
         if (registration->operation != LS_NOTIFY_REGISTER && (err == LS_EINVAL || err == LS_ENOENT)) err = LS_ENOENT;
@@ -110,10 +111,11 @@ void ls_process_register(ls_port *port, ls_registration *registrations, size_t c
 }
 
 /* The registration was dropped: all later packets of this life are out of date, REMOVE included. */
-void ls_process_forget(ls_port *port, watcher *at)
+void ls_process_unregister(ls_port *port, watcher *at)
 {
     ls_process_registration request = request_of(at, &(ls_registration){.operation = LS_NOTIFY_REMOVE});
     process(port, &request, 1);
+    at->in_system = false;
 }
 
 /* The system's events as those of notify.h. */
@@ -134,10 +136,10 @@ bool ls_win32_processed(ls_port *port, ULONG_PTR key, uint32_t events, ls_packet
     ls_mutex_lock(&at->mutex);
     const uint64_t word = atomic_load(&at->word);
     if (events & LS_EVENT_REMOVE) {
-        ls_op *node = ls_watcher_take_removal(at, life);
+        ls_key_node *node = ls_watcher_take_removal(at, life);
         if (node != NULL) {
-            *out = (ls_packet){.key = node->key, .events = LS_EVENT_REMOVE, .origin = node->event.origin};
-            if (at->removed == node->event.origin) ls_watcher_removed(at);
+            *out = (ls_packet){.key = node->key, .events = LS_EVENT_REMOVE, .origin = node->origin};
+            if (at->removed == node->origin) ls_watcher_removed(at);
             free(node);
             reported = true;
         }

@@ -2,8 +2,8 @@
  *
  * TransmitFile sends a file without a copy. A client edition of Windows carries out two TransmitFile operations of the
  * whole system at a time and queues the others, so that two slow peers would stop all other files. Therefore the port
- * calls TransmitFile on server editions only. On client editions each call reads a part of the file into a block, which
- * WSASend sends behind the slices. The part is read by the calling thread, as sendfile(2) does on Linux. */
+ * calls TransmitFile on server editions only, and not for Unix sockets. Otherwise each call reads a part of the file into
+ * a block, which WSASend sends behind the slices. The part is read by the calling thread, as sendfile(2) does on Linux. */
 #include <string.h>
 
 #include "port/file_internal.h"
@@ -51,7 +51,6 @@ static int transmit_file(ls_sock *sock, const ls_file_range *file, uint64_t file
                                     .HeadLength = head != NULL ? head->len : 0};
     sock->tx.overlapped.Offset = (DWORD)offset;
     sock->tx.overlapped.OffsetHigh = (DWORD)(offset >> 32);
-    if (sock->provider->transmit == NULL) return WSAEOPNOTSUPP;
     if (sock->provider->transmit(sock->base.fd, (HANDLE)file->fd, left < FILE_BYTES_MAX ? (DWORD)left : FILE_BYTES_MAX,
                                  0, &sock->tx.overlapped, head != NULL ? &around : NULL, 0))
         return 0;
@@ -71,12 +70,8 @@ static int read_part(ls_thread_ctx *ctx, ls_sock *sock, const ls_file_range *fil
     const uint64_t left = file->len - file_from;
     ls_block *block = ls_block_get(ctx->pool, left <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (block == NULL) return LS_ENOMEM;
-    ls_file_op read = {.action = DO_READ,
-                       .op.len = left < block->cap ? (uint32_t)left : block->cap,
-                       .fd = file->fd,
-                       .bytes = block->data,
-                       .offset = file->offset + file_from};
-    const int64_t n = ls_file_run(&read);
+    const size_t len = left < block->cap ? (size_t)left : block->cap;
+    const int64_t n = ls_file_read(file->fd, block->data, len, file->offset + file_from);
     if (n <= 0) {
         ls_block_drop(block);
         return n < 0 ? (int)n : LS_EINVAL;
@@ -99,14 +94,15 @@ static int post_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int64_t sent,
     *bytes = 0;
     if (n == 0 && (file == NULL || (uint64_t)file_from >= file->len)) return LS_EAGAIN;
     if (sock->tx.stop || !sock->open) return LS_ECANCELED;
-    if (file != NULL && file->shared != NULL && !ls_shared_file_unchanged(file->shared)) return LS_ECHANGED;
-    const bool reaches_file = file != NULL && last;
+    if (file != NULL && file->shared != NULL && !ls_shared_file_unchanged(file->shared))
+        return sent > 0 ? LS_EINVAL : LS_ECHANGED;
+    const bool reaches_file = file != NULL && last, transmits = sock->provider->transmit != NULL;
     const uint64_t from = file_from < 0 ? 0 : (uint64_t)file_from;
-    if (reaches_file && sock->port->transmits && n <= 1) {
+    if (reaches_file && transmits && n <= 1) {
         error = transmit_file(sock, file, from, n > 0 ? &buffers[0] : NULL);
         if (error == 0) (void)WSAGetOverlappedResult(sock->base.fd, &sock->tx.overlapped, bytes, FALSE, &(DWORD){0});
     } else {
-        if (reaches_file && sock->port->transmits) {
+        if (reaches_file && transmits) {
             n--; /* the last slice is sent with the file */
         } else if (reaches_file) {
             const int err = read_part(ctx, sock, file, from, &buffers[n]);

@@ -32,7 +32,8 @@ static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOC
             extension(fd, (GUID)WSAID_GETACCEPTEXSOCKADDRS, &provider->accept_addresses,
                       sizeof provider->accept_addresses);
             extension(fd, (GUID)WSAID_CONNECTEX, &provider->connect, sizeof provider->connect);
-            extension(fd, (GUID)WSAID_TRANSMITFILE, &provider->transmit, sizeof provider->transmit);
+            if (port->transmits && protocol->iAddressFamily != AF_UNIX) /* not documented for Unix sockets */
+                extension(fd, (GUID)WSAID_TRANSMITFILE, &provider->transmit, sizeof provider->transmit);
             provider->skips = protocol->dwServiceFlags1 & XP1_IFS_HANDLES;
             provider->catalog = protocol->dwCatalogEntryId;
             found = provider;
@@ -42,7 +43,7 @@ static const win_provider *provider_of(ls_port *port, SOCKET fd, const WSAPROTOC
     return found;
 }
 
-int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_sock **out)
+int ls_sock_attach(ls_port *port, ls_fd fd, bool maybe_readable, ls_sock **out)
 {
     enum { MODES = FILE_SKIP_COMPLETION_PORT_ON_SUCCESS | FILE_SKIP_SET_EVENT_ON_HANDLE };
     WSAPROTOCOL_INFOW protocol;
@@ -69,8 +70,9 @@ int ls_sock_attach(ls_port *port, ls_fd fd, void *key, bool maybe_readable, ls_s
     ls_win32_mark_attached(port, fd, true);
     sock->skips = sock->provider->skips && SetFileCompletionNotificationModes((HANDLE)fd, MODES);
     sock->port = port;
-    sock->base.key = key;
     sock->base.fd = fd;
+    atomic_store_explicit(&sock->base.progress_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&sock->base.progress_bytes, 0, memory_order_relaxed);
     sock->number = number;
     sock->open = true;
     sock->ready = maybe_readable;
@@ -154,8 +156,9 @@ static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
     (void)CancelIoEx((HANDLE)sock->base.fd, &request->overlapped);
 }
 
-void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what)
+void ls_sock_cancel(ls_port *port, ls_sock *sock, uint32_t generation, unsigned what)
 {
+    (void)port;
     ls_mutex_lock(&sock->mutex);
     if (sock->open && ls_sock_generation(sock) == generation) {
         if (what & LS_CANCEL_RECV) cancel_request(sock, &sock->rx, NULL);
@@ -164,7 +167,7 @@ void ls_sock_cancel(ls_sock *sock, uint32_t generation, unsigned what)
     ls_mutex_unlock(&sock->mutex);
 }
 
-void ls_op_cancel(ls_sock *sock, ls_op *op)
+void ls_op_cancel(ls_port *port, ls_sock *sock, ls_op *op)
 {
     bool cancelled = false;
     ls_mutex_lock(&sock->mutex);
@@ -174,7 +177,7 @@ void ls_op_cancel(ls_sock *sock, ls_op *op)
         cancelled = ls_win32_cancel_accept(sock, op);
     }
     ls_mutex_unlock(&sock->mutex);
-    if (cancelled) (void)ls_port_post(sock->port, op, sock->base.key, LS_ECANCELED);
+    if (cancelled) ls_queue_post(port, op, LS_ECANCELED);
 }
 
 /* Winsock has no event for the loss of a connection alone: a receive of 0 bytes completes for data as well, and a poll
@@ -333,7 +336,7 @@ bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes,
         result = receive_peeked(ctx, sock, op, (int)result);
     else if (result == LS_OK)
         result = has_caller_memory(op) ? (int64_t)bytes : receive(ctx, sock, op, true);
-    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
+    *out = (ls_packet){.op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         sock->ready = result != LS_ECANCELED && ready_after(op, result);
@@ -390,7 +393,7 @@ static int64_t connect_result(ls_sock *sock, int result)
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
     (void)ctx;
-    ls_op_begin(op, KIND_CONNECT, sock->base.key);
+    op->kind = KIND_CONNECT;
     op->connect.addr = to;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);
     const ADDRESS_FAMILY family = ((const struct sockaddr *)(const void *)to->bytes)->sa_family;
@@ -447,7 +450,7 @@ bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t byt
     } else if (!sock->open) {
         result = LS_ECANCELED;
     }
-    *out = (ls_packet){.key = sock->base.key, .op = op, .result = result};
+    *out = (ls_packet){.op = op, .result = result};
     if (result != LS_EAGAIN) {
         atomic_store_explicit(&op->result, result, memory_order_relaxed);
         ls_counter_add(&ctx->stats.send_queued, 1);

@@ -1,11 +1,11 @@
 /* bind.h - functions of the bindings that other bindings use, and that have no header of their own.
  *
- * ls_core_NAME is the function `luaserve.core`.NAME, ls_req_NAME and ls_res_NAME are methods of req and res: each is a
- * lua_CFunction, documented above its definition. Thread: the one that holds the state's actor. */
+ * ls_core_NAME is the function `luaserve.core`.NAME, ls_res_upgrade is a method of res: each is a lua_CFunction, documented
+ * above its definition. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_BIND_H
 #define LS_SCRIPT_BIND_H
 
-#include <lua.h>
+#include <lauxlib.h>
 
 #include "script/core/state.h"
 
@@ -14,20 +14,13 @@ int ls_core_params(lua_State *L);
 int ls_core_last_segment(lua_State *L);
 
 /* body.c */
-int ls_req_body(lua_State *L);
-int ls_req_buffer(lua_State *L);
-int ls_req_json(lua_State *L);
-int ls_req_form(lua_State *L);
-int ls_req_form_all(lua_State *L);
-int ls_req_chunks(lua_State *L);
+extern const luaL_Reg ls_body_methods[]; /* of req */
 int ls_core_body_max(lua_State *L);
 
-/* file.c */
-int ls_res_file(lua_State *L);
-int ls_res_sse(lua_State *L);
+/* res_upgrade.c */
 int ls_res_upgrade(lua_State *L);
 
-/* tls.c */
+/* tls_object.c */
 struct ls_filter;
 /* Push the table of req.tls and sock.tls; nil without a session. */
 void ls_push_tls(lua_State *L, const struct ls_filter *session);
@@ -38,8 +31,5 @@ int ls_push_tls_failure(lua_State *L, int err, const char *why);
 /* Run the registry's function `ref` in a new task. An error of it is logged with `what`, a static text such as
  * "in a timer". No task runs at the call. */
 void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what);
-
-/* dev.c: begin dev mode in a state, before its site is loaded. A lua_CFunction without arguments. */
-int ls_dev_begin(lua_State *L);
 
 #endif

@@ -1,14 +1,15 @@
 /* bind_aux.c - see bind_aux.h. */
 #include "script/bind/bind_aux.h"
 
+#include <stdarg.h>
 #include <string.h>
 
-#include <lauxlib.h>
-
 #include "base/err.h"
+#include "net/addr.h"
 #include "port/file.h"
 #include "script/core/lua_modules.h"
 #include "script/core/state.h"
+#include "script/core/udata.h"
 
 int ls_push_failure(lua_State *L, int err)
 {
@@ -16,6 +17,46 @@ int ls_push_failure(lua_State *L, int err)
     lua_pushstring(L, ls_err_text(err));
     lua_pushstring(L, ls_err_name(err));
     return 3;
+}
+
+int ls_push_failure_text(lua_State *L, int err, const char *format, ...)
+{
+    va_list arguments;
+    lua_pushnil(L);
+    va_start(arguments, format);
+    lua_pushvfstring(L, format, arguments);
+    va_end(arguments);
+    lua_pushstring(L, ls_err_name(err));
+    return 3;
+}
+
+int ls_push_result(lua_State *L, int result)
+{
+    if (result < 0) return ls_push_failure(L, result);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+int ls_push_addr(lua_State *L, const ls_addr *addr)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    lua_pushstring(L, ls_addr_text(addr, text));
+    return 1;
+}
+
+int ls_push_addr_field(lua_State *L, const char *name, const ls_addr *addr)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    const size_t len = strlen(name);
+    if (addr->family == LS_ADDR_NONE) return 0;
+    if (strcmp(name + len - 2, "ip") == 0) {
+        lua_pushstring(L, ls_addr_host(addr, text));
+        return 1;
+    }
+    if (strcmp(name + len - 2, "rt") != 0) return ls_push_addr(L, addr);
+    if (addr->family == LS_ADDR_UNIX) return 0;
+    lua_pushinteger(L, addr->port);
+    return 1;
 }
 
 ls_state *ls_check_loading(lua_State *L, const char *prefix)
@@ -47,74 +88,42 @@ const char *ls_push_site_path(lua_State *L, int index)
     return lua_tostring(L, -1);
 }
 
-bool ls_is_loader_data(lua_State *L, int value, int extra)
+/* (name of a module) -> the module */
+static int load_module(lua_State *L)
 {
-    const int top = lua_gettop(L);
-    bool found = false;
-    if (lua_type(L, extra) != LUA_TSTRING || !lua_checkstack(L, 4)) return false;
-    if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE) == LUA_TTABLE) {
-        lua_pushnil(L);
-        while (!found && lua_next(L, top + 1) != 0) {
-            found = lua_rawequal(L, -1, value) != 0;
-            lua_pop(L, 1);
-        }
-    }
-    lua_settop(L, top);
-    return found;
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_getfield(L, -1, lua_tostring(L, 1));
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+void ls_push_function(lua_State *L, const char *module, const char *name)
+{
+    luaL_requiref(L, module, load_module, 0);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
 }
 
 void ls_refuse_arguments(lua_State *L, int most, const char *call)
 {
     const int last = lua_gettop(L);
-    int extra = most + 1;
-    if (ls_is_loader_data(L, most, extra)) extra++;
-    while (extra <= last && lua_isnil(L, extra)) extra++;
-    if (extra > last) return;
-    int whole;
-    const lua_Integer number = lua_tointegerx(L, extra, &whole);
-    if (lua_type(L, extra) != LUA_TNUMBER || !whole)
-        luaL_error(L, "too many arguments for %s: got a %s as well", call, luaL_typename(L, extra));
-    else if (strncmp(call, "res:", 4) == 0 && number >= 200 && number <= 999)
-        luaL_error(L, "too many arguments for %s: got %I as well; set the status before, with res:status(%I)", call,
-                   number, number);
-    else
-        luaL_error(L,
-                   "too many arguments for %s: got %I as well; put a call that returns several values, such as "
-                   "string.gsub, in parentheses",
-                   call, number);
-}
-
-bool ls_push_function(lua_State *L, const char *module, const char *name)
-{
-    const int top = lua_gettop(L);
-    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-    if (lua_getfield(L, -1, module) == LUA_TTABLE && lua_getfield(L, -1, name) == LUA_TFUNCTION) {
-        lua_replace(L, top + 1);
-        lua_settop(L, top + 1);
-        return true;
-    }
-    lua_settop(L, top);
-    return false;
-}
-
-/* Push the suggestion of usage.lua for `name`, or an empty string: "; did you mean 'send'?" */
-static const char *suggestion(lua_State *L, int name, int known)
-{
-    if (ls_push_function(L, "luaserve.usage", "suggest")) {
-        lua_pushvalue(L, name);
-        lua_pushvalue(L, known);
-        lua_call(L, 2, 1);
-    } else {
-        lua_pushliteral(L, "");
-    }
-    return lua_tostring(L, -1);
+    luaL_checkstack(L, last - most + 4, "too many arguments");
+    ls_push_function(L, "luaserve.usage", "no_more");
+    lua_pushstring(L, call);
+    for (int n = most; n <= last; n++) lua_pushvalue(L, n);
+    lua_call(L, last - most + 2, 0);
 }
 
 int ls_unknown_member(lua_State *L, const char *object, int known)
 {
     known = lua_absindex(L, known);
-    const char *name = luaL_tolstring(L, 2, NULL);
-    return luaL_error(L, "%s has no method or field '%s'%s", object, name, suggestion(L, 2, known));
+    ls_push_function(L, "luaserve.names", "unknown_member");
+    lua_pushstring(L, object);
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, known);
+    lua_call(L, 3, 0);
+    return 0; /* not reached */
 }
 
 /* Upvalues: the methods, the name of the object. */
@@ -125,21 +134,40 @@ static int methods_index(lua_State *L)
     return ls_unknown_member(L, lua_tostring(L, lua_upvalueindex(2)), lua_upvalueindex(1));
 }
 
-void ls_set_methods(lua_State *L, const char *object)
+static void push_functions(lua_State *L, const luaL_Reg *list, int more)
 {
-    lua_pushstring(L, object);
-    lua_pushcclosure(L, methods_index, 2);
-    lua_setfield(L, -2, "__index");
+    for (const luaL_Reg *at = list; at != NULL && at->name != NULL; at++) more++;
+    lua_createtable(L, 0, more);
+    if (list != NULL) luaL_setfuncs(L, list, 0);
 }
 
-void ls_set_members(lua_State *L, const char *const fields[], lua_CFunction index)
+void ls_object_define(lua_State *L, const ls_object_type *type, int *ref)
 {
-    for (; *fields != NULL; fields++) {
+    push_functions(L, type->meta, 3); /* and __index, __name, __metatable */
+    push_functions(L, type->methods, 0);
+    for (const char *const *field = type->fields; field != NULL && *field != NULL; field++) {
         lua_pushboolean(L, 1);
-        lua_setfield(L, -2, *fields);
+        lua_setfield(L, -2, *field);
     }
-    lua_pushcclosure(L, index, 1);
+    if (type->newindex != NULL) {
+        lua_pushvalue(L, -1);
+        lua_pushcclosure(L, type->newindex, 1);
+        lua_setfield(L, -3, "__newindex");
+    }
+    if (type->index == NULL) lua_pushfstring(L, "a %s", type->name);
+    lua_pushcclosure(L, type->index != NULL ? type->index : methods_index, type->index != NULL ? 1 : 2);
     lua_setfield(L, -2, "__index");
+    ls_udata_define(L, type->name, ref);
+}
+
+void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag, int meta_ref)
+{
+    const void **object = lua_newuserdatauv(L, bytes, user_values);
+    memset(object, 0, bytes);
+    *object = tag;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
+    lua_setmetatable(L, -2);
+    return object;
 }
 
 bool ls_push_method(lua_State *L, const char *object)

@@ -5,10 +5,22 @@
 
 #include <stdbool.h>
 
-#include <lua.h>
+#include <lauxlib.h>
 
 /* Push nil, the message and the code of the LS_E* error `err`. Returns 3. May raise "not enough memory". */
 int ls_push_failure(lua_State *L, int err);
+/* The same with a message of its own, formatted as by lua_pushfstring(). */
+int ls_push_failure_text(lua_State *L, int err, const char *format, ...);
+/* true, or as ls_push_failure() for a negative result. */
+int ls_push_result(lua_State *L, int result);
+
+/* Push the address as text. Returns 1. */
+struct ls_addr;
+int ls_push_addr(lua_State *L, const struct ls_addr *addr);
+/* Push a field of an object with addresses, by its name: "ip" and "local_ip" (a string; "unix:" and the path of a Unix
+ * socket), "port" and "local_port" (an integer; none of a Unix socket), or the address as text. Returns the number of
+ * values, 0 or 1. */
+int ls_push_addr_field(lua_State *L, const char *name, const struct ls_addr *addr);
 
 /* The state, while its site loads; raises afterwards. `prefix` begins the message: "" where lua/luaserve adds one. */
 struct ls_state *ls_check_loading(lua_State *L, const char *prefix);
@@ -20,34 +32,38 @@ double ls_check_seconds(lua_State *L, int index);
  * `require`. Returns the string on the stack. */
 const char *ls_push_site_path(lua_State *L, int index);
 
-/* Whether the value at `extra` may be the second result of the `require` that returned the value at `value`: a string
- * behind a module. */
-bool ls_is_loader_data(lua_State *L, int value, int extra);
-
-/* Raise if an argument above stack index `most` is not nil: it would be ignored. `call` shows the right call, such as
- * "res:send(body)". The second result of `require` is ignored: res:json(require "data"). */
+/* Raise if an argument above stack index `most`, which is at least 1, is not nil: it would be ignored. `call` shows
+ * the right call, such as "res:send(body)". The second result of `require` is ignored: res:json(require "data"). */
 void ls_refuse_arguments(lua_State *L, int most, const char *call);
 static inline void ls_check_arguments(lua_State *L, int most, const char *call)
 {
     if (lua_gettop(L) > most) ls_refuse_arguments(L, most, call);
 }
 
-/* Push the function `name` of a module of luaserve. false: the site has not loaded it; nothing is pushed. */
-bool ls_push_function(lua_State *L, const char *module, const char *name);
+/* Push the function `name` of a module of lua/luaserve, which is loaded at its first use. May raise. */
+void ls_push_function(lua_State *L, const char *module, const char *name);
 
 /* Raise "<object> has no method or field '<name>'" for the name at index 2. The message suggests the most similar key
  * of the table at `known`. */
 int ls_unknown_member(lua_State *L, const char *object, int known);
 
-/* For an object with methods only: pop the table of methods and make it __index of the metatable below it. Another
- * name raises as ls_unknown_member() does. */
-void ls_set_methods(lua_State *L, const char *object);
+/* A type of objects with methods, and with fields if `index` is not NULL. */
+typedef struct ls_object_type {
+    const char *name; /* for messages */
+    const luaL_Reg *methods;
+    const luaL_Reg *meta;      /* metamethods; NULL: none */
+    const char *const *fields; /* their names; NULL ends them */
+    lua_CFunction index;       /* __index; its upvalue is the table of the members */
+    lua_CFunction newindex;    /* __newindex with the same upvalue; NULL: none */
+} ls_object_type;
 
-/* For an object with methods and fields: pop the table of methods, add the names of the fields (NULL ends them), and
- * make `index` with that table as its upvalue __index of the metatable below it. */
-void ls_set_members(lua_State *L, const char *const fields[], lua_CFunction index);
+/* Make the metatable of the type, and store a registry reference to it in *ref. */
+void ls_object_define(lua_State *L, const ls_object_type *type, int *ref);
 /* In `index`: push the method that index 2 names and return true, or return false if it names a field. Raises as
- * ls_unknown_member() for another name. */
+ * ls_unknown_member() for another name. `object`: "a sock". */
 bool ls_push_method(lua_State *L, const char *object);
+
+/* Push a new object with this metatable, filled with zeros but for its first field, the tag (udata.h). */
+void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag, int meta_ref);
 
 #endif

@@ -20,6 +20,8 @@
     X(job)            \
     X(timer)          \
     X(serve)          \
+    X(file)           \
+    X(files)          \
     X(static)         \
     X(inject)         \
     X(topic)          \

@@ -25,27 +25,14 @@ static void *new_kept(lua_State *L, size_t bytes)
     return memory;
 }
 
-/* The field `name` of the table at `index`, which holds the text; NULL: nil. */
-static const char *field_text(lua_State *L, int index, const char *name)
-{
-    const int type = lua_getfield(L, index, name);
-    const char *text = lua_tostring(L, -1);
-    if (type != LUA_TNIL && (type != LUA_TSTRING || strlen(text) != lua_rawlen(L, -1)))
-        luaL_error(L, "%s must be a string without NUL", name);
-    lua_pop(L, 1);
-    return text;
-}
-
-/* The same for a path, which the table has in its final form afterwards. */
-static const char *field_path(lua_State *L, int index, const char *name)
-{
-    if (field_text(L, index, name) == NULL) return NULL;
-    lua_getfield(L, index, name);
-    (void)ls_push_site_path(L, -1);
-    lua_setfield(L, index, name);
-    lua_pop(L, 1);
-    return field_text(L, index, name);
-}
+#define CERT(field) LS_OPTION_FILE(ls_tls_cert, field)
+static const ls_option cert_options[] = {CERT(cert), CERT(key), LS_OPTION(ls_tls_cert, password), LS_OPTIONS_END};
+#define OPTION(field) LS_OPTION(ls_tls_options, field)
+static const ls_option options[] = {OPTION(self_signed), LS_OPTION_FILE(ls_tls_options, ca),
+                                    OPTION(verify),      OPTION(insecure),
+                                    OPTION(min),         OPTION(ciphers),
+                                    OPTION(alpn),        LS_OPTION_FILE(ls_tls_options, tickets),
+                                    OPTION(names),       LS_OPTIONS_END};
 
 /* Push the userdata that holds them. */
 static const ls_tls_cert *read_certs(lua_State *L, int index, unsigned count)
@@ -53,34 +40,20 @@ static const ls_tls_cert *read_certs(lua_State *L, int index, unsigned count)
     ls_tls_cert *certs = new_zeroed(L, count * sizeof *certs);
     for (unsigned i = 0; i < count; i++) {
         lua_rawgeti(L, index, (lua_Integer)i + 1);
-        const int one = lua_gettop(L);
-        luaL_checktype(L, one, LUA_TTABLE);
-        certs[i].cert = field_path(L, one, "cert");
-        certs[i].key = field_path(L, one, "key");
-        certs[i].password = field_text(L, one, "password");
-        lua_settop(L, one - 1);
+        luaL_checktype(L, -1, LUA_TTABLE);
+        ls_options_read(L, -1, cert_options, &certs[i]);
+        lua_pop(L, 1);
     }
     return certs;
 }
 
 void ls_option_tls_server(lua_State *L, int index, ls_tls_options *out)
 {
-    static const char *const verify[] = {"none", "optional", "required", NULL};
     luaL_checkstack(L, 10, NULL);
     index = lua_absindex(L, index);
     const unsigned count = (unsigned)lua_rawlen(L, index);
-    *out = (ls_tls_options){.server = true,
-                            .cert_count = count,
-                            .certs = read_certs(L, index, count),
-                            .self_signed = ls_option_flag(L, index, "self_signed"),
-                            .ca = field_path(L, index, "ca"),
-                            .tickets = field_path(L, index, "tickets"),
-                            .min = field_text(L, index, "min"),
-                            .ciphers = field_text(L, index, "ciphers"),
-                            .alpn = field_text(L, index, "alpn")};
-    lua_getfield(L, index, "verify");
-    out->verify = (enum ls_tls_verify)luaL_checkoption(L, -1, "none", verify);
-    lua_pop(L, 1);
+    *out = (ls_tls_options){.server = true, .cert_count = count, .certs = read_certs(L, index, count)};
+    ls_options_read(L, index, options, out);
 }
 
 const ls_tls_options *ls_option_tls(lua_State *L, int index)
@@ -100,17 +73,10 @@ const ls_tls_options *ls_option_tls(lua_State *L, int index)
 
 void ls_option_tls_client(lua_State *L, int index, ls_tls_cert *cert, ls_tls_options *out)
 {
-    luaL_checkstack(L, 10, NULL);
-    *cert = (ls_tls_cert){.cert = field_path(L, index, "cert"),
-                          .key = field_path(L, index, "key"),
-                          .password = field_text(L, index, "password")};
-    *out = (ls_tls_options){.certs = cert,
-                            .cert_count = cert->cert != NULL ? 1 : 0,
-                            .ca = field_path(L, index, "ca"),
-                            .insecure = ls_option_flag(L, index, "insecure"),
-                            .min = field_text(L, index, "min"),
-                            .ciphers = field_text(L, index, "ciphers"),
-                            .alpn = field_text(L, index, "alpn")};
+    *cert = (ls_tls_cert){0};
+    ls_options_read(L, index, cert_options, cert);
+    *out = (ls_tls_options){.certs = cert, .cert_count = cert->cert != NULL ? 1 : 0};
+    ls_options_read(L, index, options, out);
 }
 
 const ls_network *ls_option_networks(lua_State *L, int index, size_t *count)

@@ -51,7 +51,7 @@ void ls_bytecode_close(ls_bytecode *bytecode)
 static const char *source_of(const char *name, char text[SOURCE_BYTES])
 {
     const char *dot = strchr(name, '.');
-    (void)snprintf(text, SOURCE_BYTES, "@luaserve/%s.lua", dot != NULL ? dot + 1 : "init");
+    (void)snprintf(text, SOURCE_BYTES, LS_LUA_SOURCE_PREFIX "%s.lua", dot != NULL ? dot + 1 : "init");
     for (char *at = strchr(text, '.'), *next; at != NULL && (next = strchr(at + 1, '.')) != NULL; at = next) *at = '/';
     return text;
 }

@@ -14,6 +14,8 @@
 
 typedef struct ls_bytecode ls_bytecode;
 
+#define LS_LUA_SOURCE_PREFIX "@luaserve/" /* of the names of their chunks */
+
 /* Open an empty cache. Returns LS_OK or LS_ENOMEM. */
 int ls_bytecode_open(ls_bytecode **out);
 void ls_bytecode_close(ls_bytecode *bytecode); /* NULL: does nothing */

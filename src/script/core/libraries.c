@@ -4,6 +4,55 @@
 #include <lauxlib.h>
 #include <lualib.h>
 
+#include "script/core/state.h"
+
+/* math.randomseed of a further state: while the site loads, the index of the state is added to the second number of the
+ * seed. Each state runs the file of the site, and math.randomseed(os.time()) would give all of them one sequence. */
+static int math_randomseed(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    if (state->loading && !lua_isnone(L, 1)) {
+        const lua_Unsigned second = (lua_Unsigned)luaL_optinteger(L, 2, 0) + state->index;
+        lua_settop(L, 1);
+        lua_pushinteger(L, (lua_Integer)second);
+    }
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+static int math_open(lua_State *L)
+{
+    luaopen_math(L);
+    if (ls_state_of(L)->index > 0) {
+        lua_getfield(L, -1, "randomseed");
+        lua_pushcclosure(L, math_randomseed, 1);
+        lua_setfield(L, -2, "randomseed");
+    }
+    return 1;
+}
+
+/* os.date calls strftime for each part of its format, which takes microseconds: a short one cannot exceed the
+ * processor-time limit. */
+static int os_date(lua_State *L)
+{
+    enum { FORMAT_BYTES_MAX = 4096 };
+    size_t bytes = 0;
+    (void)luaL_optlstring(L, 1, "", &bytes);
+    luaL_argcheck(L, bytes <= FORMAT_BYTES_MAX, 1, "format longer than 4096 bytes");
+    return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
+static int os_open(lua_State *L)
+{
+    luaopen_os(L);
+    lua_getfield(L, -1, "date");
+    lua_pushcclosure(L, os_date, 1);
+    lua_setfield(L, -2, "date");
+    return 1;
+}
+
 void ls_libraries_open(lua_State *L)
 {
     static const luaL_Reg libraries[] = {{LUA_GNAME, luaopen_base},
@@ -11,9 +60,9 @@ void ls_libraries_open(lua_State *L)
                                          {LUA_COLIBNAME, luaopen_coroutine},
                                          {LUA_TABLIBNAME, ls_table_open},
                                          {LUA_IOLIBNAME, luaopen_io},
-                                         {LUA_OSLIBNAME, luaopen_os},
+                                         {LUA_OSLIBNAME, os_open},
                                          {LUA_STRLIBNAME, ls_string_open},
-                                         {LUA_MATHLIBNAME, luaopen_math},
+                                         {LUA_MATHLIBNAME, math_open},
                                          {LUA_UTF8LIBNAME, luaopen_utf8},
                                          {LUA_DBLIBNAME, luaopen_debug},
                                          {NULL, NULL}};

@@ -90,7 +90,7 @@ static const ls_lua_file *find(const ls_state *state, const char *key)
     return file;
 }
 
-bool ls_lua_files_kept(lua_State *L, const char *path)
+bool ls_lua_files_cached(lua_State *L, const char *path)
 {
     return find(ls_state_of(L), path) != NULL;
 }

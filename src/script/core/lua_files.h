@@ -27,7 +27,7 @@ void ls_lua_files_free(ls_lua_files *files);
 void ls_lua_files_define(lua_State *L);
 
 /* Whether the state of L loads, is not the first one, and the first one has loaded this path. */
-bool ls_lua_files_kept(lua_State *L, const char *path);
+bool ls_lua_files_cached(lua_State *L, const char *path);
 
 /* Read a whole file. LS_OK, and the caller frees *text; LS_ENOMEM; LS_ENOENT: errno tells why, and *what is the
  * operation that failed. */

@@ -36,6 +36,23 @@ void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytec
     lua_pop(L, 1);
 }
 
+static int open_libraries(lua_State *L)
+{
+    luaL_openlibs(L);
+    ls_lua_modules_preload(L, "luaserve", NULL);
+    return 0;
+}
+
+lua_State *ls_lua_modules_state(void)
+{
+    lua_State *L = luaL_newstate();
+    if (L == NULL) return NULL;
+    lua_pushcfunction(L, open_libraries);
+    if (lua_pcall(L, 0, 0, 0) == LUA_OK) return L;
+    lua_close(L);
+    return NULL;
+}
+
 size_t ls_lua_modules_directory(const char *file)
 {
     size_t len = strlen(file);
@@ -51,7 +68,7 @@ static const char *push_directory(lua_State *L, const char *file)
     return len > 0 ? lua_pushlstring(L, file, len) : lua_pushliteral(L, ".");
 }
 
-static bool exists(lua_State *L, const char *path, ls_lua_modules_kept_fn *kept)
+static bool exists(lua_State *L, const char *path, ls_lua_modules_cached_fn *kept)
 {
     if (kept != NULL && kept(L, path)) return true;
     FILE *file = ls_fopen(path, "r");
@@ -60,7 +77,7 @@ static bool exists(lua_State *L, const char *path, ls_lua_modules_kept_fn *kept)
 }
 
 typedef struct beside_with { /* a full userdata: upvalue 3 */
-    ls_lua_modules_kept_fn *kept;
+    ls_lua_modules_cached_fn *kept;
 } beside_with;
 
 /* loadfile and dofile with the directory of the site. Upvalue 1: the function of the library; upvalue 2: the directory.
@@ -89,7 +106,7 @@ static int beside(lua_State *L)
     return beside_finished(L, LUA_OK, 0);
 }
 
-void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_kept_fn *kept)
+void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_cached_fn *kept)
 {
     static const char *const functions[] = {"dofile", "loadfile"};
     lua_getglobal(L, "package");

@@ -24,13 +24,16 @@ extern const size_t ls_lua_modules_count;
  * `bytecode` is NULL. Raises when out of memory. */
 void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytecode);
 
+/* A state for command lines: the libraries of Lua, and all modules of luaserve. NULL: out of memory. */
+lua_State *ls_lua_modules_state(void);
+
 /* The length of the directory in the path `file`, with the separator at its end; 0: the working directory. */
 size_t ls_lua_modules_directory(const char *file);
 
 /* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there
  * first, then in the working directory. `kept`: NULL, or whether a path exists for this state although it may have
  * vanished. Raises when out of memory. */
-typedef bool ls_lua_modules_kept_fn(lua_State *L, const char *path);
-void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_kept_fn *kept);
+typedef bool ls_lua_modules_cached_fn(lua_State *L, const char *path);
+void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_cached_fn *kept);
 
 #endif

@@ -38,14 +38,21 @@ typedef struct ls_module {
     void (*start)(ls_thread_ctx *ctx, ls_state *state);
     /* No new work comes from the listeners: stop repeating timers. What has begun goes on: no connection is closed. */
     void (*retire)(ls_thread_ctx *ctx, ls_state *state);
+    /* After `retire`: close also the connections that outlive a reload. */
+    void (*leave)(ls_thread_ctx *ctx, ls_state *state);
     /* The server stops, after `retire`: let idle connections end. */
     void (*drain)(ls_thread_ctx *ctx, ls_state *state);
+    /* The drain takes long: log what the state still does. */
+    void (*report)(ls_thread_ctx *ctx, ls_state *state);
     /* Cancel what waits, is open or is armed; a task must not be woken by it later. The tasks that
      * still exist end when they run next. Called several times. */
     void (*close)(ls_thread_ctx *ctx, ls_state *state);
     /* Whether no operation, timer, poll or other thread refers to the state or to the data any more. Called after
      * `close`. NULL: always. */
     bool (*closed)(ls_state *state);
+    /* Whether nothing of the state would be lost if it closed now, without `close`. No task exists. It may end what is
+     * idle and made again when it is needed. NULL: as `closed`. */
+    bool (*unused)(ls_state *state);
     /* While the port is still open, before `abandon`: close sockets. No worker runs, and no task runs any more. */
     void (*disconnect)(ls_thread_ctx *ctx, ls_state *state);
     /* Instead of `close`: no worker runs and the port is closed, so that nothing pending completes any more. */
@@ -57,6 +64,7 @@ typedef struct ls_module {
      * plural for messages, the limit, and what frees one entry (NULL: free). */
     const char *defines;
     unsigned definitions_max;
+    bool serves; /* a definition brings work: a site with one does not end with its last task */
     void (*undefine)(void *entry);
 } ls_module;
 

@@ -1,14 +1,17 @@
 /* quiet.c - see quiet.h. */
 #include "script/core/quiet.h"
 
-/* print(...), as in the library of Lua, but the line is written at once: stdio locks the stream during fwrite(), so
- * that the lines of several threads do not mix. */
+#include "base/output.h"
+
+/* print(...), as in the library of Lua, but the line is written at once and whole, so that the lines of several threads
+ * do not mix; and a reader of standard output that does not read does not stop it. */
 static int quiet_print(lua_State *L)
 {
     const int count = lua_gettop(L);
     size_t bytes;
     const char *line;
-    if (ls_quiet_is(ls_state_of(L))) return 0;
+    const ls_state *state = ls_state_of(L);
+    if (ls_quiet_is(state)) return 0;
     luaL_checkstack(L, 2 * count + LUA_MINSTACK, "print: too many arguments");
     for (int i = 1; i <= count; i++) {
         luaL_tolstring(L, i, NULL);
@@ -17,8 +20,8 @@ static int quiet_print(lua_State *L)
     if (count == 0) lua_pushliteral(L, "\n");
     lua_concat(L, lua_gettop(L) - count);
     line = lua_tolstring(L, -1, &bytes);
-    fwrite(line, 1, bytes, stdout);
-    fflush(stdout);
+    (void)fflush(ls_output_stdio()); /* the text of io.write before it */
+    ls_output_write(LS_OUTPUT_STDOUT, line, bytes, state->loading || ls_output_waits());
     return 0;
 }
 
@@ -26,6 +29,11 @@ void ls_quiet_define(lua_State *L)
 {
     lua_pushcfunction(L, quiet_print);
     lua_setglobal(L, "print");
+    lua_getglobal(L, "io");
+    lua_getfield(L, -1, "stdout");
+    luaL_Stream *out = luaL_checkudata(L, -1, LUA_FILEHANDLE);
+    out->f = ls_output_stdio();
+    lua_pop(L, 2);
 }
 
 void ls_quiet_begin(lua_State *L, FILE *null, ls_quiet *quiet)

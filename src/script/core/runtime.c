@@ -92,7 +92,7 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
 }
 
 typedef struct states_sum {
-    unsigned count, busy, websockets;
+    unsigned count, busy, long_lived;
     double bytes;
 } states_sum;
 
@@ -105,7 +105,7 @@ static void sum_states(ls_generation *generation, void *user)
         if (state == NULL || atomic_load(&state->closed)) continue;
         sum->count++;
         sum->busy += atomic_load_explicit(&state->busy, memory_order_relaxed);
-        sum->websockets += atomic_load_explicit(&state->websockets, memory_order_relaxed);
+        sum->long_lived += atomic_load_explicit(&state->long_lived, memory_order_relaxed);
         sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
     }
 }
@@ -117,7 +117,7 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "lua_states", sum.count);
     each(to, "lua_bytes", sum.bytes);
     each(to, "tasks", sum.busy);
-    each(to, "websockets", sum.websockets);
+    each(to, "websockets", sum.long_lived);
     ls_topics_stats topics;
     ls_topics_stat(runtime->topics, &topics);
     each(to, "topics", (double)topics.topics);
@@ -130,45 +130,69 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }
 
-/* End the run of this CPU watch if it has used more than the limit; `end`: in any case. */
-static void check(ls_runtime *runtime, ls_cpu_watch *cpu, bool end)
+/* End the run of this CPU watch if it has used more than ns_max; `end`: in any case. Returns the processor time of the
+ * run in ns since the first check. */
+static uint64_t check(ls_cpu_watch *cpu, uint64_t ns_max, bool end)
 {
     const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
-    if (run == 0) return;
+    if (run == 0) return 0;
     const uint64_t now = ls_cpu_limit_cpu_ns(cpu);
-    if (now == 0) return; /* not available at this time */
+    if (now == 0) return 0; /* not available at this time */
     if (cpu->seen_run != run) {
         cpu->seen_run = run;
         cpu->seen_ns = now;
-        if (!end) return;
+        if (!end) return 0;
     }
     const uint64_t used = atomic_load_explicit(&cpu->before_ns, memory_order_relaxed) + (now - cpu->seen_ns);
     atomic_store_explicit(&cpu->used_ns, used, memory_order_relaxed);
     atomic_store_explicit(&cpu->used_run, run, memory_order_release);
-    if (used <= atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed) && !end) return;
-    atomic_store_explicit(&cpu->end_run, run, memory_order_release);
-    ls_cpu_limit_send(cpu);
+    if (used > ns_max || end) {
+        atomic_store_explicit(&cpu->end_run, run, memory_order_release);
+        ls_cpu_limit_send(cpu);
+    }
+    return now - cpu->seen_ns;
 }
 
-void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
+uint64_t ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_runtime *runtime = user;
     (void)ms;
-    if (runtime->cpus != NULL) check(runtime, &runtime->cpus[ctx->index], false);
+    if (runtime->cpus == NULL) return 0;
+    return check(&runtime->cpus[ctx->index], atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed), false);
 }
 
-void ls_runtime_load_begin(ls_runtime *runtime)
+void ls_runtime_on_thread_end(ls_thread_ctx *ctx, void *user)
 {
+    const ls_runtime *runtime = user;
+    if (runtime->cpus != NULL) ls_cpu_limit_leave(&runtime->cpus[ctx->index]);
+}
+
+int ls_runtime_load_begin(ls_runtime *runtime)
+{
+    const int err = ls_cpu_limit_install(ls_state_hook); /* at the first load no worker needs it yet */
+    if (err < 0) return err;
+    runtime->load_from_ns = ls_clock_ns();
+    atomic_store(&runtime->load_ns_max, (uint64_t)LS_LOAD_MS_MAX * 1000000);
+    atomic_store(&runtime->load_cpu_ns_max, atomic_load(&runtime->cpu_ns_max));
     ls_cpu_limit_join(&runtime->load_cpu);
+    return LS_OK;
+}
+
+void ls_runtime_limit_load(ls_runtime *runtime, uint32_t cpu_ms_max, uint32_t ms_max)
+{
+    if (cpu_ms_max > 0) atomic_store(&runtime->load_cpu_ns_max, (uint64_t)cpu_ms_max * 1000000);
+    if (ms_max > 0) atomic_store(&runtime->load_ns_max, (uint64_t)ms_max * 1000000);
 }
 
 void ls_runtime_on_load(ls_runtime *runtime, bool end)
 {
-    check(runtime, &runtime->load_cpu, end);
+    const bool late = ls_clock_ns() - runtime->load_from_ns > atomic_load(&runtime->load_ns_max);
+    (void)check(&runtime->load_cpu, atomic_load(&runtime->load_cpu_ns_max), end || late);
 }
 
 void ls_runtime_load_end(ls_runtime *runtime)
 {
     ls_cpu_limit_leave(&runtime->load_cpu);
     runtime->load_cpu.joined = true; /* as before: others that use it are not checked */
+    ls_cpu_limit_uninstall();
 }

@@ -8,6 +8,8 @@
 #ifndef LS_SCRIPT_RUNTIME_H
 #define LS_SCRIPT_RUNTIME_H
 
+#include <stdio.h>
+
 #include "base/thread.h"
 #include "port/port.h"
 #include "script/core/bytecode.h"
@@ -21,7 +23,8 @@ typedef struct ls_site_host {
     void *server;                                                 /* passed to the callbacks */
     void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
     void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
-    struct ls_interrupts *interrupts;                             /* bind/interrupt.h; NULL: none */
+    void (*init_ended)(void *server, const char *failure); /* see ls_site_init; failure NULL: all have returned */
+    struct ls_interrupts *interrupts;                      /* bind/interrupt.h; NULL: none */
 } ls_site_host;
 
 typedef struct ls_runtime {
@@ -34,19 +37,22 @@ typedef struct ls_runtime {
     const ls_site_host *host;                /* NULL: none */
     struct ls_shared *shared;                /* dicts, channels, semaphores: they outlive each generation */
     struct ls_topics *topics;                /* the same */
-    struct ls_dev *dev;                      /* NULL: no dev mode (dev.h) */
+    struct ls_dev *dev;                      /* bind/dev/dev_mode.h; NULL: no dev mode */
 
+    FILE *null;            /* the null device, for the output of further states; NULL: it appears once per state */
     ls_bytecode *bytecode; /* of the embedded modules */
     ls_cpu_watch *cpus;    /* one for each thread context; NULL before the port is open */
     unsigned cpu_count;
-    ls_cpu_watch load_cpu;       /* of the thread that calls ls_site_open and ls_site_ready, one at a time */
-    _Atomic uint64_t cpu_ns_max; /* the limit of the youngest generation that has started */
+    ls_cpu_watch load_cpu; /* of the thread that calls ls_site_open and ls_site_ready, one at a time */
+    uint64_t load_from_ns; /* of ls_runtime_load_begin */
+    _Atomic uint64_t load_ns_max, load_cpu_ns_max; /* from then, and processor time of one chunk */
+    _Atomic uint64_t cpu_ns_max;                   /* the limit of the youngest generation that has started */
 
-    ls_mutex mutex; /* guards the list */
+    ls_mutex mutex; /* guards the list, and what the states grow by */
     ls_generation *generations;
 } ls_runtime;
 
-enum { LS_HANDLER_CPU_MS_MAX = 5000 };
+enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LOAD_MS_MAX = 60000 };
 
 /* Open a runtime without a port. LS_OK, LS_ENOMEM or the error of the mutex. */
 int ls_runtime_open(const ls_site_host *host, ls_runtime **out);
@@ -63,13 +69,16 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
 /* Call each(to, name, value) for the numbers of ls.stats(): those of all states, then those of the server. */
 void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to);
 
-/* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Thread: the
- * watchdog. */
-void ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *runtime);
+/* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Returns the processor
+ * time of the run in ns since the first call for it. Thread: the watchdog. */
+uint64_t ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *runtime);
+/* For ls_workers_options.on_thread_end. */
+void ls_runtime_on_thread_end(ls_thread_ctx *ctx, void *runtime);
 
-/* Limit the loading of a site by this thread too: between the two calls another thread calls ls_runtime_on_load every
- * few milliseconds, which ends a chunk past the limit; `end`: in any case. */
-void ls_runtime_load_begin(ls_runtime *runtime);
+/* Limit the loading of a site by this thread: between begin and end another thread calls ls_runtime_on_load every few
+ * milliseconds, which ends a chunk past the limits; `end`: in any case. LS_OK or LS_ESYS. */
+int ls_runtime_load_begin(ls_runtime *runtime);
+void ls_runtime_limit_load(ls_runtime *runtime, uint32_t cpu_ms_max, uint32_t ms_max); /* of the site; 0: no change */
 void ls_runtime_on_load(ls_runtime *runtime, bool end);
 void ls_runtime_load_end(ls_runtime *runtime);
 

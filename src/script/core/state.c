@@ -7,6 +7,7 @@
 
 #include <lualib.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "script/core/libraries.h"
@@ -31,6 +32,24 @@ static void *state_resize(ls_alloc *alloc, void *ptr, size_t old_size, size_t ne
     return moved;
 }
 
+/* Let the state grow, and somewhat more, unless it is at its limit or all states together are at theirs. */
+LS_NOINLINE static bool grant(ls_state *state, size_t live, size_t more)
+{
+    ls_mutex *const mutex = &state->generation->runtime->mutex;
+    state->refused_by_all = false;
+    if (live >= state->bytes_max || more > state->bytes_max - live) return false;
+    ls_mutex_lock(mutex); /* else two states would get the same rest */
+    const uint64_t left = ls_generation_lua_bytes_left(state->generation);
+    const size_t granted = atomic_load_explicit(&state->bytes_granted, memory_order_relaxed);
+    const uint64_t all_room = left + granted > live ? left + granted - live : 0, own_room = state->bytes_max - live,
+                   room = all_room < own_room ? all_room : own_room;
+    const size_t take = room > more && room - more > LS_STATE_GRANT_BYTES ? more + LS_STATE_GRANT_BYTES : (size_t)room;
+    state->refused_by_all = more > room;
+    if (more <= room) atomic_store_explicit(&state->bytes_granted, live + take, memory_order_relaxed);
+    ls_mutex_unlock(mutex);
+    return more <= room;
+}
+
 /* The lua_Alloc function: counts Lua's memory. Returns NULL past the limit; Lua then collects garbage, tries again and
  * raises. A request for the same or a smaller size never fails: Lua relies on it. */
 static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size)
@@ -46,9 +65,12 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
             free(ptr);
         return NULL;
     }
-    if (new_size > old_size && (live >= state->bytes_max || new_size - old_size > state->bytes_max - live)) {
-        state->refused = true;
-        return NULL;
+    if (new_size > old_size) {
+        const size_t granted = atomic_load_explicit(&state->bytes_granted, memory_order_relaxed);
+        if ((live >= granted || new_size - old_size > granted - live) && !grant(state, live, new_size - old_size)) {
+            state->refused = true;
+            return NULL;
+        }
     }
     void *moved = state_resize(&state->alloc, ptr, old_size, new_size);
     if (moved == NULL && new_size > old_size) return NULL;
@@ -159,8 +181,10 @@ int ls_state_report(ls_state *state, ls_thread_ctx *ctx, lua_CFunction fn, void 
     const size_t room = SIZE_MAX - state->bytes_max,
                  more = room < LS_STATE_REPORT_BYTES ? room : LS_STATE_REPORT_BYTES;
     state->bytes_max += more;
+    atomic_fetch_add_explicit(&state->bytes_granted, more, memory_order_relaxed);
     const int status = ls_state_protected(state, ctx, fn, with);
     state->bytes_max -= more;
+    atomic_fetch_sub_explicit(&state->bytes_granted, more, memory_order_relaxed);
     return status;
 }
 
@@ -172,6 +196,7 @@ void ls_state_flush(ls_thread_ctx *ctx, ls_state *state, bool suspended)
         flush->listed = false;
         flush->run(ctx, state, flush, suspended);
     }
+    if (state->observer != NULL) ls_state_flush_later(state, state->observer);
 }
 
 /* The state does not receive work from other states, so without a task and a timer it never has one again. */
@@ -180,7 +205,7 @@ void ls_state_settle(ls_state *state)
     ls_generation *generation = state->generation;
     const ls_site_host *host = generation->runtime->host;
     if (state->ended || state->holds > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
-    if (!state->started || atomic_load(&generation->retired) || ls_generation_defines(generation)) return;
+    if (!state->started || atomic_load(&generation->retired) || ls_generation_serves(generation)) return;
     state->ended = true;
     if (atomic_fetch_sub_explicit(&generation->states_left, 1, memory_order_relaxed) == 1 && host != NULL)
         host->stop(host->server);
@@ -211,7 +236,7 @@ static int state_define(lua_State *L)
     ls_quiet_define(L);
     ls_lua_modules_preload(L, "luaserve", generation->runtime->bytecode);
     ls_lua_files_define(L);
-    ls_lua_modules_path(L, generation->path, ls_lua_files_kept); /* the directory of the site comes first */
+    ls_lua_modules_path(L, generation->path, ls_lua_files_cached); /* the directory of the site comes first */
     lua_pushstring(L, exceeded_text);
     state->exceeded_text_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* for code that may not allocate */
     define_core(L, generation);
@@ -229,22 +254,26 @@ static size_t aligned(size_t bytes)
     return (bytes + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
 }
 
-/* One allocation: the state, the addresses of the modules' data, their counts of definitions, their data. */
-static ls_state *state_alloc_with_data(const ls_generation *generation)
+/* The data of the modules is zero. */
+static bool state_add_data(ls_state *state)
 {
-    const unsigned count = generation->module_count;
-    const size_t head = sizeof(ls_state) + count * sizeof(void *), counts = aligned(head + count * sizeof(unsigned));
-    size_t bytes = counts;
-    for (unsigned n = 0; n < count; n++) bytes += aligned(generation->modules[n]->bytes);
-    ls_state *state = calloc(1, bytes);
-    if (state == NULL) return NULL;
-    state->defined = (unsigned *)(void *)((char *)state + head);
-    char *at = (char *)state + counts;
-    for (unsigned n = 0; n < count; n++) {
+    const ls_generation *generation = state->generation;
+    size_t bytes = 0;
+    for (unsigned n = 0; n < generation->module_count; n++) bytes += aligned(generation->modules[n]->bytes);
+    char *at = state->module_data = calloc(1, bytes);
+    for (unsigned n = 0; n < generation->module_count && at != NULL; n++) {
+        state->defined[n] = 0;
         state->data[n] = at;
         at += aligned(generation->modules[n]->bytes);
     }
-    return state;
+    return at != NULL;
+}
+
+static void state_free_data(ls_state *state)
+{
+    free(state->module_data);
+    state->module_data = NULL;
+    for (unsigned n = 0; n < state->generation->module_count; n++) state->data[n] = NULL;
 }
 
 static void step_done(ls_thread_ctx *ctx, ls_op *op);
@@ -259,47 +288,59 @@ static void state_release(ls_state *state)
     ls_alloc_close(&state->alloc);
     ls_task_free_all(state);
     state->L = NULL;
+    atomic_store_explicit(&state->bytes_granted, 0, memory_order_relaxed);
 }
 
-int ls_state_open(ls_generation *generation, unsigned index, size_t bytes_max, ls_thread_ctx *ctx, ls_state **out,
-                  char *message, size_t message_bytes)
+static const char no_memory_text[] = "not enough memory for a Lua state";
+
+int ls_state_open(ls_state *state, ls_thread_ctx *ctx, char *message, size_t message_bytes)
 {
-    ls_state *state = state_alloc_with_data(generation);
-    if (state == NULL) goto fail;
-    ls_actor_init(&state->actor);
-    state->generation = generation;
-    state->index = index;
-    state->bytes_max = bytes_max;
+    if (!state_add_data(state)) goto fail_data;
     state->ctx = ctx;
     state->cpu = ls_state_cpu_watch(state, ctx);
-    state->step_op = (ls_op){.done = step_done, .actor = &state->actor};
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
     ls_alloc_open(&state->alloc);
     ls_strings_open(&state->strings);
     state->loading = true;
+    state->closing = state->load_waited = state->refused = false;
+    state->ended_at[0] = '\0';
     state->L = lua_newstate(state_alloc, state);
     if (state->L == NULL) goto fail_state;
     *ls_state_extra(state->L) = (uintptr_t)state;
     (void)lua_atpanic(state->L, state_panic);
-    if (ls_state_protected(state, ctx, state_define, state) != LUA_OK) goto fail_lua;
-    *out = state;
-    return LS_OK;
+    if (ls_state_protected(state, ctx, state_define, state) == LUA_OK) return LS_OK;
 
-fail_lua:
     state->closing = true;
     lua_close(state->L);
 fail_state:
     state_release(state);
-    free(state);
-fail:
-    (void)snprintf(message, message_bytes, "not enough memory for a Lua state");
+    state_free_data(state);
+fail_data:
+    (void)snprintf(message, message_bytes, "%s", no_memory_text);
     return LS_ENOMEM;
+}
+
+ls_state *ls_state_new(ls_generation *generation, size_t bytes_max)
+{
+    /* One allocation: the state, the addresses of the modules' data, their counts of definitions. */
+    const unsigned count = generation->module_count;
+    const size_t head = sizeof(ls_state) + count * sizeof(void *);
+    ls_state *state = calloc(1, head + count * sizeof(unsigned));
+    if (state == NULL) return NULL;
+    state->defined = (unsigned *)(void *)((char *)state + head);
+    ls_actor_init(&state->actor);
+    state->generation = generation;
+    state->bytes_max = bytes_max;
+    state->step_op = (ls_op){.done = step_done, .actor = &state->actor};
+    atomic_init(&state->closed, true);
+    return state;
 }
 
 void ls_state_loaded(ls_state *state)
 {
     state->loading = false;
+    atomic_store(&state->closed, false);
     state->port = state->generation->runtime->port;
     state->strings.port = state->port;
 }
@@ -319,12 +360,16 @@ void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, 
 
 /* ---- the phases of the life -------------------------------------------------------------------------------- */
 
+/* The caller has set step_posted. */
+static void post_step(ls_state *state, ls_port *port)
+{
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    ls_port_post(port, &state->step_op, 0);
+}
+
 void ls_state_post_step(ls_state *state, ls_port *port)
 {
-    if (!atomic_exchange(&state->step_posted, true)) {
-        atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
-        ls_port_post(port, &state->step_op, NULL, 0);
-    }
+    if (!atomic_exchange(&state->step_posted, true)) post_step(state, port);
 }
 
 /* Close Lua: nothing refers to the state any more but this thread. */
@@ -334,6 +379,7 @@ static void close_lua(ls_thread_ctx *ctx, ls_state *state)
     state->ctx = ctx;
     state->cpu = cpu;
     state->current = NULL;
+    ls_tasks_run_ends(state);
     state->port = NULL;
     state->strings.port = NULL;
     state->closing = true;
@@ -343,44 +389,127 @@ static void close_lua(ls_thread_ctx *ctx, ls_state *state)
     state_release(state);
 }
 
+static bool is_at_rest(ls_state *state)
+{
+    return ls_list_empty(&state->tasks_live) && state->alarms_used == 0 && ls_strings_closed(&state->strings) &&
+           atomic_load(&state->busy) == 0 && !ls_actor_has_waiting(&state->actor);
+}
+
 /* A step of the live close. */
 static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing closing)
 {
     const ls_generation *generation = state->generation;
     if (atomic_load(&state->closed)) return;
-    if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state) || atomic_load(&state->websockets) > 0)) return;
+    if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state) || atomic_load(&state->long_lived) > 0)) return;
     if (closing != LS_CLOSING_DISCONNECT) ls_tasks_cancel(state);
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
     if (closing == LS_CLOSING_DISCONNECT) return;
     ls_tasks_end(ctx, state);
-    if (!ls_list_empty(&state->tasks_live) || state->alarms_used > 0 || !ls_strings_closed(&state->strings)) return;
-    if (atomic_load(&state->busy) > 0 || ls_actor_has_waiting(&state->actor)) return;
+    if (!is_at_rest(state)) return;
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->closed != NULL && !generation->modules[n]->closed(state)) return;
     close_lua(ctx, state);
     atomic_store(&state->closed, true);
 }
 
+/* Close Lua; no packet refers to the state any more. */
+static void state_abandon(ls_state *state, ls_thread_ctx *ctx)
+{
+    const ls_generation *generation = state->generation;
+    ls_state_disconnect(state);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->abandon != NULL) generation->modules[n]->abandon(state);
+    close_lua(ctx, state);
+}
+
+/* Mark the state as closed if nothing needs it: then the ticks and the statistics do not look at its data any more. */
+static bool mark_unused(ls_state *state)
+{
+    const ls_generation *generation = state->generation;
+    const ls_module *const *modules = generation->modules;
+    bool unused = !atomic_load(&state->used) && atomic_load(&state->long_lived) == 0 && state->holds == 0;
+    ls_mutex_lock(&generation->runtime->mutex);
+    for (unsigned n = 0; n < generation->module_count && unused; n++) {
+        bool (*const is_unused)(ls_state *) = modules[n]->unused != NULL ? modules[n]->unused : modules[n]->closed;
+        unused = is_unused == NULL || is_unused(state);
+    }
+    unused = unused && is_at_rest(state);
+    if (unused) atomic_store(&state->closed, true);
+    ls_mutex_unlock(&generation->runtime->mutex);
+    return unused;
+}
+
+static void give_back(ls_thread_ctx *ctx, ls_state *state)
+{
+    if (!ls_list_empty(&state->tasks_live)) return;
+    ls_tasks_end(ctx, state); /* none: this stops the timer that watches them */
+    state->ctx = ctx;
+    if (state->flushes != NULL || !mark_unused(state)) return;
+    close_lua(ctx, state);
+    state->started = state->retired = state->leaving = state->draining = false;
+    state->clients_canceled = false;
+    atomic_store(&state->reported, LS_REPORT_NONE);
+    state_free_data(state);
+}
+
+void ls_state_open_failed(ls_state *state, ls_thread_ctx *ctx)
+{
+    state_abandon(state, ctx);
+    state_free_data(state);
+}
+
+bool ls_states_on_tick(ls_generation *g)
+{
+    const unsigned count = atomic_load(&g->state_count);
+    bool more = false;
+    if (!atomic_load(&g->started) || g->takes_turns || !ls_generation_serves(g)) return false;
+    for (unsigned n = g->running_count; n < count && atomic_load(&g->closing) == LS_CLOSING_NOT; n++) {
+        ls_state *state = atomic_load(&g->states[n]);
+        if (state == NULL || atomic_load(&state->closed)) continue;
+        more = true; /* also after a try that has failed */
+        if (atomic_exchange(&state->used, false)) state->unused_ticks = 0;
+        if (++state->unused_ticks % LS_STATE_UNUSED_TICKS != 0) continue;
+        atomic_store(&state->gives_back, true);
+        if (atomic_exchange(&state->step_posted, true)) continue;
+        if (atomic_load(&g->closing) != LS_CLOSING_NOT) /* after the store: see ls_state_is_released */
+            atomic_store(&state->step_posted, false);
+        else
+            post_step(state, g->runtime->port);
+    }
+    return more;
+}
+
 static void advance(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_generation *generation = state->generation;
     const ls_module *const *modules = generation->modules;
+    const uint8_t reporting = atomic_load(&generation->reporting);
     const bool start = !state->started && atomic_load(&generation->started),
                retire = !state->retired && atomic_load(&generation->retired),
+               leave = !state->leaving && atomic_load(&generation->leaving),
                drain = !state->draining && atomic_load(&generation->draining),
-               cut = !state->cut && atomic_load(&generation->cut);
+               report = atomic_load(&state->reported) < reporting,
+               cancel = !state->clients_canceled && atomic_load(&generation->clients_canceled);
     state->started |= start;
     state->retired |= retire;
+    state->leaving |= leave;
     state->draining |= drain;
-    state->cut |= cut;
+    state->clients_canceled |= cancel;
     for (unsigned n = 0; n < generation->module_count && start; n++)
         if (modules[n]->start != NULL) modules[n]->start(ctx, state);
     for (unsigned n = 0; n < generation->module_count && retire; n++)
         if (modules[n]->retire != NULL) modules[n]->retire(ctx, state);
+    for (unsigned n = 0; n < generation->module_count && leave; n++)
+        if (modules[n]->leave != NULL) modules[n]->leave(ctx, state);
+    if (drain)
+        (void)ls_state_protected(state, ctx, collect, NULL); /* sockets of tasks that were ended are still open */
     for (unsigned n = 0; n < generation->module_count && drain; n++)
         if (modules[n]->drain != NULL) modules[n]->drain(ctx, state);
-    if (cut) ls_tasks_cut_requests(ctx, state);
+    for (unsigned n = 0; n < generation->module_count && report; n++)
+        if (modules[n]->report != NULL) modules[n]->report(ctx, state);
+    if (report) atomic_store(&state->reported, reporting);
+    if (cancel) ls_tasks_cancel_clients(ctx, state);
 }
 
 /* The step counts as busy until it has run the hooks. */
@@ -391,6 +520,8 @@ static void step_counted(ls_thread_ctx *ctx, ls_state *state)
     const enum ls_closing closing = atomic_load(&state->generation->closing);
     if (closing != LS_CLOSING_NOT)
         close_step(ctx, state, closing);
+    else if (atomic_exchange(&state->gives_back, false) && !atomic_load(&state->closed))
+        give_back(ctx, state);
     else
         ls_state_settle(state);
 }
@@ -408,7 +539,7 @@ void ls_state_step(ls_thread_ctx *ctx, ls_state *state)
     step_counted(ctx, state);
 }
 
-bool ls_state_at_rest(ls_state *state)
+bool ls_state_is_released(ls_state *state)
 {
     return atomic_load(&state->closed) && atomic_load(&state->actor.held) == 0 &&
            atomic_load(&state->actor.wakeup_queued) == 0 && atomic_load(&state->actor.inbox) == NULL &&
@@ -421,20 +552,9 @@ void ls_state_disconnect(ls_state *state)
     state->strings.port = NULL;
 }
 
-void ls_state_discard(ls_state *state, ls_thread_ctx *ctx)
-{
-    const ls_generation *generation = state->generation;
-    ls_state_disconnect(state);
-    for (unsigned n = 0; n < generation->module_count; n++)
-        if (generation->modules[n]->abandon != NULL) generation->modules[n]->abandon(state);
-    close_lua(ctx, state);
-    free(state);
-}
-
 void ls_state_free(ls_state *state)
 {
-    if (atomic_load(&state->closed))
-        free(state);
-    else
-        ls_state_discard(state, &state->generation->load_ctx);
+    if (!atomic_load(&state->closed)) state_abandon(state, &state->generation->load_ctx);
+    state_free_data(state);
+    free(state);
 }

@@ -16,7 +16,11 @@
  * posts the step to every state, and a state that is made later makes the step itself.
  *
  *     open --> (load) --> started --> retired --> draining --> closing: cancel what is pending, again and again, until
- *     no task, alarm, string or module needs the state --> lua_close --> closed */
+ *     no task, alarm, string or module needs the state --> lua_close --> closed
+ *
+ * A state above those of the running threads that was not entered for LS_STATE_UNUSED_TICKS, and that holds nothing, gives
+ * its memory back: Lua is closed, the data of the modules is freed, and the struct stays, so that its actor is always
+ * valid. ls_state_open() opens it again when all other states are in use; to the site it is a new state. */
 #ifndef LS_SCRIPT_STATE_H
 #define LS_SCRIPT_STATE_H
 
@@ -33,6 +37,8 @@
 typedef struct ls_task ls_task;
 typedef struct ls_alarm ls_alarm;
 
+enum { LS_STATE_GRANT_BYTES = 1 << 20 }; /* by which a state may grow at a time, or more if it needs more */
+
 struct ls_state {
     ls_actor actor; /* first: every actor of this layer is a state */
     lua_State *L;   /* the main thread: runs the chunk of the site, later only protected calls */
@@ -41,41 +47,51 @@ struct ls_state {
     unsigned index;
     bool loading;     /* the chunk of the site runs: calls that wait raise */
     bool load_waited; /* such a call has raised */
-    bool started, retired, draining, cut;
-    bool ended;   /* in a site without listeners: the last task and timer have ended */
-    bool closing; /* lua_close runs */
+    bool started, retired, leaving, draining, clients_canceled;
+    _Atomic uint8_t reported; /* LS_REPORT_* */
+    bool ended;               /* in a site without listeners: the last task and timer have ended */
+    bool closing;             /* lua_close runs */
 
+    _Atomic bool used;        /* entered since the last tick */
     ls_thread_ctx *ctx;       /* of the thread that runs the current task */
     ls_cpu_watch *cpu;        /* of the current run; never NULL */
     ls_task *current;         /* the running task, or NULL */
     ls_flush *flushes;        /* work for the end or the suspension of the running task */
+    ls_flush *observer;       /* dev mode: runs behind the flushes of each task; NULL: none */
     unsigned protected_calls; /* nesting depth of ls_state_protected() */
 
-    ls_alloc alloc;            /* allocator of Lua's small objects */
-    _Atomic size_t bytes_live; /* memory in use by Lua; other threads read it for statistics */
-    size_t bytes_max;          /* its limit */
-    bool refused;              /* the limit was reached since the last ls_task_release() */
+    ls_alloc alloc;               /* allocator of Lua's small objects */
+    _Atomic size_t bytes_live;    /* memory in use by Lua; other threads read it for statistics */
+    size_t bytes_max;             /* its limit */
+    _Atomic size_t bytes_granted; /* Lua may grow to this size without a look at what the others may grow to */
+    bool refused;                 /* the limit was reached since the last ls_task_release() */
+    bool refused_by_all;          /* and the last time that of all states */
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;
     unsigned wakes_nested; /* nesting depth of tasks that ls_task_wake() runs directly */
     unsigned holds;        /* number of timers and the like that keep a site without listeners running */
-    _Atomic unsigned busy; /* unfinished tasks, those of requests not counted, plus pending posted operations */
+    _Atomic unsigned busy; /* unfinished tasks, those with a client not counted, plus pending posted operations */
     ls_alarm *alarms_free, *alarms;
     unsigned alarms_used; /* armed, or their packet is on its way */
+    ls_timer watch;       /* counted in alarms_used while it is `watching`: ends the tasks that wait for too long */
+    bool watching;
 
     char ended_at[80]; /* the line at which the current task exceeded the processor-time limit: "site.lua:12" */
     int exceeded_text_ref;
     ls_strings strings; /* long strings that are being sent */
 
-    _Atomic unsigned websockets; /* of routes: open, or with a handler that has not returned. They outlive a reload */
+    _Atomic unsigned long_lived; /* connections that outlive a reload: open, or with a handler that has not returned */
 
     ls_op step_op;            /* ls_state_step() */
     _Atomic bool step_posted; /* the op is on its way and has not looked at the phase yet */
-    _Atomic bool closed;      /* Lua is closed; nothing posts to the actor */
+    _Atomic bool closed;      /* Lua is closed, L is NULL; nothing posts to the actor but steps */
+    unsigned unused_ticks;    /* of the watchdog: since it was entered last */
+    _Atomic bool gives_back;  /* the step closes Lua if nothing needs the state */
 
     unsigned *defined; /* by slot: number of definitions so far (generation.h) */
-    void *data[];      /* of the modules, by slot */
+    void *module_data; /* one allocation; NULL: the state has given its memory back */
+    void *data[];      /* of the modules, by slot; parts of it */
 };
 
 enum { LS_EXTRA_WAITS = 1, LS_EXTRA_EXCEEDED = 2, LS_EXTRA_BITS = 3 };
@@ -101,23 +117,43 @@ static inline ls_runtime *ls_state_runtime(const ls_state *state)
     return state->generation->runtime;
 }
 
-/* ls_generation_enter() without a load: for requests and datagrams. */
-static inline ls_state *ls_generation_enter_own(ls_generation *generation, ls_thread_ctx *ctx)
+/* Enter the actor if it is free and Lua is open. */
+static inline bool ls_state_try_enter(ls_state *state, ls_thread_ctx *ctx)
 {
+    if (!ls_actor_try_enter(&state->actor, ctx)) return false;
+    if (state->L == NULL) {
+        ls_actor_leave(&state->actor, ctx);
+        return false;
+    }
+    atomic_store_explicit(&state->used, true, memory_order_relaxed);
+    return true;
+}
+
+/* ls_generation_enter() without a load: for requests and datagrams. `what` as for ls_generation_enter_next. */
+static inline ls_state *ls_generation_enter_own(ls_generation *generation, ls_thread_ctx *ctx, const char *what,
+                                                size_t what_len)
+{
+    if (generation->takes_turns) return ls_generation_enter_next(generation, ctx, what, what_len);
     if (ctx->index < atomic_load_explicit(&generation->state_count, memory_order_relaxed)) {
         ls_state *own = atomic_load_explicit(&generation->states[ctx->index], memory_order_acquire);
-        if (own != NULL && ls_actor_try_enter(&own->actor, ctx)) return own;
+        if (own != NULL && ls_state_try_enter(own, ctx)) return own;
     }
     return ls_generation_enter(generation, ctx, NULL);
 }
 
-/* Open a Lua state with the libraries and the modules; does not load the site. `index` is its index in the generation,
- * bytes_max its memory limit. LS_OK or LS_ENOMEM with the reason in `message`. */
-int ls_state_open(ls_generation *generation, unsigned index, size_t bytes_max, ls_thread_ctx *ctx, ls_state **out,
-                  char *message, size_t message_bytes);
+/* A state that is closed, with this memory limit. NULL: no memory. */
+ls_state *ls_state_new(ls_generation *generation, size_t bytes_max);
 
-/* Close and free a state into which the site could not be loaded. Nothing was posted to it. */
-void ls_state_discard(ls_state *state, ls_thread_ctx *ctx);
+/* Open a closed state with the libraries and the modules; does not load the site. The thread holds its actor, unless no
+ * worker runs. LS_OK or LS_ENOMEM with the reason in `message`: it holds nothing then. */
+int ls_state_open(ls_state *state, ls_thread_ctx *ctx, char *message, size_t message_bytes);
+/* The site could not be loaded into it: it is closed again. */
+void ls_state_open_failed(ls_state *state, ls_thread_ctx *ctx);
+
+/* Let the states that nothing has used for some time give their memory back. Called by the watchdog every half second
+ * while a worker is busy, then as long as it returns true: a state may still give its memory back. */
+enum { LS_STATE_UNUSED_TICKS = 20 };
+bool ls_states_on_tick(ls_generation *generation);
 
 /* The site has loaded: calls may use the port. */
 void ls_state_loaded(ls_state *state);
@@ -127,8 +163,8 @@ void ls_state_post_step(ls_state *state, ls_port *port);
 /* Do what the phase of the generation requires and has not been done. The thread is inside the actor. */
 void ls_state_step(ls_thread_ctx *ctx, ls_state *state);
 
-/* Whether the state has closed and its actor is at rest: after that a thread may still be leaving the actor. */
-bool ls_state_at_rest(ls_state *state);
+/* Whether the state has closed and no thread or packet uses its actor; a thread may still be leaving it. */
+bool ls_state_is_released(ls_state *state);
 
 /* The port is closed, or is not used any more: the state posts nothing from now on. */
 void ls_state_disconnect(ls_state *state);

@@ -5,15 +5,20 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "script/core/bytecode.h"
 #include "script/core/cpu_poll.h"
 #include "script/core/error_text.h"
 
 /* A task that ends wakes the tasks that wait for it; these may end at once and wake further ones. Every level uses
  * some frames of the C stack. */
 enum { WAKES_NESTED_MAX = 16 };
+
+/* Between two looks at the tasks whose time is limited: with many of them a look takes a millisecond. */
+#define WATCH_PAUSE_NS UINT64_C(100000000)
 
 #define LS_WAIT_MAX_S 1e9 /* about 30 years; longer waits are reduced to it, so that a deadline cannot overflow */
 
@@ -88,6 +93,33 @@ ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx)
     return task;
 }
 
+void ls_task_count(ls_task *task)
+{
+    task->counted = true;
+    atomic_fetch_add_explicit(&task->state->busy, 1, memory_order_relaxed);
+}
+
+ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, ls_task_ended_fn *ended, void *owner, const char *what)
+{
+    ls_task *task = ls_task_take_outside(state, ctx);
+    if (task == NULL) {
+        ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+        return NULL;
+    }
+    task->ended = ended;
+    task->owner = owner;
+    ls_task_count(task);
+    return task;
+}
+
+int ls_task_no_results(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
 /* Close the to-be-closed variables of the coroutine, which may run Lua code. */
 static int task_reset_protected(lua_State *L)
 {
@@ -120,13 +152,12 @@ void ls_task_end_remove(ls_task_end *end)
     end->at = NULL;
 }
 
-/* Of a task that ended well an end is left when a coroutine inside of it was dropped: the collector finalizes it. */
-static void task_run_ends(ls_task *task, bool well)
+static void task_run_ends(ls_task *task)
 {
     while (task->ends != NULL) {
         ls_task_end *end = task->ends;
         ls_task_end_remove(end);
-        if (!well) end->run(end);
+        end->run(end);
     }
 }
 
@@ -153,11 +184,13 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = task->of_websocket = false;
+    task->counted = task->long_lived = task->client_left = false;
+    task->time_ms_max = 0;
+    task->due_ns = 0;
     task->serial = 0;
-    task->request = NULL;
+    task->client = NULL;
     if (task->cpu_exceeded) state->ended_at[0] = '\0';
-    if (task->ends != NULL) task_run_ends(task, well && !task->cpu_exceeded);
+    if (task->ends != NULL) task_run_ends(task);
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
@@ -175,17 +208,22 @@ const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char 
 {
     const ls_state *state = task->state;
     char text[400];
-    if (task->canceled) return lua_pushstring(L, canceled_text);
-    (void)snprintf(text, sizeof text, "%s%s%s%s used more processor time than max_cpu allows (%.3g s)",
-                   state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
-                   route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
-                   (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
+    if (task->canceled && !task->timed_out) return lua_pushstring(L, canceled_text);
+    (void)snprintf(
+        text, sizeof text, "%s%s%s%s %s (%.3g s)", state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
+        route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
+        task->timed_out ? "waited for longer than timeout allows" : "used more processor time than max_cpu allows",
+        task->timed_out ? task->time_ms_max / 1e3 : (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
     return lua_pushstring(L, text);
 }
+
+static const char left_text[] = "the client has left while the handler waited";
 
 typedef struct task_error {
     ls_task *task;
     const char *what;
+    char *text; /* NULL, or receives the message */
+    size_t text_bytes;
 } task_error;
 
 static int log_error_protected(lua_State *L)
@@ -196,18 +234,25 @@ static int log_error_protected(lua_State *L)
     lua_xmove(error->task->co, L, 1);
     const char *message =
         error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
+    if (error->text != NULL) (void)snprintf(error->text, error->text_bytes, "%s", message);
     luaL_traceback(L, error->task->co, message, 0);
     ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
     return 0;
 }
 
-void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
+void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes)
 {
-    if (task->canceled) {
+    if (text != NULL) (void)snprintf(text, text_bytes, "%s", task->canceled ? canceled_text : "not enough memory");
+    if (task->canceled && !task->timed_out) {
         ls_log(LS_LOG_INFO, "%s: %s", what, canceled_text);
         return;
     }
-    task_error error = {task, what};
+    if (ls_task_is_left_error(task->co, -1)) {
+        if (text != NULL) (void)snprintf(text, text_bytes, "%s", left_text);
+        ls_log(LS_LOG_INFO, "%s: %s", what, lua_tostring(task->co, -1));
+        return;
+    }
+    task_error error = {task, what, text, text_bytes};
     if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
 }
@@ -290,7 +335,7 @@ void ls_task_may_wait(lua_State *L)
     ls_state *state = ls_state_of(L);
     if (state->loading) {
         state->load_waited = true;
-        luaL_error(L, "cannot wait while the site loads; call it in a handler, or in a function of ls.once or "
+        luaL_error(L, "cannot wait while the site loads; call it in a handler, or in a function of ls.init or "
                       "ls.on(\"start\")");
     }
     if (state->current == NULL) {
@@ -332,7 +377,7 @@ static void drop_wait(const ls_thread_ctx *ctx, ls_task *task)
     }
 }
 
-int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
+int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
@@ -341,6 +386,7 @@ int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k)
         ls_state_end_run(L);
     }
     task->waiting = true;
+    if (task->time_ms_max != 0 && task->due_ns == 0) ls_task_watch(task);
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;
     return lua_yieldk(L, 0, context, k);
@@ -369,6 +415,44 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
     ls_node woken; /* a separate list: a woken task may run at once and wait for the same event again */
     ls_list_move(&woken, waiters);
     while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
+}
+
+int ls_task_left_error(lua_State *L, const char *what)
+{
+    return luaL_error(L, "%s%s", what, left_text);
+}
+
+bool ls_task_is_left_error(lua_State *L, int index)
+{
+    size_t len = 0;
+    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &len) : NULL;
+    return len >= sizeof left_text - 1 && strcmp(text + len - (sizeof left_text - 1), left_text) == 0;
+}
+
+static void work_done(ls_thread_ctx *ctx, ls_op *op)
+{
+    const ls_task_work *w = LS_CONTAINER(op, ls_task_work, work.op);
+    ls_task_wake(ctx, w->task, LS_OK);
+}
+
+int ls_task_await(lua_State *L, ls_task_work *w, lua_KContext context, lua_KFunction k)
+{
+    const ls_state *state = ls_state_of(L);
+    int64_t result;
+    if (state->loading) {
+        result = w->work.run(&w->work);
+    } else {
+        ls_task_may_wait(L);
+        w->task = state->current;
+        w->work.op.done = work_done;
+        w->work.op.actor = &w->task->state->actor;
+        if ((result = ls_port_work(state->port, &w->work)) == LS_PENDING) {
+            w->task->held = true;
+            return ls_task_yield(L, context, k);
+        }
+    }
+    atomic_store_explicit(&w->work.op.result, result, memory_order_relaxed);
+    return k(L, LUA_OK, context);
 }
 
 static void alarm_done(ls_thread_ctx *ctx, ls_op *op)
@@ -422,7 +506,7 @@ bool ls_tasks_unfinished(const ls_state *state)
 {
     for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
         const ls_task *task = LS_CONTAINER(node, ls_task, node);
-        if (task->counted || task->request != NULL) return true;
+        if (task->counted || task->client != NULL) return true;
     }
     return false;
 }
@@ -433,6 +517,72 @@ void ls_tasks_cancel(ls_state *state)
         ls_task *task = LS_CONTAINER(node, ls_task, node);
         task->canceled = task->cpu_exceeded = true;
     }
+}
+
+void ls_task_line(lua_State *co, char *out, size_t out_bytes)
+{
+    lua_Debug ar;
+    out[0] = '\0';
+    for (int level = 0; lua_getstack(co, level, &ar); level++) {
+        if (!lua_getinfo(co, "Sl", &ar) || ar.currentline <= 0 ||
+            strncmp(ar.source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) == 0)
+            continue;
+        (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
+        return;
+    }
+}
+
+/* A task that waits although its time is over; NULL: none. *next receives the time of the next one; 0: none. The oldest
+ * tasks come first. */
+static ls_task *overdue_task(const ls_state *state, uint64_t now_ns, uint64_t *next)
+{
+    *next = 0;
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task->due_ns == 0 || task->canceled) continue;
+        if (task->due_ns <= now_ns && task->waiting && !task->held) return task;
+        if (*next == 0 || task->due_ns < *next) *next = task->due_ns;
+    }
+    return NULL;
+}
+
+static void watch_done(ls_thread_ctx *ctx, ls_op *op);
+
+/* Look at the tasks at this time, or earlier. */
+static void watch_at(ls_state *state, uint64_t at_ns)
+{
+    if (!state->watching) {
+        state->watch.op.actor = &state->actor;
+        state->watch.op.done = watch_done;
+        state->watching =
+            ls_timer_set(state->port, &state->watch, at_ns) == LS_OK; /* else the next wait tries again */
+        if (state->watching) state->alarms_used++;
+    } else if (at_ns < state->watch.at_ns) {
+        (void)ls_timer_move(state->port, &state->watch, at_ns); /* else its packet is on its way */
+    }
+}
+
+static void watch_done(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_state *state = LS_CONTAINER(op, ls_state, watch.op);
+    const uint64_t now_ns = ls_clock_ns();
+    uint64_t next;
+    state->watching = false;
+    state->alarms_used--;
+    for (ls_task *task; (task = overdue_task(state, now_ns, &next)) != NULL;) {
+        task->timed_out = task->canceled = task->cpu_exceeded = true;
+        ls_task_line(task->co, state->ended_at, sizeof state->ended_at);
+        ls_task_wake(ctx, task, LS_ECANCELED);
+    }
+    if (next == 0) return;
+    if (next < now_ns + WATCH_PAUSE_NS) next = now_ns + WATCH_PAUSE_NS;
+    watch_at(state, next); /* a task that began when another one ended may have set it to a later time */
+}
+
+void ls_task_watch(ls_task *task)
+{
+    task->due_ns = ls_clock_ns() + task->time_ms_max * UINT64_C(1000000);
+    if (task->state->port != NULL) watch_at(task->state, task->due_ns);
 }
 
 /* A task that waits and may be woken; NULL: none. */
@@ -448,13 +598,17 @@ static ls_task *waiting_task(const ls_state *state)
 void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
+    if (state->watching && ls_timer_cancel(ctx->port, &state->watch)) {
+        state->watching = false;
+        state->alarms_used--;
+    }
 }
 
-void ls_tasks_cut_requests(ls_thread_ctx *ctx, ls_state *state)
+void ls_tasks_cancel_clients(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
-        if (task->request != NULL && !task->of_websocket) task->canceled = task->cpu_exceeded = true;
+        if (task->client != NULL && !task->long_lived) task->canceled = task->cpu_exceeded = true;
     }
     ls_tasks_end(ctx, state);
 }
@@ -466,6 +620,12 @@ static void tasks_free(ls_node *head)
         free(LS_CONTAINER(node, ls_task, node));
     }
     ls_node_init(head);
+}
+
+void ls_tasks_run_ends(ls_state *state)
+{
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
+        task_run_ends(LS_CONTAINER(node, ls_task, node));
 }
 
 void ls_task_free_all(ls_state *state)

@@ -1,4 +1,4 @@
-/* task.h - a task: a coroutine that runs a request handler, a spawned function or a timer function.
+/* task.h - a task: a coroutine that runs a handler, a spawned function or a timer function.
  *
  * Coroutines come from a pool. A coroutine that ended without an error is reused as it is, because a reset would
  * shrink and later reallocate its stack; one that failed is closed and dropped.
@@ -10,9 +10,8 @@
 #ifndef LS_SCRIPT_TASK_H
 #define LS_SCRIPT_TASK_H
 
+#include "port/work.h"
 #include "script/core/state.h"
-
-typedef struct ls_request ls_request;
 
 enum { LS_TASKS_FREE_MAX = 256 };
 
@@ -23,8 +22,7 @@ enum { LS_TASKS_FREE_MAX = 256 };
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
 typedef void ls_task_ended_fn(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
-/* Called when a task ends badly: by an error, or because it has exceeded the processor-time limit, after which none of
- * its code runs any more. For objects that the task holds for the length of a call. */
+/* Called when a task ends, also after it has exceeded the processor-time limit. For objects that it holds. */
 typedef struct ls_task_end ls_task_end;
 struct ls_task_end {
     ls_task_end *next, **at; /* at NULL: in no list */
@@ -35,30 +33,35 @@ struct ls_task {
     ls_node node; /* in the free or the live list of the state */
     ls_state *state;
     lua_State *co;
-    int ref;             /* registry reference that keeps co alive */
-    bool waiting;        /* suspended until ls_task_wake() */
-    bool queued;         /* `op` is in the actor's inbox */
-    bool cpu_exceeded;   /* it has used too much processor time: every further run ends at once */
-    bool killed;         /* the hook has suspended it forever */
-    bool canceled;       /* its state closes; implies cpu_exceeded */
-    bool held;           /* an operation that cannot be cancelled refers to it: only that one wakes it */
-    bool gave_way;       /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
-    bool counted;        /* in state->busy */
-    bool of_websocket;   /* it goes on when the requests of an old site are cut */
-    int16_t wake_result; /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
-    int nargs;           /* for the run that `op` starts */
-    unsigned blocked;    /* number of C calls on its stack that it cannot yield across */
-    uint64_t serial;     /* of the request it belongs to; 0: none */
-    uint64_t cpu_ns;     /* gave_way: measured processor time since the last wait */
-    uint64_t sleep_ns;   /* gave_way: the time at which the sleep began */
-    ls_node wait_node;   /* in the list of the tasks that wait for the same event */
-    ls_alarm *alarm;     /* armed to wake it, or NULL */
+    int ref;              /* registry reference that keeps co alive */
+    bool waiting;         /* suspended until ls_task_wake() */
+    bool queued;          /* `op` is in the actor's inbox */
+    bool cpu_exceeded;    /* it has used too much processor time: every further run ends at once */
+    bool killed;          /* the hook has suspended it forever */
+    bool canceled;        /* its state closes, or `timed_out`; implies cpu_exceeded */
+    bool timed_out;       /* it has waited for longer than time_ms_max; implies canceled */
+    bool held;            /* an operation that cannot be cancelled refers to it: only that one wakes it */
+    bool gave_way;        /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
+    bool counted;         /* in state->busy */
+    bool long_lived;      /* it goes on when the clients of an old site are cancelled */
+    bool client_left;     /* before the response to `client` was complete */
+    bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
+    int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
+    int nargs;            /* for the run that `op` starts */
+    unsigned blocked;     /* number of C calls on its stack that it cannot yield across */
+    uint64_t serial;      /* of the client it works for, also of a task that has none itself; 0: none */
+    uint32_t time_ms_max; /* the task ends when it has waited for so long without ls_task_progress(); 0: no limit */
+    uint64_t due_ns;      /* when it does; 0: it has not waited since then */
+    uint64_t cpu_ns;      /* gave_way: measured processor time since the last wait */
+    uint64_t sleep_ns;    /* gave_way: the time at which the sleep began */
+    ls_node wait_node;    /* in the list of the tasks that wait for the same event */
+    ls_alarm *alarm;      /* armed to wake it, or NULL */
     ls_op op;
     ls_task_ended_fn *ended;
-    void *owner;         /* user data of `ended` */
-    ls_request *request; /* the request that it responds to, or NULL */
+    void *owner;  /* user data of `ended` */
+    void *client; /* what it answers, an object of a binding such as a request, or NULL: ls_tasks_cancel_clients */
     ls_task_end *ends;
-    int dispatch_ref, failed_ref;
+    int dispatch_ref, failed_ref;   /* registry references to functions of the owner */
     struct ls_interrupt *interrupt; /* bind/interrupt.h: its code can be ended from outside; NULL mostly */
 };
 
@@ -79,14 +82,26 @@ ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx);
 /* The same with a new coroutine, for a task that waits for long: a used one keeps the stack and the call frames of the
  * deepest run that it has had. */
 ls_task *ls_task_take_new(ls_state *state, ls_thread_ctx *ctx);
+/* The task counts as unfinished work of its state until it ends (ls_tasks_unfinished). */
+void ls_task_count(ls_task *task);
+/* A task that counts, with these fields. NULL: out of memory; that is logged with `what`, such as "in a timer". */
+ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, ls_task_ended_fn *ended, void *owner, const char *what);
+/* A continuation without results, for lua_callk. */
+int ls_task_no_results(lua_State *L, int status, lua_KContext context);
 /* Return a task that has ended to the pool, or free it. `well`: it ended without an error. */
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
 
-/* Push the message of a task that has exceeded the processor-time limit. `route`: "GET /a (site.lua:9)", or NULL. */
+/* Push the message of a task that has exceeded the limit of processor time or of time. `route`: "GET /a (site.lua:9)", or
+ * NULL. */
 const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route);
 
-/* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". */
-void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what);
+/* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". `text` (NULL: nothing)
+ * receives the message, truncated to fit. */
+void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes);
+static inline void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
+{
+    ls_task_log_error_to(ctx, task, what, NULL, 0);
+}
 
 /* Start the task (a function and `nargs` arguments are on task->co) or resume it. Returns when it is suspended or has
  * ended; then `ended` has been called and the task may be freed. */
@@ -99,7 +114,7 @@ void ls_task_may_wait(lua_State *L);
 bool ls_task_can_wait(lua_State *L); /* false where ls_task_may_wait() raises */
 /* Suspend the current task. The caller returns the result of this call. After the wake `k` continues with the stack
  * of L as it is now. */
-int ls_task_suspend(lua_State *L, lua_KContext context, lua_KFunction k);
+int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k);
 /* Wake a task with this wake_result. It runs inside the call if no other code of the state is running, else from the
  * inbox. Does nothing if the task does not wait. */
 void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result);
@@ -107,20 +122,55 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result);
  * may free its owner. */
 void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result);
 
+/* Work on a thread of the port for which a task waits. Set work.run; the object lives in a userdata on the stack of the
+ * task. */
+typedef struct ls_task_work {
+    ls_work work;
+    ls_task *task;
+} ls_task_work;
+
+/* Have w->work.run called on another thread, or on this one while the site loads, and continue with `k`; the caller
+ * returns the result of this call. Raises where the task cannot wait; then the work was not begun. */
+int ls_task_await(lua_State *L, ls_task_work *w, lua_KContext context, lua_KFunction k);
+/* In `k`: the result of the work, or LS_ENOMEM. */
+static inline int64_t ls_task_work_result(const ls_task_work *w)
+{
+    return atomic_load_explicit(&w->work.op.result, memory_order_relaxed);
+}
+
 /* Arm a timer that wakes `task` with LS_ETIMEDOUT after `seconds` (>= 0). Raises when out of memory. */
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
 bool ls_task_try_alarm(ls_task *task, double seconds); /* the same; false: out of memory */
+/* Set due_ns of a task that waits. */
+void ls_task_watch(ls_task *task);
 /* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
 
-/* Call end->run(end) if the task ends badly before ls_task_end_remove(). */
+/* The task has made progress: the time until due_ns begins anew. */
+static inline void ls_task_progress(ls_task *task)
+{
+    if (task->due_ns == 0) return;
+    task->due_ns = 0;
+    if (task->waiting) ls_task_watch(task);
+}
+
+/* Raise the error of a task whose client has left. Its message begins with `what`. */
+int ls_task_left_error(lua_State *L, const char *what);
+/* Whether the value at `index` is that error, whatever its beginning. */
+bool ls_task_is_left_error(lua_State *L, int index);
+
+/* Where a coroutine waits in a file of the site: "site.lua:12", or "". */
+void ls_task_line(lua_State *co, char *out, size_t out_bytes);
+
+/* Call end->run(end) if the task ends before ls_task_end_remove(). */
 void ls_task_end_add(ls_task *task, ls_task_end *end);
 void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no list */
 
-/* Whether a task of a request runs or waits, or one that counts as busy. */
+/* Whether a task with a client runs or waits, or one that counts as busy. */
 bool ls_tasks_unfinished(const ls_state *state);
-/* The old site is cut: the tasks of requests that wait end now, the others when they run next. */
-void ls_tasks_cut_requests(ls_thread_ctx *ctx, ls_state *state);
+/* The time of an old site is over: the tasks with a client that wait end now, the others when they run next. Not those that
+ * are long_lived. */
+void ls_tasks_cancel_clients(ls_thread_ctx *ctx, ls_state *state);
 /* The state closes: mark all tasks, so that each ends when it runs next. */
 void ls_tasks_cancel(ls_state *state);
 /* Then wake those that wait, except those that are `held`. The thread is inside the actor and no task runs. */
@@ -128,5 +178,7 @@ void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state);
 
 /* Free all tasks and alarms of a state that closes. Lua is closed; no packet of an alarm follows. */
 void ls_task_free_all(ls_state *state);
+/* Before Lua is closed with tasks that live: run their ls_task_end. */
+void ls_tasks_run_ends(ls_state *state);
 
 #endif

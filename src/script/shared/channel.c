@@ -102,7 +102,7 @@ int ls_channel_receive(ls_channel *channel, ls_waiter *waiter, ls_message **out)
     return result;
 }
 
-bool ls_channel_forget(ls_channel *channel, ls_waiter *waiter)
+bool ls_channel_cancel(ls_channel *channel, ls_waiter *waiter)
 {
     ls_mutex_lock(&channel->mutex);
     const bool waits = waiter->result == LS_EAGAIN;

@@ -52,10 +52,42 @@ static int copy_index(lua_State *L)
     return 1;
 }
 
+/* Push "site.lua:12: ", the line of the innermost function in Lua: table.sort(dict.list) writes from a C function. */
+static void push_where(lua_State *L)
+{
+    lua_Debug ar;
+    for (int level = 1; lua_getstack(L, level, &ar) != 0; level++) {
+        lua_getinfo(L, "Sl", &ar);
+        if (ar.currentline > 0) {
+            lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
+            return;
+        }
+    }
+    lua_pushliteral(L, "");
+}
+
 static int copy_newindex(lua_State *L)
 {
-    return luaL_error(L, "the value of a dict is a read-only copy; to change it, store the whole value again: "
-                         "todos[key] = t, or use todos:update(key, function(t) t.done = true; return t end)");
+    push_where(L);
+    lua_pushliteral(L, "the value of a dict is a read-only copy; to change it, store the whole value again: "
+                       "todos[key] = t, or use todos:update(key, function(t) t.done = true; return t end)");
+    lua_concat(L, 2);
+    return lua_error(L);
+}
+
+/* rawset(t, key, value) for plain tables: a state that reads an entry again gets the same copy. */
+static int copy_rawset(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checkany(L, 2);
+    luaL_checkany(L, 3);
+    lua_settop(L, 3);
+    if (lua_getmetatable(L, 1)) {
+        if (ls_copy_content(L, 1)) return copy_newindex(L);
+        lua_pop(L, 1);
+    }
+    lua_rawset(L, 1);
+    return 1;
 }
 
 static int copy_len(lua_State *L)
@@ -98,4 +130,6 @@ void ls_copy_define(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &hidden);
     lua_pushcfunction(L, copy_next);
     lua_setglobal(L, "next");
+    lua_pushcfunction(L, copy_rawset);
+    lua_setglobal(L, "rawset");
 }

@@ -244,7 +244,7 @@ static int dict_open(const void *given, ls_shared_object **out)
     ls_dict *dict = calloc(1, sizeof *dict);
     if (dict == NULL) return LS_ENOMEM;
     atomic_init(&dict->bytes_max, bytes_max);
-    atomic_init(&dict->evict, options == NULL || options->evict);
+    atomic_init(&dict->evict, options != NULL && options->evict);
     ls_hash_seed(dict->seed);
     dict->shard_count = 1;
     while (dict->shard_count < LS_DICT_SHARDS_MAX && bytes_max / SHARD_BYTES >= dict->shard_count * 2)
@@ -276,6 +276,12 @@ ls_dict_options ls_dict_options_get(const ls_dict *dict)
 {
     return (ls_dict_options){atomic_load_explicit(&dict->bytes_max, memory_order_relaxed),
                              atomic_load_explicit(&dict->evict, memory_order_relaxed)};
+}
+
+bool ls_dict_refuses_first(ls_dict *dict, int err)
+{
+    const unsigned bit = err == LS_ELIMIT ? 1 : 2;
+    return (atomic_fetch_or_explicit(&dict->refused, bit, memory_order_relaxed) & bit) == 0;
 }
 
 static bool dict_redefine(ls_shared_object *object, const void *given, bool reloaded)

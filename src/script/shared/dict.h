@@ -78,6 +78,9 @@ extern const ls_shared_kind ls_dict_kind;
 
 /* The options in force. */
 ls_dict_options ls_dict_options_get(const ls_dict *dict);
+/* Whether this is the first call for the dict and err, LS_ELIMIT or LS_EMSGSIZE: its first refusal of an entry for
+ * either is logged. */
+bool ls_dict_refuses_first(ls_dict *dict, int err);
 uint64_t ls_dict_bytes(const ls_dict *dict); /* of all entries */
 
 /* Bytes that an entry with this key and value counts, beside a list. */

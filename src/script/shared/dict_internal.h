@@ -42,6 +42,7 @@ struct ls_dict {
     ls_shared_object base; /* first */
     _Atomic uint64_t bytes_max;
     _Atomic bool evict;
+    _Atomic unsigned refused; /* bits, see ls_dict_refuses_first */
     _Atomic uint64_t bytes;
     uint64_t seed[2];
     unsigned shard_count; /* a power of two */

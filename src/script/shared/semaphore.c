@@ -27,7 +27,7 @@ int ls_semaphore_acquire(ls_semaphore *semaphore, ls_waiter *waiter)
     return result;
 }
 
-bool ls_semaphore_forget(ls_semaphore *semaphore, ls_waiter *waiter)
+bool ls_semaphore_cancel(ls_semaphore *semaphore, ls_waiter *waiter)
 {
     ls_mutex_lock(&semaphore->mutex);
     const bool waits = waiter->result == LS_EAGAIN;
@@ -75,7 +75,7 @@ unsigned ls_semaphore_permits(ls_semaphore *semaphore)
     return permits;
 }
 
-unsigned ls_semaphore_held(ls_semaphore *semaphore)
+unsigned ls_semaphore_taken(ls_semaphore *semaphore)
 {
     ls_mutex_lock(&semaphore->mutex);
     const unsigned held = semaphore->held;

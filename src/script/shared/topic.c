@@ -263,14 +263,13 @@ void ls_subscription_end(ls_subscription *subscription)
     ls_topic *topic = member->topic;
     ls_topic_shard *shard = shard_of(member->inbox->topics, topic->hash);
     member->slots[subscription->slot] = (ls_topic_slot){NULL, NULL};
-    member->live--;
     subscription->subscriber->count--;
     ls_list_remove(&subscription->node);
     free(subscription);
     ls_mutex_lock(&shard->lock);
     topic->subscribers--;
     shard->subscriptions--;
-    if (member->live == 0) {
+    if (--member->live == 0) {
         member_unlink(member);
         topic_tidy(shard, topic);
     }
@@ -316,17 +315,31 @@ void ls_subscriber_end(ls_subscriber *subscriber)
 
 /* ---- publish ------------------------------------------------------------------------------------------------ */
 
-/* Reserve `bytes` in the inboxes of all members of the topic. LS_OK or LS_ELIMIT. */
-static int reserve(const ls_topic *topic, uint64_t bytes)
+/* Give back what `reserve` has reserved for the first `count` entries. */
+static void release(const ls_topic_entry *entries, unsigned count, uint64_t bytes)
 {
-    const ls_node *full = topic->members.next;
-    while (full != &topic->members &&
-           ls_topic_inbox_reserve(LS_CONTAINER(full, ls_topic_member, of_topic)->inbox, bytes))
-        full = full->next;
-    if (full == &topic->members) return LS_OK;
-    for (const ls_node *node = topic->members.next; node != full; node = node->next)
-        ls_topic_inbox_release(LS_CONTAINER(node, ls_topic_member, of_topic)->inbox, bytes);
-    return LS_ELIMIT;
+    for (unsigned n = 0; n < count; n++)
+        if (entries[n].member != NULL) ls_topic_inbox_release(entries[n].member->inbox, bytes);
+}
+
+/* Reserve `bytes` in the inboxes of the members: entries[n].member is the member, or NULL if its inbox is full. The
+ * number of subscribers that lose the message, or LS_ELIMIT: the inbox `own` is full, nothing is reserved. */
+static int64_t reserve(const ls_topic *topic, ls_topic_entry *entries, uint64_t bytes, const ls_topic_inbox *own)
+{
+    uint64_t lost = 0;
+    unsigned n = 0;
+    for (ls_node *node = topic->members.next; node != &topic->members; node = node->next, n++) {
+        ls_topic_member *member = LS_CONTAINER(node, ls_topic_member, of_topic);
+        const bool reserved = ls_topic_inbox_reserve(member->inbox, bytes);
+        entries[n].member = reserved ? member : NULL;
+        if (reserved) continue;
+        if (member->inbox == own) {
+            release(entries, n, bytes);
+            return LS_ELIMIT;
+        }
+        lost += member->live;
+    }
+    return (int64_t)lost;
 }
 
 /* Count the retained message `kept` (NULL: none) instead of `before`. false: the limit is reached. */
@@ -343,34 +356,35 @@ static bool retain_instead(ls_topics *topics, const ls_publication *before, cons
 }
 
 /* Under the lock: append the publication, which has entries for all members, and make it the retained message if
- * `retain` (`kept`: it, or NULL to remove the message). *before receives the message that was retained. */
-static int64_t publish(ls_topics *topics, ls_topic *topic, ls_publication *p, bool retain, ls_publication *kept,
-                       ls_publication **before)
+ * order->retain (`kept`: it, or NULL to remove the message). *before receives the message that was retained. */
+static int64_t publish(ls_topics *topics, ls_topic_shard *shard, ls_topic *topic, ls_publication *p,
+                       const ls_publish_order *order, ls_publication *kept, ls_publication **before)
 {
-    const uint64_t bytes = p != NULL ? ls_publication_bytes(p) : 0; /* NULL: without a member */
-    if (reserve(topic, bytes) < 0) return LS_ELIMIT;
-    if (retain && !retain_instead(topics, topic->retained, kept)) {
-        for (ls_node *node = topic->members.next; node != &topic->members; node = node->next)
-            ls_topic_inbox_release(LS_CONTAINER(node, ls_topic_member, of_topic)->inbox, bytes);
+    ls_topic_entry *entries = p != NULL ? ls_publication_entries(p) : NULL; /* NULL: without a member */
+    const uint64_t bytes = p != NULL ? ls_publication_bytes(p) : 0;
+    const int64_t lost = reserve(topic, entries, bytes, order->own);
+    if (lost < 0) return lost;
+    if (order->retain && !retain_instead(topics, topic->retained, kept)) {
+        release(entries, topic->member_count, bytes);
         return LS_ELIMIT;
     }
-    if (retain) {
+    if (order->retain) {
         *before = topic->retained;
         topic->retained = kept != NULL ? ls_publication_hold(kept) : NULL;
     }
     topic->published++;
+    shard->lost += (uint64_t)lost;
     if (p != NULL) {
         p->number = topic->published;
         p->site = atomic_load_explicit(&topics->site, memory_order_relaxed);
     }
-    unsigned n = 0;
-    for (ls_node *node = topic->members.next; node != &topic->members; node = node->next, n++) {
-        ls_topic_member *member = LS_CONTAINER(node, ls_topic_member, of_topic);
-        ls_topic_entry *entry = &ls_publication_entries(p)[n];
-        *entry = (ls_topic_entry){.publication = ls_publication_hold(p), .member = member};
-        ls_topic_inbox_append(member->inbox, entry);
+    for (unsigned n = 0; n < topic->member_count; n++) {
+        ls_topic_member *member = entries[n].member;
+        if (member == NULL) continue;
+        entries[n] = (ls_topic_entry){.publication = ls_publication_hold(p), .member = member};
+        ls_topic_inbox_append(member->inbox, &entries[n]);
     }
-    return (int64_t)topic->subscribers;
+    return (int64_t)topic->subscribers - lost;
 }
 
 int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
@@ -405,7 +419,7 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
     if (topic == NULL && keep && (topic = topic_add(shard, hash, order->topic, order->topic_len)) == NULL)
         result = LS_ENOMEM;
     if (topic != NULL) {
-        result = publish(topics, topic, p, order->retain, keep ? p : NULL, &before);
+        result = publish(topics, shard, topic, p, order, keep ? p : NULL, &before);
         topic_tidy(shard, topic);
     }
     if (result >= 0) shard->published++;
@@ -474,11 +488,12 @@ void ls_topics_stat(ls_topics *topics, ls_topics_stats *out)
         out->topics += shard->count;
         out->subscriptions += shard->subscriptions;
         out->published += shard->published;
+        out->dropped += shard->lost;
         ls_mutex_unlock(&shard->lock);
     }
     ls_mutex_lock(&topics->lock);
     out->delivered = topics->delivered_before;
-    out->dropped = topics->dropped_before;
+    out->dropped += topics->dropped_before;
     out->closed = topics->closed_before;
     for (ls_node *node = topics->inboxes.next; node != &topics->inboxes; node = node->next) {
         const ls_topic_inbox *inbox = LS_CONTAINER(node, ls_topic_inbox, node);

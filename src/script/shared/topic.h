@@ -5,9 +5,8 @@
  *
  * A publisher makes one immutable ls_publication and appends it to the *inbox* of every state that has subscribers of
  * the topic; the first one in an inbox posts one operation to the actor of the state. That operation takes what is in
- * the inbox by then, calls `deliver` for each subscriber and publication, and `flush` of the state at the end and
- * after groups of subscribers that get no more of it. So many publications make one send per connection. A publisher
- * does work for each state, not for each subscriber.
+ * the inbox by then, calls `deliver` for each subscriber, and `flush` of the state at the end and after groups of
+ * subscribers that get no more of it. A publisher does work for each state, not for each subscriber.
  *
  *     publisher --> publication --> inbox of state 1 --> deliver, deliver, ... flush
  *                              \--> inbox of state 2 --> deliver, deliver, ... flush
@@ -15,6 +14,10 @@
  * Order. All subscribers of a topic get its messages in the same order. A subscriber of several topics gets the
  * messages of one publisher in the order in which they were published. A subscriber gets the messages that are
  * published after its subscription; one that is published during a delivery follows it.
+ *
+ * Runs. Publications of one topic that follow one another are delivered together, up to LS_TOPIC_RUN_MESSAGES and
+ * LS_TOPIC_RUN_BYTES: a subscriber gets all of them at its turn, in one send. Those that arrive while the deliveries
+ * are under way join the run: the turns go round the subscribers until each of them has had every publication.
  *
  * Batches. The operation ends a batch after LS_TOPIC_BATCH_SUBSCRIBERS different subscribers or
  * LS_TOPIC_BATCH_DELIVERIES: it flushes, and posts itself to the port for the rest, behind the packets that wait
@@ -46,18 +49,21 @@ enum {
     LS_TOPIC_EVENT_BYTES_MAX = 1024,        /* of the event and of the id */
     LS_TOPIC_SUBSCRIPTIONS_MAX = 1000,      /* of one subscriber */
     LS_TOPIC_RETAINED_BYTES_MAX = 16777216, /* all retained messages together */
-    LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox: the publisher gets LS_ELIMIT */
+    LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox; then its subscribers lose them */
     LS_TOPIC_MESSAGE_BYTES =
         256, /* what a publication counts in these two limits beside its data, name, event and id */
     LS_TOPIC_BATCH_SUBSCRIBERS = 256, /* well below the time after which a worker counts as slow */
-    LS_TOPIC_BATCH_DELIVERIES = 32768
+    LS_TOPIC_BATCH_DELIVERIES = 32768,
+    LS_TOPIC_RUN_MESSAGES = 64,
+    LS_TOPIC_RUN_BYTES = 65536,   /* of data, unless the run has one message */
+    LS_TOPIC_JOINED_BYTES = 16384 /* likewise: a longer run is not joined, and sent from the blocks of its messages */
 };
 
 /* The forms of a publication that are encoded once. */
 enum ls_topic_form {
     LS_FORM_WS,         /* a frame of a WebSocket server */
     LS_FORM_WS_DEFLATE, /* the same, compressed without context takeover */
-    LS_FORM_SSE,        /* an event with the framing of a chunk of HTTP/1.1, see bind/sse.c */
+    LS_FORM_SSE,        /* events, with room around them for the framing of a part: see exchange_out.h */
     LS_FORM_LINE,       /* data and a line feed */
     LS_FORMS
 };
@@ -71,16 +77,26 @@ struct ls_publication {
     size_t topic_len;
     ls_slice data;      /* valid as long as the publication; without a block: hold the publication */
     ls_slice event, id; /* of a server-sent event; without a block; empty: none */
+    /* A joined publication stands for several of one topic, in order: it has only these two fields and forms, which
+     * contain all of them. Another one has count 1, and is its only part. */
+    unsigned count;
+    ls_publication *const *parts;                          /* NULL: not joined */
     _Atomic(struct ls_topic_form_block *) forms[LS_FORMS]; /* private: use ls_publication_form */
 };
 
 ls_publication *ls_publication_hold(ls_publication *p);
 void ls_publication_drop(ls_publication *p);
 
+static inline const ls_publication *ls_publication_part(const ls_publication *p, unsigned n)
+{
+    return p->parts != NULL ? p->parts[n] : p;
+}
+
 /* The form of the publication. *out is valid as long as the publication and has no reference of its own, but it has a
  * block: ls_block_hold(out->block) makes one. `encode` makes the form when it is missing, in the room that
  * ls_topic_form_room gives it; the result may be shorter. Two threads may encode at the same time, then one result is
- * dropped. LS_OK, or the error of `encode`, which leaves nothing in *out. */
+ * dropped. The bytes of a joined publication count as copied. LS_OK, or the error of `encode`, which leaves nothing in
+ * *out. */
 typedef int ls_topic_encode_fn(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out);
 int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_form form, ls_topic_encode_fn *encode,
                         ls_slice *out);
@@ -92,12 +108,14 @@ char *ls_topic_form_room(size_t len, ls_slice *out);
 typedef struct ls_subscriber_kind {
     /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK;
      * LS_ECLOSED: the subscriber is closed or closes, or the message is not for it, which is not counted; another
-     * error, LS_ELIMIT if the subscriber is behind: the message was dropped, counted in ls_topics_stats.dropped. */
+     * error, LS_ELIMIT if the subscriber is behind: the message was dropped, counted in ls_topics_stats.dropped.
+     * LS_EMSGSIZE, for a joined publication: it does not fit, and its parts follow one by one. */
     int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
     /* Optional (NULL): prefetch what `deliver` will read. It is called with `ahead` = 4, 3, 2 and 1: so many
      * deliveries to others come first. Memory arrives during each of them, so every call may follow one pointer
      * more. */
     void (*prefetch)(const ls_subscriber *subscriber, unsigned ahead);
+    bool joins; /* `deliver` takes joined publications, too */
 } ls_subscriber_kind;
 
 struct ls_subscriber {
@@ -108,7 +126,7 @@ struct ls_subscriber {
     uint32_t batch; /* private: the batch of its last delivery */
 };
 
-/* Inside `deliver`: whether further publications wait in the inbox, so that their deliveries follow soon. */
+/* Inside `deliver`: whether the subscriber may get further publications in this batch. */
 bool ls_topic_inbox_more(const ls_topic_inbox *inbox);
 
 /* LS_OK or LS_ENOMEM. Close: no inbox is left. */
@@ -124,6 +142,7 @@ void ls_topic_inbox_start(ls_topic_inbox *inbox, ls_port *port);
  * ls_topic_inbox_closed: whether its operation is not on its way any more, so that it can be freed. */
 void ls_topic_inbox_close(ls_topic_inbox *inbox);
 bool ls_topic_inbox_closed(const ls_topic_inbox *inbox);
+bool ls_topic_inbox_posted(const ls_topic_inbox *inbox); /* its operation is on its way */
 /* Free a closed inbox; also when its operation is on its way, but no worker runs. */
 void ls_topic_inbox_free(ls_topic_inbox *inbox);
 
@@ -151,15 +170,17 @@ void ls_subscriber_end(ls_subscriber *subscriber);
 typedef struct ls_publish_order {
     const char *topic;
     size_t topic_len;
-    ls_slice data;      /* the bytes of a slice without a block are copied */
-    ls_slice event, id; /* of server-sent events; copied; other subscribers ignore them */
-    bool text;          /* the data is valid UTF-8; else binary */
-    bool retain;        /* keep a copy for later subscribers; with empty data, remove the retained message */
+    ls_slice data;             /* the bytes of a slice without a block are copied */
+    ls_slice event, id;        /* of server-sent events; copied; other subscribers ignore them */
+    bool text;                 /* the data is valid UTF-8; else binary */
+    const ls_topic_inbox *own; /* of the state that publishes, or NULL: LS_ELIMIT if it is full */
+    bool retain;               /* keep a copy for later subscribers; with empty data, remove the retained message */
 } ls_publish_order;
 
-/* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0), or
- * LS_EINVAL (an empty or too long name; a too long event or id), LS_ELIMIT (an inbox or the retained messages are
- * full), LS_ENOMEM: then no subscriber gets it, and the retained message is the old one. */
+/* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0) that will
+ * get it: not those in a state whose inbox is full, which count as dropped. LS_EINVAL (an empty or too long name; a too
+ * long event or id), LS_ELIMIT (the own inbox or the retained messages are full), LS_ENOMEM: then no subscriber gets
+ * it, and the retained message is the old one. */
 int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order);
 
 /* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also

@@ -6,13 +6,21 @@
  *
  *     publisher: push, then exchange posted for true, post if it was false      operation: posted = false, then take
  *     publisher: push, then read port, post unless it is NULL                   start: set port, then look at the
- *                                                                               stack */
+ *                                                                               stack
+ *
+ * The turns of a run go round the slots of its member. An entry joins the run before the turn of a slot, and is
+ * finished when the turns are at that slot again:
+ *
+ *     slots         0 1 2 3 4 5 6 7
+ *     first round       1 1 1 * * *      entry 1 joins at slot 2, entry 2 at slot 5; *: both
+ *     second round  * * 2 2 2            entry 1 is finished at slot 2, entry 2 at slot 5 */
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/compiler.h"
 #include "base/err.h"
 #include "sched/actor.h"
+#include "sched/workers.h"
 #include "script/shared/topic_internal.h"
 
 enum { PREFETCH_AHEAD = 5, FLUSH_SUBSCRIBERS = 64 };
@@ -65,32 +73,81 @@ static void take(ls_topic_inbox *inbox)
     inbox->ready_last = newest;
 }
 
+/* ---- the run ------------------------------------------------------------------------------------------------ */
+
+static size_t data_bytes(const ls_topic_entry *entry)
+{
+    const ls_publication *p = entry->publication;
+    return p->data.len + p->event.len + p->id.len;
+}
+
+/* Begin a run, or take further ready entries into it. `subscribers_left`: of the batch. Returns whether the run has
+ * changed. */
+static bool extend(ls_topic_inbox *inbox, unsigned subscribers_left)
+{
+    const unsigned before = inbox->run;
+    ls_topic_entry *next = before > 0 ? inbox->run_last->next : inbox->ready;
+    if (before == 0) {
+        inbox->delivering = next->member;
+        inbox->slot = 0;
+    }
+    const ls_topic_member *member = inbox->delivering;
+    if (before > 0 && member->len - member->live > member->live) return false; /* its gaps are closed after the run */
+    for (; next != NULL && next->member == member && inbox->run < LS_TOPIC_RUN_MESSAGES; next = next->next) {
+        const size_t bytes = data_bytes(next);
+        if (inbox->run > 0 && inbox->run_bytes + bytes > LS_TOPIC_RUN_BYTES) break;
+        next->slot = inbox->slot;
+        inbox->run++;
+        inbox->run_bytes += bytes;
+        inbox->run_last = next;
+    }
+    inbox->run_more = next != NULL && next->member != member && member->live <= subscribers_left;
+    return inbox->run > before;
+}
+
 /* Remove the first ready entry. */
 static void finish(ls_topic_inbox *inbox)
 {
     ls_topic_entry *entry = inbox->ready;
     ls_topic_member *member = entry->member;
     inbox->ready = entry->next;
-    inbox->delivering = NULL;
+    if (inbox->run > 0) {
+        inbox->run_bytes -= data_bytes(entry);
+        if (--inbox->run == 0) inbox->delivering = NULL;
+        ls_publication_drop_forms(&inbox->joined);
+    }
     ls_topic_inbox_release(inbox, ls_publication_bytes(entry->publication));
     ls_publication_drop(entry->publication); /* with the entry */
     atomic_fetch_sub_explicit(&member->pending, 1, memory_order_relaxed);
     ls_topic_member_tidy(member);
 }
 
-/* Prepare the delivery of the first ready entry: to the subscriptions that are older than the publication. */
-static void begin(ls_topic_inbox *inbox)
+/* The run has changed: prepare the turns up to the slot at which its first entry is finished, or to the last slot. */
+static void begin_turns(ls_topic_inbox *inbox)
 {
+    const ls_topic_member *member = inbox->delivering;
     const ls_topic_entry *entry = inbox->ready;
-    ls_topic_member *member = entry->member;
-    size_t end = member->len;
-    while (end > 0 && (member->slots[end - 1].subscriber == NULL ||
-                       member->slots[end - 1].subscription->since >= entry->publication->number))
+    ls_publication_drop_forms(&inbox->joined);
+    inbox->joined.count = inbox->run;
+    inbox->slot_end = entry->slot > inbox->slot ? entry->slot : member->len;
+    for (unsigned n = 0; n < inbox->run; n++, entry = entry->next) inbox->parts[n] = entry->publication;
+    size_t end = inbox->slot_end;
+    while (end > inbox->slot && (member->slots[end - 1].subscriber == NULL ||
+                                 member->slots[end - 1].subscription->since >= inbox->parts[0]->number))
         end--;
-    inbox->delivering = member;
-    inbox->slot = 0;
-    inbox->slot_end = end;
+    inbox->since_end = end;
 }
+
+/* The turns have reached slot_end: finish the entries that each turn has handled. false: the run has ended. */
+static bool next_turns(ls_topic_inbox *inbox)
+{
+    if (inbox->slot == inbox->delivering->len) inbox->slot = 0;
+    while (inbox->run > 0 && inbox->ready->slot == inbox->slot) finish(inbox);
+    if (inbox->run > 0) begin_turns(inbox);
+    return inbox->run > 0;
+}
+
+/* ---- deliveries --------------------------------------------------------------------------------------------- */
 
 typedef struct batch_left {
     unsigned subscribers, deliveries;
@@ -108,40 +165,62 @@ static void prefetch(const ls_topic_slot *slot, size_t left)
     }
 }
 
-/* Deliver the first ready entry. false: the batch has ended before the last subscriber. */
-static bool deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
+static int deliver(ls_thread_ctx *ctx, ls_topic_inbox *inbox, ls_subscriber *subscriber, ls_publication *p, bool more)
+{
+    inbox->more = more;
+    const int err = subscriber->kind->deliver(ctx, subscriber, p);
+    if (err == LS_OK)
+        ls_counter_add(&inbox->delivered, p->count);
+    else if (err != LS_ECLOSED && err != LS_EMSGSIZE)
+        ls_counter_add(&inbox->dropped, p->count);
+    return err;
+}
+
+/* The turn of a subscriber: deliver the run, or what is newer than its subscription. */
+static void take_turn(ls_thread_ctx *ctx, ls_topic_inbox *inbox, ls_subscriber *subscriber)
 {
     const ls_topic_member *member = inbox->delivering;
-    ls_publication *p = inbox->ready->publication;
-    const bool last = !ls_topic_inbox_more(inbox);
-    uint64_t taken = 0, dropped = 0;
-    while (inbox->slot < inbox->slot_end) {
-        const ls_topic_slot *slot = &member->slots[inbox->slot]; /* `deliver` may move the slots */
-        ls_subscriber *subscriber = slot->subscriber;
-        if (subscriber != NULL) {
-            const bool first = subscriber->batch != inbox->batch;
-            if (left->deliveries == 0 || (first && left->subscribers == 0)) break;
-            prefetch(slot, inbox->slot_end - inbox->slot);
-            left->deliveries--;
-            left->subscribers -= first;
-            subscriber->batch = inbox->batch;
-            const int err = subscriber->kind->deliver(ctx, subscriber, p);
-            taken += err == LS_OK;
-            dropped += err != LS_OK && err != LS_ECLOSED;
+    const size_t slot = inbox->slot; /* `deliver` may move the slots */
+    const unsigned count = inbox->run;
+    unsigned n = 0;
+    if (slot >= inbox->since_end)
+        while (n < count && inbox->parts[n]->number <= member->slots[slot].subscription->since) n++;
+    if (n == 0 && count > 1 && inbox->run_bytes <= LS_TOPIC_JOINED_BYTES && subscriber->kind->joins &&
+        deliver(ctx, inbox, subscriber, &inbox->joined, inbox->run_more) != LS_EMSGSIZE)
+        return;
+    for (; n < count && member->slots[slot].subscriber == subscriber; n++)
+        (void)deliver(ctx, inbox, subscriber, inbox->parts[n], n + 1 < count || inbox->run_more);
+}
+
+/* Deliver the run. false: the batch has ended before. */
+static bool deliver_run(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *left)
+{
+    const ls_topic_member *member = inbox->delivering;
+    do {
+        while (inbox->slot < inbox->slot_end) {
+            const ls_topic_slot *slot = &member->slots[inbox->slot];
+            ls_subscriber *subscriber = slot->subscriber;
+            if (subscriber != NULL) {
+                const bool first = subscriber->batch != inbox->batch;
+                if (left->deliveries < inbox->run || (first && left->subscribers == 0)) return false;
+                prefetch(slot, inbox->slot_end - inbox->slot);
+                left->deliveries -= inbox->run;
+                left->subscribers -= first;
+                subscriber->batch = inbox->batch;
+                take_turn(ctx, inbox, subscriber);
+            }
+            inbox->slot++;
+            /* Its subscribers get no more in this batch: send now, so that few buffers are used, which stay in the
+             * cache. */
+            if (!inbox->run_more && inbox->slot % FLUSH_SUBSCRIBERS == 0) inbox->flush(ctx, inbox->user);
         }
-        inbox->slot++;
-        /* Its subscribers get no more in this batch: send now, so that few buffers are used, which stay in the
-         * cache. */
-        if (last && inbox->slot % FLUSH_SUBSCRIBERS == 0) inbox->flush(ctx, inbox->user);
-    }
-    ls_counter_add(&inbox->delivered, taken);
-    ls_counter_add(&inbox->dropped, dropped);
-    return inbox->slot == inbox->slot_end;
+    } while (next_turns(inbox));
+    return true;
 }
 
 bool ls_topic_inbox_more(const ls_topic_inbox *inbox)
 {
-    return inbox->ready != NULL && inbox->ready->next != NULL;
+    return inbox->more;
 }
 
 void ls_topic_count_closed(ls_topic_inbox *inbox)
@@ -149,22 +228,37 @@ void ls_topic_count_closed(ls_topic_inbox *inbox)
     ls_counter_add(&inbox->closed_count, 1);
 }
 
+/* The packets that the thread has taken with that of the publisher, and those that wait for the actor, may publish,
+ * too. true: the operation follows behind them. */
+static bool let_others_pass(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
+{
+    if (inbox->deferred) {
+        inbox->deferred = false;
+    } else if (ls_workers_append(ctx, &inbox->op)) {
+        inbox->deferred = true;
+    } else if (ls_actor_has_waiting(inbox->actor)) {
+        inbox->deferred = true;
+        ls_actor_post(inbox->actor, ctx, &inbox->op);
+    }
+    return inbox->deferred;
+}
+
 static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_topic_inbox *inbox = LS_CONTAINER(op, ls_topic_inbox, op);
     batch_left left = {LS_TOPIC_BATCH_SUBSCRIBERS, LS_TOPIC_BATCH_DELIVERIES};
+    if (let_others_pass(ctx, inbox)) return;
     atomic_store(&inbox->posted, false);
     take(inbox);
     if (inbox->ready == NULL) return;
     inbox->batch++;
-    while (inbox->ready != NULL && left.deliveries > 0) {
-        if (inbox->delivering == NULL) begin(inbox);
-        if (!deliver(ctx, inbox, &left)) break;
-        finish(inbox);
+    for (bool over = false; !over && inbox->ready != NULL;) {
+        if (extend(inbox, left.subscribers)) begin_turns(inbox);
+        over = !deliver_run(ctx, inbox, &left);
+        if (over || !inbox->run_more) inbox->flush(ctx, inbox->user);
     }
-    inbox->flush(ctx, inbox->user);
     if (inbox->ready != NULL && !atomic_exchange(&inbox->posted, true))
-        ls_port_post(atomic_load(&inbox->port), &inbox->op, NULL, 0); /* behind the packets that wait at the port */
+        ls_port_post(atomic_load(&inbox->port), &inbox->op, 0); /* behind the packets that wait at the port */
 }
 
 bool ls_topic_inbox_idle(ls_topic_inbox *inbox)
@@ -188,6 +282,7 @@ int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thr
     inbox->actor = actor;
     inbox->flush = flush;
     inbox->user = user;
+    inbox->joined.parts = inbox->parts;
     ls_node_init(&inbox->members);
     ls_mutex_lock(&topics->lock);
     ls_list_push(&topics->inboxes, &inbox->node);
@@ -223,6 +318,11 @@ void ls_topic_inbox_close(ls_topic_inbox *inbox)
 bool ls_topic_inbox_closed(const ls_topic_inbox *inbox)
 {
     return inbox->closed && !atomic_load(&inbox->posted);
+}
+
+bool ls_topic_inbox_posted(const ls_topic_inbox *inbox)
+{
+    return atomic_load(&inbox->posted);
 }
 
 void ls_topic_inbox_free(ls_topic_inbox *inbox)

@@ -45,7 +45,7 @@ struct ls_topic_member {
     ls_topic *topic; /* NULL: its last subscription has ended */
     ls_topic_inbox *inbox;
     ls_topic_slot *slots;
-    size_t len, room, live; /* live: slots that are not empty */
+    size_t len, room, live; /* live: slots that are not empty; a publisher reads it under the lock */
     _Atomic uint32_t pending;
 };
 
@@ -65,6 +65,7 @@ typedef struct ls_topic_shard {
     ls_topic **buckets;
     size_t bucket_count, count; /* bucket_count: a power of two, or 0 */
     uint64_t subscriptions, published;
+    uint64_t lost; /* messages for subscribers in a state whose inbox was full */
 } ls_topic_shard;
 
 struct ls_topics {
@@ -82,6 +83,7 @@ typedef struct ls_topic_entry { /* a publication in an inbox; part of the public
     struct ls_topic_entry *next;
     ls_publication *publication;
     ls_topic_member *member;
+    size_t slot; /* in a run: at which it has joined */
 } ls_topic_entry;
 
 struct ls_topic_inbox {
@@ -89,6 +91,7 @@ struct ls_topic_inbox {
     _Atomic uint64_t bytes;             /* of all entries */
     _Atomic(ls_port *) port;            /* NULL: not started */
     _Atomic bool posted;                /* `op` is on its way and has not looked at the entries yet */
+    bool deferred;                      /* `op` has let the packets of its wait pass */
     ls_op op;
     ls_topics *topics;
     ls_actor *actor;
@@ -98,8 +101,17 @@ struct ls_topic_inbox {
     ls_counter delivered, dropped, closed_count;
     /* Used inside the actor. */
     ls_topic_entry *ready, *ready_last; /* taken, oldest first */
-    ls_topic_member *delivering; /* of the first ready entry, whose slots before `slot` are done; NULL: not begun */
-    size_t slot, slot_end;
+    /* The run: the first `run` ready entries, all of the member `delivering` (NULL: no run). The turns are at `slot`.
+     * Until slot_end the run stays as it is: `joined` with its `parts`. The slots from `since_end` on may have
+     * subscriptions that are newer than a part. */
+    ls_topic_member *delivering;
+    ls_topic_entry *run_last;
+    unsigned run;
+    uint64_t run_bytes;
+    size_t slot, slot_end, since_end;
+    ls_publication joined;
+    ls_publication *parts[LS_TOPIC_RUN_MESSAGES];
+    bool more, run_more; /* ls_topic_inbox_more; the same after the run */
     uint32_t batch;
     ls_node members;
     bool closed;
@@ -115,6 +127,7 @@ static inline uint64_t ls_publication_bytes(const ls_publication *p)
  * of a slice without a block, and those of a message to retain. NULL: out of memory. */
 ls_publication *ls_publication_make(const ls_publish_order *order, unsigned members);
 ls_topic_entry *ls_publication_entries(ls_publication *p);
+void ls_publication_drop_forms(ls_publication *p);
 
 /* Count the bytes of an entry; false: they exceed the limit. Any thread. */
 bool ls_topic_inbox_reserve(ls_topic_inbox *inbox, uint64_t bytes);

@@ -40,7 +40,8 @@ ls_publication *ls_publication_make(const ls_publish_order *order, unsigned memb
     if (data > SIZE_MAX - fixed - names) return NULL;
     message *m = malloc(fixed + names + data);
     if (m == NULL) return NULL;
-    *m = (message){.publication = {.text = order->text, .topic_len = order->topic_len}, .members = members};
+    *m =
+        (message){.publication = {.text = order->text, .topic_len = order->topic_len, .count = 1}, .members = members};
     ls_publication *p = &m->publication;
     char *at = (char *)m + fixed;
     atomic_init(&p->refs, 1);
@@ -61,15 +62,21 @@ ls_publication *ls_publication_hold(ls_publication *p)
 void ls_publication_drop(ls_publication *p)
 {
     if (atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1) return;
-    for (int form = 0; form < LS_FORMS; form++) {
-        form_block *block = atomic_load_explicit(&p->forms[form], memory_order_relaxed);
-        if (block != NULL) ls_block_drop(ls_external_block(&block->external));
-    }
+    ls_publication_drop_forms(p);
     ls_slice_drop(&p->data);
     free(LS_CONTAINER(p, message, publication));
 }
 
 /* ---- forms -------------------------------------------------------------------------------------------------- */
+
+void ls_publication_drop_forms(ls_publication *p)
+{
+    for (int form = 0; form < LS_FORMS; form++) {
+        form_block *block = atomic_load_explicit(&p->forms[form], memory_order_relaxed);
+        if (block != NULL) ls_block_drop(ls_external_block(&block->external));
+        atomic_store_explicit(&p->forms[form], NULL, memory_order_relaxed);
+    }
+}
 
 static void form_release(ls_external *external)
 {
@@ -96,6 +103,7 @@ int ls_publication_form(ls_thread_ctx *ctx, ls_publication *p, enum ls_topic_for
         if (err < 0) return err;
         form_block *mine = LS_CONTAINER((ls_external *)(void *)made.block, form_block, external);
         mine->len = made.len;
+        if (p->parts != NULL) ls_pool_copied(ctx->pool, made.len);
         if (atomic_compare_exchange_strong(&p->forms[form], &block, mine))
             block = mine;
         else

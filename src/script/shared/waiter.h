@@ -3,7 +3,7 @@
  * The owner of a waiter is a task of some Lua state, which this folder does not know. The channel or the semaphore
  * decides under its lock, sets `result` and calls `wake` after it has released the lock, exactly once, from whichever
  * thread made the decision. `wake` must not call back into the channel or the semaphore. The memory of the waiter must
- * stay valid until `wake` has been called, or until ls_channel_forget() or ls_semaphore_forget() has returned true. */
+ * stay valid until `wake` has been called, or until ls_channel_cancel() or ls_semaphore_cancel() has returned true. */
 #ifndef LS_SCRIPT_WAITER_H
 #define LS_SCRIPT_WAITER_H
 

@@ -5,9 +5,9 @@
 
 #include "base/err.h"
 #include "net/addr.h"
-#include "script/bind/listener.h"
+#include "script/bind/http/site_listener.h"
 #include "script/bind/modules.h"
-#include "script/bind/udp_internal.h"
+#include "script/bind/sock/udp_object_internal.h"
 #include "script/site/site_internal.h"
 
 int ls_site_listen_on(ls_site *site, const char *text, char *message, size_t message_bytes)

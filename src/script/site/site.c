@@ -11,19 +11,20 @@
 #include "base/err.h"
 #include "base/fopen.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/rlimit.h"
 #include "net/poll.h"
 #include "proto/file_cache.h"
 #include "proto/ws_deflate.h"
 #include "script/bind/bind.h"
-#include "script/bind/buffer.h"
-#include "script/bind/hooks.h"
-#include "script/bind/host.h"
+#include "script/bind/data/buffer.h"
+#include "script/bind/dev/dev_mode.h"
+#include "script/bind/misc/hooks.h"
+#include "script/bind/misc/host.h"
 #include "script/bind/modules.h"
-#include "script/bind/tls_contexts.h"
-#include "script/bind/udp_internal.h"
-#include "script/bind/ws.h"
-#include "script/core/dev.h"
+#include "script/bind/sock/tls_contexts.h"
+#include "script/bind/sock/udp_object_internal.h"
+#include "script/bind/ws/ws.h"
 #include "script/core/error_text.h"
 #include "script/core/lua_files.h"
 #include "script/core/quiet.h"
@@ -51,6 +52,7 @@ int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
     if ((err = open_files(runtime)) < 0) goto fail;
     if ((err = ls_tls_contexts_open(&runtime->tls_contexts)) < 0) goto fail;
     if ((err = ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &runtime->ws_deflates)) < 0) goto fail;
+    runtime->null = ls_fopen_null(); /* once: fopen waits for a thread that flushes all streams */
     *out = runtime;
     return LS_OK;
 
@@ -69,8 +71,15 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
     return LS_OK;
 }
 
+void ls_site_runtime_develop(ls_runtime *runtime, ls_dev *dev)
+{
+    runtime->dev = dev;
+    ls_file_cache_examine_always(runtime->files);
+}
+
 void ls_site_runtime_close(ls_runtime *runtime)
 {
+    if (runtime->null != NULL) (void)fclose(runtime->null);
     ls_ws_deflate_store_close(runtime->ws_deflates);
     if (runtime->files != NULL) ls_file_cache_close(runtime->files);
     if (runtime->tls_contexts != NULL) ls_tls_contexts_close(runtime->tls_contexts);
@@ -79,19 +88,21 @@ void ls_site_runtime_close(ls_runtime *runtime)
 }
 
 typedef struct tick {
-    bool idle, posted;
+    bool idle, posted, more;
 } tick;
 
 static void generation_on_tick(ls_generation *generation, void *user)
 {
     tick *t = user;
     t->posted |= ls_buffers_on_tick(generation, t->idle);
+    t->more |= ls_states_on_tick(generation);
 }
 
-bool ls_site_on_tick(ls_runtime *runtime, bool idle)
+bool ls_site_on_tick(ls_runtime *runtime, bool idle, bool *more)
 {
-    tick t = {idle, false};
+    tick t = {.idle = idle};
     ls_runtime_each(runtime, generation_on_tick, &t);
+    *more = t.more;
     return t.posted;
 }
 
@@ -100,7 +111,6 @@ bool ls_site_on_tick(ls_runtime *runtime, bool idle)
 typedef struct site_load {
     ls_site *site;
     ls_state *state;
-    FILE *null; /* the null device, for the output of further states */
     char *message;
     size_t message_bytes;
     int result;
@@ -151,6 +161,24 @@ static int load_control(lua_State *L)
     return 0;
 }
 
+/* A limit of ls_runtime_on_load has ended the chunk, or max_cpu in a state that a worker loads. */
+static void explain_exceeded(site_load *load)
+{
+    const ls_runtime *runtime = ls_state_runtime(load->state);
+    const ls_cpu_watch *cpu = load->state->cpu;
+    const bool own = cpu == &runtime->load_cpu;
+    const uint64_t cpu_ns_max = atomic_load(own ? &runtime->load_cpu_ns_max : &runtime->cpu_ns_max);
+    load->result = LS_ESCRIPT;
+    if (own && atomic_load(&cpu->used_ns) <= cpu_ns_max)
+        (void)snprintf(load->message, load->message_bytes,
+                       "%s: the site took longer to load than load_timeout allows (%.3g s)", load->state->ended_at,
+                       (double)atomic_load(&runtime->load_ns_max) / 1e9);
+    else
+        (void)snprintf(load->message, load->message_bytes,
+                       "%s: the site used more processor time than max_cpu allows (%.3g s) while it loaded",
+                       load->state->ended_at, (double)cpu_ns_max / 1e9);
+}
+
 static int load_main(lua_State *L)
 {
     site_load *load = lua_touserdata(L, 1);
@@ -158,7 +186,7 @@ static int load_main(lua_State *L)
     ls_quiet quiet = {0};
     lua_settop(L, 0);
     lua_pushcfunction(L, load_failed); /* 1 */
-    if (load->state->index > 0) ls_quiet_begin(L, load->null, &quiet);
+    if (load->state->index > 0) ls_quiet_begin(L, ls_state_runtime(load->state)->null, &quiet);
     lua_createtable(L, site->argc, 1);
     lua_pushstring(L, site->generation.path);
     lua_rawseti(L, -2, 0);
@@ -188,22 +216,25 @@ static int load_main(lua_State *L)
         lua_pushcfunction(L, load_control);
         status = lua_pcall(L, 0, 0, 1);
     }
+    if (status == LUA_OK && ls_state_runtime(load->state)->dev != NULL) {
+        lua_pushcfunction(L, ls_dev_loaded);
+        status = lua_pcall(L, 0, 0, 1);
+    }
     ls_quiet_end(&quiet);
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);
     if (ls_cpu_watch_exceeded(load->state->cpu)) { /* the hook has raised Lua's memory error */
-        load->result = LS_ESCRIPT;
-        (void)snprintf(load->message, load->message_bytes,
-                       "%s: the site used more processor time than max_cpu allows (%.3g s) while it loaded",
-                       load->state->ended_at, (double)atomic_load(&ls_state_runtime(load->state)->cpu_ns_max) / 1e9);
+        explain_exceeded(load);
         return 0;
     }
     if (status == LUA_ERRMEM) {
-        (void)snprintf(
-            load->message, load->message_bytes,
-            "%s: not enough memory: the limit of a Lua state is %zu bytes (set by ls.config{ max_memory = ... })",
-            site->generation.path, load->state->bytes_max);
+        const bool by_all = load->state->refused_by_all;
+        const uint64_t max = by_all ? ls_generation_lua_bytes_max(&site->generation) : load->state->bytes_max;
+        (void)snprintf(load->message, load->message_bytes,
+                       "%s: not enough memory: the limit of %s is %llu bytes (set by ls.config{ %s = ... })",
+                       site->generation.path, by_all ? "all Lua states together" : "a Lua state",
+                       (unsigned long long)max, by_all ? "max_states_memory" : "max_memory");
         return 0;
     }
     (void)snprintf(load->message, load->message_bytes, "%s",
@@ -216,10 +247,9 @@ static int load_state(ls_generation *generation, ls_state *state, ls_thread_ctx 
                       size_t message_bytes)
 {
     ls_site *site = LS_CONTAINER(generation, ls_site, generation);
-    site_load load = {site, state, NULL, message, message_bytes, LS_OK};
-    if (state->index > 0) load.null = ls_fopen_null(); /* NULL: the output appears once per state */
+    site_load load = {site, state, message, message_bytes, LS_OK};
     const int status = ls_state_protected(state, ctx, load_main, &load);
-    if (load.null != NULL) (void)fclose(load.null);
+    (void)fflush(ls_output_stdio()); /* before what the program prints */
     if (status == LUA_OK) return load.result;
     (void)snprintf(message, message_bytes, "%s: not enough memory", generation->path);
     return LS_ENOMEM;
@@ -277,7 +307,7 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     site->generation.load = load_state;
     if ((err = ls_generation_init(&site->generation, runtime, ls_modules, LS_SLOTS, options->path)) < 0) goto fail;
     if ((err = keep_arguments(site, options)) < 0) goto fail;
-    if (runtime->dev != NULL && options->source == NULL) (void)ls_dev_file(runtime->dev, options->path);
+    if (runtime->dev != NULL && options->source == NULL) (void)ls_dev_file(runtime->dev, options->path, LS_DEV_SOURCE);
     if ((err = read_source(site, options, message, message_bytes)) < 0) goto fail;
     if ((err = ls_generation_add_state(&site->generation, &site->generation.load_ctx, message, message_bytes)) < 0)
         goto fail;
@@ -344,12 +374,21 @@ const char *ls_site_routes(const ls_site *site, unsigned index)
     return routes != NULL ? routes : "";
 }
 
+bool ls_site_logs_requests(const ls_site *site)
+{
+    return ls_hooks_of(ls_generation_first(&site->generation))->at[LS_HOOK_LOG].count > 0;
+}
+
 bool ls_site_has_work(const ls_site *site)
 {
+    return ls_site_has_init(site) || ls_site_follows_init(site);
+}
+
+bool ls_site_follows_init(const ls_site *site)
+{
     const ls_state *state = ls_generation_first(&site->generation);
-    const ls_hooks *hooks = ls_hooks_of(state);
-    return ls_generation_defines(&site->generation) || state->holds > 0 || hooks->at[LS_HOOK_ONCE].count > 0 ||
-           hooks->at[LS_HOOK_START].count > 0;
+    return ls_generation_serves(&site->generation) || state->holds > 0 ||
+           ls_hooks_of(state)->at[LS_HOOK_START].count > 0;
 }
 
 unsigned ls_site_udp_count(const ls_site *site)
@@ -373,9 +412,9 @@ void ls_site_udp_bound(ls_site *site, unsigned index, ls_udp *udp)
     entry->sockets[entry->socket_count++] = udp;
 }
 
-bool ls_site_hears(const ls_site *site)
+bool ls_site_has_host_hooks(const ls_site *site)
 {
-    return ls_host_is_heard(&site->generation);
+    return ls_host_has_hooks(&site->generation);
 }
 
 void ls_site_post(ls_site *site, ls_thread_ctx *ctx, ls_host_post *post)
@@ -399,8 +438,14 @@ static unsigned state_count(const ls_site *site)
 int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *message, size_t message_bytes)
 {
     ls_generation *g = &site->generation;
+    g->takes_turns = g->runtime->dev != NULL;
+    if (g->takes_turns) {
+        threads = LS_DEV_STATES;
+        if (threads_max < threads) threads_max = threads;
+    }
     const unsigned set_max = g->settings.states_max,
                    states_max = set_max > 0 && set_max < threads_max ? set_max : threads_max;
+    g->refuses = states_max == threads_max && states_max > threads;
     int err = ls_generation_room(g, states_max);
     (void)snprintf(message, message_bytes, "not enough memory for %u Lua states", states_max);
     if (err < 0) return err;
@@ -414,7 +459,7 @@ int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *m
     return LS_OK;
 }
 
-/* A state that is made meanwhile is not in the list yet: it looks at the phase when it is (generation.c). */
+/* A state that is made meanwhile and is not in the list yet looks at the phase when it has loaded (generation.c). */
 static void post_steps(ls_site *site)
 {
     for (unsigned n = 0; n < state_count(site); n++)
@@ -428,6 +473,28 @@ void ls_site_apply(ls_site *site)
         atomic_store(&g->runtime->cpu_ns_max, (uint64_t)g->settings.handler_cpu_ms_max * 1000000);
     else
         atomic_store(&g->runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
+}
+
+bool ls_site_has_init(const ls_site *site)
+{
+    return ls_hooks_of(ls_generation_first(&site->generation))->at[LS_HOOK_INIT].count > 0;
+}
+
+static void run_init(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_site *site = LS_CONTAINER(op, ls_site, init_op);
+    ls_state *state = ls_generation_first(&site->generation);
+    ls_hooks_init(ctx, state);
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+}
+
+void ls_site_init(ls_site *site)
+{
+    ls_state *state = ls_generation_first(&site->generation);
+    ls_site_apply(site);
+    site->init_op = (ls_op){.done = run_init, .actor = &state->actor};
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed); /* until the task counts */
+    ls_port_post(site->generation.runtime->port, &site->init_op, 0);
 }
 
 void ls_site_start(ls_site *site)
@@ -446,9 +513,15 @@ void ls_site_retire(ls_site *site)
     post_steps(site);
 }
 
-void ls_site_cut_requests(ls_site *site)
+void ls_site_cancel_requests(ls_site *site)
 {
-    atomic_store(&site->generation.cut, true);
+    atomic_store(&site->generation.clients_canceled, true);
+    post_steps(site);
+}
+
+void ls_site_leave(ls_site *site)
+{
+    atomic_store(&site->generation.leaving, true);
     post_steps(site);
 }
 
@@ -456,6 +529,21 @@ void ls_site_drain(ls_site *site)
 {
     atomic_store(&site->generation.draining, true);
     ls_site_retire(site);
+}
+
+void ls_site_report(ls_site *site, bool cut)
+{
+    atomic_store(&site->generation.reporting, cut ? LS_REPORT_CUT : LS_REPORT_WAITING);
+    post_steps(site);
+}
+
+bool ls_site_reported(const ls_site *site)
+{
+    for (unsigned n = 0; n < state_count(site); n++)
+        if (state_at(site, n) != NULL && !atomic_load(&state_at(site, n)->closed) &&
+            atomic_load(&state_at(site, n)->reported) < atomic_load(&site->generation.reporting))
+            return false;
+    return true;
 }
 
 void ls_site_disconnect(ls_site *site)
@@ -472,7 +560,7 @@ bool ls_site_end(ls_site *site, bool force)
         atomic_store(&g->closing, force ? LS_CLOSING_FORCED : LS_CLOSING);
     for (unsigned n = 0; n < state_count(site); n++) {
         ls_state *state = state_at(site, n);
-        if (state == NULL || ls_state_at_rest(state)) continue;
+        if (state == NULL || ls_state_is_released(state)) continue;
         ended = false;
         if (!atomic_load(&state->closed)) ls_state_post_step(state, g->runtime->port);
     }
@@ -481,11 +569,15 @@ bool ls_site_end(ls_site *site, bool force)
 
 uint32_t ls_site_connections(const ls_site *site)
 {
+    ls_mutex *const mutex = &site->generation.runtime->mutex; /* no state is closed meanwhile */
     uint32_t sum = 0;
-    for (unsigned n = 0; n < state_count(site); n++)
-        if (state_at(site, n) != NULL)
-            sum +=
-                atomic_load(&ls_tcps_of(state_at(site, n))->live) + atomic_load(&ls_wss_of(state_at(site, n))->live);
+    ls_mutex_lock(mutex);
+    for (unsigned n = 0; n < state_count(site); n++) {
+        const ls_state *state = state_at(site, n);
+        if (state != NULL && !atomic_load(&state->closed))
+            sum += atomic_load(&ls_tcps_of(state)->live) + atomic_load(&ls_wss_of(state)->live);
+    }
+    ls_mutex_unlock(mutex);
     return sum;
 }
 
@@ -494,7 +586,7 @@ unsigned ls_site_websockets(const ls_site *site)
     unsigned sum = 0;
     for (unsigned n = 0; n < state_count(site); n++)
         if (state_at(site, n) != NULL)
-            sum += atomic_load_explicit(&state_at(site, n)->websockets, memory_order_relaxed);
+            sum += atomic_load_explicit(&state_at(site, n)->long_lived, memory_order_relaxed);
     return sum;
 }
 
@@ -524,8 +616,10 @@ void ls_site_close(ls_site *site)
     for (unsigned n = 0; n < state_count(site); n++) /* first: a finalizer of one state may reach another one */
         if (state_at(site, n) != NULL && !atomic_load(&state_at(site, n)->closed))
             ls_state_disconnect(state_at(site, n));
-    for (unsigned n = state_count(site); n-- > 0;)
+    for (unsigned n = state_count(site); n-- > 0;) {
         if (state_at(site, n) != NULL) ls_state_free(state_at(site, n));
+        atomic_store(&g->states[n], NULL); /* a finalizer of another one may need memory: it counts that of all */
+    }
     ls_generation_finish(g);
     drop_arguments(site);
     free(site->source);

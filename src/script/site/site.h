@@ -5,7 +5,8 @@
  *                              listeners or an error
  *     the server opens its port and workers --> ls_site_runtime_attach
  *     ls_site_ready: loads a state for each further running thread
- *     the server opens the listeners, the workers start --> ls_site_start: ls.once, "start" hooks, timers
+ *     the server opens the listeners, the workers start --> ls_site_init: the functions of ls.init
+ *     --> ls_site_start: "start" hooks, timers; the listeners accept
  *
  * States beyond these are made when all are in use (core/generation.h). A site without listeners and UDP sockets stops
  * the server when its last task and timer have ended.
@@ -28,8 +29,8 @@
 #include <lua.h>
 
 #include "net/udp.h"
-#include "script/bind/listener.h"
-#include "script/bind/udp.h"
+#include "script/bind/http/site_listener.h"
+#include "script/bind/sock/udp_object.h"
 #include "script/core/generation.h"
 #include "script/core/runtime.h"
 
@@ -42,12 +43,14 @@ int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out);
 /* The server has opened its port, for workers with at most threads_max threads. `port` may be NULL in tests that post
  * nothing. LS_OK or an error; ls_site_runtime_close in any case. */
 int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlines *deadlines, unsigned threads_max);
+/* Dev mode (bind/dev/dev_mode.h), before the first site is loaded. */
+void ls_site_runtime_develop(ls_runtime *runtime, struct ls_dev *dev);
 /* Every site is closed and no worker runs. The port may be closed. */
 void ls_site_runtime_close(ls_runtime *runtime);
 
-/* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage. Returns true
- * if it posted one. Thread: the watchdog. */
-bool ls_site_on_tick(ls_runtime *runtime, bool idle);
+/* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage, and lets states
+ * that are unused give their memory back; *more: as ls_states_on_tick. Returns true if it posted a collection. */
+bool ls_site_on_tick(ls_runtime *runtime, bool idle, bool *more);
 /* For ls_workers_options.on_stall: ls_runtime_on_stall (core/runtime.h), with the runtime as user data. */
 
 /* ---- a generation ----------------------------------------------------------------------------------------------- */
@@ -84,10 +87,14 @@ ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit);
 
 /* The routes of listener `index`, one line each; "" without routes. */
 const char *ls_site_routes(const ls_site *site, unsigned index);
+/* Whether it has functions of ls.on("log"). */
+bool ls_site_logs_requests(const ls_site *site);
 
-/* Whether the site defines anything that runs: a listener, a UDP socket, a timer, an ls.once function or a "start"
+/* Whether the site defines anything that runs: a listener, a UDP socket, a timer, an ls.init function or a "start"
  * hook. */
 bool ls_site_has_work(const ls_site *site);
+/* Whether something waits for the end of ls.init: requests, a timer, a "start" hook. */
+bool ls_site_follows_init(const ls_site *site);
 
 /* The ls.udp calls. For each of them the server opens one socket, or two for the loopback, with the callback
  * ls_site_udp_batch and the user data ls_site_udp_user(), and reports it with ls_site_udp_bound(). The server owns the
@@ -105,23 +112,35 @@ int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *m
 /* Apply the limits of the site to all tasks: the part of ls_site_start that a site needs which is only loaded. */
 void ls_site_apply(ls_site *site);
 
-/* Post the start: every state runs its ls.once functions and "start" hooks and starts the timers that were defined
- * while loading. The workers must run. */
+/* Post the functions of ls.init, for a site that has any: they run in the first state, before ls_site_start. Their end
+ * is reported to ls_site_host.init_ended, which a worker calls while it holds the actor. The workers must run. A site
+ * whose init has begun ends as one that has started does: ls_site_retire. */
+bool ls_site_has_init(const ls_site *site);
+void ls_site_init(ls_site *site);
+
+/* Post the start: every state runs its "start" hooks and starts the timers that were defined while loading. The workers
+ * must run. */
 void ls_site_start(ls_site *site);
 
 /* Post the retirement: no new work comes. Every state stops its repeating timers and runs its "drain" hooks. What has
  * begun goes on. The workers must run. */
 void ls_site_retire(ls_site *site);
 /* After the retirement: the tasks of requests end, also those with an upgraded connection. WebSockets go on. */
-void ls_site_cut_requests(ls_site *site);
+void ls_site_cancel_requests(ls_site *site);
+/* After the retirement: its WebSockets are closed with 1012, so that their clients connect to the new site. */
+void ls_site_leave(ls_site *site);
 /* The retirement for the stop of the server: tasks that wait for the next request of an idle `sock` connection wake. */
 void ls_site_drain(ls_site *site);
+
+/* Post to every state: log the tasks that have not ended. `cut`: with their requests, because they are cut now. */
+void ls_site_report(ls_site *site, bool cut);
+bool ls_site_reported(const ls_site *site); /* every state has done it */
 
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that has
  * not run yet. Any thread. */
 unsigned ls_site_busy(const ls_site *site);
 /* Whether the site has called ls.on("host"). */
-bool ls_site_hears(const ls_site *site);
+bool ls_site_has_host_hooks(const ls_site *site);
 /* Run its functions with the bytes of the post: see ls_host_deliver (bind/host.h). Thread: a worker inside no actor. */
 struct ls_host_post;
 void ls_site_post(ls_site *site, ls_thread_ctx *ctx, struct ls_host_post *post);

@@ -2,7 +2,7 @@
 #ifndef LS_SCRIPT_SITE_INTERNAL_H
 #define LS_SCRIPT_SITE_INTERNAL_H
 
-#include "script/bind/tcp.h"
+#include "script/bind/sock/tcp.h"
 #include "script/core/state.h"
 #include "script/site/site.h"
 
@@ -14,6 +14,7 @@ struct ls_site {
     int (*open)(lua_State *L, void *user);
     void *open_user;
     bool control;
+    ls_op init_op;                /* runs the functions of ls.init */
     ls_tcp_server control_server; /* of ls_site_control() */
     int argc;
     char **argv;

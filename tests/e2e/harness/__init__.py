@@ -11,19 +11,21 @@ Conn       one connection with a deadline on every wait; it reads one response a
 environment.py holds what the tests know about the build and the system, with the environment variables that say so.
 `system` is system_posix.py or system_windows.py: what the tests ask the system that they run on.
 Fixtures of one subject are modules of their own: harness.http1, harness.udp, harness.dns, harness.stress,
-harness.stress_report, harness.screen, harness.websocket, harness.websocket_site, harness.browser, harness.fault.
+harness.stress_report, harness.stress_sockets, harness.screen, harness.websocket, harness.websocket_site,
+harness.browser, harness.fault.
 """
 from harness.case import E2E, in_parallel, main, table
 from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request
-from harness.environment import (BACKEND, ENGINE, EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, PROGRAM,
-                                 ROOT, SANITIZER, SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals,
-                                 not_on_windows, repeats, system)
+from harness.environment import (ENGINE, EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, ROOT, SANITIZER,
+                                 SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals, not_on_windows,
+                                 repeats, system)
 from harness.terminal import fcntl, grp, needs_terminal, pty, pwd, termios
-from harness.server import REPORT, Server, run_program, scratch
+from harness.server import REPORT, Server, lua_paths, many_files, run_program, scratch, temporary_folder, write_text
 
 __all__ = [
-    "BACKEND", "ENGINE", "EXIT_STATUS_LOST", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "PROGRAM", "REPORT", "ROOT",
-    "SANITIZER", "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server",
-    "TimedOut", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "in_parallel", "main", "needs_terminal", "no_refusals",
-    "not_on_windows", "pty", "pwd", "repeats", "request", "run_program", "scratch", "system", "table", "termios",
+    "ENGINE", "EXIT_STATUS_LOST", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "REPORT", "ROOT", "SANITIZER",
+    "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server",
+    "TimedOut", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "in_parallel", "lua_paths", "main", "many_files",
+    "needs_terminal", "no_refusals", "not_on_windows", "pty", "pwd", "repeats", "request", "run_program", "scratch",
+    "system", "table", "temporary_folder", "termios", "write_text",
 ]

@@ -3,7 +3,7 @@ import concurrent.futures
 import time
 import unittest
 
-from harness.environment import WAIT
+from harness.environment import OTHER_SYSTEM, WAIT, WINE
 from harness.server import Server
 
 
@@ -60,11 +60,18 @@ class E2E(unittest.TestCase):
             return conn.ask(method, target, headers, body)
 
     def refuses(self, site, message):
-        """A server of this site does not start, and logs the reason in one line."""
+        """A server of this site does not start, and logs the reason in one line, which is returned."""
         server = self.serve(site, listeners=0)
         self.assertEqual(server.wait(), 1, server.log())
         self.assertEqual(len(server.log().splitlines()), 1, server.log())
         self.assertIn(message.replace("@DIR@", server.dir), server.log())
+        return server.log()
+
+    def refuses_unix_socket(self, site, message):
+        """Without Unix sockets in the tests: Wine has none, and the site is refused. Windows has them, its Python has not."""
+        if not WINE:
+            self.skipTest(OTHER_SYSTEM + "Python for Windows has no Unix sockets")
+        self.refuses(site, message)
 
     def quiet_fds(self, server=None):
         """The number of descriptors that the server holds without a connection."""

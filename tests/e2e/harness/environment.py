@@ -2,7 +2,6 @@
 
 Environment variables:
     LUASERVE            the program; default: build/luaserve of this tree
-    LUASERVE_BACKEND    the --backend of every server whose test does not name one
     LUASERVE_ENGINE     http.sys: sites with `host = "127.0.0.1", port = 0` use that engine instead (httpsys.py)
     LUASERVE_SYSTEM     windows: the program is luaserve.exe, under Wine (scripts/test-windows). With Python for Windows it
                         is luaserve.exe without this variable
@@ -19,8 +18,6 @@ except ImportError:  # Python for Windows has no module resource
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 LUASERVE = os.path.abspath(os.environ.get("LUASERVE") or os.path.join(ROOT, "build", "luaserve"))
-BACKEND = os.environ.get("LUASERVE_BACKEND", "")
-PROGRAM = [LUASERVE, "--backend", BACKEND] if BACKEND else [LUASERVE]
 SANITIZER = os.environ.get("LUASERVE_SANITIZER", "")
 ENGINE = os.environ.get("LUASERVE_ENGINE", "")
 WINE = os.environ.get("LUASERVE_SYSTEM") == "windows" and os.name != "nt"  # luaserve.exe, run by Python for Linux

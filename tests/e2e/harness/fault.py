@@ -13,7 +13,7 @@ import unittest
 from harness.case import E2E
 from harness.environment import SANITIZER, not_on_windows
 
-ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL, ENTER = 1, 2, 4, 8, 16, 32
+ALLOC, ACCEPT, SEND, RECV, EPOLL_CTL = 1, 2, 4, 8, 16
 FORMAT = "=6Q"
 SECONDS_PER_KIND = 8  # after it the remaining k are sampled
 SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fault.c")

@@ -32,7 +32,7 @@ app:post("/log-body", function(req)
   return "logged"
 end)
 app:not_found(function() return 404, "none" end)
-ls.listen{ host = "127.0.0.1", port = 0, app = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 EVIL = request("GET", "/evil")  # a request that must not be answered: its handler logs EVIL

@@ -7,7 +7,7 @@ from harness.environment import WAIT
 SITE = """local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function() return ls.json.encode({ from = "an installed luaserve" }) end)
-ls.listen({ host = "127.0.0.1", port = 0, app = app })
+ls.listen({ host = "127.0.0.1", port = 0, handler = app })
 """
 ANSWER = b'{"from":"an installed luaserve"}'
 
@@ -17,7 +17,7 @@ HOST = """#include <luaserve.h>
 
 int main(int argc, char **argv)
 {
-    const ls_server_options options = {.site = argv[argc - 1], .threads = 2, .signals = 1};
+    const ls_server_options options = {.size = sizeof options, .site = argv[argc - 1], .threads = 2, .signals = 1};
     ls_server *server;
     char message[512];
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
@@ -91,7 +91,7 @@ class Installation:
     def check_pkg_config(self, test):
         """Host programs with the flags of pkg-config: shared; static in a dynamic program; completely static."""
         shared = self.compile("pc-shared", self.pkg_config("--cflags", "--libs"))
-        test.assertEqual(self.needed(shared), ["libluaserve.so.0"])
+        test.assertEqual(self.needed(shared), ["libluaserve.so.0.1"])
         self.check_program(test, [shared])
         flags = self.pkg_config("--cflags", "--libs", "--static")
         static = self.compile("pc-static", ["-l:libluaserve.a" if flag == "-lluaserve" else flag for flag in flags])
@@ -104,7 +104,7 @@ class Installation:
         project = os.path.dirname(self.write("project/CMakeLists.txt", PROJECT))
         self.run(["cmake", "-S", project, "-B", project + "/build", "-DCMAKE_C_FLAGS=-Wall -Werror"])
         self.run(["cmake", "--build", project + "/build"])
-        for target, libraries in ("shared", ["libluaserve.so.0"]), ("static", []):
+        for target, libraries in ("shared", ["libluaserve.so.0.1"]), ("static", []):
             path = os.path.join(project, "build", target)
             test.assertEqual(self.needed(path), libraries)
             self.check_program(test, [path])

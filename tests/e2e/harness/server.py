@@ -1,4 +1,5 @@
 """Server: one process of the program under test; run_program: a run of the program to its end."""
+import atexit
 import contextlib
 import os
 import re
@@ -8,12 +9,31 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
 
 from harness import httpsys
 from harness.conn import Conn
-from harness.environment import EXIT_STATUS_LOST, LUASERVE, PROGRAM, SANITIZER, SLEEP, WAIT, WINDOWS, WINE, system
+from harness.environment import EXIT_STATUS_LOST, LUASERVE, ROOT, SANITIZER, SLEEP, WAIT, WINDOWS, WINE, system
 
 REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error:")
+
+
+def temporary_folder(prefix="luaserve-e2e-"):
+    """Make one; its path has forward slashes on every system, so that Lua sources and expected messages can contain it."""
+    return tempfile.mkdtemp(prefix=prefix).replace("\\", "/")
+
+
+def write_text(path, text):
+    """Write a file in UTF-8, with the line ends of `text` on every system."""
+    with open(path, "w", encoding="utf-8", newline="\n") as out:
+        out.write(text)
+
+
+def lua_paths(text):
+    """A Lua source with forward slashes in the paths of the tree and of temporary files: a backslash begins an escape."""
+    for start in {ROOT, tempfile.gettempdir()}:
+        text = re.sub(re.escape(start) + r"""[^"'\]\n]*""", lambda path: path[0].replace("\\", "/"), text)
+    return text
 
 
 class Server:
@@ -24,19 +44,20 @@ class Server:
     nofile     its descriptor limit
     prefix     the start of its command line, before the program
     program    the program with its first arguments; default: the program under test
-    terminal   its standard input and output"""
+    terminal   its standard input and output
+    stdout     its standard output; default: a file"""
 
     def __init__(self, site, args=(), flags=(), listeners=1, env=None, nofile=None, prefix=(),
-                 site_path=None, cwd=None, terminal=None, program=None):
-        self.dir = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.site = site_path or os.path.join(self.dir, "site.lua")
+                 site_path=None, cwd=None, terminal=None, program=None, stdout=None):
+        self.dir = temporary_folder()
+        self.site = site_path or self.dir + "/site.lua"
         if site is not None:
-            with open(self.site, "w") as out:
-                site = site.replace('os.execute("sleep ', 'os.execute("%s ' % SLEEP)
-                out.write(httpsys.with_engine(site).replace("@DIR@", self.dir))
+            site = site.replace('os.execute("sleep ', 'os.execute("%s ' % SLEEP)
+            write_text(self.site, lua_paths(httpsys.with_engine(site).replace("@DIR@", self.dir)))
         self.lines = []
         self.news = threading.Condition()  # notified of each new line; the last entry of .lines is None
         self.addresses = []
+        self.connections = weakref.WeakSet()
         self.stopped = False
         environment = dict(os.environ)
         environment.update({k: v.replace("@DIR@", self.dir) for k, v in (env or {}).items()})
@@ -46,13 +67,13 @@ class Server:
             environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67:allocator_may_return_null=1")
             environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
 
-        command = [*prefix, *(program or (PROGRAM if "--backend" not in flags else [LUASERVE])), *flags, self.site, *args]
+        command = [*prefix, *(program or [LUASERVE]), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
             self.process = subprocess.Popen(
                 command,
                 stdin=terminal or subprocess.DEVNULL,
-                stdout=terminal or out,
+                stdout=terminal or stdout or out,
                 stderr=subprocess.PIPE,
                 cwd=cwd or self.dir,
                 env=environment,
@@ -141,7 +162,9 @@ class Server:
         return self.process.poll() is None
 
     def connect(self, index=0, **kw):
-        return Conn(self.at(index), **kw)
+        conn = Conn(self.at(index), **kw)
+        self.connections.add(conn)
+        return conn
 
     def get(self, target, headers=(), index=0):
         """One GET on a new connection."""
@@ -152,10 +175,10 @@ class Server:
         """Resident bytes."""
         return system.rss(self.pid)
 
-    def fds(self, rings=False):
-        """The number of open descriptors. `rings`: with io_uring's; each thread that has ever waited keeps one. Under Wine
-        the sockets belong to Wine's server process: there it is the number of sockets with a port of a listener."""
-        return self.sockets() if WINE else system.descriptors(self.pid, rings)
+    def fds(self):
+        """The number of open descriptors. Under Wine the sockets belong to Wine's server process: there it is the number of
+        sockets with a port of a listener."""
+        return self.sockets() if WINE else system.descriptors(self.pid)
 
     def sockets(self):
         """The number of TCP sockets with a port of a listener."""
@@ -186,13 +209,14 @@ class Server:
         return path
 
     def reload(self):
-        """Have it load its site again: SIGHUP. Windows: `luaserve reload`, for a server with the options --pid PID_FILE."""
+        """Have it load its site again: SIGHUP. Windows: its event, for a server with the options --pid PID_FILE."""
         if not WINDOWS:
             self.signal(signal.SIGHUP)
             return
-        status, _, err = run_program(["reload", "--pid", self.pid_file()])
-        if status != 0:
-            raise AssertionError("luaserve reload: exit status %s: %s" % (status, err))
+        with open(self.pid_file(), encoding="ascii") as file:
+            answer = reloader(file.read().strip())
+        if answer != "set":
+            raise AssertionError("set_event.exe: " + answer)
 
     def wait(self, timeout=None):
         """Wait for the end; returns the exit status. The log is complete afterwards."""
@@ -239,7 +263,8 @@ class Server:
             raise AssertionError("sanitizer reports:\n%s" % log[report.start():][:20000])
 
     def stop(self):
-        """Stop it with SIGTERM; fails unless it drains, exits with status 0, and no sanitizer reports anything."""
+        """Stop it with SIGTERM; fails unless it drains, exits with status 0, and no sanitizer reports anything. Closes its
+        connections, for whose ends the server would wait: two seconds and more."""
         if not self.stopped:
             if not self.alive():
                 self.wait()
@@ -247,6 +272,8 @@ class Server:
                     "the server died with status %s:\n%s" % (self.process.returncode, self.log()[-6000:])
                 )
             self.signal()
+            for conn in list(self.connections):
+                conn.close()
             status = self.wait()
             self.check_reports()
             if status != 0:
@@ -283,14 +310,44 @@ def run_program(args, timeout=None, env=None, cwd=None):
     return done.returncode, done.stdout, done.stderr
 
 
+class Reloader:
+    """set_event.exe (tests/unit/win32), which does what `luaserve reload` does for each process id: one program for all
+    reloads of a module. It ends when this process does."""
+    process = None
+
+    def __call__(self, pid):
+        if self.process is None or self.process.poll() is not None:
+            program = os.path.join(os.path.dirname(LUASERVE), "tests", "set_event.exe")
+            starter = [os.path.join(ROOT, "third_party", "windows", "wine")] if WINE else []
+            self.process = subprocess.Popen([*starter, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=subprocess.DEVNULL)
+            atexit.register(self.process.communicate)
+        self.process.stdin.write(b"%s\n" % pid.encode())
+        self.process.stdin.flush()
+        return self.process.stdout.readline().decode().strip()
+
+
+reloader = Reloader()
+
+
+def many_files(folder, count):
+    """Empty files 0, 1, ... in the folder: links to a few, which take a quarter of the time of files."""
+    for n in range(count):
+        path = os.path.join(folder, str(n))
+        if n % 50000 == 0:  # ext4: at most 65,000 links to a file
+            first = path
+            open(path, "wb").close()
+        else:
+            os.link(first, path)
+
+
 @contextlib.contextmanager
 def scratch(**files):
     """A temporary directory with these files; `_` in an argument's name stands for `.` in the file's."""
-    where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+    where = temporary_folder()
     try:
         for name, text in files.items():
-            with open(os.path.join(where, name.replace("_", ".")), "w") as out:
-                out.write(text)
+            write_text(where + "/" + name.replace("_", "."), lua_paths(text))
         yield where
     finally:
         shutil.rmtree(where, ignore_errors=True)

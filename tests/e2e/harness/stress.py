@@ -46,7 +46,7 @@ ls.tcp(0, function(sock) for data in sock:chunks() do sock:send(data) end end)
 ls.udp({ port = 0, max_datagram = 65507 }, function(data) return data end)
 """ + ("" if WINDOWS else
 """
-ls.listen { host = "unix:" .. dir .. "/http.sock", app = app }
+ls.listen { host = "unix:" .. dir .. "/http.sock", handler = app }
 ls.tcp("unix:" .. dir .. "/echo.sock", function(sock) for data in sock:chunks() do sock:send(data) end end)
 """)
 

@@ -12,6 +12,7 @@ from harness import LUASERVE, ROOT, WAIT, WINE
 SAMPLE = [os.path.join(os.path.dirname(LUASERVE), "tests", "report_sample")]
 if WINE:
     SAMPLE = [os.path.join(ROOT, "third_party", "windows", "wine"), SAMPLE[0] + ".exe"]
+SAMPLE.append(os.path.join(ROOT, "tests", "unit", "stress", "report_sample.lua"))
 KINDS = ["closed", "tls", "fanout", "open", "ramp", "short", "empty", "hostile", "long"]
 STATUS = {"open": 99, "short": 1, "empty": 99, "hostile": 99}
 

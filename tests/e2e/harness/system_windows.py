@@ -84,7 +84,7 @@ def threads(pid):
     return count
 
 
-def descriptors(pid, rings=False):  # pylint: disable=unused-argument
+def descriptors(pid):
     """The number of open handles of a process."""
     def read(kernel32, handle):
         count = ctypes.c_uint32()
@@ -107,6 +107,11 @@ def tcp_sockets(ports):
         listed = subprocess.run(["netstat", "-an", "-p", protocol], capture_output=True, text=True, errors="replace", check=True)
         count += sum(port in ports for port in open_ports(listed.stdout))
     return count
+
+
+def data_segments(sock):  # pylint: disable=unused-argument
+    """The system does not tell."""
+    return None
 
 
 def udp_sockets(ports):

@@ -61,13 +61,13 @@ class Udp(E2E):
         server, port = self.udp("""
           local sock
           sock = ls.udp({ port = 0, host = "127.0.0.1" }, function(data, peer) %s end)
-          ls.once(function()
-            local port = sock.port
+          ls.init(function() ls.spawn(function() -- ls.init returns, so that the handler runs
+            local port = sock.local_port
             local ok, message = pcall(function() %s end)
             if not ok then print("failed: " .. message) end
             io.stdout:flush()
             ls.log.info("the task has ended")
-          end)""" % (echo, body), **kw)
+          end) end)""" % (echo, body), **kw)
         server.wait_log("the task has ended")
         with open(server.out_path) as out:
             text = out.read()

@@ -95,7 +95,7 @@ app:get("/stats", function()
 end)
 app:post("/news", function(req) return tostring(ls.publish("news", req:body(), "binary")) .. "\n" end)
 
-ls.listen { host = "127.0.0.1", port = 0, app = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
 
 

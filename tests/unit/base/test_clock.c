@@ -1,4 +1,5 @@
 /* test_clock.c - the clocks agree with each other. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
 /* test_err.c - the table of error codes. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include <errno.h>
@@ -40,7 +41,9 @@ static void errno_values_map_to_codes(void **state)
     assert_int_equal(ls_err_from_errno(EISDIR), LS_EISDIR);
     assert_int_equal(ls_err_from_errno(ENOSPC), LS_ENOSPC);
     assert_int_equal(ls_err_from_errno(EIO), LS_EIO);
-    assert_int_equal(ls_err_from_errno(EXDEV), LS_ESYS);
+    assert_int_equal(ls_err_from_errno(EXDEV), LS_EXDEV);
+    assert_int_equal(ls_err_from_errno(ENOTEMPTY), LS_ENOTEMPTY);
+    assert_int_equal(ls_err_from_errno(ECHILD), LS_ESYS);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
 /* test_fopen.c - files with non-ASCII names, and errno on failure. */
+/* sanitizers: asan; no thread starts */
 #include "base/fopen.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* test_list.c - the intrusive list. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include "base/list.h"

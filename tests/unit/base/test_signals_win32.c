@@ -101,6 +101,67 @@ static void a_close_waits_for_the_end_of_the_process(void **state)
     ls_log_set_sink(NULL, NULL);
 }
 
+static struct {
+    bool exists;
+    DWORD mode;
+} console;
+
+extern HANDLE(WINAPI *__real___imp_CreateFileW)(LPCWSTR, DWORD, DWORD, LPSECURITY_ATTRIBUTES, DWORD, DWORD, HANDLE);
+extern BOOL(WINAPI *__real___imp_CloseHandle)(HANDLE);
+
+static HANDLE WINAPI fake_open(LPCWSTR name, DWORD access, DWORD share, LPSECURITY_ATTRIBUTES security, DWORD how,
+                               DWORD flags, HANDLE other)
+{
+    if (wcscmp(name, L"CONIN$") != 0)
+        return __real___imp_CreateFileW(name, access, share, security, how, flags, other);
+    return console.exists ? (HANDLE)&console : INVALID_HANDLE_VALUE;
+}
+
+static BOOL WINAPI fake_close(HANDLE handle)
+{
+    return handle == (HANDLE)&console || __real___imp_CloseHandle(handle);
+}
+
+static BOOL WINAPI fake_mode(HANDLE handle, LPDWORD mode)
+{
+    if (handle != (HANDLE)&console) return FALSE;
+    *mode = console.mode;
+    return TRUE;
+}
+
+static BOOL WINAPI fake_set_mode(HANDLE handle, DWORD mode)
+{
+    assert_ptr_equal(handle, &console);
+    assert_true(mode & ENABLE_EXTENDED_FLAGS); /* without it the system ignores ENABLE_QUICK_EDIT_MODE */
+    console.mode = mode;
+    return TRUE;
+}
+
+HANDLE(WINAPI *__wrap___imp_CreateFileW)
+(LPCWSTR, DWORD, DWORD, LPSECURITY_ATTRIBUTES, DWORD, DWORD, HANDLE) = fake_open;
+BOOL(WINAPI *__wrap___imp_CloseHandle)(HANDLE) = fake_close;
+BOOL(WINAPI *__wrap___imp_GetConsoleMode)(HANDLE, LPDWORD) = fake_mode;
+BOOL(WINAPI *__wrap___imp_SetConsoleMode)(HANDLE, DWORD) = fake_set_mode;
+
+static void a_click_into_the_window_does_not_stop_the_output(void **state)
+{
+    const DWORD others = ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT | ENABLE_EXTENDED_FLAGS;
+    (void)state;
+    for (int quick = 0; quick <= 1; quick++) {
+        const DWORD before = others | (quick ? ENABLE_QUICK_EDIT_MODE : 0);
+        calls h;
+        console.exists = true;
+        console.mode = before;
+        ls_signals *signals = begin(&h);
+        assert_int_equal(console.mode, others);
+        console.mode |= ENABLE_PROCESSED_INPUT; /* changed since by another part of the program: it stays */
+        ls_signals_close(signals);
+        assert_int_equal(console.mode, before | ENABLE_PROCESSED_INPUT);
+        CloseHandle(h.called);
+    }
+    console.exists = false;
+}
+
 static void without_a_server_the_system_decides(void **state)
 {
     calls h;
@@ -183,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ctrl_c_calls_and_returns_immediately),
         cmocka_unit_test(a_close_waits_for_the_end_of_the_process),
+        cmocka_unit_test(a_click_into_the_window_does_not_stop_the_output),
         cmocka_unit_test(without_a_server_the_system_decides),
         cmocka_unit_test(named_events_stop_and_reload),
         cmocka_unit_test(the_server_can_be_closed_while_the_handler_waits),

@@ -58,6 +58,26 @@ static void wait_for_one(void *arg)
     ls_mutex_unlock(&s->mutex);
 }
 
+static void try_to_lock(void *arg)
+{
+    shared *s = arg;
+    s->count = ls_mutex_try_lock(&s->mutex);
+    if (s->count > 0) ls_mutex_unlock(&s->mutex);
+}
+
+static void a_try_does_not_wait(void **state)
+{
+    shared *s = *state;
+    for (int held = 0; held < 2; held++) {
+        ls_thread thread;
+        if (held) ls_mutex_lock(&s->mutex);
+        assert_int_equal(ls_thread_start(&thread, "try", try_to_lock, s), LS_OK);
+        ls_thread_join(&thread);
+        if (held) ls_mutex_unlock(&s->mutex);
+        assert_int_equal(s->count, !held);
+    }
+}
+
 static void a_broadcast_wakes_all(void **state)
 {
     shared *s = *state;
@@ -93,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_mutex_excludes, open_shared, close_shared),
+        cmocka_unit_test_setup_teardown(a_try_does_not_wait, open_shared, close_shared),
         cmocka_unit_test_setup_teardown(a_broadcast_wakes_all, open_shared, close_shared),
         cmocka_unit_test_setup_teardown(a_wait_with_a_timeout_ends, open_shared, close_shared),
         cmocka_unit_test(there_is_a_processor),

@@ -1,4 +1,5 @@
 /* test_wheel.c - the timing wheel, compared with a list that is searched. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include "base/wheel.h"

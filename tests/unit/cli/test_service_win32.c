@@ -121,8 +121,8 @@ static void a_log_that_the_account_may_not_write(void **state)
     run("C:\\site.lua", "C:\\windows"); /* a folder: access denied to every account */
     assert_int_equal(sys.status.dwWin32ExitCode, ERROR_ACCESS_DENIED);
     the_text_begins_with("cannot write the log C:\\windows: ");
-    the_text_ends_with(" (error 5): the account of the service must have the right to write to that folder; for "
-                       "LocalService run: icacls FOLDER /grant *S-1-5-19:(OI)(CI)M");
+    the_text_ends_with(" (error 5): the service must have the right to write to that folder; run: icacls \"FOLDER\" "
+                       "/grant \"NT SERVICE\\the service:(OI)(CI)M\"");
 }
 
 static void a_folder_of_the_site_that_does_not_exist(void **state)
@@ -179,7 +179,8 @@ static void a_change_of_parameters_reloads_the_site(void **state)
     assert_non_null(reloaded = CreateEventW(NULL, FALSE, FALSE, NULL));
     reload_result = 1;
 
-    ls_arguments args = {.name = "the service", .server = {.site = path, .reloaded = on_reloaded}};
+    ls_arguments args = {.name = "the service",
+                         .server = {.size = sizeof args.server, .site = path, .reloaded = on_reloaded}};
     memset(&sys, 0, sizeof sys);
     sys.while_it_runs = reload_and_stop;
     assert_int_equal(ls_main_run_service(&args), LS_STATUS_OK);

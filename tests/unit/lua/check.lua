@@ -42,4 +42,11 @@ function check.line(offset)
   return info.short_src:match("[^/]*$") .. ":" .. info.currentline + (offset or 0)
 end
 
+-- check.fields(got, expected): got is a table whose fields named in `expected` equal those.
+function check.fields(got, expected)
+  local named = {}
+  for name in pairs(expected) do named[name] = got[name] end
+  check.equal(named, expected)
+end
+
 return check

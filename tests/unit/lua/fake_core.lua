@@ -1,6 +1,6 @@
 -- A fake luaserve.core: records the calls and their arguments, and runs requests without a server.
 
-local core = { version = "0.0-test", build = {}, calls = {}, results = {} }
+local core = { version = "0.0-test", backend = "epoll", dir = "/site", calls = {}, results = {} }
 
 -- A function that records its call and returns core.results[name]: a list of results, or a function that returns them.
 local function recorded(name)
@@ -12,7 +12,7 @@ local function recorded(name)
   end
 end
 
-for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "once", "on", "log", "buffer", "now",
+for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
   "stats", "tcp", "connect", "websocket", "udp", "udp_connect", "notify", "socket",
   "dict", "dict_read", "dict_swap", "dict_scan",
   "safe_join" } do
@@ -37,9 +37,6 @@ function core.dict_content(value) return value end
 
 core.waits = true
 function core.can_wait() return core.waits end
-
-core.methods = { rearm_core = recorded("rearm") }
-function core.notify_methods() return core.methods end
 
 -- Returns and clears the recorded calls.
 function core.take_calls()
@@ -66,8 +63,6 @@ function core.percent_decode(text)
   return decoded
 end
 
-function core.name_routes(_, fn) core.name_route = fn end
-
 local entities = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
 function core.html_escape(text) return (text:gsub("[&<>\"']", entities)) end
 
@@ -83,6 +78,10 @@ function core.body_max(req, bytes)
   return bytes ~= nil and #(req.body_text or "") > bytes
 end
 
+function core.too_large() return 413 end
+
+function core.time_max(req, ms) req.time_max = ms end
+
 core.listener_body_max = 1000
 
 local function response_of(res, ...)
@@ -96,11 +95,33 @@ local function response_of(res, ...)
   return res.code or 200, first
 end
 
-function core.inject(dispatch, failed, method, target, headers, body)
+-- As in the core, but an error goes through next().
+function core.chain(functions)
+  return function(req, res)
+    local function call(n)
+      if n == #functions then return functions[n](req, res) end
+      return functions[n](req, res, function()
+        local results = table.pack(call(n + 1))
+        if results[1] ~= nil then res.described = results end
+      end)
+    end
+    local results = table.pack(call(1))
+    if results[1] == nil and res.described then results = res.described end
+    return table.unpack(results, 1, results.n)
+  end
+end
+
+function core.inject(dispatch, failed, head, body)
+  local method, target = head:match("^(%S+) (.-) HTTP/1.1\r\n")
+  local headers = {}
+  for name, value in head:gmatch("\r\n([^:\r]+): ([^\r]*)") do headers[#headers + 1] = { name, value } end
   local path = target:match("^[^?]*"):gsub("^%a+://[^/]*", "")
   local req = { method = method, target = target, path = path, headers = headers, body_text = body }
   local res = { list = {} }
-  function res:status(code) self.code = code end
+  function res:status(code)
+    if code == nil then return self.code end
+    self.code = code
+  end
   function res:type(name) self.list[#self.list + 1] = { "Content-Type", name } end
   function res:header(name, value) self.list[#self.list + 1] = { name, value } end
   local too_big = #(body or "") > core.listener_body_max
@@ -114,7 +135,12 @@ function core.inject(dispatch, failed, method, target, headers, body)
     res.code = 500
     status, text = response_of(res, failed(req, res, results[2].err, results[2].traceback))
   end
-  return status, res.list, text
+  local fields = {}
+  for _, field in ipairs(res.list) do
+    fields[#fields + 1] = field[1]
+    fields[#fields + 1] = field[2]
+  end
+  return status, fields, text
 end
 
 return core

@@ -1,18 +1,26 @@
 -- Runs the unit tests of the Lua modules in plain Lua: lua5.4 tests/unit/lua/run.lua [part of a test's name]
--- Exit status 0 when all pass. test_json.lua is run by ../script/bind/test_json.c, because plain Lua has no cjson.
+-- Exit status 0 when all pass. Three need C: ../script/bind/data/test_json.c runs test_json.lua, ../stress/test_report.c
+-- runs test_stress_sampler.lua and test_stress_report.lua.
 
 local here = arg[0]:match("^(.*)/[^/]*$") or "."
 local modules = here .. "/../../../lua/"
 package.path = here .. "/?.lua;" .. modules .. "?.lua;" .. modules .. "?/init.lua;" .. package.path
 package.loaded["luaserve.core"] = require "fake_core"
-package.loaded["luaserve.json"] = { encode = function() end, decode = function() end }
+package.loaded["luaserve.json"] = {
+  encode = function(value) if type(value) == "function" then error("value is a function", 0) end end,
+  decode = function() end,
+}
 
 local wanted = arg[1]
 local passed, failed = 0, {}
-for _, module in ipairs { "test_usage", "test_options", "test_router", "test_app", "test_static", "test_init", "test_tcp",
-  "test_tls", "test_udp", "test_ws_client", "test_dict", "test_notify", "test_option_tables", "test_url", "test_dev_page",
-  "test_dev_state", "test_diff", "test_report", "test_test", "test_test_run", "test_repl",
-  "test_definitions" } do
+for _, module in ipairs {
+  "test_usage", "test_options", "test_router", "test_app", "test_static", "test_init", "test_tcp", "test_tls",
+  "test_udp", "test_ws_client", "test_dict", "test_notify", "test_option_tables", "test_option_pages", "test_cookie",
+  "test_forwarded", "test_multipart",
+  "test_url", "test_dev_page", "test_dev_state", "test_command", "test_stress_options", "test_stress_threshold",
+  "test_stress_figures", "test_stress_target", "test_stress_view", "test_diff", "test_report", "test_test",
+  "test_test_run", "test_inspect", "test_repl", "test_definitions", "test_calls",
+} do
   local tests = require(module)
   local names = {}
   for name in pairs(tests) do names[#names + 1] = name end

@@ -24,7 +24,8 @@ function tests.usage_errors_point_at_the_caller()
   check.raises("the method must be a string", function() app:route("G T", "/", hello) end)
   check.raises("app:use needs a function", function() app:use(1) end)
   check.raises("app:use needs a function", function() app:use(hello, nil, hello) end)
-  check.raises('app:mount("/x", other)', function() app:use("/x", hello) end)
+  check.raises("app:use needs a function(req, res, next); got nil", function() app:use("/x") end)
+  check.raises("must not contain *rest", function() app:use("/x/*rest", hello) end)
   check.raises("app:mount takes a prefix and an app", function() app:mount("/x") end)
   check.raises("must not contain *rest", function() app:mount("/x/*rest", ls.app()) end)
   check.raises("inside itself", function() app:mount("/x", app) end)
@@ -32,14 +33,14 @@ end
 
 function tests.arguments_that_would_be_ignored_raise()
   local app, other = ls.app(), ls.app()
-  check.raises({ check.line(1), "app:mount(prefix, app): got a table" }, function()
+  check.raises({ check.line(1), "app:mount(prefix, other): got a table" }, function()
     app:mount("/a", other, {})
   end)
   check.raises('app:mount("/a", other)', function() app:mount(other, "/a") end)
-  check.raises("app:get(path, options, fn): got 5", function() app:get("/", {}, hello, 5) end)
-  check.raises("app:route(path, options, fn): got a table", function() app:route("GET", "/", {}, hello, {}) end)
+  check.raises("app:get needs a function(req, res); got 5", function() app:get("/", {}, hello, 5) end)
+  check.raises("the options come before the function", function() app:route("GET", "/", {}, hello, {}) end)
   check.raises("the options come before the function", function() app:any("/", hello, { max_body = 1 }) end)
-  check.raises("app:post takes one function", function() app:post("/", hello, hello) end)
+  check.raises("app:post needs a function(req, res, next); got 1", function() app:post("/", {}, 1, hello) end)
   check.raises("app:error(fn): got a function", function() app:error(hello, hello) end)
   check.raises("app:not_found(fn): got true", function() app:not_found(hello, true) end)
   check.raises("app:inject{ method = ..., path = ... }: got a table", function() app:inject({}, {}) end)
@@ -78,7 +79,7 @@ end
 function tests.inject_raises_for_a_handler_that_waits_while_loading()
   local app, inject = ls.app(), core.inject
   core.inject = function() return nil, "the handler waits", "EBUSY" end
-  check.raises({ check.line(1), "app:inject: the handler of GET /slow waits", "ls.once", 'ls.on("start"' }, function()
+  check.raises({ check.line(1), "app:inject: the handler of GET /slow waits", "ls.init", 'ls.on("start"' }, function()
     app:inject{ path = "/slow" }
   end)
   core.inject = function() return nil, "malformed", "EINVAL" end
@@ -118,7 +119,7 @@ function tests.inject_returns_status_headers_body()
     return 201, table.concat(list, " ") .. " " .. req.body_text
   end)
   local response = app:inject { method = "POST", path = "/x?y", headers = { A = { "1", "2" }, B = 3 }, body = "b" }
-  check.equal({ response.status, response.body }, { 201, "A:1 A:2 B:3 b" })
+  check.equal({ response.status, response.body }, { 201, "A:1 A:2 B:3 Host:localhost Content-Length:1 b" })
   check.equal(response.headers["X-ONE"], "1, 2")
   check.equal(response.headers["set-cookie"], "a=1\nb=2")
   check.equal(response.headers.none, nil)
@@ -139,6 +140,13 @@ function tests.inject_checks_its_options()
   check.raises("headers must be a table", app.inject, app, { headers = "A: b" })
   check.raises("headers must be a table such as", app.inject, app, { headers = { "A: b" } })
   check.raises("takes a table", app.inject, app, "/")
+end
+
+function tests.an_app_keeps_nothing_of_the_site()
+  local app = ls.app()
+  check.raises({ check.line(1), 'got "locals": data of all requests is in a ls.dict' }, function()
+    app.locals = {}
+  end)
 end
 
 return tests

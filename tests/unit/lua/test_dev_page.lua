@@ -53,7 +53,8 @@ function tests.error_page()
   local html = page.failure({
     title = "GET /<a> failed",
     message = "site.lua:3: attempt to concatenate <nil> & \"x\"",
-    traceback = "site.lua:3: x\nstack traceback:\n\tsite.lua:3: in <f>\n\tother.lua:1: in g\n\t[C]: in ?",
+    traceback = "site.lua:3: x\nstack traceback:\n\tsite.lua:3: in <f>\n\tother.lua:1: in g\n\tluaserve/dev.lua:9: h\n"
+      .. "\t[C]: in ?",
     request = {
       method = "GET", path = "/<a>", headers = { { "x-a", "<h>" } }, query = { { "q<", "v<" } }, body = "<body>\0\255",
       body_bytes = 5000,
@@ -64,7 +65,7 @@ function tests.error_page()
   contains(html, '<span id="L3" class="marked"><b>3</b>return a .. nil</span>')
   contains(html, "local b = &#39;&lt;script&gt;&#39;")
   contains(html, '<a href="/at?site.lua&amp;3">site.lua:3</a>: in &lt;f&gt;')
-  contains(html, "\nother.lua:1: in g\n") -- was not loaded: no link
+  contains(html, "\nother.lua:1: in g</pre>") -- was not loaded: no link; the frames of luaserve below it are left out
   contains(html, "<tr><th>x-a</th><td>&lt;h&gt;</td></tr>")
   contains(html, "<tr><th>q&lt;</th><td>v&lt;</td></tr>")
   contains(html, "&lt;body&gt;\\x00\\xFF")
@@ -72,6 +73,15 @@ function tests.error_page()
   for _, part in ipairs { "<script", "http://", "https://", " src=", "@import" } do
     check.equal(html:find(part, 1, true), nil)
   end
+end
+
+function tests.a_traceback_ends_in_the_site()
+  local head = "m\nstack traceback:\n\t[C]: in function 'error'\n\tsite.lua:3: in f\n\tluaserve/a.lua:1: in g\n"
+    .. "\tlib.lua:2: in h"
+  check.equal(page.site_traceback(head .. "\n\tluaserve/dev.lua:9: in function <luaserve/dev.lua:7>\n\t[C]: in ?"), head)
+  local own = "\nstack traceback:\n\t[C]: in ?\n\tluaserve/a.lua:1: in g"
+  check.equal(page.site_traceback("m:1:\nsecond line" .. own), "m:1:\nsecond line")
+  check.equal(page.site_traceback "a message", "a message")
 end
 
 function tests.the_place_is_in_the_traceback()
@@ -85,6 +95,26 @@ function tests.without_a_source()
   local html = page.failure({ title = "x", message = "other.lua:1: y" }, places)
   contains(html, "other.lua:1: y")
   check.equal(html:find("marked\">", 1, true), nil)
+end
+
+function tests.the_place_of_the_script()
+  for _, case in ipairs {
+    { "<html><body>a", "</body></html>" }, { "a</body>b", "</BODY >" }, -- the last one
+    { "<html>a", "</html>" }, { "<!doctype html><p>a", "" }, { " \r\n<!DOCTYPE HTML><p>a", "" }, { "<HTML><p>a", "" },
+    { "<p>page", "", true }, { "", "", true },
+  } do
+    check.equal(page.script_place(case[1] .. case[2], case[3]), #case[1] + 1)
+  end
+  for _, part in ipairs { "<p>part", "", "<", "</bod" } do check.equal(page.script_place(part, false), nil) end
+end
+
+function tests.the_nonce()
+  check.equal(page.nonce("script-src 'nonce-abc123='"), "abc123=")
+  check.equal(page.nonce("default-src 'self'; script-src 'self' 'NONCE-x' 'nonce-y'"), "x")
+  for _, policy in ipairs { "script-src 'self'", "script-src 'nonce-'", "script-src 'nonce-abc", "script-src 'nonce-",
+    "script-src 'nonce-a\"b'", "" } do
+    check.equal(page.nonce(policy), nil)
+  end
 end
 
 function tests.source_page()

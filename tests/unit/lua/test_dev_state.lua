@@ -15,7 +15,7 @@ local function run(source, states)
   file:close()
   local seen = {}
   core.dev = {
-    site = path, states = function() return states or 4 end,
+    site = path, states = function() return states or 4 end, hooks = function() return {} end,
     once = function(text)
       local first = not seen[text]
       seen[text] = true
@@ -104,8 +104,26 @@ function tests.a_large_table_is_compared_by_its_length()
   check.equal(run(site(fill .. "function handler()\n return items[5]\nend")), {})
 end
 
-function tests.caches_are_left_out()
-  check.equal(run(site "local page_cache, memo = {}, {}\nfunction handler() page_cache.a = os.clock memo[1] = 2 end"), {})
+function tests.caches_say_so_in_a_comment()
+  check.equal(run(site "local kept = {} -- a cache of each state\nfunction handler() kept.a = os.clock end"), {})
+  check.equal(run(site "local session_cache = {}\nfunction handler() session_cache.a = os.clock end"),
+    { "4: changes session_cache" })
+end
+
+function tests.what_is_made_at_its_first_use_is_left_out()
+  check.equal(run(site "local db\nlocal function get()\n db = db or {}\n return db\nend\nfunction handler() get() end"), {})
+  check.equal(run(site "local db\nfunction handler()\n if not db then\n  db = {}\n end\nend"), {})
+  check.equal(run(site "local db\nfunction handler()\n if db == nil then db = {} end\nend"), {})
+  check.equal(run(site "local last\nfunction handler()\n last = {}\nend"), { "5: changes last" })
+end
+
+function tests.a_comment_leaves_a_variable_out()
+  check.equal(run(site "local turn = 0 -- each state counts separately\nfunction handler() turn = turn + 1 end"), {})
+  check.equal(run(site "local a, turn = 1, 0 -- of this state\nfunction handler() turn = turn + a end"), {})
+  check.equal(run(site "local turn = 0 -- the state of a game\nfunction handler() turn = turn + 1 end"),
+    { "4: changes turn" })
+  check.equal(run(site "local turns = 0 -- of this state\nlocal turn = 0\nfunction handler() turn = turns + 1 end"),
+    { "5: changes turn" })
 end
 
 function tests.a_comparison_is_no_write()

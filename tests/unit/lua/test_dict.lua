@@ -19,7 +19,7 @@ end
 
 function tests.options_reach_the_core()
   for n, case in ipairs {
-    { nil }, { {}, 16 << 20, true }, { { size = "64k" }, 65536, true }, { { evict = false }, 16 << 20, false },
+    { nil }, { {}, 16 << 20, false }, { { size = "64k" }, 65536, false }, { { evict = true }, 16 << 20, true },
     { { size = 4096, evict = true }, 4096, true },
   } do
     core.take_calls()

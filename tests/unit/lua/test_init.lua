@@ -11,11 +11,11 @@ function tests.listen_passes_the_dispatcher_to_the_core()
   local app = ls.app()
   app:get("/", hello)
   local line = check.line(1)
-  ls.listen { host = "*", port = 80, app = app, max_body = "1k" }
+  ls.listen { host = "*", port = 80, handler = app, max_body = "1k" }
   local call = core.take_calls()[1]
   check.equal(call[1], "listen")
   local given = call[2]
-  check.equal({ given.host, given.port, given.http.body_bytes_max }, { "*", 80, 1024 })
+  check.equal({ given.host, given.port, given.body_bytes_max }, { "*", 80, 1024 })
   check.equal(given.where:match("[^/]*$"), line)
   check.equal(given.dispatch({}, {}, "GET", "/", false), "hello")
   check.equal(type(given.failed), "function")
@@ -43,7 +43,7 @@ function tests.listen_without_an_app_raises()
   check.raises({ check.line(1), "the port is missing: ls.listen(8080, app)" }, function()
     ls.listen(ls.app())
   end)
-  check.raises("got a table", ls.listen, { port = 80, app = {} })
+  check.raises("got a table", ls.listen, { port = 80, handler = {} })
   check.raises("pass the app in it", ls.listen, { port = 80 }, ls.app())
 end
 
@@ -53,8 +53,8 @@ function tests.listen_takes_options_beside_an_address()
   ls.listen("unix:/x", ls.app(), { idle_timeout = 2 })
   ls.listen(8080, ls.app(), {})
   local calls = core.take_calls()
-  check.equal({ calls[1][2].port, calls[1][2].http.body_bytes_max }, { 8080, 1048576 })
-  check.equal({ calls[2][2].host, calls[2][2].http.idle_ms_max }, { "unix:/x", 2000 })
+  check.equal({ calls[1][2].port, calls[1][2].body_bytes_max }, { 8080, 1048576 })
+  check.equal({ calls[2][2].host, calls[2][2].idle_ms_max }, { "unix:/x", 2000 })
   check.equal(#calls, 3)
   check.raises({ check.line(1), "unknown option \"max_bdy\"; did you mean 'max_body'?" }, function()
     ls.listen(8080, ls.app(), { max_bdy = 1 })
@@ -72,7 +72,7 @@ function tests.config_sets_defaults_of_later_listeners()
   ls.config { idle_timeout = 75 }
   local calls = core.take_calls()
   check.equal(calls[1], { "config", { threads = 3 } })
-  check.equal(calls[2][2].http.idle_ms_max, 5000)
+  check.equal(calls[2][2].idle_ms_max, 5000)
   check.equal(#calls, 2)
 end
 

@@ -56,13 +56,27 @@ end
 
 function tests.strings_keep_their_bytes()
   for byte = 0, 255 do
-    local text = string.char(byte, 120, byte)
+    local text = byte < 128 and string.char(byte, 120, byte) or utf8.char(byte, 120, byte)
     check.equal(json.decode(json.encode(text)), text)
     check.equal(json.decode(json.encode { [text] = text })[text], text)
   end
   check.equal(json.encode { "a/b", "\0\127\"\\" }, '["a/b","\\u0000\\u007f\\"\\\\"]')
   check.equal(json.decode '["\\/\\u0041\\ud83d\\ude00\\u00e9"]'[1], "/A😀é")
-  check.equal(json.encode { "\xFF" }, '["\xFF"]')
+  check.equal(require("cjson").encode { "\xFF", "xxxxxxxx\xe2\x82" }, '["\xFF","xxxxxxxx\xe2\x82"]')
+  for _, text in ipairs { "\xFF", "xxxxxxxx\xe2\x82", "\xed\xa0\x80", "\xc0\x80", "\xc3", "\xf4\x90\x80\x80" } do
+    check.raises("UTF-8", json.encode, { text })
+    check.raises("UTF-8", json.encode, { [text] = 1 })
+  end
+  for n = 0, 9 do -- beside and inside of eight bytes
+    for _, special in ipairs { "\"", "\\", "\n", "\127", "\u{e9}", "\u{20ac}", "\u{d55c}", "\u{1f600}" } do
+      local text = ("x"):rep(n) .. special .. ("y"):rep(9 - n) .. special
+      check.equal(json.decode(json.encode(text)), text)
+    end
+  end
+  for _, text in ipairs { '["\xFF"]', '["\xC3"]', '{"\xED\xA0\x80":1}' } do
+    local value, message = json.decode(text)
+    check.equal({ value, message }, { nil, "JSON must be UTF-8" })
+  end
 end
 
 function tests.integers_stay_integers_and_floats_stay_floats()
@@ -95,9 +109,10 @@ function tests.values_without_a_json_form_raise_at_the_caller()
     return (json.encode { print })
   end)
   check.raises("NaN", json.encode, 0 / 0)
+  check.raises("UTF-8", json.encode, "\xe9")
   local loop = {}
   loop.loop = loop
-  check.raises("nesting", json.encode, loop)
+  check.raises("more than 1000 levels", json.encode, loop)
 end
 
 function tests.integer_keys_with_gaps_make_an_object()

@@ -2,26 +2,21 @@
 -- values below and above the range raise at the line of the caller. The options are those of the modules' own tables.
 local check = require "check"
 local ls = require "luaserve"
-local app = require "luaserve.app"
-local dict = require "luaserve.dict"
-local notify = require "luaserve.notify"
 local options = require "luaserve.options"
+local cookie = require "luaserve.cookie"
 local sse = require "luaserve.sse"
-local tcp = require "luaserve.tcp"
 local tls = require "luaserve.tls"
-local udp = require "luaserve.udp"
-local ws = require "luaserve.ws"
-local ws_client = require "luaserve.ws_client"
 
 local function handler() end
 
-local modules = { options, tcp, tls, udp, notify, dict, app, ws_client, ws, sse }
+local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
+  "channel", "file", "notify" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
 local calls = {
   ["ls.listen"] = function(given)
-    given.port, given.app, line = given.port or 1, given.app or ls.app(), check.line(1)
+    given.port, given.handler, line = given.port or 1, given.handler or ls.app(), check.line(1)
     ls.listen(given)
   end,
   ["ls.config"] = function(given)
@@ -29,7 +24,7 @@ local calls = {
     ls.config(given)
   end,
   ["ls.tcp"] = function(given)
-    given.port, given.serve, line = given.port or not given.path and 1 or nil, given.serve or handler, check.line(1)
+    given.port, given.handler, line = given.port or not given.path and 1 or nil, given.handler or handler, check.line(1)
     ls.tcp(given)
   end,
   ["ls.connect"] = function(given)
@@ -38,7 +33,7 @@ local calls = {
   end,
   ["ls.listen: tls"] = function(given)
     line = check.line(1)
-    ls.listen{ port = 1, app = ls.app(), tls = given }
+    ls.listen{ port = 1, handler = ls.app(), tls = given }
   end,
   ["ls.tcp: tls"] = function(given)
     line = check.line(1)
@@ -52,7 +47,14 @@ local calls = {
     line = check.line(1)
     sse.options(given)
   end,
+  ["res:cookie"] = function(given) -- the core calls this function of the module
+    line = check.line(1)
+    cookie.line("a", "b", given)
+  end,
   ["sock:starttls"] = function(given) -- the core calls this function of the module
+    for name in pairs(given) do
+      if name == "client_ca" or name == "verify" or name == "tickets" then given.server = true end
+    end
     line = check.line(1)
     tls.starttls(given)
   end,
@@ -76,9 +78,29 @@ local calls = {
     line = check.line(1)
     ls.notify(0, "in", given)
   end,
+  ["ls.channel"] = function(given)
+    line = check.line(1)
+    ls.channel("c", given)
+  end,
   ["ls.dict"] = function(given)
     line = check.line(1)
     ls.dict("d", given)
+  end,
+  ["ls.file.write"] = function(given)
+    line = check.line(1)
+    ls.file.write("a", "b", given)
+  end,
+  ["ls.file.list"] = function(given)
+    line = check.line(1)
+    ls.file.list("a", given)
+  end,
+  ["ls.file.mkdir"] = function(given)
+    line = check.line(1)
+    ls.file.mkdir("a", given)
+  end,
+  ["ls.file.remove"] = function(given)
+    line = check.line(1)
+    ls.file.remove("a", given)
   end,
   ["app:get"] = function(given)
     line = check.line(1)
@@ -91,6 +113,10 @@ local calls = {
   ["app:ws"] = function(given)
     line = check.line(1)
     ls.app():ws("/", given, handler)
+  end,
+  ["app:ws: events"] = function(given)
+    given.message, line = given.message or handler, check.line(1)
+    ls.app():ws("/", given)
   end,
   ["app:ws: compress"] = function(given)
     line = check.line(1)
@@ -113,21 +139,30 @@ local kinds = {
   seconds = { wrong = { true, {}, handler, "1s", 0 / 0 }, of = function(ms) return ms / 1000 end, text = "%.10g",
     unit = " s" },
   flag = { wrong = { 1, "yes", {}, handler } },
+  text = { wrong = { 1, true, "", "a\0b", {}, handler } },
+  choice = { wrong = { 1, true, "other", {}, handler } },
 }
 
--- Options without a kind: what a function in place of the value is called. The default is the name of the option.
-local other_wrong = { serve = {}, handler = {}, headers = true } -- `true`: a table and a function are allowed
-local other_message = { serve = "the function is missing", handler = "the handler is missing" }
+local function expected(spec)
+  if spec[2] == "flag" then return "true or false" end
+  if spec[2] == "text" then return spec[3] end
+  return spec[2] == "choice" and ('"%s" or "%s"; got '):format(spec[3], spec[4]) or "a "
+end
 
--- "multicast." of "ls.udp: multicast": a table within the options
+-- Options without a kind: what a function in place of the value is called. The default is the name of the option.
+-- `true`: a table and a function are allowed.
+local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true }
+local other_message = { handler = "is missing" }
+
+-- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.
 local function prefix_of(fname)
-  local inner = fname:match(": (%w+)$")
+  local inner = fname:gsub(": events$", ""):match(": (%w+)$")
   return inner and inner .. "." or ""
 end
 
 -- fails(fname, name, value, ...): the call with this option raises at its line a message with all further texts.
 local function fails(fname, name, value, ...)
-  local parts = { "", fname .. (prefix_of(fname) ~= "" and "" or ": "), ... }
+  local parts = { "", fname:gsub(": events$", "") .. (prefix_of(fname) ~= "" and "" or ": "), ... }
   local ok, message = pcall(calls[fname], { [name] = value })
   if ok then error(("%s{ %s = %s } did not raise"):format(fname, name, value), 2) end
   parts[1] = line .. ": "
@@ -142,8 +177,10 @@ end
 local function each(visit)
   local count = 0
   for _, module in ipairs(modules) do
-    for fname, known in pairs(module.known) do
-      visit(fname, known, module.specs and module.specs[fname] or {})
+    for fname, tables in pairs(require("luaserve." .. module).calls) do
+      local known, specs = options.merged(tables), {}
+      for name, spec in pairs(known) do specs[name] = spec ~= true and spec or nil end
+      visit(fname, known, specs)
       count = count + 1
     end
   end
@@ -178,7 +215,7 @@ function tests.a_value_of_the_wrong_type_raises_with_the_expected_type()
       local kind = specs[name] and kinds[specs[name][2]]
       if kind then
         for _, value in ipairs(kind.wrong) do
-          fails(fname, name, value, prefix .. name .. " must be " .. (specs[name][2] == "flag" and "true or false" or "a "))
+          fails(fname, name, value, prefix .. name .. " must be " .. expected(specs[name]))
         end
         if specs[name].none then
           fails(fname, name, true, "or false for no limit")
@@ -201,14 +238,14 @@ function tests.a_value_out_of_range_raises_with_the_bound()
       if kind.of then
         local from, to = kind.text:format(kind.of(least)), kind.text:format(kind.of(most))
         local range = most == math.maxinteger and "at least " .. from or "from " .. from .. " to " .. to
-        local expected = prefix .. name .. " must be " .. range .. kind.unit .. "; got "
+        local bound = prefix .. name .. " must be " .. range .. kind.unit .. "; got "
         if least > 0 then
-          fails(fname, name, kind.of(least - 1), expected)
+          fails(fname, name, kind.of(least - 1), bound)
         else -- a negative number has the wrong type
           fails(fname, name, -1, prefix .. name .. " must be a ")
         end
         if most < math.maxinteger then
-          fails(fname, name, kind.of(most + 1), expected)
+          fails(fname, name, kind.of(most + 1), bound)
         else -- 2^62 and more has the wrong type
           fails(fname, name, 2 ^ 62, prefix .. name .. " must be a ")
         end

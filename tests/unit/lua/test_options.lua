@@ -111,8 +111,8 @@ function tests.valid_engines_and_urls()
     { "http://+:80/", "http://+:80/" }, { { "http://*:1/", "https://a.example:65535/x/y" },
       "http://*:1/\nhttps://a.example:65535/x/y" }, { "http://[::1]:80/", "http://[::1]:80/" },
   } do
-    local out, got = on_windows { engine = "http.sys", url = case[1], app = app, max_body = 5 }
-    check.equal({ out.urls, out.http, out.port, got == app }, { case[2], { body_bytes_max = 5 }, nil, true })
+    local out, got = on_windows { engine = "http.sys", url = case[1], handler = app, max_body = 5 }
+    check.equal({ out.urls, out.body_bytes_max, out.port, got == app }, { case[2], 5, nil, true })
   end
   check.equal(listen({ engine = "luaserve", port = 1 }).port, 1)
   check.equal(on_windows({ engine = "luaserve", port = 1 }).urls, nil)
@@ -151,18 +151,31 @@ end
 
 function tests.limits_are_converted_to_the_units_of_the_core()
   local app = {}
-  local out, got = listen { port = 1, app = app, max_head = "32k", max_body = "1g", head_timeout = 2.5,
+  local out, got = listen { port = 1, handler = app, max_head = "32k", max_body = "1g", head_timeout = 2.5,
     idle_timeout = 75, min_body_rate = 0, min_send_rate = 1000, max_fields = 50 }
   check.equal(got == app, true)
-  check.equal(out.http, { head_bytes_max = 32768, body_bytes_max = 1 << 30, head_ms_max = 2500, idle_ms_max = 75000,
+  check.fields(out, { head_bytes_max = 32768, body_bytes_max = 1 << 30, head_ms_max = 2500, idle_ms_max = 75000,
     body_rate_min = 0, send_rate_min = 1000, fields_max = 50 })
-  check.equal(listen { port = 1, max_body = false }.http, { body_bytes_max = math.maxinteger })
+  check.equal(listen { port = 1, max_body = false }.body_bytes_max, -1)
+  check.equal(listen { port = 1, timeout = 0.25 }.time_ms_max, 250)
+  check.equal(listen { port = 1, timeout = false }.time_ms_max, 0)
 end
 
-function tests.defaults_apply_unless_overridden_and_are_not_changed()
+function tests.what_is_not_given_has_its_default()
+  local out = listen(80)
+  check.equal(out.where ~= nil, true)
+  out.where = nil
+  check.equal(out, { host = "", port = 80, head_bytes_max = 16384, target_bytes_max = 8192, fields_max = 100,
+    body_bytes_max = 8 << 20, head_ms_max = 10000, body_grace_ms = 10000, body_rate_min = 256, idle_ms_max = 75000,
+    send_stall_ms_max = 30000, send_rate_min = 256, unread_bytes_max = 65536, linger_ms_max = 2000,
+    write_bytes_high = 65536, handshake_ms_max = 10000, time_ms_max = 60000 })
+end
+
+function tests.limits_of_config_apply_unless_overridden_and_are_not_changed()
   local defaults = { body_bytes_max = 1, idle_ms_max = 2 }
-  check.equal(options.listen(defaults, { port = 1, max_body = 5 }, nil, core).http, { body_bytes_max = 5, idle_ms_max = 2 })
-  check.equal(options.listen(defaults, 80, nil, core).http, { body_bytes_max = 1, idle_ms_max = 2 })
+  local out = options.listen(defaults, { port = 1, max_body = 5 }, nil, core)
+  check.fields(out, { body_bytes_max = 5, idle_ms_max = 2, head_ms_max = 10000 })
+  check.fields(options.listen(defaults, 80, nil, core), { body_bytes_max = 1, idle_ms_max = 2 })
   check.equal(defaults, { body_bytes_max = 1, idle_ms_max = 2 })
 end
 

@@ -20,6 +20,14 @@ local function request(app, method, path, body)
   return response.body, response.status, response.headers
 end
 
+-- Each request "METHOD target" gets the response that follows it: a body, or a status.
+local function expect(app, cases)
+  for wanted, expected in pairs(cases) do
+    local body, status = request(app, wanted:match("^(%S+) (.*)$"))
+    check.equal({ wanted, type(expected) == "number" and status or body }, { wanted, expected })
+  end
+end
+
 -- Calls each(list) for every order of a short list.
 local function permutations(list, n, each)
   n = n or #list
@@ -63,18 +71,13 @@ function tests.parameters_are_decoded_after_the_path_is_split()
   app:get("/100%25", handler "percent")
   app:get("/two/:x/:y", handler "two")
   app:get("/three/:x/:y/:z", handler "three")
-  check.equal(request(app, "GET", "/p/a%20b"), "p x=a b")
-  check.equal(request(app, "GET", "/p/a+b"), "p x=a+b")
-  check.equal(request(app, "GET", "/p/a%2Fb"), "p x=a/b")
-  check.equal(request(app, "GET", "/p/a%252Fb"), "p x=a%2Fb")
-  check.equal(request(app, "GET", "/p/%e2%82%ac?x=%zz"), "p x=\xe2\x82\xac")
-  check.equal(request(app, "GET", "/r/a/%62%2fc/d"), "r x=a/b/c/d")
-  check.equal(request(app, "GET", "/s/caf%C3%A9"), "s")
-  check.equal(request(app, "GET", "/%73/caf%C3%A9"), "s")
-  check.equal(request(app, "GET", "/100%25"), "percent")
-  check.equal(request(app, "GET", "/two/1/%32"), "two x=1 y=2")
-  check.equal(request(app, "GET", "/three/1/2/3"), "three x=1 y=2 z=3")
-  check.equal(select(2, request(app, "GET", "/p%2Fa")), 404)
+  expect(app, {
+    ["GET /p/a%20b"] = "p x=a b", ["GET /p/a+b"] = "p x=a+b", ["GET /p/a%2Fb"] = "p x=a/b",
+    ["GET /p/a%252Fb"] = "p x=a%2Fb", ["GET /p/%e2%82%ac?x=%zz"] = "p x=\xe2\x82\xac",
+    ["GET /r/a/%62%2fc/d"] = "r x=a/b/c/d", ["GET /s/caf%C3%A9"] = "s", ["GET /%73/caf%C3%A9"] = "s",
+    ["GET /100%25"] = "percent", ["GET /two/1/%32"] = "two x=1 y=2", ["GET /three/1/2/3"] = "three x=1 y=2 z=3",
+    ["GET /p%2Fa"] = 404,
+  })
 end
 
 function tests.invalid_escapes_and_nul_are_400()
@@ -102,16 +105,11 @@ function tests.routes_are_found_by_method()
   app:delete("/x/:id", handler "delete")
   app:patch("/x/:id", handler "patch")
   app:put("/x/special", handler "put")
-  check.equal(request(app, "GET", "/a"), "get")
-  check.equal(request(app, "HEAD", "/a"), "get")
-  check.equal(request(app, "HEAD", "/h"), "head")
-  check.equal(request(app, "HEAD", "/any"), "get")
-  check.equal(request(app, "PUT", "/any"), "any")
-  check.equal(request(app, "BREW", "/any"), "any")
-  check.equal(request(app, "OPTIONS", "/any"), "any")
-  check.equal(request(app, "OPTIONS", "/o"), "options")
-  check.equal(request(app, "PROPFIND", "/dav/1"), "dav x=1")
-  check.equal(request(app, "PATCH", "/x/special"), "patch id=special")
+  expect(app, {
+    ["GET /a"] = "get", ["HEAD /a"] = "get", ["HEAD /h"] = "head", ["HEAD /any"] = "get", ["PUT /any"] = "any",
+    ["BREW /any"] = "any", ["OPTIONS /any"] = "any", ["OPTIONS /o"] = "options", ["PROPFIND /dav/1"] = "dav x=1",
+    ["PATCH /x/special"] = "patch id=special",
+  })
   for _, case in ipairs {
     { "PUT", "/a", 405, "GET, HEAD, OPTIONS, POST" }, { "OPTIONS", "/a", 204, "GET, HEAD, OPTIONS, POST" },
     { "GET", "/x/special", 405, "DELETE, OPTIONS, PATCH, PUT" }, { "GET", "/dav/1", 405, "OPTIONS, PROPFIND" },
@@ -190,26 +188,26 @@ function tests.mounted_apps_keep_their_handlers()
   app:error(function(_, _, err) return "app: " .. err end)
   api:mount("/u/:user/", deep)
   app:mount("/api", api)
-  local function expect(method, path, body, status, marks)
+  local function serves(method, path, body, status, marks)
     seen = {}
     local got_body, got_status = request(app, method, path)
     check.equal({ got_body, got_status, table.concat(seen, " ") }, { body, status, marks })
   end
-  expect("GET", "/", "root", 200, "app")
-  expect("GET", "/else", "catch rest=else", 200, "app")
-  expect("GET", "/api", "api root", 200, "app api")
-  expect("GET", "/api/", "api root", 200, "app api")
-  expect("GET", "/api/own", "own", 200, "app")
-  expect("GET", "/api/items/5", "item id=5", 200, "app api")
-  expect("GET", "/api/none", "api: none", 404, "app api")
-  expect("GET", "/api/%6eone", "api: none", 404, "app api")
-  expect("POST", "/api/none", "api: none", 404, "app api")
-  expect("POST", "/api/items/5", "status 405", 405, "app api")
-  expect("GET", "/api/u/me/y", "deep user=me x=y", 200, "app api deep")
-  expect("GET", "/api/u/me/y/z", "api: none", 404, "app api deep")
-  expect("GET", "/api/u/me/fail/now", "deep: oh", 503, "app api deep")
-  expect("GET", "/api/fail", "app: ah", 500, "app api")
-  expect("GET", "http://h/api/u/me/fail/now?q", "deep: oh", 503, "app api deep")
+  serves("GET", "/", "root", 200, "app")
+  serves("GET", "/else", "catch rest=else", 200, "app")
+  serves("GET", "/api", "api root", 200, "app api")
+  serves("GET", "/api/", "api root", 200, "app api")
+  serves("GET", "/api/own", "own", 200, "app")
+  serves("GET", "/api/items/5", "item id=5", 200, "app api")
+  serves("GET", "/api/none", "api: none", 404, "app api")
+  serves("GET", "/api/%6eone", "api: none", 404, "app api")
+  serves("POST", "/api/none", "api: none", 404, "app api")
+  serves("POST", "/api/items/5", "status 405", 405, "app api")
+  serves("GET", "/api/u/me/y", "deep user=me x=y", 200, "app api deep")
+  serves("GET", "/api/u/me/y/z", "api: none", 404, "app api deep")
+  serves("GET", "/api/u/me/fail/now", "deep: oh", 503, "app api deep")
+  serves("GET", "/api/fail", "app: ah", 500, "app api")
+  serves("GET", "http://h/api/u/me/fail/now?q", "deep: oh", 503, "app api deep")
 end
 
 function tests.a_mount_without_not_found_uses_that_of_the_parent()
@@ -255,6 +253,17 @@ function tests.body_limits_of_routes()
   check.equal(select(2, request(app, "POST", "/none", long)), 404)
 end
 
+function tests.time_limits_of_routes()
+  local app = ls.app()
+  local function show(req) return tostring(req.time_max) end
+  app:get("/default", show)
+  app:get("/short", { timeout = 0.5 }, show)
+  app:get("/none/:x", { timeout = false }, show)
+  check.equal(request(app, "GET", "/default"), "nil")
+  check.equal(request(app, "GET", "/short"), "500")
+  check.equal(request(app, "GET", "/none/1"), "0")
+end
+
 function tests.shortcuts_agree_with_the_trie()
   local app, part = ls.app(), ls.app()
   app:get("/a/:x", handler "param")
@@ -268,19 +277,12 @@ function tests.shortcuts_agree_with_the_trie()
   part:not_found(function() return "part: none" end)
   app:mount("/d/part", part)
   app:get("/:x", handler "top")
-  check.equal(request(app, "GET", "/a/limited"), "limited")
-  check.equal(request(app, "GET", "/a/other"), "param x=other")
-  check.equal(request(app, "GET", "/b/%25"), "percent")
-  check.equal(request(app, "GET", "/b/1"), "param x=1")
-  check.equal(request(app, "GET", "/b%25/1"), "odd x=1")
-  check.equal(request(app, "GET", "/e%2Ff"), "slash")
-  check.equal(select(2, request(app, "GET", "/e/f")), 404)
-  check.equal(select(2, request(app, "GET", "/b%/1")), 400)
-  check.equal(request(app, "GET", "/c/1"), "51")
-  check.equal(request(app, "GET", "/d/part"), "part: none")
-  check.equal(request(app, "GET", "/d/1"), "param x=1")
-  check.equal(request(app, "GET", "/1"), "top x=1")
-  check.equal(select(2, request(app, "GET", "/d/part/1")), 404)
+  expect(app, {
+    ["GET /a/limited"] = "limited", ["GET /a/other"] = "param x=other", ["GET /b/%25"] = "percent",
+    ["GET /b/1"] = "param x=1", ["GET /b%25/1"] = "odd x=1", ["GET /e%2Ff"] = "slash", ["GET /e/f"] = 404,
+    ["GET /b%/1"] = 400, ["GET /c/1"] = "51", ["GET /d/part"] = "part: none", ["GET /d/1"] = "param x=1",
+    ["GET /1"] = "top x=1", ["GET /d/part/1"] = 404,
+  })
 end
 
 function tests.errors_without_a_handler_are_500()
@@ -332,12 +334,10 @@ function tests.escapes_in_a_pattern_are_decoded()
   app:get("/%3Aid", handler "colon")
   app:get("/%2A", handler "star")
   app:get("/:id", handler "param")
-  check.equal(request(app, "GET", "/a%20b/1"), "space x=1")
-  check.equal(request(app, "GET", "/{id}"), "braces")
-  check.equal(request(app, "GET", "/%7bid%7d"), "braces")
-  check.equal(request(app, "GET", "/:id"), "colon")
-  check.equal(request(app, "GET", "/*"), "star")
-  check.equal(request(app, "GET", "/x"), "param id=x")
+  expect(app, {
+    ["GET /a%20b/1"] = "space x=1", ["GET /{id}"] = "braces", ["GET /%7bid%7d"] = "braces", ["GET /:id"] = "colon",
+    ["GET /*"] = "star", ["GET /x"] = "param id=x",
+  })
   check.raises("already defined", app.get, app, "/%7bid%7d", handler "x")
 end
 
@@ -373,9 +373,9 @@ function tests.routes_have_names_for_messages()
   app:any("/c", handler "c")
   local error_line = check.line(1)
   app:error(handler "e")
-  router.compile(app)
+  local dispatch = router.compile(app).dispatch
   local function named(...)
-    local name, where = core.name_route(...)
+    local name, where = router.name(dispatch, ...)
     return { name, where and where:match("[^/]*$") }
   end
   check.equal(named("GET", "/a/1/2/:y", false), { "GET /a/:b/:x/%3Ay", line })
@@ -384,11 +384,11 @@ function tests.routes_have_names_for_messages()
   check.equal(named("GET", "/none", false), {})
   local use_line = check.line(1)
   app:use(handler "u")
-  router.compile(app)
+  dispatch = router.compile(app).dispatch
   check.equal(named("GET", "/none", false), { "app:use", use_line })
   local not_found_line = check.line(1)
   app:not_found(handler "n")
-  router.compile(app)
+  dispatch = router.compile(app).dispatch
   check.equal(named("GET", "/none", false), { "app:not_found", not_found_line })
   check.equal(named("OPTIONS", "*", false), {})
 end

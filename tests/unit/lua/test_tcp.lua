@@ -6,6 +6,9 @@ local tests = {}
 
 local function serve() end
 
+local defaults = { receive_ms_max = 60000, send_ms_max = 60000, write_bytes_high = 262144, queue_bytes_max = 1 << 20,
+  line_bytes_max = 65536, message_bytes_max = 8 << 20, keepalive_s = 0 }
+
 -- The options that ls.tcp(...) passed to core.tcp.
 local function listened(...)
   core.take_calls()
@@ -15,13 +18,18 @@ local function listened(...)
   return call[2]
 end
 
--- The host, port and limits that ls.connect(...) passed to core.connect.
+-- The host, port and limits that ls.connect(...) passed to core.connect; without the limits that have their default.
 local function connected(...)
   core.take_calls()
   tcp.connect(...)
   local call = core.take_calls()[1]
   check.equal(call[1], "connect")
-  return { call[2], call[3], call[4] }
+  local limits = {}
+  for name, value in pairs(call[4]) do
+    if value ~= defaults[name] and not (name == "connect_ms_max" and value == 60000) then limits[name] = value end
+  end
+  for name in pairs(defaults) do check.equal(call[4][name] ~= nil, true) end
+  return { call[2], call[3], limits }
 end
 
 function tests.listen_accepts_every_form_of_address()
@@ -33,14 +41,14 @@ function tests.listen_accepts_every_form_of_address()
     local got = listened(case[1], serve)
     check.equal({ got.host, got.port, got.serve == serve }, { case[2], case[3], true })
   end
-  check.equal(listened({ port = 1, serve = serve }).serve == serve, true)
+  check.equal(listened({ port = 1, handler = serve }).serve == serve, true)
 end
 
 function tests.listen_takes_options_beside_an_address()
   local got = listened(7000, serve, { read_timeout = 2, backlog = 5 })
-  check.equal({ got.port, got.tcp.receive_ms_max, got.backlog, got.serve == serve }, { 7000, 2000, 5, true })
+  check.equal({ got.port, got.receive_ms_max, got.backlog, got.serve == serve }, { 7000, 2000, 5, true })
   check.raises("did you mean 'read_timeout'?", tcp.listen, 7000, serve, { read_timout = 1 })
-  check.raises("serve is given by the arguments before", tcp.listen, 7000, serve, { serve = serve })
+  check.raises("handler is given by the arguments before", tcp.listen, 7000, serve, { handler = serve })
   check.raises("two tables of options", tcp.listen, { port = 7000 }, serve, {})
   check.raises("ls.tcp(7000, fn, options): got true", tcp.listen, 7000, serve, {}, true)
 end
@@ -48,10 +56,9 @@ end
 function tests.limits_are_converted_to_the_units_of_the_core()
   local got = listened({ port = 1, read_timeout = 2.5, send_timeout = false, write_ahead = "64k", max_line = 100,
     max_message = "1m", keepalive = 30, backlog = 5 }, serve)
-  check.equal(got.tcp, { receive_ms_max = 2500, send_ms_max = 0, write_bytes_high = 65536, line_bytes_max = 100,
-    message_bytes_max = 1 << 20, keepalive_s = 30 })
-  check.equal(got.backlog, 5)
-  check.equal(listened(7000, serve).tcp, {})
+  check.fields(got, { receive_ms_max = 2500, send_ms_max = 0, write_bytes_high = 65536, line_bytes_max = 100,
+    message_bytes_max = 1 << 20, keepalive_s = 30, backlog = 5 })
+  check.fields(listened(7000, serve), defaults)
 end
 
 function tests.listen_passes_the_line_of_the_caller()
@@ -62,7 +69,7 @@ function tests.listen_passes_the_line_of_the_caller()
 end
 
 function tests.connect_carries_the_options_of_tls()
-  check.equal(connected("a", 1, { tls = true })[3].tls, {})
+  check.equal(connected("a", 1, { tls = true })[3].tls, { min = "1.2" })
   check.equal(connected("a", 1, { tls = false })[3], {})
   check.equal(connected("a", 1, { tls = { ca = "ca.pem", cert = "c.pem", key = "k.pem", key_password = "x",
     server_name = "example.org", alpn = { "a", "b" }, insecure = true, min = "1.3", ciphers = "HIGH" } })[3].tls,
@@ -87,7 +94,7 @@ function tests.usage_errors_of_tcp_name_the_line_and_the_valid_arguments()
   for _, case in ipairs {
     { "the first argument must be an address", nil, serve },
     { "the function is missing", 7000 }, { "got a table", 7000, {} },
-    { "two functions given", { port = 1, serve = serve }, serve },
+    { "two functions given", { port = 1, handler = serve }, serve },
     { "unknown option \"bakclog\"; did you mean 'backlog'?", { port = 1, bakclog = 3 }, serve },
     { "unknown option \"connect_timeout\"", { port = 1, connect_timeout = 3 }, serve },
     { "read_timeout must be a number of seconds, such as 10 or 0.5, or false for no limit; got \"1s\"",

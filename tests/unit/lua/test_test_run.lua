@@ -11,16 +11,21 @@ function tests.parse()
   check.equal(run.parse { "--tap", "a.lua", "--timeout=0.5", "--junit", "x.xml", "--", "--b.lua" },
     { timeout = 0.5, log_level = "warn", tap = true, junit = "x.xml", files = { "a.lua", "--b.lua" } })
   check.equal(run.parse({ "--timeout", "86400" }).timeout, 86400)
+  for _, name in ipairs { "auto", "epoll" } do check.equal(run.parse({ "--backend", name }).backend, name) end
 end
 
 function tests.parse_refuses()
   local function message(...) return select(2, run.parse { ... }) end
   check.equal(message("--bial"), "unknown option --bial; did you mean --bail?\nluaserve test --help lists the options")
   check.equal(message("--bail=1"), "--bail takes no value")
-  check.equal(message("--junit"), "--junit: the value is missing")
-  check.equal(message("--timeout", "86401"), '--timeout: invalid number "86401"; give seconds, above 0 and at most 86400')
-  check.equal(message("--timeout", "0"), '--timeout: invalid number "0"; give seconds, above 0 and at most 86400')
-  check.equal(message("--log-level", ""), '--log-level: unknown value ""; give one of: debug info warn error off')
+  check.equal(message("--junit"), "missing value of --junit: a file name")
+  check.equal(message("--timeout", "86401"),
+    '--timeout: invalid value "86401": must be seconds, above 0 and at most 86400')
+  check.equal(message("--timeout", "0"), '--timeout: invalid value "0": must be seconds, above 0 and at most 86400')
+  check.equal(message("--log-level", ""),
+    '--log-level: invalid value "": must be one of debug, info, warn, error, off')
+  check.equal(message("--filter", "["):match("^[^:]*:[^:]*:"), '--filter: "[" is no Lua pattern:')
+  check.equal(message("--backend", "iocp"), '--backend: invalid value "iocp": must be one of auto, epoll')
 end
 
 function tests.files()

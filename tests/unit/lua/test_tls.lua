@@ -10,9 +10,9 @@ local function handler() end
 -- The tables that the core receives from ls.listen and from ls.tcp with these options.
 local function received(given)
   core.take_calls()
-  given.port, given.app = 1, ls.app()
+  given.port, given.handler = 1, ls.app()
   ls.listen(given)
-  given.app = nil
+  given.handler = nil
   ls.tcp(given, handler)
   local calls = core.take_calls()
   return calls[1][2], calls[2][2]
@@ -26,8 +26,8 @@ local tests = {}
 
 function tests.one_certificate()
   local http, tcp = received{ tls = { cert = "c.pem", key = "k.pem" } }
-  check.equal(http.tls, { { cert = "c.pem", key = "k.pem" }, alpn = "http/1.1" })
-  check.equal(tcp.tls, { { cert = "c.pem", key = "k.pem" } })
+  check.equal(http.tls, { { cert = "c.pem", key = "k.pem" }, min = "1.2", alpn = "http/1.1" })
+  check.equal(tcp.tls, { { cert = "c.pem", key = "k.pem" }, min = "1.2" })
   http = received{ tls = { cert = "both.pem", key_password = "secret" } }
   check.equal(http.tls[1], { cert = "both.pem", password = "secret" })
 end
@@ -46,12 +46,12 @@ end
 function tests.the_other_options()
   local _, tcp = received{ tls = { cert = "c", client_ca = "ca", min = "1.2", ciphers = "HIGH", tickets = "t",
     alpn = { "http/1.1", "http/1.0" } } }
-  check.equal(tcp.tls, { { cert = "c" }, ca = "ca", verify = "required", min = "1.2", ciphers = "HIGH", tickets = "t",
+  check.equal(tcp.tls, { { cert = "c" }, ca = "ca", verify = 2, min = "1.2", ciphers = "HIGH", tickets = "t",
     alpn = "http/1.1,http/1.0" })
   ls.tcp({ port = 1, tls = { cert = "c", alpn = { "one", "two" } } }, handler)
   check.equal(core.take_calls()[1][2].tls.alpn, "one,two")
   _, tcp = received{ tls = { cert = "c", client_ca = "ca", verify = "optional" } }
-  check.equal(tcp.tls.verify, "optional")
+  check.equal(tcp.tls.verify, 1)
 end
 
 function tests.trusted_proxies()
@@ -60,6 +60,9 @@ function tests.trusted_proxies()
   check.equal({ http.trusted, http.proxy_protocol, tcp.trusted, tcp.proxy_protocol }, { list, true, list, true })
   http = received{ proxy_protocol = false }
   check.equal(http.trusted, nil)
+  core.take_calls()
+  ls.listen{ port = 1, handler = ls.app(), trusted = list } -- for the fields of requests
+  check.equal(core.take_calls()[1][2].trusted, list)
 end
 
 function tests.options_beside_an_address()
@@ -100,8 +103,9 @@ function tests.other_values_are_refused()
 end
 
 function tests.starttls_of_a_client()
-  check.equal(tls.starttls{ server_name = "a.example" }, { server_name = "a.example" })
-  check.equal(tls.starttls{ insecure = true, server = false }, { insecure = true, server = false })
+  check.equal(tls.starttls{ server_name = "a.example" }, { server_name = "a.example", min = "1.2" })
+  check.equal(tls.starttls{ insecure = true, server = false },
+    { insecure = true, server = false, min = "1.2" })
   check.equal(tls.starttls{ server_name = "a", ca = "ca", cert = "c", key = "k", key_password = "p", alpn = { "one" },
     min = "1.3", ciphers = "HIGH", timeout = 0.5 },
     { server_name = "a", ca = "ca", cert = "c", key = "k", password = "p", alpn = "one", min = "1.3", ciphers = "HIGH",
@@ -109,10 +113,11 @@ function tests.starttls_of_a_client()
 end
 
 function tests.starttls_of_a_server()
-  check.equal(tls.starttls{ server = true, cert = "c", key = "k" }, { { cert = "c", key = "k" }, server = true })
+  check.equal(tls.starttls{ server = true, cert = "c", key = "k" },
+    { { cert = "c", key = "k" }, server = true, min = "1.2" })
   check.equal(tls.starttls{ server = true, { cert = "c" }, { cert = "d" }, client_ca = "ca", verify = "optional",
     min = "1.2", ciphers = "HIGH", tickets = "t", alpn = { "one", "two" }, timeout = 2 },
-    { { cert = "c" }, { cert = "d" }, server = true, ca = "ca", verify = "optional", min = "1.2", ciphers = "HIGH",
+    { { cert = "c" }, { cert = "d" }, server = true, ca = "ca", verify = 1, min = "1.2", ciphers = "HIGH",
       tickets = "t", alpn = "one,two", handshake_ms_max = 2000 })
 end
 

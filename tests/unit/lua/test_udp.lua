@@ -50,8 +50,9 @@ function tests.options_are_converted_to_the_units_of_the_core()
     broadcast = false, multicast = { group = "239.1.2.3", interface = "lo", ttl = 255, loop = false } }, handler)
   got.where = nil
   check.equal(got, { host = "239.1.2.3", port = 1, batch = 32, datagram_bytes_max = 9216, recv_buffer_bytes = 1 << 20,
-    send_buffer_bytes = 1000, reuse_port = true, broadcast = false, groups = { "239.1.2.3" }, interface = "lo", ttl = 255,
-    loop = false })
+    send_buffer_bytes = 1000, reuse_port = true, gather = true, broadcast = false, groups = { "239.1.2.3" },
+    interface = "lo", ttl = 255, loop = false, loop_set = true })
+  check.fields(bound(7000, handler), { batch = 32, datagram_bytes_max = 2048, gather = true })
   check.equal(bound({ port = 1, multicast = "ff02::1:3" }, handler).host, "ff02::1:3")
   check.equal(bound({ host = "*", port = 1, multicast = "239.1.2.3" }, handler).host, "*")
   check.equal(bound({ port = 1, max_datagram = 65507 }, handler).datagram_bytes_max, 65507)
@@ -70,6 +71,7 @@ function tests.usage_errors_of_udp_name_the_line_and_the_valid_arguments()
   for i = 1, 17 do seventeen[i] = "239.1.2." .. i end
   for _, case in ipairs {
     { "the first argument must be an address", nil, handler }, { "the handler is missing", 7000 },
+    { "two functions given", { port = 1, handler = handler }, handler },
     { "got a table", 7000, {} }, { "port is missing", {}, handler },
     { "port must be a whole number from 0 (pick a free one) to 65535; got 65536", 65536, handler },
     { "got 1.5", 1.5, handler }, { "got -1", -1, handler },
@@ -114,11 +116,12 @@ function tests.errors_of_the_core_are_raised_at_the_caller()
 end
 
 function tests.connect_passes_its_arguments_to_the_core()
-  check.equal(connected("127.0.0.1", 7000), { "127.0.0.1", 7000 })
-  check.equal(connected("[::1]", 7000.0), { "::1", 7000 })
-  check.equal(connected("::1", "7000"), { "::1", 7000 })
-  check.equal(connected("::1", 1, { max_datagram = "64000" }), { "::1", 1, { datagram_bytes_max = 64000, batch = 8 } })
-  check.equal(connected("::1", 1, { batch = 1 }), { "::1", 1, { batch = 1 } })
+  local defaults = { batch = 8, datagram_bytes_max = 2048, gather = true }
+  check.equal(connected("127.0.0.1", 7000), { "127.0.0.1", 7000, defaults })
+  check.equal(connected("[::1]", 7000.0), { "::1", 7000, defaults })
+  check.equal(connected("::1", "7000"), { "::1", 7000, defaults })
+  check.equal(connected("::1", 1, { batch = 1, max_datagram = "64000" }),
+    { "::1", 1, { datagram_bytes_max = 64000, batch = 1, gather = true } })
   core.results.udp_connect = { nil, "no such name", "EINVAL", n = 3 }
   check.equal(table.pack(udp.connect("x", 1)), { n = 3, [2] = "no such name", [3] = "EINVAL" })
   core.results.udp_connect = nil

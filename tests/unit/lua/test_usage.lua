@@ -1,40 +1,41 @@
 local check = require "check"
+local names = require "luaserve.names"
 local usage = require "luaserve.usage"
 
 local tests = {}
 
 function tests.edit_distance_counts_each_edit_once()
-  check.equal(usage.edit_distance("", ""), 0)
-  check.equal(usage.edit_distance("abc", "abc"), 0)
-  check.equal(usage.edit_distance("abc", ""), 3)
-  check.equal(usage.edit_distance("abc", "abxc"), 1)
-  check.equal(usage.edit_distance("abc", "ac"), 1)
-  check.equal(usage.edit_distance("abc", "abd"), 1)
-  check.equal(usage.edit_distance("abcd", "acbd"), 1)
-  check.equal(usage.edit_distance("kitten", "sitting"), 3)
+  check.equal(names.edit_distance("", ""), 0)
+  check.equal(names.edit_distance("abc", "abc"), 0)
+  check.equal(names.edit_distance("abc", ""), 3)
+  check.equal(names.edit_distance("abc", "abxc"), 1)
+  check.equal(names.edit_distance("abc", "ac"), 1)
+  check.equal(names.edit_distance("abc", "abd"), 1)
+  check.equal(names.edit_distance("abcd", "acbd"), 1)
+  check.equal(names.edit_distance("kitten", "sitting"), 3)
 end
 
 function tests.nearest_finds_misspelled_and_reordered_names_only()
   local known = { max_body = true, idle_timeout = true, port = true }
-  check.equal(usage.nearest("max_bdoy", known), "max_body")
-  check.equal(usage.nearest("body_max", known), "max_body")
-  check.equal(usage.nearest("Timeout_Idle", known), "idle_timeout")
-  check.equal(usage.nearest("prot", known), "port")
-  check.equal(usage.nearest("completely_else", known), nil)
-  check.equal(usage.nearest(12, known), nil)
-  check.equal(usage.nearest("warning", { warn = true, error = true }), "warn")
-  check.equal(usage.nearest("on_message", { max_message = true, message = true }), "message")
-  check.equal(usage.nearest("on_", { message = true }), nil)
-  check.equal(usage.nearest("idle", known), "idle_timeout")
+  check.equal(names.nearest("max_bdoy", known), "max_body")
+  check.equal(names.nearest("body_max", known), "max_body")
+  check.equal(names.nearest("Timeout_Idle", known), "idle_timeout")
+  check.equal(names.nearest("prot", known), "port")
+  check.equal(names.nearest("completely_else", known), nil)
+  check.equal(names.nearest(12, known), nil)
+  check.equal(names.nearest("warning", { warn = true, error = true }), "warn")
+  check.equal(names.nearest("on_message", { max_message = true, message = true }), "message")
+  check.equal(names.nearest("on_", { message = true }), nil)
+  check.equal(names.nearest("idle", known), "idle_timeout")
 end
 
 function tests.misspelled_is_one_letter_away()
   local known = { query = true, path = true, params = true, header = true, headers = true }
   for name, right in pairs { quary = "query", qeury = "query", param = "params", heders = "headers", haeder = "header" } do
-    check.equal(usage.misspelled(name, known), right)
+    check.equal(names.misspelled(name, known), right)
   end
   for _, name in ipairs { "user", "paht", "session", "queue", "account", "" } do
-    check.equal(usage.misspelled(name, known), nil)
+    check.equal(names.misspelled(name, known), nil)
   end
 end
 

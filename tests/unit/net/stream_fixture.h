@@ -54,7 +54,7 @@ static inline void wire_closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_stream_free(s);
 }
 
-static const ls_stream_handler wire_handler = {wire_received, wire_sent, wire_closed};
+static const ls_stream_handler wire_handler = {.received = wire_received, .sent = wire_sent, .closed = wire_closed};
 
 /* Open the port without a stream. */
 static inline void wire_place_open(wire *w)

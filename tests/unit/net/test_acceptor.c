@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/rlimit.h"
 #include "base/thread.h"
 #include "net/acceptor.h"
 #include "net/deadline.h"
@@ -78,7 +79,7 @@ static void conn_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     (void)err;
 }
 
-static const ls_stream_handler conn_handler = {conn_received, conn_sent, conn_closed};
+static const ls_stream_handler conn_handler = {.received = conn_received, .sent = conn_sent, .closed = conn_closed};
 
 static void conn_receive(ls_thread_ctx *ctx, ls_stream *s)
 {
@@ -130,7 +131,16 @@ static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
     return LS_OK;
 }
 
-enum { PROXY = 1, TLS = 2, NO_HTTP = 4, SMALL_PORT = 8 }; /* the last: room for the listener and one connection */
+enum {
+    PROXY = 1,
+    TLS = 2,
+    NO_HTTP = 4,
+    SMALL_PORT = 8, /* room for the listener and one connection */
+    LARGE_PORT = 16
+};
+
+enum { CONNECTIONS_MAX = 1000 };
+static uint32_t connections_max = CONNECTIONS_MAX; /* of the next place */
 
 static void place_open(place *p, unsigned what, ls_acceptor_service_options options)
 {
@@ -139,11 +149,11 @@ static void place_open(place *p, unsigned what, ls_acceptor_service_options opti
     memset(p, 0, sizeof *p);
     the_place = p;
     net_open(&p->net);
-    if (what & SMALL_PORT) {
-        const ls_port_options small = {.sockets_max = 2, .backend = test_backend()};
+    if (what & (SMALL_PORT | LARGE_PORT)) {
+        const ls_port_options sizes = {.sockets_max = what & SMALL_PORT ? 2 : 2048};
         ls_port *const usual = p->net.port;
         ls_port *port;
-        assert_int_equal(ls_port_open(&small, &port), LS_OK);
+        assert_int_equal(ls_port_open(&sizes, &port), LS_OK);
         net_use(&p->net, port);
         ls_port_close(usual);
     }
@@ -151,7 +161,7 @@ static void place_open(place *p, unsigned what, ls_acceptor_service_options opti
     ls_log_set_sink(log_line, p);
     ls_log_set_level(LS_LOG_DEBUG);
     assert_int_equal(ls_stream_deadlines_open(p->net.port, &p->deadlines), LS_OK);
-    assert_int_equal(ls_conn_limit_open(&p->limit, 1000), LS_OK);
+    assert_int_equal(ls_conn_limit_open(&p->limit, connections_max), LS_OK);
     assert_int_equal(ls_network_parse("127.0.0.0/8", &loopback[0]), LS_OK);
     assert_int_equal(ls_network_parse("unix:", &loopback[1]), LS_OK);
     const ls_acceptor_options acceptor = {
@@ -403,7 +413,7 @@ static void an_invalid_header_closes(void **state)
     (void)state;
     place_open(&p, PROXY, defaults);
     expect_closed(&p, dial_with(&p, "GET / HTTP/1.1\r\n\r\n"));
-    assert_non_null(strstr(p.log, "no valid PROXY header from 127.0.0.1:"));
+    assert_non_null(strstr(p.log, "refused 127.0.0.1 PROXY header: "));
     assert_non_null(strstr(p.log, ": neither \"PROXY \" nor the signature of version 2\n"));
     const int client = dial_with(&p, "PROXY TCP4 1.2.3");
     say(&p, client, ".4.5 1.2.3.4 1 2\r\n");
@@ -425,8 +435,8 @@ static void the_time_is_limited(void **state)
                       dial_with(&p, "PROXY UNKNOWN\r\nhello\n")};
     expect_reply(&p, clients[3], "welcome\n");
     for (int i = 0; i < 4; i++) expect_closed(&p, clients[i]);
-    assert_non_null(strstr(p.log, "TLS handshake with 127.0.0.1:"));
-    assert_non_null(strstr(p.log, "no valid PROXY header from 127.0.0.1:"));
+    assert_non_null(strstr(p.log, "refused 127.0.0.1 TLS handshake: "));
+    assert_non_null(strstr(p.log, "refused 127.0.0.1 PROXY header: "));
     assert_non_null(strstr(p.log, ": timeout\n"));
     assert_int_equal(p.count, 0);
     UNTIL(&p, open_count(&p) == 0);
@@ -508,21 +518,51 @@ static void those_that_wait_need_no_further_arrival(void **state)
     place_close(&p);
 }
 
-/* The default: a quarter of the connection limit, at least 64. */
+/* The default: a quarter of the connection limit, at least 64, at most 1024. */
 static void the_default_limit(void **state)
 {
-    enum { MAX = 250 }; /* of 1000 connections */
+    enum { MAX = 1024, DESCRIPTORS = 2 * MAX + 100 };
+    static const struct {
+        uint32_t connections, handshakes;
+    } cases[] = {{100, 64}, {1000, 250}, {1000000, MAX}};
+    static int clients[MAX + 1];
     place p;
-    int clients[MAX + 1];
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_service_options){.handshake_ms_min = 1000000});
-    for (int i = 0; i < MAX; i++) clients[i] = dial_with(&p, "PROXY ");
-    UNTIL(&p, blocks_live(&p.net) == MAX);
-    clients[MAX] = dial_with(&p, LINE "x");
+    if (ls_descriptors_raise(DESCRIPTORS) < DESCRIPTORS) skip();
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        const int max = (int)cases[n].handshakes;
+        connections_max = cases[n].connections;
+        place_open(&p, PROXY | LARGE_PORT, (ls_acceptor_service_options){.handshake_ms_min = 1000000});
+        connections_max = CONNECTIONS_MAX;
+        for (int i = 0; i < max; i++) clients[i] = dial_with(&p, "PROXY ");
+        UNTIL(&p, blocks_live(&p.net) == (size_t)max);
+        clients[max] = dial_with(&p, LINE "x");
+        assert_int_equal(p.count, 0);
+        close(clients[0]);
+        UNTIL(&p, text_is(&p, 0, "x"));
+        for (int i = 1; i <= max; i++) close(clients[i]);
+        place_close(&p);
+    }
+}
+
+/* A part of the first record of TLS takes a slot for a moment only, and no block. */
+static void a_part_of_the_first_record_needs_no_slot(void **state)
+{
+    enum { FLOOD = 10 };
+    place p;
+    int clients[FLOOD + 1];
+    (void)state;
+    place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_min = 1000000});
+    for (int i = 0; i < FLOOD; i++) clients[i] = dial_with(&p, "hel");
+    UNTIL(&p, atomic_load(&sessions_live) == FLOOD);
+    assert_int_equal(blocks_live(&p.net), 0);
+    clients[FLOOD] = dial_with(&p, "hello\n"); /* the slot is free */
+    expect_reply(&p, clients[FLOOD], "welcome\n");
+    say(&p, clients[0], "lo\nfinish a\nzero"); /* waits for the slot with what it has sent */
     assert_int_equal(p.count, 0);
-    close(clients[0]);
-    UNTIL(&p, text_is(&p, 0, "x"));
-    for (int i = 1; i <= MAX; i++) close(clients[i]);
+    say(&p, clients[FLOOD], "finish a\nlast");
+    UNTIL(&p, text_is(&p, 0, "LAST") && text_is(&p, 1, "ZERO"));
+    for (int i = 0; i <= FLOOD; i++) close(clients[i]);
     place_close(&p);
 }
 
@@ -588,7 +628,7 @@ static void a_failed_handshake_sends_its_alert(void **state)
     const int next = dial_with(&p, "hello\nfinish a\nX"); /* its slot is free */
     UNTIL(&p, text_is(&p, 0, "x"));
     expect_closed(&p, client);
-    assert_non_null(strstr(p.log, "TLS handshake with 127.0.0.1:"));
+    assert_non_null(strstr(p.log, "refused 127.0.0.1 TLS handshake: "));
     assert_non_null(strstr(p.log, ": unexpected record\n"));
     close(dial_with(&p, "hello\n"));
     UNTIL(&p, strstr(p.log, ": the peer closed the connection\n") != NULL ||
@@ -725,13 +765,12 @@ static void a_drain_lets_handshakes_finish(void **state)
     expect_reply(&p, begun, "welcome\n");
     ls_acceptor_stop(&p.net.ctx, p.acceptor);
     assert_int_equal(ls_acceptor_drain(p.acceptor, false), 2);
-    pump_all(&p);
-    assert_int_equal(ls_acceptor_drain(p.acceptor, true), 2);
-    expect_closed(&p, silent);
-    UNTIL(&p, ls_acceptor_drain(p.acceptor, true) == 1);
     say(&p, begun, "finish a\n");
     UNTIL(&p, p.count == 1);
-    assert_int_equal(ls_acceptor_drain(p.acceptor, true), 0);
+    assert_int_equal(ls_acceptor_drain(p.acceptor, false), 1);
+    assert_int_equal(ls_acceptor_drain(p.acceptor, true), 1);
+    expect_closed(&p, silent);
+    UNTIL(&p, ls_acceptor_drain(p.acceptor, true) == 0);
     close(begun);
     UNTIL(&p, ls_conn_limit_idle(&p.limit));
     ls_acceptor_close(p.acceptor);
@@ -740,26 +779,50 @@ static void a_drain_lets_handshakes_finish(void **state)
     assert_string_equal(p.log, "");
 }
 
-static void an_abort_closes_in_every_state(void **state)
+/* `end` closes the handshakes. */
+static void closes_in_every_state(void (*end)(place *p))
 {
     place p;
-    int clients[5];
-    (void)state;
+    int clients[6];
     place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
     clients[0] = dial_with(&p, "bad\n");
     expect_reply(&p, clients[0], "alert\n"); /* lingers */
     clients[1] = dial_with(&p, "");
     clients[2] = dial_with(&p, "hello\n");
     clients[3] = dial_with(&p, "he");
-    clients[4] = dial_with(&p, "hello\n"); /* waits */
+    clients[4] = dial_with(&p, "hello\n");
+    clients[5] = dial_with(&p, "hello\n"); /* waits */
     pump_all(&p);
-    assert_int_equal(ls_acceptor_drain(p.acceptor, false), 5);
-    ls_acceptor_abort(p.acceptor);
+    assert_int_equal(ls_acceptor_drain(p.acceptor, false), 6);
+    end(&p);
     UNTIL(&p, open_count(&p) == 0);
     expect_reply(&p, clients[2], "welcome\n");
-    for (int i = 0; i < 5; i++) expect_closed(&p, clients[i]);
+    expect_reply(&p, clients[4], "welcome\n");
+    for (int i = 0; i < 6; i++) expect_closed(&p, clients[i]);
     assert_int_equal(p.count, 0);
     place_close(&p);
+}
+
+static void abort_them(place *p)
+{
+    ls_acceptor_abort(p->acceptor);
+}
+
+static void drain_them(place *p)
+{
+    assert_int_equal(ls_acceptor_drain(p->acceptor, true), 6);
+}
+
+static void an_abort_closes_in_every_state(void **state)
+{
+    (void)state;
+    closes_in_every_state(abort_them);
+}
+
+static void a_drain_of_all_closes_in_every_state(void **state)
+{
+    (void)state;
+    closes_in_every_state(drain_them);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------ */
@@ -778,7 +841,6 @@ static void work(void *arg)
     ls_pool_enter(w->ctx.pool);
     while (!atomic_load(&w->stop))
         if (ls_port_wait(w->p->net.port, &w->ctx, &packet, 1, 10) > 0) ls_packet_dispatch(&w->ctx, &packet);
-    ls_port_detach(w->p->net.port, &w->ctx);
 }
 
 /* More handshakes than slots, of which some never end, on several threads; then an abort. Nothing leaks, and whoever
@@ -850,6 +912,7 @@ int main(void)
         cmocka_unit_test(the_oldest_is_closed_for_one_that_waits),
         cmocka_unit_test(those_that_wait_need_no_further_arrival),
         cmocka_unit_test(the_default_limit),
+        cmocka_unit_test(a_part_of_the_first_record_needs_no_slot),
         cmocka_unit_test(alpn_chooses_the_protocol),
         cmocka_unit_test(bytes_may_arrive_together),
         cmocka_unit_test(a_failed_handshake_sends_its_alert),
@@ -860,6 +923,7 @@ int main(void)
         cmocka_unit_test(a_replaced_service_has_other_limits),
         cmocka_unit_test(a_drain_lets_handshakes_finish),
         cmocka_unit_test(an_abort_closes_in_every_state),
+        cmocka_unit_test(a_drain_of_all_closes_in_every_state),
         cmocka_unit_test(threads_share_the_slots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

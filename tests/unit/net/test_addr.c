@@ -1,4 +1,5 @@
 /* test_addr.c - addresses: conversion between text, ls_addr and sockaddr. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include <net/if.h>

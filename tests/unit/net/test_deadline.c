@@ -219,7 +219,6 @@ static void ticker_main(void *arg)
     net_ctx_open(&t->place->net, &ctx, t->index);
     while (!atomic_load(t->stop))
         if (ls_port_wait(t->place->net.port, &ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&ctx, &packet);
-    ls_port_detach(t->place->net.port, &ctx);
     ls_pool_close(ctx.pool);
 }
 

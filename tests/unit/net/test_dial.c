@@ -1,5 +1,6 @@
 /* test_dial.c - client connections: names, racing, Unix paths, the handshake, the deadline, and a cancel in every phase.
  * The look-ups and the TLS library are fakes; the sockets are real. */
+/* sanitizers: asan; no thread starts */
 #define TESTS_FD_LIMIT
 #include "port/port_fixture.h"
 
@@ -272,7 +273,7 @@ static void user_closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_stream_free(s);
 }
 
-static const ls_stream_handler user_handler = {user_received, NULL, user_closed};
+static const ls_stream_handler user_handler = {.received = user_received, .sent = NULL, .closed = user_closed};
 
 static void dial_done(ls_thread_ctx *ctx, void *of, const ls_dial_result *result)
 {

@@ -331,9 +331,9 @@ static void a_failed_open_leaves_nothing_open(void **state)
     /* A port that is full. */
     ls_port *full;
     ls_sock *sock;
-    const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
+    const ls_port_options options = {.sockets_max = 1};
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
-    assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
+    assert_int_equal(ls_sock_attach(full, net_tcp(), false, &sock), LS_OK);
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
     assert_int_equal(ls_listener_open(full, &at, &two_accepts, &h.conn_limit, accepted, &h, &listener), LS_ELIMIT);
     assert_null(listener);
@@ -409,7 +409,7 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
 {
     static storm s;
     const ls_workers_options workers_options = {.threads = 3, .threads_max = 3};
-    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
+    const ls_port_options port_options = {.sockets_max = 16};
     int fds[AT_A_TIME];
     char byte;
     ls_pools *pools;
@@ -429,7 +429,7 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
     s.stop.done = stop;
     assert_int_equal(ls_workers_open(s.port, pools, &workers_options, &workers), LS_OK);
     assert_int_equal(ls_workers_start(workers), LS_OK);
-    assert_int_equal(ls_port_post(s.port, &s.begin, NULL, 0), LS_OK);
+    ls_port_post(s.port, &s.begin, 0);
     for (int from = 0; from < CLIENTS; from += AT_A_TIME) {
         for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to);
         for (int i = 0; i < AT_A_TIME; i++) {
@@ -438,7 +438,7 @@ static void workers_accept_each_connection_once_and_none_past_the_limit(void **s
         }
     }
     for (int i = 0; i < AT_A_TIME; i++) fds[i] = net_dial(&to); /* these may still wait at the stop */
-    assert_int_equal(ls_port_post(s.port, &s.stop, NULL, 0), LS_OK);
+    ls_port_post(s.port, &s.stop, 0);
     for (int i = 0; i < AT_A_TIME; i++) {
         net_read(fds[i], &byte, 1);
         close(fds[i]);

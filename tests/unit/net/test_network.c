@@ -1,4 +1,5 @@
 /* test_network.c - networks: text, and which addresses are in them. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* test_proxy_header.c - headers of the PROXY protocol, valid and not, fed whole and byte by byte. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include <stdio.h>

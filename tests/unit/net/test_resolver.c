@@ -1,4 +1,5 @@
 /* test_resolver.c - name resolution: immediate results, pending lookups, and every order of drop and close. */
+/* sanitizers: asan; no thread starts */
 #include "port/port_fixture.h"
 
 #include "net/resolver.h"

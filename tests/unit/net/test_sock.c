@@ -1,4 +1,5 @@
 /* test_sock.c - listening sockets: free ports, ports in use, and abandoned Unix paths. */
+/* sanitizers: asan; no thread starts */
 #include "port/port_fixture.h"
 
 #include <netinet/tcp.h>

@@ -127,7 +127,8 @@ static void on_second_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     second_sent++;
 }
 
-static const ls_stream_handler second_handler = {on_second_received, on_second_sent, wire_closed};
+static const ls_stream_handler second_handler = {
+    .received = on_second_received, .sent = on_second_sent, .closed = wire_closed};
 
 /* Receive "headrest" and give back "rest"; the second handler follows. */
 static void hand_over_with_unread_bytes(wire *w)
@@ -440,7 +441,7 @@ static void lingering_has_a_time_limit(void **state)
 
 static void a_full_port_closes_the_descriptor(void **state)
 {
-    const ls_port_options options = {.sockets_max = 1, .backend = test_backend()};
+    const ls_port_options options = {.sockets_max = 1};
     wire w;
     ls_port *full;
     ls_sock *sock;
@@ -448,7 +449,7 @@ static void a_full_port_closes_the_descriptor(void **state)
     (void)state;
     wire_place_open(&w);
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
-    assert_int_equal(ls_sock_attach(full, net_tcp(), NULL, false, &sock), LS_OK);
+    assert_int_equal(ls_sock_attach(full, net_tcp(), false, &sock), LS_OK);
     net_pair(&ours, &theirs);
     ls_port *const usual = w.place.port;
     w.place.port = full;
@@ -501,7 +502,6 @@ static void taker_main(void *arg)
     net_ctx_open(&w->place, &ctx, 1);
     while (ls_port_wait(w->place.port, &ctx, &packet, 1, 100) == 0) continue;
     ls_packet_dispatch(&ctx, &packet);
-    ls_port_detach(w->place.port, &ctx);
     ls_pool_close(ctx.pool);
 }
 

@@ -100,13 +100,13 @@ static void progress_moves_the_deadline_of_a_send(void **state)
     wire w;
     (void)state;
     wire_open(&w);
-    ls_stream_send_limits(w.s, STALL_MS, 0);
+    ls_stream_send_within(w.s, STALL_MS);
     wire_block_the_send(&w); /* a part was sent: progress */
     assert_int_not_equal(ls_sock_progress_ms(w.s->sock), 0);
     look_at_the_send(&w);
     assert_int_equal(w.sent, 0);
     assert_int_equal(atomic_load(&w.s->send_at), (uint32_t)(ls_sock_progress_ms(w.s->sock) + STALL_MS));
-    ls_stream_send_limits(w.s, 1, 0); /* no further progress */
+    ls_stream_send_within(w.s, 1); /* no further progress */
     while (now_ms() <= ls_sock_progress_ms(w.s->sock) + 1) continue;
     look_at_the_send(&w);
     wire_await(&w, &w.sent, 1);
@@ -122,9 +122,12 @@ static void a_send_below_the_minimum_rate_ends(void **state)
     (void)state;
     for (int round = 0; round < 2; round++) {
         const bool is_slow = round == 0;
+        ls_stream_handler handler = wire_handler;
         wire w;
         wire_open(&w);
-        ls_stream_send_limits(w.s, STALL_MS, is_slow ? UINT32_MAX : 1);
+        handler.send_rate_min = is_slow ? UINT32_MAX : 1;
+        ls_stream_handover(w.s, &handler);
+        ls_stream_send_within(w.s, STALL_MS);
         wire_block_the_send(&w);
         const uint64_t until_ms = now_ms() + 8 * STALL_MS;
         while (w.sent == 0 && (is_slow || now_ms() < until_ms)) {
@@ -147,7 +150,7 @@ static void a_receive_times_out_while_a_send_goes_on(void **state)
     wire w;
     (void)state;
     wire_open(&w);
-    ls_stream_send_limits(w.s, 600000, 0);
+    ls_stream_send_within(w.s, 600000);
     ls_stream_recv_within(w.s, 10);
     wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
     wire_block_the_send(&w);
@@ -167,7 +170,7 @@ static void a_send_times_out_while_receives_go_on(void **state)
     (void)state;
     wire_open(&w);
     ls_stream_recv_within(w.s, 600000);
-    ls_stream_send_limits(w.s, 20, 0);
+    ls_stream_send_within(w.s, 20);
     wire_recv_pending(&w, room, sizeof room);
     wire_block_the_send(&w);
     wire_await(&w, &w.sent, 1);
@@ -187,7 +190,7 @@ static void both_deadlines_pass_at_once(void **state)
     (void)state;
     wire_open(&w);
     ls_stream_recv_within(w.s, 20);
-    ls_stream_send_limits(w.s, 20, 0);
+    ls_stream_send_within(w.s, 20);
     wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
     wire_block_the_send(&w);
     wire_await(&w, &w.received, 1);
@@ -205,7 +208,7 @@ static void a_late_tick_gives_a_second_of_grace(void **state)
         const bool arrives = round == 1;
         wire w;
         wire_open(&w);
-        ls_stream_send_limits(w.s, 600000, 0);
+        ls_stream_send_within(w.s, 600000);
         wire_block_the_send(&w);
         wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
         const uint32_t now = (uint32_t)now_ms(), at = ls_deadline_time(now - 1000);
@@ -246,15 +249,15 @@ static void limits_apply_to_the_pending_send(void **state)
     (void)state;
     wire_open(&w);
     wire_block_the_send(&w); /* without a limit */
-    ls_stream_send_limits(w.s, 20, 0);
+    ls_stream_send_within(w.s, 20);
     wire_await(&w, &w.sent, 1);
     assert_int_equal(w.sent_err, LS_ETIMEDOUT);
 
     wire_disconnect(&w);
     wire_connect(&w);
-    ls_stream_send_limits(w.s, 20, 0);
+    ls_stream_send_within(w.s, 20);
     wire_block_the_send(&w);
-    ls_stream_send_limits(w.s, 0, 0);
+    ls_stream_send_within(w.s, 0);
     while (armed(&w) != 0) wire_step(&w); /* the tick finds no deadline */
     assert_int_equal(w.sent, 0);
     ls_stream_abort(w.s);
@@ -269,7 +272,7 @@ static void the_longest_deadline(void **state)
     (void)state;
     wire_open(&w);
     ls_stream_recv_within(w.s, UINT32_MAX);
-    ls_stream_send_limits(w.s, UINT32_MAX, 0);
+    ls_stream_send_within(w.s, UINT32_MAX);
     wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
     wire_block_the_send(&w);
     assert_int_equal(ls_deadline_arm(w.deadlines, &w.s->deadline, ls_deadline_time(ls_clock_coarse_ms())), LS_OK);
@@ -350,7 +353,6 @@ static void many_main(void *arg)
     net_ctx_open(&m->w.place, &ctx, 1 + atomic_fetch_add(&next, 1) % MANY_THREADS);
     while (atomic_load(&m->left) > 0 && now_ms() < until_ms)
         if (ls_port_wait(m->w.place.port, &ctx, &packet, 1, 5) > 0) ls_packet_dispatch(&ctx, &packet);
-    ls_port_detach(m->w.place.port, &ctx);
     ls_pool_close(ctx.pool);
 }
 
@@ -358,7 +360,7 @@ static void many_main(void *arg)
  * stay pending for ever. */
 static void a_deadline_set_while_a_tick_runs_is_kept(void **state)
 {
-    static const ls_stream_handler handler = {many_received, wire_sent, many_closed};
+    static const ls_stream_handler handler = {.received = many_received, .sent = wire_sent, .closed = many_closed};
     many m = {.wrong = 0};
     ls_thread threads[MANY_THREADS];
     int theirs[MANY];
@@ -374,7 +376,6 @@ static void a_deadline_set_while_a_tick_runs_is_kept(void **state)
         *(one *)ls_stream_user(s) = (one){.all = &m, .seed = (uint32_t)i};
         begin_round(&m.w.place.ctx, s);
     }
-    ls_port_detach(m.w.place.port, &m.w.place.ctx);
     for (int i = 0; i < MANY_THREADS; i++)
         assert_int_equal(ls_thread_start(&threads[i], "ticks", many_main, &m), LS_OK);
     for (int i = 0; i < MANY_THREADS; i++) ls_thread_join(&threads[i]);

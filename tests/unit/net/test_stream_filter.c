@@ -1,5 +1,6 @@
 /* test_stream_filter.c - a stream with a filter: what its handler sees, what its socket sees, and the end of the
  * filter's protocol. */
+/* sanitizers: asan; no thread starts */
 #include "stream_fixture.h"
 
 #include "fake_filter.h"

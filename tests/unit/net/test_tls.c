@@ -1,5 +1,6 @@
 /* test_tls.c - sessions of TLS, a client and a server back to back in memory: the handshake with input cut at every
  * byte, records and their sizes, files, the orderly end and the truncated one, forged and garbage input. */
+/* sanitizers: asan; no thread starts */
 #define _GNU_SOURCE /* mkdtemp */
 #include "net/tls_fixture.h"
 
@@ -206,7 +207,7 @@ static void tls_1_2_works_with_input_cut_anywhere(void **state)
     }
 }
 
-/* A client that asks for a new handshake gets a warning, which OpenSSL writes in a read, in front of the next bytes. */
+/* A client that asks for a new handshake gets a warning at once. */
 static void renegotiation_is_refused(void **state)
 {
     fixture f = open_with(no_options, no_options, "example.org");
@@ -223,16 +224,94 @@ static void renegotiation_is_refused(void **state)
     tls_take_out(&f.client, &out);
     tls_deliver(&f.client, &f.server, WHOLE);
     assert_int_equal(f.server.reading, LS_EAGAIN);
-    assert_int_equal(f.server.wire_len, 0);
-    tls_send(&f.server, "still the old keys", 18);
-    f.client.plain_len = 0;
+    assert_true(f.server.wire_len > 0);
     tls_deliver(&f.server, &f.client, WHOLE);
     assert_int_equal(f.client.reading, LS_EPROTO);
     assert_string_equal(ls_tls_why(f.client.f), "no renegotiation");
     close_fixture(&f);
 }
 
-/* A KeyUpdate that asks for another one (RFC 8446 section 4.6.3) is answered in front of the next bytes. */
+/* The client sends KeyUpdates that ask for answers (RFC 8446 section 4.6.3), then a question. */
+static void update_keys(fixture *f, int count)
+{
+    ls_tls_conn *client = (ls_tls_conn *)(void *)f->client.f;
+    for (int i = 0; i < count; i++) {
+        ls_filter_out out = {.pool = f->pools.pool};
+        assert_int_equal(SSL_key_update(client->ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+        client->complete = false;
+        assert_int_equal(ls_tls_handshake(f->client.f, &out), LS_DONE);
+        tls_take_out(&f->client, &out);
+    }
+    tls_send(&f->client, "question", 8);
+}
+
+/* Any number that arrives together is answered, the last one in front of the next data, and few of the answers wait at a
+ * time. */
+static void many_keys_are_updated(void **state)
+{
+    static const int counts[] = {1, 40, 200, 5000};
+    (void)state;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        fixture f = open_connected(no_options, no_options);
+        size_t lens[1];
+        f.server.answer_max = 0;
+        update_keys(&f, counts[i]);
+        tls_deliver(&f.client, &f.server, WHOLE);
+        assert_int_equal(f.server.reading, LS_EAGAIN);
+        assert_plain(&f.server, "question", 8);
+        assert_int_equal(tls_records(&f.server, lens, 1), counts[i] - 1);
+        assert_in_range(f.server.answer_max, 0, 17000);
+        tls_send(&f.server, "answer", 6);
+        assert_int_equal(tls_records(&f.server, lens, 1), counts[i] + 1);
+        tls_deliver(&f.server, &f.client, WHOLE);
+        assert_plain(&f.client, "answer", 6);
+        close_fixture(&f);
+    }
+}
+
+/* While a send is pending the answers wait for the next write. A peer that does not receive them cannot go on for ever. */
+static void updates_of_keys_beside_a_send(void **state)
+{
+    (void)state;
+    for (int too_many = 0; too_many < 2; too_many++) {
+        fixture f = open_connected(no_options, no_options);
+        f.server.busy = true;
+        for (int i = 0; i < 2; i++) {
+            update_keys(&f, too_many ? 1000 : 200);
+            tls_deliver(&f.client, &f.server, 1000);
+            assert_int_equal(f.server.wire_len, 0);
+            assert_in_range(f.server.f->answer_len, 1, 17000);
+            if (too_many) break;
+            tls_send(&f.server, "answer", 6);
+            assert_int_equal(f.server.f->answer_len, 0);
+            tls_deliver(&f.server, &f.client, WHOLE);
+        }
+        if (too_many) {
+            assert_int_equal(f.server.reading, LS_EPROTO);
+            assert_string_equal(ls_tls_why(f.server.f), "the peer does not receive the answers to its KeyUpdates");
+        } else {
+            assert_plain(&f.server, "questionquestion", 16);
+            assert_plain(&f.client, "answeranswer", 12);
+        }
+        close_fixture(&f);
+    }
+}
+
+/* Behind a close_notify they are not answered. */
+static void keys_are_updated_after_the_end(void **state)
+{
+    fixture f = open_connected(no_options, no_options);
+    (void)state;
+    assert_int_equal(tls_end(&f.server), LS_OK);
+    update_keys(&f, 1000);
+    f.server.wire_len = 0;
+    tls_deliver(&f.client, &f.server, WHOLE);
+    assert_plain(&f.server, "question", 8);
+    assert_int_equal(f.server.reading, LS_EAGAIN);
+    assert_int_equal(f.server.wire_len, 0);
+    close_fixture(&f);
+}
+
 static void keys_are_updated(void **state)
 {
     fixture f = open_connected(no_options, no_options);
@@ -459,21 +538,75 @@ static void only_one_alert_is_sent(void **state)
     close_fixture(&f);
 }
 
-/* A client that sends nothing costs the server only the struct of the session. */
-static void a_silent_client_takes_no_memory_of_openssl(void **state)
+/* A client that sends nothing, or a part of its first record, costs the server only the struct of the session and these
+ * bytes: no block is kept. */
+static void a_client_takes_no_memory_of_openssl_before_its_first_record(void **state)
 {
     fixture f = open_with(no_options, no_options, "example.org");
+    const ls_tls_conn *server = (ls_tls_conn *)(void *)f.server.f;
     ls_tls_peer peer;
     (void)state;
     tls_step(&f.server);
-    assert_int_equal(f.server.handshake, LS_EAGAIN);
-    assert_null(((ls_tls_conn *)(void *)f.server.f)->ssl);
-    assert_false(f.server.f->type->has_input(f.server.f));
+    tls_step(&f.client);
+    const size_t len = f.client.wire_len;
+    for (size_t at = 0; at < len; at++) {
+        assert_int_equal(f.server.handshake, LS_EAGAIN);
+        assert_null(server->ssl);
+        assert_int_equal(server->in.len, 0);
+        assert_int_equal(server->first_len, at);
+        assert_true(ls_tls_is_small(f.server.f));
+        assert_false(f.server.f->type->has_input(f.server.f));
+        ls_block *block = ls_block_get(f.pools.pool, LS_BLOCK_SMALL);
+        block->data[0] = f.client.wire[at];
+        f.server.f->type->feed(f.server.f, (ls_slice){block, block->data, 1});
+        tls_step(&f.server);
+        if (at + 1 < len) assert_int_equal(tls_stats(&f.pools).blocks_live, 0);
+    }
+    assert_non_null(server->ssl);
+    assert_null(server->first);
+    assert_false(ls_tls_is_small(f.server.f));
+    f.client.wire_len = 0;
+    both_sides_exchange_data(&f, WHOLE);
+    tls_side_close(&f.server);
+    f.server = tls_side_open(f.server_tls, NULL, f.pools.pool);
     ls_tls_peer_of(f.server.f, &peer);
     assert_null(peer.version);
     assert_int_equal(tls_end(&f.server), LS_OK);
     tls_feed_end(&f.server);
     assert_int_equal(f.server.handshake, LS_ETRUNCATED);
+    close_fixture(&f);
+}
+
+/* OpenSSL sees the first record when it is whole, or when it can refuse what there is; a large one is not small. */
+static void the_first_record(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t len, whole; /* opened with this many bytes; 0: not with these */
+    } cases[] = {{"\x16\x03\x01\0\x05garbage", 12, 10},  {"\x15\x03\x03\0\x02\x02\x28", 7, 7},
+                 {"\x16\x09\x01\x40\0 version", 12, 5},  {"hello, SMTP", 11, 5},
+                 {"\x80\x0a\x01\x03\x03 SSL 2", 12, 12}, {"\x16\x03\x03\x40\x01 too long", 14, 5},
+                 {"\x80\x03\x01\x03\x03", 5, 5},         {"\x16\x03\x03\x40\0 16 KiB", 12, 0}};
+    fixture f = open_with(no_options, no_options, "example.org");
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tls_side server = tls_side_open(f.server_tls, NULL, f.pools.pool);
+        size_t at = 0;
+        while (at < cases[i].len && ((ls_tls_conn *)(void *)server.f)->ssl == NULL) {
+            server.f->type->feed(server.f, tls_slice(cases[i].bytes + at++, 1));
+            tls_step(&server);
+        }
+        if (cases[i].whole > 0) assert_int_equal(at, cases[i].whole);
+        assert_int_equal(((ls_tls_conn *)(void *)server.f)->ssl != NULL, cases[i].whole > 0);
+        tls_side_close(&server);
+    }
+    tls_side server = tls_side_open(f.server_tls, NULL, f.pools.pool);
+    char zeros[2048] = {0x16, 3, 1, 0x40, 0};
+    tls_feed(&server, zeros, sizeof zeros);
+    assert_true(ls_tls_is_small(server.f));
+    tls_feed(&server, "", 1);
+    assert_false(ls_tls_is_small(server.f));
+    tls_side_close(&server);
     close_fixture(&f);
 }
 
@@ -765,9 +898,10 @@ static void a_forged_record_is_answered_with_an_alert(void **state)
         assert_int_equal(f.server.reading, LS_EPROTO);
         assert_string_equal(ls_tls_why(f.server.f), "forged or damaged record");
         assert_false(f.server.f->type->has_input(f.server.f));
-        assert_int_equal(f.server.wire_len, 0);
+        const size_t alert = f.server.wire_len;
+        assert_true(alert > 0);
         assert_int_equal(tls_end(&f.server), LS_OK);
-        assert_true(f.server.wire_len > 0);
+        assert_int_equal(f.server.wire_len, alert);
         tls_deliver(&f.server, &f.client, WHOLE);
         assert_int_equal(f.client.reading, LS_EPROTO);
         assert_string_equal(ls_tls_why(f.client.f), "the peer reports: bad record mac");
@@ -874,6 +1008,26 @@ static void a_file_that_was_truncated_ends_the_response(void **state)
     close_fixture(&f);
 }
 
+/* No record of the head is encrypted, so another response can follow. */
+static void a_file_that_changed_before_its_head_was_sent_leaves_the_session(void **state)
+{
+    fixture f = open_connected(no_options, no_options);
+    ls_shared_file *file = open_file(tls_write(f.dir, "data", "0123456789", 10));
+    ls_slice slices[2] = {ls_slice_static("head", 4), ls_shared_file_slice(file, 0, 10)};
+    ls_filter_out out = {.pool = f.pools.pool};
+    (void)state;
+    tls_write(f.dir, "data", "01234", 5);
+    assert_int_equal(f.server.f->type->write(f.server.f, slices, 2, &out), LS_ECHANGED);
+    assert_int_equal(out.count, 0);
+    assert_int_equal(f.server.f->type->write(f.server.f, slices, 1, &out), 4);
+    tls_take_out(&f.server, &out);
+    tls_deliver(&f.server, &f.client, WHOLE);
+    assert_plain(&f.client, "head", 4);
+    ls_slice_drop(&slices[1]);
+    ls_shared_file_drop(file);
+    close_fixture(&f);
+}
+
 /* The bytes in front of the end are sent; then the response cannot go on. */
 static void a_file_that_ends_before_its_range_ends_the_response(void **state)
 {
@@ -907,6 +1061,9 @@ int main(void)
         cmocka_unit_test(the_end_of_a_handshake_of_tls_1_2_leaves_at_once),
         cmocka_unit_test(renegotiation_is_refused),
         cmocka_unit_test(keys_are_updated),
+        cmocka_unit_test(many_keys_are_updated),
+        cmocka_unit_test(updates_of_keys_beside_a_send),
+        cmocka_unit_test(keys_are_updated_after_the_end),
         cmocka_unit_test(the_peer_is_described),
         cmocka_unit_test(keys_of_the_exchange_are_wiped),
         cmocka_unit_test(a_failed_handshake_names_the_reason_and_sends_an_alert),
@@ -916,7 +1073,8 @@ int main(void)
         cmocka_unit_test(a_self_signed_server_works_with_an_insecure_client),
         cmocka_unit_test(a_peer_that_does_not_speak_tls_is_recognised),
         cmocka_unit_test(only_one_alert_is_sent),
-        cmocka_unit_test(a_silent_client_takes_no_memory_of_openssl),
+        cmocka_unit_test(a_client_takes_no_memory_of_openssl_before_its_first_record),
+        cmocka_unit_test(the_first_record),
         cmocka_unit_test(the_end_of_the_stream_ends_a_handshake),
         cmocka_unit_test(garbage_is_refused),
         cmocka_unit_test(head_and_body_leave_in_one_record),
@@ -934,6 +1092,7 @@ int main(void)
         cmocka_unit_test(a_foreign_error_of_openssl_does_no_harm),
         cmocka_unit_test(ranges_of_files_are_encrypted),
         cmocka_unit_test(a_file_that_was_truncated_ends_the_response),
+        cmocka_unit_test(a_file_that_changed_before_its_head_was_sent_leaves_the_session),
         cmocka_unit_test(a_file_that_ends_before_its_range_ends_the_response),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

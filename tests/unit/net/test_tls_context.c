@@ -498,6 +498,52 @@ static void tls_1_2_resumes(void **state)
     tls_dir_close(d);
 }
 
+/* A client that offers a session of another name: TLS 1.2 must not resume it (RFC 6066 section 3). */
+static void a_session_belongs_to_its_name(void **state)
+{
+    static const struct {
+        const char *made_for, *name;
+        bool resumed12;
+    } cases[] = {{"a.test", "a.test", true}, {"a.test", "b.test", false},
+                 {"a.test", "a.tes", false}, {"a.test", "a.test2", false},
+                 {"a.test", NULL, false},    {NULL, "a.test", false},
+                 {NULL, NULL, true}};
+    tls_dir *d = tls_dir_open();
+    const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
+    ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.insecure = true});
+    tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
+    (void)state;
+    for (int version = TLS1_2_VERSION; version <= TLS1_3_VERSION; version++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            SSL_SESSION *made = NULL;
+            for (int n = 0; n < 2; n++) {
+                const char *const name = n == 0 ? cases[i].made_for : cases[i].name;
+                tls_side c = tls_side_open(client, name, pools.pool), s = tls_side_open(server, NULL, pools.pool);
+                SSL *const ssl = ((ls_tls_conn *)(void *)c.f)->ssl;
+                ls_tls_peer peer;
+                assert_int_equal(SSL_set_max_proto_version(ssl, version), 1);
+                assert_int_equal(SSL_set_session(ssl, made), 1);
+                tls_run(&c, &s, WHOLE);
+                assert_int_equal(c.handshake, LS_DONE);
+                ls_tls_peer_of(s.f, &peer);
+                assert_int_equal(peer.resumed, n > 0 && (version == TLS1_3_VERSION || cases[i].resumed12));
+                if (name == NULL)
+                    assert_null(peer.server_name);
+                else if (!peer.resumed || version == TLS1_3_VERSION)
+                    assert_string_equal(peer.server_name, name);
+                SSL_SESSION_free(made);
+                made = SSL_SESSION_dup(SSL_get0_session(ssl)); /* the close marks it as used up */
+                tls_side_close(&c);
+                tls_side_close(&s);
+            }
+            SSL_SESSION_free(made);
+        }
+    tls_pools_close(&pools);
+    ls_tls_drop(client);
+    ls_tls_drop(server);
+    tls_dir_close(d);
+}
+
 /* Of connections that begin at the same time, all resume with the only ticket there is. */
 static void a_ticket_serves_several_connections(void **state)
 {
@@ -653,8 +699,7 @@ static void changed_files_are_read_again(void **state)
     char why[TLS_WHY], before[96], after[96];
     (void)state;
     tls_step(&c); /* a handshake that begins before the change ends with the old certificate */
-    tls_feed(&s, c.wire, 1);
-    memmove(c.wire, c.wire + 1, --c.wire_len);
+    tls_deliver(&c, &s, WHOLE);
     const ls_tls_gen *gen = server->gen;
     ls_tls_fingerprint(server, before);
     assert_int_equal(ls_tls_reload(server, false, why, sizeof why), LS_OK);
@@ -803,6 +848,7 @@ int main(void)
         cmocka_unit_test(clients_are_verified),
         cmocka_unit_test(a_client_resumes_unless_it_must_not),
         cmocka_unit_test(tls_1_2_resumes),
+        cmocka_unit_test(a_session_belongs_to_its_name),
         cmocka_unit_test(a_ticket_serves_several_connections),
         cmocka_unit_test(the_cache_of_a_client_is_limited),
         cmocka_unit_test(servers_with_the_same_keys_resume_each_others_sessions),

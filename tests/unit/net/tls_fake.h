@@ -23,7 +23,7 @@ typedef struct session {
     size_t line_len;
     char alpn[16];
     const char *why;
-    bool ended;
+    bool ended, begun; /* begun: the first line is whole */
 } session;
 
 static _Atomic int sessions_live;
@@ -152,6 +152,7 @@ int ls_tls_handshake(ls_filter *f, ls_filter_out *out)
             continue;
         }
         s->line_len = 0;
+        s->begun = true;
         if (strcmp(s->line, "hello") == 0) {
             emit(out, "welcome\n", 8);
         } else if (sscanf(s->line, "finish %15s", s->alpn) == 1) {
@@ -163,7 +164,13 @@ int ls_tls_handshake(ls_filter *f, ls_filter_out *out)
             return LS_EPROTO;
         }
     }
+    ls_slice_drop(&s->input);
     return LS_EAGAIN;
+}
+
+bool ls_tls_is_small(const ls_filter *f)
+{
+    return !((const session *)f)->begun;
 }
 
 const char *ls_tls_why(const ls_filter *f)

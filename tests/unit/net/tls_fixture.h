@@ -210,6 +210,8 @@ typedef struct tls_side {
     size_t wire_len;
     char *plain; /* decrypted */
     size_t plain_len;
+    bool busy;         /* answers of reads wait for the next write, as beside a send */
+    size_t answer_max; /* the most bytes that waited for it at a time */
 } tls_side;
 
 static inline void tls_take_out(tls_side *s, ls_filter_out *out)
@@ -240,6 +242,24 @@ static inline void tls_side_close(tls_side *s)
     free(s->plain);
 }
 
+/* Read as a stream does, which sends at once what a read answers. */
+static inline int64_t tls_read(tls_side *s, char *to, size_t len)
+{
+    int64_t n;
+    do {
+        const uint32_t before = s->f->answer_len;
+        n = s->f->type->read(s->f, to, len);
+        if (s->f->answer_len > s->answer_max) s->answer_max = s->f->answer_len;
+        if (s->busy || s->f->answer_len <= before) continue;
+        s->wire = realloc(s->wire, s->wire_len + s->f->answer_len);
+        assert_non_null(s->wire);
+        memcpy(s->wire + s->wire_len, s->f->answer, s->f->answer_len);
+        s->wire_len += s->f->answer_len;
+        s->f->answer_len = 0;
+    } while (n == LS_EAGAIN && s->f->type->has_input(s->f));
+    return n;
+}
+
 /* Continue: the handshake, or reading. */
 static inline void tls_step(tls_side *s)
 {
@@ -251,7 +271,7 @@ static inline void tls_step(tls_side *s)
     if (s->handshake != LS_DONE) return;
     do {
         char room[5000];
-        s->reading = s->f->type->read(s->f, room, sizeof room);
+        s->reading = tls_read(s, room, sizeof room);
         if (s->reading <= 0) return;
         s->plain = realloc(s->plain, s->plain_len + (size_t)s->reading);
         assert_non_null(s->plain);

@@ -98,7 +98,7 @@ static inline void bench_open(bench *b, int threads)
 
 static inline void bench_close(bench *b)
 {
-    for (int i = 0; i < b->threads; i++) assert_int_equal(ls_port_post(b->net.port, NULL, &stop_key, 0), LS_OK);
+    for (int i = 0; i < b->threads; i++) assert_int_equal(ls_port_post_key(b->net.port, &stop_key, 0), LS_OK);
     for (int i = 0; i < b->threads; i++) ls_thread_join(&b->thread[i]);
     ls_cond_close(&b->news);
     ls_mutex_close(&b->mutex);
@@ -116,7 +116,7 @@ static inline void settle(bench *b)
         ls_mutex_lock(&b->mutex);
         const int round = b->round;
         ls_mutex_unlock(&b->mutex);
-        for (int i = 0; i < b->threads; i++) assert_int_equal(ls_port_post(b->net.port, NULL, &round_key, 0), LS_OK);
+        for (int i = 0; i < b->threads; i++) assert_int_equal(ls_port_post_key(b->net.port, &round_key, 0), LS_OK);
         ls_mutex_lock(&b->mutex);
         while (b->round == round) assert_true(ls_cond_wait_ms(&b->news, &b->mutex, PATIENCE_MS));
         ls_mutex_unlock(&b->mutex);

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "backend.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "port/port.h"
@@ -34,19 +33,16 @@ static inline void net_ctx_open(net_place *place, ls_thread_ctx *ctx, unsigned i
 /* Sit at another port from now on. */
 static inline void net_use(net_place *place, ls_port *port)
 {
-    ls_port_detach(place->port, &place->ctx);
     place->port = port;
     ls_thread_ctx_init(&place->ctx, port, place->ctx.pool, 0);
 }
 
 static inline void net_open(net_place *place)
 {
-    const ls_port_options options = {.sockets_max = 512, .backend = test_backend()};
+    const ls_port_options options = {.sockets_max = 512};
     assert_int_equal(ls_port_open(&options, &place->port), LS_OK);
     assert_int_equal(ls_pools_open(64u << 20, &place->pools), LS_OK);
     net_ctx_open(place, &place->ctx, 0);
-    /* It is at its thread context: where each thread waits at a place of its own, it has one from now on. */
-    assert_int_equal(ls_port_wait(place->port, &place->ctx, &(ls_packet){.op = NULL}, 1, 0), 0);
 }
 
 /* Close the port. Its queue may hold the packet of a timer that nobody needs any more. */
@@ -143,10 +139,10 @@ static inline void net_tcp_pair(int *ours, int *theirs)
     assert_int_equal(setsockopt(*theirs, SOL_SOCKET, SO_RCVBUF, &(int){65536}, sizeof(int)), 0);
 }
 
-static inline ls_sock *net_attach(net_place *place, int fd, void *key, bool fresh)
+static inline ls_sock *net_attach(net_place *place, int fd, bool fresh)
 {
     ls_sock *sock;
-    assert_int_equal(ls_sock_attach(place->port, fd, key, fresh, &sock), LS_OK);
+    assert_int_equal(ls_sock_attach(place->port, fd, fresh, &sock), LS_OK);
     return sock;
 }
 
@@ -179,12 +175,12 @@ static inline ls_op op_new(void)
     return (ls_op){.done = op_done_unexpectedly};
 }
 
-/* The next packet is that of `op`, with this key and this result. */
-static inline void expect_packet(net_place *place, const ls_op *op, void *key, int64_t result)
+/* The next packet is that of `op`, with this result. */
+static inline void expect_packet(net_place *place, const ls_op *op, int64_t result)
 {
     const ls_packet packet = net_next(place);
     assert_ptr_equal(packet.op, op);
-    assert_ptr_equal(packet.key, key);
+    assert_null(packet.key);
     assert_int_equal(packet.result, result);
     assert_int_equal(atomic_load(&op->result), result);
 }
@@ -207,22 +203,22 @@ static inline char *pattern(size_t len, unsigned seed)
 
 /* ---- a connection at a port of its own ---------------------------------------------------------------------------- */
 
-/* Open a port and attach one end of a stream pair to it with `key`; *theirs is the other end, blocking. */
-static inline ls_sock *net_conn_open(net_place *place, int *theirs, void *key)
+/* Open a port and attach one end of a stream pair to it; *theirs is the other end, blocking. */
+static inline ls_sock *net_conn_open(net_place *place, int *theirs)
 {
     int ours;
     net_open(place);
     net_pair(&ours, theirs);
-    return net_attach(place, ours, key, false);
+    return net_attach(place, ours, false);
 }
 
 /* The same with a TCP connection. */
-static inline ls_sock *net_tcp_conn_open(net_place *place, int *theirs, void *key)
+static inline ls_sock *net_tcp_conn_open(net_place *place, int *theirs)
 {
     int ours;
     net_open(place);
     net_tcp_pair(&ours, theirs);
-    return net_attach(place, ours, key, false);
+    return net_attach(place, ours, false);
 }
 
 /* Close both ends and the port. theirs < 0: the peer's end is closed already. */

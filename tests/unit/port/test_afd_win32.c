@@ -259,7 +259,7 @@ static void a_port_is_closed_with_polls_pending_or_cancelled(void **state)
         }
         net_quiet(&place, 0);
         for (int i = 0; i < COUNT; i++) {
-            if (how == 1) ls_port_forget(place.port, fds[i]); /* cancelled, and its packet not taken */
+            if (how == 1) ls_port_unregister(place.port, fds[i]); /* cancelled, and its packet not taken */
             if (how == 2) closed(fds[i]);
         }
         ls_port_close(place.port);
@@ -293,7 +293,7 @@ static void a_number_is_registered_again_before_any_packet(void **state)
             expect_event(&place, &two, LS_EVENT_IN);
             becomes(old, 0);
             assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, old, &one, LS_EVENT_IN, LEVEL_ONESHOT), LS_EEXIST);
-            ls_port_forget(place.port, old);
+            ls_port_unregister(place.port, old);
             close(old);
             closed(old);
             net_quiet(&place, 0);
@@ -319,7 +319,7 @@ static void a_close_ends_the_registration(void **state)
             net_quiet(&place, 0);
             assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_ENOENT);
             assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, triggers[t]), LS_OK);
-            ls_port_forget(place.port, fd);
+            ls_port_unregister(place.port, fd);
             net_quiet(&place, 0);
             close(fd);
         }
@@ -337,7 +337,7 @@ static uint64_t steps_of(int count)
         assert_int_equal(
             notify(place.port, LS_NOTIFY_REGISTER, FAKE_FIRST + HANDLE_STEP * i, NULL, LS_EVENT_IN, LEVEL_PERSISTENT),
             LS_OK);
-    for (int i = 0; i < count; i++) ls_port_forget(place.port, FAKE_FIRST + HANDLE_STEP * i);
+    for (int i = 0; i < count; i++) ls_port_unregister(place.port, FAKE_FIRST + HANDLE_STEP * i);
     const uint64_t steps = lazy.cancel_steps;
     assert_int_equal(lazy.cancels, count);
     ls_port_close(place.port);
@@ -372,7 +372,7 @@ static void the_socket_below_is_found_step_by_step(void **state)
         becomes(fd + 3 * HANDLE_STEP, POLL_RECEIVE);
         expect_event(&place, &key, LS_EVENT_IN);
         becomes(fd + 3 * HANDLE_STEP, 0);
-        ls_port_forget(place.port, fd);
+        ls_port_unregister(place.port, fd);
     }
     refuses = 1;
     below_by = 0; /* and nothing else either */

@@ -1,4 +1,5 @@
 /* test_notify_rules.c - the contract of notify.h: the rules, one by one, with one thread. */
+/* sanitizers: asan; no thread starts */
 #include "notify_fixture.h"
 
 static void each_registration_has_its_own_result(void **state)
@@ -13,7 +14,7 @@ static void each_registration_has_its_own_result(void **state)
     file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     gone = dup(file);
     close(gone);
-    ls_sock *sock = net_attach(&place, a.theirs, NULL, false);
+    ls_sock *sock = net_attach(&place, a.theirs, false);
     ls_op op = {.done = NULL};
     char room[4];
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
@@ -91,9 +92,9 @@ static void an_attached_socket_finds_itself_registered(void **state)
     net_open(&place);
     pair_open(&p, false);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, p.ours, NULL, IN, EDGE_PERSISTENT), LS_OK);
-    ls_sock *sock = net_attach(&place, p.ours, NULL, false);
+    ls_sock *sock = net_attach(&place, p.ours, false);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_EEXIST);
-    ls_port_forget(place.port, p.ours);
+    ls_port_unregister(place.port, p.ours);
     ls_sock_close(&place.ctx, sock);
     close(p.theirs);
     net_close(&place);
@@ -149,7 +150,7 @@ static void a_number_that_a_socket_of_the_port_has_now(void **state)
             assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, a.ours, &one, IN, triggers[k]), LS_OK);
             assert_int_equal(dup2(b.ours, a.ours), a.ours); /* closes the one, and the number is the other's */
             close(b.ours);
-            ls_sock *sock = net_attach(&place, a.ours, NULL, false);
+            ls_sock *sock = net_attach(&place, a.ours, false);
             assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
             assert_int_equal(notify(place.port, asked[n], a.ours, NULL, IN, triggers[k]), LS_ENOENT);
             net_write(b.theirs, "x", 1);
@@ -205,10 +206,10 @@ static void a_closed_socket_is_dropped_without_remove(void **state)
     in_begin(&a);
     until(a.ours, POLLIN);
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, a.ours, &one, IN, LEVEL_PERSISTENT), LS_OK);
-    ls_port_forget(place.port, a.ours);
-    ls_port_forget(place.port, a.ours);
-    ls_port_forget(place.port, -1);
-    ls_port_forget(place.port, LS_NOTIFY_FD_MAX);
+    ls_port_unregister(place.port, a.ours);
+    ls_port_unregister(place.port, a.ours);
+    ls_port_unregister(place.port, -1);
+    ls_port_unregister(place.port, LS_NOTIFY_FD_MAX);
     net_quiet(&place, 0);
     pair_close(&a);
     net_close(&place);
@@ -241,7 +242,7 @@ static void what_is_out_of_date_does_not_come(void **state)
             assert_int_equal(notify(place.port, LS_NOTIFY_ENABLE, p.ours, NULL, IN, EDGE_ONESHOT), LS_OK);
             expect_event(&place, &key, IN);
         } else if (change == 3) {
-            ls_port_forget(place.port, p.ours);
+            ls_port_unregister(place.port, p.ours);
         }
         if (change != 0) {
             assert_true(change == 4 || !ls_packet_current(place.port, &again));
@@ -425,7 +426,7 @@ static void pipes_have_events(void **state)
     assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, ends[1], &writer, 0, EDGE_PERSISTENT), LS_OK);
     close(ends[0]);
     expect_event(&place, &writer, LS_EVENT_ERR);
-    ls_port_forget(place.port, ends[1]);
+    ls_port_unregister(place.port, ends[1]);
     close(ends[1]);
     net_close(&place);
 }
@@ -434,7 +435,7 @@ static void all_kinds_come_through_one_wait(void **state)
 {
     net_place place;
     pair told_of, received;
-    int key_told, key_received, key_post;
+    int key_told, key_post;
     char room[8];
     ls_op op = {.done = NULL};
     ls_timer timer = {.op = {.done = NULL}};
@@ -444,11 +445,11 @@ static void all_kinds_come_through_one_wait(void **state)
     net_open(&place);
     pair_open(&told_of, false);
     pair_open(&received, false);
-    ls_sock *sock = net_attach(&place, received.ours, &key_received, false);
+    ls_sock *sock = net_attach(&place, received.ours, false);
     ls_registration r = {
         .fd = told_of.ours, .key = &key_told, .events = IN, .trigger = LEVEL_ONESHOT, .operation = LS_NOTIFY_REGISTER};
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
-    assert_int_equal(ls_port_post(place.port, NULL, &key_post, 5), LS_OK);
+    assert_int_equal(ls_port_post_key(place.port, &key_post, 5), LS_OK);
     assert_int_equal(ls_timer_set(place.port, &timer, ls_clock_ns()), LS_OK);
     in_begin(&told_of);
     in_begin(&received);

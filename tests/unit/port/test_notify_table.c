@@ -1,6 +1,7 @@
-/* test_notify_table.c - the semantics of notify.h as one table, which each source of events carries out: epoll, io_uring,
+/* test_notify_table.c - the semantics of notify.h as one table, which each source of events carries out: epoll,
  * AFD polls, ProcessSocketNotifications (process_fake_win32.c). One thread; test_notify_semantics.c has the causes of each
  * event and 16 threads. */
+/* sanitizers: asan; no thread starts */
 #include "notify_fixture.h"
 
 typedef enum action {
@@ -273,7 +274,7 @@ static void carry_out(table *t, const step *s)
     case ENABLE_OTHER: result = notify(port, LS_NOTIFY_ENABLE, fd, &t->keys[1], s->events, s->trigger); break;
     case DISABLE: result = notify(port, LS_NOTIFY_DISABLE, fd, NULL, 0, 0); break;
     case REMOVE: result = notify(port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0); break;
-    case FORGET: ls_port_forget(port, fd); break;
+    case FORGET: ls_port_unregister(port, fd); break;
     case GET_FIRST: expect_event(&t->net, &t->keys[0], s->events); break;
     case GET_SECOND: expect_event(&t->net, &t->keys[1], s->events); break;
     case NONE: net_quiet(&t->net, 10); break;
@@ -294,7 +295,7 @@ static void each_row(void **state)
             print_message("    step %d\n", (int)(s - rows[r].steps) + 1);
             carry_out(&t, s);
         }
-        ls_port_forget(t.net.port, t.p.ours);
+        ls_port_unregister(t.net.port, t.p.ours);
         pair_close(&t.p);
         net_quiet(&t.net, 0);
         net_close(&t.net);
@@ -361,7 +362,7 @@ static void results_and_packets_of_one_call(void **state)
         for (int i = 0; i < SOCKETS; i++) assert_int_equal(told[i], calls[c].told[i]);
     }
     for (int i = 0; i < SOCKETS; i++) {
-        ls_port_forget(place.port, p[i].ours);
+        ls_port_unregister(place.port, p[i].ours);
         pair_close(&p[i]);
     }
     net_close(&place);

@@ -33,7 +33,7 @@ static void storm_thread(void *arg)
         for (int i = 0; i < n; i++) {
             char room[7];
             if (packets[i].key == &stop_key) {
-                (void)ls_port_post(s->net.port, NULL, &stop_key, 0); /* for the next */
+                (void)ls_port_post_key(s->net.port, &stop_key, 0); /* for the next */
                 ls_pool_close(ctx.pool);
                 return;
             }
@@ -42,7 +42,7 @@ static void storm_thread(void *arg)
             const ls_fd fd = end->p.ours;
             if (packets[i].events & LS_EVENT_REMOVE) {
                 close(fd);
-                if (atomic_fetch_sub(&s->open, 1) == 1) ls_port_post(s->net.port, NULL, &stop_key, 0); /* the last */
+                if (atomic_fetch_sub(&s->open, 1) == 1) ls_port_post_key(s->net.port, &stop_key, 0); /* the last */
                 continue;
             }
             const ssize_t got = recv(fd, room, sizeof room, 0);
@@ -119,7 +119,7 @@ static void churn_change(void *arg)
         if (i % 5 == 0) assert_int_equal(notify(c->net.port, LS_NOTIFY_DISABLE, p.ours, c, 0, 0), LS_OK);
         if (i % 3 == 0) close(p.theirs);
         if (i % 7 == 0)
-            ls_port_forget(c->net.port, p.ours);
+            ls_port_unregister(c->net.port, p.ours);
         else
             assert_int_equal(notify(c->net.port, LS_NOTIFY_REMOVE, p.ours, c, 0, 0), LS_OK);
         close(p.ours);
@@ -173,7 +173,7 @@ static void workers_requeue_notifications_as_they_are(void **state)
     (void)state;
     net_open(&b.net);
     assert_int_equal(ls_workers_open(b.net.port, b.net.pools, &options, &workers), LS_OK);
-    assert_int_equal(ls_port_post(b.net.port, NULL, NULL, 0), LS_OK);
+    assert_int_equal(ls_port_post_key(b.net.port, NULL, 0), LS_OK);
     for (int i = 0; i < 3; i++) {
         pair_open(&p[i], false);
         in_begin(&p[i]);

@@ -1,4 +1,5 @@
 /* test_port_cancel.c - the contract of port.h on each back end: cancelled operations and closed sockets: one completion each, and none for the next socket. */
+/* sanitizers: asan; no thread starts */
 #include "port_fixture.h"
 
 static void a_cancelled_operation_completes_once_and_the_socket_lives(void **state)
@@ -8,21 +9,21 @@ static void a_cancelled_operation_completes_once_and_the_socket_lives(void **sta
     int theirs;
     ls_op in = op_new(), out = op_new();
     (void)state;
-    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
-    ls_op_cancel(sock, &in); /* not pending: nothing */
+    ls_op_cancel(place.port, sock, &in); /* not pending: nothing */
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
-    ls_op_cancel(sock, &in);
-    expect_packet(&place, &in, NULL, LS_ECANCELED);
-    ls_op_cancel(sock, &in);
+    ls_op_cancel(place.port, sock, &in);
+    expect_packet(&place, &in, LS_ECANCELED);
+    ls_op_cancel(place.port, sock, &in);
     net_quiet(&place, 5);
-    ls_op_cancel(sock, &out);
-    expect_packet(&place, &out, NULL, LS_ECANCELED);
+    ls_op_cancel(place.port, sock, &out);
+    expect_packet(&place, &out, LS_ECANCELED);
     net_quiet(&place, 5);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     net_write(theirs, "still", 5);
-    expect_packet(&place, &in, NULL, 5);
+    expect_packet(&place, &in, 5);
     ls_sock_close(&place.ctx, sock);
     close(theirs);
     free(bytes);
@@ -36,7 +37,7 @@ static void close_cancels_what_is_pending(void **state)
     int theirs, seen = 0;
     ls_op in = op_new(), out = op_new();
     (void)state;
-    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_conn_open(&place, &theirs);
     const int ours = (int)ls_sock_fd(sock);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
@@ -66,20 +67,20 @@ static void a_late_event_does_not_reach_the_next_socket(void **state)
     net_open(&place);
     for (int round = 0; round < 50; round++) {
         net_pair(&ours, &theirs);
-        ls_sock *sock = net_attach(&place, ours, NULL, false);
+        ls_sock *sock = net_attach(&place, ours, false);
         const int held = dup(ours); /* keeps the open file, and with it the registration, alive */
         assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_write(theirs, "late", 4);
         ls_sock_close(&place.ctx, sock);
-        expect_packet(&place, &op, NULL, LS_ECANCELED);
+        expect_packet(&place, &op, LS_ECANCELED);
 
         int next_ours, next_theirs;
         net_pair(&next_ours, &next_theirs);
-        sock = net_attach(&place, next_ours, &place, false);
+        sock = net_attach(&place, next_ours, false);
         assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_quiet(&place, 0);
         net_write(next_theirs, "mine", 4);
-        expect_packet(&place, &op, &place, 4);
+        expect_packet(&place, &op, 4);
         assert_memory_equal(room, "mine", 4);
         ls_sock_close(&place.ctx, sock);
         close(held);
@@ -97,10 +98,10 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     int ours, theirs, seen = 0;
     ls_op in = op_new(), out = op_new();
     (void)state;
-    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_conn_open(&place, &theirs);
     const uint32_t life = ls_sock_generation(sock);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
-    ls_sock_cancel(sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND); /* nothing is pending */
+    ls_sock_cancel(place.port, sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND); /* nothing is pending */
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
 
@@ -114,9 +115,9 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     net_quiet(&place, 5);
     assert_true(ls_sock_progress_ms(sock) > before);
 
-    ls_sock_cancel(sock, life + 1, LS_CANCEL_RECV | LS_CANCEL_SEND); /* another life */
+    ls_sock_cancel(place.port, sock, life + 1, LS_CANCEL_RECV | LS_CANCEL_SEND); /* another life */
     net_quiet(&place, 5);
-    ls_sock_cancel(sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND);
+    ls_sock_cancel(place.port, sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND);
     for (int i = 0; i < 2; i++) {
         const ls_packet packet = net_next(&place);
         assert_int_equal(packet.result, LS_ECANCELED);
@@ -127,13 +128,13 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     close(theirs);
 
     net_pair(&ours, &theirs);
-    sock = net_attach(&place, ours, NULL, false);
+    sock = net_attach(&place, ours, false);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     if (ls_sock_generation(sock) != life)
-        ls_sock_cancel(sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND); /* the same slot, the life before */
+        ls_sock_cancel(place.port, sock, life, LS_CANCEL_RECV | LS_CANCEL_SEND); /* the same slot, the life before */
     net_quiet(&place, 5);
     ls_sock_close(&place.ctx, sock);
-    expect_packet(&place, &in, NULL, LS_ECANCELED);
+    expect_packet(&place, &in, LS_ECANCELED);
     close(theirs);
     free(got);
     free(bytes);
@@ -149,22 +150,22 @@ static void one_direction_is_cancelled_alone(void **state)
         net_place place;
         int theirs;
         ls_op in = op_new(), out = op_new();
-        ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+        ls_sock *sock = net_conn_open(&place, &theirs);
         const uint32_t life = ls_sock_generation(sock);
         const unsigned first = round == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND;
         const unsigned second = LS_CANCEL_RECV + LS_CANCEL_SEND - first;
         ls_slice slice = ls_slice_static(bytes, 6 << 20);
         assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
         assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
-        ls_sock_cancel(sock, life, 0); /* neither */
+        ls_sock_cancel(place.port, sock, life, 0); /* neither */
         net_quiet(&place, 5);
-        ls_sock_cancel(sock, life, first);
-        expect_packet(&place, first == LS_CANCEL_RECV ? &in : &out, NULL, LS_ECANCELED);
+        ls_sock_cancel(place.port, sock, life, first);
+        expect_packet(&place, first == LS_CANCEL_RECV ? &in : &out, LS_ECANCELED);
         net_quiet(&place, 5);
-        ls_sock_cancel(sock, life, first); /* it is not pending any more */
+        ls_sock_cancel(place.port, sock, life, first); /* it is not pending any more */
         net_quiet(&place, 5);
-        ls_sock_cancel(sock, life, second);
-        expect_packet(&place, second == LS_CANCEL_RECV ? &in : &out, NULL, LS_ECANCELED);
+        ls_sock_cancel(place.port, sock, life, second);
+        expect_packet(&place, second == LS_CANCEL_RECV ? &in : &out, LS_ECANCELED);
         net_conn_close(&place, sock, theirs);
     }
     free(bytes);
@@ -181,13 +182,13 @@ static void the_other_direction_goes_on(void **state)
         net_place place;
         int theirs;
         ls_op in = op_new(), out = op_new();
-        ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+        ls_sock *sock = net_conn_open(&place, &theirs);
         const uint32_t life = ls_sock_generation(sock);
         ls_slice slice = ls_slice_static(bytes, BYTES);
         assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
         assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
-        ls_sock_cancel(sock, life, round == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND);
-        expect_packet(&place, round == 0 ? &in : &out, NULL, LS_ECANCELED);
+        ls_sock_cancel(place.port, sock, life, round == 0 ? LS_CANCEL_RECV : LS_CANCEL_SEND);
+        expect_packet(&place, round == 0 ? &in : &out, LS_ECANCELED);
         if (round == 0) {
             ls_packet packet;
             size_t at = 0;
@@ -203,7 +204,7 @@ static void the_other_direction_goes_on(void **state)
             assert_memory_equal(got, bytes, BYTES);
         } else {
             net_write(theirs, "still", 5);
-            expect_packet(&place, &in, NULL, 5);
+            expect_packet(&place, &in, 5);
             assert_memory_equal(room, "still", 5);
         }
         net_conn_close(&place, sock, theirs);
@@ -228,13 +229,13 @@ static void a_pending_connect_is_cancelled_as_a_send(void **state)
         (void)connect(full[i], (const struct sockaddr *)at.bytes, at.len);
     }
     ls_op op = op_new();
-    ls_sock *sock = net_attach(&place, net_tcp(), NULL, false);
+    ls_sock *sock = net_attach(&place, net_tcp(), false);
     const int err = ls_op_connect(&place.ctx, sock, &op, &at);
     if (err == LS_PENDING) { /* a system that takes it would refuse or connect at once */
-        ls_sock_cancel(sock, ls_sock_generation(sock), LS_CANCEL_RECV);
+        ls_sock_cancel(place.port, sock, ls_sock_generation(sock), LS_CANCEL_RECV);
         net_quiet(&place, 5);
-        ls_sock_cancel(sock, ls_sock_generation(sock), LS_CANCEL_SEND);
-        expect_packet(&place, &op, NULL, LS_ECANCELED);
+        ls_sock_cancel(place.port, sock, ls_sock_generation(sock), LS_CANCEL_SEND);
+        expect_packet(&place, &op, LS_ECANCELED);
     }
     ls_sock_close(&place.ctx, sock);
     for (size_t i = 0; i < sizeof full / sizeof full[0]; i++) close(full[i]);

@@ -12,7 +12,7 @@ static void small_slices_leave_at_once_in_order(void **state)
     int theirs;
     ls_op op = op_new();
     (void)state;
-    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slices[] = {ls_slice_static("one", 3), ls_slice_static("", 0), ls_slice_static(" two", 4),
                          ls_slice_static(" three", 6)};
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, slices, 4, NULL), LS_DONE);
@@ -55,7 +55,7 @@ static void a_long_gather_send_goes_on_when_there_is_room(void **state)
             net_tcp_pair(&ours, &theirs);
         else
             net_pair(&ours, &theirs);
-        ls_sock *sock = net_attach(&place, ours, &op, false);
+        ls_sock *sock = net_attach(&place, ours, false);
         for (int i = 0; i < SLICES; i++) {
             const size_t len = i == SLICES - 1 ? LEN - from : (size_t)(i * 1201 % 120000);
             slices[i] = ls_slice_static(bytes + from, len);
@@ -66,7 +66,7 @@ static void a_long_gather_send_goes_on_when_there_is_room(void **state)
         net_quiet(&place, 20); /* nobody reads: nothing completes */
         reader r = {theirs, LEN, malloc(LEN)};
         assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
-        expect_packet(&place, &op, &op, LEN);
+        expect_packet(&place, &op, LEN);
         ls_thread_join(&thread);
         assert_memory_equal(r.bytes, bytes, LEN);
         net_quiet(&place, 0);
@@ -92,7 +92,7 @@ static void a_file_range_follows_its_head(void **state)
     FILE *file = tmpfile();
     assert_non_null(file);
     net_write(fileno(file), bytes, FILE_LEN);
-    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_sock *sock = net_attach(&place, ours, false);
     ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
     const ls_file_range range = {fileno(file), FROM, LEN, NULL};
     reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
@@ -100,13 +100,13 @@ static void a_file_range_follows_its_head(void **state)
         r.len = (size_t)heads * 2 + LEN;
         assert_int_equal(ls_op_send(&place.ctx, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
         assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
-        expect_packet(&place, &op, NULL, (int64_t)r.len);
+        expect_packet(&place, &op, (int64_t)r.len);
         ls_thread_join(&thread);
         if (heads) assert_memory_equal(r.bytes, "head", 4);
         assert_memory_equal(r.bytes + heads * 2, bytes + FROM, LEN);
     }
     const ls_file_range small = {fileno(file), FILE_LEN - 5, 5, NULL}, empty = {fileno(file), 0, 0, NULL};
-    if (ls_op_send(&place.ctx, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, NULL, 9);
+    if (ls_op_send(&place.ctx, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, 9);
     assert_int_equal(atomic_load(&op.result), 9);
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, head, 2, &empty), LS_DONE);
     assert_int_equal(atomic_load(&op.result), 4);
@@ -133,7 +133,7 @@ static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
     net_open(&place);
     net_pair(&ours, &theirs);
     close(theirs);
-    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_sock *sock = net_attach(&place, ours, false);
     ls_slice slice = ls_slice_static("x", 1);
     int how;
     do how = ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL); /* over TCP the first is lost before that is known */
@@ -145,7 +145,7 @@ static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
     /* And while the send waits. */
     char *bytes = pattern(6 << 20, 3);
     net_pair(&ours, &theirs);
-    sock = net_attach(&place, ours, NULL, false);
+    sock = net_attach(&place, ours, false);
     slice = ls_slice_static(bytes, 6 << 20);
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_PENDING);
     close(theirs);
@@ -162,7 +162,7 @@ static void both_directions_complete_when_one_packet_fits(void **state)
     int theirs, seen = 0;
     ls_op in = op_new(), out = op_new();
     (void)state;
-    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
@@ -183,7 +183,7 @@ static void shutdown_ends_the_stream_and_receives_go_on(void **state)
     int theirs;
     ls_op op = op_new();
     (void)state;
-    ls_sock *sock = net_tcp_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_tcp_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static("bye", 3);
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
     assert_int_equal(ls_sock_shutdown(sock), LS_OK);
@@ -191,7 +191,7 @@ static void shutdown_ends_the_stream_and_receives_go_on(void **state)
     assert_int_equal(read(theirs, &c, 1), 0);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     net_write(theirs, "ok", 2);
-    expect_packet(&place, &op, NULL, 2);
+    expect_packet(&place, &op, 2);
     net_conn_close(&place, sock, theirs);
 }
 
@@ -205,9 +205,9 @@ static void last_bytes_leave_with_the_end_whatever_is_unread(void **state)
         ls_op op = op_new();
         net_open(&place);
         net_tcp_pair(&ours, &theirs);
-        ls_sock *sock = net_attach(&place, ours, NULL, false);
+        ls_sock *sock = net_attach(&place, ours, false);
         net_write(theirs, "unread", 6);
-        if (ls_op_recv(&place.ctx, sock, &op, room, 1) == LS_PENDING) expect_packet(&place, &op, NULL, 1);
+        if (ls_op_recv(&place.ctx, sock, &op, room, 1) == LS_PENDING) expect_packet(&place, &op, 1);
         ls_sock_cork_fin(sock);
         ls_slice slice = ls_slice_static("last words", 10);
         assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
@@ -231,7 +231,7 @@ static void inline_completions_end_after_their_time(void **state)
     int theirs;
     ls_op op = op_new();
     (void)state;
-    ls_sock *sock = net_conn_open(&place, &theirs, NULL);
+    ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static("x", 1);
     net_quiet(&place, 0);
     assert_int_equal(place.ctx.inline_ms_max, LS_INLINE_MS_MAX);
@@ -242,7 +242,7 @@ static void inline_completions_end_after_their_time(void **state)
     place.ctx.inline_since_ns -= limit_ns; /* as if the first had been that long ago */
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_PENDING);
     assert_int_equal(atomic_load(&place.ctx.stats.send_inline), 20);
-    expect_packet(&place, &op, NULL, 1);                                           /* a look at the port ... */
+    expect_packet(&place, &op, 1);                                                 /* a look at the port ... */
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE); /* ... and a new run */
     net_read(theirs, room, 22);
     net_conn_close(&place, sock, theirs);

@@ -1,4 +1,4 @@
-/* test_port_threads.c - the contract of port.h on each back end: several threads at one port: detached ones, races of close, cancel and completion, echoes. */
+/* test_port_threads.c - the contract of port.h on each back end: several threads at one port: busy ones, races of close, cancel and completion, echoes. */
 #include "port_fixture.h"
 
 #include "base/thread.h"
@@ -6,7 +6,7 @@
 
 enum { WORKERS = 4 };
 
-typedef struct visitor { /* a thread that waits once, posts from there, and then does something else for long */
+typedef struct visitor { /* a thread that posts, and then does something else for long */
     net_place *place;
     ls_thread_ctx ctx;
     ls_sock *sock;
@@ -22,16 +22,11 @@ typedef struct visitor { /* a thread that waits once, posts from there, and then
 static void visitor_main(void *arg)
 {
     visitor *v = arg;
-    ls_packet packets[LS_WAIT_PACKETS_MAX];
     net_ctx_open(v->place, &v->ctx, 1);
-    /* Two packets at a time: then sends may be left to be submitted with others. */
-    assert_int_equal(ls_port_post(v->place->port, NULL, v, 0), LS_OK);
-    assert_int_equal(ls_port_post(v->place->port, NULL, v, 0), LS_OK);
-    for (int n = 0; n < 2;) n += ls_port_wait(v->place->port, &v->ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
     assert_int_equal(ls_op_recv(&v->ctx, v->sock, &v->op, v->room, sizeof v->room), LS_PENDING);
     const int how = ls_op_send(&v->ctx, v->sock, &v->send, &v->slice, 1, NULL);
     assert_true(how >= 0);
-    if (how == LS_DONE) ls_port_post(v->place->port, &v->send, NULL, 5);
+    if (how == LS_DONE) ls_port_post(v->place->port, &v->send, 5);
     ls_mutex_lock(&v->mutex);
     v->posted = true;
     ls_cond_signal(&v->changed);
@@ -40,20 +35,16 @@ static void visitor_main(void *arg)
     ls_pool_close(v->ctx.pool);
 }
 
-static void visitor_is_left(void *arg)
+static void write_late(void *arg)
 {
-    visitor *v = arg;
+    const visitor *v = arg;
     ls_clock_sleep_ms(20); /* the test's thread is asleep in its wait by now, which has no timeout */
-    ls_port_detach(v->place->port, &v->ctx);
-    ls_port_detach(v->place->port, &v->ctx);
-    ls_clock_sleep_ms(5);
     net_write(v->theirs, "hello", 5);
 }
 
-/* A receive and a send that were posted by a thread which does not come back are others' when it was said to have left. */
-static void others_take_what_waits_for_a_detached_thread(void **state)
+static void others_take_what_a_busy_thread_has_posted(void **state)
 {
-    for (int late = 0; late <= 1; late++) { /* the bytes come before it is said, or after */
+    for (int late = 0; late <= 1; late++) { /* the bytes come before the wait, or during it */
         visitor v = {.op = op_new(), .send = op_new(), .slice = ls_slice_static("ahoy!", 5)};
         net_place place;
         ls_thread thread, other;
@@ -64,19 +55,17 @@ static void others_take_what_waits_for_a_detached_thread(void **state)
         net_pair(&ours, &theirs);
         v.theirs = theirs;
         v.place = &place;
-        v.sock = net_attach(&place, ours, NULL, true);
+        v.sock = net_attach(&place, ours, true);
         assert_int_equal(ls_mutex_open(&v.mutex), LS_OK);
         assert_int_equal(ls_cond_open(&v.changed), LS_OK);
         assert_int_equal(ls_thread_start(&thread, "visitor", visitor_main, &v), LS_OK);
         ls_mutex_lock(&v.mutex);
         while (!v.posted) ls_cond_wait(&v.changed, &v.mutex);
         ls_mutex_unlock(&v.mutex);
-        if (late) {
-            assert_int_equal(ls_thread_start(&other, "leave", visitor_is_left, &v), LS_OK);
-        } else {
+        if (late)
+            assert_int_equal(ls_thread_start(&other, "late", write_late, &v), LS_OK);
+        else
             net_write(theirs, "hello", 5);
-            ls_port_detach(place.port, &v.ctx);
-        }
         for (int i = 0; i < 2; i++) {
             ls_packet packet;
             assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, -1), 1);
@@ -89,7 +78,7 @@ static void others_take_what_waits_for_a_detached_thread(void **state)
         net_read(theirs, got, 5);
         assert_memory_equal(got, "ahoy!", 5);
 
-        /* The next receive is posted here; then the thread ends, which ends what it had asked of the system. */
+        /* The next receive is posted here; then the thread ends. */
         char room[8];
         ls_op op = op_new();
         assert_int_equal(ls_op_recv(&place.ctx, v.sock, &op, room, sizeof room), LS_PENDING);
@@ -100,7 +89,7 @@ static void others_take_what_waits_for_a_detached_thread(void **state)
         ls_thread_join(&thread);
         net_quiet(&place, 10);
         net_write(theirs, "more", 4);
-        expect_packet(&place, &op, NULL, 4);
+        expect_packet(&place, &op, 4);
         assert_memory_equal(room, "more", 4);
         ls_sock_close(&place.ctx, v.sock);
         close(theirs);
@@ -150,8 +139,7 @@ static void race_write(ls_thread_ctx *ctx, ls_op *op)
 static void race_cancel(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, cancel);
-    (void)ctx;
-    ls_op_cancel(r->sock, &r->op);
+    ls_op_cancel(ctx->port, r->sock, &r->op);
     atomic_fetch_add(&r->errands, 1);
 }
 
@@ -176,7 +164,6 @@ static void whatever_races_there_is_one_completion(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
-    ls_port_detach(place.port, &place.ctx);
     atomic_store(&race_over, false);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, &place), LS_OK);
     for (int i = 0; i < ROUNDS; i++) {
@@ -188,16 +175,16 @@ static void whatever_races_there_is_one_completion(void **state)
         r->write.done = race_write;
         r->cancel.done = race_cancel;
         net_pair(&ours, &r->theirs);
-        r->sock = net_attach(&place, ours, NULL, false);
+        r->sock = net_attach(&place, ours, false);
         r->post.done = race_post;
         if (i & 1)
             race_post(&place.ctx, &r->post);
         else
-            ls_port_post(place.port, &r->post, NULL, 0);
+            ls_port_post(place.port, &r->post, 0);
         while (atomic_load(&r->posted) == 0) ls_clock_sleep_ms(0);
-        if (writes) ls_port_post(place.port, &r->write, NULL, 0);
+        if (writes) ls_port_post(place.port, &r->write, 0);
         if (cancels) { /* needs the socket open */
-            ls_port_post(place.port, &r->cancel, NULL, 0);
+            ls_port_post(place.port, &r->cancel, 0);
             while (atomic_load(&r->errands) < writes + cancels) ls_clock_sleep_ms(0);
         } else {
             for (volatile int spin = 0; spin < i % 2000; spin++) continue;
@@ -268,7 +255,6 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
     ls_thread threads[WORKERS];
     (void)state;
     net_open(&place);
-    ls_port_detach(place.port, &place.ctx);
     char *bytes = pattern(LEN, 7);
     atomic_store(&race_over, false);
     atomic_store(&echoes_open, PEERS);
@@ -276,11 +262,11 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
     for (int i = 0; i < PEERS; i++) {
         net_tcp_pair(&ours, &theirs[i]);
         echoes[i] = (echo){.in = {.done = echo_received}, .out = {.done = echo_sent}, .start = {.done = echo_start}};
-        echoes[i].sock = net_attach(&place, ours, NULL, true);
+        echoes[i].sock = net_attach(&place, ours, true);
         if (i & 1)
             echo_start(&place.ctx, &echoes[i].start);
         else
-            ls_port_post(place.port, &echoes[i].start, NULL, 0);
+            ls_port_post(place.port, &echoes[i].start, 0);
     }
     for (int round = 0; round < ROUNDS; round++) {
         const size_t len = round % 3 ? 1 + (size_t)round : LEN;
@@ -302,7 +288,7 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_take_what_waits_for_a_detached_thread),
+        cmocka_unit_test(others_take_what_a_busy_thread_has_posted),
         cmocka_unit_test(whatever_races_there_is_one_completion),
         cmocka_unit_test(echoes_from_any_thread_lose_no_byte),
     };

@@ -5,7 +5,7 @@
 #include <poll.h>
 
 #include "port/notify.h"
-#include "port/win32/iocp_process.h"
+#include "port/win32/iocp_notify.h"
 
 enum { ASKED_MAX = 128 };
 
@@ -15,6 +15,9 @@ static struct {
     ls_process_registration asked[ASKED_MAX];
     DWORD said[ASKED_MAX]; /* of the next call */
     DWORD called;          /* the result of the next call itself */
+    unsigned removes;      /* LS_PROCESS_REMOVE, in all calls */
+    const void *removed;   /* the key of the last one */
+    bool poll_fails;       /* the next ls_poll_change: no memory */
     void *post_key;        /* not NULL: the next call posts a packet of this key */
 } fake;
 
@@ -36,6 +39,10 @@ static DWORD WSAAPI fake_process(HANDLE port, UINT32 count, ls_process_registrat
     fake.count = count;
     for (UINT32 i = 0; i < count; i++) {
         fake.asked[i] = registrations[i];
+        if (registrations[i].operation == LS_PROCESS_REMOVE) {
+            fake.removes++;
+            fake.removed = registrations[i].key;
+        }
         registrations[i].result = fake.said[i];
     }
     if (fake.post_key != NULL) post(registrations[0].key, LS_EVENT_IN);
@@ -51,6 +58,15 @@ const ls_process_calls *__wrap_ls_process_look_up(void)
 {
     static const ls_process_calls calls = {.process = fake_process};
     return &calls;
+}
+
+int __real_ls_poll_change(watcher *at);
+int __wrap_ls_poll_change(watcher *at);
+int __wrap_ls_poll_change(watcher *at)
+{
+    if (!fake.poll_fails) return __real_ls_poll_change(at);
+    fake.poll_fails = false;
+    return LS_ENOMEM;
 }
 
 static int open_place(void **state)
@@ -91,9 +107,9 @@ static int notify(net_place *place, uint8_t operation, int fd, void *key, uint16
 /* Registered; returns the system's key. */
 static void *registered(net_place *place, int fd, void *key, uint16_t events, uint8_t trigger)
 {
-    const unsigned calls = fake.calls;
+    const unsigned calls = fake.calls - fake.removes;
     assert_int_equal(notify(place, LS_NOTIFY_REGISTER, fd, key, events, trigger), LS_OK);
-    assert_int_equal(fake.calls, calls + 1);
+    assert_int_equal(fake.calls - fake.removes, calls + 1);
     return fake.asked[0].key;
 }
 
@@ -122,7 +138,7 @@ static void pairs_open(int *ours, int *theirs, int count)
 static void pairs_close(net_place *place, const int *ours, const int *theirs, int count)
 {
     for (int i = 0; i < count; i++) {
-        ls_port_forget(place->port, ours[i]);
+        ls_port_unregister(place->port, ours[i]);
         close(ours[i]);
         close(theirs[i]);
     }
@@ -221,7 +237,7 @@ static void events_go_through_the_filter(void **state)
     expect(place, &key, LS_EVENT_ERR);
     post(registered(place, udp, &key, LS_EVENT_IN | LS_EVENT_HANGUP, LEVEL_PERSISTENT), ALL);
     expect(place, &key, LS_EVENT_IN | LS_EVENT_ERR); /* a datagram socket has no peer that could hang up */
-    ls_port_forget(place->port, udp);
+    ls_port_unregister(place->port, udp);
     close(udp);
     pairs_close(place, &ours, &theirs, 1);
 }
@@ -348,7 +364,7 @@ static void removing(void **state)
     again = registered(place, ours, &one, LS_EVENT_IN, LEVEL_PERSISTENT);
 
     /* Forgotten: the system removes it, and nobody hears of that. */
-    ls_port_forget(place->port, ours);
+    ls_port_unregister(place->port, ours);
     asked(0, ours, LS_PROCESS_REMOVE, 0, 0);
     post(again, LS_EVENT_IN);
     post(again, LS_EVENT_REMOVE);
@@ -370,7 +386,7 @@ static void a_closed_socket_takes_its_registration_along(void **state)
         if (attached) {
             char room;
             ls_op op = {.done = NULL};
-            ls_sock *sock = net_attach(place, ours[0], NULL, false);
+            ls_sock *sock = net_attach(place, ours[0], false);
             assert_int_equal(ls_op_recv(&place->ctx, sock, &op, &room, 1), LS_PENDING);
             net_quiet(place, 0);
             assert_int_equal(notify(place, LS_NOTIFY_ENABLE, ours[0], NULL, LS_EVENT_IN, LEVEL_ONESHOT), LS_ENOENT);
@@ -449,10 +465,34 @@ static void a_closed_socket_without_an_address(void **state)
         system = registered(place, old, &two, LS_EVENT_IN, LEVEL_PERSISTENT);
         post(system, LS_EVENT_IN);
         expect(place, &two, LS_EVENT_IN);
-        ls_port_forget(place->port, old);
+        ls_port_unregister(place->port, old);
         close(old);
         net_quiet(place, 0);
     }
+}
+
+/* A registration that was dropped without a REMOVE is removed before the next one, which else would keep its key: packets
+ * of the old key are ignored. */
+static void a_dropped_registration_is_removed_before_the_next(void **state)
+{
+    net_place *place = *state;
+    int ours, theirs, key;
+    pairs_open(&ours, &theirs, 1);
+    fake.poll_fails = true;
+    assert_int_equal(notify(place, LS_NOTIFY_REGISTER, ours, &key, LS_EVENT_IN, LEVEL_PERSISTENT), LS_ENOMEM);
+    const void *system = fake.asked[0].key;
+    assert_int_equal(fake.removes, 0);
+    assert_int_equal(notify(place, LS_NOTIFY_REGISTER, ours, &key, LS_EVENT_IN, LEVEL_PERSISTENT), LS_OK);
+    assert_int_equal(fake.removes, 1);
+    assert_ptr_equal(fake.removed, system);
+    asked(0, ours, LS_PROCESS_ENABLE, LS_EVENT_IN | LS_EVENT_HANGUP, LEVEL_PERSISTENT); /* after the REMOVE */
+    assert_ptr_not_equal(fake.asked[0].key, system);
+    post(system, LS_EVENT_REMOVE);
+    net_quiet(place, 0);
+    post(fake.asked[0].key, LS_EVENT_IN);
+    expect(place, &key, LS_EVENT_IN);
+    pairs_close(place, &ours, &theirs, 1);
+    assert_int_equal(fake.removes, 2);
 }
 
 static void registering_and_waiting_in_one_call(void **state)
@@ -491,6 +531,7 @@ int main(void)
         with_port(a_closed_socket_takes_its_registration_along),
         with_port(two_removed_sockets_of_one_number),
         with_port(a_closed_socket_without_an_address),
+        with_port(a_dropped_registration_is_removed_before_the_next),
         with_port(registering_and_waiting_in_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

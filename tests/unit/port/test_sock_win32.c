@@ -11,6 +11,7 @@
 #include "lazy_win32.h"
 #include "net/rawsock.h"
 #include "net/sock.h"
+#include "net/udp.h"
 #include "port/datagram.h"
 #include "port/timer.h"
 
@@ -29,6 +30,9 @@ static struct {
     bool unix_connects, unix_ex; /* the functions for Unix sockets are replaced; ConnectEx knows them */
     bool unix_listens;           /* a socket of TCP stands for a Unix socket that listens */
     bool blocks;                 /* the last ioctlsocket(FIONBIO) made the socket blocking */
+    u_long unread;               /* what FIONREAD returns; 0: ask the system */
+    int bind_error;              /* of each bind */
+    char logged[512];            /* the last line */
     int binds, probe_error;      /* of the connect that asks whether a process listens on the path */
 } sys;
 
@@ -166,6 +170,7 @@ static SOCKET WSAAPI fake_socket(int family, int type, int protocol, LPWSAPROTOC
 static int WSAAPI fake_ioctlsocket(SOCKET fd, long command, u_long *value)
 {
     if (command == (long)FIONBIO) sys.blocks = *value == 0;
+    if (command == FIONREAD && sys.unread > 0) return *value = sys.unread, 0;
     return __real___imp_ioctlsocket(fd, command, value);
 }
 
@@ -185,6 +190,7 @@ static int bind_path(SOCKET fd, const char *path)
 
 static int WSAAPI fake_bind(SOCKET fd, const struct sockaddr *at, int len)
 {
+    if (sys.bind_error != 0) return WSASetLastError(sys.bind_error), SOCKET_ERROR;
     if (sys.unix_listens) return bind_path(fd, ((const struct sockaddr_un *)(const void *)at)->sun_path);
     if (!sys.unix_connects) return __real___imp_bind(fd, at, len);
     sys.bound = at->sa_family;
@@ -263,7 +269,7 @@ static void closing_a_listener_does_not_wait(void **state)
     sys.accepts = true;
     net_open(&place);
     const int fd = net_listen(&at);
-    ls_sock *listener = net_attach(&place, fd, NULL, false);
+    ls_sock *listener = net_attach(&place, fd, false);
     for (int i = 0; i < ACCEPTS; i++) {
         ops[i] = op_new();
         assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], NULL), LS_PENDING);
@@ -304,7 +310,7 @@ static void accept_close_and_stop_take_no_time(void **state)
     ls_sockaddr at;
     (void)state;
     net_open(&place);
-    ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
+    ls_sock *listener = net_attach(&place, net_listen(&at), false);
     for (int i = 0; i < ACCEPTS; i++) {
         ops[i] = op_new();
         assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], NULL), LS_PENDING);
@@ -337,7 +343,7 @@ static void an_accept_survives_a_shortage(void **state)
     (void)state;
     sys.accepts = true;
     net_open(&place);
-    ls_sock *listener = net_attach(&place, net_listen(&at), NULL, false);
+    ls_sock *listener = net_attach(&place, net_listen(&at), false);
     memcpy(sys.accept_errors, errors, sizeof errors);
     ls_op op = op_new();
     assert_int_equal(ls_op_accept(&place.ctx, listener, &op, NULL), LS_PENDING);
@@ -345,7 +351,7 @@ static void an_accept_survives_a_shortage(void **state)
     while (lazy_next(NULL) == NULL && ls_clock_ns() < end_ns) net_quiet(&place, 20); /* the timer tries again */
     assert_int_equal(sys.accept_at, 4);
     lazy_end(of_accept(&op), 0, 0);
-    expect_packet(&place, &op, NULL, 0);
+    expect_packet(&place, &op, 0);
     close(op.accept.fd);
     ls_sock_close(&place.ctx, listener);
     net_close(&place);
@@ -363,7 +369,7 @@ static void too_many_outstanding_requests_are_an_error(void **state)
     char room[8];
     (void)state;
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
-        ls_sock *sock = net_tcp_conn_open(&place, &theirs, NULL);
+        ls_sock *sock = net_tcp_conn_open(&place, &theirs);
         ls_op op = op_new();
         ls_slice slices[2] = {ls_slice_static(bytes, sizeof bytes), ls_slice_static("x", 1)};
         sys.send_error = errors[i];
@@ -374,7 +380,7 @@ static void too_many_outstanding_requests_are_an_error(void **state)
         op = op_new(); /* the next one is posted */
         assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_write(theirs, "ab", 2);
-        expect_packet(&place, &op, NULL, 2);
+        expect_packet(&place, &op, 2);
         net_conn_close(&place, sock, theirs);
     }
 }
@@ -394,19 +400,19 @@ static void a_peek_at_a_datagram_of_another_provider(void **state)
         at.sin_port = 0;
         assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
         assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-        ls_sock *sock = net_attach(&place, fd, NULL, false);
+        ls_sock *sock = net_attach(&place, fd, false);
         assert_int_equal(sendto(from, "datagram", 8, 0, (struct sockaddr *)&at, len), 8);
         if (plain) sys.receive_from_error = WSAEMSGSIZE;
         int how = ls_op_recv_from(&place.ctx, sock, &op, 4, 512);
         if (plain) assert_int_equal(how, LS_PENDING);
-        if (how == LS_PENDING) expect_packet(&place, &op, NULL, 1);
+        if (how == LS_PENDING) expect_packet(&place, &op, 1);
         assert_int_equal(atomic_load(&op.result), 1);
         ls_datagrams_drop(op.recv_from.batch);
         op = op_new();
         how = ls_op_recv_from(&place.ctx, sock, &op, 4, 512);
         assert_int_equal(how, LS_PENDING);
         ls_sock_close(&place.ctx, sock);
-        expect_packet(&place, &op, NULL, LS_ECANCELED);
+        expect_packet(&place, &op, LS_ECANCELED);
         close(from);
         net_close(&place);
     }
@@ -421,14 +427,14 @@ static void an_aborted_connection_is_no_cancellation(void **state)
     (void)state;
     net_open(&place);
     net_tcp_pair(&ours, &theirs);
-    ls_sock *sock = net_attach(&place, ours, NULL, false);
+    ls_sock *sock = net_attach(&place, ours, false);
     sys.receive_pends = true;
     for (int closed = 0; closed <= 1; closed++) {
         ls_op op = op_new();
         assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
         if (closed) ls_sock_close(&place.ctx, sock);
         lazy_end(lazy_next(NULL), (int)0xC000013B, 0);
-        expect_packet(&place, &op, NULL, closed ? LS_ECANCELED : LS_ERESET);
+        expect_packet(&place, &op, closed ? LS_ECANCELED : LS_ERESET);
     }
     close(theirs);
     net_close(&place);
@@ -449,14 +455,14 @@ static void a_unix_socket_is_bound_or_connected_plainly(void **state)
         sys.unix_ex = how == 0;
         sys.bound = 0;
         net_open(&place);
-        ls_sock *sock = net_attach(&place, net_tcp(), NULL, false);
+        ls_sock *sock = net_attach(&place, net_tcp(), false);
         ls_op op = op_new();
         const int outcome = ls_op_connect(&place.ctx, sock, &op, &to);
         assert_int_equal(sys.bound, AF_UNIX);
         assert_int_equal(sys.bound_len, sizeof path);
         if (how == 0) {
             assert_int_equal(outcome, LS_PENDING);
-            expect_packet(&place, &op, NULL, 0);
+            expect_packet(&place, &op, 0);
             assert_int_equal(sys.connects, 0);
         } else {
             assert_int_equal(outcome, how == 1 ? LS_DONE : LS_EREFUSED);
@@ -479,7 +485,7 @@ static void an_abstract_name_is_refused(void **state)
     memcpy(at.bytes, path.sun_path, 5);
     sys.unix_connects = sys.unix_ex = true;
     net_open(&place);
-    ls_sock *sock = net_attach(&place, net_tcp(), NULL, false);
+    ls_sock *sock = net_attach(&place, net_tcp(), false);
     ls_op op = op_new();
     assert_int_equal(ls_op_connect(&place.ctx, sock, &op, &to), LS_ENOTSUP);
     assert_int_equal(ls_sock_listen(&at, 1, NULL, &fd, &bound), LS_ENOTSUP);
@@ -544,6 +550,72 @@ static void a_backlog_of_more_than_200_is_a_hint(void **state)
     ls_sock_discard(fd);
 }
 
+/* Of a datagram socket the system counts the bytes of all datagrams; Wine those of the first. */
+static void a_datagram_is_truncated_when_it_is_longer_than_the_room(void **state)
+{
+    enum { LEN = 1000 };
+    ls_fd to, from;
+    ls_addr at, bound;
+    char bytes[LEN + 1] = "";
+    bool truncated;
+    int n;
+    (void)state;
+    assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
+    assert_int_equal(ls_rawsock_open(false, LS_ADDR_IP4, &to), LS_OK);
+    assert_int_equal(ls_rawsock_bind(to, false, &at), LS_OK);
+    assert_int_equal(ls_sock_local(to, &bound), LS_OK);
+    assert_int_equal(ls_rawsock_open(false, LS_ADDR_IP4, &from), LS_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(ls_rawsock_send(from, bytes, LEN, &bound), LEN);
+    sys.unread = 3 * LEN;
+    static const int rooms[] = {LEN + 1, LEN, LEN - 1};
+    for (int i = 0; i < 3; i++) {
+        while ((n = ls_rawsock_receive(to, bytes, (size_t)rooms[i], NULL, &truncated)) == LS_EAGAIN) Sleep(1);
+        assert_int_equal(n, rooms[i] < LEN ? rooms[i] : LEN);
+        assert_int_equal(truncated, rooms[i] < LEN);
+    }
+    ls_sock_discard(from);
+    ls_sock_discard(to);
+}
+
+static void keep_line(int level, const char *line, size_t len, void *user)
+{
+    (void)user;
+    assert_int_equal(level, LS_LOG_WARN);
+    (void)snprintf(sys.logged, sizeof sys.logged, "%.*s", (int)len, line);
+}
+
+/* A range that Hyper-V has reserved: nobody is listed as the owner of the port. */
+static void a_reserved_port_is_named(void **state)
+{
+    ls_addr at, bound;
+    ls_udp_setup udp;
+    ls_fd fd;
+    (void)state;
+    assert_int_equal(ls_addr_parse("127.0.0.1", 50123, &at), LS_OK);
+    ls_udp_setup_defaults(&udp);
+    ls_log_set_level(LS_LOG_WARN);
+    ls_log_set_sink(keep_line, NULL);
+    for (int i = 0; i < 3; i++) {
+        sys.bind_error = WSAEACCES;
+        sys.logged[0] = '\0';
+        if (i == 0) assert_int_equal(ls_sock_listen(&at, 1, NULL, &fd, &bound), LS_EADDRINUSE);
+        if (i == 1) assert_int_equal(ls_udp_sock_open(&udp, &at, NULL, &fd, &bound), LS_EADDRINUSE);
+        if (i == 2) {
+            assert_int_equal(ls_rawsock_open(true, LS_ADDR_IP4, &fd), LS_OK);
+            assert_int_equal(ls_rawsock_bind(fd, true, &at), LS_EADDRINUSE);
+            ls_sock_discard(fd);
+        }
+        assert_non_null(strstr(sys.logged, "port 50123 "));
+        assert_non_null(strstr(sys.logged, i == 1 ? "show excludedportrange udp" : "show excludedportrange tcp"));
+    }
+    sys.bind_error = WSAEADDRINUSE; /* an ordinary owner */
+    sys.logged[0] = '\0';
+    assert_int_equal(ls_sock_listen(&at, 1, NULL, &fd, &bound), LS_EADDRINUSE);
+    assert_string_equal(sys.logged, "");
+    ls_log_set_level(LS_LOG_OFF);
+    ls_log_set_sink(NULL, NULL);
+}
+
 /* A relative due time does not count the time that the machine sleeps, so that of a far timer is cut. */
 static void a_far_timer_is_looked_at_every_minute(void **state)
 {
@@ -580,6 +652,8 @@ int main(void)
         cmocka_unit_test_setup(an_abstract_name_is_refused, setup),
         cmocka_unit_test_setup(the_path_of_an_ended_program_is_taken_over, setup),
         cmocka_unit_test_setup(a_backlog_of_more_than_200_is_a_hint, setup),
+        cmocka_unit_test_setup(a_datagram_is_truncated_when_it_is_longer_than_the_room, setup),
+        cmocka_unit_test_setup(a_reserved_port_is_named, setup),
         cmocka_unit_test_setup(a_far_timer_is_looked_at_every_minute, setup),
     };
     ls_log_set_level(LS_LOG_OFF); /* the shortage is logged */

@@ -1,4 +1,5 @@
 /* test_timer.c - the heap of timers: order, moving, taking back, and the invariants after every step. */
+/* sanitizers: asan; no thread starts */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -86,7 +86,7 @@ typedef struct fake_request {
     HTTP_REQUEST_ID id;
     HTTP_VERB verb;
     const char *target, *length; /* Content-Length, or NULL */
-    bool chunked, has_body, http10, http2, closes;
+    bool chunked, has_body, http10, http2, closes, keeps;
     bool more_data; /* the head does not fit into the buffer */
 } fake_request;
 
@@ -116,7 +116,8 @@ static inline uint32_t fake_fill(HTTP_REQUEST *request, ULONG size, fake_request
     request->RawUrlLength = (USHORT)strlen(target);
     if (given.has_body) request->Flags = HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS;
     fake_known(request, &to, HttpHeaderHost, "h:80");
-    if (given.closes) fake_known(request, &to, HttpHeaderConnection, "close");
+    if (given.closes || given.keeps)
+        fake_known(request, &to, HttpHeaderConnection, given.keeps ? "keep-alive" : "close");
     if (given.length != NULL) fake_known(request, &to, HttpHeaderContentLength, given.length);
     if (given.chunked) fake_known(request, &to, HttpHeaderTransferEncoding, "chunked");
     assert_true((ULONG)(to - (char *)request) <= size);

@@ -3,8 +3,11 @@
 #ifndef LS_TESTS_HTTPSYS_FIXTURE_H
 #define LS_TESTS_HTTPSYS_FIXTURE_H
 
+#include "http_config.h"
 #include "httpsys_fake.h"
 #include "port/shared_file.h"
+#include "proto/exchange_in.h"
+#include "proto/exchange_out.h"
 #include "sched/actor.h"
 
 typedef struct fixture fixture;
@@ -79,7 +82,7 @@ static inline fixture *fixture_make(fixture_run *run)
     assert_int_equal(ls_pool_open(r->pools, &pool), LS_OK);
     ls_pool_enter(pool);
     ls_thread_ctx_init(&r->ctx, r->port, pool, 0);
-    ls_http_config_defaults(&r->config);
+    test_http_config(&r->config);
     r->api = fake_api;
     r->handler.start = fixture_start;
     r->run = run;
@@ -192,7 +195,7 @@ static inline void fixture_resumed(ls_thread_ctx *ctx, ls_op *op)
 static inline void fixture_resume(fixture *r)
 {
     r->resume = (ls_op){.done = fixture_resumed, .actor = &r->actor};
-    assert_int_equal(ls_port_post(r->port, &r->resume, NULL, 0), LS_OK);
+    ls_port_post(r->port, &r->resume, 0);
     fixture_pump(r);
 }
 
@@ -202,7 +205,7 @@ static inline void respond_hello(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hello", 5);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
 

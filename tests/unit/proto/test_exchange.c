@@ -1,4 +1,5 @@
 /* test_exchange.c - the extra header lines of a response, and copies of a request. */
+/* sanitizers: asan; no thread starts */
 #include "net/addr.h"
 #include "proto/exchange.h"
 #include "support.h"
@@ -303,7 +304,7 @@ static void longest_path(char *out)
 
 static void a_copy_keeps_the_addresses(void **state)
 {
-    static const ls_http_transport transport = {.local = local_of};
+    static const ls_transport transport = {.local = local_of};
     char text[sizeof "unix:" + sizeof((ls_addr *)NULL)->bytes] = "unix:";
     longest_path(text + 5);
     const char *const hosts[] = {"127.0.0.1", "::1", text};
@@ -330,7 +331,7 @@ static void a_copy_keeps_the_addresses(void **state)
 
 static void a_copy_may_have_no_addresses(void **state)
 {
-    static const ls_http_transport transport = {.local = local_of};
+    static const ls_transport transport = {.local = local_of};
     fixture *f = *state;
     f->x.bytes = "";
     f->x.transport = &transport;

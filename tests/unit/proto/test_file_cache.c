@@ -209,7 +209,7 @@ static void the_same_file_is_recognized(void **state)
     const place *p = *state;
     ls_cached_file *entry = entry_of(p->small, p->small), *missing = entry_of("x", NULL);
     ls_file_info info = entry->info;
-    entry->settled = true; /* see below */
+    entry->stable = true; /* see below */
     assert_true(ls_cached_file_is(entry, &info));
     assert_false(ls_cached_file_is(missing, &info));
     assert_true(missing->missing);

@@ -1,5 +1,6 @@
 /* test_http1_body.c - the request body as a handler reads it: every framing split at every byte, limits, 100 Continue,
  * slow clients, clients that close early, and unread bodies. */
+/* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@ static int read_all(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
     int err;
-    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0) {
+    while ((err = ls_exchange_read(ctx, x, &part)) == LS_DONE && part.len > 0) {
         assert_true(r->body_len + part.len <= sizeof r->body);
         memcpy(r->body + r->body_len, part.ptr, part.len);
         r->body_len += part.len;
@@ -36,12 +37,12 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         ls_slice whole = ls_slice_static(r->body, r->body_len);
         assert_true(x->body_done);
         assert_int_equal(x->body_bytes, r->body_len);
-        assert_int_equal(x->transport->read(ctx, x, &part), LS_DONE); /* a second read also returns the end */
+        assert_int_equal(ls_exchange_read(ctx, x, &part), LS_DONE); /* a second read also returns the end */
         assert_int_equal(part.len, 0);
-        (void)x->transport->respond(ctx, x, &whole, 1);
+        (void)ls_exchange_respond(ctx, x, &whole, 1);
     } else {
         x->status = err == LS_EMSGSIZE ? 413 : err == LS_ETIMEDOUT ? 408 : 400;
-        (void)x->transport->respond(ctx, x, NULL, 0);
+        (void)ls_exchange_respond(ctx, x, NULL, 0);
     }
     fixture_end(r, ctx, x);
 }
@@ -49,7 +50,7 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 /* Respond without reading the body. */
 static void ignore(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)x->transport->respond(ctx, x, NULL, 0);
+    (void)ls_exchange_respond(ctx, x, NULL, 0);
     fixture_end(r, ctx, x);
 }
 
@@ -245,7 +246,7 @@ static void read_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     ls_slice part;
     while ((taken[count] = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) != NULL)
         assert_true(++count < sizeof taken / sizeof taken[0]);
-    assert_int_equal(x->transport->read(ctx, x, &part), LS_ENOMEM);
+    assert_int_equal(ls_exchange_read(ctx, x, &part), LS_ENOMEM);
     while (count > 0) ls_block_drop(taken[--count]);
     ignore(r, ctx, x);
 }
@@ -268,12 +269,12 @@ static void write_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     int err;
     if (x->response == LS_RESPONSE_NONE) {
         part = fixture_part(ctx, "first", 5);
-        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
+        assert_int_equal(ls_exchange_write(ctx, x, &part, 1), LS_DONE);
     }
-    while ((err = x->transport->read(ctx, x, &part)) == LS_DONE && part.len > 0)
-        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
+    while ((err = ls_exchange_read(ctx, x, &part)) == LS_DONE && part.len > 0)
+        assert_int_equal(ls_exchange_write(ctx, x, &part, 1), LS_DONE);
     if (err == LS_PENDING) return;
-    (void)x->transport->finish(ctx, x);
+    (void)ls_exchange_finish(ctx, x);
     fixture_end(r, ctx, x);
 }
 
@@ -328,7 +329,7 @@ static void put_parts(ls_thread_ctx *ctx, ls_exchange *x)
         memset(block->data, 'p', PART_BYTES);
         ls_slice part = ls_slice_of(block, 0, PART_BYTES);
         ls_block_drop(block);
-        assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
+        assert_int_equal(ls_exchange_write(ctx, x, &part, 1), LS_DONE);
     }
 }
 
@@ -338,7 +339,7 @@ static void parts_then_wait(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->starts == 1) {
         put_parts(ctx, x);
-        assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+        assert_int_equal(ls_exchange_finish(ctx, x), LS_DONE);
         fixture_end(r, ctx, x);
     } else if (!r->started) {
         r->started = true;
@@ -412,7 +413,7 @@ static void a_long_unread_body_ends_the_connection(void **state)
 static void read_once(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    if (x->transport->read(ctx, x, &part) == LS_PENDING) return;
+    if (ls_exchange_read(ctx, x, &part) == LS_PENDING) return;
     ls_slice_drop(&part);
     ignore(r, ctx, x);
 }
@@ -461,11 +462,11 @@ static void parts_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     if (!r->started) {
         r->started = true;
         put_parts(ctx, x);
-        assert_int_equal(x->transport->flush(ctx, x), LS_DONE);
+        assert_int_equal(ls_exchange_flush(ctx, x), LS_DONE);
     }
     r->error = read_all(r, ctx, x);
     if (r->error == LS_PENDING) return;
-    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    assert_int_equal(ls_exchange_finish(ctx, x), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
@@ -547,15 +548,15 @@ static void mirror(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     int err;
     for (;;) {
         if (r->step == 0) {
-            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
+            if ((err = ls_exchange_read(ctx, x, &part)) == LS_PENDING) return;
             assert_int_equal(err, LS_DONE);
             if (part.len == 0) break;
             r->step = 1;
-            if (x->transport->write(ctx, x, &part, 1) == LS_PENDING) return;
+            if (ls_exchange_write(ctx, x, &part, 1) == LS_PENDING) return;
         }
         r->step = 0;
     }
-    assert_int_equal(x->transport->finish(ctx, x), LS_DONE);
+    assert_int_equal(ls_exchange_finish(ctx, x), LS_DONE);
     fixture_end(r, ctx, x);
 }
 

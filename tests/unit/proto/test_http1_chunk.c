@@ -1,4 +1,5 @@
 /* test_http1_chunk.c - the chunked coding: payload, limits, errors; the result does not depend on splits. */
+/* sanitizers: asan; no thread starts */
 #include "proto/http1_chunk.h"
 
 #include <stdio.h>

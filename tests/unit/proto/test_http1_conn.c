@@ -1,5 +1,6 @@
 /* test_http1_conn.c - the connection: keep-alive, refused requests, deadlines, drain, and out of memory at every
  * step. */
+/* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@
 static void hi(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hi", 2);
-    (void)x->transport->respond(ctx, x, &slice, 1);
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
     fixture_end(r, ctx, x);
 }
 
@@ -183,7 +184,7 @@ static void other_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_e
     assert_ptr_equal(ctx->inside, &other.actor); /* it must not run inside the actor of the handler before */
     x->actor = &other.actor;
     other.starts++;
-    (void)x->transport->respond(ctx, x, &slice, 1);
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
     x->transport->release(ctx, x);
 }
 
@@ -353,14 +354,14 @@ static void limits_out_of_range(void **state)
     ls_http1 *http = NULL;
     ls_http_config config;
     (void)state;
-    ls_http_config_defaults(&config);
+    test_http_config(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE + 1;
     assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
-    ls_http_config_defaults(&config);
+    test_http_config(&config);
     config.head.fields_max = LS_HTTP_FIELDS_MAX + 1;
     assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
     assert_null(http);
-    ls_http_config_defaults(&config);
+    test_http_config(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE;
     assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_OK);
     ls_http1_close(http);
@@ -451,7 +452,7 @@ static void a_handler_that_waits_has_no_deadline(void **state)
 static void expecting(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (r->step++ == 0) {
-        r->error = x->transport->expect_end(ctx, x);
+        r->error = ls_exchange_expect_end(ctx, x);
         if (r->error == LS_OK) return;
     } else {
         r->error = x->error;
@@ -611,7 +612,7 @@ static void a_drain_lets_requests_end(void **state)
 static void reader(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part;
-    const int err = x->transport->read(ctx, x, &part);
+    const int err = ls_exchange_read(ctx, x, &part);
     if (err == LS_PENDING) return;
     assert_true(err < 0);
     r->error = err;
@@ -647,10 +648,10 @@ static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     int err = LS_DONE;
     while (x->error == 0) {
         if (r->step == 0) {
-            if ((err = x->transport->read(ctx, x, &part)) == LS_PENDING) return;
+            if ((err = ls_exchange_read(ctx, x, &part)) == LS_PENDING) return;
             if (err < 0 || part.len == 0) break;
             r->step = 1;
-            if ((err = x->transport->write(ctx, x, &part, 1)) == LS_PENDING) return;
+            if ((err = ls_exchange_write(ctx, x, &part, 1)) == LS_PENDING) return;
             if (err < 0) break;
         }
         r->step = 0;
@@ -661,11 +662,11 @@ static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         }
         memcpy(block->data, "and then ", 9);
         part = (ls_slice){block, block->data, 9};
-        if ((err = x->transport->write(ctx, x, &part, 1)) == LS_PENDING) return;
+        if ((err = ls_exchange_write(ctx, x, &part, 1)) == LS_PENDING) return;
         if (err < 0) break;
     }
     r->error = x->error != 0 ? x->error : err;
-    if (r->error >= 0) r->error = x->transport->finish(ctx, x);
+    if (r->error >= 0) r->error = ls_exchange_finish(ctx, x);
     fixture_end(r, ctx, x);
 }
 

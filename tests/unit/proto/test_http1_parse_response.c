@@ -1,5 +1,6 @@
 /* test_http1_parse_response.c - response heads for clients: body framing and errors; the result does not depend on
  * splits. */
+/* sanitizers: asan; no thread starts */
 #include "proto/http1_parse_response.h"
 
 #include "base/err.h"

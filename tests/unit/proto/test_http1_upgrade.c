@@ -1,5 +1,6 @@
 /* test_http1_upgrade.c - a connection that leaves HTTP/1.1: the head of the response, what the new owner gets, what is left
  * of the exchange, refusals, and a copy of the request that stays. */
+/* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
 #include "net/addr.h"
@@ -55,13 +56,13 @@ static void echo_closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_conn_limit_leave(limit);
 }
 
-static const ls_stream_handler echo_handler = {echo_received, echo_sent, echo_closed};
+static const ls_stream_handler echo_handler = {.received = echo_received, .sent = echo_sent, .closed = echo_closed};
 
 static int take_over(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol)
 {
     ls_upgraded up;
     int64_t result;
-    const int err = x->transport->upgrade(ctx, x, protocol, strlen(protocol), &echo_handler, sizeof(echo), &up);
+    const int err = ls_exchange_upgrade(ctx, x, protocol, strlen(protocol), &echo_handler, sizeof(echo), &up);
     if (err < 0) return err;
     last_echo = ls_stream_user(up.stream);
     last_echo->limit = up.limit;
@@ -76,7 +77,7 @@ static int take_over(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol)
 static void hi(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hi", 2);
-    (void)x->transport->respond(ctx, x, &slice, 1);
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
     fixture_end(r, ctx, x);
 }
 
@@ -180,9 +181,9 @@ static void flushed_before(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         memset(block->data, 'x', LS_BLOCK_LARGE);
         for (int n = 0; n < (int)(sizeof plenty / LS_BLOCK_LARGE); n++)
             r->slices[n] = ls_slice_of(block, 0, LS_BLOCK_LARGE);
-        (void)x->transport->respond(ctx, x, r->slices, sizeof plenty / LS_BLOCK_LARGE);
+        (void)ls_exchange_respond(ctx, x, r->slices, sizeof plenty / LS_BLOCK_LARGE);
         ls_block_drop(block);
-        (void)x->transport->flush(ctx, x);
+        (void)ls_exchange_flush(ctx, x);
         fixture_end(r, ctx, x); /* the send of this response is pending */
     }
 }
@@ -252,7 +253,7 @@ static void at_the_end_of_a_body(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         assert_int_equal(r->error, x->body_done ? LS_OK : LS_EINVAL);
         r->step = 1;
     }
-    while (!x->body_done && (err = x->transport->read(ctx, x, &part)) == LS_DONE) ls_slice_drop(&part);
+    while (!x->body_done && (err = ls_exchange_read(ctx, x, &part)) == LS_DONE) ls_slice_drop(&part);
     if (err == LS_PENDING) return;
     upgrading(r, ctx, x);
 }
@@ -294,9 +295,9 @@ static void refusals(void **state)
 static void begun(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice part = ls_slice_static("hi", 2);
-    (void)x->transport->write(ctx, x, &part, 1);
+    (void)ls_exchange_write(ctx, x, &part, 1);
     r->error = take_over(ctx, x, "echo/2");
-    (void)x->transport->finish(ctx, x);
+    (void)ls_exchange_finish(ctx, x);
     fixture_end(r, ctx, x);
 }
 
@@ -310,7 +311,7 @@ static void bad_status(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 static void aborted(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    x->transport->abort(ctx, x);
+    ls_exchange_abort(ctx, x);
     r->error = take_over(ctx, x, "echo/2");
     fixture_end(r, ctx, x);
 }
@@ -347,15 +348,15 @@ static void staying(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     assert_true(is_path(x, "/u"));
     assert_int_equal(x->status, 101);
     assert_int_equal(x->response, LS_RESPONSE_DONE);
-    assert_int_equal(x->transport->flush(ctx, x), LS_ECLOSED);
-    assert_int_equal(x->transport->write(ctx, x, &slice, 1), LS_ECLOSED);
-    assert_int_equal(x->transport->finish(ctx, x), LS_ECLOSED);
-    assert_int_equal(x->transport->upgrade(ctx, x, "echo/2", 6, &echo_handler, 1, NULL), LS_ECLOSED);
-    assert_int_equal(x->transport->read(ctx, x, &slice), LS_DONE);
+    assert_int_equal(ls_exchange_flush(ctx, x), LS_ECLOSED);
+    assert_int_equal(ls_exchange_write(ctx, x, &slice, 1), LS_ECLOSED);
+    assert_int_equal(ls_exchange_finish(ctx, x), LS_ECLOSED);
+    assert_int_equal(ls_exchange_upgrade(ctx, x, "echo/2", 6, &echo_handler, 1, NULL), LS_ECLOSED);
+    assert_int_equal(ls_exchange_read(ctx, x, &slice), LS_DONE);
     assert_int_equal(slice.len, 0);
-    assert_null(x->transport->session(x));
+    assert_null(x->stream);
     assert_int_equal(x->transport->local(x)->family, system_has_unix_sockets() ? LS_ADDR_UNIX : LS_ADDR_IP4);
-    x->transport->abort(ctx, x);
+    ls_exchange_abort(ctx, x);
     fixture_end(r, ctx, x);
 }
 
@@ -504,12 +505,12 @@ static void a_copy_of_the_request_stays(void **state)
     assert_true(span_is(x, field->value, "b"));
     assert_int_equal(x->remote->family, LS_ADDR_UNIX);
     assert_non_null(x->transport->local(x));
-    assert_int_equal(x->transport->respond(&ctx, x, &slice, 1), LS_ECLOSED);
-    assert_int_equal(x->transport->flush(&ctx, x), LS_ECLOSED);
-    assert_int_equal(x->transport->read(&ctx, x, &slice), LS_DONE);
+    assert_int_equal(ls_exchange_respond(&ctx, x, &slice, 1), LS_ECLOSED);
+    assert_int_equal(ls_exchange_flush(&ctx, x), LS_ECLOSED);
+    assert_int_equal(ls_exchange_read(&ctx, x, &slice), LS_DONE);
     assert_int_equal(slice.len, 0);
-    assert_int_equal(x->transport->upgrade(&ctx, x, "a", 1, NULL, 0, NULL), LS_ECLOSED);
-    x->transport->abort(&ctx, x);
+    assert_int_equal(ls_exchange_upgrade(&ctx, x, "a", 1, NULL, 0, NULL), LS_ECLOSED);
+    ls_exchange_abort(&ctx, x);
     x->transport->release(&ctx, x);
 }
 

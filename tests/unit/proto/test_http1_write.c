@@ -1,8 +1,11 @@
 /* test_http1_write.c - the bytes of responses: heads, bodies with Content-Length, chunked parts, and omitted
  * bodies. */
+/* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
 #include <stdio.h>
+
+#include "port/shared_file.h"
 
 #define GET       "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 #define GET_CLOSE "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -33,7 +36,7 @@ static void respond_text(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static("hello", 5);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     assert_int_equal(x->response, LS_RESPONSE_DONE);
     fixture_end(r, ctx, x);
 }
@@ -44,7 +47,7 @@ static void respond_201(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     x->status = 201;
     x->type = "text/plain";
     assert_int_equal(ls_exchange_header(ctx, x, "Location", 8, "/x", 2, false), LS_OK);
-    assert_int_equal(x->transport->respond(ctx, x, slices, 3), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, slices, 3), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
@@ -53,27 +56,27 @@ static void respond_204(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     ls_slice slice = ls_slice_static("never seen", 10);
     x->status = 204;
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
 static void respond_304(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->status = 304;
-    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, NULL, 0), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
 static void respond_empty(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    assert_int_equal(x->transport->finish(ctx, x), LS_DONE); /* no part was written */
+    assert_int_equal(ls_exchange_finish(ctx, x), LS_DONE); /* no part was written */
     fixture_end(r, ctx, x);
 }
 
 static void respond_unknown(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->status = 599;
-    assert_int_equal(x->transport->respond(ctx, x, NULL, 0), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, NULL, 0), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
@@ -132,7 +135,7 @@ static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         assert_int_equal(ls_exchange_header(ctx, x, "X-Long", 6, value, r->body[0] ? sizeof value : 10, false), LS_OK);
     assert_int_equal(ls_exchange_header(ctx, x, "Content-Type", 12, "a/b", 3, false), LS_OK);
     x->type = "text/plain"; /* without effect: the handler set a Content-Type */
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
@@ -181,7 +184,7 @@ static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x
     assert_int_equal(ls_exchange_header(ctx, x, "X-Server", 8, "no", 2, false), LS_OK);
     if (x->head.method == LS_HTTP_GET)
         assert_int_equal(ls_exchange_header(ctx, x, "server", 6, "mine", 4, false), LS_OK);
-    assert_int_equal(x->transport->respond(ctx, x, &body, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &body, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
@@ -220,7 +223,7 @@ static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = big_slice(sizeof big);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     fixture_end(r, ctx, x);
 }
 
@@ -248,7 +251,7 @@ static void respond_block(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = big_slice(block_len);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     block_len = (size_t)big_released; /* when respond returns */
     fixture_end(r, ctx, x);
 }
@@ -295,7 +298,7 @@ static void respond_static(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slice = ls_slice_static(big, static_len);
     x->type = "text/plain";
-    assert_int_equal(x->transport->respond(ctx, x, &slice, 1), LS_DONE);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
     memset(big, '-', sizeof big);
     fixture_end(r, ctx, x);
 }
@@ -328,45 +331,44 @@ enum { LARGE_PART_BYTES = 65536 };
 /* r->body is a list of calls, one letter each. */
 static void make_calls(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    const ls_http_transport *t = x->transport;
     while (r->body[r->step] != '\0') {
         ls_slice parts[2];
         int err = LS_DONE;
         switch (r->body[r->step++]) {
         case 's': /* one small part */
             parts[0] = fixture_part(ctx, "abc", 3);
-            err = t->write(ctx, x, parts, 1);
+            err = ls_exchange_write(ctx, x, parts, 1);
             break;
         case 'm': /* two slices in one call */
             parts[0] = fixture_part(ctx, "abc", 3);
             parts[1] = fixture_part(ctx, "de", 2);
-            err = t->write(ctx, x, parts, 2);
+            err = ls_exchange_write(ctx, x, parts, 2);
             break;
         case 'h': /* one part of 3000 bytes */
             parts[0] = fixture_part(ctx, big, 3000);
-            err = t->write(ctx, x, parts, 1);
+            err = ls_exchange_write(ctx, x, parts, 1);
             break;
         case 'b': /* a few bytes without a block */
             parts[0] = ls_slice_static("bytes", 5);
-            err = t->write(ctx, x, parts, 1);
+            err = ls_exchange_write(ctx, x, parts, 1);
             break;
         case 'l': /* many of them */
             parts[0] = ls_slice_static(big, LARGE_PART_BYTES);
-            err = t->write(ctx, x, parts, 1);
+            err = ls_exchange_write(ctx, x, parts, 1);
             break;
         case 'e': /* slices without bytes: no chunk, and no end of the body */
             parts[0] = fixture_part(ctx, "", 0);
             parts[1] = ls_slice_static(NULL, 0);
-            err = t->write(ctx, x, parts, 2);
+            err = ls_exchange_write(ctx, x, parts, 2);
             break;
-        case '0': err = t->write(ctx, x, NULL, 0); break; /* the head alone */
-        case 'f': err = t->flush(ctx, x); break;
-        case 'a': t->abort(ctx, x); break;
+        case '0': err = ls_exchange_write(ctx, x, NULL, 0); break; /* the head alone */
+        case 'f': err = ls_exchange_flush(ctx, x); break;
+        case 'a': ls_exchange_abort(ctx, x); break;
         case 'w': return; /* wait for fixture_resume */
         case '5': x->length = 5; break;
         case 'x': fixture_end(r, ctx, x); return; /* ends before the response is complete */
         case '.':
-            err = t->finish(ctx, x);
+            err = ls_exchange_finish(ctx, x);
             if (err < 0) r->error = err;
             fixture_end(r, ctx, x);
             return;
@@ -543,7 +545,7 @@ static void write_forever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         memset(block->data, 'x', block->cap);
         ls_slice slice = ls_slice_of(block, 0, block->cap);
         ls_block_drop(block);
-        const int err = x->transport->write(ctx, x, &slice, 1); /* takes the slice on failure as well */
+        const int err = ls_exchange_write(ctx, x, &slice, 1); /* takes the slice on failure as well */
         if (err < 0) {
             assert_int_equal(err, x->error);
             r->error = err;
@@ -606,20 +608,21 @@ static void a_client_that_does_not_read_is_disconnected(void **state)
  * leaves without the queue where the system allows it. */
 static void sharing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    static const char text[] = "5\r\nhello\r\n";
-    ls_slice chunk = fixture_part(ctx, text, sizeof text - 1);
-    assert_int_equal(x->transport->write(ctx, x, NULL, 0), LS_DONE);
+    ls_slice block = fixture_part(ctx, "..................hello..", 25);
+    const ls_slice chunk = {block.block, block.ptr + LS_SHARED_BEFORE, 5};
+    ls_shared_part_frame(block.block->data + LS_SHARED_BEFORE, 5);
+    assert_int_equal(ls_exchange_write(ctx, x, NULL, 0), LS_DONE);
     const bool head_only = x->head.method == LS_HTTP_HEAD;
-    assert_int_equal(x->transport->write_chunk(ctx, x, &chunk, true), head_only ? LS_DONE : LS_PENDING);
-    assert_true(x->transport->queued(x) > 5 || head_only);
+    assert_int_equal(ls_exchange_write_shared(ctx, x, &chunk, true), head_only ? LS_DONE : LS_PENDING);
+    assert_true(ls_exchange_queued(x) > 5 || head_only);
     ls_slice part = ls_slice_static("own", 3);
-    assert_int_equal(x->transport->write(ctx, x, &part, 1), LS_DONE);
-    assert_int_equal(x->transport->write_chunk(ctx, x, &chunk, false), head_only ? LS_DONE : LS_PENDING);
-    assert_true(x->transport->flush(ctx, x) >= 0);
-    assert_true(x->transport->write_chunk(ctx, x, &chunk, true) >= 0);
-    assert_int_equal(x->body_sent, head_only ? 0 : 18);
-    ls_slice_drop(&chunk); /* the queue has references of its own */
-    (void)x->transport->finish(ctx, x);
+    assert_int_equal(ls_exchange_write(ctx, x, &part, 1), LS_DONE);
+    assert_int_equal(ls_exchange_write_shared(ctx, x, &chunk, false), head_only ? LS_DONE : LS_PENDING);
+    assert_true(ls_exchange_flush(ctx, x) >= 0);
+    assert_true(ls_exchange_write_shared(ctx, x, &chunk, true) >= 0);
+    assert_int_equal(ls_exchange_body_sent(x), head_only ? 0 : 18);
+    ls_slice_drop(&block); /* the queue has references of its own */
+    (void)ls_exchange_finish(ctx, x);
     fixture_end(r, ctx, x);
 }
 
@@ -642,6 +645,53 @@ static void a_shared_part_is_framed_for_each_client(void **state)
     assert_string_equal(got + 4, "helloownhellohello");
     fixture_until_ended(r);
     fixture_close(r);
+}
+
+/* ---- a file that changes ------------------------------------------------------------------------------------ */
+
+static const char changing[] = "test_http1_write.changing";
+
+static void append_byte(const char *mode)
+{
+    FILE *out = fopen(changing, mode);
+    assert_non_null(out);
+    assert_int_equal(fputc('x', out), 'x');
+    assert_int_equal(fclose(out), 0);
+}
+
+/* The last request of the connection gets a file, which changes before it is sent. */
+static void respond_changing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_shared_file *file;
+    if (!x->close) {
+        respond_text(r, ctx, x);
+        return;
+    }
+    append_byte("wb");
+    assert_int_equal(ls_shared_file_open(changing, &file), LS_OK);
+    ls_slice slice = ls_shared_file_slice(file, 0, 1);
+    ls_shared_file_drop(file);
+    assert_int_equal(ls_exchange_respond(ctx, x, &slice, 1), LS_DONE);
+    append_byte("ab");
+    fixture_end(r, ctx, x);
+}
+
+/* A 503 takes the place of a response of which nothing was sent. Behind another one, which is dropped as well, it would be
+ * the answer to the request of that. */
+static void a_file_that_changes_behind_another_response(void **state)
+{
+    (void)state;
+    for (int behind = 0; behind < 2; behind++) {
+        fixture *r = connected(respond_changing);
+        const char *const requests = behind ? GET GET_CLOSE : GET_CLOSE;
+        fixture_send(r, requests, strlen(requests));
+        const char *const got = fixture_take(r);
+        assert_int_equal(strncmp(got, "HTTP/1.1 503 ", 13) == 0, !behind);
+        if (behind) assert_string_equal(got, "");
+        assert_true(r->ended);
+        fixture_close(r);
+        assert_int_equal(remove(changing), 0);
+    }
 }
 
 int main(void)
@@ -667,6 +717,7 @@ int main(void)
         cmocka_unit_test(many_parts_of_all_kinds_arrive_complete),
         cmocka_unit_test(above_the_high_water_mark_the_writer_waits),
         cmocka_unit_test(a_client_that_does_not_read_is_disconnected),
+        cmocka_unit_test(a_file_that_changes_behind_another_response),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* test_http_condition.c - conditional requests (RFC 9110 13), entity tags and dates. */
+/* sanitizers: asan; no thread starts */
+#include "proto/http1_parse.h"
 #include "proto/http_condition.h"
 
 #include <stdio.h>
@@ -25,7 +27,7 @@ static void ask(asked *a, const char *method, const char *fields)
     char text[2048];
     const int len = snprintf(text, sizeof text, "%s / HTTP/1.1\r\nHost: h\r\n%s\r\n", method, fields);
     a->text = test_copy_exact(text, (size_t)len);
-    assert_int_equal(ls_http1_parse(a->text, (size_t)len, 0, &limits, &a->head, NULL), len);
+    assert_int_equal(ls_http1_parse(a->text, (size_t)len, 0, &limits, &a->head, &(ls_http1_terms){0}, NULL), len);
     ls_conditions_of(&a->head, a->text, &a->conditions);
 }
 

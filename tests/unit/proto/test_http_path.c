@@ -1,4 +1,5 @@
 /* test_http_path.c - valid and invalid paths of files, and the limits. */
+/* sanitizers: asan; no thread starts */
 #include "proto/http_path.h"
 
 #include <stdbool.h>

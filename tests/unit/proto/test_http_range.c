@@ -1,4 +1,5 @@
 /* test_http_range.c - the Range field, Content-Range, the parts of multipart/byteranges. */
+/* sanitizers: asan; no thread starts */
 #include "proto/http_range.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* test_http_type.c - media types by file name extension. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include "proto/http_type.h"

@@ -32,7 +32,7 @@ static void send_ranges(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice slices[4] = {ls_slice_static("<", 1), ls_shared_file_slice(r->file, 2, 4), ls_slice_static("-", 1),
                           ls_shared_file_slice(r->file, 9, 1)};
-    r->result = x->transport->respond(ctx, x, slices, 4);
+    r->result = ls_exchange_respond(ctx, x, slices, 4);
     fixture_end(r, ctx, x);
 }
 

@@ -1,4 +1,5 @@
 /* test_sse_event.c - the text of server-sent events and comments, in memory of the exact size. */
+/* sanitizers: asan; no thread starts */
 #include "proto/sse_event.h"
 
 #include <stdio.h>

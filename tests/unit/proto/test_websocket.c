@@ -1,6 +1,9 @@
 /* test_websocket.c - messages of a WebSocket connection: both roles, frames cut at every byte, limits, memory,
  * back-pressure. */
+/* sanitizers: asan; no thread starts */
 #include "ws_fixture.h"
+
+#include <stdio.h>
 
 static void echoes(void **state)
 {

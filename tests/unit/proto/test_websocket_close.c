@@ -1,5 +1,6 @@
 /* test_websocket_close.c - the end of a WebSocket connection: closing handshakes in all orders, lost connections, refused
  * frames, deadlines. */
+/* sanitizers: asan; no thread starts */
 #include "ws_fixture.h"
 
 /* ---- calls of the user ------------------------------------------------------------------------------------------ */
@@ -52,93 +53,105 @@ static void expect_tcp_end(ws_place *p)
     ws_await_freed(p);
 }
 
+/* The state of a test: a place, and in it a connection of this role. */
+static int place_open(void **state)
+{
+    static ws_place p;
+    *state = &p;
+    ws_place_open(&p);
+    return 0;
+}
+
+static int server_open(void **state)
+{
+    (void)place_open(state);
+    ws_connect(*state);
+    return 0;
+}
+
+static int client_open(void **state)
+{
+    (void)place_open(state);
+    ((ws_place *)*state)->config.client = true;
+    ws_connect(*state);
+    return 0;
+}
+
+static int place_close(void **state)
+{
+    ws_place_close(*state);
+    return 0;
+}
+
+#define TEST(name, test, open)              \
+    {                                       \
+        name, test, open, place_close, NULL \
+    }
+
 /* ---- the closing handshake -------------------------------------------------------------------------------------- */
 
 static void peer_closes(void **state)
 {
-    (void)state;
-    for (int client = 0; client <= 1; client++) {
-        ws_place p;
-        ws_open(&p, client);
-        ws_say_close(&p, 4001, "enough");
-        ws_expect_close(&p, 4001);
-        assert_int_equal(p.ended, 1);
-        assert_int_equal(p.code, 4001);
-        assert_string_equal(p.reason, "enough");
-        ws_inside(&p, do_send_refused);
-        ws_inside(&p, do_close_twice); /* no effect */
-        expect_tcp_end(&p);
-        ws_place_close(&p);
-    }
+    ws_place *p = *state;
+    ws_say_close(p, 4001, "enough");
+    ws_expect_close(p, 4001);
+    assert_int_equal(p->ended, 1);
+    assert_int_equal(p->code, 4001);
+    assert_string_equal(p->reason, "enough");
+    ws_inside(p, do_send_refused);
+    ws_inside(p, do_close_twice); /* no effect */
+    expect_tcp_end(p);
 }
 
 static void peer_closes_without_code(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    ws_say_close(&p, LS_WS_NO_CODE, "");
-    ws_expect_close(&p, LS_WS_NO_CODE);
-    assert_int_equal(p.code, LS_WS_NO_CODE);
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    ws_say_close(p, LS_WS_NO_CODE, "");
+    ws_expect_close(p, LS_WS_NO_CODE);
+    assert_int_equal(p->code, LS_WS_NO_CODE);
+    expect_tcp_end(p);
 }
 
 static void we_close(void **state)
 {
-    (void)state;
-    for (int client = 0; client <= 1; client++) {
-        ws_place p;
-        ws_open(&p, client);
-        ws_inside(&p, do_close_twice);
-        ws_inside(&p, do_send_refused);
-        ws_expect(&p, LS_WS_CLOSE,
-                  "\x03\xe8"
-                  "done",
-                  6);
-        expect_silence(&p); /* no second frame, and the stream is open */
-        assert_int_equal(p.ended, 0);
-        ws_say_close(&p, LS_WS_NORMAL, "done");
-        ws_await(&p, &p.ended, 1);
-        assert_int_equal(p.code, LS_WS_NORMAL);
-        expect_tcp_end(&p);
-        ws_place_close(&p);
-    }
+    ws_place *p = *state;
+    ws_inside(p, do_close_twice);
+    ws_inside(p, do_send_refused);
+    ws_expect(p, LS_WS_CLOSE,
+              "\x03\xe8"
+              "done",
+              6);
+    expect_silence(p); /* no second frame, and the stream is open */
+    assert_int_equal(p->ended, 0);
+    ws_say_close(p, LS_WS_NORMAL, "done");
+    ws_await(p, &p->ended, 1);
+    assert_int_equal(p->code, LS_WS_NORMAL);
+    expect_tcp_end(p);
 }
 
 static void close_frames_cross(void **state)
 {
-    (void)state;
-    for (int client = 0; client <= 1; client++) {
-        ws_place p;
-        ws_open(&p, client);
-        ws_say_close(&p, LS_WS_GOING_AWAY, "");
-        ws_inside(&p, do_close); /* the peer's frame is in the socket */
-        ws_expect_close(&p, LS_WS_NORMAL);
-        ws_await(&p, &p.ended, 1);
-        assert_int_equal(p.code, LS_WS_GOING_AWAY);
-        expect_tcp_end(&p);
-        ws_place_close(&p);
-    }
+    ws_place *p = *state;
+    ws_say_close(p, LS_WS_GOING_AWAY, "");
+    ws_inside(p, do_close); /* the peer's frame is in the socket */
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_await(p, &p->ended, 1);
+    assert_int_equal(p->code, LS_WS_GOING_AWAY);
+    expect_tcp_end(p);
 }
 
 /* Data behind the peer's Close frame are ignored, even invalid ones, and its frame ends a message that lacks fragments. */
 static void close_inside_a_message(void **state)
 {
-    (void)state;
-    for (int client = 0; client <= 1; client++) {
-        ws_place p;
-        ws_open(&p, client);
-        ws_say(&p, LS_WS_TEXT, "beginning", 9);
-        ws_say_close(&p, LS_WS_NORMAL, "");
-        ws_say(&p, WS_FIN | LS_WS_CONTINUATION, "end", 3);
-        ws_write(&p, "\xff\xff\xff\xff\xff", 5);
-        ws_expect_close(&p, LS_WS_NORMAL);
-        expect_tcp_end(&p);
-        assert_int_equal(p.messages, 0);
-        assert_int_equal(p.code, LS_WS_NORMAL);
-        ws_place_close(&p);
-    }
+    ws_place *p = *state;
+    ws_say(p, LS_WS_TEXT, "beginning", 9);
+    ws_say_close(p, LS_WS_NORMAL, "");
+    ws_say(p, WS_FIN | LS_WS_CONTINUATION, "end", 3);
+    ws_write(p, "\xff\xff\xff\xff\xff", 5);
+    ws_expect_close(p, LS_WS_NORMAL);
+    expect_tcp_end(p);
+    assert_int_equal(p->messages, 0);
+    assert_int_equal(p->code, LS_WS_NORMAL);
 }
 
 /* Between our Close frame and that of the peer, data are skipped and pings get no answer; what is invalid is refused
@@ -147,89 +160,80 @@ static void data_after_our_close(void **state)
 {
     static char bytes[100000];
     char frame[64];
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    ws_say(&p, LS_WS_TEXT, "beginning", 9); /* a message, and a frame, are half received */
-    const size_t len = ws_frame(&p, frame, LS_WS_CONTINUATION, "continued", 9);
-    ws_write(&p, frame, len - 3);
-    wire_pump(&p.wire);
-    ws_inside(&p, do_close);
-    ws_write(&p, frame + len - 3, 3);
-    ws_say(&p, WS_FIN | LS_WS_CONTINUATION, "end", 3);
-    ws_say_text(&p, "another");
-    ws_say(&p, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
-    ws_say(&p, WS_FIN | LS_WS_PING, "ping", 4);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    expect_silence(&p);
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    expect_tcp_end(&p);
-    assert_int_equal(p.messages, 0);
+    ws_place *p = *state;
+    ws_say(p, LS_WS_TEXT, "beginning", 9); /* a message, and a frame, are half received */
+    const size_t len = ws_frame(p, frame, LS_WS_CONTINUATION, "continued", 9);
+    ws_write(p, frame, len - 3);
+    wire_pump(&p->wire);
+    ws_inside(p, do_close);
+    ws_write(p, frame + len - 3, 3);
+    ws_say(p, WS_FIN | LS_WS_CONTINUATION, "end", 3);
+    ws_say_text(p, "another");
+    ws_say(p, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
+    ws_say(p, WS_FIN | LS_WS_PING, "ping", 4);
+    ws_expect_close(p, LS_WS_NORMAL);
+    expect_silence(p);
+    ws_say_close(p, LS_WS_NORMAL, "");
+    expect_tcp_end(p);
+    assert_int_equal(p->messages, 0);
 
-    ws_connect(&p);
-    ws_inside(&p, do_close);
-    ws_write(&p, "\xff\xff", 2);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    ws_await(&p, &p.ended, 1);
-    assert_int_equal(p.code, LS_WS_PROTOCOL_ERROR);
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_connect(p);
+    ws_inside(p, do_close);
+    ws_write(p, "\xff\xff", 2);
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_await(p, &p->ended, 1);
+    assert_int_equal(p->code, LS_WS_PROTOCOL_ERROR);
+    expect_tcp_end(p);
 }
 
 /* ---- a message that waits --------------------------------------------------------------------------------------- */
 
 static void close_is_seen_behind_messages(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.keep = true;
-    ws_say_text(&p, "one");
-    ws_say_text(&p, "two");
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    ws_await(&p, &p.messages, 1);
-    wire_pump(&p.wire);
-    assert_int_equal(p.ended, 0);
-    ws_inside(&p, do_consume);
-    ws_await(&p, &p.messages, 2);
-    assert_string_equal(p.last, "two");
-    assert_int_equal(p.ended, 0);
-    ws_inside(&p, do_consume);
-    ws_await(&p, &p.ended, 1);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    p->keep = true;
+    ws_say_text(p, "one");
+    ws_say_text(p, "two");
+    ws_say_close(p, LS_WS_NORMAL, "");
+    ws_await(p, &p->messages, 1);
+    wire_pump(&p->wire);
+    assert_int_equal(p->ended, 0);
+    ws_inside(p, do_consume);
+    ws_await(p, &p->messages, 2);
+    assert_string_equal(p->last, "two");
+    assert_int_equal(p->ended, 0);
+    ws_inside(p, do_consume);
+    ws_await(p, &p->ended, 1);
+    ws_expect_close(p, LS_WS_NORMAL);
+    expect_tcp_end(p);
 }
 
 static void message_outlives_our_close(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.keep = true;
-    ws_say_text(&p, "one");
-    ws_say_text(&p, "two");
-    ws_await(&p, &p.messages, 1);
-    ws_inside(&p, do_close);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    ws_say_text(&p, "three");
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    ws_await(&p, &p.ended, 1); /* although the message was not consumed */
-    ws_look(&p);
-    assert_string_equal(p.last, "one");
-    ws_inside(&p, do_consume);
-    assert_null(ls_ws_message_get(p.ws));
-    expect_tcp_end(&p);
-    assert_int_equal(p.messages, 1);
+    ws_place *p = *state;
+    p->keep = true;
+    ws_say_text(p, "one");
+    ws_say_text(p, "two");
+    ws_await(p, &p->messages, 1);
+    ws_inside(p, do_close);
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_say_text(p, "three");
+    ws_say_close(p, LS_WS_NORMAL, "");
+    ws_await(p, &p->ended, 1); /* although the message was not consumed */
+    ws_look(p);
+    assert_string_equal(p->last, "one");
+    ws_inside(p, do_consume);
+    assert_null(ls_ws_message_get(p->ws));
+    expect_tcp_end(p);
+    assert_int_equal(p->messages, 1);
 
-    ws_connect(&p); /* not even after the end */
-    ws_say_text(&p, "one");
-    ws_await(&p, &p.messages, 1);
-    ws_inside(&p, do_close);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_connect(p); /* not even after the end */
+    ws_say_text(p, "one");
+    ws_await(p, &p->messages, 1);
+    ws_inside(p, do_close);
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_say_close(p, LS_WS_NORMAL, "");
+    expect_tcp_end(p);
 }
 
 static void do_send_above_mark(ws_place *p)
@@ -241,22 +245,19 @@ static void do_send_above_mark(ws_place *p)
 /* `drained` closes the connection while a message waits: the peer's Close frame is received nevertheless. */
 static void close_when_drained(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.config.write_bytes_high = 0;
-    p.keep = true;
-    p.on_message = do_send_above_mark;
-    p.on_drained = do_close;
-    ws_say_text(&p, "one");
-    ws_say_text(&p, "two");
-    ws_expect_text(&p, "answer");
-    ws_expect_close(&p, LS_WS_NORMAL);
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    ws_await(&p, &p.ended, 1);
-    assert_int_equal(p.messages, 1);
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    p->config.write_bytes_high = 0;
+    p->keep = true;
+    p->on_message = do_send_above_mark;
+    p->on_drained = do_close;
+    ws_say_text(p, "one");
+    ws_say_text(p, "two");
+    ws_expect_text(p, "answer");
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_say_close(p, LS_WS_NORMAL, "");
+    ws_await(p, &p->ended, 1);
+    assert_int_equal(p->messages, 1);
+    expect_tcp_end(p);
 }
 
 /* ---- inside events ---------------------------------------------------------------------------------------------- */
@@ -289,70 +290,61 @@ static void closes_and_aborts_in_an_event(void **state)
 
 static void aborts_anywhere(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    ws_make(&p, NULL); /* before ls_ws_begin */
-    ws_disconnect(&p);
-    assert_int_equal(p.code, LS_WS_ABNORMAL);
-    ws_connect(&p); /* idle */
-    ws_disconnect(&p);
-    ws_connect(&p); /* inside a frame */
-    ws_write(&p, "\x81", 1);
-    wire_pump(&p.wire);
-    ws_disconnect(&p);
-    p.keep = true;
-    ws_connect(&p); /* a message waits */
-    ws_say_text(&p, "one");
-    ws_await(&p, &p.messages, 1);
-    ws_inside(&p, ws_do_abort);
-    ws_inside(&p, do_consume);
-    ws_await_freed(&p);
-    p.keep = false;
-    ws_connect(&p); /* our Close frame is sent */
-    ws_inside(&p, do_close);
-    ws_disconnect(&p);
-    ws_connect(&p); /* we wait for the peer's end of the stream */
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    ws_await(&p, &p.ended, 1);
-    ws_disconnect(&p);
-    assert_int_equal(p.code, LS_WS_NORMAL);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    ws_make(p, NULL); /* before ls_ws_begin */
+    ws_disconnect(p);
+    assert_int_equal(p->code, LS_WS_ABNORMAL);
+    ws_connect(p); /* idle */
+    ws_disconnect(p);
+    ws_connect(p); /* inside a frame */
+    ws_write(p, "\x81", 1);
+    wire_pump(&p->wire);
+    ws_disconnect(p);
+    p->keep = true;
+    ws_connect(p); /* a message waits */
+    ws_say_text(p, "one");
+    ws_await(p, &p->messages, 1);
+    ws_inside(p, ws_do_abort);
+    ws_inside(p, do_consume);
+    ws_await_freed(p);
+    p->keep = false;
+    ws_connect(p); /* our Close frame is sent */
+    ws_inside(p, do_close);
+    ws_disconnect(p);
+    ws_connect(p); /* we wait for the peer's end of the stream */
+    ws_say_close(p, LS_WS_NORMAL, "");
+    ws_await(p, &p->ended, 1);
+    ws_disconnect(p);
+    assert_int_equal(p->code, LS_WS_NORMAL);
 }
 
 /* The deadline of the receive has cancelled it, and the user closes before the packet of the receive runs. */
 static void close_meets_a_deadline(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    p.config.ping_ms = 20;
-    ws_connect(&p);
-    wire_step(&p.wire); /* the tick */
-    ws_inside(&p, do_close);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    wire_pump(&p.wire);
-    assert_int_equal(p.ended, 0);
-    ws_say_close(&p, 4001, "later");
-    ws_expect_end(&p);
-    assert_int_equal(p.code, 4001);
-    ws_hang_up(&p);
-    ws_await_freed(&p);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    p->config.ping_ms = 20;
+    ws_connect(p);
+    wire_step(&p->wire); /* the tick */
+    ws_inside(p, do_close);
+    ws_expect_close(p, LS_WS_NORMAL);
+    wire_pump(&p->wire);
+    assert_int_equal(p->ended, 0);
+    ws_say_close(p, 4001, "later");
+    ws_expect_end(p);
+    assert_int_equal(p->code, 4001);
+    ws_hang_up(p);
+    ws_await_freed(p);
 }
 
 static void close_before_begin(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    ws_make(&p, NULL);
-    ws_inside(&p, do_close);
-    ws_inside(&p, ws_do_begin);
-    ws_expect_close(&p, LS_WS_NORMAL);
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    ws_make(p, NULL);
+    ws_inside(p, do_close);
+    ws_inside(p, ws_do_begin);
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_say_close(p, LS_WS_NORMAL, "");
+    expect_tcp_end(p);
 }
 
 /* ---- lost connections ------------------------------------------------------------------------------------------- */
@@ -360,29 +352,26 @@ static void close_before_begin(void **state)
 static void peer_hangs_up(void **state)
 {
     static const char *const before[] = {"", "\x81", "\x81\x85\1\2\3\4ab", "\x01\x81\1\2\3\4a"};
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
+    ws_place *p = *state;
     for (int reset = 0; reset <= 1; reset++) {
         for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) {
             const struct linger now = {.l_onoff = 1};
-            ws_connect(&p);
-            ws_write(&p, before[i], strlen(before[i]));
-            wire_pump(&p.wire);
-            if (reset) assert_int_equal(setsockopt(p.wire.theirs, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
-            ws_hang_up(&p);
-            ws_await_freed(&p);
-            assert_int_equal(p.code, LS_WS_ABNORMAL);
-            assert_int_equal(p.messages, 0);
+            ws_connect(p);
+            ws_write(p, before[i], strlen(before[i]));
+            wire_pump(&p->wire);
+            if (reset) assert_int_equal(setsockopt(p->wire.theirs, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+            ws_hang_up(p);
+            ws_await_freed(p);
+            assert_int_equal(p->code, LS_WS_ABNORMAL);
+            assert_int_equal(p->messages, 0);
         }
     }
-    ws_connect(&p); /* a message before the end is delivered */
-    ws_say_text(&p, "last words");
-    ws_hang_up(&p);
-    ws_await_freed(&p);
-    assert_string_equal(p.last, "last words");
-    assert_int_equal(p.code, LS_WS_ABNORMAL);
-    ws_place_close(&p);
+    ws_connect(p); /* a message before the end is delivered */
+    ws_say_text(p, "last words");
+    ws_hang_up(p);
+    ws_await_freed(p);
+    assert_string_equal(p->last, "last words");
+    assert_int_equal(p->code, LS_WS_ABNORMAL);
 }
 
 /* ---- refused frames --------------------------------------------------------------------------------------------- */
@@ -413,147 +402,132 @@ static void refuses_invalid_frames(void **state)
         {"\x82\xff\0\0\0\1\0\0\0\0\0\0\0\0", 14, LS_WS_TOO_BIG},
     };
     static char garbage[1 << 20];
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
+    ws_place *p = *state;
     memset(garbage, 0xff, sizeof garbage);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ws_connect(&p);
-        ws_write(&p, cases[i].bytes, cases[i].len);
-        ws_write(&p, garbage, sizeof garbage); /* the peer reads the Close frame although it goes on sending */
-        ws_expect_close(&p, cases[i].code);
-        assert_int_equal(p.code, cases[i].code);
-        assert_true(strlen(p.reason) > 0);
-        ws_expect_end(&p);
-        wire_pump(&p.wire);
-        assert_int_equal(p.freed, 0); /* it lingers */
-        ws_hang_up(&p);
-        ws_await_freed(&p);
+        ws_connect(p);
+        ws_write(p, cases[i].bytes, cases[i].len);
+        ws_write(p, garbage, sizeof garbage); /* the peer reads the Close frame although it goes on sending */
+        ws_expect_close(p, cases[i].code);
+        assert_int_equal(p->code, cases[i].code);
+        assert_true(strlen(p->reason) > 0);
+        ws_expect_end(p);
+        wire_pump(&p->wire);
+        assert_int_equal(p->freed, 0); /* it lingers */
+        ws_hang_up(p);
+        ws_await_freed(p);
     }
-    p.config.client = true;
-    ws_connect(&p);
-    ws_write(&p, "\x81\x81\0\0\0\0a", 7); /* masked */
-    ws_expect_close(&p, LS_WS_PROTOCOL_ERROR);
-    ws_expect_end(&p); /* a client that fails the connection does not wait */
-    ws_hang_up(&p);
-    ws_await_freed(&p);
-    ws_place_close(&p);
+    p->config.client = true;
+    ws_connect(p);
+    ws_write(p, "\x81\x81\0\0\0\0a", 7); /* masked */
+    ws_expect_close(p, LS_WS_PROTOCOL_ERROR);
+    ws_expect_end(p); /* a client that fails the connection does not wait */
+    ws_hang_up(p);
+    ws_await_freed(p);
 }
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------- */
 
 static void pings_an_idle_peer(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    p.config.ping_ms = 20;
-    p.config.pong_ms = 60000;
-    ws_connect(&p);
+    ws_place *p = *state;
+    p->config.ping_ms = 20;
+    p->config.pong_ms = 60000;
+    ws_connect(p);
     for (int i = 0; i < 3; i++) {
-        ws_expect(&p, LS_WS_PING, "", 0);
-        ws_say(&p, WS_FIN | LS_WS_PONG, "", 0);
+        ws_expect(p, LS_WS_PING, "", 0);
+        ws_say(p, WS_FIN | LS_WS_PONG, "", 0);
     }
-    assert_int_equal(p.ended, 0);
-    ws_disconnect(&p);
-    p.config.pong_ms = 20; /* the peer does not answer */
-    ws_connect(&p);
-    ws_await_freed(&p);
-    assert_int_equal(p.code, LS_WS_ABNORMAL);
-    p.config.ping_ms = 0; /* no pings: pong_ms alone ends nothing */
-    ws_connect(&p);
-    (void)wire_try(&p.wire, 60);
-    assert_int_equal(p.ended, 0);
-    ws_disconnect(&p);
-    ws_place_close(&p);
+    assert_int_equal(p->ended, 0);
+    ws_disconnect(p);
+    p->config.pong_ms = 20; /* the peer does not answer */
+    ws_connect(p);
+    ws_await_freed(p);
+    assert_int_equal(p->code, LS_WS_ABNORMAL);
+    p->config.ping_ms = 0; /* no pings: pong_ms alone ends nothing */
+    ws_connect(p);
+    (void)wire_try(&p->wire, 60);
+    assert_int_equal(p->ended, 0);
+    ws_disconnect(p);
 }
 
 /* While a message waits, the peer is not judged. */
 static void message_that_waits_stops_the_clock(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    p.config.ping_ms = p.config.pong_ms = p.config.message_ms_max = 10;
-    p.keep = true;
-    ws_connect(&p);
-    ws_say_text(&p, "one");
-    ws_write(&p, "\x81", 1);
-    ws_await(&p, &p.messages, 1);
-    (void)wire_try(&p.wire, 60);
-    assert_int_equal(p.ended, 0);
-    ws_inside(&p, do_consume); /* now the rest of the second one is late */
-    ws_expect_close(&p, LS_WS_POLICY);
-    ws_disconnect(&p);
-    ws_place_close(&p);
+    ws_place *p = *state;
+    p->config.ping_ms = p->config.pong_ms = p->config.message_ms_max = 10;
+    p->keep = true;
+    ws_connect(p);
+    ws_say_text(p, "one");
+    ws_write(p, "\x81", 1);
+    ws_await(p, &p->messages, 1);
+    (void)wire_try(&p->wire, 60);
+    assert_int_equal(p->ended, 0);
+    ws_inside(p, do_consume); /* now the rest of the second one is late */
+    ws_expect_close(p, LS_WS_POLICY);
+    ws_disconnect(p);
 }
 
 static void message_must_end_in_time(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    p.config.message_ms_max = 50;
-    ws_connect(&p);
-    ws_write(&p, "\x81", 1);
-    ws_expect_close(&p, LS_WS_POLICY);
-    assert_int_equal(p.code, LS_WS_POLICY);
-    ws_disconnect(&p);
+    ws_place *p = *state;
+    p->config.message_ms_max = 50;
+    ws_connect(p);
+    ws_write(p, "\x81", 1);
+    ws_expect_close(p, LS_WS_POLICY);
+    assert_int_equal(p->code, LS_WS_POLICY);
+    ws_disconnect(p);
 
-    ws_connect(&p); /* fragments without end do not extend it, nor do pings */
-    ws_say(&p, LS_WS_TEXT, "a", 1);
-    while (p.ended == 0) {
+    ws_connect(p); /* fragments without end do not extend it, nor do pings */
+    ws_say(p, LS_WS_TEXT, "a", 1);
+    while (p->ended == 0) {
         char frames[64];
-        size_t len = ws_frame(&p, frames, LS_WS_CONTINUATION, "a", 1);
-        len += ws_frame(&p, frames + len, WS_FIN | LS_WS_PONG, "", 0);
-        ws_write(&p, frames, len);
-        (void)wire_try(&p.wire, 1);
+        size_t len = ws_frame(p, frames, LS_WS_CONTINUATION, "a", 1);
+        len += ws_frame(p, frames + len, WS_FIN | LS_WS_PONG, "", 0);
+        ws_write(p, frames, len);
+        (void)wire_try(&p->wire, 1);
     }
-    assert_int_equal(p.code, LS_WS_POLICY);
-    ws_disconnect(&p);
-    p.echo = true;
-    ws_connect(&p); /* whole messages go on for longer */
+    assert_int_equal(p->code, LS_WS_POLICY);
+    ws_disconnect(p);
+    p->echo = true;
+    ws_connect(p); /* whole messages go on for longer */
     for (const uint64_t until_ms = ls_clock_coarse_ms() + 150; ls_clock_coarse_ms() < until_ms;) {
-        ws_say_text(&p, "whole");
-        ws_expect_text(&p, "whole");
+        ws_say_text(p, "whole");
+        ws_expect_text(p, "whole");
     }
-    ws_disconnect(&p);
-    ws_place_close(&p);
+    ws_disconnect(p);
 }
 
 static void closing_handshake_must_end_in_time(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
+    ws_place *p = *state;
     for (int client = 0; client <= 1; client++) {
-        p.config.client = client;
-        p.config.close_ms_max = 30;
-        ws_connect(&p); /* the peer does not answer */
-        ws_inside(&p, do_close);
-        ws_await_freed(&p);
-        assert_int_equal(p.code, LS_WS_ABNORMAL);
-        ws_connect(&p); /* it sends data without end instead */
-        ws_inside(&p, do_close);
-        while (p.freed == 0) {
+        p->config.client = client;
+        p->config.close_ms_max = 30;
+        ws_connect(p); /* the peer does not answer */
+        ws_inside(p, do_close);
+        ws_await_freed(p);
+        assert_int_equal(p->code, LS_WS_ABNORMAL);
+        ws_connect(p); /* it sends data without end instead */
+        ws_inside(p, do_close);
+        while (p->freed == 0) {
             char frame[64];
-            (void)send(p.wire.theirs, frame, ws_frame(&p, frame, WS_FIN | LS_WS_TEXT, "data", 4),
+            (void)send(p->wire.theirs, frame, ws_frame(p, frame, WS_FIN | LS_WS_TEXT, "data", 4),
                        MSG_DONTWAIT | MSG_NOSIGNAL);
-            (void)wire_try(&p.wire, 1);
+            (void)wire_try(&p->wire, 1);
         }
-        assert_int_equal(p.code, LS_WS_ABNORMAL);
-        ws_await_freed(&p);
-        ws_connect(&p); /* it does not close the connection */
-        ws_say_close(&p, LS_WS_NORMAL, "");
-        ws_await(&p, &p.freed, 1);
-        assert_int_equal(p.code, LS_WS_NORMAL);
-        ws_await_freed(&p);
-        p.config.close_ms_max = 0; /* we do not wait */
-        ws_connect(&p);
-        ws_say_close(&p, LS_WS_NORMAL, "");
-        ws_await_freed(&p);
+        assert_int_equal(p->code, LS_WS_ABNORMAL);
+        ws_await_freed(p);
+        ws_connect(p); /* it does not close the connection */
+        ws_say_close(p, LS_WS_NORMAL, "");
+        ws_await(p, &p->freed, 1);
+        assert_int_equal(p->code, LS_WS_NORMAL);
+        ws_await_freed(p);
+        p->config.close_ms_max = 0; /* we do not wait */
+        ws_connect(p);
+        ws_say_close(p, LS_WS_NORMAL, "");
+        ws_await_freed(p);
     }
-    ws_place_close(&p);
 }
 
 enum { PLENTY_BYTES = 8 << 20 };
@@ -570,61 +544,62 @@ static void do_send_plenty(ws_place *p)
 
 static void peer_that_reads_nothing(void **state)
 {
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    p.config.send_stall_ms_max = 50;
-    ws_connect(&p);
-    ws_inside(&p, do_send_plenty);
-    ws_await_freed(&p);
-    assert_int_equal(p.code, LS_WS_ABNORMAL);
+    ws_place *p = *state;
+    p->config.send_stall_ms_max = 50;
+    ws_connect(p);
+    ws_inside(p, do_send_plenty);
+    ws_await_freed(p);
+    assert_int_equal(p->code, LS_WS_ABNORMAL);
 
-    p.config.send_stall_ms_max = 0; /* no limit, but for the last bytes */
-    p.config.close_ms_max = 50;
-    ws_connect(&p);
-    ws_inside(&p, do_send_plenty);
-    ws_inside(&p, do_close);
-    ws_await_freed(&p);
-    assert_int_equal(p.code, LS_WS_ABNORMAL);
+    p->config.send_stall_ms_max = 0; /* no limit, but for the last bytes */
+    p->config.close_ms_max = 50;
+    ws_connect(p);
+    ws_inside(p, do_send_plenty);
+    ws_inside(p, do_close);
+    ws_await_freed(p);
+    assert_int_equal(p->code, LS_WS_ABNORMAL);
 
-    p.config.close_ms_max = 60000; /* a slow peer gets all, our Close frame too */
-    ws_connect(&p);
-    ws_inside(&p, do_send_plenty);
-    ws_inside(&p, do_close);
+    p->config.close_ms_max = 60000; /* a slow peer gets all, our Close frame too */
+    ws_connect(p);
+    ws_inside(p, do_send_plenty);
+    ws_inside(p, do_close);
     for (int i = 0; i < 64; i++) {
         ls_ws_head head;
-        free(ws_hear(&p, &head));
+        free(ws_hear(p, &head));
         assert_int_equal(head.length, PLENTY_BYTES / 64);
     }
-    ws_expect_close(&p, LS_WS_NORMAL);
-    ws_say_close(&p, LS_WS_NORMAL, "");
-    expect_tcp_end(&p);
-    ws_place_close(&p);
+    ws_expect_close(p, LS_WS_NORMAL);
+    ws_say_close(p, LS_WS_NORMAL, "");
+    expect_tcp_end(p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peer_closes),
-        cmocka_unit_test(peer_closes_without_code),
-        cmocka_unit_test(we_close),
-        cmocka_unit_test(close_frames_cross),
-        cmocka_unit_test(close_inside_a_message),
-        cmocka_unit_test(data_after_our_close),
-        cmocka_unit_test(close_is_seen_behind_messages),
-        cmocka_unit_test(message_outlives_our_close),
-        cmocka_unit_test(close_when_drained),
+        TEST("peer_closes, server", peer_closes, server_open),
+        TEST("peer_closes, client", peer_closes, client_open),
+        TEST("peer_closes_without_code", peer_closes_without_code, server_open),
+        TEST("we_close, server", we_close, server_open),
+        TEST("we_close, client", we_close, client_open),
+        TEST("close_frames_cross, server", close_frames_cross, server_open),
+        TEST("close_frames_cross, client", close_frames_cross, client_open),
+        TEST("close_inside_a_message, server", close_inside_a_message, server_open),
+        TEST("close_inside_a_message, client", close_inside_a_message, client_open),
+        TEST("data_after_our_close", data_after_our_close, server_open),
+        TEST("close_is_seen_behind_messages", close_is_seen_behind_messages, server_open),
+        TEST("message_outlives_our_close", message_outlives_our_close, server_open),
+        TEST("close_when_drained", close_when_drained, server_open),
         cmocka_unit_test(closes_and_aborts_in_an_event),
-        cmocka_unit_test(aborts_anywhere),
-        cmocka_unit_test(close_meets_a_deadline),
-        cmocka_unit_test(close_before_begin),
-        cmocka_unit_test(peer_hangs_up),
-        cmocka_unit_test(refuses_invalid_frames),
-        cmocka_unit_test(pings_an_idle_peer),
-        cmocka_unit_test(message_that_waits_stops_the_clock),
-        cmocka_unit_test(message_must_end_in_time),
-        cmocka_unit_test(closing_handshake_must_end_in_time),
-        cmocka_unit_test(peer_that_reads_nothing),
+        TEST("aborts_anywhere", aborts_anywhere, place_open),
+        TEST("close_meets_a_deadline", close_meets_a_deadline, place_open),
+        TEST("close_before_begin", close_before_begin, place_open),
+        TEST("peer_hangs_up", peer_hangs_up, place_open),
+        TEST("refuses_invalid_frames", refuses_invalid_frames, place_open),
+        TEST("pings_an_idle_peer", pings_an_idle_peer, place_open),
+        TEST("message_that_waits_stops_the_clock", message_that_waits_stops_the_clock, place_open),
+        TEST("message_must_end_in_time", message_must_end_in_time, place_open),
+        TEST("closing_handshake_must_end_in_time", closing_handshake_must_end_in_time, place_open),
+        TEST("peer_that_reads_nothing", peer_that_reads_nothing, place_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* test_ws_handshake.c - the opening handshake: each rule of the server and of the client, subprotocols, origins. */
+/* sanitizers: asan; no thread starts */
+#include "proto/http1_parse.h"
 #include "proto/ws_handshake.h"
 
 #include <stdio.h>
@@ -33,9 +35,11 @@ static int check_with(const char *text, bool secure, const ls_ws_policy *policy,
 {
     ls_http_head head;
     const char *why = NULL;
-    const int parsed = ls_http1_parse(text, strlen(text), 0, &limits, &head, &why);
+    const int parsed = ls_http1_parse(text, strlen(text), 0, &limits, &head, &(ls_http1_terms){0}, &why);
     if (parsed <= 0) fail_msg("%d (%s) for: %s", parsed, why != NULL ? why : "", text);
-    const int status = ls_ws_handshake_check(&head, text, secure, policy, out);
+    char host[512];
+    (void)snprintf(host, sizeof host, "%.*s", (int)head.host.len, text + head.host.at);
+    const int status = ls_ws_handshake_check(&head, text, secure, host, policy, out);
     if (status == 501 && !has_sha1()) return 101; /* built without OpenSSL: all else was checked before */
     assert_true((status == 101) == (out->why[0] == '\0'));
     return status;

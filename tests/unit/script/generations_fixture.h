@@ -16,14 +16,16 @@ typedef struct generations {
     ls_workers *workers;
 } generations;
 
-static inline void generations_on_tick(bool idle, void *runtime)
+static inline bool generations_on_tick(bool idle, void *runtime)
 {
-    (void)ls_site_on_tick(runtime, idle);
+    bool more;
+    (void)ls_site_on_tick(runtime, idle, &more);
+    return more;
 }
 
 static inline void generations_open(generations *g)
 {
-    const ls_port_options port_options = {.sockets_max = 256, .backend = test_backend()};
+    const ls_port_options port_options = {.sockets_max = 256};
     g->t = test_site_new();
     assert_int_equal(ls_site_runtime_open(NULL, &g->runtime), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &g->port), LS_OK);
@@ -34,6 +36,7 @@ static inline void generations_open(generations *g)
                                         .on_user_packet = ls_packet_handler_call,
                                         .on_stall = ls_runtime_on_stall,
                                         .on_tick = generations_on_tick,
+                                        .on_thread_end = ls_runtime_on_thread_end,
                                         .user = g->runtime};
     assert_int_equal(ls_workers_open(g->port, g->pools, &options, &g->workers), LS_OK);
     assert_int_equal(ls_site_runtime_attach(g->runtime, g->port, g->deadlines, GENERATIONS_THREADS_MAX), LS_OK);

@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backend.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "net/deadline.h"
 #include "net/stream.h"
 #include "port/notify.h"
-#include "script/bind/request.h"
+#include "script/bind/http/request.h"
 #include "script/site/site_internal.h"
 #include "support.h"
 
@@ -48,17 +47,20 @@ static void test_sink(int level, const char *line, size_t len, void *user)
     ls_mutex_unlock(&t->log_mutex);
 }
 
-static const char test_prelude[] =
-    "local core = require 'luaserve.core' "
-    "local function failed(req, res, err) return 500, 'failed: ' .. tostring(err) end "
-    "local function get(fn, path, body, headers) "
-    "  return core.inject(fn, failed, body and 'POST' or 'GET', path or '/', headers or {}, body) end "
-    "local function header(list, name) for _, h in ipairs(list) do if h[1]:lower() == name then return h[2] end end "
-    "end "
-    "local function is(a, b) if a ~= b then error('expected ' .. tostring(b) .. ', got ' .. tostring(a), 2) end end "
-    "local function done() core.log('info', 'DONE') end "
-    "local function body(fn) core.once(function() local ok, e = xpcall(fn, debug.traceback) "
-    "  if not ok then core.log('error', 'FAILED ' .. tostring(e)) end done() end) end\n";
+/* The first line of every site: the helpers of site_fixture.lua as local variables. */
+static const char test_prelude[] = "local t = assert(loadfile('" TEST_TREE "/tests/unit/script/site_fixture.lua'))() "
+                                   "local core, failed, get, header = t.core, t.failed, t.get, t.header "
+                                   "local is, show, done, body = t.is, t.show, t.done, t.body\n";
+
+/* The text of a site: the function `name` of a file of Lua, whose path is relative to tests/unit. The file gets the helpers and
+ * returns a table of such functions. */
+static inline const char *test_lua(const char *file, const char *name)
+{
+    static char text[sizeof TEST_TREE + 200];
+    const int len = snprintf(text, sizeof text, "assert(loadfile('" TEST_TREE "/tests/unit/%s'))(t).%s()", file, name);
+    assert_in_range(len, 1, sizeof text - 1);
+    return text;
+}
 
 static inline test_site *test_site_new(void)
 {
@@ -96,7 +98,7 @@ static inline void test_pump(test_site *t, unsigned ms)
 
 static inline test_site *test_site_open(const char *text)
 {
-    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
+    const ls_port_options port_options = {.sockets_max = 16};
     char path[] = TEST_SCRATCH_PATH;
     test_site *t = test_site_new();
     const int fd = mkstemp(path);
@@ -146,6 +148,13 @@ static inline void test_site_close(test_site *t)
 static inline ls_state *test_state(const test_site *t)
 {
     return ls_generation_first(&t->site->generation);
+}
+
+/* Limit the memory of Lua in a state from now on. */
+static inline void test_limit_memory(ls_state *state, size_t bytes_max)
+{
+    state->bytes_max = bytes_max;
+    state->bytes_granted = 0;
 }
 
 /* Run a snippet until it logs DONE. It fails if it logs FAILED. */

@@ -21,18 +21,19 @@ typedef struct sock_fixture {
 
 enum { FIXTURE_CONNECTIONS_MAX = 100, FIXTURE_PATIENCE_MS = 10000 };
 
-/* `serve` is the body of function(sock). It may use show(...), which joins any values with "|". `options` are the
- * fields of the listener's table of limits, with the names of the core. */
+/* `serve` is the body of function(sock). It may use show() of site_fixture.lua. `options` are the
+ * fields of the table for core.tcp that differ from those below. */
 static inline void fixture_open(sock_fixture *fixture, const char *options, const char *serve)
 {
     static const char frame[] =
-        "local function show(...) local p = table.pack(...) for i = 1, p.n do p[i] = tostring(p[i]) end "
-        "return table.concat(p, '|', 1, p.n) end\n"
-        "core.tcp{ host = '127.0.0.1', port = 0, tcp = { %s }, serve = function(sock)\n%s\nend }";
+        "core.tcp{ host = '127.0.0.1', port = 0, receive_ms_max = 60000, send_ms_max = 60000, write_bytes_high = "
+        "262144, "
+        "queue_bytes_max = 1048576, line_bytes_max = 65536, message_bytes_max = 8388608, serve = function(sock)\n%s\n"
+        "end, %s }";
     const size_t room = sizeof frame + strlen(options) + strlen(serve);
     char *text = malloc(room);
     assert_non_null(text);
-    (void)snprintf(text, room, frame, options, serve);
+    (void)snprintf(text, room, frame, serve, options);
     fixture->t = test_site_open(text);
     free(text);
     if (fixture->t->opened != LS_OK) fail_msg("the site does not load: %s", fixture->t->message);

@@ -1,4 +1,5 @@
 /* test_addresses.c - the addresses that a host of a site stands for. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include "server/addresses.h"

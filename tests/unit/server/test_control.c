@@ -1,5 +1,5 @@
-/* test_control.c - the control socket without a site: its path, "stats", "interrupt", lines that it does not know. The
- * test's thread is the worker. Sessions are tested with `luaserve repl --attach`. */
+/* test_control.c - the control socket without a site: its path, "stats", "interrupt", "reload", lines that it does not
+ * know. The test's thread is the worker. Sessions are tested with `luaserve repl --attach`. */
 #include "port/port_fixture.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/un.h>
 
 #include "net/stream.h"
-#include "script/bind/interrupt.h"
+#include "script/bind/misc/interrupt.h"
 #include "server/control.h"
 
 typedef struct control_place {
@@ -27,6 +27,14 @@ static void stats(void *server, ls_site_stat_fn *each, void *to)
     each(to, "half", 0.5);
 }
 
+static const char *reload_fails; /* the reason; NULL: it does not */
+
+static void reload(void *server, ls_reload_wait *wait)
+{
+    (void)server;
+    wait->ended(wait, reload_fails == NULL ? LS_OK : LS_ESCRIPT, reload_fails == NULL ? "" : reload_fails);
+}
+
 static void place_open(control_place *p)
 {
     memset(p, 0, sizeof *p);
@@ -41,7 +49,7 @@ static void place_open(control_place *p)
 
 static void start(control_place *p)
 {
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, &p->host, p->path, &p->control), LS_OK);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, &p->host, reload, p->path, &p->control), LS_OK);
     ls_control_start(&p->net.ctx, p->control);
 }
 
@@ -115,6 +123,20 @@ static void it_replies_and_closes(void **state)
     place_close(&p);
 }
 
+static void a_reload_is_answered_with_its_result(void **state)
+{
+    control_place p;
+    (void)state;
+    place_open(&p);
+    start(&p);
+    check_reply(&p, "reload\n", "ok");
+    reload_fails = "site.lua:3: no";
+    check_reply(&p, "reload\n", "failed site.lua:3: no");
+    reload_fails = NULL;
+    stop(&p);
+    place_close(&p);
+}
+
 /* A line of 63 bytes is looked at; one of 64 is too long. Neither is known. */
 static void long_lines_are_refused(void **state)
 {
@@ -154,14 +176,14 @@ static void invalid_paths_leave_nothing_open(void **state)
     const size_t longest = sizeof((ls_addr *)NULL)->bytes;
     (void)state;
     place_open(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, "", &control), LS_EINVAL);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, "", &control), LS_EINVAL);
     memset(path, 'x', longest);
     path[longest] = '\0';
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, path, &control), LS_ELIMIT);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, path, &control), LS_ELIMIT);
     (void)snprintf(path, sizeof path, "%s/none/control", p.dir);
-    assert_true(ls_control_open(p.net.port, p.deadlines, &p.host, path, &control) < 0);
+    assert_true(ls_control_open(p.net.port, p.deadlines, &p.host, reload, path, &control) < 0);
     start(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, p.path, &control), LS_EADDRINUSE);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, p.path, &control), LS_EADDRINUSE);
     check_reply(&p, "stats\n", "one 1\nhalf 0.5\n"); /* the first one goes on */
     stop(&p);
     place_close(&p);
@@ -173,7 +195,7 @@ static void one_that_never_started_is_closed(void **state)
     control_place p;
     (void)state;
     place_open(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, p.path, &p.control), LS_OK);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, p.path, &p.control), LS_OK);
     ls_control_close(p.control, &p.net.ctx);
     place_close(&p);
 }
@@ -182,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_replies_and_closes),
+        cmocka_unit_test(a_reload_is_answered_with_its_result),
         cmocka_unit_test(long_lines_are_refused),
         cmocka_unit_test(only_the_owner_may_connect),
         cmocka_unit_test(invalid_paths_leave_nothing_open),

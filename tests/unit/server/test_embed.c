@@ -105,7 +105,7 @@ static void start(running *r, const place *p, const char *text)
 {
     char message[300] = "";
     char *args[] = {(char *)(uintptr_t)p->address, (char *)(uintptr_t)text};
-    const ls_server_options options = {.site = p->site, .argc = 2, .argv = args, .threads = 1};
+    const ls_server_options options = {.size = sizeof options, .site = p->site, .argc = 2, .argv = args, .threads = 1};
     if (ls_server_open(&options, &r->server, message, sizeof message) < 0) fail_msg("%s", message);
     assert_int_equal(ls_thread_start(&r->thread, "server", run, r), 0);
 }
@@ -159,8 +159,13 @@ static void serving_is_called_once_and_may_stop_it(void **state)
     (void)state;
     place_open(&p, site);
     char *args[] = {p.address, "text"};
-    const ls_server_options options = {
-        .site = p.site, .argc = 2, .argv = args, .threads = 1, .serving = stop_when_serving, .user = &t};
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = p.site,
+                                       .argc = 2,
+                                       .argv = args,
+                                       .threads = 1,
+                                       .serving = stop_when_serving,
+                                       .user = &t};
     assert_int_equal(ls_server_open(&options, &t.server, message, sizeof message), 0);
     assert_int_equal(t.times, 0);
     assert_int_equal(ls_server_run(t.server), 0);
@@ -177,7 +182,7 @@ static void a_stop_may_come_before_the_run(void **state)
     (void)state;
     place_open(&p, site);
     char *args[] = {p.address};
-    const ls_server_options options = {.site = p.site, .argc = 1, .argv = args};
+    const ls_server_options options = {.size = sizeof options, .site = p.site, .argc = 1, .argv = args};
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
     ls_server_stop(server);
     assert_int_equal(ls_server_run(server), 0);
@@ -233,9 +238,10 @@ static void failures_are_described_and_leave_nothing_open(void **state)
     close(next);
     place_open(&p, site);
     char *args[] = {p.address, NULL};
-    ls_server_options options = {.site = "/nowhere/site.lua"};
+    ls_server_options options = {.size = sizeof options, .site = "/nowhere/site.lua"};
     check_fails(&options, "/nowhere/site.lua");
-    options = (ls_server_options){.site = p.site, .argc = 1, .argv = args, .backend = "carrier pigeon"};
+    options = (ls_server_options){
+        .size = sizeof options, .site = p.site, .argc = 1, .argv = args, .backend = "carrier pigeon"};
     check_fails(&options, "carrier pigeon");
     options.backend = NULL;
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
@@ -244,12 +250,41 @@ static void failures_are_described_and_leave_nothing_open(void **state)
     place_close(&p);
 
     place_open(&p, "local x = = 1");
-    options = (ls_server_options){.site = p.site};
+    options = (ls_server_options){.size = sizeof options, .site = p.site};
     check_fails(&options, "site.lua:1:");
     place_close(&p);
     const int after = dup(0);
     assert_int_equal(after, next); /* no descriptor was leaked */
     close(after);
+}
+
+/* The header of another version has a smaller or a larger struct. */
+static void the_size_of_the_options_is_checked(void **state)
+{
+    static const char text[] = "require 'luaserve'.init(function() end)";
+    struct {
+        ls_server_options options;
+        int further;
+    } later = {.options = {.size = sizeof later, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1}};
+    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server *server;
+    char message[300];
+    (void)state;
+    check_fails(&options, "options.size is 0: set it to sizeof(ls_server_options)");
+    snprintf(message, sizeof message, "options.size is %zu, but the options of luaserve %s have %zu bytes",
+             sizeof later, ls_server_version(), sizeof options);
+    check_fails(&later.options, message);
+    options.size = sizeof options;
+    options.site = NULL;
+    check_fails(&options, "options.site is missing");
+
+    options.size = offsetof(ls_server_options, threads);
+    options.site = "m.lua";
+    options.threads = 1u << 31; /* these are not read */
+    options.dev_editor = "no URL";
+    options.dev = 1;
+    assert_int_equal(ls_server_open(&options, &server, message, sizeof message), LS_OK);
+    ls_server_close(server);
 }
 
 /* ---- a site in memory, host functions, addresses, the log ------------------------------------------------------- */
@@ -292,7 +327,8 @@ static void host_functions_are_defined_in_each_state(void **state)
     assert_non_null(source);
     memcpy(source, text, sizeof text - 4);
     char *args[] = {p.address};
-    const ls_server_options options = {.site = "memory.lua",
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = "memory.lua",
                                        .source = source,
                                        .source_bytes = sizeof text - 4,
                                        .argc = 1,
@@ -331,7 +367,7 @@ static void two_servers_call_the_same_program(void **state)
     static const char text[] = "local ls = require 'luaserve' "
                                "local app = ls.app() "
                                "app:get('/', function() return 'hit ' .. hit() end) "
-                               "ls.once(function() for _ = 1, 100 do hit() ls.sleep(0) end end) "
+                               "ls.init(function() for _ = 1, 100 do hit() ls.sleep(0) end end) "
                                "ls.listen(..., app)";
     running r[2];
     place places[2];
@@ -341,7 +377,8 @@ static void two_servers_call_the_same_program(void **state)
     for (int i = 0; i < 2; i++) {
         place_open(&places[i], "");
         char *args[] = {places[i].address};
-        const ls_server_options options = {.site = "m.lua",
+        const ls_server_options options = {.size = sizeof options,
+                                           .site = "m.lua",
                                            .source = text,
                                            .source_bytes = sizeof text - 1,
                                            .argc = 1,
@@ -378,8 +415,9 @@ static int refuse_second(lua_State *L, void *user)
 static void a_failing_open_function_is_described(void **state)
 {
     int count = 0;
-    static const char text[] = "local ls = require 'luaserve' ls.once(function() end)";
-    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .open = refuse};
+    static const char text[] = "local ls = require 'luaserve' ls.init(function() end)";
+    ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .open = refuse};
     (void)state;
     check_fails(&options, "m.lua: the open function of the program returned -7");
     options.open = refuse_second;
@@ -394,7 +432,8 @@ static void a_failing_open_function_is_described(void **state)
 static void a_site_in_memory_has_a_name_in_messages(void **state)
 {
     static const char text[] = "\xef\xbb\xbflocal x\nlocal y = = 1";
-    ls_server_options options = {.site = "memory.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server_options options = {
+        .size = sizeof options, .site = "memory.lua", .source = text, .source_bytes = sizeof text - 1};
     (void)state;
     check_fails(&options, "memory.lua:2: unexpected symbol");
     options.source = "x = 1";
@@ -413,13 +452,14 @@ static void a_site_without_listeners_ends_by_itself(void **state)
                                "ls.config { threads_max = 2 } "
                                "ls.after(0.01, function() ls.spawn(function() ls.sleep(0.01) "
                                "  ls.after(0, function() end) end) end) "
-                               "ls.once(function() local t t = ls.every(0.001, function() t:cancel() end) end)";
-    const ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+                               "ls.init(function() local t t = ls.every(0.001, function() t:cancel() end) end)";
+    const ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
     ls_server *server;
     char message[300];
     (void)state;
     if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
-    assert_int_equal(ls_server_address(server, 0, message, sizeof message), -17);
+    assert_int_equal(ls_server_address(server, 0, message, sizeof message), LS_ENOENT);
     assert_int_equal(ls_server_run(server), 0);
     ls_server_close(server);
 }
@@ -439,15 +479,19 @@ static void addresses_are_those_bound(void **state)
     no_ip6 = true;
     place_open(&p, "");
     char *args[] = {p.address};
-    const ls_server_options options = {
-        .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .argc = 1, .argv = args};
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = "m.lua",
+                                       .source = text,
+                                       .source_bytes = sizeof text - 1,
+                                       .argc = 1,
+                                       .argv = args};
     if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
     assert_int_equal(ls_server_address(server, 0, at, sizeof at), 0);
     assert_int_equal(sscanf(at, "127.0.0.1:%u", &port), 1);
     assert_in_range(port, 1, 65535);
     assert_int_equal(ls_server_address(server, 0, again, strlen(at) + 1), 0); /* exact room */
     assert_string_equal(again, at);
-    assert_int_equal(ls_server_address(server, 0, again, strlen(at)), -23);
+    assert_int_equal(ls_server_address(server, 0, again, strlen(at)), LS_EMSGSIZE);
     assert_int_equal(ls_server_address(server, 1, at, sizeof at), 0);
     assert_string_equal(at, p.address);
     assert_int_equal(ls_server_address(server, 2, at, sizeof at), 0);
@@ -455,7 +499,7 @@ static void addresses_are_those_bound(void **state)
     assert_int_not_equal(port, other);
     assert_int_equal(ls_server_address(server, 3, at, sizeof at), 0); /* the UDP socket */
     assert_int_equal(sscanf(at, "127.0.0.1:%u", &other), 1);
-    assert_int_equal(ls_server_address(server, 4, at, sizeof at), -17);
+    assert_int_equal(ls_server_address(server, 4, at, sizeof at), LS_ENOENT);
     ls_server_stop(server);
     assert_int_equal(ls_server_run(server), 0);
     assert_int_equal(ls_server_address(server, 1, at, sizeof at), 0); /* also after the listeners were closed */
@@ -472,8 +516,11 @@ static int open_on(const char *listen_on, ls_server **server, char message[300])
                                "ls.udp(1, function() end) "
                                "ls.listen('*:1', ls.app()) "
                                "ls.tcp({ path = '/nowhere/s', mode = '0600' }, function() end)";
-    const ls_server_options options = {
-        .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .listen_on = listen_on};
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = "m.lua",
+                                       .source = text,
+                                       .source_bytes = sizeof text - 1,
+                                       .listen_on = listen_on};
     return ls_server_open(&options, server, message, 300);
 }
 
@@ -489,13 +536,13 @@ static void urls_have_the_scheme(void **state)
     assert_in_range(port, 2, 65535);
     assert_int_equal(ls_server_url(server, 0, again, strlen(url) + 1), 0); /* exact room */
     assert_string_equal(again, url);
-    assert_int_equal(ls_server_url(server, 0, again, strlen(url)), -23);
+    assert_int_equal(ls_server_url(server, 0, again, strlen(url)), LS_EMSGSIZE);
     assert_int_equal(ls_server_url(server, 1, url, sizeof url), 0);
     assert_int_equal(sscanf(url, "tcp://127.0.0.1:%u", &port), 1); /* in place of a Unix path */
     assert_int_equal(ls_server_url(server, 2, url, sizeof url), 0);
     assert_int_equal(sscanf(url, "udp://127.0.0.1:%u", &port), 1);
     assert_in_range(port, 2, 65535);
-    assert_int_equal(ls_server_url(server, 3, url, sizeof url), -17);
+    assert_int_equal(ls_server_url(server, 3, url, sizeof url), LS_ENOENT);
     ls_server_close(server);
 }
 
@@ -515,7 +562,7 @@ static void all_listeners_move_to_one_address(void **state)
     ls_server *server;
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(open_on(wrong[i], &server, message), -3);
+        assert_int_equal(open_on(wrong[i], &server, message), LS_EINVAL);
         snprintf(expected, sizeof expected, "listen_on: invalid address \"%s\": give one such as \"127.0.0.1:0\"",
                  wrong[i]);
         assert_string_equal(message, expected);
@@ -545,7 +592,8 @@ static void the_log_goes_to_the_program(void **state)
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.log.warn('loading') "
                                "ls.on('start', function() ls.log.error('in a state') end) ";
-    const ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .threads = 1};
+    const ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .threads = 1};
     lines l = {.len = 0};
     ls_server *server;
     char message[300];
@@ -566,13 +614,45 @@ static void the_log_goes_to_the_program(void **state)
     ls_mutex_close(&l.mutex);
 }
 
+static void the_back_end_is_that_of_the_system(void **state)
+{
+    static const char text[] = "require 'luaserve'.init(function() end)";
+    const char *const names[] = {"auto", ls_server_backends(), "uring"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        const ls_server_options options = {.size = sizeof options,
+                                           .site = "m.lua",
+                                           .source = text,
+                                           .source_bytes = sizeof text - 1,
+                                           .backend = names[i]};
+        lines l = {.len = 0};
+        ls_server *server;
+        char message[300];
+        assert_int_equal(ls_mutex_open(&l.mutex), 0);
+        assert_int_equal(ls_server_log_level("info"), 0);
+        ls_server_log_to(keep_line, &l);
+        if (i == 2 && strcmp(names[1], "epoll") != 0) {
+            check_fails(&options, "unknown back end \"uring\"; available: auto iocp");
+        } else {
+            if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+            assert_string_equal(l.text,
+                                i == 2 ? "2 back end \"uring\": Linux has one back end, epoll, which is used\n" : "");
+            ls_server_close(server);
+        }
+        ls_server_log_to(NULL, NULL);
+        assert_int_equal(ls_server_log_level("off"), 0);
+        ls_mutex_close(&l.mutex);
+    }
+}
+
 static void threads_that_contradict_threads_max_are_refused(void **state)
 {
     static const char text[] =
         "local ls = require 'luaserve' "
         "ls.config { threads_max = 1 } "
-        "ls.once(function() assert(ls.stats().lua_states == 1 and ls.stats().threads == 1) end)";
-    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+        "ls.init(function() assert(ls.stats().lua_states == 1 and ls.stats().threads == 1) end)";
+    ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
     ls_server *server;
     char message[300];
     (void)state;
@@ -587,11 +667,14 @@ static void threads_that_contradict_threads_max_are_refused(void **state)
 static void version_and_build_are_reported(void **state)
 {
     (void)state;
-    assert_non_null(strchr(ls_server_version(), '.'));
+    char version[30];
+    snprintf(version, sizeof version, "%d.%d.%d", LS_VERSION_MAJOR, LS_VERSION_MINOR, LS_VERSION_PATCH);
+    assert_string_equal(ls_server_version(), version);
+    assert_int_equal(ls_server_version_number(), LS_VERSION_NUMBER);
     assert_non_null(strstr(ls_server_build(), "Lua 5.4"));
     assert_true(strlen(ls_server_backends()) > 0);
     assert_string_equal(ls_error_text(0), "ok");
-    assert_int_equal(ls_server_log_level("nonsense"), -3);
+    assert_int_equal(ls_server_log_level("nonsense"), LS_EINVAL);
     assert_int_equal(ls_server_log_level("info"), 0);
     assert_int_equal(ls_server_log_level("off"), 0);
 }
@@ -679,8 +762,6 @@ static void the_example_serves_until_its_input_ends(void **state)
 
 /* ---- posts --------------------------------------------------------------------------------------------------- */
 
-enum { LS_CODE_INVAL = -3, LS_CODE_CLOSED = -6, LS_CODE_NOENT = -17, LS_CODE_AGAIN = -21 };
-
 /* Serves the posts that it has received, one per request. */
 static const char hearing[] = "local ls = require 'luaserve' "
                               "local app = ls.app() "
@@ -693,7 +774,8 @@ static void open_text(ls_server **server, const char *text, char *address)
 {
     char message[300] = "";
     char *args[] = {address};
-    const ls_server_options options = {.site = "m.lua",
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = "m.lua",
                                        .source = text,
                                        .source_bytes = strlen(text),
                                        .argc = address != NULL,
@@ -736,7 +818,7 @@ static void post_many(void *arg)
 {
     for (int n = 0; n < POSTS_EACH; n++) {
         int result;
-        while ((result = ls_server_post(arg, "x", 1)) == LS_CODE_AGAIN) continue;
+        while ((result = ls_server_post(arg, "x", 1)) == LS_EAGAIN) continue;
         assert_int_equal(result, 0);
     }
 }
@@ -756,11 +838,11 @@ static void many_threads_post_and_the_drain_waits(void **state)
     for (int n = 0; n < POSTERS; n++) assert_int_equal(ls_thread_start(&posters[n], "poster", post_many, r.server), 0);
     for (int n = 0; n < POSTERS; n++) ls_thread_join(&posters[n]);
     ls_server_stop(r.server);
-    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_CLOSED);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_ECLOSED);
     ls_thread_join(&r.thread);
     assert_int_equal(r.result, 0);
     assert_int_equal(hits, 2 * POSTERS * POSTS_EACH);
-    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_CLOSED);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_ECLOSED);
     ls_server_close(r.server);
 }
 
@@ -792,8 +874,8 @@ static void publications_reach_subscribers(void **state)
     assert_int_equal(ls_server_publish(r.server, name, "x", 1), 0);
     name[1024] = 'n';
     name[1025] = '\0';
-    assert_int_equal(ls_server_publish(r.server, name, "x", 1), LS_CODE_INVAL);
-    assert_int_equal(ls_server_publish(r.server, "", "x", 1), LS_CODE_INVAL);
+    assert_int_equal(ls_server_publish(r.server, name, "x", 1), LS_EINVAL);
+    assert_int_equal(ls_server_publish(r.server, "", "x", 1), LS_EINVAL);
     ls_server_stop(r.server);
     ls_thread_join(&r.thread);
     assert_int_equal(r.result, 0);
@@ -817,15 +899,15 @@ static void unfinished_posts_are_limited(void **state)
     place_open(&p, "");
     open_text(&r.server, text, p.address);
     for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
-    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_AGAIN); /* one past the limit */
-    ls_server_close(r.server);                                         /* never delivered */
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_EAGAIN); /* one past the limit */
+    ls_server_close(r.server);                                     /* never delivered */
 
     open_text(&r.server, text, p.address);
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
     for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
-    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_AGAIN); /* all wait */
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_EAGAIN); /* all wait */
     expect_answer(&p, "go");
-    while (ls_server_post(r.server, "x", 1) == LS_CODE_AGAIN) continue;
+    while (ls_server_post(r.server, "x", 1) == LS_EAGAIN) continue;
     stop(&r);
     assert_int_equal(hits, LS_SERVER_POSTS_MAX + 1);
     place_close(&p);
@@ -838,13 +920,14 @@ static void a_site_that_does_not_hear_refuses_posts(void **state)
     (void)state;
     place_open(&p, site);
     start(&r, &p, "text");
-    assert_int_equal(ls_server_post(r.server, "x", 1), LS_CODE_NOENT);
+    assert_int_equal(ls_server_post(r.server, "x", 1), LS_ENOENT);
     stop(&r);
     place_close(&p);
 
     static const char many[] = "local ls = require 'luaserve' "
                                "for _ = 1, 17 do ls.on('host', function() end) end";
-    const ls_server_options options = {.site = "m.lua", .source = many, .source_bytes = sizeof many - 1};
+    const ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = many, .source_bytes = sizeof many - 1};
     check_fails(&options, "ls.on: more than 16 \"host\" hooks");
 }
 
@@ -889,7 +972,7 @@ static void counters_are_those_of_ls_stats(void **state)
         assert_true(value > 0);
     }
     value = -1;
-    assert_int_equal(ls_server_counter(r.server, "response", &value), LS_CODE_NOENT);
+    assert_int_equal(ls_server_counter(r.server, "response", &value), LS_ENOENT);
     assert_true(value < 0);
     stop(&r);
     place_close(&p);
@@ -960,7 +1043,7 @@ static void the_process_is_left_as_it_was(void **state)
                                "ls.on('host', function() hit() end) "
                                "app:get('/', function() return 'text' end) "
                                "ls.listen(..., app) "
-                               "ls.listen{ port = 0, app = app, tls = 'self-signed' }";
+                               "ls.listen{ port = 0, handler = app, tls = 'self-signed' }";
     struct sigaction urgent = {.sa_handler = on_urgent}, old;
     process before, during, after;
     running r[2];
@@ -1009,7 +1092,7 @@ static void signals_change_only_when_asked_for(void **state)
     place_open(&p, site);
     place_open(&second, site);
     char *args[] = {p.address, "text"}, *second_args[] = {second.address, "text"};
-    ls_server_options options = {.site = p.site, .argc = 2, .argv = args, .threads = 1};
+    ls_server_options options = {.size = sizeof options, .site = p.site, .argc = 2, .argv = args, .threads = 1};
     for (int i = 0; i < 6; i++) before[i] = action_of(numbers[i]);
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
     for (int i = 0; i < 6; i++) assert_ptr_equal(action_of(numbers[i]), before[i]);
@@ -1020,7 +1103,7 @@ static void signals_change_only_when_asked_for(void **state)
     assert_ptr_not_equal(action_of(SIGTERM), before[1]);
     options.site = second.site;
     options.argv = second_args;
-    assert_int_equal(ls_server_open(&options, &other, message, sizeof message), -20); /* LS_EBUSY */
+    assert_int_equal(ls_server_open(&options, &other, message, sizeof message), LS_EBUSY);
     assert_string_equal(message, "signals: another server of this process handles them");
     ls_server_close(server);
     for (int i = 0; i < 6; i++) assert_ptr_equal(action_of(numbers[i]), before[i]);
@@ -1037,6 +1120,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stop_may_come_before_the_run),
         cmocka_unit_test(the_loopback_may_have_one_address),
         cmocka_unit_test(failures_are_described_and_leave_nothing_open),
+        cmocka_unit_test(the_size_of_the_options_is_checked),
         cmocka_unit_test(host_functions_are_defined_in_each_state),
         cmocka_unit_test(two_servers_call_the_same_program),
         cmocka_unit_test(a_failing_open_function_is_described),
@@ -1046,6 +1130,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(urls_have_the_scheme),
         cmocka_unit_test(all_listeners_move_to_one_address),
         cmocka_unit_test(the_log_goes_to_the_program),
+        cmocka_unit_test(the_back_end_is_that_of_the_system),
         cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
         cmocka_unit_test(version_and_build_are_reported),
         cmocka_unit_test(posts_reach_lua),

@@ -22,7 +22,7 @@ typedef struct endpoints {
     ls_grace grace;
     ls_http1_stats past;
     ls_endpoint_env env;
-    ls_node open, gone;
+    ls_node open, removed;
     ls_endpoint_plan plan;
     ls_site *sites[SITES_MAX];
     unsigned site_count;
@@ -31,12 +31,12 @@ typedef struct endpoints {
 
 static void place_open(endpoints *p)
 {
-    const ls_port_options port_options = {.sockets_max = 64, .backend = test_backend()};
+    const ls_port_options port_options = {.sockets_max = 64};
     const ls_workers_options workers_options = {.threads = 1, .threads_max = 1};
     memset((void *)p, 0, sizeof *p);
     p->t = test_site_new();
     ls_node_init(&p->open);
-    ls_node_init(&p->gone);
+    ls_node_init(&p->removed);
     assert_int_equal(ls_site_runtime_open(NULL, &p->runtime), LS_OK);
     assert_int_equal(ls_port_open(&port_options, &p->port), LS_OK);
     assert_int_equal(ls_pools_open(64 << 20, &p->pools), LS_OK);
@@ -58,7 +58,7 @@ static void pump(endpoints *p)
 
 static void place_close(endpoints *p)
 {
-    ls_node *const lists[] = {&p->open, &p->gone};
+    ls_node *const lists[] = {&p->open, &p->removed};
     for (int i = 0; i < 2; i++)
         while (!ls_list_empty(lists[i])) {
             ls_endpoint *e = LS_CONTAINER(lists[i]->next, ls_endpoint, node);
@@ -87,7 +87,7 @@ static int plan(endpoints *p, const char *text)
     (void)snprintf(source, sizeof source,
                    "local ls = require 'luaserve' local app = ls.app() "
                    "local function http(port, more) "
-                   "  local o = { host = '127.0.0.1', port = port, app = app } "
+                   "  local o = { host = '127.0.0.1', port = port, handler = app } "
                    "  for k, v in pairs(more or {}) do o[k] = v end ls.listen(o) end "
                    "local function tcp(port) ls.tcp({ host = '127.0.0.1', port = port }, print) end "
                    "local function udp(port) ls.udp({ host = '127.0.0.1', port = port }, print) end %s",
@@ -103,7 +103,7 @@ static int plan(endpoints *p, const char *text)
 /* Make the plan the open endpoints, as the generation after number `before`. */
 static void commit(endpoints *p, uint64_t before)
 {
-    ls_endpoint_plan_swap(&p->plan, &p->open, &p->gone, before);
+    ls_endpoint_plan_swap(&p->plan, &p->open, &p->removed, before);
     ls_endpoint_plan_run(p->ctx, &p->plan);
     ls_endpoint_plan_end(&p->plan);
 }
@@ -184,7 +184,7 @@ static void the_same_address_is_kept(void **state)
     commit(&p, 1);
     assert_ptr_equal(first(&p), e);
     assert_int_equal(count_of(&p.open), 2);
-    assert_true(ls_list_empty(&p.gone));
+    assert_true(ls_list_empty(&p.removed));
     place_close(&p);
 }
 
@@ -207,7 +207,7 @@ static void an_endpoint_is_claimed_once(void **state)
     undo(&p);
     assert_int_equal(plan(&p, with_port(text, "http(%u) http(%u)", port)), LS_EADDRINUSE);
     assert_non_null(strstr(p.message, "site.lua:1: cannot listen on 127.0.0.1:"));
-    assert_false(first(&p)->claimed);
+    assert_false(first(&p)->planned);
     place_close(&p);
 }
 
@@ -230,7 +230,7 @@ static void a_plan_that_fails_changes_nothing(void **state)
         assert_int_equal(plan(&p, with_port(text, "http(0, { max_body = 7 }) udp(0) http(%u)", taken)), LS_EADDRINUSE);
         assert_int_equal(p.plan.count, 0);
         assert_int_equal(count_of(&p.open), 1);
-        assert_false(e->claimed);
+        assert_false(e->planned);
         ls_site_close(p.sites[--p.site_count]);
     }
     assert_int_equal(plan(&p, "http(0, { max_body = 7 })"), LS_OK);
@@ -252,13 +252,13 @@ static void what_is_not_named_any_more_is_gone_and_then_closed(void **state)
     assert_int_equal(plan(&p, "ls.after(1, print)"), LS_OK);
     commit(&p, 1);
     assert_true(ls_list_empty(&p.open));
-    assert_int_equal(count_of(&p.gone), 2);
+    assert_int_equal(count_of(&p.removed), 2);
     pump(&p);
     assert_true(is_free(tcp, SOCK_STREAM));
-    for (int i = 0; i < 3; i++) (void)ls_endpoints_settle(&p.env, &p.gone, 1000, 1);
-    assert_int_equal(count_of(&p.gone), 1); /* objects in Lua of generation 1 refer to the UDP socket */
-    assert_true(ls_endpoints_settle(&p.env, &p.gone, 1000, 2) == UINT64_MAX);
-    assert_true(ls_list_empty(&p.gone));
+    for (int i = 0; i < 3; i++) (void)ls_endpoints_drain_removed(&p.env, &p.removed, 1000, 1);
+    assert_int_equal(count_of(&p.removed), 1); /* objects in Lua of generation 1 refer to the UDP socket */
+    assert_true(ls_endpoints_drain_removed(&p.env, &p.removed, 1000, 2) == UINT64_MAX);
+    assert_true(ls_list_empty(&p.removed));
     place_close(&p);
 }
 
@@ -271,15 +271,15 @@ static void a_replaced_service_is_settled(void **state)
     assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
     commit(&p, 0);
     ls_endpoint *e = first(&p);
-    assert_true(e->ops->settle(e) == UINT64_MAX);
+    assert_true(e->ops->free_replaced(e) == UINT64_MAX);
     assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
     commit(&p, 1);
-    assert_true(e->ops->settle(e) == UINT64_MAX); /* no worker runs */
+    assert_true(e->ops->free_replaced(e) == UINT64_MAX); /* no worker runs */
     assert_int_equal(plan(&p, "http(0)"), LS_OK);
     commit(&p, 2);
     assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
     commit(&p, 3);
-    assert_true(e->ops->settle(e) == UINT64_MAX); /* the engine has no connection */
+    assert_true(e->ops->free_replaced(e) == UINT64_MAX); /* the engine has no connection */
     place_close(&p);
 }
 

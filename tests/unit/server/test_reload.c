@@ -1,4 +1,4 @@
-/* test_reload.c - ls_server_reload as an embedding program calls it: only luaserve.h, in this process. */
+/* test_reload.c - the reload as an embedding program calls it: only luaserve.h, in this process. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -10,8 +10,6 @@
 #include "base/thread.h"
 #include "luaserve.h"
 #include "support.h"
-
-enum { LS_ECANCELED_ = -4, LS_ENOTSUP_ = -19, LS_EBUSY_ = -20 }; /* as luaserve.h documents them */
 
 /* ---- a gate in front of a thread --------------------------------------------------------------------------------- */
 
@@ -71,6 +69,8 @@ typedef struct place {
     ls_thread reloader;
     int reloaded;
     char message[300];
+    int told; /* by the callback `reloaded` */
+    char told_message[300];
 } place;
 
 static int pass(lua_State *L)
@@ -94,6 +94,13 @@ static void serving(void *user)
     gate_set(&((place *)user)->serving, true);
 }
 
+static void reloaded(void *user, int result, const char *message)
+{
+    place *p = user;
+    p->told = result;
+    snprintf(p->told_message, sizeof p->told_message, "%s", message);
+}
+
 static void run(void *arg)
 {
     place *p = arg;
@@ -114,11 +121,13 @@ static void open_place(place *p, const char *text, bool idle)
     gate_init(&p->in_lua);
     gate_init(&p->serving);
     gate_set(&p->in_open, true);
-    const ls_server_options options = {.site = "site.lua",
+    const ls_server_options options = {.size = sizeof options,
+                                       .site = "site.lua",
                                        .source = text,
                                        .source_bytes = strlen(text),
                                        .open = define,
                                        .serving = serving,
+                                       .reloaded = reloaded,
                                        .idle = idle,
                                        .user = p};
     if (ls_server_open(&options, &p->server, p->message, sizeof p->message) < 0) fail_msg("%s", p->message);
@@ -144,7 +153,7 @@ static void stop(place *p)
     assert_int_equal(p->result, 0);
 }
 
-static void check_serves(const place *p)
+static void check_serves_text(const place *p, const char *body)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -160,7 +169,14 @@ static void check_serves(const place *p)
     while ((n = read(fd, response + len, sizeof response - 1 - len)) > 0) len += (size_t)n;
     response[len] = '\0';
     close(fd);
-    assert_non_null(strstr(response, "\r\n\r\nserved"));
+    const char *found = strstr(response, "\r\n\r\n");
+    assert_non_null(found);
+    assert_string_equal(found + 4, body);
+}
+
+static void check_serves(const place *p)
+{
+    check_serves_text(p, "served");
 }
 
 static void check_refused(const place *p, int result, const char *message)
@@ -173,7 +189,7 @@ static void check_refused(const place *p, int result, const char *message)
 static const char plain[] = "local ls = require 'luaserve' "
                             "local app = ls.app() "
                             "app:get('/', function() return 'served' end) "
-                            "ls.listen({ host = '127.0.0.1', port = 0, app = app })";
+                            "ls.listen({ host = '127.0.0.1', port = 0, handler = app })";
 
 /* ---- when it is possible ------------------------------------------------------------------------------------------- */
 
@@ -182,13 +198,13 @@ static void it_is_refused_before_the_run_and_after_the_stop(void **state)
     place p;
     (void)state;
     open_place(&p, plain, false);
-    check_refused(&p, LS_EBUSY_, "the server does not serve yet");
+    check_refused(&p, LS_EBUSY, "the server does not serve yet");
     start(&p);
     gate_pass(&p.serving);
     assert_int_equal(ls_server_reload(p.server, NULL, 0), 0);
     check_serves(&p);
     stop(&p);
-    check_refused(&p, LS_EBUSY_, "the server stops");
+    check_refused(&p, LS_EBUSY, "the server stops");
     close_place(&p);
 }
 
@@ -200,13 +216,13 @@ static void it_is_refused_during_the_start(void **state)
                                "app:get('/', function() return 'served' end) "
                                "ls.config { threads = 1, threads_max = 1 } "
                                "ls.on('start', pass) " /* holds the only thread before the packet of the start */
-                               "ls.listen({ host = '127.0.0.1', port = 0, app = app })";
+                               "ls.listen({ host = '127.0.0.1', port = 0, handler = app })";
     place p;
     (void)state;
     open_place(&p, text, false);
     start(&p);
     gate_await(&p.in_lua);
-    check_refused(&p, LS_EBUSY_, "the server does not serve yet");
+    check_refused(&p, LS_EBUSY, "the server does not serve yet");
     gate_set(&p.in_lua, true);
     gate_pass(&p.serving);
     check_serves(&p);
@@ -226,7 +242,7 @@ static void one_at_a_time(void **state)
     gate_set(&p.in_open, false);
     assert_int_equal(ls_thread_start(&p.reloader, "reload", reload, &p), 0);
     gate_await(&p.in_open);
-    check_refused(&p, LS_EBUSY_, "another reload is under way");
+    check_refused(&p, LS_EBUSY, "another reload is under way");
     gate_set(&p.in_open, true);
     ls_thread_join(&p.reloader);
     assert_int_equal(p.reloaded, 0);
@@ -250,7 +266,7 @@ static void a_stop_cancels_a_reload_that_loads(void **state)
     ls_server_stop(p.server);
     gate_set(&p.in_open, true);
     ls_thread_join(&p.reloader);
-    assert_int_equal(p.reloaded, LS_ECANCELED_);
+    assert_int_equal(p.reloaded, LS_ECANCELED);
     assert_string_equal(p.message, "the server stops");
     ls_thread_join(&p.thread);
     assert_int_equal(p.result, 0);
@@ -265,8 +281,39 @@ static void an_idle_server_is_not_reloaded(void **state)
     open_place(&p, plain, true);
     start(&p);
     gate_pass(&p.serving);
-    check_refused(&p, LS_ENOTSUP_, "an idle server cannot be reloaded");
+    check_refused(&p, LS_ENOTSUP, "an idle server cannot be reloaded");
     stop(&p);
+    close_place(&p);
+}
+
+/* ---- another text ---------------------------------------------------------------------------------------------------- */
+
+static void a_site_in_memory_gets_another_text(void **state)
+{
+    char text[sizeof plain];
+    place p;
+    (void)state;
+    memcpy(text, plain, sizeof text);
+    memcpy(strstr(text, "served"), "second", 6);
+    open_place(&p, plain, false);
+    assert_int_equal(ls_server_reload_source(p.server, text, strlen(text)), LS_EBUSY);
+    start(&p);
+    gate_pass(&p.serving);
+    check_serves(&p);
+    assert_int_equal(ls_server_reload_source(p.server, text, strlen(text)), LS_OK);
+    assert_int_equal(p.told, LS_OK);
+    memset(text, 'x', strlen(text)); /* it was copied */
+    check_serves_text(&p, "second");
+    assert_int_equal(ls_server_reload_source(p.server, "local x = = 1", 13), LS_ESCRIPT);
+    assert_int_equal(p.told, LS_ESCRIPT);
+    assert_non_null(strstr(p.told_message, "site.lua:1: unexpected symbol"));
+    check_serves_text(&p, "second");
+    assert_int_equal(ls_server_reload(p.server, NULL, 0), LS_OK); /* of the last text that could be served */
+    check_serves_text(&p, "second");
+    assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain)), LS_OK);
+    check_serves(&p);
+    stop(&p);
+    assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain)), LS_EBUSY);
     close_place(&p);
 }
 
@@ -340,6 +387,7 @@ int main(void)
         cmocka_unit_test(one_at_a_time),
         cmocka_unit_test(a_stop_cancels_a_reload_that_loads),
         cmocka_unit_test(an_idle_server_is_not_reloaded),
+        cmocka_unit_test(a_site_in_memory_gets_another_text),
         cmocka_unit_test(servers_are_reloaded_at_the_same_time),
         cmocka_unit_test(counters_are_read_during_reloads),
     };

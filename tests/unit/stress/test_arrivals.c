@@ -2,8 +2,8 @@
 #include "support.h"
 
 #include "base/err.h"
-#include "stress/arrivals.h"
-#include "stress/transport.h"
+#include "stress/load/arrivals.h"
+#include "stress/load/transport.h"
 
 enum { REQUESTS = 10 };
 

@@ -1,5 +1,6 @@
 /* test_delivery.c - the heads of fan-out messages, and the account of deliveries. */
-#include "stress/delivery.h"
+/* sanitizers: asan; no thread starts */
+#include "stress/protocols/delivery.h"
 
 #include "support.h"
 

@@ -1,10 +1,13 @@
 /* test_fanout.c - publications and deliveries, without connections. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "stress/fanout.h"
-#include "stress/subscriber.h"
+#include "stress/load/transport.h"
+#include "stress/protocols/fanout.h"
+#include "stress/protocols/protocols.h"
+#include "stress/protocols/subscriber.h"
 
 /* One publisher and one subscriber of a worker whose clock the test sets. */
 typedef struct run {
@@ -20,8 +23,9 @@ static void run_open(run *r)
 {
     ls_stress_worker *w = &r->worker;
     memset(r, 0, sizeof *r);
-    r->plan.config.publishers = r->plan.config.topics = r->plan.config.connections = r->plan.config.threads = 1;
-    r->plan.config.open_loop = r->plan.config.fanout = true;
+    r->plan.publishers = r->plan.topics = r->plan.connections = r->plan.threads = 1;
+    r->plan.mode = LS_STRESS_PLAN_FANOUT;
+    r->plan.open_loop = true;
     r->plan.message = "text";
     r->plan.message_len = 4;
     w->plan = &r->plan;
@@ -61,7 +65,7 @@ static void a_latency_on_a_machine_that_has_run_for_years(void **state)
     run_close(&r);
 }
 
-static void worker_settled(ls_stress_worker *w, void *user)
+static void ignore(ls_stress_worker *w, void *user)
 {
     (void)w;
     (void)user;
@@ -75,15 +79,20 @@ static void a_delivery_before_the_worker_begins(void **state)
     run r;
     (void)state;
     run_open(&r);
-    r.plan.config.requests = r.plan.config.pipeline = 1;
-    r.plan.config.threads = 2;
-    assert_int_equal(ls_stress_worker_open(&w, &r.plan, 1, 0, 0, NULL, r.worker.fanout), LS_OK);
-    w.settled = w.finished = worker_settled;
+    r.plan.requests = r.plan.pipeline = 1;
+    r.plan.threads = 2;
+    const ls_stress_worker_options options = {
+        .plan = &r.plan, .index = 1, .senders = 1, .transport = &ls_stress_stream_transport};
+    assert_int_equal(ls_stress_worker_open(&w, &options), LS_OK);
+    assert_int_equal(ls_stress_fanout_attach(&w, r.worker.fanout, ls_stress_publisher_protocol(&r.plan),
+                                             ls_stress_protocol(&r.plan)),
+                     LS_OK);
+    w.prepared = w.finished = ignore;
     r.subscriber.worker = &w;
     r.worker.clock_ns = start_ns + 1000;
     ls_stress_fanout_write(&r.publisher, 0, r.message);
     r.worker.publisher_count = 1;
-    ls_stress_fanout_ended(&r.worker);
+    ls_stress_fanout_hooks_of_all.ended(&r.worker);
     w.now_ns = start_ns + 5000;
     ls_stress_fanout_deliver(&r.subscriber, r.message, sizeof r.message);
     ls_stress_worker_go(&w, start_ns);

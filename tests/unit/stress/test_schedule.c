@@ -1,5 +1,6 @@
 /* test_schedule.c - the due times of requests: evenly spaced at a constant rate, the integral of the rate in ramps. */
-#include "stress/schedule.h"
+/* sanitizers: asan; no thread starts */
+#include "stress/plan/schedule.h"
 
 #include "support.h"
 

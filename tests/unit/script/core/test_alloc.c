@@ -1,5 +1,6 @@
 /* test_alloc.c - blocks of every size keep their bytes, return to the free list of their size class, and are freed
  * with the allocator; chunks without blocks in use return to the system. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include <stdint.h>

@@ -1,5 +1,6 @@
 /* test_bytecode.c - embedded modules are compiled once: the bytecode equals that of the source, chunk names and lines
  * included. */
+/* sanitizers: asan; no thread starts */
 #include "support.h"
 
 #include <stdlib.h>

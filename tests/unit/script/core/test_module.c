@@ -1,4 +1,5 @@
 /* test_module.c - the calls of modules, their data, and their definitions. */
+/* sanitizers: asan; no thread starts */
 #include "script/core/generation.h"
 #include "script/core/state.h"
 #include "support.h"

@@ -71,7 +71,7 @@ static void expect_bytes(const ls_slice *slice, unsigned n)
 
 static test_site *opened(void)
 {
-    test_site *t = test_site_open("core.once(done)");
+    test_site *t = test_site_open("core.after(0, done)");
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
     test_pump(t, 10000);
     return t;
@@ -140,7 +140,7 @@ static void a_reserve_releases_the_dropped_strings(void **state)
 /* While the site loads there is no port: the next drop with one releases these strings as well. */
 static void strings_of_the_loading_site(void **state)
 {
-    test_site *t = test_site_open("get(function() return ('x'):rep(50000) end) core.once(done)");
+    test_site *t = test_site_open("get(function() return ('x'):rep(50000) end) core.after(0, done)");
     ls_slice slice;
     (void)state;
     assert_int_equal(t->opened, LS_OK);
@@ -178,9 +178,9 @@ static void a_reserve_past_the_memory_limit_raises(void **state)
     ls_slice slice;
     (void)state;
     const size_t bytes_max = lua->bytes_max;
-    lua->bytes_max = bytes_after_collection(t) + 1000;
+    test_limit_memory(lua, bytes_after_collection(t) + 1000);
     assert_int_equal(ls_state_protected(lua, &lua->generation->load_ctx, reserve_all, NULL), LUA_ERRMEM);
-    lua->bytes_max = bytes_max;
+    test_limit_memory(lua, bytes_max);
     take(t, &slice, 1);
     ls_slice_drop(&slice);
     assert_int_equal(pump(t), 1);

@@ -110,9 +110,9 @@ static void a_waiting_receiver_gets_the_value(void **state)
     assert_int_equal(first.result, LS_OK);
     assert_int_equal(second.result, LS_EAGAIN);
     assert_int_equal(ls_channel_len(channel), 0);
-    assert_false(ls_channel_forget(channel, &first)); /* it has been decided */
+    assert_false(ls_channel_cancel(channel, &first)); /* it has been decided */
     expect(first.message, 1);
-    assert_true(ls_channel_forget(channel, &second));
+    assert_true(ls_channel_cancel(channel, &second));
     send_number(channel, 2); /* stays: no receiver waits */
     assert_int_equal(wakes, 1);
     receive_number(channel, 2);
@@ -132,7 +132,7 @@ static void a_waiting_sender_follows_the_queue(void **state)
     assert_int_equal(ls_channel_send(channel, message_of(1), &first), LS_CHANNEL_WAITS);
     assert_int_equal(ls_channel_send(channel, message_of(2), &second), LS_CHANNEL_WAITS);
     assert_int_equal(ls_channel_send(channel, message_of(3), &third), LS_CHANNEL_WAITS);
-    assert_true(ls_channel_forget(channel, &second));
+    assert_true(ls_channel_cancel(channel, &second));
     expect(second.message, 2);
     receive_number(channel, 0);
     assert_int_equal(wakes, 1);
@@ -202,7 +202,7 @@ static void close_refuses_senders_and_drains(void **state)
     ls_channel_close(channel);
     assert_int_equal(wakes, 2);
     assert_int_equal(receiver.result, LS_ECLOSED);
-    assert_false(ls_channel_forget(channel, &receiver));
+    assert_false(ls_channel_cancel(channel, &receiver));
     assert_int_equal(ls_channel_receive(channel, &receiver, &message), LS_ECLOSED);
     free_channel(channel);
 }
@@ -298,7 +298,7 @@ static void sleeper_prepare(sleeper *s)
 /* Wait for the decision, or give up at once if `impatient`. false: forgotten. */
 static bool sleeper_wait(sleeper *s, ls_channel *channel, bool impatient)
 {
-    if (impatient && ls_channel_forget(channel, &s->waiter)) return false;
+    if (impatient && ls_channel_cancel(channel, &s->waiter)) return false;
     ls_mutex_lock(&s->mutex); /* decided, or it will be: the waiter must stay until `wake` has run */
     while (!s->woken) ls_cond_wait(&s->cond, &s->mutex);
     ls_mutex_unlock(&s->mutex);

@@ -1,11 +1,12 @@
 /* test_marshal.c - copies of Lua values: every type, the limits, the path of a value without a copy, lack of memory. */
+/* sanitizers: asan; no thread starts */
 #include "memory_fixture.h"
 
 #include <lauxlib.h>
 #include <lualib.h>
 
 #include "base/err.h"
-#include "script/bind/json.h"
+#include "script/bind/data/json.h"
 #include "script/shared/copy.h"
 #include "script/shared/marshal.h"
 
@@ -260,6 +261,7 @@ static void a_copy_refuses_writes(void **state)
         "end\n"
         "return refused(function() t.title = 'coffee' end) and refused(function() t.new = 1 end)\n"
         "  and refused(function() t.items[1] = 2 end) and refused(table.insert, t.items, 1)\n"
+        "  and refused(rawset, t, 'admin', true) and refused(rawset, t.items, 1, 2) and t.admin == nil\n"
         "  and refused(table.remove, t.items) and refused(table.sort, t.items)\n"
         "  and t.title == 'tea' and t.new == nil and t.items[1] == 3\n"
         "  and getmetatable(t) == false and not pcall(setmetatable, t, nil)\n";

@@ -45,14 +45,14 @@ static void permits_go_to_the_first_waiter(void **state)
         ls_waiter_init(&waiters[n], count_wake);
         assert_int_equal(ls_semaphore_acquire(semaphore, &waiters[n]), LS_SEMAPHORE_WAITS);
     }
-    assert_true(ls_semaphore_forget(semaphore, &waiters[0]));
+    assert_true(ls_semaphore_cancel(semaphore, &waiters[0]));
     assert_int_equal(ls_semaphore_release(semaphore), LS_OK);
     assert_int_equal(wakes, 1);
     assert_int_equal(waiters[1].result, LS_OK);
-    assert_false(ls_semaphore_forget(semaphore, &waiters[1])); /* it has the permit */
+    assert_false(ls_semaphore_cancel(semaphore, &waiters[1])); /* it has the permit */
     assert_int_equal(ls_semaphore_acquire(semaphore, NULL), LS_EAGAIN);
-    assert_int_equal(ls_semaphore_held(semaphore), 2);
-    assert_true(ls_semaphore_forget(semaphore, &waiters[2]));
+    assert_int_equal(ls_semaphore_taken(semaphore), 2);
+    assert_true(ls_semaphore_cancel(semaphore, &waiters[2]));
     assert_int_equal(ls_semaphore_release(semaphore), LS_OK);
     assert_int_equal(ls_semaphore_release(semaphore), LS_OK);
     assert_int_equal(ls_semaphore_release(semaphore), LS_EINVAL);
@@ -121,7 +121,7 @@ static void hold_and_release(void *arg)
         ls_waiter_init(&s.waiter, sleeper_wake);
         s.woken = false;
         if (ls_semaphore_acquire(c->semaphore, &s.waiter) == LS_SEMAPHORE_WAITS) {
-            if (n % 3 == 0 && ls_semaphore_forget(c->semaphore, &s.waiter)) continue;
+            if (n % 3 == 0 && ls_semaphore_cancel(c->semaphore, &s.waiter)) continue;
             ls_mutex_lock(&s.mutex);
             while (!s.woken) ls_cond_wait(&s.cond, &s.mutex);
             ls_mutex_unlock(&s.mutex);
@@ -143,7 +143,7 @@ static void never_more_holders_than_permits(void **state)
         assert_int_equal(ls_thread_start(&threads[n], "holder", hold_and_release, &c), LS_OK);
     for (unsigned n = 0; n < THREADS; n++) ls_thread_join(&threads[n]);
     assert_false(atomic_load(&c.too_many));
-    assert_int_equal(ls_semaphore_held(c.semaphore), 0);
+    assert_int_equal(ls_semaphore_taken(c.semaphore), 0);
     free_semaphore(c.semaphore);
 }
 

@@ -29,11 +29,12 @@ static struct town {
 
 static int encode_mail(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
-    char *to = ls_topic_form_room(p->data.len, out);
+    char *to = ls_topic_form_room(p->count * sizeof(mail), out);
     (void)ctx;
     if (to == NULL) return LS_ENOMEM;
-    memcpy(to, p->data.ptr, p->data.len);
-    atomic_fetch_add(&town.encoded, 1);
+    for (unsigned n = 0; n < p->count; n++)
+        memcpy(to + n * sizeof(mail), ls_publication_part(p, n)->data.ptr, sizeof(mail));
+    atomic_fetch_add(&town.encoded, p->count);
     return LS_OK;
 }
 
@@ -42,16 +43,19 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
     reader *r = LS_CONTAINER(subscriber, reader, subscriber);
     ls_slice form;
     mail m;
-    if (ls_publication_form(ctx, p, LS_FORM_LINE, encode_mail, &form) < 0 || form.len != sizeof m) abort();
-    memcpy(&m, form.ptr, sizeof m);
-    if (m.number < r->last[m.publisher]) atomic_fetch_add(&town.wrong, 1);
-    r->last[m.publisher] = m.number + 1;
-    r->count++;
-    if (r->lasting) atomic_fetch_add(&town.received, 1);
+    if (ls_publication_form(ctx, p, LS_FORM_LINE, encode_mail, &form) < 0 || form.len != p->count * sizeof m) abort();
+    for (unsigned n = 0; n < p->count; n++) {
+        memcpy(&m, form.ptr + n * sizeof m, sizeof m);
+        if (m.number < r->last[m.publisher]) atomic_fetch_add(&town.wrong, 1);
+        r->last[m.publisher] = m.number + 1;
+    }
+    r->count += p->count;
+    if (r->lasting) atomic_fetch_add(&town.received, p->count);
     return LS_OK;
 }
 
-static const ls_subscriber_kind receiver_kind = {.deliver = deliver};
+static const ls_subscriber_kind receiver_kind = {.deliver = deliver},
+                                joining_kind = {.deliver = deliver, .joins = true};
 
 static void topic_name(char name[8], unsigned topic)
 {
@@ -99,7 +103,6 @@ static void thread_main(void *arg)
         const int count = ls_port_wait(town.net.port, &ctx, packets, LS_WAIT_PACKETS_MAX, n < EACH ? 0 : 2);
         for (int k = 0; k < count; k++) ls_packet_dispatch(&ctx, &packets[k]);
     }
-    ls_port_detach(town.net.port, &ctx);
     ls_pool_close(ctx.pool);
 }
 
@@ -116,7 +119,7 @@ static void every_message_arrives_in_the_order_of_its_publisher(void **state)
         for (int n = 0; n < LASTING + VISITORS; n++) {
             reader *r = n < LASTING ? &town.lasting[p][n] : &town.visitors[p][n - LASTING];
             r->lasting = n < LASTING;
-            ls_subscriber_init(&r->subscriber, town.places[p].inbox, &receiver_kind);
+            ls_subscriber_init(&r->subscriber, town.places[p].inbox, n % 2 == 0 ? &joining_kind : &receiver_kind);
             for (unsigned t = 0; t < TOPICS && r->lasting; t++) {
                 ls_publication *retained = NULL;
                 char name[8];

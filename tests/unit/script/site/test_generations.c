@@ -31,9 +31,10 @@ static const char everything[] =
     "  local j = core.spawn(function() core.sleep(3600) end) "
     "  core.spawn(function() j:wait() end) "
     "  core.spawn(function() coroutine.wrap(function() core.sleep(3600) end)() end) "
-    "  local u = core.udp_connect('127.0.0.1', %u) "
+    "  local u = core.udp_connect('127.0.0.1', %u, { batch = 8, datagram_bytes_max = 2048 }) "
     "  core.spawn(function() u:send('x') u:receive() end) "
-    "  core.spawn(function() core.udp_connect('127.0.0.1', %u) core.sleep(3600) end) "
+    "  core.spawn(function() core.udp_connect('127.0.0.1', %u, { batch = 8, datagram_bytes_max = 2048 }) "
+    "core.sleep(3600) end) "
     "  core.spawn(function() local s <close> = assert(core.connect('127.0.0.1', %u, {})) s:receive() end) "
     "  core.spawn(function() local s = assert(core.connect('127.0.0.1', %u, {})) s:send(('x'):rep(1024):rep(1024)) "
     "    s:send(('y'):rep(1024):rep(1024)) core.sleep(3600) end) "
@@ -92,7 +93,7 @@ static void without_force_it_waits_for_its_tasks(void **state)
     generations g;
     (void)state;
     generations_open(&g);
-    ls_site *site = generation_start(&g, "core.once(function() core.log('info', 'begun') core.sleep(0.3) "
+    ls_site *site = generation_start(&g, "core.after(0, function() core.log('info', 'begun') core.sleep(0.3) "
                                          "core.log('info', 'over') end)");
     generation_await_log(&g, "begun");
     assert_false(ls_site_end(site, false));
@@ -113,7 +114,7 @@ static void a_stuck_task_keeps_only_its_state(void **state)
     generations_open(&g);
     ls_site *old = generation_start(
         &g,
-        "core.config{ handler_cpu_ms_max = 100000 } core.once(function() "
+        "core.config{ handler_cpu_ms_max = 100000 } core.after(0, function() "
         "core.log('info', 'stuck') while not stop do core.now() end end) " /* a call: ThreadSanitizer delivers signals in it */
         "core.every(0.001, function() end)");
     generation_await_log(&g, "stuck");
@@ -121,7 +122,7 @@ static void a_stuck_task_keeps_only_its_state(void **state)
         assert_false(ls_site_end(old, true));
         generation_clear_log(&g);
         others[n] = generation_start(&g, "core.config{ handler_cpu_ms_max = 100000 } "
-                                         "core.once(function() core.sleep(0.001) core.log('info', 'served') end)");
+                                         "core.after(0, function() core.sleep(0.001) core.log('info', 'served') end)");
         generation_await_log(&g, "served");
         generation_await_idle(others[n]);
         generation_close_states(&g, others[n], false);
@@ -168,6 +169,242 @@ static void finalizers_run_when_it_closes(void **state)
     generations_close(&g);
 }
 
+/* ---- states above those of the running threads ---------------------------------------------------------------- */
+
+typedef struct holder {
+    ls_op op;
+    ls_site *site;
+    bool waits;      /* a task that waits for an hour stays behind in a state above those of the running threads */
+    ls_state *state; /* NULL: it found none */
+    _Atomic bool inside, release, left;
+} holder;
+
+static _Atomic unsigned waiting; /* such tasks */
+
+static void wait_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    (void)count;
+    if (!task->timed_out) abort();
+    ls_task_release(ctx, task, status == LUA_OK);
+    atomic_fetch_sub(&waiting, 1);
+}
+
+static void begin_wait(ls_thread_ctx *ctx, ls_state *state)
+{
+    ls_task *task = ls_task_begin(state, ctx, wait_ended, NULL, "in a test");
+    if (task == NULL) abort();
+    task->time_ms_max = 200;
+    atomic_fetch_add(&waiting, 1);
+    lua_getglobal(task->co, "wait");
+    ls_task_run(ctx, task, 0);
+}
+
+static void hold_state(ls_thread_ctx *ctx, ls_op *op)
+{
+    holder *h = LS_CONTAINER(op, holder, op);
+    ls_state *state = h->state = ls_generation_enter_own(&h->site->generation, ctx, "", 0);
+    atomic_store(&h->inside, true);
+    while (!atomic_load(&h->release)) ls_clock_sleep_ms(1);
+    if (state != NULL && h->waits && state->index >= GENERATIONS_THREADS) begin_wait(ctx, state);
+    if (state != NULL) ls_actor_leave(&state->actor, ctx);
+    atomic_store(&h->left, true);
+}
+
+static void await(_Atomic bool *flag)
+{
+    for (unsigned ms = 0; !atomic_load(flag); ms++) {
+        if (ms > GENERATIONS_PATIENCE_MS) fail_msg("a holder does not go on");
+        ls_clock_sleep_ms(1);
+    }
+}
+
+static void hold(const generations *g, ls_site *site, holder *h, bool waits)
+{
+    memset((void *)h, 0, sizeof *h);
+    h->op.done = hold_state;
+    h->site = site;
+    h->waits = waits;
+    ls_port_post(g->port, &h->op, 0);
+}
+
+static void release(holder *holders, unsigned count)
+{
+    for (unsigned n = 0; n < count; n++) atomic_store(&holders[n].release, true);
+    for (unsigned n = 0; n < count; n++) await(&holders[n].left);
+}
+
+/* Occupy every state that may exist at the same time. */
+static void hold_all(const generations *g, ls_site *site, bool waits)
+{
+    static holder holders[GENERATIONS_THREADS_MAX];
+    for (unsigned n = 0; n < GENERATIONS_THREADS_MAX; n++) {
+        hold(g, site, &holders[n], waits);
+        await(&holders[n].inside);
+        assert_non_null(holders[n].state);
+    }
+    release(holders, GENERATIONS_THREADS_MAX);
+}
+
+static void compare_states(void *to, const char *name, double value)
+{
+    if (strcmp(name, "lua_states") == 0) *(unsigned *)to = (unsigned)value;
+}
+
+static unsigned open_states(const generations *g)
+{
+    unsigned count = 0;
+    ls_runtime_stats(g->runtime, compare_states, &count);
+    return count;
+}
+
+static void states_that_are_unused_give_their_memory_back(void **state)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
+                               "core.on('start', function() core.connect('localhost', 1, {}) "
+                               "core.log('info', 'begun') end) "; /* the state has a resolver */
+    generations g;
+    bool more = true;
+    (void)state;
+    generations_open(&g);
+    ls_site *site = generation_start(&g, text);
+    generation_await_idle(site);
+    for (unsigned round = 0; round < rounds() / 20; round++) {
+        assert_int_equal(open_states(&g), GENERATIONS_THREADS);
+        generation_clear_log(&g);
+        hold_all(&g, site, false);
+        assert_int_equal(open_states(&g), GENERATIONS_THREADS_MAX);
+        generation_await_log(&g, "begun"); /* to the site they are new ones, each time */
+        for (unsigned ms = 0; open_states(&g) > GENERATIONS_THREADS; ms++) {
+            if (ms > GENERATIONS_PATIENCE_MS) fail_msg("the states stay");
+            (void)ls_site_on_tick(g.runtime, true, &more); /* the watchdog would call it every half second */
+            ls_clock_sleep_ms(1);
+        }
+        (void)ls_site_on_tick(g.runtime, true, &more);
+        assert_false(more);
+    }
+    generation_end(&g, site, false);
+    generations_close(&g);
+}
+
+static void a_state_that_holds_something_stays(void **state)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
+                               "core.after({ seconds = 3600, each_state = true }, print)";
+    generations g;
+    bool more;
+    (void)state;
+    generations_open(&g);
+    ls_site *site = generation_start(&g, text);
+    hold_all(&g, site, false);
+    for (unsigned n = 0; n < 5 * LS_STATE_UNUSED_TICKS; n++) {
+        (void)ls_site_on_tick(g.runtime, true, &more);
+        assert_true(more);
+        generation_await_idle(site); /* the steps have run */
+    }
+    assert_int_equal(open_states(&g), GENERATIONS_THREADS_MAX);
+    generation_end(&g, site, true);
+    generations_close(&g);
+}
+
+static void a_task_of_a_state_that_is_unused_ends_at_its_time(void **state)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
+                               "function wait() core.sleep(3600) end";
+    generations g;
+    bool more;
+    (void)state;
+    generations_open(&g);
+    ls_site *site = generation_start(&g, text);
+    hold_all(&g, site, true);
+    assert_int_equal(atomic_load(&waiting), GENERATIONS_THREADS_MAX - GENERATIONS_THREADS);
+    for (unsigned n = 0; n < LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g.runtime, true, &more);
+    for (unsigned ms = 0; atomic_load(&waiting) > 0; ms++) {
+        if (ms > GENERATIONS_PATIENCE_MS) fail_msg("the tasks wait for longer than their timeout");
+        ls_clock_sleep_ms(1);
+    }
+    generation_await_idle(site);
+    generation_end(&g, site, false);
+    generations_close(&g);
+}
+
+static _Atomic bool lacks_memory, load_goes_on;
+static _Atomic unsigned loads;
+static ls_generation_load_fn *load_site;
+
+static int load_later(ls_generation *generation, ls_state *state, ls_thread_ctx *ctx, char *message,
+                      size_t message_bytes)
+{
+    atomic_fetch_add(&loads, 1);
+    if (atomic_load(&lacks_memory)) return LS_ENOMEM;
+    for (unsigned ms = 0; !atomic_load(&load_goes_on) && ms < GENERATIONS_PATIENCE_MS; ms++) ls_clock_sleep_ms(1);
+    return load_site(generation, state, ctx, message, message_bytes);
+}
+
+/* A load that did not get enough memory is tried again later, and one that goes on counts for the memory of all. */
+static void a_state_is_made_when_there_is_memory(void **state)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print }";
+    static holder holders[GENERATIONS_THREADS_MAX];
+    generations g;
+    (void)state;
+    generations_open(&g);
+    ls_site *site = generation_start(&g, text);
+    load_site = site->generation.load;
+    site->generation.load = load_later;
+    for (unsigned n = 0; n < GENERATIONS_THREADS; n++) {
+        hold(&g, site, &holders[n], false);
+        await(&holders[n].inside);
+    }
+    atomic_store(&lacks_memory, true);
+    for (unsigned n = 0; n < 2; n++) {
+        hold(&g, site, &holders[2], false);
+        await(&holders[2].inside);
+        assert_null(holders[2].state);
+        release(&holders[2], 1);
+        assert_int_equal(atomic_load(&loads), 1); /* the second time it is too early */
+    }
+    atomic_store(&lacks_memory, false);
+    atomic_store(&site->generation.no_memory_ms, 0);
+
+    uint64_t used = 0; /* a third state fits, a fourth one does not */
+    for (unsigned n = 0; n < GENERATIONS_THREADS; n++) used += holders[n].state->bytes_live + LS_STATE_GRANT_BYTES;
+    site->generation.settings.lua_all_bytes_max = used / 4 * 7;
+    hold(&g, site, &holders[2], false);
+    for (unsigned ms = 0; atomic_load(&loads) < 2; ms++) {
+        if (ms > GENERATIONS_PATIENCE_MS) fail_msg("it is not tried again");
+        ls_clock_sleep_ms(1);
+    }
+    hold(&g, site, &holders[3], false);
+    await(&holders[3].inside);
+    assert_null(holders[3].state);
+    assert_int_equal(atomic_load(&loads), 2);
+    atomic_store(&load_goes_on, true);
+    await(&holders[2].inside);
+    assert_non_null(holders[2].state);
+    release(holders, GENERATIONS_THREADS_MAX);
+    assert_int_equal(open_states(&g), GENERATIONS_THREADS + 1);
+    generation_end(&g, site, false);
+    generations_close(&g);
+}
+
+/* While others give their memory back, close it. */
+static void a_generation_closes_while_states_give_their_memory_back(void **state)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print }";
+    generations g;
+    bool more;
+    (void)state;
+    generations_open(&g);
+    for (unsigned round = 0; round < rounds() / 20; round++) {
+        ls_site *site = generation_start(&g, text);
+        hold_all(&g, site, false);
+        for (unsigned n = 0; n <= LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g.runtime, true, &more);
+        ls_site_retire(site);
+        generation_end(&g, site, false);
+    }
+    generations_close(&g);
+}
+
 int main(void)
 {
     const struct rlimit cores = {0, 0};
@@ -176,6 +413,11 @@ int main(void)
                                        cmocka_unit_test(without_force_it_waits_for_its_tasks),
                                        cmocka_unit_test(a_stuck_task_keeps_only_its_state),
                                        cmocka_unit_test(retirement_stops_repeating_timers_and_runs_drain_hooks),
-                                       cmocka_unit_test(finalizers_run_when_it_closes)};
+                                       cmocka_unit_test(finalizers_run_when_it_closes),
+                                       cmocka_unit_test(states_that_are_unused_give_their_memory_back),
+                                       cmocka_unit_test(a_state_that_holds_something_stays),
+                                       cmocka_unit_test(a_task_of_a_state_that_is_unused_ends_at_its_time),
+                                       cmocka_unit_test(a_state_is_made_when_there_is_memory),
+                                       cmocka_unit_test(a_generation_closes_while_states_give_their_memory_back)};
     return cmocka_run_group_tests_name("script/generations", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* test_workers.c - requests on several threads and states at the same time: floating starts, waiting tasks, jobs,
  * errors, and the watchdog. */
 #define _GNU_SOURCE /* mkstemp */
+#include "proto/http1_parse.h"
 #include "sched/workers.h"
 #include "script/site_fixture.h"
 
@@ -18,29 +19,29 @@ typedef struct workers_request {
     ls_exchange x;
 } workers_request;
 
-static int workers_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
-{
-    (void)ctx;
-    (void)x;
-    *out = ls_slice_static("", 0);
-    return LS_DONE;
-}
-
-static int workers_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+static int workers_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
     workers_request *r = x->conn;
-    if (ctx->inside != x->actor || x->response == LS_RESPONSE_DONE) atomic_fetch_add(&r->test->wrong, 1);
-    for (unsigned n = 0; n < count; n++) ls_slice_drop(&slices[n]);
-    x->response = LS_RESPONSE_DONE;
+    (void)length;
+    if (ctx->inside != x->actor || x->response != LS_RESPONSE_NONE) atomic_fetch_add(&r->test->wrong, 1);
+    ls_slices_drop(slices, count);
     atomic_fetch_add(&r->test->responded, 1);
     return LS_DONE;
 }
 
-static int workers_done(ls_thread_ctx *ctx, ls_exchange *x)
+static int workers_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
     (void)x;
     return LS_DONE;
+}
+
+static int workers_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
+{
+    (void)ctx;
+    (void)x;
+    (void)out;
+    return LS_OK;
 }
 
 static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
@@ -53,21 +54,8 @@ static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
     atomic_fetch_add(&test->ended, 1);
 }
 
-static void workers_abort(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    (void)ctx;
-    x->error = LS_ECANCELED;
-}
-
-static const ls_http_transport workers_transport = {
-    .read = workers_read,
-    .respond = workers_respond,
-    .write = workers_respond,
-    .flush = workers_done,
-    .finish = workers_done,
-    .release = workers_end,
-    .abort = workers_abort,
-};
+static const ls_transport workers_transport = {
+    .head = workers_head, .flush = workers_flush, .more = workers_more, .release = workers_end};
 
 static void workers_start(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -93,7 +81,7 @@ static void many_threads_many_states(void **state)
         "  if n % 13 == 5 then res:header('X-A', n) return { n = n } end "
         "  return 'plain ' .. n end } "
         "core.every(0.005, function() core.sleep(0.001) end)";
-    const ls_port_options port_options = {.sockets_max = 16, .backend = test_backend()};
+    const ls_port_options port_options = {.sockets_max = 16};
     char path[] = TEST_SCRATCH_PATH, message[400];
     test_site *t = test_site_new();
     workers_test test = {NULL, 0, 0, 0};
@@ -116,6 +104,7 @@ static void many_threads_many_states(void **state)
     const ls_workers_options workers_options = {.threads = WORKERS_THREADS,
                                                 .threads_max = WORKERS_THREADS_MAX,
                                                 .on_stall = ls_runtime_on_stall,
+                                                .on_thread_end = ls_runtime_on_thread_end,
                                                 .user = runtime};
     assert_int_equal(ls_workers_open(port, pools, &workers_options, &workers), LS_OK);
     assert_int_equal(ls_site_runtime_attach(runtime, port, NULL, WORKERS_THREADS_MAX), LS_OK);
@@ -128,17 +117,19 @@ static void many_threads_many_states(void **state)
         workers_request *r = calloc(1, sizeof *r);
         assert_non_null(r);
         const int len = snprintf(r->head, sizeof r->head, "GET /%u HTTP/1.1\r\nHost: h\r\n\r\n", n);
-        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, &(ls_http1_terms){0}, NULL),
+                         len);
         r->test = &test;
         r->x.transport = &workers_transport;
+        r->x.body_done = true;
         r->x.conn = r;
         r->x.id = n;
         r->x.bytes = r->head;
         r->x.body_bytes_max = 1000;
         r->op.done = workers_start;
-        ls_port_post(port, &r->op, NULL, 0);
+        ls_port_post(port, &r->op, 0);
     }
-    for (unsigned ms = 0; ms < 30000 && atomic_load(&test.ended) < WORKERS_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
+    for (unsigned ms = 0; ms < 100000 && atomic_load(&test.ended) < WORKERS_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
     ls_site_drain(site);
     for (unsigned ms = 0; ms < 5000 && ls_site_busy(site) > 0; ms += 5) ls_clock_sleep_ms(5);
     ls_workers_stop(workers);
@@ -186,9 +177,11 @@ static void out_of_memory_ends_only_that_request(void **state)
         assert_non_null(r);
         const int len =
             snprintf(r->head, sizeof r->head, "GET /%u?a=b%%20c HTTP/1.1\r\nHost: h\r\n\r\n", expected % 4);
-        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, NULL), len);
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, &(ls_http1_terms){0}, NULL),
+                         len);
         r->test = &test;
         r->x.transport = &workers_transport;
+        r->x.body_done = true;
         r->x.conn = r;
         r->x.bytes = r->head;
         while (expected % 16 == 0 &&
@@ -199,12 +192,12 @@ static void out_of_memory_ends_only_that_request(void **state)
             ls_list_push(&lua->tasks_live, &task->node);
             ls_task_release(&t->ctx, task, false);
         }
-        lua->bytes_max = (size_t)((int64_t)lua->bytes_live + extra);
+        test_limit_memory(lua, (size_t)((int64_t)lua->bytes_live + extra));
         workers_start(&t->ctx, &r->op);
         expected++;
         assert_int_equal(atomic_load(&test.ended), expected);
         assert_int_equal(atomic_load(&test.responded), expected);
-        lua->bytes_max = bytes_max;
+        test_limit_memory(lua, bytes_max);
         t->log_len = 0;
     }
     test_site_close(t);

@@ -1,0 +1,38 @@
+-- command/main.lua - the commands in Lua.
+--
+-- `program` has what src/cli/command.c defines: backend; options, the table of options.c; commands, a list of { name,
+-- help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (folder.h); owner, reload, stop (pid.h);
+-- control(path, line), the reply at a control socket.
+
+local run = {} -- each: (program, arguments) -> the exit status
+
+for _, line in ipairs { "serve", "dev", "repl", "service", "uninstall" } do
+  run[line] = function(program, arguments)
+    return require("luaserve.command.server").explain(program, line, arguments)
+  end
+end
+
+function run.suggest(program, arguments)
+  return require("luaserve.command.server").suggest(program, arguments[1], arguments[2])
+end
+
+function run.new(program, arguments) return require("luaserve.command.new").run(program, arguments) end
+
+for _, name in ipairs { "reload", "stop", "status" } do
+  run[name] = function(program, arguments) return require("luaserve.command.process").run(program, name, arguments) end
+end
+
+-- The manual page: luaserve manual MARKED PAGE, when luaserve is built.
+function run.manual(program, arguments)
+  local specs = {}
+  for _, line in ipairs { "serve", "dev", "repl" } do
+    specs[line] = require("luaserve.command.server").spec(program, line)
+  end
+  specs.new = require("luaserve.command.new").spec
+  specs.test = require("luaserve.test.options").spec(program.backend)
+  specs.stress = require("luaserve.stress.options").line
+  return require("luaserve.command.manual")(specs, arguments[1], arguments[2])
+end
+
+-- main(program, name, arguments) -> the exit status
+return function(program, name, arguments) return run[name](program, arguments) end

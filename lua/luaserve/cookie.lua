@@ -1,0 +1,89 @@
+-- cookie.lua - res:cookie: the value of the field Set-Cookie (RFC 6265 section 4.1).
+--
+-- A cookie is sent to all paths, not to scripts of the page, and not with posts of other sites, unless the options say so.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+usage.mark_internal()
+
+local cookie = {}
+
+local fname = "res:cookie"
+local seconds_max = 253402300799 -- the end of the year 9999, as seconds since 1970
+
+local attributes = {
+  path = true, -- string|false - paths that the client sends it to; default "/", false: that of the page
+  domain = true, -- string - the domain, with all its subdomains
+  max_age = true, -- number - seconds after which the client drops it; 0 deletes it
+  expires = true, -- number - the same as a time, in seconds since 1970 (os.time)
+  secure = { "secure", "flag" }, -- only over HTTPS
+  http_only = { "http_only", "flag" }, -- not for scripts of the page; default true
+  same_site = true, -- "lax"|"strict"|"none"|"Lax"|"Strict"|"None"|false - with requests of other sites; default "Lax"
+}
+cookie.calls = {
+  ["res:cookie"] = { attributes, listed = true }, -- CookieOptions
+}
+
+-- The option, nil for false.
+local function text(given, name)
+  local value = given[name] or nil
+  if value ~= nil and (type(value) ~= "string" or value:find("[;\0-\8\10-\31\127]")) then
+    usage.error("%s: %s must be a string without ';' or control characters; got %s", fname, name, usage.quote(value))
+  end
+  return value
+end
+
+local function number(given, name)
+  local value = given[name] or nil
+  local valid = type(value) == "number" and value >= -seconds_max and value <= seconds_max -- false for NaN
+  if value ~= nil and not valid then
+    usage.error("%s: %s must be a number of seconds; got %s", fname, name, usage.quote(value))
+  end
+  return value
+end
+
+local same_sites = { lax = "Lax", strict = "Strict", none = "None" }
+
+-- line(name, value|nil [, options]) -> the value of the field; that of nil deletes the cookie. Raises.
+function cookie.line(name, value, given)
+  local deletes = value == nil
+  if deletes then value = "" end
+  if type(value) == "number" then value = tostring(value) end
+  if not options.is_token(name) then
+    usage.error("invalid cookie name %s", usage.quote(name))
+  elseif type(value) ~= "string" then
+    usage.error("%s: the value of %q must be a string; got %s", fname, name, usage.quote(value))
+  elseif value:find("[^!-~]") or value:find('[",;\\]') then
+    usage.error("invalid value of cookie '%s': it contains a space, '\"', ',', ';', '\\' or a control character; encode "
+      .. "it first, for instance with ls.url.encode", name)
+  elseif given ~= nil and type(given) ~= "table" then
+    usage.error('%s: options must be a table such as { path = "/" }; got %s', fname, usage.quote(given))
+  end
+  local own = {} -- without a metatable
+  for key, option in next, core.dict_content(given or {}) do own[key] = option end
+  given = own
+  local flags = options.take(fname, given, cookie.calls[fname], {})
+  local parts = { name .. "=" .. value }
+  local function add(label, part) parts[#parts + 1] = part and label .. part end
+  if given.path == nil then given.path = "/" end
+  add("Path=", text(given, "path"))
+  add("Domain=", text(given, "domain"))
+  local max_age, expires = number(given, "max_age"), number(given, "expires")
+  if deletes then max_age, expires = 0, 0 end
+  add("Max-Age=", max_age and string.format("%.0f", max_age))
+  add("Expires=", expires and core.http_date(math.max(0, expires // 1 | 0)))
+  if flags.secure then add("Secure", "") end
+  if flags.http_only ~= false then add("HttpOnly", "") end
+  if given.same_site == nil then given.same_site = "Lax" end
+  if given.same_site then
+    local same_site = type(given.same_site) == "string" and same_sites[given.same_site:lower()]
+    if not same_site then
+      usage.error('%s: same_site must be "lax", "strict" or "none"; got %s', fname, usage.quote(given.same_site))
+    end
+    add("SameSite=", same_site)
+  end
+  return table.concat(parts, "; ")
+end
+
+return cookie

@@ -1,0 +1,98 @@
+-- names.lua - what the site has probably meant, for messages about an unknown name and about an argument too many.
+
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local names = {}
+
+-- edit_distance(a, b) -> the Damerau-Levenshtein distance of two short names: each insertion, deletion, replacement
+-- and transposition of adjacent bytes counts 1.
+function names.edit_distance(a, b)
+  local before, above, row = nil, {}, {}
+  for j = 0, #b do above[j] = j end
+  for i = 1, #a do
+    row[0] = i
+    local ai = a:byte(i)
+    for j = 1, #b do
+      local bj = b:byte(j)
+      local cost = ai == bj and 0 or 1
+      local best = math.min(above[j] + 1, row[j - 1] + 1, above[j - 1] + cost)
+      if before and j > 1 and ai == b:byte(j - 1) and a:byte(i - 1) == bj then
+        best = math.min(best, before[j - 2] + 1)
+      end
+      row[j] = best
+    end
+    before, above, row = above, row, {}
+  end
+  return above[#b]
+end
+
+local function sorted_words(name)
+  local words = {}
+  for word in name:gmatch("[^_]+") do words[#words + 1] = word end
+  table.sort(words)
+  return table.concat(words, "_")
+end
+
+-- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
+-- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn). A name
+-- behind "on_" (on_close, close) is the nearest.
+function names.nearest(name, known)
+  if type(name) ~= "string" then return nil end
+  local wanted = name:lower()
+  local event = wanted:match("^on_(.+)$")
+  if event and rawget(known, event) ~= nil then return event end
+  local best, best_distance = nil, math.max(2, #wanted // 3) + 1
+  for candidate in pairs(known) do
+    local distance = math.min(names.edit_distance(wanted, candidate),
+      names.edit_distance(sorted_words(wanted), sorted_words(candidate)) + 1)
+    local shorter = math.min(#wanted, #candidate)
+    if shorter >= 3 and wanted:sub(1, shorter) == candidate:sub(1, shorter) then distance = math.min(distance, 2) end
+    if distance < best_distance or distance == best_distance and best and candidate < best then
+      best, best_distance = candidate, distance
+    end
+  end
+  return best
+end
+
+-- misspelled(name, known) -> the key of `known` that is one letter away from `name`, or nil. Short names have such a
+-- neighbour by chance: for names of less than 5 letters it returns nil.
+function names.misspelled(name, known)
+  if #name < 5 then return nil end
+  local best
+  for candidate in pairs(known) do
+    if math.abs(#candidate - #name) <= 1 and (best == nil or candidate < best)
+      and names.edit_distance(name, candidate) == 1 then
+      best = candidate
+    end
+  end
+  return best
+end
+
+-- warn_misspelled(name, known): logs that a field of a request is nil, if it is nearly one of the names of `known`.
+function names.warn_misspelled(name, known)
+  local near = names.misspelled(name, known)
+  if not near then return end
+  local text = string.format("%s: req.%s is nil; did you mean req.%s?", usage.caller() or "?", name, near)
+  require("luaserve.core").log("warn", text)
+end
+
+-- extra(call, value) -> what to do about an argument that `call` does not take; "" if that is not clear.
+function names.extra(call, value)
+  if math.type(value) ~= "integer" then return "" end
+  if call:find("^res:") and value >= 200 and value <= 999 then
+    return "; set the status before, with res:status(" .. value .. ")"
+  end
+  return "; put a call that returns several values, such as string.gsub, in parentheses"
+end
+
+local renamed = { ["a peer"] = { host = "ip" }, ["a UDP socket"] = { port = "local_port" } }
+
+-- unknown_member(object, name, known): raises for a name that an object does not have. `known`: a table with its names.
+function names.unknown_member(object, name, known)
+  local new = renamed[object] and renamed[object][name]
+  if new then usage.error("%s has no field '%s'; it is now '%s'", object, name, new) end
+  usage.error("%s has no method or field '%s'%s", object, tostring(name), usage.suggest(name, known))
+end
+
+return names

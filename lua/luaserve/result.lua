@@ -1,0 +1,41 @@
+-- result.lua - what is wrong with the results of a handler, for the message. http_result.c finds that they are wrong.
+
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local getmetatable, concat = debug.getmetatable, table.concat -- a site may replace the globals
+
+local result = {}
+
+local shown_max = 4 -- results in a message
+local forms = "a handler returns body; body, headers; status; or status, body, headers"
+
+local bodies = { string = true, table = true, userdata = true }
+
+local function is_status(value) return math.type(value) == "integer" and value >= 200 and value <= 999 end
+
+local function name_of(value)
+  local meta = type(value) == "userdata" and getmetatable(value)
+  if meta and meta.__name == "buffer" then return "a buffer" end
+  return type(value) == "number" and tostring(value) or value == nil and "nil" or "a " .. type(value)
+end
+
+-- message(...) -> "the handler returned a table, 404; what is right"; nil for the two results of a handler that ends with
+-- `return require "page"`: the page and the data of the loader.
+function result.message(...)
+  local first, second = ...
+  local count, names, right = select("#", ...), {}, forms
+  if count == 2 and bodies[type(first)] and usage.is_loader_data(first, second) then return nil end
+  if first == nil and is_status(second) then
+    right = "for a status alone: return status"
+  elseif type(first) ~= "number" and is_status(second) then
+    right = "the status comes first: return status, body"
+  elseif type(first) == "string" and type(second) == "number" then
+    right = "put a call that returns several values, such as string.gsub, in parentheses"
+  end
+  for i = 1, math.min(count, shown_max) do names[i] = name_of((select(i, ...))) end
+  while #names > 1 and names[#names] == "nil" do names[#names] = nil end
+  return "the handler returned " .. concat(names, ", ") .. "; " .. right
+end
+
+return result

@@ -1,0 +1,177 @@
+/* command.c - which command the command line names, and the commands in Lua (lua/luaserve/command/). */
+#include <stdio.h>
+#include <string.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "cli/embedded.h"
+#include "cli/folder.h"
+#include "cli/main.h"
+#include "cli/options.h"
+#include "cli/pid.h"
+#include "cli/repl.h"
+#include "script/core/lua_modules.h"
+
+/* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not
+ * listed: another program calls it. A site of the same name is given as ./NAME. */
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* returns the exit status */
+    const char *help;
+} commands[] = {
+    {"dev", ls_command_dev, "serve a site, reload it after each change, show errors in the browser"},
+    {"new", ls_command_lua, "make a folder with a site, its tests and editor settings"},
+    {"test", ls_command_test, "run the tests of a site"},
+    {"stress", ls_stress_main, "load test of a server"},
+    {"reload", ls_command_lua, "have the running server load its site again"},
+    {"stop", ls_command_lua, "stop the running server"},
+    {"status", ls_command_lua, "print whether the server runs"},
+    {"repl", ls_command_repl, "a prompt for Lua, also in a running server"},
+    {"install", ls_command_service, "make a Windows service of a site"},
+    {"uninstall", ls_command_service, "delete the Windows service"},
+    {"run-as-service", ls_command_service, NULL},
+    {"manual", ls_command_lua, NULL}, /* the build calls it */
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+int ls_command_line(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
+        if (strcmp(commands[i].name, argv[1]) == 0) return commands[i].run(argc - 1, argv + 1);
+    return ls_command_serve(argc, argv);
+}
+
+/* ---- functions of the commands in Lua --------------------------------------------------------------------------- */
+
+/* files() -> list of { path =, bytes = }: what `luaserve new` writes */
+static int program_files(lua_State *L)
+{
+    lua_newtable(L);
+    for (int i = 0; ls_embedded_files[i].path != NULL; i++) {
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, ls_embedded_files[i].path);
+        lua_setfield(L, -2, "path");
+        lua_pushlstring(L, ls_embedded_files[i].bytes, ls_embedded_files[i].len);
+        lua_setfield(L, -2, "bytes");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* owner(path) -> the id of the process that owns the file, or nil */
+static int program_owner(lua_State *L)
+{
+    const long id = ls_pid_file_owner(luaL_checkstring(L, 1));
+    if (id == 0) return 0;
+    lua_pushinteger(L, id);
+    return 1;
+}
+
+/* reload(id) -> whether the process was notified */
+static int program_reload(lua_State *L)
+{
+    lua_pushboolean(L, ls_pid_reload((long)luaL_checkinteger(L, 1)) == 0);
+    return 1;
+}
+
+/* stop(id, path) -> whether the process has ended */
+static int program_stop(lua_State *L)
+{
+    lua_pushboolean(L, ls_pid_stop((long)luaL_checkinteger(L, 1), luaL_checkstring(L, 2)) == 0);
+    return 1;
+}
+
+/* control(path, line) -> the reply at the control socket | nil, message */
+static int program_control(lua_State *L)
+{
+    char text[1200];
+    size_t bytes, got = 0;
+    const char *path = luaL_checkstring(L, 1), *line = luaL_checklstring(L, 2, &bytes);
+    intptr_t link;
+    long n = 1;
+    if (ls_repl_connect(path, &link, text, sizeof text) < 0) {
+        lua_pushnil(L);
+        lua_pushstring(L, text);
+        return 2;
+    }
+    if (ls_repl_write(link, line, bytes) < 0) n = 0;
+    while (n > 0 && got < sizeof text) {
+        n = ls_repl_read(link, text + got, sizeof text - got);
+        if (n > 0) got += (size_t)n;
+    }
+    ls_repl_disconnect(link);
+    lua_pushlstring(L, text, got);
+    return 1;
+}
+
+static void push_program(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"files", program_files},     {"owner", program_owner},
+                                         {"reload", program_reload},   {"stop", program_stop},
+                                         {"control", program_control}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    luaL_setfuncs(L, ls_folder_functions, 0);
+    lua_pushstring(L, ls_server_backends());
+    lua_setfield(L, -2, "backend");
+    ls_line_push_options(L);
+    lua_setfield(L, -2, "options");
+    lua_createtable(L, COMMANDS, 0);
+    for (size_t i = 0, listed = 0; i < COMMANDS; i++) {
+        if (commands[i].help == NULL) continue;
+        lua_createtable(L, 2, 0);
+        lua_pushstring(L, commands[i].name);
+        lua_rawseti(L, -2, 1);
+        lua_pushstring(L, commands[i].help);
+        lua_rawseti(L, -2, 2);
+        lua_rawseti(L, -2, (lua_Integer)++listed);
+    }
+    lua_setfield(L, -2, "commands");
+}
+
+typedef struct call {
+    const char *name;
+    int argc;
+    char **argv;
+} call;
+
+/* Runs protected. Argument: the call, a light userdata. Returns the exit status. */
+static int run(lua_State *L)
+{
+    const call *c = lua_touserdata(L, 1);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "luaserve.command.main");
+    lua_call(L, 1, 1);
+    push_program(L);
+    lua_pushstring(L, c->name);
+    lua_createtable(L, c->argc, 0);
+    for (int i = 1; i < c->argc; i++) {
+        lua_pushstring(L, c->argv[i]);
+        lua_rawseti(L, -2, i);
+    }
+    lua_call(L, 3, 1);
+    return 1;
+}
+
+int ls_command_explain(const char *line, int argc, char **argv)
+{
+    call c = {line, argc, argv};
+    lua_State *L = ls_lua_modules_state();
+    int status = LS_STATUS_FAILED;
+    if (L != NULL) {
+        lua_pushcfunction(L, run);
+        lua_pushlightuserdata(L, &c);
+    }
+    if (L != NULL && lua_pcall(L, 1, 1, 0) == LUA_OK)
+        status = (int)lua_tointeger(L, -1);
+    else
+        fprintf(stderr, "luaserve: %s\n", L != NULL ? lua_tostring(L, -1) : "not enough memory");
+    if (L != NULL) lua_close(L);
+    return status;
+}
+
+int ls_command_lua(int argc, char **argv)
+{
+    return ls_command_explain(argv[0], argc, argv);
+}

@@ -1,0 +1,576 @@
+/* dict_object.c - the object of ls.dict: a table that all Lua states share (script/shared/dict.h). lua/luaserve/dict.lua
+ * checks the options and adds the methods that are written in Lua: keys, update and the iteration.
+ *
+ * Each object has a metatable of its own, whose __index is a table with the methods. So a method is found without a
+ * call; the metatable of that table finds any other name in the dict.
+ *
+ * A table from a dict is a read-only copy (script/shared/copy.h); the functions for dict.lua make plain tables. Because
+ * nothing writes into a copy, the object keeps the last small ones and returns them again while their entries are
+ * unchanged. They are found by the version of the entry. */
+#include <string.h>
+
+#include "base/err.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/dict_value.h"
+#include "script/bind/modules.h"
+#include "script/core/runtime.h"
+#include "script/core/state.h"
+#include "script/core/udata.h"
+#include "script/shared/copy.h"
+#include "script/shared/dict.h"
+#include "script/shared/shared.h"
+
+static const char dict_tag;
+
+enum { CACHE_BITS = 6, CACHE_SLOTS = 1 << CACHE_BITS, CACHED_BYTES_MAX = 4096 };
+
+/* User values: the table of the cached copies, by slot; the function of core.dict_observe. */
+typedef struct dict_object {
+    const void *tag;
+    ls_dict *dict;                  /* of the server: it outlives every state */
+    bool observed;                  /* in dev mode */
+    uint64_t versions[CACHE_SLOTS]; /* of the cached copies; LS_DICT_ABSENT: no copy */
+} dict_object;
+
+enum { SELF = 1, KEY, VALUE };
+
+static dict_object *check_object(lua_State *L, int index)
+{
+    return ls_udata_check(L, index, &dict_tag, sizeof(dict_object), "dict");
+}
+
+static ls_dict *check_dict(lua_State *L, int index)
+{
+    return check_object(L, index)->dict;
+}
+
+/* Report a call to dev mode: its name, the dict at index `self`, and the arguments behind `self`. */
+static void report(lua_State *L, int self, const char *call)
+{
+    const int top = lua_gettop(L);
+    luaL_checkstack(L, top + 3, NULL);
+    (void)lua_getiuservalue(L, self, 2);
+    lua_pushstring(L, call);
+    lua_pushvalue(L, self);
+    for (int n = KEY; n <= top; n++) lua_pushvalue(L, n);
+    lua_call(L, top < KEY ? 2 : top - KEY + 3, 0);
+}
+
+/* The object at SELF of a call that dev mode may observe. */
+static dict_object *check_called(lua_State *L, const char *call)
+{
+    dict_object *object = check_object(L, SELF);
+    if (object->observed) report(L, SELF, call);
+    return object;
+}
+
+/* ---- methods ----------------------------------------------------------------------------------------------- */
+
+/* Push the table of the entry with this version, and drop the reference. `cache`: index of the table of the copies. */
+static void give_table(lua_State *L, dict_object *object, int cache, ls_value *value, uint64_t version)
+{
+    const unsigned slot = (unsigned)(version * 0x9e3779b97f4a7c15 >> (64 - CACHE_BITS));
+    if (object->versions[slot] == version) {
+        ls_value_drop(value);
+        (void)lua_rawgeti(L, cache, (lua_Integer)slot + 1);
+        return;
+    }
+    const bool small = ls_value_bytes(value) <= CACHED_BYTES_MAX;
+    ls_value_give(L, value, true); /* a finalizer that runs meanwhile may use the slot */
+    if (!small) return;
+    object->versions[slot] = LS_DICT_ABSENT; /* until the copy is there: the next call may raise */
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, cache, (lua_Integer)slot + 1);
+    object->versions[slot] = version;
+}
+
+static int get(lua_State *L, dict_object *object, int cache, const ls_dict_key *key)
+{
+    ls_dict_value value;
+    uint64_t version;
+    if (!ls_dict_get(object->dict, key, &value, &version))
+        lua_pushnil(L);
+    else if (value.type == LS_DICT_VALUE && ls_value_type(value.as.value) == LUA_TTABLE)
+        give_table(L, object, cache, value.as.value, version);
+    else
+        ls_dict_give_value(L, object->dict, key, &value, true);
+    return 1;
+}
+
+/* dict:get(key: string|number|nil) -> value
+ * The value of a key; nil if it does not exist, also for nil and numbers that are no integers. */
+static int dict_get(lua_State *L)
+{
+    dict_object *object = check_called(L, "get");
+    if (ls_dict_is_no_key(L, KEY)) {
+        lua_pushnil(L);
+        return 1;
+    }
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    ls_check_arguments(L, KEY, "dict:get(key)");
+    (void)lua_getiuservalue(L, SELF, 1);
+    return get(L, object, lua_gettop(L), &key);
+}
+
+static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
+{
+    ls_dict *dict = check_called(L, mode == LS_DICT_SET ? "set" : "add")->dict;
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const uint64_t ttl_ms = ls_dict_check_ttl(L, VALUE + 1);
+    char message[LS_VALUE_MESSAGE_BYTES];
+    ls_dict_value value;
+    ls_check_arguments(L, VALUE + 1, call);
+    luaL_checkany(L, VALUE);
+    luaL_argcheck(L, mode == LS_DICT_SET || !lua_isnil(L, VALUE), VALUE, "value must not be nil");
+    int err = ls_dict_read_value(L, dict, VALUE, &value, message);
+    if (err == LS_EINVAL) return luaL_argerror(L, VALUE, message);
+    if (err == LS_OK) err = ls_dict_set(dict, &key, value, mode, ttl_ms, 0);
+    return ls_dict_push_done(L, dict, &key, err);
+}
+
+/* dict:set(key, value [, ttl]) -> true | nil, message, code
+ * Sets the value of a key; nil removes it. The entry expires after `ttl` seconds. */
+static int dict_set(lua_State *L)
+{
+    return set(L, LS_DICT_SET, "dict:set(key, value, ttl)");
+}
+
+/* dict:add(key, value [, ttl]) -> true | nil, message, code
+ * Sets the value unless the key exists ("EEXIST"). */
+static int dict_add(lua_State *L)
+{
+    return set(L, LS_DICT_ADD, "dict:add(key, value, ttl)");
+}
+
+/* dict:replace(key, value [, ttl]) -> true | nil, message, code
+ * Sets the value if the key exists ("ENOENT"). */
+static int dict_replace(lua_State *L)
+{
+    return set(L, LS_DICT_REPLACE, "dict:replace(key, value, ttl)");
+}
+
+/* dict:delete(key) -> existed: boolean
+ * Removes a key. */
+static int dict_delete(lua_State *L)
+{
+    ls_dict *dict = check_called(L, "delete")->dict;
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    ls_check_arguments(L, KEY, "dict:delete(key)");
+    lua_pushboolean(L, ls_dict_remove(dict, &key));
+    return 1;
+}
+
+/* dict:incr(key [, by: number [, init: number [, ttl]]]) -> value: number | nil, message, code
+ * Adds `by`, 1 unless given, to a number. A key that does not exist gets `init`, 0 unless given, plus `by`; `ttl` is
+ * the time to live of that new entry. */
+static int dict_incr(lua_State *L)
+{
+    ls_dict *dict = check_called(L, "incr")->dict;
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    if (lua_isnil(L, VALUE)) return luaL_argerror(L, VALUE, "number expected, got nil; to add 1, write 1");
+    const ls_dict_value by = ls_dict_check_number(L, VALUE, 1), init = ls_dict_check_number(L, VALUE + 1, 0);
+    const uint64_t ttl_ms = ls_dict_check_ttl(L, VALUE + 2);
+    ls_dict_value sum;
+    ls_check_arguments(L, VALUE + 2, "dict:incr(key, by, init, ttl)");
+    const int err = ls_dict_incr(dict, &key, by, init, ttl_ms, &sum);
+    if (err == LS_EINVAL)
+        return ls_dict_push_wrong(
+            L, &key, sum.type == LS_DICT_INTEGER ? "would exceed the range of an integer" : "is not a number");
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
+    ls_dict_push_scalar(L, &sum);
+    return 1;
+}
+
+/* dict:ttl(key) -> seconds: number|false|nil
+ * The seconds that an entry has left; false: it does not expire; nil: it does not exist. */
+static int dict_ttl(lua_State *L)
+{
+    ls_dict *dict = check_dict(L, SELF);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    uint64_t ms;
+    ls_check_arguments(L, KEY, "dict:ttl(key)");
+    if (!ls_dict_ttl(dict, &key, &ms))
+        lua_pushnil(L);
+    else if (ms == 0)
+        lua_pushboolean(L, 0);
+    else
+        lua_pushnumber(L, (double)ms / 1000);
+    return 1;
+}
+
+/* dict:expire(key [, seconds]) -> existed: boolean
+ * Sets the time to live; without seconds the entry does not expire any more. */
+static int dict_expire(lua_State *L)
+{
+    ls_dict *dict = check_dict(L, SELF);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const uint64_t ms = ls_dict_check_ttl(L, VALUE);
+    ls_check_arguments(L, VALUE, "dict:expire(key, seconds)");
+    lua_pushboolean(L, ls_dict_expire(dict, &key, ms));
+    return 1;
+}
+
+/* dict:len() -> count: integer
+ * The number of entries. */
+static int dict_len(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)ls_dict_count(check_dict(L, SELF)));
+    return 1;
+}
+
+/* dict:clear()
+ * Removes all entries. */
+static int dict_clear(lua_State *L)
+{
+    ls_dict_clear(check_called(L, "clear")->dict);
+    return 0;
+}
+
+static const char not_a_list[] = "is not a list";
+
+static int push(lua_State *L, bool head)
+{
+    ls_dict *dict = check_called(L, head ? "lpush" : "rpush")->dict;
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const int count = lua_gettop(L) - KEY;
+    char message[LS_VALUE_MESSAGE_BYTES];
+    size_t len;
+    int err = LS_OK, taken = 0;
+    luaL_checkany(L, VALUE);
+    for (int n = 0; n < count; n++) luaL_argcheck(L, !lua_isnil(L, VALUE + n), VALUE + n, "value must not be nil");
+    ls_dict_value *values = lua_newuserdatauv(L, (size_t)count * sizeof *values, 0);
+    for (; taken < count && err == LS_OK; taken++)
+        err = ls_dict_read_value(L, dict, VALUE + taken, &values[taken], message);
+    if (err != LS_OK) {
+        for (int n = 0; n < taken; n++) ls_dict_value_drop(&values[n]);
+        return err == LS_EINVAL ? luaL_argerror(L, VALUE + taken - 1, message)
+                                : ls_dict_push_failed(L, dict, &key, err);
+    }
+    err = ls_dict_push(dict, &key, values, (size_t)count, head, &len);
+    if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
+    lua_pushinteger(L, (lua_Integer)len);
+    return 1;
+}
+
+/* dict:lpush(key, ...) -> length: integer | nil, message, code
+ * Adds values to the front of a list, one after the other: the last one becomes the first. */
+static int dict_lpush(lua_State *L)
+{
+    return push(L, true);
+}
+
+/* dict:rpush(key, ...) -> length: integer | nil, message, code
+ * Adds values to the end of a list. */
+static int dict_rpush(lua_State *L)
+{
+    return push(L, false);
+}
+
+static int pop(lua_State *L, bool head)
+{
+    ls_dict *dict = check_dict(L, SELF);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    ls_dict_value value;
+    ls_check_arguments(L, KEY, head ? "dict:lpop(key)" : "dict:rpop(key)");
+    const int err = ls_dict_pop(dict, &key, head, &value);
+    if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
+    if (err == LS_ENOENT)
+        lua_pushnil(L);
+    else if (value.type == LS_DICT_VALUE)
+        ls_value_give(L, value.as.value, false);
+    else
+        ls_dict_push_scalar(L, &value);
+    return 1;
+}
+
+/* dict:lpop(key) -> value | nil, message, code
+ * Removes the first value of a list, and returns it; nil without a list. */
+static int dict_lpop(lua_State *L)
+{
+    return pop(L, true);
+}
+
+/* dict:rpop(key) -> value | nil, message, code
+ * Removes the last value of a list, and returns it; nil without a list. */
+static int dict_rpop(lua_State *L)
+{
+    return pop(L, false);
+}
+
+/* dict:llen(key) -> length: integer | nil, message, code
+ * The length of a list; 0 without one. */
+static int dict_llen(lua_State *L)
+{
+    ls_dict *dict = check_dict(L, SELF);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    size_t len;
+    ls_check_arguments(L, KEY, "dict:llen(key)");
+    if (ls_dict_list_len(dict, &key, &len) < 0) return ls_dict_push_wrong(L, &key, not_a_list);
+    lua_pushinteger(L, (lua_Integer)len);
+    return 1;
+}
+
+/* dict:range(key [, first: integer [, last: integer]]) -> values: any[] | nil, message, code
+ * The values of a list from one position, 1 unless given, to another, -1 unless given; negative ones count from the
+ * end. */
+static int dict_range(lua_State *L)
+{
+    ls_dict *dict = check_dict(L, SELF);
+    const ls_dict_key key = ls_dict_check_key(L, KEY);
+    const lua_Integer first = luaL_optinteger(L, VALUE, 1), last = luaL_optinteger(L, VALUE + 1, -1);
+    ls_dict_value *values;
+    size_t count;
+    ls_check_arguments(L, VALUE + 1, "dict:range(key, first, last)");
+    const int err = ls_dict_range(dict, &key, first, last, &values, &count);
+    if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
+    ls_dict_give_list(L, values, count, LS_DICT_COPY_READ_ONLY_VALUES);
+    return 1;
+}
+
+/* dict is a Dict: a table that all Lua states share; `dict[key]`, `pairs(dict)` and `#dict` work as well. A table in it
+ * comes out as a copy that cannot be changed: store the whole value again.
+ * dict[string|integer]: any - the value of a key that is not the name of a method
+ * #dict: integer
+ * Upvalues: the object, the table of its copies. */
+static int dict_index(lua_State *L)
+{
+    if (ls_dict_is_no_key(L, KEY)) return 0;
+    dict_object *object = lua_touserdata(L, lua_upvalueindex(1));
+    const ls_dict_key key = ls_dict_check_index(L, KEY);
+    if (object->observed) report(L, lua_upvalueindex(1), "[key]");
+    return get(L, object, lua_upvalueindex(2), &key);
+}
+
+/* dict[key] = value. The upvalue: the table of the methods, whose names are not read by dict[key]. */
+static int dict_newindex(lua_State *L)
+{
+    ls_dict *dict = check_called(L, "[key] = value")->dict;
+    const ls_dict_key key = ls_dict_check_index(L, KEY);
+    char message[LS_VALUE_MESSAGE_BYTES];
+    ls_dict_value value;
+    lua_pushvalue(L, KEY);
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) {
+        const char *name = lua_tostring(L, KEY);
+        return luaL_error(
+            L, "dict: '%s' is the name of a method: write dict:set(\"%s\", value), and read it by dict:get(\"%s\")",
+            name, name, name);
+    }
+    lua_settop(L, VALUE);
+    int err = ls_dict_read_value(L, dict, VALUE, &value, message);
+    if (err == LS_EINVAL) return luaL_error(L, "dict: %s", message);
+    if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SET, 0, 0);
+    if (err < 0) return luaL_error(L, "%s", ls_dict_push_reason(L, dict, &key, err));
+    return 0;
+}
+
+/* ---- functions for dict.lua -------------------------------------------------------------------------------- */
+
+/* core.dict_read(dict, key) -> value, version: a table is plain. */
+static int core_dict_read(lua_State *L)
+{
+    ls_dict *dict = check_dict(L, 1);
+    const ls_dict_key key = ls_dict_check_key(L, 2);
+    ls_dict_value value = {.type = LS_DICT_NIL};
+    uint64_t version;
+    (void)ls_dict_get(dict, &key, &value, &version);
+    ls_dict_give_value(L, dict, &key, &value, false);
+    lua_pushinteger(L, (lua_Integer)version);
+    return 2;
+}
+
+/* core.dict_swap(dict, key, value, version) -> true | nil, message, code. "EAGAIN": another version; "EINVAL": a value
+ * that cannot be shared. */
+static int core_dict_swap(lua_State *L)
+{
+    ls_dict *dict = check_called(L, "update")->dict;
+    const ls_dict_key key = ls_dict_check_key(L, 2);
+    const lua_Integer version = luaL_checkinteger(L, 4);
+    char message[LS_VALUE_MESSAGE_BYTES];
+    ls_dict_value value;
+    int err = ls_dict_read_value(L, dict, VALUE, &value, message);
+    if (err == LS_EINVAL) return ls_push_failure_text(L, err, "%s", message);
+    if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SWAP, 0, (uint64_t)version);
+    return ls_dict_push_done(L, dict, &key, err);
+}
+
+/* core.dict_observe(dict, fn): before each call that reads an entry, or writes into the dict, fn(call, dict, ...) is called
+ * with the name of the method and its arguments; an update, before it stores the value. */
+static int core_dict_observe(lua_State *L)
+{
+    check_object(L, 1)->observed = true;
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, 2);
+    return 0;
+}
+
+typedef struct scan {
+    ls_dict *dict;
+    ls_dict_items items;
+    bool values;
+} scan;
+
+static int push_scan_call(lua_State *L)
+{
+    scan *s = lua_touserdata(L, 1);
+    lua_Integer at = 0;
+    lua_createtable(L, (int)(s->items.count * (s->values ? 2 : 1)), 0);
+    for (size_t n = 0; n < s->items.count; n++) {
+        const ls_dict_key key = ls_dict_item_key(&s->items, n);
+        ls_dict_value value = s->items.items[n].value;
+        if (s->values) {
+            if (value.type == LS_DICT_VALUE)
+                ls_value_push_copy(L, value.as.value);
+            else
+                ls_dict_give_value(L, s->dict, &key, &value, true);
+            if (lua_isnil(L, -1)) { /* a list that was just removed */
+                lua_pop(L, 1);
+                continue;
+            }
+            lua_rawseti(L, 2, at + 2);
+        }
+        if (key.bytes != NULL)
+            lua_pushlstring(L, key.bytes, key.len);
+        else
+            lua_pushinteger(L, key.integer);
+        lua_rawseti(L, 2, at + 1);
+        at += s->values ? 2 : 1;
+    }
+    lua_pushinteger(L, at);
+    return 2;
+}
+
+/* core.dict_scan(dict, cursor, values) -> { key, value, ... } or { key, ... }, its length, the next cursor. cursor is 0
+ * for the first call and after the last. */
+static int core_dict_scan(lua_State *L)
+{
+    scan s = {.dict = check_dict(L, 1), .values = lua_toboolean(L, 3) != 0};
+    uint64_t cursor = (uint64_t)luaL_checkinteger(L, 2);
+    if (ls_dict_scan(s.dict, &cursor, s.values, &s.items) < 0) {
+        ls_dict_items_drop(&s.items);
+        return luaL_error(L, "not enough memory");
+    }
+    lua_pushcfunction(L, push_scan_call);
+    lua_pushlightuserdata(L, &s);
+    const int status = lua_pcall(L, 1, 2, 0);
+    ls_dict_items_drop(&s.items);
+    if (status != LUA_OK) return lua_error(L);
+    lua_pushinteger(L, (lua_Integer)cursor);
+    return 3;
+}
+
+/* core.dict_content(value) -> the table behind a read-only copy, whose fields rawget and rawlen read; each other value
+ * as it is. */
+static int core_dict_content(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    ls_copy_open(L, 1);
+    return 1;
+}
+
+static int dict_tostring(lua_State *L)
+{
+    lua_pushfstring(L, "dict '%s'", ((const ls_shared_object *)(const void *)check_dict(L, SELF))->name);
+    return 1;
+}
+
+static const luaL_Reg methods[] = {{"get", dict_get},
+                                   {"set", dict_set},
+                                   {"add", dict_add},
+                                   {"replace", dict_replace},
+                                   {"delete", dict_delete},
+                                   {"incr", dict_incr},
+                                   {"ttl", dict_ttl},
+                                   {"expire", dict_expire},
+                                   {"len", dict_len},
+                                   {"clear", dict_clear},
+                                   {"lpush", dict_lpush},
+                                   {"rpush", dict_rpush},
+                                   {"lpop", dict_lpop},
+                                   {"rpop", dict_rpop},
+                                   {"llen", dict_llen},
+                                   {"range", dict_range},
+                                   {NULL, NULL}};
+
+/* Push the metatable of the object at index `object`. `more`: index of a table with methods in Lua; of these, "pairs"
+ * becomes __pairs. */
+static void push_metatable(lua_State *L, int object, int more)
+{
+    static const luaL_Reg metamethods[] = {{"__len", dict_len}, {"__tostring", dict_tostring}, {NULL, NULL}};
+    luaL_newlib(L, metamethods);
+    lua_pushliteral(L, "dict");
+    lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_getfield(L, more, "pairs");
+    lua_setfield(L, -2, "__pairs");
+
+    luaL_newlib(L, methods); /* __index */
+    for (lua_pushnil(L); lua_next(L, more) != 0; lua_pop(L, 1)) {
+        if (strcmp(lua_tostring(L, -2), "pairs") == 0) continue;
+        lua_pushvalue(L, -2);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, -5);
+    }
+    lua_pushvalue(L, -1);
+    lua_pushcclosure(L, dict_newindex, 1);
+    lua_setfield(L, -3, "__newindex");
+    lua_createtable(L, 0, 1); /* the metatable of __index */
+    lua_pushvalue(L, object);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, object, 1);
+    lua_pushcclosure(L, dict_index, 2);
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, -2);
+    lua_setfield(L, -2, "__index");
+}
+
+/* core.dict(name, where, methods [, bytes_max, evict]) -> dict | false, position of a definition with other options,
+ * its size as text, its evict */
+static int core_dict(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1), *where = luaL_checkstring(L, 2);
+    const ls_dict_options options = {(uint64_t)luaL_optinteger(L, 4, 0), lua_toboolean(L, 5)};
+    const bool has_options = !lua_isnoneornil(L, 4);
+    char before[LS_SHARED_WHERE_BYTES];
+    ls_shared_object *found = NULL;
+    luaL_checktype(L, 3, LUA_TTABLE);
+    dict_object *object = lua_newuserdatauv(L, sizeof *object, 2);
+    const int self = lua_gettop(L);
+    ls_shared *shared = ls_state_runtime(ls_state_of(L))->shared;
+    const int err = ls_shared_get(shared, &ls_dict_kind, name, where, has_options ? &options : NULL, &found, before);
+    if (err == LS_EEXIST) {
+        (void)ls_shared_get(shared, &ls_dict_kind, name, where, NULL, &found, before);
+        const ls_dict_options other = ls_dict_options_get((ls_dict *)(void *)found);
+        lua_pushboolean(L, 0);
+        lua_pushstring(L, before);
+        (void)ls_dict_push_size(L, other.bytes_max);
+        lua_pushboolean(L, other.evict);
+        return 4;
+    }
+    if (err < 0) return luaL_error(L, "not enough memory");
+    *object = (dict_object){.tag = &dict_tag, .dict = (ls_dict *)(void *)found};
+    push_metatable(L, self, 3);
+    lua_setmetatable(L, self);
+    return 1;
+}
+
+static const luaL_Reg functions[] = {{"dict", core_dict},
+                                     {"dict_read", core_dict_read},
+                                     {"dict_content", core_dict_content},
+                                     {"dict_swap", core_dict_swap},
+                                     {"dict_scan", core_dict_scan},
+                                     {"dict_observe", core_dict_observe},
+                                     {NULL, NULL}};
+
+static void define(lua_State *L, ls_state *state)
+{
+    (void)state;
+    ls_copy_define(L);
+}
+
+const ls_module ls_dict_module = {.name = "dict", .functions = functions, .define = define};

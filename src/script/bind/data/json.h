@@ -1,0 +1,42 @@
+/* json.h - the modules cjson and cjson.safe: lua-cjson with our patches (third_party/README.md). */
+#ifndef LS_SCRIPT_JSON_H
+#define LS_SCRIPT_JSON_H
+
+#include <stdbool.h>
+
+#include <lua.h>
+
+#include "base/buf.h"
+#include "script/bind/modules.h"
+#include "script/core/state.h"
+
+int ls_cjson_open(lua_State *L);
+int ls_cjson_safe_open(lua_State *L);
+/* Add decode_utf8 and encode_utf8 to the module cjson on top of the stack: its functions, which take strings with any
+ * bytes, for texts that must be UTF-8 (RFC 8259 section 8.1). */
+void ls_json_add_utf8(lua_State *L);
+/* cjson_buffer.h: raise for a value without a JSON form. */
+void ls_cjson_refuse(lua_State *L, const char *type, const char *reason);
+
+/* A Lua function: (value) -> text | address, length. Its upvalues are that of cjson.encode and a length. A shorter text
+ * is not made a string: it stays in the buffer of the encoder, valid until the state encodes again. */
+int ls_cjson_encode_body(lua_State *L);
+
+typedef struct ls_json { /* of a state: registry references */
+    int encode_ref;      /* ls_cjson_encode_body with LS_STRING_SHARED_MIN */
+    int decode_ref;      /* cjson.decode_utf8: cjson.decode of texts in UTF-8 */
+} ls_json;
+
+static inline const ls_json *ls_json_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_json);
+}
+
+/* Encode the value at the absolute `index`. A text shorter than LS_STRING_SHARED_MIN stays in the buffer of the
+ * encoder: true, and *text is valid until the state encodes again; the value is unchanged. A longer text replaces the
+ * value: false. Raises. */
+bool ls_json_encode(lua_State *L, int index, ls_slice *text);
+/* The same, in the function `call`, such as "ls.publish", which begins the message of an error. */
+bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text);
+
+#endif

@@ -1,0 +1,80 @@
+/* text.c - ls.html.escape and ls.url.encode, in C because pages call them for every value. */
+#include <string.h>
+
+#include <lauxlib.h>
+
+#include "proto/http_chars.h"
+#include "script/bind/modules.h"
+
+/* The reference for a character that has a meaning in HTML, in text or in a quoted attribute; NULL for another. */
+static const char *html_reference(char c)
+{
+    switch (c) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    case '\'': return "&#39;";
+    default: return NULL;
+    }
+}
+
+/* ls.html.escape(text: string|number) -> text
+ * Replaces `&`, `<`, `>`, `"` and `'` by references. */
+static int core_html_escape(lua_State *L)
+{
+    luaL_Buffer out;
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len), *const end = text + len;
+    lua_settop(L, 1);
+    if (strcspn(text, "&<>\"'") == len) return 1;
+    luaL_buffinit(L, &out);
+    while (text < end) {
+        const char *from = text;
+        const char *reference = NULL;
+        while (text < end && (reference = html_reference(*text)) == NULL) text++;
+        luaL_addlstring(&out, from, (size_t)(text - from));
+        if (reference != NULL) {
+            luaL_addstring(&out, reference);
+            text++;
+        }
+    }
+    luaL_pushresult(&out);
+    return 1;
+}
+
+static bool is_unreserved(char c)
+{
+    return (unsigned char)(ls_char_lower(c) - 'a') < 26 || ls_char_digit(c) || c == '-' || c == '.' || c == '_' ||
+           c == '~';
+}
+
+/* ls.url.encode(text: string|number) -> text
+ * Percent-encodes all bytes but the unreserved characters of RFC 3986: letters, digits and `-`, `.`, `_`, `~`. */
+static int core_url_encode(lua_State *L)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    luaL_Buffer out;
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    size_t plain = 0;
+    lua_settop(L, 1);
+    while (plain < len && is_unreserved(text[plain])) plain++;
+    if (plain == len) return 1;
+    luaL_buffinit(L, &out);
+    for (size_t n = 0; n < len; n++) {
+        if (is_unreserved(text[n])) {
+            luaL_addchar(&out, text[n]);
+        } else {
+            luaL_addchar(&out, '%');
+            luaL_addchar(&out, digits[(unsigned char)text[n] >> 4]);
+            luaL_addchar(&out, digits[(unsigned char)text[n] & 15]);
+        }
+    }
+    luaL_pushresult(&out);
+    return 1;
+}
+
+static const luaL_Reg functions[] = {{"html_escape", core_html_escape}, {"url_encode", core_url_encode}, {NULL, NULL}};
+
+const ls_module ls_text_module = {.name = "text", .functions = functions};

@@ -1,0 +1,290 @@
+/* topic_function.c - ls.subscribe: a function of Lua as a subscriber.
+ *
+ * Each message runs the function in a task of its own, one at a time and in order; later messages wait in a queue. The
+ * handle keeps itself in the registry until the subscription has ended, its queue is empty and no task runs.
+ *
+ * Two generations of a site may exist at the same time, each with a function for the same messages. Every publication
+ * belongs to one generation (ls_topics_site_starts), and a function takes those of its own. */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/publish_internal.h"
+#include "script/core/task.h"
+#include "script/core/udata.h"
+
+enum { QUEUE_MESSAGES_MAX = 1000, QUEUE_BYTES_MAX = 16777216, QUEUE_ROOM_MIN = 8 };
+
+static const char function_tag;
+
+typedef struct topic_function { /* the handle; user value 1 is the function, 2 the topic */
+    const void *tag;
+    ls_subscriber subscriber;
+    ls_state *state;
+    ls_node node, ready; /* in the lists of the state */
+    int self_ref;
+    bool ended;  /* no further messages */
+    bool behind; /* a message was dropped since the queue was empty */
+    ls_task *task;
+    ls_publication *current; /* of the task, until the function has its data */
+    ls_publication **queue;  /* a ring */
+    unsigned room, head, count;
+    size_t bytes; /* of the data in the queue */
+} topic_function;
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
+
+static bool queue_grow(topic_function *f)
+{
+    const unsigned room = f->room > 0 ? f->room * 2 : QUEUE_ROOM_MIN;
+    ls_publication **queue = malloc(room * sizeof(ls_publication *));
+    if (queue == NULL) return false;
+    for (unsigned n = 0; n < f->count; n++) queue[n] = f->queue[(f->head + n) & (f->room - 1)];
+    free(f->queue);
+    f->queue = queue;
+    f->room = room;
+    f->head = 0;
+    return true;
+}
+
+/* Queue the publication with a reference of its own. false: the queue is full. */
+static bool queue_push(topic_function *f, ls_publication *p)
+{
+    const bool full = f->count == QUEUE_MESSAGES_MAX || (f->count > 0 && p->data.len > QUEUE_BYTES_MAX - f->bytes);
+    if (full || (f->count == f->room && !queue_grow(f))) return false;
+    f->queue[(f->head + f->count) & (f->room - 1)] = ls_publication_hold(p);
+    f->count++;
+    f->bytes += p->data.len;
+    return true;
+}
+
+/* The oldest publication with its reference; the queue is not empty. */
+static ls_publication *queue_take(topic_function *f)
+{
+    ls_publication *p = f->queue[f->head];
+    f->head = (f->head + 1) & (f->room - 1);
+    f->bytes = --f->count == 0 ? 0 : f->bytes - p->data.len;
+    if (f->count > 0) return p;
+    f->behind = false;
+    free(f->queue);
+    f->queue = NULL;
+    f->room = f->head = 0;
+    return p;
+}
+
+static void queue_drop(topic_function *f)
+{
+    while (f->count > 0) ls_publication_drop(queue_take(f));
+}
+
+/* ---- tasks -------------------------------------------------------------------------------------------------- */
+
+/* Nothing uses the handle any more but Lua. */
+static void release(topic_function *f)
+{
+    if (!f->ended || f->task != NULL || f->count > 0 || f->self_ref == LUA_NOREF) return;
+    const int ref = f->self_ref;
+    f->self_ref = LUA_NOREF;
+    ls_list_remove(&f->node);
+    ls_list_remove(&f->ready);
+    luaL_unref(f->state->L, LUA_REGISTRYINDEX, ref);
+}
+
+static int function_main(lua_State *L) /* (handle) */
+{
+    topic_function *f = lua_touserdata(L, 1);
+    lua_getiuservalue(L, 1, 1);
+    lua_pushlstring(L, f->current->data.ptr, f->current->data.len);
+    lua_getiuservalue(L, 1, 2);
+    ls_publication_drop(f->current);
+    f->current = NULL;
+    lua_callk(L, 2, 0, 0, ls_task_no_results);
+    return 0;
+}
+
+static void begin(ls_thread_ctx *ctx, topic_function *f);
+
+static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    topic_function *f = task->owner;
+    (void)count;
+    if (f->current != NULL) ls_publication_drop(f->current);
+    f->current = NULL;
+    if (status != LUA_OK) ls_task_log_error(ctx, task, "in a function of ls.subscribe");
+    f->task = NULL;
+    begin(ctx, f); /* before the release: a server that drains waits for the queue */
+    ls_task_release(ctx, task, status == LUA_OK);
+    release(f);
+}
+
+/* Post a task for the oldest message, unless one runs or the site loads. */
+static void begin(ls_thread_ctx *ctx, topic_function *f)
+{
+    ls_state *state = f->state;
+    if (f->task != NULL || f->count == 0 || !state->started) return;
+    ls_task *task = ls_task_begin(state, ctx, function_ended, f, "in a function of ls.subscribe");
+    if (task == NULL) {
+        queue_drop(f);
+        return;
+    }
+    f->task = task;
+    f->current = queue_take(f);
+    lua_pushcfunction(task->co, function_main);
+    lua_rawgeti(task->co, LUA_REGISTRYINDEX, f->self_ref);
+    ls_task_post(ctx, task, 1);
+}
+
+static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
+{
+    ls_topic_data *data = LS_CONTAINER(flush, ls_topic_data, flush);
+    (void)suspended;
+    if (!state->started) return;
+    while (!ls_list_empty(&data->ready)) {
+        topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
+        ls_list_remove(&f->ready);
+        begin(ctx, f);
+    }
+}
+
+/* Queue the publication; the function begins at the end of the batch or of the running task. */
+static bool receive(topic_function *f, ls_publication *p)
+{
+    ls_topic_data *data = ls_topic_data_of(f->state);
+    if (!queue_push(f, p)) {
+        if (!f->behind)
+            ls_log(LS_LOG_WARN,
+                   "ls.subscribe: the function of topic '%.*s' is behind: messages are dropped while %u wait",
+                   (int)p->topic_len, p->topic, f->count);
+        f->behind = true;
+        return false;
+    }
+    if (f->task != NULL || !ls_list_empty(&f->ready)) return true;
+    ls_list_push(&data->ready, &f->ready);
+    ls_state_flush_later(f->state, &data->flush);
+    return true;
+}
+
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
+    (void)ctx;
+    if (p->site != f->state->generation->topic_site) return LS_ECLOSED; /* a function of that generation takes it */
+    return receive(f, p) ? LS_OK : LS_ELIMIT;
+}
+
+static const ls_subscriber_kind function_kind = {.deliver = deliver};
+
+/* ---- the object --------------------------------------------------------------------------------------------- */
+
+static void end(topic_function *f, bool drop)
+{
+    f->ended = true;
+    ls_subscriber_end(&f->subscriber);
+    if (drop) queue_drop(f);
+    release(f);
+}
+
+/* ls.subscribe(topic, fn: fun(data: string, topic: string)) -> subscription | nil, message, code
+ * Calls the function for each message of the topic, one at a time and in order, in this Lua state. */
+int ls_core_subscribe(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    ls_topic_data *data = ls_topic_data_of(state);
+    ls_publication *retained = NULL;
+    size_t len;
+    (void)ls_topic_check(L, 1, &len);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
+    lua_settop(L, 2);
+    if (state->retired) return ls_push_failure(L, LS_ECLOSED);
+    topic_function *f = ls_object_new(L, sizeof *f, 2, &function_tag, data->meta_ref);
+    f->state = state;
+    f->self_ref = LUA_NOREF;
+    f->ended = true;
+    ls_subscriber_init(&f->subscriber, data->inbox, &function_kind);
+    ls_node_init(&f->node);
+    ls_node_init(&f->ready);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, 3, 1);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, 3, 2);
+    lua_pushvalue(L, 3);
+    f->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    const int err = ls_topic_subscribe(&f->subscriber, lua_tostring(L, 1), len, &retained);
+    if (err < 0) {
+        luaL_unref(L, LUA_REGISTRYINDEX, f->self_ref);
+        f->self_ref = LUA_NOREF;
+        return ls_push_failure(L, err);
+    }
+    f->ended = false;
+    ls_list_push(&data->functions, &f->node);
+    if (retained != NULL) {
+        if (state->started) (void)receive(f, retained); /* else at the start */
+        ls_publication_drop(retained);
+    }
+    return 1;
+}
+
+/* subscription is a Subscription: what ls.subscribe returns.
+ * subscription:remove()
+ * Ends the subscription and drops the messages that wait. */
+static int function_remove(lua_State *L)
+{
+    topic_function *f = ls_udata_check(L, 1, &function_tag, sizeof *f, "subscription");
+    end(f, true);
+    return 0;
+}
+
+static int function_tostring(lua_State *L)
+{
+    const topic_function *f = ls_udata_check(L, 1, &function_tag, sizeof *f, "subscription");
+    lua_getiuservalue(L, 1, 2);
+    lua_pushfstring(L, "subscription of '%s'%s", lua_tostring(L, -1), f->ended ? " (removed)" : "");
+    return 1;
+}
+
+void ls_topic_functions_define(lua_State *L, ls_topic_data *data)
+{
+    static const luaL_Reg methods[] = {{"remove", function_remove}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__tostring", function_tostring}, {NULL, NULL}};
+    data->flush.run = begin_ready;
+    static const ls_object_type type = {.name = "subscription", .methods = methods, .meta = meta};
+    ls_object_define(L, &type, &data->meta_ref);
+}
+
+/* ---- the state ---------------------------------------------------------------------------------------------- */
+
+void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    for (ls_node *node = data->functions.next; node != &data->functions; node = node->next) {
+        topic_function *f = LS_CONTAINER(node, topic_function, node);
+        ls_publication *retained = ls_subscriber_retained(&f->subscriber, state->generation->topic_site);
+        if (retained == NULL) continue;
+        (void)receive(f, retained);
+        ls_publication_drop(retained);
+    }
+    ls_state_flush(ctx, state, false);
+}
+
+void ls_topic_functions_end(ls_state *state, bool drop)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    for (ls_node *node = data->functions.next, *next; node != &data->functions; node = next) {
+        next = node->next;
+        end(LS_CONTAINER(node, topic_function, node), drop);
+    }
+}
+
+void ls_topic_functions_abandon(ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    while (!ls_list_empty(&data->functions)) {
+        topic_function *f = LS_CONTAINER(data->functions.next, topic_function, node);
+        if (f->current != NULL) ls_publication_drop(f->current);
+        f->current = NULL;
+        f->task = NULL;
+        end(f, true);
+    }
+}

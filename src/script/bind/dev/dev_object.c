@@ -1,0 +1,337 @@
+/* dev_object.c - dev mode in a Lua state: the table `luaserve.core`.dev, which is nil without it. lua/luaserve/dev.lua is the
+ * rest. */
+#include <stdio.h>
+#include <string.h>
+
+#include <lauxlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/dev/dev_mode.h"
+#include "script/bind/http/request.h"
+#include "script/bind/http/sse_response.h"
+#include "script/bind/misc/hooks.h"
+#include "script/bind/modules.h"
+#include "script/core/task.h"
+
+enum { SLOW_MS = 100, HOOK_EVERY = 1000, PLACES = 8, PLACE_BYTES = 96 };
+
+/* The run of a task that a state executes now. A *run* is what happens between two waits. */
+typedef struct slow_run {
+    ls_flush observer;          /* compares the variables of the site after each run */
+    int check_ref;              /* of the function */
+    uint64_t run;               /* of the CPU watch; 0: none */
+    uint64_t began_ns, last_ns; /* of the first and of the last event of the hook */
+    uint64_t blocked_ns;        /* reported already */
+    struct {
+        char place[PLACE_BYTES];
+        unsigned count;
+    } places[PLACES]; /* where samples found it, once it had run for SLOW_MS */
+} slow_run;
+
+static slow_run *slow_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_dev);
+}
+
+static ls_dev *dev_of(lua_State *L)
+{
+    return ls_state_runtime(ls_state_of(L))->dev;
+}
+
+/* ---- files and loads --------------------------------------------------------------------------------------- */
+
+/* dev.file(path [, "source" | "data" | "own"]): the file is about to be loaded, or was looked for; is about to be read; or
+ * to be written. */
+static int dev_file(lua_State *L)
+{
+    static const char *const uses[] = {[LS_DEV_SOURCE] = "source", [LS_DEV_DATA] = "data", [LS_DEV_OWN] = "own", NULL};
+    const int use = luaL_checkoption(L, 2, "source", uses);
+    if (ls_dev_file(dev_of(L), luaL_checkstring(L, 1), (enum ls_dev_use)use) < 0)
+        return luaL_error(L, "too many files for dev mode");
+    return 0;
+}
+
+/* dev.find(name) -> the path of the source that has this name in messages, or nil */
+static int dev_find(lua_State *L)
+{
+    char path[LS_DEV_PATH_BYTES_MAX + 1];
+    size_t len;
+    const char *name = luaL_checklstring(L, 1, &len);
+    if (strlen(name) != len || !ls_dev_find(dev_of(L), name, path)) return 0;
+    lua_pushstring(L, path);
+    return 1;
+}
+
+/* dev.failure() -> nothing, or message, traceback of the last load */
+static int dev_failure(lua_State *L)
+{
+    char message[LS_DEV_TEXT_BYTES], traceback[LS_DEV_TEXT_BYTES];
+    if (!ls_dev_failure(dev_of(L), message, traceback)) return 0;
+    lua_pushstring(L, message);
+    lua_pushstring(L, traceback);
+    return 2;
+}
+
+/* dev.version() -> integer */
+static int dev_version(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)ls_dev_version(dev_of(L)));
+    return 1;
+}
+
+/* dev.styles() -> integer */
+static int dev_styles(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)ls_dev_styles(dev_of(L)));
+    return 1;
+}
+
+/* dev.states() -> the number of Lua states from the start; the site has loaded */
+static int dev_states(lua_State *L)
+{
+    const unsigned most = ls_state_of(L)->generation->settings.states_max;
+    lua_pushinteger(L, most > 0 && most < LS_DEV_STATES ? most : LS_DEV_STATES);
+    return 1;
+}
+
+/* dev.draining() -> whether the server, or this generation of the site, ends */
+static int dev_draining(lua_State *L)
+{
+    lua_pushboolean(L, ls_state_of(L)->draining);
+    return 1;
+}
+
+/* dev.once(text) -> whether no state has given this text since the last load */
+static int dev_once(lua_State *L)
+{
+    lua_pushboolean(L, ls_dev_once(dev_of(L), luaL_checkstring(L, 1)));
+    return 1;
+}
+
+/* dev.hooks("start" | "drain" | "log" | "init") -> array of the functions */
+static int dev_hooks(lua_State *L)
+{
+    static const char *const kinds[] = {"start", "drain", "log", "init", NULL}; /* enum ls_hook_kind */
+    const ls_hook_list *list = &ls_hooks_of(ls_state_of(L))->at[luaL_checkoption(L, 1, NULL, kinds)];
+    lua_createtable(L, (int)list->count, 0);
+    for (unsigned n = 0; n < list->count; n++) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, list->refs[n]);
+        lua_rawseti(L, -2, (lua_Integer)n + 1);
+    }
+    return 1;
+}
+
+/* dev.on_page(fn): fn(req, text, policy) is called for each page that a handler returns, and may return another text.
+ * `policy`: the value of Content-Security-Policy, or nil; false: the text has no media type, and is sent as plain text. */
+static int dev_on_page(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    ls_requests_of(ls_state_of(L))->page_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    return 0;
+}
+
+/* dev.sse_never_waited(res) -> whether the handler has begun a stream of events and not waited since */
+static int dev_sse_never_waited(lua_State *L)
+{
+    const ls_request *r = ls_request_of_res(L, 1);
+    lua_pushboolean(L, r != NULL && ls_sse_never_waited(r));
+    return 1;
+}
+
+/* ---- slow handlers ----------------------------------------------------------------------------------------- */
+
+/* The innermost line of the site, as "site.lua:12"; false: none. */
+static bool site_place(lua_State *L, char place[PLACE_BYTES])
+{
+    lua_Debug ar;
+    for (int level = 0; lua_getstack(L, level, &ar) != 0; level++) {
+        if (lua_getinfo(L, "Sl", &ar) == 0 || ar.currentline <= 0 || strncmp(ar.source, "@luaserve/", 10) == 0)
+            continue;
+        (void)snprintf(place, PLACE_BYTES, "%s:%d", ar.short_src, ar.currentline);
+        return true;
+    }
+    return false;
+}
+
+static void sample(lua_State *L, slow_run *slow)
+{
+    char place[PLACE_BYTES];
+    if (!site_place(L, place)) return;
+    for (int n = 0; n < PLACES; n++) {
+        if (slow->places[n].count > 0 && strcmp(slow->places[n].place, place) != 0) continue;
+        if (slow->places[n].count++ == 0) (void)strcpy(slow->places[n].place, place);
+        return;
+    }
+}
+
+static void log_slow(lua_State *L, const char *text)
+{
+    const ls_task *task = ls_state_of(L)->current;
+    char name[LS_REQUEST_NAME_BYTES] = "a task";
+    const ls_request *r = task != NULL ? task->client : NULL;
+    if (r != NULL && r->x != NULL) ls_request_log_name(r->x, name);
+    ls_log(LS_LOG_WARN, "%s: slow: %s", name, text);
+}
+
+/* A function in C has just returned, after `ms`. Its name, and the line that called it, are those of a traceback:
+ * "stack traceback:\n\t[C]: in function 'io.popen'\n\tsite.lua:12: in ...". */
+static void log_blocked(lua_State *L, uint64_t ms)
+{
+    char place[PLACE_BYTES], text[256], name[64] = "a function in C";
+    if (!site_place(L, place)) return;
+    luaL_traceback(L, L, NULL, 0);
+    const char *trace = lua_tostring(L, -1), *from = strchr(trace, '\''),
+               *to = from != NULL ? strchr(from + 1, '\'') : NULL;
+    const char *line = strstr(trace, "[C]: in ");
+    if (line != NULL && from != NULL && to != NULL && from < line + 24 && to - from < (int)sizeof name)
+        (void)snprintf(name, sizeof name, "%.*s", (int)(to - from - 1), from + 1);
+    (void)snprintf(text, sizeof text, "blocked %llu ms in %s (%s)", (unsigned long long)ms, name, place);
+    lua_pop(L, 1);
+    log_slow(L, text);
+}
+
+static void slow_begin(const ls_state *state, slow_run *slow)
+{
+    slow->run = state->cpu->runs;
+    slow->began_ns = slow->last_ns = ls_clock_ns();
+    slow->blocked_ns = 0;
+    memset(slow->places, 0, sizeof slow->places);
+}
+
+static void slow_hook(lua_State *L, lua_Debug *ar)
+{
+    const ls_state *state = ls_state_of(L);
+    slow_run *slow = slow_of(state);
+    const uint64_t now_ns = ls_clock_ns();
+    if (slow->run != state->cpu->runs) { /* the task has waited since, or another one ran */
+        slow_begin(state, slow);
+        return;
+    }
+    const uint64_t gap_ns = now_ns - slow->last_ns;
+    slow->last_ns = now_ns;
+    if (gap_ns >= SLOW_MS * UINT64_C(1000000) && ar->event == LUA_HOOKRET && lua_getinfo(L, "S", ar) != 0 &&
+        *ar->what == 'C') {
+        slow->blocked_ns += gap_ns;
+        log_blocked(L, gap_ns / 1000000u);
+    } else if (ar->event == LUA_HOOKCOUNT &&
+               now_ns - slow->began_ns - slow->blocked_ns >= SLOW_MS * UINT64_C(1000000)) {
+        sample(L, slow);
+    }
+}
+
+/* dev.slow_begin(): observe the running task from here on. */
+static int dev_slow_begin(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    slow_begin(state, slow_of(state));
+    lua_sethook(L, slow_hook, LUA_MASKRET | LUA_MASKCOUNT, HOOK_EVERY);
+    return 0;
+}
+
+/* dev.slow_end(): the task has ended. Logs where its last run has spent its time, if that was too long. */
+static int dev_slow_end(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    slow_run *slow = slow_of(state);
+    int most = 0;
+    if (lua_gethook(L) == slow_hook) lua_sethook(L, NULL, 0, 0); /* the coroutine is used again */
+    if (slow->run != state->cpu->runs) return 0;
+    slow->run = 0;
+    const uint64_t ms = (ls_clock_ns() - slow->began_ns - slow->blocked_ns) / 1000000u;
+    for (int n = 1; n < PLACES; n++)
+        if (slow->places[n].count > slow->places[most].count) most = n;
+    if (ms < SLOW_MS || slow->places[most].count == 0) return 0;
+    char text[256];
+    (void)snprintf(text, sizeof text, "computed for %llu ms without a wait, mostly at %s", (unsigned long long)ms,
+                   slow->places[most].place);
+    log_slow(L, text);
+    return 0;
+}
+
+/* ---- after each run ---------------------------------------------------------------------------------------- */
+
+static int check_main(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, slow_of(ls_state_of(L))->check_ref);
+    lua_call(L, 0, 0);
+    return 0;
+}
+
+/* A task of the state waits or has ended. */
+static void check(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
+{
+    (void)flush;
+    (void)suspended;
+    if (state->loading || state->closing || atomic_load(&state->generation->closing) != LS_CLOSING_NOT) return;
+    if (ls_state_protected(state, ctx, check_main, NULL) != LUA_OK)
+        ls_log(LS_LOG_ERROR, "dev: the comparison of variables has failed");
+}
+
+/* dev.on_run(fn): fn() is called after each run of a task. */
+static int dev_on_run(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    slow_run *slow = slow_of(state);
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    slow->check_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    slow->observer.run = check;
+    state->observer = &slow->observer;
+    ls_state_flush_later(state, state->observer);
+    return 0;
+}
+
+/* ---- the module -------------------------------------------------------------------------------------------- */
+
+/* Set the field `dev` of luaserve.core. */
+static void define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg functions[] = {{"file", dev_file},
+                                         {"find", dev_find},
+                                         {"failure", dev_failure},
+                                         {"version", dev_version},
+                                         {"styles", dev_styles},
+                                         {"states", dev_states},
+                                         {"hooks", dev_hooks},
+                                         {"draining", dev_draining},
+                                         {"once", dev_once},
+                                         {"on_page", dev_on_page},
+                                         {"on_run", dev_on_run},
+                                         {"slow_begin", dev_slow_begin},
+                                         {"slow_end", dev_slow_end},
+                                         {"sse_never_waited", dev_sse_never_waited},
+                                         {NULL, NULL}};
+    const int top = lua_gettop(L);
+    if (dev_of(L) == NULL) return;
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "luaserve.core");
+    luaL_newlib(L, functions);
+    lua_pushstring(L, state->generation->path);
+    lua_setfield(L, -2, "site");
+    lua_pushstring(L, ls_dev_editor(dev_of(L)));
+    lua_setfield(L, -2, "editor");
+    lua_setfield(L, -2, "dev");
+    lua_settop(L, top);
+}
+
+const ls_module ls_dev_module = {.name = "dev", .bytes = sizeof(slow_run), .define = define};
+
+static int call(lua_State *L, const char *name)
+{
+    ls_push_function(L, "luaserve.dev", name);
+    lua_call(L, 0, 0);
+    return 0;
+}
+
+int ls_dev_begin(lua_State *L)
+{
+    return call(L, "begin");
+}
+
+int ls_dev_loaded(lua_State *L)
+{
+    return call(L, "loaded");
+}

@@ -1,0 +1,468 @@
+/* file_functions.c - the core of ls.file (lua/luaserve/file.lua): each function has its calls made by a thread of the
+ * port while the task waits, or by this thread while the site loads.
+ *
+ * The first argument is a path of the site, which messages show; the system gets it as ls_push_site_path() makes it. The
+ * object of a call is on the stack of the task. It owns what the call needs, so that the end of the task, or of the
+ * state, releases it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/slices.h"
+#include "port/file.h"
+#include "port/shared_file.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
+#include "script/bind/modules.h"
+#include "script/core/task.h"
+#include "script/core/udata.h"
+
+enum {
+    READ_AT_ONCE = 65536, /* bytes: a longer file is read in a second step, into memory that Lua counts */
+    CHUNK = 65536,        /* of file_more */
+    NAMES_MAX = 100000,   /* of file_list */
+    PATH_BYTES_MAX = 4096
+};
+
+static const char opened_tag;
+
+typedef struct call {
+    ls_task_work w;
+    const char *path, *to; /* on the stack of the task */
+    unsigned flags;
+    ls_file_info info;
+    ls_file_names *names;
+    ls_shared_file *file;
+    ls_slices data;
+    char *small,
+        *bytes;       /* `small` is freed with the call; `bytes` is `small`, or a userdata on the stack of the task */
+    size_t len, room; /* bytes that were read; that are to be read */
+    uint64_t max;
+} call;
+
+typedef struct opened { /* a file for file_more */
+    const void *tag;
+    ls_shared_file *file;
+    uint64_t offset;
+} opened;
+
+typedef struct metatables {
+    int call, opened; /* references */
+} metatables;
+
+static const metatables *metatables_of(lua_State *L)
+{
+    return ls_state_data(ls_state_of(L), LS_SLOT_files);
+}
+
+static void drop_file(ls_shared_file **file)
+{
+    if (*file != NULL) ls_shared_file_drop(*file);
+    *file = NULL;
+}
+
+/* The end of a call: the collector does not see the size of what it holds. */
+static int finish(call *c, int results)
+{
+    ls_file_names_free(c->names);
+    c->names = NULL;
+    drop_file(&c->file);
+    ls_slices_clear(&c->data);
+    free(c->small);
+    c->small = NULL;
+    return results;
+}
+
+static int call_drop(lua_State *L)
+{
+    return finish(lua_touserdata(L, 1), 0);
+}
+
+static const char *check_path(lua_State *L, int index)
+{
+    size_t len;
+    const char *path = luaL_checklstring(L, index, &len);
+    luaL_argcheck(L, len > 0 && strlen(path) == len, index, "path must not be empty and not contain NUL");
+    return path;
+}
+
+/* Push the object of a call with the paths at 1 and, if there is one, at `to`. */
+static call *call_push(lua_State *L, int64_t (*run)(ls_work *work), int to)
+{
+    (void)check_path(L, 1);
+    if (to > 0) (void)check_path(L, to);
+    call *c = lua_newuserdatauv(L, sizeof *c, 0);
+    memset(c, 0, sizeof *c);
+    c->w.work.run = run;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->call);
+    lua_setmetatable(L, -2);
+    c->path = ls_push_site_path(L, 1);
+    if (to > 0) c->to = ls_push_site_path(L, to);
+    return c;
+}
+
+static call *call_of(ls_work *work)
+{
+    return LS_CONTAINER(work, call, w.work);
+}
+
+/* nil, "path: why", code */
+static int fail(lua_State *L, call *c, int err, const char *why)
+{
+    const int count = ls_push_failure_text(L, err, "%s: %s", lua_tostring(L, 1), why != NULL ? why : ls_err_text(err));
+    return finish(c, count);
+}
+
+static int await(lua_State *L, call *c, lua_KFunction k)
+{
+    if (strlen(c->path) >= PATH_BYTES_MAX || (c->to != NULL && strlen(c->to) >= PATH_BYTES_MAX))
+        return fail(L, c, LS_ELIMIT, "the path is too long");
+    return ls_task_await(L, &c->w, (lua_KContext)c, k);
+}
+
+static call *call_in(lua_KContext context)
+{
+    return (call *)context; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* The end of calls that have no other result than their success. */
+static int done(lua_State *L, int status, lua_KContext context)
+{
+    call *c = call_in(context);
+    const int err = (int)ls_task_work_result(&c->w);
+    (void)status;
+    if (err < 0 && c->to != NULL)
+        return fail(L, c, err, lua_pushfstring(L, "to %s: %s", lua_tostring(L, 2), ls_err_text(err)));
+    if (err < 0) return fail(L, c, err, NULL);
+    lua_pushboolean(L, 1);
+    return finish(c, 1);
+}
+
+/* ---- read ----------------------------------------------------------------------------------------------------- */
+
+static int64_t open_file(call *c)
+{
+    return ls_shared_file_open(c->path, &c->file);
+}
+
+/* Open the file. Read one that is short, and one that does not tell its size, such as those in /proc. */
+static int64_t read_first(ls_work *work)
+{
+    call *c = call_of(work);
+    const int64_t err = open_file(c);
+    if (err < 0) return err;
+    const uint64_t size = c->file->info.bytes;
+    if (size > c->max) {
+        c->len = SIZE_MAX;
+        return 0;
+    }
+    c->room = size > 0 && size < READ_AT_ONCE ? (size_t)size + 1 : READ_AT_ONCE; /* 1: to see the end */
+    if (c->room > c->max) c->room = (size_t)c->max + 1;
+    c->bytes = c->small = malloc(c->room);
+    return c->small != NULL ? ls_shared_file_read(c->file, c->small, c->room, 0) : LS_ENOMEM;
+}
+
+static int64_t read_on(ls_work *work)
+{
+    call *c = call_of(work);
+    return ls_shared_file_read(c->file, c->bytes + c->len, c->room - c->len, c->len);
+}
+
+static int open_failed(lua_State *L, call *c, int err)
+{
+    return fail(L, c, err, err == LS_ENOTSUP ? "is not a regular file" : NULL);
+}
+
+/* Stack: path, max, the call, path of the system, the userdata of `bytes`. */
+static int read_done(lua_State *L, int status, lua_KContext context)
+{
+    call *c = call_in(context);
+    const int64_t n = ls_task_work_result(&c->w);
+    (void)status;
+    if (n < 0) return open_failed(L, c, (int)n);
+    c->len += (size_t)n;
+    if (c->len > c->max)
+        return fail(L, c, LS_ELIMIT,
+                    lua_pushfstring(L, "has more than %I bytes, the limit `max`", (lua_Integer)c->max));
+    if (c->len < c->room) { /* the end of the file */
+        lua_pushlstring(L, c->bytes, c->len);
+        return finish(c, 1);
+    }
+    const uint64_t size = c->file->info.bytes, grown = 2 * (uint64_t)c->len, room = size > grown ? size + 1 : grown;
+    c->room = room > c->max ? (size_t)c->max + 1 : (size_t)room;
+    char *bytes = lua_newuserdatauv(L, c->room, 0);
+    memcpy(bytes, c->bytes, c->len);
+    c->bytes = bytes;
+    lua_replace(L, 5);
+    free(c->small);
+    c->small = NULL;
+    c->w.work.run = read_on;
+    return await(L, c, read_done);
+}
+
+/* core.file_read(path, max) -> string | nil, message, code. ELIMIT: the file has more than max bytes. */
+static int core_file_read(lua_State *L)
+{
+    const lua_Integer max = luaL_checkinteger(L, 2);
+    lua_settop(L, 2);
+    call *c = call_push(L, read_first, 0);
+    lua_settop(L, 5);
+    c->max = (uint64_t)max;
+    return await(L, c, read_done);
+}
+
+/* ---- read in parts -------------------------------------------------------------------------------------------- */
+
+static int64_t run_open(ls_work *work)
+{
+    return open_file(call_of(work));
+}
+
+static int open_done(lua_State *L, int status, lua_KContext context)
+{
+    call *c = call_in(context);
+    const int err = (int)ls_task_work_result(&c->w);
+    (void)status;
+    if (err < 0) return open_failed(L, c, err);
+    opened *o = lua_newuserdatauv(L, sizeof *o, 0);
+    *o = (opened){&opened_tag, c->file, 0};
+    c->file = NULL;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->opened);
+    lua_setmetatable(L, -2);
+    return 1;
+}
+
+/* core.file_open(path) -> object for core.file_more, which may be a to-be-closed variable | nil, message, code */
+static int core_file_open(lua_State *L)
+{
+    return await(L, call_push(L, run_open, 0), open_done);
+}
+
+static int more_done(lua_State *L, int status, lua_KContext context)
+{
+    call *c = call_in(context);
+    opened *o = lua_touserdata(L, 2);
+    const int64_t n = ls_task_work_result(&c->w);
+    (void)status;
+    if (n < 0) return fail(L, c, (int)n, NULL);
+    o->offset = c->len + (uint64_t)n;
+    lua_pushlstring(L, c->bytes, (size_t)n);
+    return finish(c, 1);
+}
+
+static int64_t run_more(ls_work *work)
+{
+    const call *c = call_of(work);
+    return ls_shared_file_read(c->file, c->bytes, CHUNK, c->len);
+}
+
+/* core.file_more(path, object) -> the next bytes, "" at the end | nil, message, code. `path` is for the message. */
+static int core_file_more(lua_State *L)
+{
+    const opened *o = ls_udata_check(L, 2, &opened_tag, sizeof *o, "file");
+    if (o->file == NULL) {
+        lua_pushliteral(L, "");
+        return 1;
+    }
+    call *c = call_push(L, run_more, 0);
+    c->file = ls_shared_file_hold(o->file);
+    c->len = (size_t)o->offset;
+    c->bytes = lua_newuserdatauv(L, CHUNK, 0);
+    return await(L, c, more_done);
+}
+
+static int opened_drop(lua_State *L) /* __gc, __close */
+{
+    opened *o = lua_touserdata(L, 1);
+    drop_file(&o->file);
+    return 0;
+}
+
+/* ---- write ---------------------------------------------------------------------------------------------------- */
+
+static int64_t run_write(ls_work *work)
+{
+    call *c = call_of(work);
+    return ls_file_save(c->path, ls_slices_items(&c->data), c->data.count, c->flags);
+}
+
+static int write_done(lua_State *L, int status, lua_KContext context)
+{
+    call *c = call_in(context);
+    const bool beside = !(c->flags & (LS_SAVE_APPEND | LS_SAVE_IN_PLACE));
+    if (ls_task_work_result(&c->w) == LS_EACCES && beside)
+        return fail(L, c, LS_EACCES,
+                    "permission denied for a new file in its directory; atomic = false writes to the file itself");
+    return done(L, status, context);
+}
+
+/* core.file_write(path, string or buffer, append, in_place, sync) -> true | nil, message, code */
+static int core_file_write(lua_State *L)
+{
+    const ls_buffer *buffer = ls_buffer_test(L, 2);
+    const unsigned flags = (lua_toboolean(L, 3) ? LS_SAVE_APPEND : 0) | (lua_toboolean(L, 4) ? LS_SAVE_IN_PLACE : 0) |
+                           (lua_toboolean(L, 5) ? LS_SAVE_SYNC : 0);
+    ls_slice text = {NULL, NULL, 0};
+    if (buffer == NULL) text.ptr = luaL_checklstring(L, 2, &text.len);
+    call *c = call_push(L, run_write, 0);
+    int err = buffer == NULL ? ls_slices_add(&c->data, text) : LS_OK;
+    for (unsigned n = 0; buffer != NULL && n < buffer->count && err == LS_OK; n++) {
+        const ls_slice *from = &buffer->slices[n]; /* a reference: the buffer may change meanwhile */
+        const ls_slice slice = {ls_block_hold(from->block), from->ptr, from->len};
+        if ((err = ls_slices_add(&c->data, slice)) < 0) ls_block_drop(slice.block);
+    }
+    if (err < 0) return luaL_error(L, "not enough memory");
+    c->flags = flags;
+    return await(L, c, write_done);
+}
+
+/* ---- the others ------------------------------------------------------------------------------------------------ */
+
+static void push_info(lua_State *L, const ls_file_info *info)
+{
+    static const char *const types[] = {
+        [LS_FILE_REGULAR] = "file", [LS_FILE_DIRECTORY] = "directory", [LS_FILE_OTHER] = "other"};
+    lua_createtable(L, 0, 4);
+    lua_pushstring(L, types[info->type]);
+    lua_setfield(L, -2, "type");
+    lua_pushinteger(L, (lua_Integer)info->bytes);
+    lua_setfield(L, -2, "size");
+    lua_pushnumber(L, (lua_Number)info->modified_s + (lua_Number)info->modified_ns / 1e9);
+    lua_setfield(L, -2, "mtime");
+}
+
+static int64_t run_stat(ls_work *work)
+{
+    call *c = call_of(work);
+    return ls_file_stat(c->path, &c->info);
+}
+
+static int stat_done(lua_State *L, int status, lua_KContext context)
+{
+    const call *c = call_in(context);
+    if (ls_task_work_result(&c->w) < 0) return done(L, status, context);
+    push_info(L, &c->info);
+    return 1;
+}
+
+/* core.file_stat(path) -> { type = "file" | "directory" | "other", size =, mtime = } | nil, message, code */
+static int core_file_stat(lua_State *L)
+{
+    return await(L, call_push(L, run_stat, 0), stat_done);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct ls_file_name *)a)->name, ((const struct ls_file_name *)b)->name);
+}
+
+static int64_t run_list(ls_work *work)
+{
+    call *c = call_of(work);
+    const int err = ls_file_list(c->path, NULL, NAMES_MAX, &c->names);
+    if (err < 0) return err;
+    if (c->names->more) return LS_ELIMIT;
+    qsort(c->names->names, c->names->count, sizeof c->names->names[0], by_name);
+    return LS_OK;
+}
+
+static int list_done(lua_State *L, int status, lua_KContext context)
+{
+    call *c = call_in(context);
+    const int err = (int)ls_task_work_result(&c->w);
+    if (err == LS_ELIMIT && c->names != NULL)
+        return fail(L, c, err, lua_pushfstring(L, "has more than %d names", NAMES_MAX));
+    if (err < 0) return done(L, status, context);
+    lua_createtable(L, (int)c->names->count, 0);
+    for (unsigned i = 0; i < c->names->count; i++) {
+        const struct ls_file_name *name = &c->names->names[i];
+        if (c->flags) push_info(L, &name->info);
+        lua_pushstring(L, name->name);
+        if (c->flags) lua_setfield(L, -2, "name");
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    return finish(c, 1);
+}
+
+/* core.file_list(path, details) -> sorted list of names, or of tables as those of core.file_stat with `name` | nil,
+ * message, code */
+static int core_file_list(lua_State *L)
+{
+    const bool details = lua_toboolean(L, 2);
+    call *c = call_push(L, run_list, 0);
+    c->flags = details;
+    return await(L, c, list_done);
+}
+
+static int64_t run_remove(ls_work *work)
+{
+    return ls_file_remove(call_of(work)->path);
+}
+
+/* core.file_remove(path) -> true | nil, message, code */
+static int core_file_remove(lua_State *L)
+{
+    return await(L, call_push(L, run_remove, 0), done);
+}
+
+static int64_t run_mkdir(ls_work *work)
+{
+    const call *c = call_of(work);
+    return ls_file_mkdir(c->path, c->flags);
+}
+
+/* core.file_mkdir(path, parents) -> true | nil, message, code */
+static int core_file_mkdir(lua_State *L)
+{
+    const bool parents = lua_toboolean(L, 2);
+    call *c = call_push(L, run_mkdir, 0);
+    c->flags = parents;
+    return await(L, c, done);
+}
+
+static int64_t run_rename(ls_work *work)
+{
+    const call *c = call_of(work);
+    return ls_file_rename(c->path, c->to);
+}
+
+/* core.file_rename(from, to) -> true | nil, message, code */
+static int core_file_rename(lua_State *L)
+{
+    return await(L, call_push(L, run_rename, 2), done);
+}
+
+/* core.site_path(path) -> the path of the system: a relative one starts at the directory of the site */
+static int core_site_path(lua_State *L)
+{
+    (void)check_path(L, 1);
+    (void)ls_push_site_path(L, 1);
+    return 1;
+}
+
+/* core.is_buffer(value) -> whether it is a buffer. Raises for an expired one. */
+static int core_is_buffer(lua_State *L)
+{
+    lua_pushboolean(L, ls_buffer_test(L, 1) != NULL);
+    return 1;
+}
+
+static void files_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg of_call[] = {{"__gc", call_drop}, {NULL, NULL}},
+                          of_opened[] = {{"__gc", opened_drop}, {"__close", opened_drop}, {NULL, NULL}};
+    metatables *refs = ls_state_data(state, LS_SLOT_files);
+    luaL_newlib(L, of_call);
+    refs->call = luaL_ref(L, LUA_REGISTRYINDEX);
+    luaL_newlib(L, of_opened);
+    ls_udata_define(L, "file", &refs->opened);
+}
+
+static const luaL_Reg functions[] = {
+    {"file_read", core_file_read},     {"file_open", core_file_open},   {"file_more", core_file_more},
+    {"file_write", core_file_write},   {"file_stat", core_file_stat},   {"file_list", core_file_list},
+    {"file_remove", core_file_remove}, {"file_mkdir", core_file_mkdir}, {"file_rename", core_file_rename},
+    {"site_path", core_site_path},     {"is_buffer", core_is_buffer},   {NULL, NULL}};
+
+const ls_module ls_files_module = {
+    .name = "files", .bytes = sizeof(metatables), .functions = functions, .define = files_define};

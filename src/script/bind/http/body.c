@@ -1,0 +1,475 @@
+/* body.c - the body of a request: whole (as string, buffer, JSON or form) or in chunks.
+ *
+ * Received blocks are kept as slices until the body is complete; a buffer shares them. A body that does not arrive
+ * whole raises, also when the client has left: a nil would remove an entry where the site stores the result. When the
+ * site does not catch the error, the error decides the status of the response. So does a refusal of req:json and
+ * req:form; its reason, user value LS_REQ_REFUSED, is sent. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/utf8.h"
+#include "proto/http_text.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
+#include "script/bind/data/json.h"
+#include "script/bind/http/req.h"
+#include "script/bind/http/request.h"
+#include "script/bind/option.h"
+
+enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
+
+enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
+enum { WANT_KIND = 3, WANT_OBJECT = 4, WANT_NULL = 8, WANT_ALL = 16, WANT_ARRAY = 32 }; /* options of the last two */
+
+/* The body cannot be read: raise. */
+static int body_failed(lua_State *L, ls_request *r, int err)
+{
+    r->body_state = LS_BODY_FAILED;
+    ls_request_drop_body(r);
+    r->body_error = err;
+    switch (err) {
+    case LS_EMSGSIZE:
+        return luaL_error(L, "the request body is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
+    case LS_ETIMEDOUT: return luaL_error(L, "the request body arrived too slowly");
+    case LS_EPROTO: return luaL_error(L, "the request body is malformed");
+    case LS_ENOMEM: return luaL_error(L, "not enough memory for the request body");
+    default: return ls_task_left_error(L, "the request body is not whole: ");
+    }
+}
+
+static bool body_push(ls_request *r, ls_slice slice)
+{
+    if (r->body == NULL || r->body_count == r->body_room) {
+        const unsigned room = r->body_room == 0 ? 8 : r->body_room * 2;
+        ls_slice *body = realloc(r->body, room * sizeof *body);
+        if (body == NULL) {
+            ls_slice_drop(&slice);
+            return false;
+        }
+        r->body = body;
+        r->body_room = room;
+    }
+    r->body[r->body_count++] = slice;
+    r->body_len += slice.len;
+    return true;
+}
+
+/* Room for len bytes behind the last piece, in the request's own block r->body_fill. NULL when out of memory. */
+static char *body_room(ls_request *r, const ls_slice *last, size_t len)
+{
+    if (r->body_fill != NULL && last->block == r->body_fill) {
+        const size_t used = (size_t)(last->ptr - r->body_fill->data) + last->len;
+        if (r->body_fill->cap - used >= len) return r->body_fill->data + used;
+    }
+    ls_block *block =
+        ls_block_get(ls_state_pool(r->state), r->body_len < LS_BLOCK_LARGE ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    if (block == NULL || !body_push(r, (ls_slice){block, block->data, 0})) return NULL;
+    r->body_fill = block;
+    return block->data;
+}
+
+/* Keep a piece of the body. Takes the reference. false when out of memory. Adjacent pieces become one slice. When
+ * there are many pieces, small ones are copied into one block: otherwise a body of tiny chunks would keep the chunk
+ * framing between them in memory, and one slice for each. */
+static bool body_keep_slice(ls_request *r, ls_slice slice)
+{
+    ls_slice *last = r->body_count > 0 ? &r->body[r->body_count - 1] : NULL;
+    if (last != NULL && last->block == slice.block && last->ptr + last->len == slice.ptr) {
+        last->len += slice.len;
+        r->body_len += slice.len;
+        ls_slice_drop(&slice);
+        return true;
+    }
+    if (last == NULL || r->body_count < PIECES_MANY || slice.len > PIECE_BYTES_SMALL) return body_push(r, slice);
+    char *to = body_room(r, last, slice.len);
+    if (to != NULL) {
+        memcpy(to, slice.ptr, slice.len);
+        ls_pool_copied(ls_state_pool(r->state), slice.len);
+        r->body[r->body_count - 1].len += slice.len;
+        r->body_len += slice.len;
+    }
+    ls_slice_drop(&slice);
+    return to != NULL;
+}
+
+/* Push the whole body as a string, which the request keeps for later calls. */
+static void push_body_string(lua_State *L, ls_request *r)
+{
+    if (ls_request_cached(L, r, 1, LS_REQ_BODY)) return;
+    ls_slices_push_string(L, r->body, r->body_count, r->body_len);
+    ls_request_cache(L, r, 1, LS_REQ_BODY);
+}
+
+/* Raise for the reason on top of the stack, which is the body of the response if the site does not catch the error. */
+static int refuse_body(lua_State *L, ls_request *r, int status)
+{
+    ls_request_cache(L, r, 1, LS_REQ_REFUSED);
+    r->refused = status;
+    return luaL_error(L, "%s", lua_tostring(L, -1));
+}
+
+static int refuse_type(lua_State *L, ls_request *r, const char *expected, ls_span type)
+{
+    const char *given = lua_pushlstring(L, r->x->bytes + type.at, type.len < 100 ? type.len : 100);
+    lua_pushfstring(L, "the Content-Type must be %s; %s%s", expected, type.len > 0 ? "got " : "it is missing", given);
+    return refuse_body(L, r, 415);
+}
+
+/* The media type of the Content-Type, without parameters; empty: it is missing. */
+static ls_span media_type(const ls_exchange *x)
+{
+    ls_span type = {0};
+    const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, "content-type", 12);
+    if (field == NULL) return type;
+    const char *value = x->bytes + field->value.at;
+    type.at = field->value.at;
+    while (type.len < field->value.len && strchr("; \t", value[type.len]) == NULL) type.len++;
+    return type;
+}
+
+static bool type_is(const ls_exchange *x, ls_span type, const char *name)
+{
+    return ls_text_same(x->bytes + type.at, type.len, name, strlen(name));
+}
+
+static const char type_form[] = "application/x-www-form-urlencoded", type_multipart[] = "multipart/form-data";
+
+/* application/json and application/x+json. A program, such as curl, may leave the type out, or that of a form in place.
+ * A page of another site could send these without a preflight, but not without the field Origin. */
+static bool is_json(const ls_exchange *x, ls_span type)
+{
+    if (type_is(x, type, "application/json")) return true;
+    if (type.len > 5 && ls_text_same(x->bytes + type.at + type.len - 5, 5, "+json", 5)) return true;
+    return (type.len == 0 || type_is(x, type, type_form)) &&
+           ls_http_head_find(&x->head, x->bytes, "origin", 6) == NULL;
+}
+
+static int decode_protected(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_json_of(ls_state_of(L))->decode_ref);
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+/* The kind of the JSON value from `text` to `end`, for a message. */
+static const char *json_kind(const char *text, const char *end)
+{
+    const char c = *text;
+    if (text == end) return "an empty body";
+    switch (c) {
+    case '{': return "an object";
+    case '[': return "an array";
+    case '"': return "a string";
+    case 't':
+    case 'f': return "a boolean";
+    case 'n': return "null";
+    default: return c == '-' || (c >= '0' && c <= '9') ? "a number" : "malformed JSON";
+    }
+}
+
+/* Remove the nulls of the objects in the table on top of the stack. Those of arrays keep the places of the others. */
+static void drop_nulls(lua_State *L) /* NOLINT(misc-no-recursion): the decoder limits the levels */
+{
+    luaL_checkstack(L, 4, NULL);
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+        if (lua_type(L, -1) == LUA_TTABLE) drop_nulls(L);
+        if (lua_type(L, -1) != LUA_TLIGHTUSERDATA || lua_type(L, -2) != LUA_TSTRING) continue;
+        lua_pushvalue(L, -2);
+        lua_pushnil(L);
+        lua_rawset(L, -5);
+    }
+}
+
+/* Decode the text on top of the stack, which must be an object or an array; `want` may ask for one of them. The first
+ * character tells an empty object from an empty array, which are the same table in Lua. */
+static int push_json(lua_State *L, ls_request *r, int want)
+{
+    size_t len;
+    const ls_span type = media_type(r->x);
+    if (!is_json(r->x, type)) return refuse_type(L, r, "application/json", type);
+    const char *const expected = want & WANT_OBJECT  ? "a JSON object"
+                                 : want & WANT_ARRAY ? "a JSON array"
+                                                     : "a JSON object or array";
+    const char *text = lua_tolstring(L, -1, &len), *const end = text + len, *at = text + strspn(text, " \t\r\n");
+    if ((*at != '{' || want & WANT_ARRAY) && (*at != '[' || want & WANT_OBJECT)) {
+        lua_pushfstring(L, "the request body must be %s; got %s", expected, json_kind(at, end));
+        return refuse_body(L, r, 400);
+    }
+    lua_pushcfunction(L, decode_protected);
+    lua_pushvalue(L, -2);
+    const int status = lua_pcall(L, 1, 1, 0);
+    if (status == LUA_OK) {
+        if (!(want & WANT_NULL) && strstr(at, "null") != NULL) drop_nulls(L);
+        return 1;
+    }
+    if (status == LUA_ERRMEM) return lua_error(L); /* the body may be valid */
+    lua_pushfstring(L, "the request body must be %s; it is malformed: %s", expected, lua_tostring(L, -1));
+    return refuse_body(L, r, 400);
+}
+
+/* Whether the string, or each string of the list, at `index` is UTF-8. */
+static bool is_utf8(lua_State *L, int index)
+{
+    size_t len;
+    bool valid = true;
+    if (lua_type(L, index) != LUA_TTABLE) {
+        const char *text = lua_tolstring(L, index, &len);
+        return ls_utf8_valid(text, len);
+    }
+    for (lua_Integer n = (lua_Integer)lua_rawlen(L, index); n > 0 && valid; n--) {
+        lua_rawgeti(L, index, n);
+        valid = is_utf8(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return valid;
+}
+
+/* The fields of a form are on top of the stack: refuse them unless they are UTF-8, as pages and JSON require. */
+static int check_form(lua_State *L, ls_request *r)
+{
+    const int form = lua_gettop(L);
+    for (lua_pushnil(L); lua_next(L, form) != 0; lua_pop(L, 1)) {
+        if (is_utf8(L, form + 1) && is_utf8(L, form + 2)) continue;
+        lua_pushliteral(L, "the form must be UTF-8");
+        return refuse_body(L, r, 400);
+    }
+    return 1;
+}
+
+/* The fields of the multipart body on top of the stack: multipart.lua. `all`: lists. */
+static int push_multipart(lua_State *L, ls_request *r, bool all)
+{
+    const ls_http_field *type = ls_http_head_find(&r->x->head, r->x->bytes, "content-type", 12);
+    ls_push_function(L, "luaserve.multipart", "fields");
+    lua_insert(L, -2);
+    lua_pushlstring(L, r->x->bytes + type->value.at, type->value.len);
+    if (all)
+        lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(r->state)->lists_meta_ref);
+    else
+        lua_pushnil(L);
+    lua_call(L, 3, 2);
+    if (lua_isnil(L, -2)) return refuse_body(L, r, 400);
+    lua_pop(L, 1);
+    return check_form(L, r);
+}
+
+/* Decode the text on top of the stack as a form. */
+static int push_form(lua_State *L, ls_request *r, int want)
+{
+    size_t len;
+    const char *text = lua_tolstring(L, -1, &len);
+    const ls_span type = media_type(r->x);
+    if (type_is(r->x, type, type_multipart)) return push_multipart(L, r, want & WANT_ALL);
+    if (!type_is(r->x, type, type_form)) {
+        lua_pushfstring(L, "%s or %s", type_form, type_multipart);
+        return refuse_type(L, r, lua_tostring(L, -1), type);
+    }
+    if (want & WANT_ALL)
+        ls_request_push_lists(L, text, len);
+    else
+        ls_request_push_pairs(L, text, len);
+    return check_form(L, r);
+}
+
+static int push_buffer(lua_State *L, ls_request *r)
+{
+    ls_buffer *buffer = ls_buffer_push(L);
+    for (unsigned n = 0; n < r->body_count; n++) {
+        const ls_slice *slice = &r->body[n];
+        if (slice->block != NULL)
+            ls_buffer_add_slice(L, buffer, (ls_slice){ls_block_hold(slice->block), slice->ptr, slice->len});
+        else
+            ls_buffer_add_bytes(L, buffer, slice->ptr, slice->len);
+    }
+    return 1;
+}
+
+static int body_ready(lua_State *L, ls_request *r, int want)
+{
+    if (want == WANT_BUFFER) {
+        ls_buffer_account(L, r->body_len);
+        return push_buffer(L, r);
+    }
+    push_body_string(L, r);
+    switch (want & WANT_KIND) {
+    case WANT_JSON: return push_json(L, r, want);
+    case WANT_FORM: return push_form(L, r, want);
+    default: return 1;
+    }
+}
+
+static int body_read(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    (void)status;
+    lua_settop(L, 1);
+    for (;;) {
+        ls_slice slice;
+        const int err = ls_exchange_read(r->state->ctx, r->x, &slice);
+        if (err == LS_PENDING) {
+            if (!ls_task_can_wait(L))
+                r->body_state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
+            return ls_request_wait(L, r, context, body_read);
+        }
+        if (err < 0) return body_failed(L, r, err);
+        if (slice.len == 0) {
+            ls_slice_drop(&slice);
+            break;
+        }
+        if (!body_keep_slice(r, slice)) return body_failed(L, r, LS_ENOMEM);
+    }
+    r->body_state = LS_BODY_WHOLE;
+    return body_ready(L, r, (int)context);
+}
+
+static int body_get(lua_State *L, int want)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    switch ((enum ls_body_state)r->body_state) {
+    case LS_BODY_UNREAD: r->body_state = LS_BODY_READING; return body_read(L, LUA_OK, want);
+    case LS_BODY_WHOLE: return body_ready(L, r, want);
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
+    case LS_BODY_STREAMED: return luaL_error(L, "the request body was already read with req:chunks()");
+    case LS_BODY_FAILED: break;
+    }
+    return luaL_error(L, "the request body could not be read");
+}
+
+/* req:body() -> body: string
+ * The body as a string. Waits until it is complete, and raises if it does not arrive whole. */
+static int req_body(lua_State *L)
+{
+    ls_check_arguments(L, 1, "req:body()");
+    return body_get(L, WANT_BODY);
+}
+
+/* req:buffer() -> body: Buffer
+ * The body as a buffer, which shares the received blocks. Waits until it is complete, and raises if it does not arrive
+ * whole. */
+static int req_buffer(lua_State *L)
+{
+    ls_check_arguments(L, 1, "req:buffer()");
+    return body_get(L, WANT_BUFFER);
+}
+
+typedef struct json_options {
+    bool object, array, null;
+} json_options;
+
+/* req:json([options: JsonOptions]) -> value: table
+ * The body, decoded from JSON: an object or an array. Any other body raises, and gives a 400 or 415 if the site does not
+ * catch that. A null in an object is absent. Waits until the body is complete.
+ * options is a JsonOptions: options of req:json.
+ * options.object: boolean - the body must be an object
+ * options.array: boolean - the body must be an array
+ * options.null: boolean - a null in an object is ls.json.null */
+static int req_json(lua_State *L)
+{
+    static const ls_option options[] = {LS_OPTION(json_options, object), LS_OPTION(json_options, array),
+                                        LS_OPTION(json_options, null), LS_OPTIONS_END};
+    json_options given = {false};
+    ls_check_arguments(L, 2, "req:json(options)");
+    ls_options_take(L, 2, "req:json", options, &given);
+    if (given.object && given.array) return luaL_error(L, "req:json: object and array exclude each other");
+    return body_get(L, WANT_JSON | (given.object ? WANT_OBJECT : 0) | (given.array ? WANT_ARRAY : 0) |
+                           (given.null ? WANT_NULL : 0));
+}
+
+/* req:form() -> form: table<string, string>
+ * The fields of an HTML form of either type; of several with one name the first. Parts with a file name are left out.
+ * Another body raises, and gives a 400 or 415 if the site does not catch that. Waits until the body is complete. */
+static int req_form(lua_State *L)
+{
+    ls_check_arguments(L, 1, "req:form()");
+    return body_get(L, WANT_FORM);
+}
+
+/* req:form_all() -> form: table<string, string[]>
+ * The fields of an HTML form, with the list of all values of each name. Waits until the body is complete. */
+static int req_form_all(lua_State *L)
+{
+    ls_check_arguments(L, 1, "req:form_all()");
+    return body_get(L, WANT_FORM | WANT_ALL);
+}
+
+/* The iterator of req:chunks(): its invariant state is the req object. */
+static int chunks_next(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    ls_slice slice;
+    (void)status;
+    lua_settop(L, 1);
+    const int err = ls_exchange_read(r->state->ctx, r->x, &slice);
+    if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
+    if (err < 0) return body_failed(L, r, err);
+    if (slice.len == 0) {
+        ls_slice_drop(&slice);
+        lua_pushnil(L);
+        return 1;
+    }
+    /* lua_pushlstring may raise: until then the request owns the slice. */
+    if (!body_keep_slice(r, slice)) return body_failed(L, r, LS_ENOMEM);
+    lua_pushlstring(L, slice.ptr, slice.len);
+    ls_request_drop_body(r);
+    return 1;
+}
+
+static int chunks_iterate(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    if (r->body_state != LS_BODY_STREAMED) return luaL_error(L, "the request body could not be read");
+    return chunks_next(L, LUA_OK, 0);
+}
+
+static int chunks_whole(lua_State *L)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushnil(L);
+    lua_replace(L, lua_upvalueindex(1));
+    return 1;
+}
+
+/* req:chunks() -> iterator: fun(): string?
+ * Iterates over the parts of the body as they arrive. Raises when the body is invalid or the client disconnects. */
+static int req_chunks(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    ls_check_arguments(L, 1, "req:chunks()");
+    switch ((enum ls_body_state)r->body_state) {
+    case LS_BODY_UNREAD: r->body_state = LS_BODY_STREAMED; break;
+    case LS_BODY_STREAMED: break;
+    case LS_BODY_WHOLE: /* already read: the whole body is one chunk */
+        push_body_string(L, r);
+        if (lua_rawlen(L, -1) == 0) lua_pushnil(L);
+        lua_pushcclosure(L, chunks_whole, 1);
+        return 1;
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
+    case LS_BODY_FAILED: return luaL_error(L, "the request body could not be read");
+    }
+    lua_pushcfunction(L, chunks_iterate);
+    lua_pushvalue(L, 1);
+    return 2;
+}
+
+const luaL_Reg ls_body_methods[] = {{"body", req_body}, {"buffer", req_buffer},     {"json", req_json},
+                                    {"form", req_form}, {"form_all", req_form_all}, {"chunks", req_chunks},
+                                    {NULL, NULL}};
+
+/* core.body_max(req, bytes|nil) -> whether the announced Content-Length exceeds the new limit. nil: no limit. */
+int ls_core_body_max(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    ls_exchange *x = r->x;
+    if (lua_isnoneornil(L, 2)) {
+        x->body_bytes_max = UINT64_MAX;
+    } else {
+        const lua_Integer bytes = luaL_checkinteger(L, 2);
+        luaL_argcheck(L, bytes >= 0, 2, "limit must be 0 or more");
+        x->body_bytes_max = bytes == LUA_MAXINTEGER ? UINT64_MAX : (uint64_t)bytes;
+    }
+    lua_pushboolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);
+    return 1;
+}

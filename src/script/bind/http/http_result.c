@@ -1,0 +1,207 @@
+/* http_result.c - see http_result.h.
+ *
+ * A value that would be ignored raises. A handler may have returned any number of values; Lua then guarantees no room
+ * above them on the stack, so lua_settop removes surplus values first. */
+#include "script/bind/http/http_result.h"
+
+#include <stdbool.h>
+
+#include <lauxlib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "proto/http_text.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
+#include "script/bind/http/res.h"
+#include "script/core/error_text.h"
+#include "script/shared/copy.h"
+
+enum { SHOWN_MAX = 5 }; /* results that the message needs */
+
+static int result_count(lua_State *L)
+{
+    return lua_gettop(L) - (LS_HTTP_RESULT - 1);
+}
+
+/* Raise "the handler returned a table, 404; ...", which result.lua writes. Returns if the second result may be ignored. */
+static void check_results(lua_State *L)
+{
+    const int count = result_count(L) < SHOWN_MAX ? result_count(L) : SHOWN_MAX;
+    lua_settop(L, LS_HTTP_RESULT + count - 1);
+    ls_push_function(L, "luaserve.result", "message");
+    for (int n = 0; n < count; n++) lua_pushvalue(L, LS_HTTP_RESULT + n);
+    lua_call(L, count, 1);
+    if (!lua_isnil(L, -1)) luaL_error(L, "%s", lua_tostring(L, -1));
+    lua_pop(L, 1);
+}
+
+/* Results behind the first `used` must be nil; there may be any number of them. Makes room on the stack. */
+static void refuse_rest(lua_State *L, int used)
+{
+    const int count = result_count(L);
+    for (int n = used; n < count; n++)
+        if (!lua_isnil(L, LS_HTTP_RESULT + n)) check_results(L);
+    lua_settop(L, LS_HTTP_RESULT + used - 1);
+}
+
+static void set_headers(lua_State *L, ls_request *r, int index)
+{
+    if (lua_isnoneornil(L, index)) return;
+    ls_copy_open(L, index);
+    lua_pushnil(L);
+    while (lua_next(L, index) != 0) {
+        const int top = lua_gettop(L);
+        ls_request_set_header(L, r, top - 1, top);
+        lua_settop(L, top - 1);
+    }
+}
+
+/* `alone`: without a body. Then it must be a registered status, because a handler may return a count by mistake. */
+static int result_status(lua_State *L, int index, bool alone)
+{
+    int whole;
+    const lua_Integer status = lua_tointegerx(L, index, &whole);
+    const bool in_range = whole && status >= 200 && status <= 999;
+    if (alone && (!in_range || *ls_status_text((int)status) == '\0'))
+        luaL_error(L,
+                   "the handler returned the number %s, which is no registered status; for a number as text: return "
+                   "tostring(n)",
+                   luaL_tolstring(L, index, NULL));
+    if (!in_range)
+        luaL_error(L, "the handler returned an invalid status: %s (a status is a whole number from 200 to 999)",
+                   luaL_tolstring(L, index, NULL));
+    return (int)status;
+}
+
+/* Result number `n` is a table of header fields; all behind it are nil. */
+static void take_headers(lua_State *L, ls_request *r, int n)
+{
+    const int index = LS_HTTP_RESULT + n - 1;
+    if (!lua_isnoneornil(L, index) && lua_type(L, index) != LUA_TTABLE) {
+        check_results(L);
+        lua_settop(L, index - 1);
+    }
+    refuse_rest(L, n);
+    set_headers(L, r, index);
+}
+
+/* The handler has returned nil and further values. */
+static void results_beside_nil(lua_State *L)
+{
+    if (!lua_isnil(L, LS_HTTP_RESULT + 1) && lua_type(L, LS_HTTP_RESULT + 1) != LUA_TNUMBER) {
+        lua_settop(L, LS_HTTP_RESULT + 1);
+        luaL_error(L, "the handler returned nil, %s; for a status of your own: return ... or 404",
+                   ls_error_describe(L, LS_HTTP_RESULT + 1));
+    }
+    refuse_rest(L, 1);
+}
+
+/* Whether the first result is res, or the `true` of res:file: the response is described already. */
+static bool is_described(lua_State *L, const ls_request *r)
+{
+    if (lua_type(L, LS_HTTP_RESULT) == LUA_TBOOLEAN)
+        return lua_toboolean(L, LS_HTTP_RESULT) && (r->answer != LS_ANSWER_NONE || r->x->response != LS_RESPONSE_NONE);
+    return ls_response_test(L, LS_HTTP_RESULT) == r;
+}
+
+/* What the results describe. *index receives the body for LS_ANSWER_BODY; 0: there are no results, so the description
+ * that res has remains. */
+static enum ls_answer take(lua_State *L, ls_request *r, int *index)
+{
+    const int count = result_count(L), type = count > 0 ? lua_type(L, LS_HTTP_RESULT) : LUA_TNIL;
+    *index = 0;
+    if (type == LUA_TNIL || ((type == LUA_TBOOLEAN || type == LUA_TUSERDATA) && is_described(L, r))) {
+        if (count > 1) results_beside_nil(L);
+        return (enum ls_answer)r->answer;
+    }
+    *index = LS_HTTP_RESULT;
+    switch (type) {
+    case LUA_TNUMBER:
+        r->x->status = result_status(L, LS_HTTP_RESULT, count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1));
+        r->status_set = true;
+        if (count > 2) take_headers(L, r, 3);
+        if (count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1)) return LS_ANSWER_STATUS;
+        *index = LS_HTTP_RESULT + 1;
+        return LS_ANSWER_BODY;
+    case LUA_TSTRING:
+    case LUA_TTABLE:
+    case LUA_TUSERDATA:
+        if (count > 1) take_headers(L, r, 2);
+        return LS_ANSWER_BODY;
+    default: check_results(L); return LS_ANSWER_NONE; /* not reached */
+    }
+}
+
+/* A HEAD without a result that has a Content-Length: that of the body which a GET would send. */
+static bool announces(const ls_request *r)
+{
+    return r->x->length >= 0 && r->x->head.method == LS_HTTP_HEAD;
+}
+
+static void respond(lua_State *L, ls_request *r, enum ls_answer answer, int index)
+{
+    ls_exchange *x = r->x;
+    switch (answer) {
+    case LS_ANSWER_NONE:
+        if (announces(r) && !r->failing) {
+            x->type = NULL;
+            if (ls_exchange_write(r->state->ctx, x, NULL, 0) >= 0) (void)ls_exchange_finish(r->state->ctx, x);
+            return;
+        }
+        if (!r->status_set) {
+            (void)ls_request_respond_text(r, r->failing ? 500 : 204);
+            return;
+        }
+        x->type = NULL;
+        x->length = -1;
+        (void)ls_exchange_respond(r->state->ctx, x, NULL, 0);
+        return;
+    case LS_ANSWER_STATUS: (void)ls_request_respond_text(r, x->status); return;
+    case LS_ANSWER_BODY: (void)ls_request_respond_body(L, r, index); return;
+    case LS_ANSWER_HTML: (void)ls_request_respond_as(L, r, index, ls_type_html); return;
+    case LS_ANSWER_JSON: (void)ls_request_respond_json(L, r, index); return;
+    case LS_ANSWER_LATER: {
+        const int err = r->later->respond(r, r->later);
+        if (err == LS_ELIMIT || err == LS_ENOMEM) luaL_error(L, "res:file: %s", ls_err_text(err));
+        return;
+    }
+    }
+}
+
+void ls_http_result_respond(lua_State *L, ls_request *r)
+{
+    int index;
+    const enum ls_answer answer = take(L, r, &index);
+    if (index == 0 && answer >= LS_ANSWER_BODY && answer != LS_ANSWER_LATER) {
+        lua_settop(L, LS_HTTP_RESULT - 1);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+        lua_getiuservalue(L, LS_HTTP_RESULT, LS_RES_ANSWER);
+        index = LS_HTTP_RESULT + 1;
+    }
+    respond(L, r, answer, index);
+}
+
+void ls_http_result_record(lua_State *L, ls_request *r)
+{
+    int index;
+    const enum ls_answer answer = take(L, r, &index);
+    if (index == 0 && (answer != LS_ANSWER_NONE || r->status_set || announces(r))) return;
+    if (index == 0) r->x->status = r->failing ? 500 : 204;
+    if (answer == LS_ANSWER_BODY) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+        lua_pushvalue(L, index);
+    }
+    ls_request_describe(L, r, answer == LS_ANSWER_BODY ? answer : LS_ANSWER_STATUS, -2);
+}
+
+void ls_http_result_unused(lua_State *L, const ls_request *r)
+{
+    const int type = result_count(L) > 0 ? lua_type(L, LS_HTTP_RESULT) : LUA_TNIL;
+    if (type != LUA_TSTRING && type != LUA_TNUMBER && type != LUA_TTABLE && ls_buffer_test(L, LS_HTTP_RESULT) == NULL)
+        return;
+    char name[LS_REQUEST_NAME_BYTES];
+    ls_request_log_name(r->x, name);
+    ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but res has already %s the response", name,
+           lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "started");
+}

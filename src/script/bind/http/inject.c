@@ -1,0 +1,204 @@
+/* inject.c - app:inject: a request without a socket. Its exchange is one in memory (proto/exchange_memory.h).
+ *
+ * The object is on the stack of the calling task, which waits until the exchange has ended. While the site loads
+ * there is no task that could wait: the request runs inside the call, and a call that would wait raises. */
+#include <string.h>
+
+#include "base/err.h"
+#include "net/addr.h"
+#include "proto/exchange_memory.h"
+#include "proto/http1_parse.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/http/http_task.h"
+#include "script/bind/http/request.h"
+#include "script/bind/modules.h"
+
+enum {
+    INJECT_NESTED_MAX = 16, /* while the site loads: nested requests share the C stack */
+};
+
+/* Limits by address work in tests. */
+static const ls_addr client = {.family = LS_ADDR_IP4, .bytes_len = 4, .bytes = {127, 0, 0, 1}};
+
+typedef struct inject_data { /* of a state */
+    uint64_t injected;       /* number of requests so far */
+    unsigned nested;         /* nesting depth while the site loads */
+} inject_data;
+
+typedef struct injected {
+    ls_state *state;
+    ls_task *waiter;
+    ls_op op; /* starts the request */
+    int dispatch_ref, failed_ref;
+    bool ended;
+    ls_memory_exchange m; /* user values keep the head and the body of the request alive */
+} injected;
+
+static void inject_ended(ls_thread_ctx *ctx, ls_memory_exchange *m)
+{
+    injected *in = LS_CONTAINER(m, injected, m);
+    ls_task *waiter = in->waiter;
+    in->ended = true;
+    in->waiter = NULL;
+    if (waiter != NULL) ls_task_wake(ctx, waiter, LS_OK);
+}
+
+bool ls_is_injected(const ls_exchange *x)
+{
+    return x->transport == &ls_memory_transport &&
+           LS_CONTAINER((uintptr_t)x, ls_memory_exchange, x)->released == inject_ended;
+}
+
+const char *ls_no_upgrade(const ls_exchange *x)
+{
+    return ls_is_injected(x) ? "app:inject has no connection to hand over" : x->transport->no_upgrade;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------- */
+
+static int inject_gc(lua_State *L)
+{
+    injected *in = lua_touserdata(L, 1);
+    ls_memory_exchange_free(&in->m);
+    luaL_unref(L, LUA_REGISTRYINDEX, in->dispatch_ref);
+    luaL_unref(L, LUA_REGISTRYINDEX, in->failed_ref);
+    in->dispatch_ref = in->failed_ref = LUA_NOREF;
+    return 0;
+}
+
+static void push_field(lua_State *L, lua_Integer *count, const char *name, size_t name_len)
+{
+    /* The value is on top of the stack, the list below it. */
+    lua_rawseti(L, -2, *count += 2);
+    lua_pushlstring(L, name, name_len);
+    lua_rawseti(L, -2, *count - 1);
+}
+
+/* Push the fields of the response: a list of names and values in turn. */
+static void push_fields(lua_State *L, const ls_memory_exchange *m)
+{
+    ls_response_field field = {0};
+    lua_Integer count = 0;
+    lua_newtable(L);
+    while (ls_exchange_next_field(&m->x, &field)) {
+        lua_pushlstring(L, field.value, field.value_len);
+        push_field(L, &count, field.name, field.name_len);
+    }
+    if (m->x.type != NULL) {
+        lua_pushstring(L, m->x.type);
+        push_field(L, &count, "Content-Type", 12);
+    }
+    if (m->length >= 0) {
+        lua_pushfstring(L, "%I", (lua_Integer)m->length);
+        push_field(L, &count, "Content-Length", 14);
+    }
+}
+
+/* The object is on top of the stack. */
+static int inject_result(lua_State *L, injected *in)
+{
+    ls_memory_exchange *m = &in->m;
+    if (m->failed < 0) {
+        ls_memory_exchange_free(m); /* up to 256 MiB, which need not wait for a collection */
+        return ls_push_failure(L, m->failed);
+    }
+    if (!ls_memory_exchange_complete(m))
+        return ls_push_failure_text(L, LS_ECLOSED,
+                                    m->x.response == LS_RESPONSE_NONE ? "the request ended without a response"
+                                                                      : "the response is incomplete");
+    lua_pushinteger(L, m->x.status);
+    push_fields(L, m);
+    lua_pushlstring(L, m->response != NULL ? m->response : "", m->response_len);
+    ls_memory_exchange_free(m);
+    return 3;
+}
+
+static int inject_waited(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    return inject_result(L, lua_touserdata(L, -1));
+}
+
+static void inject_start(ls_thread_ctx *ctx, ls_op *op)
+{
+    injected *in = LS_CONTAINER(op, injected, op);
+    ls_http_task_start(ctx, in->state, &in->m.x, in->dispatch_ref, in->failed_ref, 0);
+}
+
+/* Push the object for a request (head at 3, body at 4) and parse its head. NULL: the head is invalid, and nil, message,
+ * code were pushed. */
+static injected *push_request(lua_State *L, const char *body, size_t body_len)
+{
+    const ls_http_limits limits = {65536, 65536, LS_HTTP_FIELDS_MAX};
+    const char *why = NULL;
+    ls_http1_terms terms;
+    size_t head_len;
+    injected *in = lua_newuserdatauv(L, sizeof *in, 2);
+    memset(in, 0, sizeof *in);
+    ls_memory_exchange_init(&in->m, body, body_len);
+    in->dispatch_ref = in->failed_ref = LUA_NOREF;
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, inject_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, 3);
+    lua_setiuservalue(L, -2, 1);
+    lua_pushvalue(L, 4);
+    lua_setiuservalue(L, -2, 2);
+    in->m.x.bytes = lua_tolstring(L, 3, &head_len);
+    const int parsed = ls_http1_parse(in->m.x.bytes, head_len, 0, &limits, &in->m.x.head, &terms, &why);
+    if (parsed > 0 && (size_t)parsed == head_len) return in;
+    (void)ls_push_failure_text(L, LS_EINVAL, "malformed request: %s (%d)",
+                               why != NULL ? why : "the head is incomplete", parsed < 0 ? -parsed : 400);
+    return NULL;
+}
+
+/* core.inject(dispatch, failed, head [, body [, body_bytes_max]]) -> status, fields, body | nil, message, code. `head`:
+ * of the request; `fields`: names and values of the response in turn. */
+static int core_inject(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    inject_data *data = ls_state_data(state, LS_SLOT_inject);
+    size_t body_len = 0;
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    (void)luaL_checkstring(L, 3);
+    const char *body = luaL_optlstring(L, 4, NULL, &body_len);
+    const uint64_t body_bytes_max = (uint64_t)luaL_optinteger(L, 5, -1);
+    lua_settop(L, 4);
+    if (!state->loading) ls_task_may_wait(L);
+    if (data->nested == INJECT_NESTED_MAX)
+        return luaL_error(L, "app:inject: more than %d nested requests while the site loads", INJECT_NESTED_MAX);
+
+    injected *in = push_request(L, body, body_len);
+    if (in == NULL) return 3;
+    lua_pushvalue(L, 1);
+    in->dispatch_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_pushvalue(L, 2);
+    in->failed_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    in->state = state;
+    in->m.released = inject_ended;
+    in->m.x.remote = &client;
+    in->m.x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++data->injected;
+    in->m.x.body_bytes_max = body_bytes_max;
+    if (state->loading) {
+        state->load_waited = false;
+        data->nested++;
+        inject_start(state->ctx, &in->op);
+        data->nested--;
+        if (!state->load_waited && in->ended) return inject_result(L, in);
+        return ls_push_failure(L, LS_EBUSY); /* it waits; app.lua says so */
+    }
+    in->op.actor = &state->actor;
+    in->op.done = inject_start;
+    in->waiter = state->current;
+    state->current->held = true; /* until the exchange has ended */
+    ls_actor_post(&state->actor, state->ctx, &in->op);
+    return ls_task_yield(L, 0, inject_waited);
+}
+
+static const luaL_Reg functions[] = {{"inject", core_inject}, {NULL, NULL}};
+
+const ls_module ls_inject_module = {.name = "inject", .bytes = sizeof(inject_data), .functions = functions};

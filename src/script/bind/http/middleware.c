@@ -1,0 +1,242 @@
+/* middleware.c - see middleware.h.
+ *
+ *     run       calls middleware 0                                        in the task of the request
+ *     next      calls layer(function n + 1), protected                    called by middleware n
+ *     layer     calls the function and records its results
+ *
+ * `next` finds the chain in its upvalue and the place in the request: chain_at. */
+#include "script/bind/http/middleware.h"
+
+#include <stdint.h>
+
+#include <lauxlib.h>
+
+#include "base/log.h"
+#include "script/bind/http/http_result.h"
+#include "script/bind/http/http_task.h"
+#include "script/bind/http/request.h"
+#include "script/core/error_text.h"
+#include "script/core/task.h"
+
+enum { CHAIN = 1, NEXT, PLACES /* upvalues of run and next */, MIDDLEWARE_MAX = 63 };
+
+/* Push the objects of the request. */
+static void push_objects(lua_State *L, const ls_request *r)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+}
+
+static bool is_begun(const ls_request *r)
+{
+    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
+}
+
+/* Middleware `at` has returned `results` values: it has called next(), or it has answered, or this raises. `places` is
+ * the index of the table of their places. */
+static void check_answered(lua_State *L, const ls_request *r, unsigned at, int places, int results)
+{
+    if ((r->chain_called & UINT64_C(1) << at) != 0 || results > 0 || r->answer != LS_ANSWER_NONE || r->status_set ||
+        is_begun(r) || r->x->error != 0)
+        return;
+    lua_rawgeti(L, places, (lua_Integer)at + 1);
+    lua_pushfstring(L, "%s: the middleware neither called next() nor answered the request", lua_tostring(L, -1));
+    (void)lua_error(L); /* not luaL_error: the place is that of the middleware alone */
+}
+
+/* ---- a function behind next() --------------------------------------------------------------------------------- */
+
+/* The stack is the table of places, nil for a handler; then the results from LS_HTTP_RESULT on. */
+static int layer_returned(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_state_of(L)->current->client;
+    (void)status;
+    (void)context;
+    if (lua_istable(L, 1)) check_answered(L, r, r->chain_at, 1, lua_gettop(L) - 1);
+    r->returned = true;
+    if (is_begun(r))
+        ls_http_result_unused(L, r);
+    else
+        ls_http_result_record(L, r);
+    r->returned = false;
+    return 0;
+}
+
+static int layer(lua_State *L) /* (places | nil, function, its arguments...) */
+{
+    lua_callk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, layer_returned);
+    return layer_returned(L, LUA_OK, 0);
+}
+
+/* The message handler of next(): keeps the traceback, and leaves the error as it is. */
+static int keep_traceback(lua_State *L)
+{
+    const ls_request *r = ls_state_of(L)->current->client;
+    lua_settop(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    luaL_traceback(L, L, ls_error_describe(L, 1), 1);
+    lua_setiuservalue(L, 2, LS_REQ_TRACEBACK);
+    lua_settop(L, 1);
+    return 1;
+}
+
+static void push_traceback(lua_State *L, ls_request *r)
+{
+    r->filled |= 1u << LS_REQ_TRACEBACK;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_getiuservalue(L, -1, LS_REQ_TRACEBACK);
+    lua_replace(L, -2);
+}
+
+static void log_error(lua_State *L, const ls_request *r, enum ls_log_level level)
+{
+    char name[LS_REQUEST_NAME_BYTES];
+    ls_request_log_name(r->x, name);
+    ls_log(level, "%s: %s", name, lua_tostring(L, -1));
+}
+
+static int error_handled(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_state_of(L)->current->client;
+    (void)context;
+    r->failing = false;
+    if (status == LUA_OK || status == LUA_YIELD) return 0;
+    if (is_begun(r) || status == LUA_ERRMEM) return lua_error(L);
+    push_traceback(L, r);
+    log_error(L, r, LS_LOG_ERROR);
+    r->x->status = 500;
+    ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
+    return 0;
+}
+
+/* The error at the top of the stack becomes the response: the one of a mistake of the client, or that of app:error. */
+static int answer_error(lua_State *L, ls_request *r)
+{
+    char refused[256] = "";
+    const int error = lua_gettop(L), mistake = ls_http_client_mistake(L, r, error, refused, sizeof refused);
+    ls_exchange_drop_content(r->x);
+    r->status_set = false;
+    if (mistake != 0) {
+        (void)ls_error_describe(L, error);
+        if (r->body_error != LS_OK && !ls_task_is_left_error(L, error))
+            ls_request_log_refused(L, r, mistake, lua_tostring(L, -1));
+        else
+            log_error(L, r, LS_LOG_INFO);
+        r->x->close = r->x->close || r->body_error != LS_OK;
+        r->x->status = mistake;
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+        if (refused[0] != '\0') lua_pushfstring(L, "%s\n", refused);
+        ls_request_describe(L, r, refused[0] != '\0' ? LS_ANSWER_BODY : LS_ANSWER_STATUS, -2);
+        return 0;
+    }
+    push_traceback(L, r);
+    if (r->returned) { /* no function of the site is active: its traceback tells nothing */
+        ls_http_name_route(L, r, error, r->task->dispatch_ref);
+        lua_pushvalue(L, error);
+        lua_replace(L, error + 1);
+    }
+    log_error(L, r, LS_LOG_ERROR);
+    r->returned = false;
+    ls_request_describe(L, r, LS_ANSWER_NONE, 0);
+    r->x->status = 500;
+    r->failing = true;
+    lua_pushcfunction(L, keep_traceback);
+    lua_pushcfunction(L, layer);
+    lua_pushnil(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->task->failed_ref);
+    push_objects(L, r);
+    lua_pushvalue(L, error);
+    lua_pushvalue(L, error + 1);
+    return error_handled(L, lua_pcallk(L, 6, 0, error + 2, 0, error_handled), 0);
+}
+
+/* The stack is the message handler, and the error if there is one. `at` called next(). */
+static int next_returned(lua_State *L, int status, lua_KContext at)
+{
+    ls_request *r = ls_state_of(L)->current->client;
+    r->chain_at = (uint8_t)at;
+    if (status == LUA_OK || status == LUA_YIELD) return 0;
+    if (is_begun(r) || status == LUA_ERRMEM || r->task->cpu_exceeded) return lua_error(L);
+    return answer_error(L, r);
+}
+
+/* next(): runs the rest of the chain. Returns nothing: res has the response. */
+static int chain_next(lua_State *L)
+{
+    ls_task *task = ls_state_of(L)->current;
+    ls_request *r = task != NULL ? task->client : NULL;
+    const unsigned length = (unsigned)lua_rawlen(L, lua_upvalueindex(CHAIN));
+    if (r == NULL || !r->chained || r->chain != lua_topointer(L, lua_upvalueindex(CHAIN)) ||
+        r->chain_at + 1u >= length)
+        return luaL_error(L, "next() belongs to the middleware that got it, in the task of its request");
+    const unsigned at = r->chain_at;
+    if (lua_gettop(L) > 0)
+        return luaL_error(
+            L, "next() takes no arguments: req and res are those of the middleware; raise an error with error()");
+    if ((r->chain_called & UINT64_C(1) << at) != 0)
+        return luaL_error(L, "next() was called before by this middleware");
+    r->chain_called |= UINT64_C(1) << at;
+    r->chain_at = (uint8_t)(at + 1);
+    lua_pushcfunction(L, keep_traceback);
+    lua_pushcfunction(L, layer);
+    const bool is_handler = length == at + 2;
+    if (is_handler)
+        lua_pushnil(L);
+    else
+        lua_pushvalue(L, lua_upvalueindex(PLACES));
+    lua_rawgeti(L, lua_upvalueindex(CHAIN), (lua_Integer)at + 2);
+    push_objects(L, r);
+    if (!is_handler) lua_pushvalue(L, lua_upvalueindex(NEXT));
+    const int count = is_handler ? 4 : 5;
+    return next_returned(L, lua_pcallk(L, count, 0, 1, (lua_KContext)at, next_returned), (lua_KContext)at);
+}
+
+/* ---- the outermost function ----------------------------------------------------------------------------------- */
+
+static int run_returned(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_state_of(L)->current->client;
+    const int results = lua_gettop(L) - 1;
+    (void)status;
+    (void)context;
+    r->chained = false;
+    check_answered(L, r, 0, 1, results);
+    return results;
+}
+
+static int chain_run(lua_State *L) /* (req, res) */
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    r->chained = true;
+    r->chain = lua_topointer(L, lua_upvalueindex(CHAIN));
+    r->chain_at = 0;
+    r->chain_called = 0;
+    lua_settop(L, 2);
+    lua_pushvalue(L, lua_upvalueindex(PLACES));
+    lua_insert(L, 1);
+    lua_rawgeti(L, lua_upvalueindex(CHAIN), 1);
+    lua_insert(L, 2);
+    lua_pushvalue(L, lua_upvalueindex(NEXT));
+    lua_callk(L, 3, LUA_MULTRET, 0, run_returned);
+    return run_returned(L, LUA_OK, 0);
+}
+
+int ls_core_chain(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    if (lua_rawlen(L, 1) > MIDDLEWARE_MAX + 1)
+        return luaL_error(L, "more than %d middleware functions for a route", (int)MIDDLEWARE_MAX);
+    lua_pushvalue(L, 1);
+    lua_pushnil(L);
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, chain_next, 3);
+    lua_pushvalue(L, -1);
+    (void)lua_setupvalue(L, -2, NEXT); /* next passes itself on */
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 3);
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, chain_run, 3);
+    return 1;
+}

@@ -1,0 +1,554 @@
+/* req.c - the `req` object: its fields, each made at the first access. body.c has the body.
+ *
+ * `__index` is a function whose upvalue is one table: a name leads either to a method or to the number of a field, so
+ * a field costs one lookup. Tables (query, headers, cookies, params) and the body's string are kept in user values
+ * until the request ends. Fields that the site assigns are kept in a separate table; their names are remembered,
+ * because a name that was never assigned and is nearly a field is probably misspelled. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/addr.h"
+#include "proto/http_text.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/http/req.h"
+#include "script/bind/http/request.h"
+#include "script/bind/sock/listeners.h"
+#include "script/core/udata.h"
+
+enum {
+    PAIRS_AT_ONCE = 16,         /* pairs of a query or a form in the first batch; each further pair costs a lookup */
+    NAMES_REMEMBERED_MAX = 256, /* names that are no fields, of all requests: see remember_name */
+    NAME_BYTES_MAX = 64
+};
+
+enum req_field {
+    REQ_METHOD = 1,
+    REQ_PATH,
+    REQ_TARGET,
+    REQ_VERSION,
+    REQ_PARAMS,
+    REQ_QUERY,
+    REQ_QUERY_ALL,
+    REQ_HEADERS_,
+    REQ_COOKIES,
+    REQ_IP,
+    REQ_PORT,
+    REQ_REMOTE,
+    REQ_LOCAL_IP,
+    REQ_LOCAL_PORT,
+    REQ_LOCAL_ADDR,
+    REQ_ID,
+    REQ_SCHEME,
+    REQ_SECURE,
+    REQ_TLS,
+    REQ_HOST
+};
+static const char *const field_names[] = {NULL,     "method",    "path",       "target",     "version", "params",
+                                          "query",  "query_all", "headers",    "cookies",    "ip",      "port",
+                                          "remote", "local_ip",  "local_port", "local_addr", "id",      "scheme",
+                                          "secure", "tls",       "host"};
+
+static void push_span(lua_State *L, const ls_exchange *x, ls_span span)
+{
+    lua_pushlstring(L, x->bytes + span.at, span.len);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------ */
+
+static void push_raw(lua_State *L, const char *bytes, size_t len)
+{
+    lua_pushlstring(L, bytes, len);
+}
+
+/* Push the decoded text, or the text unchanged when it contains an invalid escape. */
+static void push_decoded(lua_State *L, const char *bytes, size_t len)
+{
+    luaL_Buffer buffer;
+    long decoded;
+    char few[256];
+    if (len <= sizeof few && (decoded = ls_percent_decode(bytes, len, true, few)) >= 0) {
+        lua_pushlstring(L, few, (size_t)decoded);
+        return;
+    }
+    char *to = luaL_buffinitsize(L, &buffer, len);
+    decoded = ls_percent_decode(bytes, len, true, to);
+    if (decoded < 0) {
+        memcpy(to, bytes, len);
+        decoded = (long)len;
+    }
+    luaL_pushresultsize(&buffer, (size_t)decoded);
+}
+
+static void push_name_and_value(lua_State *L, const ls_pair *pair, bool raw)
+{
+    void (*push)(lua_State *, const char *, size_t) = raw ? push_raw : push_decoded;
+    push(L, pair->name, pair->name_len);
+    push(L, pair->value, pair->value_len);
+}
+
+void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len)
+{
+    const bool raw = memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL;
+    ls_pair pairs[PAIRS_AT_ONCE];
+    size_t at = 0;
+    int count = 0;
+    while (count < PAIRS_AT_ONCE && ls_query_next(bytes, len, &at, &pairs[count])) count++;
+    lua_createtable(L, 0, count);
+    for (int n = count; n-- > 0;) { /* backwards: the first pair of a repeated name is set last, and stays */
+        push_name_and_value(L, &pairs[n], raw);
+        lua_rawset(L, -3);
+    }
+    while (ls_query_next(bytes, len, &at, &pairs[0])) {
+        push_name_and_value(L, &pairs[0], raw);
+        lua_pushvalue(L, -2);
+        if (lua_rawget(L, -4) == LUA_TNIL) {
+            lua_pop(L, 1);
+            lua_rawset(L, -3);
+        } else {
+            lua_pop(L, 3);
+        }
+    }
+}
+
+/* __index of a table of lists: a name that is missing has an empty list, a new one for each access. */
+static int lists_index(lua_State *L)
+{
+    if (lua_type(L, 2) != LUA_TSTRING) return 0;
+    lua_newtable(L);
+    return 1;
+}
+
+void ls_request_push_lists(lua_State *L, const char *bytes, size_t len)
+{
+    const bool raw = memchr(bytes, '%', len) == NULL && memchr(bytes, '+', len) == NULL;
+    ls_pair pair;
+    lua_newtable(L);
+    for (size_t at = 0; ls_query_next(bytes, len, &at, &pair); lua_pop(L, 1)) {
+        push_name_and_value(L, &pair, raw);
+        lua_pushvalue(L, -2);
+        if (lua_rawget(L, -4) == LUA_TNIL) {
+            lua_pop(L, 1);
+            lua_createtable(L, 1, 0);
+            lua_pushvalue(L, -3);
+            lua_pushvalue(L, -2);
+            lua_rawset(L, -6);
+        }
+        lua_insert(L, -2); /* the table, the name, the list, the value */
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+        lua_remove(L, -2);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->lists_meta_ref);
+    lua_setmetatable(L, -2);
+}
+
+static void push_cookies(lua_State *L, const ls_exchange *x)
+{
+    lua_newtable(L);
+    for (uint32_t n = 0; n < x->head.field_count; n++) {
+        const ls_http_field *field = &x->head.fields[n];
+        ls_pair pair;
+        if (!ls_text_same(x->bytes + field->name.at, field->name.len, "cookie", 6)) continue;
+        for (size_t at = 0; ls_cookie_next(x->bytes + field->value.at, field->value.len, &at, &pair);) {
+            lua_pushlstring(L, pair.name, pair.name_len);
+            lua_pushvalue(L, -1);
+            if (lua_rawget(L, -3) == LUA_TNIL) {
+                lua_pop(L, 1);
+                lua_pushlstring(L, pair.value, pair.value_len);
+                lua_rawset(L, -3);
+            } else {
+                lua_pop(L, 2);
+            }
+        }
+    }
+}
+
+static void push_lower(lua_State *L, const char *bytes, size_t len)
+{
+    luaL_Buffer buffer;
+    char *to = luaL_buffinitsize(L, &buffer, len);
+    for (size_t n = 0; n < len; n++) to[n] = (char)(bytes[n] >= 'A' && bytes[n] <= 'Z' ? bytes[n] + 32 : bytes[n]);
+    luaL_pushresultsize(&buffer, len);
+}
+
+/* __index of the headers table: looks the name up in lower case. */
+static int headers_index(lua_State *L)
+{
+    size_t len;
+    luaL_checktype(L, 1, LUA_TTABLE); /* a site can call this through getmetatable() */
+    if (lua_type(L, 2) != LUA_TSTRING) return 0;
+    const char *name = lua_tolstring(L, 2, &len);
+    push_lower(L, name, len);
+    lua_rawget(L, 1);
+    return 1;
+}
+
+/* Replace the string on top by that string joined with the value of `field`. */
+static void join_field(lua_State *L, const ls_exchange *x, const ls_http_field *field, bool is_cookie)
+{
+    lua_pushstring(L, is_cookie ? "; " : ", ");
+    push_span(L, x, field->value);
+    lua_concat(L, 3);
+}
+
+static void push_headers(lua_State *L, const ls_exchange *x)
+{
+    lua_createtable(L, 0, (int)x->head.field_count);
+    for (uint32_t n = 0; n < x->head.field_count; n++) {
+        const ls_http_field *field = &x->head.fields[n];
+        const char *name = x->bytes + field->name.at;
+        push_lower(L, name, field->name.len);
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, -3) == LUA_TNIL) {
+            lua_pop(L, 1);
+            push_span(L, x, field->value);
+        } else {
+            join_field(L, x, field, ls_text_same(name, field->name.len, "cookie", 6));
+        }
+        lua_rawset(L, -3);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->headers_meta_ref);
+    lua_setmetatable(L, -2);
+}
+
+/* Push the value of the field; several of one name are joined. nil: the request has no such field. */
+static void push_header(lua_State *L, const ls_exchange *x, const char *name, size_t len)
+{
+    const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, name, len);
+    if (field == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    push_span(L, x, field->value);
+    for (const ls_http_field *end = x->head.fields + x->head.field_count; ++field < end;)
+        if (ls_text_same(x->bytes + field->name.at, field->name.len, name, len))
+            join_field(L, x, field, ls_text_same(name, len, "cookie", 6));
+}
+
+/* req:header(name) -> value: string | nil
+ * The value of one header field; the name is found in any case. Does not make the table req.headers. */
+static int req_header(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    size_t len;
+    const char *name = luaL_checklstring(L, 2, &len);
+    ls_check_arguments(L, 2, "req:header(name)");
+    push_header(L, r->x, name, len);
+    return 1;
+}
+
+/* ---- fields ------------------------------------------------------------------------------------------------ */
+
+static int push_address(lua_State *L, const ls_addr *addr, enum req_field field)
+{
+    return addr != NULL ? ls_push_addr_field(L, field_names[field], addr) : 0;
+}
+
+/* hop(text) -> the address in its usual form, whether it is trusted | nil. Upvalue: the listener. */
+static int forwarded_hop(lua_State *L)
+{
+    const ls_state_listener *listener = lua_touserdata(L, lua_upvalueindex(1));
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    char host[LS_ADDR_TEXT_BYTES];
+    ls_addr addr;
+    if (strspn(text, "0123456789abcdefABCDEF.:") != len || ls_addr_parse(text, 0, &addr) < 0) return 0;
+    ls_addr_unmap(&addr);
+    lua_pushstring(L, ls_addr_host(&addr, host));
+    lua_pushboolean(L, ls_networks_have(listener->trusted, listener->trusted_count, &addr));
+    return 2;
+}
+
+/* Push the table of what trusted proxies say about the client, see forwarded.lua, and keep it with the request. */
+static void push_forwarded(lua_State *L, ls_request *r, const ls_state_listener *listener)
+{
+    static const char *const names[] = {"forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"};
+    ls_push_function(L, "luaserve.forwarded", "read");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)listener);
+    lua_pushcclosure(L, forwarded_hop, 1);
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) push_header(L, r->x, names[n], strlen(names[n]));
+    lua_call(L, 5, 1);
+    ls_request_cache(L, r, 1, LS_REQ_FORWARDED);
+}
+
+/* Push the field from what a trusted proxy says, if the client is one and says something about it. A port may be
+ * unknown: nil. */
+static bool take_forwarded(lua_State *L, ls_request *r, enum req_field field)
+{
+    const ls_state_listener *listener = ls_listener_of(r->state, r->dispatch_ref);
+    if (listener == NULL || listener->trusted_count == 0 || r->x->remote == NULL ||
+        !ls_networks_have(listener->trusted, listener->trusted_count, r->x->remote))
+        return false;
+    if (!ls_request_cached(L, r, 1, LS_REQ_FORWARDED)) push_forwarded(L, r, listener);
+    const int type = lua_getfield(L, -1, field_names[field]);
+    if (type == LUA_TBOOLEAN && !lua_toboolean(L, -1)) lua_pushnil(L);
+    return type != LUA_TNIL;
+}
+
+/* ip(req), also outside of its task */
+static int req_ip(lua_State *L)
+{
+    ls_request *r = lua_touserdata(L, 1);
+    return take_forwarded(L, r, REQ_IP) ? 1 : push_address(L, r->x->remote, REQ_IP);
+}
+
+void ls_request_push_ip(lua_State *L, const ls_request *r)
+{
+    lua_pushcfunction(L, req_ip);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_call(L, 1, 1);
+    if (!lua_isstring(L, -1)) lua_pushliteral(L, "-"); /* app:inject */
+}
+
+/* Push req.tls and keep it in the req object at `self`. */
+static void push_tls(lua_State *L, ls_request *r, int self)
+{
+    const ls_exchange *x = r->x;
+    ls_push_tls(L, x->stream != NULL ? ls_stream_filter(x->stream) : NULL);
+    ls_request_cache(L, r, self, LS_REQ_TLS);
+}
+
+void ls_request_keep_tls(lua_State *L, ls_request *r)
+{
+    const int top = lua_gettop(L);
+    if (!r->x->secure) return;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    if (!ls_request_cached(L, r, top + 1, LS_REQ_TLS)) push_tls(L, r, top + 1);
+    lua_settop(L, top);
+}
+
+/* Push the table that req keeps in this slot. */
+static int push_table(lua_State *L, ls_request *r, int slot)
+{
+    const ls_exchange *x = r->x;
+    const char *query = x->bytes + x->head.query.at;
+    const size_t query_len = x->head.has_query ? x->head.query.len : 0;
+    if (ls_request_cached(L, r, 1, slot)) return 1;
+    switch (slot) {
+    case LS_REQ_QUERY: ls_request_push_pairs(L, query, query_len); break;
+    case LS_REQ_QUERY_ALL: ls_request_push_lists(L, query, query_len); break;
+    case LS_REQ_HEADERS: push_headers(L, x); break;
+    case LS_REQ_COOKIES: push_cookies(L, x); break;
+    default: lua_newtable(L); break; /* params */
+    }
+    ls_request_cache(L, r, 1, slot);
+    return 1;
+}
+
+static int push_field(lua_State *L, ls_request *r, enum req_field field)
+{
+    const ls_exchange *x = r->x;
+    const ls_http_head *head = &x->head;
+    switch (field) {
+    case REQ_METHOD: ls_request_push_method(L, x); return 1;
+    case REQ_PATH: ls_request_push_path(L, x); return 1;
+    case REQ_TARGET: push_span(L, x, head->target); return 1;
+    case REQ_VERSION: lua_pushstring(L, head->version == 10 ? "1.0" : "1.1"); return 1;
+    case REQ_PARAMS: return push_table(L, r, LS_REQ_PARAMS);
+    case REQ_QUERY: return push_table(L, r, LS_REQ_QUERY);
+    case REQ_QUERY_ALL: return push_table(L, r, LS_REQ_QUERY_ALL);
+    case REQ_HEADERS_: return push_table(L, r, LS_REQ_HEADERS);
+    case REQ_COOKIES: return push_table(L, r, LS_REQ_COOKIES);
+    case REQ_IP:
+    case REQ_PORT:
+    case REQ_REMOTE: return take_forwarded(L, r, field) ? 1 : push_address(L, x->remote, field);
+    case REQ_LOCAL_IP:
+    case REQ_LOCAL_PORT:
+    case REQ_LOCAL_ADDR: return push_address(L, x->transport->local(x), field);
+    case REQ_ID: {
+        char id[17];
+        ls_request_id_text(x->id, id);
+        lua_pushlstring(L, id, 16);
+        return 1;
+    }
+    case REQ_SCHEME:
+        if (!take_forwarded(L, r, field)) lua_pushstring(L, x->secure ? "https" : "http");
+        return 1;
+    case REQ_SECURE:
+        lua_pushboolean(L, take_forwarded(L, r, REQ_SCHEME) ? strcmp(lua_tostring(L, -1), "https") == 0 : x->secure);
+        return 1;
+    case REQ_TLS:
+        if (ls_request_cached(L, r, 1, LS_REQ_TLS)) return 1;
+        push_tls(L, r, 1);
+        return 1;
+    case REQ_HOST:
+        if (take_forwarded(L, r, field)) return 1;
+        if (head->host.len == 0) return 0;
+        push_span(L, x, head->host);
+        return 1;
+    }
+    return 0;
+}
+
+/* Remember that the site knows the name at index 2, which no field has: upvalue 2 is the set of such names, with their
+ * number at [1]. Returns false if the name is in the set or the set is full. */
+static bool remember_name(lua_State *L)
+{
+    size_t len;
+    if (lua_type(L, 2) != LUA_TSTRING) return false;
+    (void)lua_tolstring(L, 2, &len);
+    lua_pushvalue(L, 2);
+    const bool known = lua_rawget(L, lua_upvalueindex(2)) != LUA_TNIL;
+    lua_rawgeti(L, lua_upvalueindex(2), 1);
+    const lua_Integer count = lua_tointeger(L, -1);
+    lua_pop(L, 2);
+    if (known || count >= NAMES_REMEMBERED_MAX || len > NAME_BYTES_MAX) return false;
+    lua_pushvalue(L, 2);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, lua_upvalueindex(2));
+    lua_pushinteger(L, count + 1);
+    lua_rawseti(L, lua_upvalueindex(2), 1);
+    return true;
+}
+
+/* req.NAME is nil: if NAME is nearly a field, it is probably misspelled. A site may set any name, and read it in a
+ * request that has not set it, so this does not raise: it logs each name once, unless the site has set it before. */
+static int unknown_field(lua_State *L)
+{
+    if (remember_name(L)) {
+        ls_push_function(L, "luaserve.names", "warn_misspelled");
+        lua_pushvalue(L, 2);
+        lua_pushvalue(L, lua_upvalueindex(1));
+        lua_call(L, 2, 0);
+    }
+    lua_pushnil(L);
+    return 1;
+}
+
+/* req is a Request: the first argument of a handler.
+ * req.method: string - "GET", as the client has sent it
+ * req.path: string - the path of the target, as it was sent
+ * req.target: string - the whole target
+ * req.version: string - "1.1" or "1.0"
+ * req.params: table<string, string> - parameters of the route, decoded
+ * req.query: table<string, string> - parameters of the query string, decoded; the first of each name
+ * req.query_all: table<string, string[]> - the same, with all values of each name
+ * req.headers: table<string, string> - header fields; names are found in any case
+ * req.cookies: table<string, string> - cookies by name
+ * req.host: string? - the field Host, with its port
+ * req.scheme: "http"|"https" - of the connection, or of that to the proxy
+ * req.secure: boolean - whether the scheme is "https"
+ * req.tls: TlsInfo? - what TLS has negotiated
+ * req.ip: string? - address of the client
+ * req.port: integer? - port of the client; nil if it is not known
+ * req.remote: string? - both as text
+ * req.local_ip: string? - address to which the client connected
+ * req.local_port: integer? - port to which the client connected
+ * req.local_addr: string? - both as text
+ * req.id: string - 16 hexadecimal digits, unique in this process
+ * req[string]: any - what the site assigns, for this request */
+static int req_index(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    lua_pushvalue(L, 2);
+    switch (lua_rawget(L, lua_upvalueindex(1))) {
+    case LUA_TFUNCTION: return 1;
+    case LUA_TNUMBER: return push_field(L, r, (enum req_field)lua_tointeger(L, -1));
+    default: break;
+    }
+    if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) return unknown_field(L);
+    lua_pushvalue(L, 2);
+    return lua_rawget(L, -2) != LUA_TNIL ? 1 : unknown_field(L);
+}
+
+/* req.NAME = value keeps a value for this request; the names of fields and methods are read-only. */
+static int req_newindex(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL)
+        return luaL_error(L, "req.%s is read-only", lua_tostring(L, 2));
+    lua_settop(L, 3);
+    (void)remember_name(L);
+    if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) {
+        lua_newtable(L);
+        ls_request_cache(L, r, 1, LS_REQ_OWN);
+    }
+    lua_insert(L, 2);
+    lua_rawset(L, 2);
+    return 0;
+}
+
+static int req_gc(lua_State *L)
+{
+    ls_request *r = ls_udata_test(L, 1, &ls_request_tag, sizeof *r);
+    if (r == NULL) return 0;
+    ls_request_drop_body(r);
+    if (r->out != NULL) ls_block_drop(r->out);
+    r->out = NULL;
+    r->x = NULL;
+    return 0;
+}
+
+static int req_tostring(lua_State *L)
+{
+    lua_pushliteral(L, "request");
+    return 1;
+}
+
+/* ---- for router.lua ---------------------------------------------------------------------------------------- */
+
+/* core.last_segment(req, path, leaves) -> leaf | nil. Cuts `path` before its last segment: leaf = leaves["/prefix/"],
+ * and req.params becomes { [leaf[1]] = segment }. Returns nil without an effect when there is no such leaf, when the
+ * last segment is empty, or when the path contains a "%". */
+int ls_core_last_segment(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    size_t len;
+    const char *path = luaL_checklstring(L, 2, &len);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_settop(L, 3);
+    size_t from = len;
+    while (from > 0 && path[from - 1] != '/') from--;
+    if (from == len || memchr(path, '%', len) != NULL) return 0;
+    lua_pushlstring(L, path, from);
+    if (lua_rawget(L, 3) != LUA_TTABLE) return 0;
+    lua_createtable(L, 0, 1);
+    lua_rawgeti(L, 4, 1);
+    lua_pushlstring(L, path + from, len - from);
+    lua_rawset(L, 5);
+    r->filled |= 1u << LS_REQ_PARAMS;
+    lua_setiuservalue(L, 1, LS_REQ_PARAMS);
+    return 1;
+}
+
+/* core.params(req, table|nil): sets req.params. */
+int ls_core_params(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    if (!lua_isnoneornil(L, 2)) luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    if (lua_isnil(L, 2))
+        r->filled &= ~(1u << LS_REQ_PARAMS);
+    else
+        r->filled |= 1u << LS_REQ_PARAMS;
+    lua_setiuservalue(L, 1, LS_REQ_PARAMS);
+    return 0;
+}
+
+void ls_request_define_req(lua_State *L, ls_requests *requests)
+{
+    static const luaL_Reg methods[] = {{"header", req_header}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__gc", req_gc}, {"__tostring", req_tostring}, {NULL, NULL}};
+    static const luaL_Reg headers[] = {{"__index", headers_index}, {NULL, NULL}};
+    static const luaL_Reg lists[] = {{"__index", lists_index}, {NULL, NULL}};
+    luaL_newlib(L, meta);
+    luaL_newlib(L, methods);
+    luaL_setfuncs(L, ls_body_methods, 0);
+    for (size_t n = REQ_METHOD; n <= REQ_HOST; n++) {
+        lua_pushinteger(L, (lua_Integer)n);
+        lua_setfield(L, -2, field_names[n]);
+    }
+    lua_newtable(L);
+    lua_pushvalue(L, -2);
+    lua_pushvalue(L, -2);
+    lua_pushcclosure(L, req_index, 2);
+    lua_setfield(L, -4, "__index");
+    lua_pushcclosure(L, req_newindex, 2);
+    lua_setfield(L, -2, "__newindex");
+    ls_udata_define(L, "request", &requests->req_meta_ref);
+    luaL_newlib(L, headers);
+    requests->headers_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    luaL_newlib(L, lists);
+    requests->lists_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}

@@ -1,0 +1,473 @@
+/* res.c - the `res` object: status, header lines, and the body in one piece or in parts.
+ *
+ * Parts written by the task of the handler are collected in a pool block until the block is full, or the task waits,
+ * calls res:flush() or ends: many small writes become few slices. */
+#include <string.h>
+
+#include "base/err.h"
+#include "proto/http_text.h"
+#include "proto/http_type.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
+#include "script/bind/data/json.h"
+#include "script/bind/http/request.h"
+#include "script/bind/http/res.h"
+#include "script/core/udata.h"
+#include "script/shared/copy.h"
+
+/* The response is complete. */
+static int raise_sent(lua_State *L, const ls_request *r)
+{
+    if (r->websocket)
+        return luaL_error(L, "the response 101 was sent, and the connection is a WebSocket: set header fields before "
+                             "next(), and send data with ws:send");
+    return luaL_error(L, ls_exchange_upgraded(r->x) ? "the connection was taken over; use the sock of res:upgrade"
+                                                    : "the response was sent already");
+}
+
+ls_request *ls_res_check_open(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    if (r->x->response == LS_RESPONSE_DONE) (void)raise_sent(L, r);
+    if (r->x->response == LS_RESPONSE_OPEN || r->out != NULL)
+        luaL_error(L,
+                   "the head of the response was sent already: set status and fields before it begins, in middleware "
+                   "before next()");
+    return r;
+}
+
+void ls_res_check_undescribed(lua_State *L, const ls_request *r, const char *call)
+{
+    if (r->answer != LS_ANSWER_NONE)
+        luaL_error(L, "%s: the response has a body already, of res:html, res:json, res:send, res:redirect or res:file",
+                   call);
+}
+
+static int check_status(lua_State *L, int index)
+{
+    const lua_Integer status = luaL_checkinteger(L, index);
+    if (status < 200 || status > 999)
+        return luaL_error(L, "invalid status %I (a status is a whole number from 200 to 999)", status);
+    return (int)status;
+}
+
+/* res:status(status) -> res
+ * res:status() -> status
+ * Sets the status; without an argument, returns it. */
+static int res_status(lua_State *L)
+{
+    ls_check_arguments(L, 2, "res:status(status)");
+    if (lua_isnoneornil(L, 2)) {
+        lua_pushinteger(L, ls_request_check_res(L, 1)->x->status);
+        return 1;
+    }
+    ls_request *r = ls_res_check_open(L);
+    r->x->status = check_status(L, 2);
+    r->status_set = true;
+    lua_settop(L, 1);
+    return 1;
+}
+
+static void header_line(lua_State *L, ls_request *r, int name, int value, bool replace)
+{
+    size_t name_len, value_len;
+    if (lua_type(L, value) != LUA_TSTRING && lua_type(L, value) != LUA_TNUMBER)
+        luaL_error(L, "invalid value of header '%s': string or number expected, got %s", lua_tostring(L, name),
+                   luaL_typename(L, value));
+    const char *n = lua_tolstring(L, name, &name_len), *v = lua_tolstring(L, value, &value_len);
+    ls_exchange *x = r->x;
+    if (ls_text_same(n, name_len, "content-length", 14)) {
+        int whole;
+        const lua_Integer length = lua_tointegerx(L, value, &whole);
+        if (!whole || length < 0) luaL_error(L, "invalid Content-Length '%s'", v);
+        x->length = length;
+        return;
+    }
+    switch (ls_exchange_header(r->state->ctx, x, n, name_len, v, value_len, replace)) {
+    case LS_OK: break;
+    case LS_EINVAL:
+        if (!ls_is_token(n, name_len)) luaL_error(L, "invalid header name '%s'", n);
+        luaL_error(L, "invalid value of header '%s': it contains a line break or another control character", n);
+        break;
+    case LS_ELIMIT: luaL_error(L, "the headers of the response exceed %d bytes", LS_BLOCK_LARGE); break;
+    case LS_EACCES: luaL_error(L, "header '%s' is set by the server: leave it out", n); break;
+    case LS_EBUSY: luaL_error(L, "the head of the response was sent already"); break;
+    default: luaL_error(L, "not enough memory for a header"); break;
+    }
+}
+
+void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
+{
+    if (lua_type(L, name) != LUA_TSTRING)
+        luaL_error(L, "invalid header name: string expected, got %s", luaL_typename(L, name));
+    if (lua_type(L, value) != LUA_TTABLE) {
+        header_line(L, r, name, value, true);
+        return;
+    }
+    ls_copy_open(L, value);
+    const lua_Integer count = (lua_Integer)lua_rawlen(L, value);
+    for (lua_Integer n = 1; n <= count; n++) {
+        lua_rawgeti(L, value, n);
+        header_line(L, r, name, lua_gettop(L), n == 1);
+        lua_pop(L, 1);
+    }
+}
+
+/* Push the value of the field at index 2; nil if it is not set. */
+static int push_header(lua_State *L, const ls_request *r)
+{
+    size_t name_len, len;
+    const char *name = luaL_checklstring(L, 2, &name_len), *value = ls_exchange_find(r->x, name, name_len, &len);
+    if (value != NULL)
+        lua_pushlstring(L, value, len);
+    else if (ls_text_same(name, name_len, "content-type", 12))
+        lua_pushstring(L, ls_request_answer_type(L, r));
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* res:header(name, value: string|number|(string|number)[]|nil) -> res
+ * res:header(name) -> value: string | nil
+ * Sets a header field: replaces its value; a list makes several fields, nil removes it. Without a second argument it
+ * returns the value of the field. */
+static int res_header(lua_State *L)
+{
+    if (lua_gettop(L) == 2) return push_header(L, ls_request_check_res(L, 1));
+    ls_request *r = ls_res_check_open(L);
+    ls_check_arguments(L, 3, "res:header(name, value)");
+    luaL_checkany(L, 2);
+    if (lua_isnil(L, 3)) {
+        size_t len;
+        const char *name = luaL_checklstring(L, 2, &len);
+        ls_exchange_remove(r->x, name, len);
+    } else {
+        ls_request_set_header(L, r, 2, 3);
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* res:type(name) -> res
+ * Sets the Content-Type: a media type, or the extension of a file name. */
+static int res_type(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    const char *name = luaL_checkstring(L, 2);
+    ls_check_arguments(L, 2, "res:type(name)");
+    if (strchr(name, '/') == NULL) {
+        const char *known = ls_http_type_of_extension(strcmp(name, "text") == 0 ? "txt" : name + (*name == '.'));
+        if (known == NULL)
+            return luaL_error(L,
+                              "res:type: unknown type '%s'; write a media type, such as \"text/plain\", or the "
+                              "extension of a file name, such as \"html\"",
+                              name);
+        lua_pushstring(L, known);
+        lua_replace(L, 2);
+    }
+    lua_settop(L, 2);
+    lua_pushliteral(L, "Content-Type");
+    header_line(L, r, 3, 2, true);
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* res:cookie(name, value: string|number|nil [, options: CookieOptions]) -> res
+ * Adds a cookie; nil deletes it. */
+static int res_cookie(lua_State *L)
+{
+    size_t len;
+    (void)ls_res_check_open(L);
+    ls_check_arguments(L, 4, "res:cookie(name, value, options)");
+    if (lua_gettop(L) == 2) return luaL_error(L, "res:cookie: the value is missing; res:cookie(name, nil) deletes");
+    lua_settop(L, 4);
+    ls_push_function(L, "luaserve.cookie", "line");
+    lua_insert(L, 2);
+    lua_call(L, 3, 1);
+    const ls_request *r = ls_res_check_open(L); /* a finalizer may have responded */
+    const char *line = lua_tolstring(L, 2, &len);
+    const int err = ls_exchange_header(r->state->ctx, r->x, "Set-Cookie", 10, line, len, false);
+    if (err < 0) return luaL_error(L, "cannot set the cookie: %s", ls_err_text(err));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* ---- the body in one piece --------------------------------------------------------------------------------- */
+
+/* Every event of the exchange wakes its waiters: check whether the queue was sent. */
+static int queue_done(lua_State *L, int status, lua_KContext context)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    ls_exchange *x = r->x;
+    (void)status;
+    if (x->error == 0 && x->response != LS_RESPONSE_NONE && ls_exchange_flush(r->state->ctx, x) == LS_PENDING)
+        return ls_request_wait(L, r, context, queue_done);
+    return ls_push_result(L, x->error);
+}
+
+/* Describe the body at index 2. Returns res. */
+static int describe(lua_State *L, ls_request *r, enum ls_answer answer)
+{
+    lua_settop(L, 2);
+    ls_request_describe(L, r, answer, 1);
+    return 1;
+}
+
+static void check_body(lua_State *L, const char *call)
+{
+    const int type = lua_type(L, 2);
+    if (type != LUA_TSTRING && type != LUA_TNUMBER && ls_buffer_test(L, 2) == NULL)
+        luaL_error(L, "%s: string, number or buffer expected, got %s", call, luaL_typename(L, 2));
+}
+
+/* res:send(body: Data|table) -> res
+ * Makes this the body of the response, which is sent when the handler has returned. A table becomes JSON. */
+static int res_send(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    luaL_checkany(L, 2);
+    ls_check_arguments(L, 2, "res:send(body)");
+    if (lua_type(L, 2) != LUA_TTABLE) check_body(L, "res:send");
+    return describe(L, r, LS_ANSWER_BODY);
+}
+
+/* res:html(text: Data) -> res
+ * Makes a page the body. */
+static int res_html(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    luaL_checkany(L, 2);
+    ls_check_arguments(L, 2, "res:html(text)");
+    check_body(L, "res:html");
+    return describe(L, r, LS_ANSWER_HTML);
+}
+
+/* res:json(value) -> res
+ * Makes a value the body, as JSON. */
+static int res_json(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    luaL_checkany(L, 2);
+    ls_check_arguments(L, 2, "res:json(value)");
+    return describe(L, r, LS_ANSWER_JSON);
+}
+
+/* res:redirect(url: string [, status]) -> res
+ * Makes the response a redirect; the default status is 302. */
+static int res_redirect(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    (void)luaL_checkstring(L, 2);
+    ls_check_arguments(L, 3, "res:redirect(url, status)");
+    const lua_Integer code = luaL_optinteger(L, 3, 302);
+    luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
+    lua_pushliteral(L, "Location");
+    header_line(L, r, lua_gettop(L), 2, true);
+    r->x->status = (int)code;
+    r->status_set = true;
+    lua_settop(L, 1);
+    ls_request_describe(L, r, LS_ANSWER_STATUS, 1);
+    return 1;
+}
+
+/* res:body() -> body: string|number|Buffer|table|nil
+ * The body that is described; nil for a file, a redirect, a status alone, and a response that has begun. */
+static int res_body(lua_State *L)
+{
+    const ls_request *r = ls_request_check_res(L, 1);
+    ls_check_arguments(L, 1, "res:body(), which returns the body; res:send(body) sets it");
+    if (r->answer >= LS_ANSWER_BODY && r->answer != LS_ANSWER_LATER)
+        lua_getiuservalue(L, 1, LS_RES_ANSWER);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* ---- the body in parts ------------------------------------------------------------------------------------- */
+
+/* A full block goes to the transport. */
+int ls_request_collect(lua_State *L, ls_request *r, const char *bytes, size_t len)
+{
+    int result = LS_DONE;
+    while (len > 0) {
+        size_t size = len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
+        if (r->out != NULL && r->out_len == r->out->cap) {
+            const int err = ls_request_push_parts(r->state->ctx, r);
+            if (err < 0) return err;
+            if (err == LS_PENDING) result = err;
+            ls_block_drop(r->out);
+            r->out = NULL;
+            r->out_from = r->out_len = 0;
+            size = LS_BLOCK_LARGE;
+        }
+        if (r->out == NULL) {
+            ls_block *block = ls_state_block(L, size);
+            if (r->out != NULL) { /* ls_state_block collected garbage, and a finalizer wrote */
+                ls_block_drop(block);
+                continue;
+            }
+            r->out = block;
+            r->out_from = r->out_len = 0;
+        }
+        size_t run = r->out->cap - r->out_len;
+        if (run > len) run = len;
+        memcpy(r->out->data + r->out_len, bytes, run);
+        ls_request_flush_later(r);
+        r->out_len += (uint32_t)run;
+        bytes += run;
+        len -= run;
+    }
+    return result;
+}
+
+/* Pass a buffer or a long string to the transport, behind the collected parts. */
+static int write_slices(lua_State *L, ls_request *r, int index)
+{
+    ls_body body;
+    if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
+    r->written += ls_slices_bytes(body.slices, body.count);
+    int done = ls_request_push_parts(r->state->ctx, r);
+    if (body.count > 0) { /* takes the references, also when the connection is lost */
+        const int written = ls_exchange_write(r->state->ctx, r->x, body.slices, body.count);
+        ls_request_flush_later(r);
+        if (done >= 0) done = written;
+    }
+    ls_body_free(&body);
+    return done;
+}
+
+static int write_all(lua_State *L, ls_request *r)
+{
+    ls_exchange *x = r->x;
+    ls_thread_ctx *ctx = r->state->ctx;
+    const int last = lua_gettop(L);
+    if (x->error == 0) ls_task_progress(r->task);
+    int result = LS_DONE;
+    for (int index = 2; index <= last; index++) {
+        const int type = lua_type(L, index);
+        const bool is_long = type == LUA_TSTRING && lua_rawlen(L, index) >= LS_PART_SHARED_MIN;
+        int done;
+        if (is_long) (void)ls_strings_reserve(L, 1); /* first: it may run a finalizer, which may respond */
+        if (x->response == LS_RESPONSE_DONE)
+            return luaL_error(L, "the response was sent already"); /* sent by a finalizer */
+        if (x->error != 0) return ls_push_failure(L, x->error);
+        if (type == LUA_TSTRING && !is_long) { /* res_write has converted numbers */
+            size_t len;
+            const char *bytes = lua_tolstring(L, index, &len);
+            r->written += len;
+            done = ls_request_collect(L, r, bytes, len);
+        } else {
+            done = write_slices(L, r, index);
+        }
+        if (done < 0) return ls_push_failure(L, done);
+        if (done == LS_PENDING) result = done;
+    }
+    if (r->state->current != r->task) {
+        const int done = ls_request_push_parts(ctx, r);
+        if (done < 0) return ls_push_failure(L, done);
+        if (done == LS_PENDING) result = done;
+    }
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
+    return ls_push_result(L, x->error);
+}
+
+/* res:write(...: Data) -> true | nil, message, code
+ * Sends a part of the body; the response ends when the handler returns. Waits while too much is queued. */
+static int res_write(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    uint64_t bytes = 0;
+    const int last = lua_gettop(L);
+    if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
+    ls_res_check_undescribed(L, r, "res:write");
+    if (r->owned != NULL)
+        return luaL_error(L, "res:write: the response is a stream of events; write with sse:send or sse:comment");
+    for (int n = 2; n <= last; n++) { /* check all arguments first: nothing is written when one is invalid */
+        const int type = lua_type(L, n);
+        const ls_buffer *buffer = NULL;
+        if (type == LUA_TNUMBER) (void)lua_tostring(L, n);
+        if (type != LUA_TSTRING && type != LUA_TNUMBER && (buffer = ls_buffer_test(L, n)) == NULL)
+            return luaL_typeerror(L, n, "string, number or buffer");
+        bytes += buffer != NULL ? buffer->len : lua_rawlen(L, n);
+    }
+    if (r->x->length >= 0 && r->written + bytes > (uint64_t)r->x->length)
+        return luaL_error(L, "res:write: the body exceeds the Content-Length of %I bytes", (lua_Integer)r->x->length);
+    return write_all(L, r);
+}
+
+/* res:flush() -> true | nil, message, code
+ * Sends what was written, and waits until the system has accepted it. */
+static int res_flush(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    ls_check_arguments(L, 1, "res:flush(); res:write sends data");
+    int result = ls_request_push_parts(r->state->ctx, r);
+    if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
+    if (r->x->error != 0) return ls_push_failure(L, r->x->error);
+    if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = ls_exchange_flush(r->state->ctx, r->x);
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
+    return ls_push_result(L, result);
+}
+
+/* res:abort()
+ * Closes the connection without the rest of the response. */
+static int res_abort(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    ls_check_arguments(L, 1, "res:abort(), which sends nothing");
+    if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
+    r->hung_up |= r->x->error == 0;
+    ls_exchange_abort(r->state->ctx, r->x);
+    return 0;
+}
+
+/* ---- the object -------------------------------------------------------------------------------------------- */
+
+/* res is a Response: the second argument of a handler.
+ * res.sent: boolean - whether the response has begun */
+static int res_index(lua_State *L)
+{
+    ls_request *r = ls_request_check_res(L, 1);
+    lua_pushvalue(L, 2);
+    switch (lua_rawget(L, lua_upvalueindex(1))) {
+    case LUA_TFUNCTION: return 1;
+    case LUA_TNUMBER: lua_pushboolean(L, r->x->response != LS_RESPONSE_NONE || r->out != NULL); return 1; /* sent */
+    default: return ls_unknown_member(L, "res", lua_upvalueindex(1));
+    }
+}
+
+static int res_newindex(lua_State *L)
+{
+    return luaL_error(L, "res.%s cannot be set; use a method, such as res:status(201)", luaL_tolstring(L, 2, NULL));
+}
+
+void ls_request_define_res(lua_State *L, ls_requests *requests)
+{
+    static const luaL_Reg methods[] = {{"status", res_status},     {"header", res_header},
+                                       {"cookie", res_cookie},     {"write", res_write},
+                                       {"flush", res_flush},       {"send", res_send},
+                                       {"body", res_body},         {"html", res_html},
+                                       {"json", res_json},         {"type", res_type},
+                                       {"redirect", res_redirect}, {"upgrade", ls_res_upgrade},
+                                       {"abort", res_abort},       {NULL, NULL}};
+    lua_newtable(L);
+    luaL_newlib(L, methods);
+    lua_pushinteger(L, 1);
+    lua_setfield(L, -2, "sent");
+    lua_pushcclosure(L, res_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, res_newindex);
+    lua_setfield(L, -2, "__newindex");
+    ls_udata_define(L, "response", &requests->res_meta_ref);
+}
+
+void ls_response_method(lua_State *L, const ls_state *state, const char *name, lua_CFunction method)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(state)->res_meta_ref);
+    lua_getfield(L, -1, "__index");
+    (void)lua_getupvalue(L, -1, 1);
+    lua_pushcfunction(L, method);
+    lua_setfield(L, -2, name);
+    lua_pop(L, 3);
+}

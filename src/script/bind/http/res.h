@@ -1,0 +1,22 @@
+/* res.h - the `res` object. Thread: the one that holds the state's actor. */
+#ifndef LS_SCRIPT_BIND_RES_H
+#define LS_SCRIPT_BIND_RES_H
+
+#include "script/bind/http/request.h"
+
+/* Create the metatable of res. Raises when out of memory. */
+void ls_request_define_res(lua_State *L, ls_requests *requests);
+
+/* The request of the res object at index 1. Raises when the head of the response was already sent. */
+ls_request *ls_res_check_open(lua_State *L);
+
+/* Raise if the response is described: `call` would begin a stream. */
+void ls_res_check_undescribed(lua_State *L, const ls_request *request, const char *call);
+
+/* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
+void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
+
+/* Add the method res:`name` to the objects of the state. For modules that are defined after `request`. May raise. */
+void ls_response_method(lua_State *L, const ls_state *state, const char *name, lua_CFunction method);
+
+#endif

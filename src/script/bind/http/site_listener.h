@@ -1,0 +1,50 @@
+/* site_listener.h - one listener of a site: the ls.listen or ls.tcp call, as the server and all states see it. */
+#ifndef LS_SCRIPT_LISTENER_H
+#define LS_SCRIPT_LISTENER_H
+
+#include "net/listener.h"
+#include "net/network.h"
+#include "net/tls.h"
+#include "proto/exchange.h"
+#include "proto/http_config.h"
+#include "proto/httpsys.h"
+#include "script/bind/modules.h"
+#include "script/bind/sock/listeners.h"
+#include "script/bind/sock/tcp.h"
+#include "script/core/state.h"
+
+enum ls_site_kind { LS_SITE_HTTP, LS_SITE_TCP, LS_SITE_HTTPSYS };
+
+typedef struct ls_site_listener {     /* one ls.listen or ls.tcp call */
+    uint8_t kind;                     /* enum ls_site_kind */
+    char host[112];                   /* "": loopback, IPv4 and IPv6; "*": all addresses; an address; "unix:/path" */
+    uint16_t port;                    /* 0: any free port */
+    ls_path_access access;            /* of a Unix path */
+    char urls[LS_HTTPSYS_URLS_BYTES]; /* LS_SITE_HTTPSYS only, instead of host and port: see ls_httpsys_options */
+    ls_http_config http;
+    uint32_t time_ms_max; /* of a handler that waits; 0: no limit */
+    ls_tcp_config tcp;
+    uint32_t backlog;          /* 0: that of the settings */
+    const ls_tls_options *tls; /* NULL: plain */
+    bool proxy_protocol;       /* the peers in `trusted` send PROXY headers */
+    const ls_network *trusted;
+    size_t trusted_count;
+    uint32_t handshake_ms_max, handshakes_max; /* of PROXY header and TLS; 0: see ls_acceptor_options */
+    char where[80];                            /* position of the call for messages: "site.lua:12" */
+} ls_site_listener;
+
+typedef struct ls_site_handler {
+    ls_http_handler base; /* first */
+    ls_generation *generation;
+    unsigned index;       /* of the listener */
+    uint32_t time_ms_max; /* that of the listener */
+} ls_site_handler;
+
+typedef struct ls_site_entry { /* a definition (core/generation.h); the server holds pointers into it */
+    ls_site_listener listener;
+    ls_site_handler handler;
+    ls_tcp_server tcp;
+    char *routes; /* one line for each route; NULL: none */
+} ls_site_entry;
+
+#endif

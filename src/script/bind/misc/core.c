@@ -1,0 +1,157 @@
+/* core.c - functions of the module `luaserve.core` that belong to no object: the time, the log, statistics, the
+ * stop. */
+#include <stdio.h>
+#include <string.h>
+
+#include <lualib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "proto/http_text.h"
+#include "proto/httpsys.h"
+#include "script/bind/modules.h"
+#include "script/core/quiet.h"
+#include "script/core/task.h"
+
+/* ls.now() -> seconds
+ * The time of a monotonic clock. */
+static int core_now(lua_State *L)
+{
+    lua_pushnumber(L, (double)ls_clock_ns() / 1e9);
+    return 1;
+}
+
+/* core.log(level, text) */
+static int core_log(lua_State *L)
+{
+    size_t len;
+    enum ls_log_level level;
+    if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
+        return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
+    const char *text = luaL_checklstring(L, 2, &len);
+    if (level >= ls_log_level_get() && !ls_quiet_is(ls_state_of(L))) ls_log_text(level, text, len);
+    return 0;
+}
+
+/* core.percent_decode(s [, plus]) -> string, or nil for an invalid escape or a NUL. `plus`: "+" is a space. */
+static int core_percent_decode(lua_State *L)
+{
+    luaL_Buffer buffer;
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    const bool plus = lua_toboolean(L, 2);
+    char *to = luaL_buffinitsize(L, &buffer, len);
+    const long decoded = ls_percent_decode(text, len, plus, to);
+    luaL_pushresultsize(&buffer, decoded < 0 ? 0 : (size_t)decoded);
+    if (decoded < 0) lua_pushnil(L);
+    return 1;
+}
+
+/* core.http_date(seconds since 1970) -> "Sun, 06 Nov 1994 08:49:37 GMT" */
+static int core_http_date(lua_State *L)
+{
+    char date[LS_HTTP_DATE_BYTES];
+    ls_http_date(luaL_checkinteger(L, 1), date);
+    lua_pushlstring(L, date, sizeof date);
+    return 1;
+}
+
+enum { STATS_MAX = 128 };
+typedef struct stats_list { /* filled by the server's code, in which nothing may raise; then copied into a table */
+    unsigned count;
+    struct {
+        char name[48];
+        double value;
+    } at[STATS_MAX];
+} stats_list;
+
+static void stats_add(void *to, const char *name, double value)
+{
+    stats_list *list = to;
+    if (list->count == STATS_MAX) return;
+    (void)snprintf(list->at[list->count].name, sizeof list->at[0].name, "%s", name);
+    list->at[list->count++].value = value;
+}
+
+/* ls.stats() -> counters: Stats
+ * Counters of the whole process. */
+static int core_stats(lua_State *L)
+{
+    stats_list *list = lua_newuserdatauv(L, sizeof *list, 0);
+    list->count = 0;
+    ls_runtime_stats(ls_state_runtime(ls_state_of(L)), stats_add, list);
+    lua_createtable(L, 0, (int)list->count);
+    for (unsigned n = 0; n < list->count; n++) {
+        const double value = list->at[n].value;
+        if (value == (double)(lua_Integer)value && value < 9e15 && value > -9e15)
+            lua_pushinteger(L, (lua_Integer)value);
+        else
+            lua_pushnumber(L, value);
+        lua_setfield(L, -2, list->at[n].name);
+    }
+    return 1;
+}
+
+/* ls.stop()
+ * Begins to drain the server, as SIGTERM does. Not while the site loads. */
+static int core_stop(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    if (state->loading) return luaL_error(L, "ls.stop: the server has not started");
+    const ls_site_host *host = ls_state_runtime(state)->host;
+    if (host != NULL && host->stop != NULL) host->stop(host->server);
+    return 0;
+}
+
+/* core.can_wait() -> whether a call that waits is possible here */
+static int core_can_wait(lua_State *L)
+{
+    lua_pushboolean(L, ls_task_can_wait(L));
+    return 1;
+}
+
+/* ls.thread() -> number: integer
+ * The number of the thread that runs the caller, from 1; 0 while the site loads. */
+static int core_thread(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    lua_pushinteger(L, state->loading || state->ctx == NULL ? 0 : (lua_Integer)state->ctx->index + 1);
+    return 1;
+}
+
+/* ls.processors() -> count: integer
+ * The number of processors that this process may use. */
+static int core_processors(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)ls_cpu_count());
+    return 1;
+}
+
+/* The fields of the table `luaserve.core`: version, http_sys, backend. */
+static void core_define(lua_State *L, ls_state *state)
+{
+    (void)state;
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "luaserve.core");
+    lua_pushliteral(L, LS_VERSION);
+    lua_setfield(L, -2, "version");
+    lua_pushboolean(L, ls_httpsys_supported());
+    lua_setfield(L, -2, "http_sys");
+    lua_pushstring(L, ls_port_backend());
+    lua_setfield(L, -2, "backend");
+    lua_pop(L, 2);
+}
+
+static const luaL_Reg functions[] = {{"now", core_now},
+                                     {"log", core_log},
+                                     {"stats", core_stats},
+                                     {"stop", core_stop},
+                                     {"can_wait", core_can_wait},
+                                     {"thread", core_thread},
+                                     {"processors", core_processors},
+                                     {"percent_decode", core_percent_decode},
+                                     {"http_date", core_http_date},
+                                     {NULL, NULL}};
+
+const ls_module ls_core_module = {.name = "core", .functions = functions, .define = core_define};

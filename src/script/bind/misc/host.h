@@ -1,0 +1,27 @@
+/* host.h - bytes that the embedding program posts to the functions of ls.on("host"). */
+#ifndef LS_SCRIPT_BIND_HOST_H
+#define LS_SCRIPT_BIND_HOST_H
+
+#include "base/list.h"
+#include "script/core/generation.h"
+
+typedef struct ls_host_post ls_host_post;
+struct ls_host_post {
+    ls_op op; /* of the owner, and for a wait until a state is free */
+    ls_node node;
+    void (*ended)(ls_host_post *post); /* called once: every function has ended. May free the post */
+    void *owner;
+    unsigned unfinished; /* tasks of the post, in one state */
+    size_t bytes;
+    char data[];
+};
+
+/* Whether the site has called ls.on("host"). Any thread. */
+bool ls_host_has_hooks(const ls_generation *generation);
+
+/* Run the functions of ls.on("host") in an idle state, each in its own task, with the bytes of the post as a string.
+ * Calls post->ended when the last of them has ended, or at once if the site has none. Thread: a worker inside no
+ * actor. */
+void ls_host_deliver(ls_generation *generation, ls_thread_ctx *ctx, ls_host_post *post);
+
+#endif

@@ -1,0 +1,326 @@
+/* connect.c - see connect.h; and ls.connect, which makes a sock of the connection. */
+#include "script/bind/sock/connect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "script/bind/bind.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
+#include "script/bind/option.h"
+#include "script/bind/option_tls.h"
+#include "script/bind/sock/sock_object.h"
+#include "script/bind/sock/sockets.h"
+#include "script/bind/sock/tls_contexts.h"
+#include "script/core/cpu_poll.h"
+
+typedef struct connect_data { /* of a state */
+    ls_node dialling;
+    ls_resolver *resolver; /* NULL until the first name lookup */
+    ls_resolver *ending;   /* ls_resolver_end was called; or NULL */
+    int meta_ref;
+} connect_data;
+
+static connect_data *data_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_connect);
+}
+
+/* ---- the end of a dial ---------------------------------------------------------------------------------------- */
+
+void ls_connecting_drop(ls_state *state, ls_connecting *c)
+{
+    ls_list_remove(&c->node);
+    if (c->dial != NULL && state->port != NULL) ls_dial_cancel(state->ctx, c->dial);
+    if (c->dial != NULL && state->port == NULL) ls_dial_free(c->dial);
+    if (c->tls != NULL) ls_tls_drop(c->tls);
+    c->dial = NULL;
+    c->tls = NULL;
+}
+
+int ls_connecting_fail(lua_State *L, int err)
+{
+    if (luaL_callmeta(L, LS_CONNECTING, "__gc")) lua_pop(L, 1);
+    return ls_push_failure(L, err);
+}
+
+static int fail_name(lua_State *L, int err)
+{
+    const char *reason = err == LS_ENOENT      ? "no such name"
+                         : err == LS_ETIMEDOUT ? "timeout: no response from a name server"
+                         : err == LS_EINVAL    ? "invalid host name"
+                         : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
+                                               : ls_err_text(err);
+    const int count = ls_connecting_fail(L, err);
+    lua_pushliteral(L, "cannot look up \"");
+    lua_pushvalue(L, LS_CONNECTING_HOST); /* may contain NUL */
+    lua_pushfstring(L, "\": %s", reason);
+    lua_concat(L, 3);
+    lua_replace(L, -3);
+    return count;
+}
+
+/* nil, "TLS: why", code */
+static int fail_tls(lua_State *L, int err, const char *why)
+{
+    (void)ls_connecting_fail(L, err);
+    return ls_push_tls_failure(L, err, why);
+}
+
+static int dial(lua_State *L, ls_connecting *c);
+
+int ls_connecting_failed(lua_State *L, ls_connecting *c)
+{
+    if (!c->again && ls_sockets_collect(L, c->result.err)) {
+        c->again = true;
+        return dial(L, c);
+    }
+    switch (c->result.phase) {
+    case LS_DIAL_NAME: return fail_name(L, c->result.err);
+    case LS_DIAL_TLS: return fail_tls(L, c->result.err, c->why);
+    default: return ls_connecting_fail(L, c->result.err);
+    }
+}
+
+static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *result)
+{
+    ls_connecting *c = user;
+    c->dial = NULL;
+    ls_list_remove(&c->node);
+    c->result = *result;
+    (void)snprintf(c->why, sizeof c->why, "%s", result->why);
+    if (result->stream != NULL)
+        c->connected(ctx, c, result->stream);
+    else
+        ls_task_wake(ctx, c->task, LS_OK);
+}
+
+/* ---- dial ------------------------------------------------------------------------------------------------------ */
+
+/* The resolver of the state, opened at its first use. LS_OK or an error. */
+static int resolver_of(ls_state *state, ls_resolver **out)
+{
+    connect_data *data = data_of(state);
+    if (data->resolver == NULL) {
+        const int err = ls_resolver_open(state->port, ls_state_runtime(state)->polls, &state->actor,
+                                         state->generation->settings.nameservers, &data->resolver);
+        if (err < 0) return err;
+    }
+    *out = data->resolver;
+    return LS_OK;
+}
+
+/* The value of the field server_name of the options for TLS, or NULL. */
+static const char *server_name(lua_State *L)
+{
+    const char *name = NULL;
+    if (lua_isnil(L, LS_CONNECTING_TLS)) return NULL;
+    if (lua_getfield(L, LS_CONNECTING_TLS, "server_name") == LUA_TSTRING) name = lua_tostring(L, -1);
+    lua_pop(L, 1); /* the table holds it */
+    return name;
+}
+
+static int dial_ended(lua_State *L, int status, lua_KContext context)
+{
+    ls_connecting *c = lua_touserdata(L, LS_CONNECTING);
+    if (c->dial != NULL) return ls_connecting_fail(L, LS_ECANCELED); /* the task resumes only to end */
+    return c->ended(L, status, context);
+}
+
+static int dial(lua_State *L, ls_connecting *c)
+{
+    ls_state *state = ls_state_of(L);
+    ls_resolver *resolver = NULL;
+    ls_addr numeric;
+    const ls_dial_options options = {.port = state->port,
+                                     .deadlines = ls_state_runtime(state)->deadlines,
+                                     .actor = &state->actor,
+                                     .host = lua_tostring(L, LS_CONNECTING_HOST),
+                                     .port_number = c->port,
+                                     .ms_max = c->ms_max,
+                                     .tls = c->tls,
+                                     .server_name = server_name(L),
+                                     .handler = c->handler,
+                                     .user_bytes = c->user_bytes,
+                                     .live = c->live};
+    int err = LS_OK;
+    ls_cpu_poll(L); /* before a dial refers to a task that was told to end */
+    if (ls_addr_parse(options.host, c->port, &numeric) == LS_EINVAL && ls_addr_is_name(options.host))
+        err = resolver_of(state, &resolver);
+    if (err == LS_OK) err = ls_dial_start(state->ctx, &options, resolver, dial_done, c, &c->dial);
+    if (err == LS_EINVAL) return fail_name(L, err);
+    if (err < 0) return ls_connecting_fail(L, err);
+    c->task = state->current;
+    ls_list_push(&data_of(state)->dialling, &c->node);
+    return ls_task_yield(L, 0, dial_ended);
+}
+
+ls_connecting *ls_connecting_new(lua_State *L, size_t bytes, int meta_ref)
+{
+    static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", ls_connecting, ms_max), LS_OPTIONS_END};
+    const lua_Integer port = luaL_checkinteger(L, 2);
+    luaL_checkstring(L, 1);
+    luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
+    luaL_checktype(L, 3, LUA_TTABLE);
+    ls_task_may_wait(L);
+    lua_settop(L, 3);
+    ls_connecting *c = lua_newuserdatauv(L, bytes, 0);
+    memset(c, 0, bytes);
+    ls_node_init(&c->node);
+    c->port = (uint16_t)port;
+    ls_options_read(L, 3, limits, c);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
+    lua_setmetatable(L, -2);
+    lua_insert(L, LS_CONNECTING);
+    lua_remove(L, LS_CONNECTING_LIMITS); /* the port */
+    lua_getfield(L, LS_CONNECTING_LIMITS, "tls");
+    return c;
+}
+
+/* Read the options for TLS, and take a context with them. LS_OK, or an error with its reason in c->why. */
+static int take_tls(lua_State *L, ls_connecting *c)
+{
+    ls_tls_cert cert;
+    ls_tls_options options;
+    ls_option_tls_client(L, LS_CONNECTING_TLS, &cert, &options);
+    return ls_tls_contexts_get(ls_state_runtime(ls_state_of(L))->tls_contexts, &options, &c->tls, c->why,
+                               sizeof c->why);
+}
+
+int ls_connecting_begin(lua_State *L, ls_connecting *c)
+{
+    size_t len;
+    const char *host = lua_tolstring(L, LS_CONNECTING_HOST, &len);
+    if (!lua_isnil(L, LS_CONNECTING_TLS)) {
+        const int err = take_tls(L, c);
+        if (err < 0) return fail_tls(L, err, c->why);
+    }
+    if (strlen(host) != len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
+    ls_sockets_make_room(L);
+    return dial(L, c);
+}
+
+/* ---- ls.connect ------------------------------------------------------------------------------------------------ */
+
+typedef struct connecting {
+    ls_connecting c;
+    ls_tcp_config config;
+    ls_tcp *tcp; /* the result, until the sock owns it */
+} connecting;
+
+static int drop_connecting(lua_State *L)
+{
+    connecting *own = lua_touserdata(L, 1);
+    ls_state *state = ls_state_of(L);
+    ls_connecting_drop(state, &own->c);
+    if (own->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, own->tcp);
+    own->tcp = NULL;
+    return 0;
+}
+
+static void connected(ls_thread_ctx *ctx, ls_connecting *c, ls_stream *s)
+{
+    connecting *own = (connecting *)(void *)c;
+    own->tcp = ls_tcp_connected(c->task->state, s, &own->config);
+    ls_task_wake(ctx, c->task, LS_OK);
+}
+
+static int connect_ended(lua_State *L, int status, lua_KContext context)
+{
+    connecting *own = lua_touserdata(L, LS_CONNECTING);
+    (void)status;
+    (void)context;
+    if (own->tcp == NULL) return ls_connecting_failed(L, &own->c);
+    if (own->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(own->tcp), true, own->config.keepalive_s);
+    (void)ls_tcp_push(L, own->tcp);
+    own->tcp = NULL; /* the sock owns it */
+    return 1;
+}
+
+/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
+ * limits: of a sock; see connect.h for the others. */
+static int core_connect(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    connecting *own = (connecting *)(void *)ls_connecting_new(L, sizeof *own, data_of(state)->meta_ref);
+    ls_options_read(L, LS_CONNECTING_LIMITS, ls_tcp_options, &own->config);
+    own->c.handler = &ls_tcp_handler;
+    own->c.user_bytes = ls_tcp_own_bytes;
+    own->c.live = &ls_tcps_of(state)->live;
+    own->c.connected = connected;
+    own->c.ended = connect_ended;
+    return ls_connecting_begin(L, &own->c);
+}
+
+/* ---- the module -------------------------------------------------------------------------------------------- */
+
+static void connect_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg meta[] = {{"__gc", drop_connecting}, {NULL, NULL}};
+    ls_node_init(&data_of(state)->dialling);
+    luaL_newlib(L, meta);
+    data_of(state)->meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/* Returns whether none is left. */
+static bool end_resolver(ls_thread_ctx *ctx, connect_data *data)
+{
+    if (data->ending == NULL) {
+        data->ending = data->resolver;
+        data->resolver = NULL;
+    }
+    if (data->ending != NULL && ls_resolver_end(ctx, data->ending)) data->ending = NULL;
+    return data->ending == NULL && data->resolver == NULL;
+}
+
+static void connect_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    connect_data *data = data_of(state);
+    while (!ls_list_empty(&data->dialling)) {
+        ls_connecting *c = LS_CONTAINER(data->dialling.next, ls_connecting, node);
+        ls_list_remove(&c->node);
+        ls_dial_cancel(ctx, c->dial);
+        c->dial = NULL;
+        c->again = true;
+        c->result = (ls_dial_result){.err = LS_ECANCELED, .phase = LS_DIAL_CONNECT};
+        ls_task_wake(ctx, c->task, LS_ECANCELED);
+    }
+    (void)end_resolver(ctx, data);
+}
+
+static bool connect_closed(ls_state *state)
+{
+    return data_of(state)->resolver == NULL && data_of(state)->ending == NULL;
+}
+
+/* A resolver that has nothing to look up is ended: the next dial would open another one. */
+static bool connect_unused(ls_state *state)
+{
+    return ls_list_empty(&data_of(state)->dialling) && end_resolver(state->ctx, data_of(state));
+}
+
+static void connect_disconnect(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ctx;
+    if (data_of(state)->resolver != NULL) ls_resolver_stop(data_of(state)->resolver);
+    if (data_of(state)->ending != NULL) ls_resolver_stop(data_of(state)->ending);
+}
+
+static void connect_free(ls_state *state)
+{
+    if (data_of(state)->resolver != NULL) ls_resolver_close(data_of(state)->resolver);
+    if (data_of(state)->ending != NULL) ls_resolver_close(data_of(state)->ending);
+}
+
+static const luaL_Reg functions[] = {{"connect", core_connect}, {NULL, NULL}};
+
+const ls_module ls_connect_module = {.name = "connect",
+                                     .bytes = sizeof(connect_data),
+                                     .functions = functions,
+                                     .define = connect_define,
+                                     .close = connect_close,
+                                     .closed = connect_closed,
+                                     .unused = connect_unused,
+                                     .disconnect = connect_disconnect,
+                                     .free = connect_free};

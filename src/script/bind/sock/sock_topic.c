@@ -1,0 +1,106 @@
+/* sock_topic.c - sock:subscribe: a connection as a subscriber of topics. A message is sent as a line: its data and a
+ * line feed. A connection that would miss a message is closed: it is behind, its send has failed, or memory is out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/publish_internal.h"
+#include "script/bind/sock/sock_object.h"
+
+typedef struct ls_tcp_topics {
+    ls_subscriber subscriber;
+    ls_tcp *tcp;
+} tcp_topics;
+
+static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+{
+    size_t bytes = 0;
+    (void)ctx;
+    for (unsigned n = 0; n < p->count; n++) bytes += ls_publication_part(p, n)->data.len + 1;
+    char *to = ls_topic_form_room(bytes, out);
+    if (to == NULL) return LS_ENOMEM;
+    for (unsigned n = 0; n < p->count; n++) {
+        const ls_slice *data = &ls_publication_part(p, n)->data;
+        if (data->len > 0) memcpy(to, data->ptr, data->len);
+        to[data->len] = '\n';
+        to += data->len + 1;
+    }
+    return LS_OK;
+}
+
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    ls_tcp *tcp = LS_CONTAINER(subscriber, tcp_topics, subscriber)->tcp;
+    ls_stream *s = ls_tcp_stream(tcp);
+    ls_slice line;
+    if (tcp->send_end != LS_OK) { /* a send has failed, and now a message is missing */
+        ls_tcp_lose(ctx, tcp, tcp->send_end);
+        return LS_ECLOSED;
+    }
+    if (tcp->starttls != NULL) return LS_EAGAIN; /* its handshake would be disturbed */
+    const size_t queued = ls_stream_queued(s), max = tcp->config->queue_bytes_max;
+    int err = ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line);
+    if (err == LS_OK && (queued > 0 || p->count > 1) && (queued >= max || line.len > max - queued)) {
+        ls_topic_inbox *inbox = subscriber->inbox;
+        if (p->count > 1) return LS_EMSGSIZE;
+        ls_tcp_abort(ctx, tcp);
+        ls_topic_count_closed(inbox);
+        return LS_ELIMIT;
+    }
+    if (err == LS_OK) {
+        (void)ls_block_hold(line.block);
+        if ((err = ls_stream_push(ctx, s, &line)) < 0) ls_slice_drop(&line);
+    }
+    if (err < 0)
+        ls_tcp_abort(ctx, tcp); /* out of memory: a message is missing, and the peer connects again */
+    else if (!ls_stream_sending(s))
+        ls_tcp_flush_later(tcp);
+    return err;
+}
+
+static const ls_subscriber_kind sock_kind = {.deliver = deliver, .joins = true};
+
+void ls_tcp_topics_end(ls_tcp *tcp)
+{
+    if (tcp->topics == NULL) return;
+    ls_subscriber_end(&tcp->topics->subscriber);
+    free(tcp->topics);
+    tcp->topics = NULL;
+}
+
+bool ls_tcp_topics_any(const ls_tcp *tcp)
+{
+    return tcp->topics != NULL && tcp->topics->subscriber.count > 0;
+}
+
+/* sock:subscribe(topic) -> true | nil, message, code
+ * Sends each message of the topic to the peer: its data and a line feed. */
+int ls_sock_subscribe(lua_State *L)
+{
+    ls_tcp *tcp = ls_tcp_check(L)->tcp;
+    ls_check_arguments(L, 2, "sock:subscribe(topic)");
+    if (tcp != NULL && (tcp->send_end != LS_OK || tcp->shut)) tcp = NULL;
+    if (tcp != NULL && tcp->topics == NULL) {
+        tcp_topics *topics = malloc(sizeof *topics);
+        if (topics == NULL) return ls_push_failure(L, LS_ENOMEM);
+        topics->tcp = tcp;
+        ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), &sock_kind);
+        tcp->topics = topics;
+    }
+    return ls_topic_lua_subscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2);
+}
+
+/* sock:unsubscribe(topic) -> true | nil, message, code
+ * Ends a subscription. */
+int ls_sock_unsubscribe(lua_State *L)
+{
+    const ls_tcp *tcp = ls_tcp_check(L)->tcp;
+    ls_check_arguments(L, 2, "sock:unsubscribe(topic)");
+    if (tcp != NULL && tcp->topics == NULL) {
+        size_t len;
+        (void)ls_topic_check(L, 2, &len);
+        return ls_push_failure(L, LS_ENOENT);
+    }
+    return ls_topic_lua_unsubscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2);
+}

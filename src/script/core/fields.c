@@ -1,0 +1,59 @@
+/* fields.c - see fields.h. */
+#include "script/core/fields.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static void set_number(void *member, size_t size, uint64_t value)
+{
+    switch (size) {
+    case 1: *(uint8_t *)member = (uint8_t)value; break;
+    case 2: *(uint16_t *)member = (uint16_t)value; break;
+    case 4: *(uint32_t *)member = (uint32_t)value; break;
+    default: *(uint64_t *)member = value; break;
+    }
+}
+
+static uint64_t number_of(const void *member, size_t size)
+{
+    switch (size) {
+    case 1: return *(const uint8_t *)member;
+    case 2: return *(const uint16_t *)member;
+    case 4: return *(const uint32_t *)member;
+    default: return *(const uint64_t *)member;
+    }
+}
+
+void ls_fields_read(lua_State *L, int index, const ls_field *fields, void *to)
+{
+    index = lua_absindex(L, index);
+    for (const ls_field *field = fields; field->name != NULL; field++) {
+        void *member = (char *)to + field->offset;
+        if (lua_getfield(L, index, field->name) == LUA_TNIL) {
+            lua_pop(L, 1);
+            continue;
+        }
+        switch (field->type) {
+        case LS_FIELD_BOOL: set_number(member, field->size, (uint64_t)lua_toboolean(L, -1)); break;
+        case LS_FIELD_NUMBER: set_number(member, field->size, (uint64_t)lua_tointeger(L, -1)); break;
+        case LS_FIELD_REAL: *(double *)member = lua_tonumber(L, -1); break;
+        case LS_FIELD_TEXT: *(const char **)member = lua_tostring(L, -1); break;
+        }
+        lua_pop(L, 1);
+    }
+}
+
+void ls_fields_write(lua_State *L, int index, const ls_field *fields, const void *from)
+{
+    index = lua_absindex(L, index);
+    for (const ls_field *field = fields; field->name != NULL; field++) {
+        const void *member = (const char *)from + field->offset;
+        switch (field->type) {
+        case LS_FIELD_BOOL: lua_pushboolean(L, number_of(member, field->size) != 0); break;
+        case LS_FIELD_NUMBER: lua_pushinteger(L, (lua_Integer)number_of(member, field->size)); break;
+        case LS_FIELD_REAL: lua_pushnumber(L, *(const double *)member); break;
+        case LS_FIELD_TEXT: lua_pushstring(L, *(const char *const *)member); break;
+        }
+        lua_setfield(L, index, field->name);
+    }
+}

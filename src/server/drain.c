@@ -1,0 +1,238 @@
+/* drain.c - the stop of a server: it accepts no more, ends what is under way within drain_ms_max, and stops the threads. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/server_internal.h"
+
+enum {
+    JOIN_MS_MIN = 1000,    /* time given at least to the threads to end after the drain */
+    DISCONNECT_MS = 3000,  /* time given to closing connections once all handlers have ended */
+    CUT_REPORT_MS = 200,   /* time given to the states to report what is cut */
+    END_MS = 500,          /* time given to requests, and then to Lua states, to end after a drain that was cut */
+    DRAIN_REPORT_MS = 2000 /* after this time, or half of drain_timeout, a drain logs what it waits for */
+};
+
+typedef struct draining {
+    bool all; /* include connections that have not sent a request yet */
+    uint32_t left;
+} draining;
+
+static void drain_endpoint(ls_endpoint *e, void *user)
+{
+    draining *d = user;
+    d->left += e->ops->drain(e, d->all);
+}
+
+static void stop_endpoint(ls_endpoint *e, void *ctx)
+{
+    if (!e->stopped) e->ops->stop(ctx, e);
+    e->stopped = true;
+}
+
+/* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no
+ * lock. */
+static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_server *server = LS_CONTAINER(op, ls_server, control);
+    draining d = {.all = false};
+    ls_server_each_endpoint(server, stop_endpoint, ctx);
+    if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
+    ls_mutex_lock(&server->lists); /* a reload may be planning */
+    /* Before the site: its responses from now on announce the close. */
+    ls_server_each_endpoint(server, drain_endpoint, &d);
+    ls_mutex_unlock(&server->lists);
+    ls_site_drain(server->site);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
+            ls_site_drain(LS_CONTAINER(node, ls_generation_end, node)->site);
+    ls_server_control_done(server);
+}
+
+uint32_t ls_server_drain_ms_left(const ls_server *server)
+{
+    const uint64_t ms = (ls_clock_ns() - server->stopped_ns) / 1000000u;
+    return ms < server->settings.drain_ms_max ? server->settings.drain_ms_max - (uint32_t)ms : 0;
+}
+
+/* Whether every accepted request has its response. Closes connections without a pending request. */
+static bool drained(ls_server *server, bool all)
+{
+    if (server->control_socket != NULL && !ls_control_idle(server->control_socket)) return false;
+    draining d = {.all = all};
+    ls_mutex_lock(&server->lists);
+    ls_server_each_endpoint(server, drain_endpoint, &d);
+    ls_mutex_unlock(&server->lists);
+    return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_posts_unfinished(&server->posts) == 0 &&
+           ls_server_busy(server) == 0;
+}
+
+/* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */
+static bool disconnected(ls_server *server, bool first)
+{
+    ls_mutex_lock(&server->lists);
+    uint32_t left = ls_site_connections(server->site);
+    if (first && left > 0) ls_site_disconnect(server->site);
+    left += ls_site_busy(server->site);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        left += !ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
+    ls_mutex_unlock(&server->lists);
+    return left == 0;
+}
+
+/* All handlers have ended. Connections still open belong to the site itself, or are closing. */
+static int disconnect(ls_server *server)
+{
+    for (unsigned n = 0; !disconnected(server, n == 0); n++) {
+        if (server->phase == PHASE_HARD) return LS_ECANCELED;
+        if (n * SUPERVISE_MS >= DISCONNECT_MS) return LS_ETIMEDOUT;
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+    }
+    return LS_OK;
+}
+
+/* Log what the drain waits for. */
+static void report_tasks(ls_server *server)
+{
+    ls_log(LS_LOG_INFO, "draining takes until the last handler ends, at most %.3g s; a second signal ends it at once",
+           server->settings.drain_ms_max / 1e3);
+    ls_mutex_lock(&server->lists);
+    ls_site_report(server->site, false);
+    ls_mutex_unlock(&server->lists);
+}
+
+/* Log what the end of the drain cuts. A state whose handler computes or blocks does not report, and is waited for for a
+ * moment. */
+static void report_cut(ls_server *server)
+{
+    bool reported = false;
+    for (unsigned ms = 0; ms < CUT_REPORT_MS && !reported; ms += SUPERVISE_MS) {
+        if (ms > 0) (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+        ls_mutex_lock(&server->lists);
+        if (ms == 0) ls_site_report(server->site, true);
+        reported = ls_site_reported(server->site);
+        for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
+            ls_site *site = LS_CONTAINER(node, ls_generation_end, node)->site;
+            if (ms == 0) ls_site_report(site, true);
+            reported &= ls_site_reported(site);
+        }
+        ls_mutex_unlock(&server->lists);
+    }
+}
+
+int ls_server_drain(ls_server *server)
+{
+    const uint64_t from_ns = ls_clock_ns();
+    const uint32_t half_ms = server->settings.drain_ms_max / 2,
+                   report_ms = half_ms < DRAIN_REPORT_MS ? half_ms : DRAIN_REPORT_MS;
+    bool reported = false;
+    ls_server_end_reload_waits(&server->reload_waits, LS_ECANCELED, "the server stops");
+    int err = ls_server_wait(server, &server->committing, false);
+    if (err == LS_OK) err = ls_server_on_workers(server, begin_draining);
+    if (err < 0) return err;
+    for (;;) {
+        const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
+        if (drained(server, ms >= LS_ENDPOINT_FRESH_MS)) break;
+        if (server->phase == PHASE_HARD) return LS_ECANCELED;
+        if (ls_server_drain_ms_left(server) == 0) {
+            report_cut(server);
+            return LS_ETIMEDOUT;
+        }
+        if (!reported && ms >= report_ms) {
+            reported = true;
+            report_tasks(server);
+        }
+        (void)ls_server_poll_generations(server);
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+    }
+    if ((err = disconnect(server)) < 0) return err;
+    if ((err = ls_server_wait(server, &server->reloading, false)) < 0) return err; /* a site that still loads */
+    return server->reload_thread_running ? ls_server_wait(server, &server->reload_thread_ended, true) : LS_OK;
+}
+
+int ls_server_join(ls_server *server)
+{
+    ls_workers_stop(server->workers);
+    for (unsigned n = 1; !ls_workers_join(server->workers, SUPERVISE_MS); n++) {
+        ls_mutex_lock(&server->mutex);
+        const bool hard = server->phase == PHASE_HARD;
+        ls_mutex_unlock(&server->mutex);
+        if (hard) return LS_ECANCELED;
+        if (ls_server_drain_ms_left(server) == 0 && n * SUPERVISE_MS >= JOIN_MS_MIN) return LS_ETIMEDOUT;
+    }
+    return LS_OK;
+}
+
+static void abort_endpoint(ls_endpoint *e, void *user)
+{
+    (void)user;
+    e->ops->abort(e);
+}
+
+static void cut_connections(ls_server *server)
+{
+    ls_mutex_lock(&server->lists);
+    ls_server_each_endpoint(server, abort_endpoint, NULL);
+    ls_mutex_unlock(&server->lists);
+}
+
+static void add_http(ls_endpoint *e, void *sum)
+{
+    ls_udp_stats udp = {0};
+    e->ops->stat(e, sum, &udp);
+}
+
+void ls_server_abort(ls_server *server)
+{
+    ls_http1_stats http = {0};
+    const unsigned tasks = ls_server_busy(server);
+    ls_mutex_lock(&server->lists);
+    uint32_t all = ls_site_connections(server->site), websockets = ls_site_websockets(server->site);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
+        all += ls_site_connections(LS_CONTAINER(node, ls_generation_end, node)->site);
+        websockets += ls_site_websockets(LS_CONTAINER(node, ls_generation_end, node)->site);
+    }
+    const uint32_t others = all > websockets ? all - websockets : 0; /* both change while they are read */
+    ls_server_each_endpoint(server, add_http, &http);
+    ls_mutex_unlock(&server->lists);
+    ls_log(LS_LOG_WARN,
+           "the drain took longer than %.3g s; cut: HTTP %llu, TCP %u, WebSocket %u; unfinished tasks: %u",
+           server->settings.drain_ms_max / 1e3, (unsigned long long)http.open, others, websockets, tasks);
+    cut_connections(server);
+}
+
+/* End the requests, and after END_MS all that is left. true: nothing is left. */
+static bool end_tasks(ls_server *server, uint64_t ms)
+{
+    bool ended = ls_conn_limit_idle(&server->conn_limit);
+    cut_connections(server); /* a stop that was waiting for a thread may have accepted connections */
+    ls_mutex_lock(&server->lists);
+    if (!ended && ms < END_MS) {
+        ls_site_cancel_requests(server->site);
+    } else {
+        ended &= ls_site_end(server->site, true);
+        for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+            ended &= ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
+    }
+    ls_mutex_unlock(&server->lists);
+    ls_mutex_lock(&server->mutex);
+    ls_server_poll_reload(server);
+    ended &= !server->reloading && !server->committing && !server->reload_thread_running;
+    ls_mutex_unlock(&server->mutex);
+    return ended && ls_posts_unfinished(&server->posts) == 0 &&
+           (server->control_socket == NULL || ls_control_idle(server->control_socket));
+}
+
+bool ls_server_end(ls_server *server)
+{
+    const uint64_t from_ns = ls_clock_ns();
+    uint64_t ms = 0;
+    bool ended = server->drained; /* the threads take no packets any more: nothing but they can be waited for */
+    if (server->signals != NULL) ls_signals_close(server->signals);
+    server->signals = NULL;
+    while (!ended && !(ended = end_tasks(server, ms)) && (ms = (ls_clock_ns() - from_ns) / 1000000u) < 2u * END_MS)
+        ls_clock_sleep_ms(SUPERVISE_MS);
+    ls_workers_stop(server->workers);
+    if (ls_workers_join(server->workers, ended ? JOIN_MS_MIN : SUPERVISE_MS) && ended) return true;
+    const unsigned threads = ls_workers_leave(server->workers);
+    ls_log(LS_LOG_WARN, "closed before its end: its memory is left, and %u threads that have not ended", threads);
+    return false;
+}

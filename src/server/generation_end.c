@@ -1,0 +1,153 @@
+/* generation_end.c - the end of an old generation: its tasks end, then its Lua states are closed while the server runs.
+ *
+ *     BUSY --> CLOSING --> CLOSED --> freed
+ *
+ * BUSY ends with the grace period of the swap, when no packet that found the old handlers runs, and nothing that was
+ * replaced gives it work any more (a handshake that began before, connections of an address that was removed). From then
+ * on it only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may
+ * still be inside, hence the second grace period. After drain_timeout its connections are aborted and
+ * its tasks end.
+ *
+ * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections
+ * of its endpoints are aborted and its requests end; its other tasks continue until the last WebSocket has closed.
+ * Beyond old_sites, or after old_site_timeout, they are closed with 1012, and handlers that go on get another
+ * drain_timeout. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/server_internal.h"
+
+enum {
+    CUT_MS = 1000,      /* time given to aborted connections before the handlers that they wait for end */
+    LATE_MS = 5000,     /* after the end of the tasks, a handler that does not end is logged */
+    WEBSOCKETS_MS = 500 /* interval of the checks of a generation that only WebSockets use */
+};
+
+/* drain_timeout is over: abort the connections of its endpoints. */
+static void abort_connections(ls_server *server, ls_generation_end *g, unsigned websockets)
+{
+    if (websockets > 0)
+        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s", websockets,
+               websockets == 1 ? "" : "s");
+    else
+        ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
+               server->settings.drain_ms_max / 1e3);
+    for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
+        ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
+        e->ops->abort_until(e, g->number);
+    }
+    if (websockets > 0) ls_site_cancel_requests(g->site);
+    g->aborted = true;
+}
+
+static uint64_t ms_since(uint64_t ns)
+{
+    return (ls_clock_ns() - ns) / 1000000u;
+}
+
+void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why)
+{
+    const unsigned websockets = ls_site_websockets(g->site);
+    if (websockets > 0)
+        ls_log(LS_LOG_INFO, "the old site closes %u WebSocket connection%s with 1012: %s", websockets,
+               websockets == 1 ? "" : "s", why);
+    g->left_ns = ls_clock_ns();
+    server->websockets_left += websockets;
+    ls_site_leave(g->site);
+}
+
+/* Close the WebSockets of the old sites that are too many, the oldest first, or too old. */
+static void limit_old_sites(ls_server *server)
+{
+    const ls_site_settings *settings = &server->settings;
+    unsigned kept = 0;
+    for (ls_node *node = server->ending.prev, *before; node != &server->ending; node = before) { /* the newest first */
+        ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        before = node->prev;
+        if (g->left_ns != 0 || ls_site_websockets(g->site) == 0) continue;
+        if (kept == settings->old_sites_max)
+            ls_server_leave(server, g, "old_sites of ls.config is exceeded");
+        else if (settings->old_site_ms_max > 0 && ms_since(g->retired_ns) >= settings->old_site_ms_max)
+            ls_server_leave(server, g, "old_site_timeout of ls.config is over");
+        else
+            kept++;
+    }
+}
+
+/* `needed`: the number of the oldest generation that may still get work. true: the site is freed. */
+static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
+{
+    const uint32_t drain_ms = server->settings.drain_ms_max;
+    const unsigned websockets = ls_site_websockets(g->site);
+    if (!g->aborted && ms_since(g->retired_ns) >= drain_ms) abort_connections(server, g, websockets);
+    const bool left = websockets == 0 || (g->left_ns != 0 && ms_since(g->left_ns) >= drain_ms);
+    if (g->aborted && !g->forced && left) {
+        g->forced = true;
+        g->forced_ns = ls_clock_ns();
+    }
+    const uint64_t forced_ms = g->forced ? ms_since(g->forced_ns) : 0;
+    g->waits_for_websockets = g->aborted && !g->forced && g->stage == GENERATION_BUSY;
+    if (!g->late_logged && forced_ms >= LATE_MS) {
+        g->late_logged = true;
+        ls_log(LS_LOG_WARN, "a handler of the old site does not end: its memory is kept until it does");
+    }
+    const bool was_cut = forced_ms >= CUT_MS;
+    switch (g->stage) {
+    case GENERATION_BUSY:
+        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !was_cut)) return false;
+        if (websockets > 0 && !was_cut) return false;
+        g->stage = GENERATION_CLOSING;
+        return false;
+    case GENERATION_CLOSING:
+        if (!ls_site_end(g->site, g->forced) || needed <= g->number) return false;
+        g->ticket = ls_grace_begin(&server->grace);
+        g->stage = GENERATION_CLOSED;
+        return false;
+    default:
+        if (!ls_grace_over(&server->grace, g->ticket)) return false;
+        ls_site_close(g->site);
+        return true;
+    }
+}
+
+uint32_t ls_server_poll_generations(ls_server *server)
+{
+    ls_mutex_lock(&server->lists);
+    const uint64_t oldest = ls_list_empty(&server->ending)
+                                ? server->generation
+                                : LS_CONTAINER(server->ending.next, ls_generation_end, node)->number;
+    uint64_t needed =
+        ls_endpoints_drain_removed(&server->env, &server->removed, server->settings.drain_ms_max, oldest);
+    bool active = !ls_list_empty(&server->removed);
+    for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
+        ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
+        const uint64_t of_it = e->ops->free_replaced(e);
+        if (of_it < needed) needed = of_it;
+    }
+    limit_old_sites(server);
+    for (ls_node *node = server->ending.next, *next; node != &server->ending; node = next) {
+        ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        next = node->next;
+        if (!step(server, g, needed)) {
+            active |= !g->waits_for_websockets;
+            continue;
+        }
+        ls_list_remove(&g->node);
+        free(g);
+        ls_log(LS_LOG_DEBUG, "the old site has ended");
+    }
+    const bool left = !ls_list_empty(&server->ending);
+    ls_mutex_unlock(&server->lists);
+    return active || needed != UINT64_MAX ? SUPERVISE_MS : left ? WEBSOCKETS_MS : 0;
+}
+
+unsigned ls_server_busy(ls_server *server)
+{
+    ls_mutex_lock(&server->lists);
+    unsigned sum = ls_site_busy(server->site);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        sum += ls_site_busy(LS_CONTAINER(node, ls_generation_end, node)->site);
+    ls_mutex_unlock(&server->lists);
+    return sum;
+}

@@ -1,0 +1,26 @@
+/* protocol.h - a protocol of the load generator; protocols.h lists them.
+ *
+ * A protocol composes the bytes of requests and consumes the bytes of responses. Its functions run in the worker's
+ * thread. Where one returns bool, false means that the connection is unusable: the function has counted the error and
+ * has closed the connection. */
+#ifndef LS_STRESS_PROTOCOL_H
+#define LS_STRESS_PROTOCOL_H
+
+#include "stress/load/vu.h"
+
+typedef struct ls_stress_proto {
+    bool (*opened)(ls_stress_vu *u);                                  /* connected; may be NULL */
+    bool (*received)(ls_stress_vu *u, const char *bytes, size_t len); /* bytes of a stream, or one datagram */
+    void (*peer_closed)(ls_stress_vu *u);                             /* the peer closed its sending side */
+    bool (*compose)(ls_stress_vu *u, uint32_t count);                 /* output the bytes of `count` requests */
+    void (*closed)(ls_stress_vu *u);                                  /* the socket closes: drop partial input */
+    void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
+    void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */
+    void (*start)(ls_stress_vu *u); /* NULL: compose and send; else start the one request that was recorded */
+    /* WebSocket (ws.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them,
+     * which may be none. NULL: another protocol. */
+    bool (*message)(ls_stress_vu *u, const char *bytes, size_t len, bool last);
+    int (*upgrade)(ls_stress_vu *u); /* the handshake of WebSocket is part of the connect (ws_opening.h); else NULL */
+} ls_stress_proto;
+
+#endif

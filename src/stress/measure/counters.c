@@ -1,0 +1,53 @@
+/* counters.c - open and close the counters; the names of the errors. */
+#include "stress/measure/counters.h"
+
+#include <string.h>
+
+#include "base/err.h"
+
+int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, bool websocket)
+{
+    memset(c, 0, sizeof *c);
+    c->sent = ls_histogram_open();
+    if (open_loop) {
+        c->due = ls_histogram_open();
+        c->lag = ls_histogram_open();
+    }
+    if (tls) c->handshake = ls_histogram_open();
+    if (websocket) c->upgrade = ls_histogram_open();
+    if (c->sent == NULL || (open_loop && (c->due == NULL || c->lag == NULL)) || (tls && c->handshake == NULL) ||
+        (websocket && c->upgrade == NULL)) {
+        ls_stress_counters_close(c);
+        return LS_ENOMEM;
+    }
+    return LS_OK;
+}
+
+void ls_stress_counters_close(ls_stress_counters *c)
+{
+    ls_histogram_close(c->sent);
+    ls_histogram_close(c->due);
+    ls_histogram_close(c->lag);
+    ls_histogram_close(c->handshake);
+    ls_histogram_close(c->upgrade);
+    c->sent = c->due = c->lag = c->handshake = c->upgrade = NULL;
+}
+
+static const struct {
+    const char *name;
+    const char *text;
+} errors[LS_STRESS_ERROR_KINDS] = {
+#define X(id, name, text) {name, text},
+    LS_STRESS_ERRORS(X)
+#undef X
+};
+
+const char *ls_stress_error_name(ls_stress_error kind)
+{
+    return errors[kind].name;
+}
+
+const char *ls_stress_error_text(ls_stress_error kind)
+{
+    return errors[kind].text;
+}

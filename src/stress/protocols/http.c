@@ -1,0 +1,313 @@
+/* http.c - the HTTP/1.1 protocol: prepared requests or requests of a script, and their responses.
+ *
+ * Response heads repeat: only Date changes, once a second. So the worker keeps the last complete head and its parse
+ * result; a response that begins with the same bytes is not parsed again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "stress/load/worker.h"
+#include "stress/protocols/http.h"
+#include "stress/protocols/protocols.h"
+#include "stress/scripts/script.h"
+
+enum head_phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_BODY_UNTIL_CLOSE };
+
+/* ---- requests --------------------------------------------------------------------------------------------------- */
+
+/* Record which requests of a text are HEAD requests: their responses have no body. */
+static void record_methods(ls_stress_vu *u, uint32_t from, const char *bytes, size_t len)
+{
+    const ls_stress_worker *w = u->worker;
+    bool is_head = false;
+    size_t at = 0;
+    for (uint32_t k = 0; k < w->batch; k++) {
+        if (w->batch == 1)
+            is_head = len > 5 && memcmp(bytes, "HEAD ", 5) == 0;
+        else if (!ls_stress_script_next_request(bytes, len, &at, &is_head))
+            return; /* not the number of requests in the first text: the responses will be errors */
+        u->requests[(u->first + from + k) % w->pipeline].is_head = is_head;
+    }
+}
+
+static bool compose_script(ls_stress_vu *u, uint32_t count)
+{
+    ls_stress_worker *w = u->worker;
+    const uint32_t from = u->outstanding - count;
+    const char *bytes;
+    size_t len;
+    const ls_stress_script_traits *script = w->traits;
+    if (script->fixed != NULL) {
+        for (uint32_t i = 0; i < count; i += w->batch) record_methods(u, from + i, script->fixed, script->fixed_len);
+        return ls_stress_vu_put_static(u, script->fixed, script->fixed_len * (count / w->batch));
+    }
+    for (uint32_t i = 0; i < count; i += w->batch) {
+        ls_stress_request *request = &u->requests[(u->first + from + i) % w->pipeline];
+        if (!ls_stress_script_request(w->script, u, request, &bytes, &len)) return false;
+        record_methods(u, from + i, bytes, len);
+        const bool ok = ls_stress_vu_put(u, bytes, len);
+        ls_stress_script_request_sent(w->script);
+        if (!ok) return false;
+    }
+    w->clock_stale = true; /* Lua code has run */
+    return true;
+}
+
+static bool compose(ls_stress_vu *u, uint32_t count)
+{
+    const ls_stress_plan *plan = u->worker->plan;
+    if (plan->mode == LS_STRESS_PLAN_SCRIPT) return compose_script(u, count);
+    return ls_stress_vu_put_static(u, plan->request, plan->request_len * count);
+}
+
+/* ---- the end of a response -------------------------------------------------------------------------------------- */
+
+static uint32_t crc_table[256];
+
+void ls_stress_http_init(void)
+{
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t c = n;
+        for (int k = 0; k < 8; k++) c = c & 1 ? UINT32_C(0xedb88320) ^ (c >> 1) : c >> 1;
+        crc_table[n] = c;
+    }
+}
+
+static bool bad_response(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
+{
+    ls_stress_worker_record_failure(u->worker, why, bytes, len);
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
+    return false;
+}
+
+/* A TLS server responds to plain text with an alert (RFC 8446 section 5.1: type 21, version 3.x). */
+static bool bad_head(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
+{
+    const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
+    return bad_response(u, is_alert ? "the port expects TLS (https://)" : why, bytes, len);
+}
+
+static void check_expectations(ls_stress_vu *u)
+{
+    const ls_stress_plan *plan = u->worker->plan;
+    ls_stress_worker *w = u->worker;
+    ls_stress_request *request = &u->requests[u->first];
+    const unsigned status = u->http.head.status;
+    if (plan->status_from > 0)
+        ls_stress_worker_count_check(w, request, "status", 6,
+                                     status >= plan->status_from && status <= plan->status_to);
+    if (plan->has_length) ls_stress_worker_count_check(w, request, "length", 6, u->http.body_len == plan->length);
+    if (plan->has_crc) ls_stress_worker_count_check(w, request, "crc32", 5, (u->http.crc ^ UINT32_MAX) == plan->crc);
+    if (plan->expected_body != NULL)
+        ls_stress_worker_count_check(w, request, "body", 4,
+                                     !u->http.body_differs && u->http.body_len == plan->expected_body_len);
+}
+
+/* The response is complete. False: the connection closes. */
+static bool complete(ls_stress_vu *u)
+{
+    ls_stress_worker *w = u->worker;
+    const ls_stress_plan *plan = w->plan;
+    check_expectations(u);
+    if (w->traits != NULL && w->traits->has_response) {
+        const size_t head = w->traits->wants_headers ? u->http.head.bytes : 0;
+        if (!ls_stress_script_response(w->script, u, &u->http.head, u->http.buf.at, u->http.buf.at + head,
+                                       u->http.buf.len - head))
+            return false;
+        w->clock_stale = true;
+    }
+    u->http.buf.len = 0;
+    u->http.phase = AT_HEAD;
+    ls_stress_vu_complete(u, u->http.head.status);
+    if (u->http.head.keep_alive && plan->keepalive) return true;
+    ls_stress_vu_retry_later(u);
+    ls_stress_vu_close(u);
+    ls_stress_worker_check_end(w);
+    return false;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------ */
+
+static bool buffer(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    return ls_stress_bytes_add(&u->http.buf, bytes, len, SIZE_MAX);
+}
+
+/* Check and keep a part of the body. */
+static bool read_body(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    const ls_stress_plan *plan = u->worker->plan;
+    if (plan->has_crc) {
+        uint32_t crc = u->http.crc;
+        for (size_t i = 0; i < len; i++) crc = crc_table[(crc ^ (unsigned char)bytes[i]) & 0xff] ^ (crc >> 8);
+        u->http.crc = crc;
+    }
+    if (plan->expected_body != NULL && !u->http.body_differs)
+        u->http.body_differs = u->http.body_len + len > plan->expected_body_len ||
+                               memcmp(plan->expected_body + u->http.body_len, bytes, len) != 0;
+    u->http.body_len += len;
+    if (u->worker->traits == NULL || !u->worker->traits->wants_body) return true;
+    if (u->http.body_len > u->worker->plan->body_bytes_max) {
+        ls_stress_worker_record_failure(u->worker, "a body is longer than --max-body, the limit for scripts", bytes,
+                                        0);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_BODY);
+        return false;
+    }
+    return buffer(u, bytes, len) || bad_response(u, "not enough memory for the body", bytes, 0);
+}
+
+/* Parse a response head at `bytes`. Returns the number of bytes used; 0: all of them, and the head is incomplete; or
+ * negative: an error. */
+static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    ls_stress_worker *w = u->worker;
+    const bool is_head = u->requests[u->first].is_head;
+    const char *why = NULL;
+    int used;
+    if (u->http.buf.len > 0) { /* the rest of a head that began earlier */
+        const size_t before = u->http.buf.len;
+        if (!buffer(u, bytes, len)) return LS_ENOMEM;
+        used = ls_http1_parse_response(u->http.buf.at, u->http.buf.len, before, LS_STRESS_HEAD_BYTES_MAX, is_head,
+                                       &u->http.head, &why);
+        if (used < 0) (void)bad_head(u, why, u->http.buf.at, u->http.buf.len);
+        if (used <= 0) return used;
+        u->http.buf.len = (size_t)used;
+        return used - (int)before;
+    }
+    if (w->cached_len > 0 && len >= w->cached_len && is_head == w->cached_is_head &&
+        memcmp(bytes, w->cache, w->cached_len) == 0) {
+        u->http.head = w->cached;
+        return (int)w->cached_len;
+    }
+    used = ls_http1_parse_response(bytes, len, 0, LS_STRESS_HEAD_BYTES_MAX, is_head, &u->http.head, &why);
+    if (used < 0) (void)bad_head(u, why, bytes, len);
+    if (used == 0 && !buffer(u, bytes, len)) return LS_ENOMEM;
+    if (used > 0 && used <= LS_STRESS_HEAD_CACHE_BYTES) {
+        memcpy(w->cache, bytes, (size_t)used);
+        w->cached_len = (uint32_t)used;
+        w->cached_is_head = is_head;
+        w->cached = u->http.head;
+    }
+    return used;
+}
+
+/* The head is complete: prepare for the body. */
+static bool begin_body(ls_stress_vu *u, const char *head)
+{
+    ls_stress_worker *w = u->worker;
+    if (u->http.head.status == 101)
+        return bad_response(u, "101 Switching Protocols without an Upgrade request", head, 0);
+    if (u->http.head.status < 200) { /* an interim response: the final one follows (RFC 9110 section 15.2) */
+        u->http.buf.len = 0;
+        return true;
+    }
+    if (w->traits != NULL && w->traits->wants_headers) {
+        if (u->http.buf.len == 0 && !buffer(u, head, u->http.head.bytes))
+            return bad_response(u, "not enough memory", head, 0);
+    } else {
+        u->http.buf.len = 0;
+    }
+    u->http.body_len = 0;
+    u->http.crc = UINT32_MAX;
+    u->http.body_differs = false;
+    switch (u->http.head.framing) {
+    case LS_FRAMING_NONE: return complete(u);
+    case LS_FRAMING_LENGTH:
+        u->http.body_left = u->http.head.length;
+        u->http.phase = AT_BODY;
+        break;
+    case LS_FRAMING_CHUNKED:
+        ls_chunks_init(&u->http.chunks);
+        u->http.phase = AT_CHUNKS;
+        break;
+    default: u->http.phase = AT_BODY_UNTIL_CLOSE; break;
+    }
+    return true;
+}
+
+static bool read_chunks(ls_stress_vu *u, const char **bytes, size_t *len)
+{
+    ls_chunk_run run;
+    const char *why = NULL;
+    if (ls_chunks_next(&u->http.chunks, *bytes, *len, &run, &why) < 0) return bad_response(u, why, *bytes, *len);
+    if (run.len > 0 && !read_body(u, *bytes + run.from, run.len)) return false;
+    *bytes += run.used;
+    *len -= run.used;
+    return run.end ? complete(u) : true;
+}
+
+/* A server may send 408 before it closes an idle connection (RFC 9110 section 15.5.9). */
+static bool unexpected(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    static const char request_timeout[] = "HTTP/1.1 408";
+    const size_t whole = sizeof request_timeout - 1, minor = 7;
+    size_t at = u->http.buf.len;
+    for (size_t i = 0; i < len && at < whole; i++, at++)
+        if (!u->used || (bytes[i] != request_timeout[at] && (at != minor || bytes[i] != '0')))
+            return bad_response(u, "unexpected data without a request", bytes, len);
+    if (at < whole && buffer(u, bytes, len)) return true;
+    ls_stress_vu_close(u);
+    return false;
+}
+
+bool ls_stress_http_received(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        if (u->outstanding == 0) return unexpected(u, bytes, len);
+        size_t n = len;
+        switch (u->http.phase) {
+        case AT_HEAD: {
+            int used = read_head(u, bytes, len);
+            if (used == 0) return true;
+            if (used == LS_ENOMEM) (void)bad_response(u, "not enough memory", bytes, 0);
+            if (used < 0) return false;
+            if (!begin_body(u, bytes)) return false;
+            n = (size_t)used;
+            break;
+        }
+        case AT_BODY:
+            if (n > u->http.body_left) n = (size_t)u->http.body_left;
+            u->http.body_left -= n;
+            if (!read_body(u, bytes, n) || (u->http.body_left == 0 && !complete(u))) return false;
+            break;
+        case AT_CHUNKS:
+            if (!read_chunks(u, &bytes, &len)) return false;
+            continue;
+        default:
+            if (!read_body(u, bytes, n)) return false;
+            break;
+        }
+        bytes += n;
+        len -= n;
+    }
+    return true;
+}
+
+/* The server closed: between responses, or at the end of a body that lasts until the close. */
+void ls_stress_http_peer_closed(ls_stress_vu *u)
+{
+    if (u->http.phase == AT_BODY_UNTIL_CLOSE) {
+        (void)complete(u);
+    } else if (u->outstanding > 0) {
+        if (u->http.phase != AT_HEAD || u->http.buf.len > 0)
+            ls_stress_worker_record_failure(u->worker, "the server closed the connection in the middle of a response",
+                                            u->http.buf.at, u->http.buf.len);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
+    } else {
+        if (!u->used)
+            u->reconnect_later = true; /* a server that accepts and closes would be connected to without a pause */
+        ls_stress_vu_close(u);
+    }
+}
+
+void ls_stress_http_closed(ls_stress_vu *u)
+{
+    u->http.phase = AT_HEAD;
+    u->http.buf.len = 0;
+}
+
+const ls_stress_proto ls_stress_http_proto = {
+    .received = ls_stress_http_received,
+    .peer_closed = ls_stress_http_peer_closed,
+    .compose = compose,
+    .closed = ls_stress_http_closed,
+};

@@ -1,0 +1,105 @@
+/* ws_idle.c - connections without messages: those that stay idle (--hold), and those that come and go (--cycles). */
+#include <string.h>
+
+#include "stress/load/arrivals.h"
+#include "stress/load/worker.h"
+#include "stress/load/ws_frames.h"
+#include "stress/load/ws_opening.h"
+#include "stress/protocols/protocols.h"
+
+/* ---- idle ------------------------------------------------------------------------------------------------------- */
+
+static bool ignore(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    (void)u;
+    (void)bytes;
+    (void)len;
+    return true;
+}
+
+static bool ignore_message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
+{
+    (void)u;
+    (void)bytes;
+    (void)len;
+    (void)last;
+    return true;
+}
+
+static void lost(ls_stress_vu *u)
+{
+    u->reconnect_later = true;
+    ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
+}
+
+static void peer_closed(ls_stress_vu *u)
+{
+    ls_stress_worker_record_failure(u->worker, "the server closed an idle connection", "", 0);
+    lost(u);
+}
+
+static void closed(ls_stress_vu *u)
+{
+    (void)u;
+}
+
+const ls_stress_proto ls_stress_hold_proto = {.received = ignore, .peer_closed = peer_closed, .closed = closed};
+
+static bool send_subscribe(ls_stress_vu *u)
+{
+    const char *text = u->worker->plan->subscribe;
+    return text == NULL || ls_stress_ws_send(u, LS_WS_TEXT, text, strlen(text));
+}
+
+static void ws_peer_closed(ls_stress_vu *u)
+{
+    ls_stress_ws_lost(u);
+    lost(u);
+}
+
+const ls_stress_proto ls_stress_ws_hold_proto = {
+    .opened = send_subscribe,
+    .received = ls_stress_ws_received,
+    .peer_closed = ws_peer_closed,
+    .closed = ls_stress_ws_closed,
+    .message = ignore_message,
+    .upgrade = ls_stress_upgrade,
+    .free = ls_stress_ws_free,
+};
+
+/* ---- cycles: a request is a connection, from its connect to the end of the closing handshake -------------------- */
+
+static void begin_close(ls_stress_vu *u)
+{
+    u->close_received = false;
+    if (u->connect_start_ns > u->worker->start_ns) u->requests[u->first].sent_ns = u->connect_start_ns;
+    if (send_subscribe(u)) (void)ls_stress_ws_close(u, LS_WS_NORMAL, "", 0);
+}
+
+/* The server's Close frame, then the end of the connection, which the server begins (RFC 6455 section 7.1.1). */
+static void cycle_peer_closed(ls_stress_vu *u)
+{
+    if (ls_stress_ws_code(u) == 0 || u->outstanding == 0) {
+        ls_stress_ws_peer_closed(u);
+        return;
+    }
+    if (!u->close_received) {
+        u->close_received = true;
+        return;
+    }
+    u->worker->now_ns = ls_stress_worker_now(u->worker);
+    ls_stress_vu_complete(u, 0);
+    u->inactive = u->left == 0;
+    ls_stress_vu_close(u);
+    ls_stress_worker_check_end(u->worker);
+}
+
+const ls_stress_proto ls_stress_ws_cycle_proto = {
+    .received = ls_stress_ws_received,
+    .peer_closed = cycle_peer_closed,
+    .closed = ls_stress_ws_closed,
+    .start = begin_close,
+    .message = ignore_message,
+    .upgrade = ls_stress_upgrade,
+    .free = ls_stress_ws_free,
+};

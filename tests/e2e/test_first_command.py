@@ -1,0 +1,317 @@
+"""The first command, scripts/serve, on a machine that has nothing: what it installs, builds, says and leaves behind.
+scripts/setup asks before it installs, and no service starts or is enabled. scripts/package packages the profiled build."""
+# sanitizers: none; it builds the program itself
+# long; it builds the program and installs packages
+import os
+import re
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+from harness import E2E, ROOT, SANITIZER, main, needs_terminal, not_on_windows, pty
+from harness.install import run
+from harness.root import BareRoot, Root
+
+MINUTES = 60
+PACKAGES_MAX = 120
+STEPS_MAX = 330
+STAGES = ("installing \\d+ packages", "fetching the sources of Lua", "configuring", "building luaserve")
+SCRIPTS = "setup stages".split()
+
+# Programs that write their command lines to the file @LOG@.
+RECORD = """#!/bin/sh
+echo "${0##*/} $*" >>@LOG@
+"""
+# The links of units are made and removed without a running systemd.
+SYSTEMCTL = RECORD + """case "$*" in
+--root=/*) [ ! -x /usr/bin/systemctl.real ] || exec /usr/bin/systemctl.real "$@" ;;
+esac
+"""
+LINKS = ["find", "/etc/systemd/system", "/etc/rc2.d", "/etc/rc3.d", "/etc/rc4.d", "/etc/rc5.d", "-type", "l"]
+
+
+def copy_of_the_tree(where):
+    """The files under version control, or all but the builds where there is no repository."""
+    if os.path.exists(os.path.join(ROOT, ".git")):
+        names = run(["git", "-C", ROOT, "ls-files", "-z"]).split("\0")[:-1]
+        for name in filter(os.path.exists, (os.path.join(ROOT, name) for name in names)):
+            copy = os.path.join(where, os.path.relpath(name, ROOT))
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+            shutil.copy2(name, copy)
+    else:
+        shutil.copytree(ROOT, where, ignore=lambda directory, _: ["build"] if directory == ROOT else [])
+    return where
+
+
+def starting(links):
+    """Of the paths of links those with which a service starts: units, and init scripts that a runlevel starts."""
+    return {link for link in links.split() if not re.search(r"/rc\d\.d/K", link)}
+
+
+@not_on_windows("its packages are those of Debian")
+@unittest.skipIf(SANITIZER, "it builds the program itself")
+class FirstCommand(unittest.TestCase):
+    def in_root(self, *command):
+        return run([*self.root.enter, *command])
+
+    def serve(self):
+        """Runs scripts/serve until it listens. -> the lines before, the URL; the server ends with the test"""
+        child = subprocess.Popen([*self.root.enter, "nice", "env", "TMPDIR=" + self.temporary, self.tree + "/scripts/serve", self.tree + "/examples/site.lua", "127.0.0.1:0"],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.terminate)
+        lines = []
+        for line in child.stdout:
+            if " listening on " in line:
+                return child, lines, line.split()[-1]
+            lines.append(line.rstrip("\n"))
+        raise AssertionError("scripts/serve ended with status %d: %s" % (child.wait(), "\n".join(lines)))
+
+    def answer(self, url):
+        with urllib.request.urlopen(url, timeout=MINUTES) as response:
+            return response.status
+
+    def test_a_bare_system(self):
+        self.root = BareRoot()
+        self.addCleanup(self.root.close)
+        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, where)
+        self.tree = copy_of_the_tree(os.path.join(where, "luaserve"))
+        self.temporary = os.path.join(where, "tmp")
+        os.mkdir(self.temporary)
+        packages, links = self.packages(), self.in_root(*LINKS)
+
+        child, lines, url = self.serve()
+        self.assertEqual(self.answer(url), 200)
+        child.terminate()
+        self.assertEqual(child.wait(), 0)
+        self.assertRegex("\n".join(lines), "^" + "\n".join(stage + r" +\d+\.\d s(  \(\d+ steps\))?" for stage in STAGES) + "$")
+        self.assertLessEqual(len(self.packages() - packages), PACKAGES_MAX)
+        with open(self.tree + "/build/.ninja_log", encoding="utf-8") as log:
+            steps = {line.split("\t")[-1] for line in log if not line.startswith("#")}
+        self.assertTrue(steps)
+        self.assertLessEqual(len(steps), STEPS_MAX)
+        self.assertEqual([name for name in os.listdir(self.tree + "/build") if name.startswith("libluaserve") or name == "tests"], [])
+        self.assertEqual(starting(self.in_root(*LINKS)) - starting(links), set())
+        self.assertEqual(os.listdir(self.temporary), [])
+
+        with self.subTest("a second time there is nothing to do"):
+            configured = os.stat(self.tree + "/build/build.ninja").st_mtime_ns
+            log = os.path.join(where, "calls")
+            for program in "/usr/bin/apt-get", "/usr/lib/apt/apt-helper":
+                self.root.write(program, RECORD.replace("@LOG@", log))
+            child, lines, url = self.serve()
+            self.assertEqual((self.answer(url), lines), (200, []))
+            child.terminate()
+            self.assertEqual(os.stat(self.tree + "/build/build.ninja").st_mtime_ns, configured)
+            self.assertFalse(os.path.exists(log))
+
+        with self.subTest("an error of the compiler"):
+            with open(self.tree + "/src/cli/main.c", "a", encoding="utf-8") as source:
+                source.write("#error broken by a test\n")
+            done = subprocess.run([*self.root.enter, self.tree + "/scripts/serve"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=10 * MINUTES, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("error: #error broken by a test", done.stderr)
+            log = self.tree + "/build/build.log"
+            self.assertTrue(done.stderr.endswith("build: building luaserve: failed; the log is %s\n" % log), done.stderr)
+            with open(log, encoding="utf-8") as text:
+                self.assertIn("#error broken by a test", text.read())
+
+    def packages(self):
+        return set(self.in_root("dpkg-query", "-W", "-f", "${Package}\n").split())
+
+
+@not_on_windows("its packages are those of Debian")
+@unittest.skipIf(SANITIZER, "it runs no program of the build")
+@unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed; scripts/setup --test installs it")
+class Services(unittest.TestCase):
+    """scripts/setup installs nginx and HAProxy, which have services, where Redis was installed by the user."""
+
+    def setUp(self):
+        self.root = Root()
+        self.addCleanup(self.root.close)
+        self.where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, self.where)
+        os.mkdir(self.where + "/scripts")
+        for name in SCRIPTS:
+            shutil.copy(os.path.join(ROOT, "scripts", name), self.where + "/scripts")
+        self.in_root("rm", "-f", "/usr/sbin/policy-rc.d", "/var/lib/man-db/auto-update")
+        self.remove()
+        self.in_root("env", "DPKG_MAINTSCRIPT_PACKAGE=redis-server", "deb-systemd-helper", "enable", "redis-server.service")
+        self.in_root("update-rc.d", "redis-server", "enable")
+        self.log = self.where + "/calls"
+
+    def in_root(self, *command):
+        return run([*self.root.enter, *command])
+
+    def remove(self):
+        self.in_root("sh", "-c", "dpkg --purge --force-depends $(dpkg-query -W -f '${Package}\\n' | grep -E '^(lib)?nginx|^haproxy$') 2>&1")
+        self.assertFalse(re.search("nginx|haproxy", self.in_root(*LINKS)))
+
+    def install(self):
+        """-> what the packages asked systemd and the init scripts to do"""
+        before = starting(self.in_root(*LINKS))
+        self.assertEqual(len([link for link in before if "redis" in link]), 6, before)
+        try:
+            done = self.in_root("nice", self.where + "/scripts/setup", "nginx-light", "haproxy", "redis-server")
+        except AssertionError as error:
+            if "Unable to fetch" in str(error):
+                self.skipTest("apt cannot reach its mirror")
+            raise
+        self.assertRegex(done, r"^installing 2 packages +\d+\.\d s\n$")
+        self.assertTrue(self.in_root("sh", "-c", "ls /usr/sbin/nginx /usr/sbin/haproxy"))
+        self.assertEqual(starting(self.in_root(*LINKS)), before)
+        self.assertFalse(re.search("nginx|haproxy|redis", self.in_root("find", "/etc/systemd/system", "-lname", "/dev/null")))
+        self.assertEqual(self.in_root("sh", "-c", "ls /usr/sbin/policy-rc.d 2>&1 || true").count("No such file"), 1)
+        if not os.path.exists(self.log):
+            return ""
+        with open(self.log, encoding="utf-8") as calls:
+            return calls.read()
+
+    def test_with_systemd(self):
+        self.in_root("mkdir", "-p", "/run/systemd/system")
+        self.in_root("sh", "-c", "[ ! -e /usr/bin/systemctl ] || mv /usr/bin/systemctl /usr/bin/systemctl.real")
+        self.root.write("/usr/bin/systemctl", SYSTEMCTL.replace("@LOG@", self.log))
+        self.in_root("chmod", "755", "/usr/bin/systemctl")
+        calls = self.install()
+        self.assertIn("systemctl --system daemon-reload\n", calls)
+        self.assertFalse(re.search(r"(?m)\b(start|restart)\b.*(nginx|haproxy)", calls), calls)
+
+    def test_without_systemd(self):
+        self.in_root("rm", "-rf", "/run/systemd", "/usr/bin/systemctl", "/bin/systemctl")
+        self.install()
+        self.assertEqual(self.in_root("sh", "-c", "cat /run/nginx.pid /run/haproxy.pid 2>/dev/null || true"), "")
+
+
+@not_on_windows("it has no sudo")
+@unittest.skipIf(SANITIZER, "it runs no program of the build")
+class Question(unittest.TestCase):
+    """scripts/setup of a user who is not root, where the package luaserve-test-package is missing."""
+
+    PACKAGE = "luaserve-test-package"
+
+    def setUp(self):
+        self.where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, self.where)
+        self.log = self.where + "/calls"
+        self.program("id", "echo 1000")
+        self.program("sudo", 'echo "$*" >>%s' % self.log)
+        self.setup = os.path.join(ROOT, "scripts", "setup")
+
+    def program(self, name, text):
+        path = os.path.join(self.where, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n%s\n" % text)
+        os.chmod(path, 0o755)
+
+    def env(self):
+        return dict(os.environ, PATH=self.where + ":" + os.environ["PATH"], TMPDIR=self.where)
+
+    def calls(self):
+        if not os.path.exists(self.log):
+            return []
+        with open(self.log, encoding="utf-8") as calls:
+            return calls.read().splitlines()
+
+    def without_terminal(self, *options):
+        return subprocess.run([self.setup, *options], env=self.env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    def test_without_a_terminal_it_names_the_command(self):
+        done = self.without_terminal(self.PACKAGE)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr, "scripts/setup: these packages are missing: {0}\nTo install them, run as root: {1} {0}\n".format(
+            self.PACKAGE, self.setup))
+        self.assertEqual(self.calls(), [])
+
+    def test_yes_needs_no_terminal(self):
+        done = self.without_terminal("--yes", self.PACKAGE)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(self.calls(), ["-n -v", "-n %s --install %s" % (self.setup, self.PACKAGE)])
+
+    def test_without_sudo(self):
+        for name in "dpkg-query", "apt-get", "sed", "sort", "comm", "bash", "dirname", "env":
+            os.symlink(shutil.which(name), os.path.join(self.where, name))
+        os.remove(os.path.join(self.where, "sudo"))
+        done = subprocess.run([self.setup, "--yes", self.PACKAGE], env=dict(self.env(), PATH=self.where), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("run as root: %s %s" % (self.setup, self.PACKAGE), done.stderr)
+
+    def test_nothing_is_missing(self):
+        done = self.without_terminal("bash", "coreutils")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    @needs_terminal
+    def test_on_a_terminal_it_asks_once(self):
+        for answer, status, calls in (("n", 1, []), ("", 1, []), ("y", 0, ["-v", "%s --install %s" % (self.setup, self.PACKAGE)])):
+            with self.subTest(answer=answer):
+                text, ended = on_a_terminal([self.setup, self.PACKAGE], self.env(), answer + "\n")
+                self.assertEqual((ended, self.calls()), (status, calls), text)
+                self.assertEqual(text.count("[y/N]"), 1)
+                self.assertIn("these packages are missing: " + self.PACKAGE, text)
+
+    @needs_terminal
+    def test_a_stage_counts_the_steps_of_ninja_in_one_line(self):
+        script = """. %s/scripts/stages; stage_log=%s/stage.log; : >$stage_log
+            stage "building x" printf '[1/2] one\\n[2/2] two\\n'; stage "building y" echo "ninja: no work to do."; stage "z" sh -c 'echo why; exit 3'
+            """ % (ROOT, self.where)
+        text, status = on_a_terminal(["bash", "-euc", script, "name"], self.env(), "")
+        lines = text.replace("\r\n", "\n").split("\n")
+        self.assertEqual(status, 1, text)
+        self.assertRegex(lines[0], r"^building x\rbuilding x +\[1/2\]\x1b\[K\rbuilding x +\[2/2\]\x1b\[K\r\x1b\[Kbuilding x +0\.\d s  \(2 steps\)$")
+        self.assertRegex(lines[1], r"^building y\r\x1b\[Kz\r\x1b\[Kz +0\.\d s$")
+        self.assertEqual(lines[2:], ["why", "name: z: failed; the log is %s/stage.log" % self.where, ""])
+
+
+def on_a_terminal(command, env, typed):
+    """Runs a command whose terminal this is. -> (what it wrote, its status)"""
+    controller, terminal = pty.openpty()
+    try:
+        child = subprocess.Popen(command, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        os.write(controller, typed.encode())
+        text = b""
+        deadline = time.monotonic() + MINUTES
+        while time.monotonic() < deadline and select.select([controller], [], [], max(0, deadline - time.monotonic()))[0]:
+            try:
+                piece = os.read(controller, 65536)
+            except OSError:  # the last descriptor of the terminal was closed
+                break
+            text += piece
+        child.kill()
+        return text.decode(), child.wait()
+    finally:
+        os.close(controller)
+
+
+@not_on_windows("the packages are those of Debian")
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not packaged")
+class PackagedBuild(E2E):
+    def test_it_is_the_profiled_build(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            os.mkdir(where + "/scripts")
+            shutil.copy(os.path.join(ROOT, "scripts", "package"), where + "/scripts")
+            for name, text in ("setup", "exit 0"), ("build", 'echo "$*"; exit 3'):
+                with open(where + "/scripts/" + name, "w", encoding="utf-8") as script:
+                    script.write("#!/bin/sh\n%s\n" % text)
+                os.chmod(where + "/scripts/" + name, 0o755)
+            done = subprocess.run([where + "/scripts/package"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (3, "profiled\n", ""))
+
+    def test_this_build_has_the_libraries_and_no_test(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
+            run(["cmake", "--preset", "profiled", "-S", ROOT, "-B", where, "-DLUASERVE_PROFILE=use"])
+            commands = run(["ninja", "-C", where, "-t", "commands", "all"])
+            self.assertIn("-fprofile-use", commands)
+            self.assertIn("libluaserve.a", commands)
+            self.assertNotRegex(commands, r"%s/(tests|examples)/" % re.escape(ROOT))
+
+
+if __name__ == "__main__":
+    main()

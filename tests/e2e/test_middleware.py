@@ -1,0 +1,249 @@
+"""Middleware: next() returns nothing, afterwards `res` is the response, whatever it is, and nothing of it was sent."""
+import os
+
+from harness import E2E, main, request, run_program, scratch
+
+SITE = r"""
+local ls = require "luaserve"
+local app, api, streams = ls.app(), ls.app(), ls.app()
+ls.config { states = 1 } -- one request keeps the next() of another
+io.open("@DIR@/page.txt", "w"):write(("0123456789"):rep(10)):close()
+app:use(function(req, res, next)
+  next()
+  res:header("X-Seen", table.concat({ res:status(), res:header("content-type") or "-", math.type(res:body()) or type(res:body()) }, " "))
+end)
+app:use(function(_, res, next) next() res:header("X-Second", "2") end)
+app:get("/text", function() return "text" end)
+app:get("/table", function() return { a = 1 } end)
+app:get("/both", function() return 201, "made", { ["X-Own"] = "1" } end)
+app:get("/status", function() return 403 end)
+app:get("/none", function() end)
+app:get("/own-status", function(_, res) res:status(202) end)
+app:get("/html", function(_, res) return res:html("<p>page") end)
+app:get("/html-alone", function(_, res) res:status(203):html("<p>page") end)
+app:get("/json", function(_, res) return res:json("text") end)
+app:get("/send", function(_, res) res:type("csv"):send("a,b") end)
+app:get("/redirect", function(_, res) return res:redirect("/text", 303) end)
+app:get("/file", function(_, res) return res:file("page.txt") end)
+app:get("/no-file", function(_, res) return res:file("none.txt") or 404 end)
+app:get("/fail", function() error("no luck") end)
+app:get("/fail-after", function(_, res) res:type("csv"):status(201):html("half") error("no luck") end)
+app:get("/wrong", function() return print end)
+app:get("/waits", function() ls.sleep(0.01) return "waited" end)
+app:get("/fail-after-wait", function() ls.sleep(0.01) error("no luck") end)
+app:post("/json", function(req) return req:json{ object = true } end)
+app:static("/static", "@DIR@")
+
+api:use(function(req, res, next)
+  next()
+  if req.query.replace == "status" then return 404, { error = "replaced" } end
+  if req.query.replace == "body" then return "replaced" end
+  if req.query.replace == "nil" then return nil end
+  if req.query.replace == "html" then res:html("<b>" .. res:body()) end
+  if req.query.replace == "type" then res:header("Content-Type", nil):header("X-Own", nil) end
+end)
+api:error(function(_, _, err) return 503, "api: " .. err:match("[^:]*$") end)
+api:not_found(function(req) return "nothing at " .. req.path end)
+api:get("/page", function(_, res) return "page", { ["X-Own"] = "1", ["Content-Type"] = "text/x" } end)
+api:get("/fail", function() error("luck") end)
+api:get("/forgets", function(_, _, next) next = nil end)
+app:mount("/api", api)
+
+app:use("/admin", function(req, _, next)
+  if req.headers.authorization ~= "Bearer x" then return 401, "token" end
+  next()
+end)
+app:get("/admin", function() return "admin" end)
+app:get("/admin/users/:id", function(req) return "user " .. req.params.id end)
+app:get("/administrator", function() return "other" end)
+local function login(req, _, next)
+  if not req.query.user then return 403, "login" end
+  req.user = req.query.user
+  next()
+end
+app:get("/me", login, function(req) return req.user end)
+app:put("/me", { max_body = 10 }, login, function(_, _, next) next() end, function(req) return req.user .. " " .. req:body() end)
+
+local calls = {}
+app:get("/twice", function(_, _, next) next() next() end, function() return "once" end)
+app:get("/late", function(_, _, next) calls.late = next next() end, function() return "early" end)
+app:get("/later", function() calls.late() return "never" end)
+app:get("/argument", function(_, _, next) next("route") end, function() return "x" end)
+app:get("/job", function(_, _, next) ls.spawn(function() return next() end):wait() end, function() return "x" end)
+app:get("/forgets", function() end, function() return "x" end)
+app:get("/caught", function(_, _, next) assert(pcall(next)) end, function() error("inner") end)
+app:get("/own-error", function(_, _, next) next() error("behind next") end, function() return "x" end)
+app:get("/sleeps", function(_, res, next) ls.sleep(0.01) next() ls.sleep(0.01) res:header("X-Slept", "1") end,
+  function() ls.sleep(0.01) return "slept" end)
+
+streams:get("/write", function(_, res) res:write("a") res:write("b") end)
+streams:get("/events", function(_, res) local sse = res:sse() sse:send("x") end)
+streams:get("/described", function(_, res) res:html("page") res:write("more") end)
+local plain = ls.app()
+plain:mount("/streams", streams)
+plain:use(function(_, res, next) res:header("X-Before", "1") next() end)
+plain:get("/late-header", function(_, res, next) next() res:header("X-Late", "1") end, function(_, res) res:write("a") res:flush() end)
+ls.listen("127.0.0.1:0", app)
+ls.listen("127.0.0.1:0", plain)
+"""
+TEXT, JSON, HTML = "text/plain; charset=utf-8", "application/json", "text/html; charset=utf-8"
+
+
+class Middleware(E2E):
+    SITE = SITE
+    LISTENERS = 2
+
+    def check(self, target, status, text, seen, **fields):
+        response = self.get(target)
+        self.assertEqual((response.status, response.text), (status, text), target)
+        self.assertEqual((response.header("X-Seen"), response.header("X-Second")), (seen, "2"), target)
+        for name, value in fields.items():
+            self.assertEqual(response.header(name.replace("_", "-")), value, target)
+
+    def test_it_sees_every_kind_of_response(self):
+        error = "Internal Server Error\n"
+        for case in (
+            ("/text", 200, "text", "200 %s string" % TEXT),
+            ("/table", 200, '{"a":1}', "200 %s table" % JSON),
+            ("/both", 201, "made", "201 %s string" % TEXT),
+            ("/status", 403, "Forbidden\n", "403 %s nil" % TEXT),
+            ("/none", 204, "", "204 - nil"),
+            ("/own-status", 202, "", "202 - nil"),
+            ("/html", 200, "<p>page", "200 %s string" % HTML),
+            ("/html-alone", 203, "<p>page", "203 %s string" % HTML),
+            ("/json", 200, '"text"', "200 %s string" % JSON),
+            ("/send", 200, "a,b", "200 text/csv; charset=utf-8 string"),
+            ("/redirect", 303, "See Other\n", "303 %s nil" % TEXT),
+            ("/file", 200, "0123456789" * 10, "200 - nil"),
+            ("/no-file", 404, "Not Found\n", "404 %s nil" % TEXT),
+            ("/static/page.txt", 200, "0123456789" * 10, "200 - nil"),
+            ("/static/none.txt", 404, "Not Found\n", "404 %s nil" % TEXT),
+            ("/fail", 500, error, "500 %s nil" % TEXT),
+            ("/fail-after", 500, error, "500 %s nil" % TEXT),
+            ("/wrong", 500, error, "500 %s nil" % TEXT),
+            ("/waits", 200, "waited", "200 %s string" % TEXT),
+            ("/fail-after-wait", 500, error, "500 %s nil" % TEXT),
+            ("/nowhere", 404, "Not Found\n", "404 %s nil" % TEXT),
+            ("/%00", 400, "Bad Request\n", "400 %s nil" % TEXT),
+            ("/api/none", 404, "nothing at /api/none", "404 %s string" % TEXT),
+            ("/api/fail", 503, "api:  luck", "503 %s string" % TEXT),
+        ):
+            with self.subTest(case[0]):
+                self.check(*case)
+
+    def test_conditions_ranges_and_head_see_the_final_response(self):
+        with self.server.connect() as conn:
+            whole = conn.get("/file")
+            tag = whole.header("ETag")
+            for target in ("/file", "/static/page.txt"):
+                part = conn.get(target, [("Range", "bytes=2-4")])
+                self.assertEqual((part.status, part.text, part.header("X-Second")), (206, "234", "2"))
+            same = conn.get("/file", [("If-None-Match", tag)])
+            self.assertEqual((same.status, same.body, same.header("X-Second")), (304, b"", "2"))
+            head = conn.send(request("HEAD", "/html")).response("HEAD")
+            self.assertEqual((head.header("Content-Length"), head.header("X-Second")), ("7", "2"))
+
+    def test_mistakes_of_the_client(self):
+        with self.server.connect() as conn:
+            response = conn.ask("POST", "/json", body=b"[1")
+            self.assertEqual((response.status, response.header("X-Second")), (400, "2"))
+            response = conn.ask("DELETE", "/text")
+            self.assertEqual((response.status, response.header("Allow"), response.header("X-Second")),
+                             (405, "GET, HEAD, OPTIONS", "2"))
+        self.assertEqual(self.server.logged("error .*POST /json"), [])
+
+    def test_results_replace_the_response(self):
+        for replace, status, text, kind in (
+            ("status", 404, '{"error":"replaced"}', "text/x"), ("body", 200, "replaced", "text/x"),
+            ("nil", 200, "page", "text/x"), ("html", 200, "<b>page", "text/x"), ("type", 200, "page", TEXT),
+        ):
+            with self.subTest(replace):
+                response = self.get("/api/page?replace=" + replace)
+                self.assertEqual((response.status, response.text, response.header("Content-Type")), (status, text, kind))
+                self.assertEqual(response.header("X-Own"), None if replace == "type" else "1")
+
+    def test_errors_are_logged_once_with_their_place(self):
+        mark = self.server.mark()
+        self.get("/fail")
+        line = self.server.wait_log("no luck", mark)
+        self.assertRegex(line, r"error request [0-9a-f]{16} GET /fail: .*site.lua:\d+: no luck")
+        self.assertEqual(len(self.server.logged("no luck", mark)), 1)
+        self.get("/wrong")
+        self.assertRegex(self.server.wait_log("returned a function", mark), r"site.lua:\d+: GET /wrong: the handler returned")
+
+    def test_paths(self):
+        allowed = [("Authorization", "Bearer x")]
+        with self.server.connect() as conn:
+            for target, status, text in (
+                ("/admin", 401, "token"), ("/admin/users/7", 401, "token"), ("/%61dmin/users/7", 401, "token"),
+                ("/admin/none", 401, "token"), ("/administrator", 200, "other"),
+            ):
+                with self.subTest(target):
+                    response = conn.get(target)
+                    self.assertEqual((response.status, response.text), (status, text))
+            self.assertEqual(conn.get("/admin", allowed).text, "admin")
+            self.assertEqual(conn.get("/%61dmin/users/7", allowed).text, "user 7")
+
+    def test_routes(self):
+        with self.server.connect() as conn:
+            self.assertEqual((conn.get("/me").status, conn.get("/me?user=eve").text), (403, "eve"))
+            self.assertEqual(conn.ask("PUT", "/me?user=eve", body=b"hello").text, "eve hello")
+            self.assertEqual(conn.ask("PUT", "/me?user=eve", body=b"x" * 11).status, 413)
+
+    def test_misuse(self):
+        for target, message in (
+            ("/twice", "next() was called before by this middleware"),
+            ("/later", "next() belongs to the middleware that got it"),
+            ("/argument", "next() takes no arguments"),
+            ("/job", "next() belongs to the middleware that got it"),
+            ("/forgets", "the middleware neither called next() nor answered the request"),
+            ("/own-error", "behind next"),
+        ):
+            with self.subTest(target):
+                self.get("/late")
+                mark = self.server.mark()
+                response = self.get(target)
+                self.assertEqual((response.status, response.header("X-Second")), (500, "2"))
+                line = self.server.wait_log(message.replace("(", r"\(").replace(")", r"\)"), mark)
+                self.assertRegex(line, r"site.lua:\d+: ")
+        caught = self.get("/caught")  # next() does not raise: it has made the error a response
+        self.assertEqual((caught.status, caught.header("X-Seen")), (500, "500 %s nil" % TEXT))
+
+    def test_it_may_wait(self):
+        response = self.get("/sleeps")
+        self.assertEqual((response.text, response.header("X-Slept")), ("slept", "1"))
+
+    def test_streams(self):
+        with self.connect(1) as conn:
+            self.assertEqual(conn.get("/streams/write").text, "ab")
+            self.assertEqual(conn.get("/streams/events").text, "data: x\n\n")
+            self.assertEqual(conn.get("/streams/described").status, 500)
+            mark = self.server.mark()
+            conn.send(request("GET", "/late-header"))
+            self.assertEqual(conn.head().status, 200)
+            self.server.wait_log("the head of the response was sent already", mark)
+
+
+class Load(E2E):
+    def test_too_many(self):
+        for count, status in ((63, 0), (64, 1)):
+            text = ('local ls = require "luaserve" local app = ls.app() for _ = 1, %d do app:use(function(_, _, n) n() end) end '
+                    'app:get("/", function() return "x" end) ls.listen(0, app) app:inject{ path = "/" }' % count)
+            with scratch(site_lua=text) as where:
+                got, _, err = run_program(["--check", os.path.join(where, "site.lua")])
+            self.assertEqual(got, status, err)
+            if status:
+                self.assertIn("more than 63 middleware functions", err)
+
+    def test_a_chain_of_the_longest(self):
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            for n = 1, 63 do app:use(function(_, res, next) next() return (res:body() or "") .. "x" end) end
+            app:get("/", function() return "" end)
+            ls.listen("127.0.0.1:0", app)""")
+        self.assertEqual(server.get("/").text, "x" * 63)
+
+
+if __name__ == "__main__":
+    main()

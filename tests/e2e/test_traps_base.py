@@ -1,0 +1,280 @@
+"""Traps of the first hours with luaserve: paths, single tables, standard output, variables of commands, dicts, forgotten
+arguments, printed tables. Each test begins with the site as a newcomer wrote it."""
+# sanitizers: asan; one thread runs
+import json
+import os
+import re
+import socket
+import subprocess
+import unittest
+
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, main, not_on_windows, request, run_program, scratch
+
+SITE = 'local ls = require "luaserve"\nlocal app = ls.app()\n'
+LISTEN = '\nls.listen("127.0.0.1:0", app)\n'
+
+
+def run(*args, stdin="", cwd=None):
+    """Run the program to its end; returns its exit status, stdout and stderr."""
+    done = subprocess.run([LUASERVE, *args], input=stdin, capture_output=True, text=True, timeout=2 * WAIT, cwd=cwd, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def native(path):
+    """The path as the program gives it; under Wine one of Linux is on the drive Z:."""
+    return ("Z:" if path.startswith("/") else "") + path.replace("/", "\\") if WINDOWS else path
+
+
+class OneBaseForPaths(E2E):
+    def test_t13_the_recipe_html_site_works_from_another_directory(self):
+        """luaserve sub/site.lua, then PUT: the file is beside the site."""
+        with open(os.path.join(ROOT, "lua/docs/cookbook.md"), encoding="utf-8") as page:
+            recipe = re.search(r"## An HTML site with sessions and files\n.*?```lua\n(.*?)```", page.read(), re.DOTALL).group(1)
+        with scratch() as where:
+            os.makedirs(os.path.join(where, "sub/files"))
+            with open(os.path.join(where, "sub/site.lua"), "w") as out:
+                out.write(recipe.replace("ls.listen(8080, app)", LISTEN))
+            server = self.serve(None, cwd=where, site_path="sub/site.lua")
+            with server.connect() as conn:
+                login = conn.ask("POST", "/login", [("Content-Type", "application/x-www-form-urlencoded")], b"name=ada")
+                cookie = ("Cookie", login.header("set-cookie").split(";")[0])
+                self.assertEqual(conn.ask("PUT", "/files/copy.txt", [cookie], b"all is well").status, 201)
+                self.assertEqual(conn.get("/files/copy.txt", [cookie]).body, b"all is well")
+            self.assertEqual(os.listdir(os.path.join(where, "sub/files")), ["copy.txt"])
+            server.stop()
+
+    def test_t13_ls_dir_is_the_directory_of_the_site_for_all_functions(self):
+        site = SITE + """
+app:get("/", function(req, res)
+  local file = assert(io.open(ls.dir .. "/data.txt", "w"))
+  file:write("beside the site")
+  file:close()
+  return table.concat({ ls.dir, assert(ls.file.read("data.txt")), assert(ls.file.read(ls.dir .. "/data.txt")) }, "|")
+end)
+app:get("/file", function(req, res) res:file(ls.dir .. "/data.txt") end)
+app:static("/static", ls.dir)""" + LISTEN
+        with scratch() as where:
+            where = os.path.realpath(where)
+            folder = os.path.join(where, "sub")
+            os.mkdir(folder)
+            with open(os.path.join(folder, "site.lua"), "w") as out:
+                out.write(site)
+            server = self.serve(None, cwd=where, site_path="./sub/../sub/site.lua")
+            self.assertEqual(server.get("/").text, "%s|beside the site|beside the site" % native(folder))
+            self.assertEqual([server.get("/file").text, server.get("/static/data.txt").text], ["beside the site"] * 2)
+            server.stop()
+
+    def test_ls_dir_of_a_site_that_is_no_file(self):
+        """It is the working directory."""
+        code = 'local ls = require "luaserve" ls.config{ states = 1 } ls.init(function() print(ls.dir) end)'
+        with scratch() as where:
+            for args, stdin in ((["-e", code], ""), (["-"], code)):
+                self.assertEqual(run("--log-level", "warn", *args, stdin=stdin, cwd=where), (0, native(os.path.realpath(where)) + "\n", ""))
+
+
+class OneNameForTheFunction(E2E):
+    def test_handler_in_every_single_table(self):
+        server = self.serve("""
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/", function()
+  local sock = assert(ls.connect("127.0.0.1", tonumber(ls.dict("ports").tcp)))
+  return sock:receive("*a")
+end)
+app:post("/:port", function(req) ls.dict("ports").tcp = req.params.port end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.tcp{ host = "127.0.0.1", port = 0, handler = function(sock) sock:send("tcp ", udp_answer()) end }
+local udp = ls.udp{ host = "127.0.0.1", port = 0, handler = function(data) return data:upper() end }
+function udp_answer()
+  local client = assert(ls.udp_connect("127.0.0.1", udp.local_port))
+  client:send("udp")
+  return (client:receive(5))
+end
+""", listeners=2)
+        with server.connect() as conn:
+            conn.ask("POST", "/%d" % server.port(1))
+            self.assertEqual(conn.get("/").text, "tcp UDP")
+        server.stop()
+
+    def test_the_old_names_say_the_new_one(self):
+        for call, message in (
+            ("ls.listen{ port = 0, app = app }", "site.lua:3: ls.listen: the option app has a new name: handler = app"),
+            ("ls.tcp{ port = 0, serve = print }", "site.lua:3: ls.tcp: the option serve has a new name: handler = fn"),
+            ("ls.tcp(0, print, { serve = print })", "site.lua:3: ls.tcp: the option serve has a new name: handler = fn"),
+            ("ls.udp({ port = 0, handler = print }, print)",
+             "site.lua:3: ls.udp: two functions given, as argument and as handler; give only one"),
+        ):
+            self.refuses(SITE + call, message)
+
+
+class EndlessResponse(E2E):
+    @not_on_windows("the second signal")
+    def test_t17_the_drain_names_the_handler_and_a_second_signal_ends_it(self):
+        server = self.serve(SITE + """
+app:get("/ticks", function(req, res)
+  while true do
+    res:write("tick\\n")
+    ls.sleep(0.05)
+  end
+end)""" + LISTEN)
+        with server.connect() as conn:
+            conn.send(request("GET", "/ticks"))
+            conn.line()
+            server.signal()
+            server.wait_log("a second signal ends it at once")
+            server.wait_log(r"draining: the handler of GET /ticks \(.*site.lua:4\) waits at .*site.lua:7")
+            server.signal()
+            self.assertEqual(server.wait(), 1)
+
+
+class VariableOfTheCommand(E2E):
+    MODULE = """return { file = (os.getenv("LUASERVE_ENV") or "real") .. ".db" }"""
+    TEST = """
+local test = require "luaserve.test"
+it("uses its own data", function()
+  local store = require "store"
+  test.equal(store.file, "test.db")
+  local server = test.serve("site.lua")
+  test.equal(server:get("/").body, "test.db")
+end)
+"""
+
+    def test_t19_luaserve_test_uses_other_data(self):
+        """Whatever the caller has set: the variable may name the data of a real server."""
+        site = SITE + 'local store = require "store"\napp:get("/", function() return store.file end)\nls.listen(8080, app)'
+        with scratch(site_lua=site, store_lua=self.MODULE) as where:
+            os.mkdir(os.path.join(where, "tests"))
+            with open(os.path.join(where, "tests/store_test.lua"), "w") as out:
+                out.write(self.TEST)
+            for env in ({}, {"LUASERVE_ENV": "production"}):
+                status, out, err = run_program(["test"], cwd=where, env=env)
+                self.assertEqual((status, "1 passed" in out), (0, True), out + err)
+
+    def test_t19_dev_and_the_server(self):
+        site = SITE + 'app:get("/", function() return os.getenv("LUASERVE_ENV") or "none" end)' + LISTEN
+        for program, env, expected in (([LUASERVE], None, "none"), ([LUASERVE], "staging", "staging"),
+                                       ([LUASERVE, "dev"], None, "development"), ([LUASERVE, "dev"], "staging", "staging")):
+            server = self.serve(site, program=program, env={"LUASERVE_ENV": env} if env else {})
+            self.assertEqual(server.get("/").text, expected)
+            server.stop()
+
+
+class NamesOfMethodsInADict(E2E):
+    SITE = SITE + """
+local d = ls.dict("d")
+app:get("/:name", function(req)
+  local ok, message = pcall(function() d[req.params.name] = "x" end)
+  d:set(req.params.name, "stored")
+  return { message = not ok and message or nil, get = d:get(req.params.name), index = type(d[req.params.name]) }
+end)""" + LISTEN
+
+    def test_t20_a_key_that_is_the_name_of_a_method_is_not_stored_silently(self):
+        """d["keys"] = "x" worked, and d["keys"] is a function."""
+        for name in ("keys", "get", "set", "update", "incr"):
+            answer = json.loads(self.get("/" + name).text)
+            self.assertIn('site.lua:6: dict: \'%s\' is the name of a method: write dict:set("%s", value), and read it by '
+                          'dict:get("%s")' % (name, name, name), answer["message"])
+            self.assertEqual((answer["get"], answer["index"]), ("stored", "function"))
+        self.assertEqual(json.loads(self.get("/pairs").text), {"get": "stored", "index": "string"})
+
+
+class ForgottenArguments(E2E):
+    def test_t22_a_forgotten_second_value_fails(self):
+        with scratch() as where:
+            with open(os.path.join(where, "equal_test.lua"), "w") as out:
+                out.write("""
+local test = require "luaserve.test"
+it("forgets", function() test.equal(nil) end)
+it("forgets that", function() test.contains("text") end)
+it("means it", function() test.equal(nil, nil) end)
+""")
+            status, out, err = run_program(["test"], cwd=where)
+        self.assertEqual(status, 1)
+        self.assertIn("equal_test.lua:3: forgets\n   test.equal: the second value is missing: test.equal(got, expected); for nil write "
+                      "test.equal(got, nil)", out + err)
+        self.assertIn("equal_test.lua:4: forgets that\n   test.contains: the second value is missing", out + err)
+        self.assertIn("1 passed, 2 failed", out)
+
+    def test_t22_errors_name_the_line_and_the_colon(self):
+        server = self.serve(SITE + """
+local d = ls.dict("d")
+app:get("/sort", function() d.list = { 3, 1, 2 } table.sort(d.list) end)
+app:get("/html", function(req, res) res.html("x") end)
+app:get("/json", function(req) return req.json() end)
+app:get("/dict", function() return d.get("x") end)
+app:get("/keys", function() return { d.keys("x") } end)
+ls.tcp("127.0.0.1:0", function(sock) sock.send("x") end)""" + LISTEN, listeners=2)
+        for path, message in (
+            ("/sort", "site.lua:5: the value of a dict is a read-only copy"),
+            ("/html", "site.lua:6: 'html' is a method of a response: call it with a colon, such as object:html(...); got string"),
+            ("/json", "'json' is a method of a request: call it with a colon"),
+            ("/dict", "'get' is a method of a dict: call it with a colon"),
+            ("/keys", "'keys' is a method of a dict: call it with a colon, such as todos:keys(...); got \"x\" for the dict"),
+        ):
+            self.assertEqual(server.get(path, index=1).status, 500)
+            server.wait_log(re.escape(message))
+        server.connect(0).expect_end()
+        server.wait_log("'send' is a method of a sock: call it with a colon")
+        server.stop()
+
+    def test_t22_an_unknown_command(self):
+        """luaserve run x.lua"""
+        for args, message in (
+            (["run", "x.lua"], "cannot open run: No such file or directory; unknown command run: did you mean luaserve x.lua?"),
+            (["tset"], "unknown command tset: did you mean luaserve test?"),
+            (["frobnicate"], "unknown command frobnicate; luaserve --help lists the commands"),
+        ):
+            status, _, err = run(*args)
+            self.assertEqual((status, message in err), (1, True), err)
+
+
+class PrintedTables(E2E):
+    def test_t24_a_table_in_the_log_is_readable(self):
+        """print(t) and ls.log.info(t) showed an address."""
+        server = self.serve(SITE + """
+local d = ls.dict("d")
+d.todo = { title = "tea", tags = { "a", "b" } }
+local t = { n = 1 }
+t.self = t
+app:get("/", function()
+  ls.log.info(t)
+  ls.log.warn("todo", d.todo, nil, "text")
+  print(ls.inspect(d.todo))
+  return ls.inspect { "x", list = {} }
+end)""" + LISTEN)
+        self.assertEqual(server.get("/").text, '{ "x", list = {} }')
+        server.wait_log(r"info \{ n = 1, self = \{ <cycle> \} \}$")
+        server.wait_log(r'warn todo\t\{ tags = \{ "a", "b" \}, title = "tea" \}\tnil\ttext$')
+        server.stop()
+        with open(server.out_path) as out:
+            self.assertEqual(out.read(), '{ tags = { "a", "b" }, title = "tea" }\n')
+
+
+class LongDatagrams(E2E):
+    def test_t21_the_recipe_statsd_loses_no_value_of_a_long_datagram(self):
+        """Of 200 counters in one datagram 108 arrived, one with a tenth of its value."""
+        with open(os.path.join(ROOT, "lua/docs/cookbook.md"), encoding="utf-8") as page:
+            recipe = re.search(r"## A statsd server\n.*?```lua\n(.*?)```", page.read(), re.DOTALL).group(1)
+        recipe = recipe.replace("ls.udp(8125,", 'ls.udp("127.0.0.1:0",').replace("ls.listen(8080, app)", LISTEN)
+        server = self.serve(recipe)
+        port = int(server.wait_log("listening on udp://").rsplit(":", 1)[1])
+        counters = ["some.quite.long.name.%03d:1000|c" % n for n in range(200)]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.sendto("\n".join(counters).encode(), ("127.0.0.1", port))
+        expected = "".join("some.quite.long.name.%03d 1000\n" % n for n in range(200))
+        self.eventually(lambda: server.get("/").text == expected, "all counters have their value")
+        self.assertEqual(server.logged("truncated"), [])
+        server.stop()
+
+    def test_t21_a_datagram_that_is_cut_is_reported(self):
+        server = self.serve(SITE + 'ls.udp("127.0.0.1:0", function(data) return tostring(#data) end)' + LISTEN)
+        port = int(server.wait_log("listening on udp://").rsplit(":", 1)[1])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.sendto(b"x" * 3000, ("127.0.0.1", port))
+        server.wait_log(r"site.lua:3: a datagram longer than max_datagram = 2048 bytes was truncated \(logged once\): "
+                        "max_datagram = 65507 takes all")
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Traps that recipes of the documentation had. Each test runs the recipe as the cookbook has it today."""
+# sanitizers: none; Lua of the pages
+import json
+import os
+import socket
+import sqlite3
+
+from docs_e2e import Run
+from docs_pages import DOCS, blocks_of, scopes_of
+from harness import E2E, ROOT, WAIT, Closed, Framing, in_parallel, main, not_on_windows, request
+from harness.websocket import WebSocket
+
+PAGE = os.path.join(DOCS, "cookbook.md")
+
+# ls.publish of a site in which the message "slow" waits before it leaves until "fast" has left, or 0.3 s have passed.
+SLOW_PUBLISH = r"""
+local ls = require "luaserve"
+local marks, publish, listen = ls.dict("marks"), ls.publish, ls.listen
+function ls.publish(topic, data, options)
+  local text = type(data) == "string" and data or data.messages and data.messages[1].text or "other"
+  marks:set(text, true)
+  local late = ls.now() + 0.3
+  while text == "slow" and not marks.left and ls.now() < late do ls.sleep(0.01) end
+  publish(topic, data, options)
+  if text == "fast" then marks.left = true end
+end
+function ls.listen(address, app)
+  app:get("/test/slow", function() return tostring(marks.slow) end)
+  listen(address, app)
+end
+"""
+
+
+@not_on_windows("as the pages")
+class Traps(E2E):
+    def recipe(self, title, change=None, page=PAGE, flags=()):
+        """The program of a section, served. `change`: a function of the text of its site."""
+        with open(os.path.join(ROOT, page), encoding="utf-8") as lines:
+            text = lines.read()
+        first = text[:text.index("\n## %s\n" % title)].count("\n") + 2
+        scope = next(scope for scope in scopes_of(blocks_of(page, text)) if scope.site and scope.site.line > first)
+        if change:
+            changed = change(scope.site.text)
+            self.assertNotEqual(changed, scope.site.text)
+            scope.site.lines = changed.strip("\n").split("\n")
+        run = Run(scope)
+        self.addCleanup(run.close)
+        run.write_all()
+        server = run.serve("site.lua", flags)
+        server.wait_log("listening on")
+        return run, server
+
+    def test_a_cache_of_each_state_is_filled_in_later_states_too(self):
+        # ls.subscribe at the top, publish without retain: states made later, and all of a reload, had an empty cache
+        run, server = self.recipe("ls.subscribe", lambda site: site.replace("ls.listen(", """
+app:get("/block", function() -- blocks this state until the test has written
+  local fifo <close> = io.open("fifo")
+  return fifo:read("a")
+end)
+ls.listen("""), os.path.join(DOCS, "reference", "topics.md"), ["--threads", "1"])
+        fifo = os.path.join(run.folder, "fifo")
+        os.mkfifo(fifo)
+
+        def price():
+            answer = server.get("/prices/tea")
+            return answer.status == 200 and json.loads(answer.text) == {"price": 3}
+
+        with server.connect() as conn:
+            self.assertEqual(conn.ask("PUT", "/prices", (), b'{"tea":3}').status, 204)
+        self.eventually(price, "the first state has the price")
+        with server.connect() as blocked:
+            blocked.send(request("GET", "/block"))
+            with open(fifo, "w") as end:  # the handler blocks now: another state answers
+                self.eventually(price, "a later state has the price")
+                end.write("done")
+            self.assertEqual(blocked.response("GET").text, "done")
+        server.reload()
+        server.wait_log("reloaded")
+        self.eventually(price, "the states of the new site have the price")
+        run.stop(server)
+
+    def test_t7_sqlite_does_not_cut_text_at_a_nul_byte(self):
+        # printf 'pay 100\0 EUR' | curl --data-binary @- .../notes   answered the whole text and stored `pay 100`
+        run, server = self.recipe("SQLite")
+        with server.connect() as conn:
+            whole = conn.ask("POST", "/notes", (), b"pay 100\0 EUR")
+            self.assertEqual((whole.status, whole.text), (400, "no valid text\n"))
+            for text in ("pay 100 EUR", "it's", "'); DROP TABLE notes --", "?", "100%", "\u20ac\n"):
+                made = conn.ask("POST", "/notes", (), text.encode())
+                self.assertEqual((made.status, json.loads(made.text)["text"]), (201, text))
+            notes = json.loads(conn.get("/notes").text)
+        with sqlite3.connect(os.path.join(run.folder, "notes.db")) as stored:
+            self.assertEqual([note["text"] for note in notes], [row[0] for row in stored.execute("SELECT text FROM notes")])
+        self.assertEqual(len(notes), 6)
+        run.stop(server)
+
+    def test_sqlite_rolls_back_and_keeps_the_writes_of_others(self):
+        # query"BEGIN", an error, query"COMMIT" never: the writes of later requests were acknowledged, and lost
+        run, server = self.recipe("SQLite", lambda site: site.replace("ls.listen(", """
+app:post("/fails", function()
+  transaction(function() query("INSERT INTO notes (text) VALUES (?)", "lost") error("on purpose") end)
+end)
+app:post("/waits", function()
+  transaction(function() query("INSERT INTO notes (text) VALUES (?)", "lost") ls.sleep(0) end)
+end)
+app:get("/moved", function() return tostring(transaction(function() return 7 end)) end)
+ls.listen("""))
+        def store(n):
+            with server.connect() as conn:
+                return [conn.ask("POST", path, (), body).status for i in range(20) for path, body in (
+                    ("/fails", b""), ("/notes", b"note %d %d" % (n, i)), ("/waits", b""), ("/import", b'["a","b\\u0000"]'))]
+        statuses = in_parallel([lambda n=n: store(n) for n in range(10)])
+        self.assertEqual(statuses, [[500, 201, 500, 400] * 20] * 10)
+        self.assertEqual(server.get("/moved").text, "7")
+        self.assertTrue(server.logged("cannot wait"))
+        expected = sorted("note %d %d" % (n, i) for n in range(10) for i in range(20))
+        self.assertEqual(sorted(note["text"] for note in json.loads(server.get("/notes").text)), expected)
+        with sqlite3.connect(os.path.join(run.folder, "notes.db")) as stored:
+            self.assertEqual(sorted(row[0] for row in stored.execute("SELECT text FROM notes")), expected)
+        run.stop(server)
+
+    def test_t8_virtual_hosts_keep_conditions_ranges_fields_and_streams(self):
+        # with app:static behind the recipe: If-None-Match was a 200, Range a 200, HEAD had Content-Length: 0; no
+        # Authorization, no WebSocket, no events
+        run, server = self.recipe("Virtual hosts", lambda site: site[:site.index("ls.listen {")] + """
+shop:static("/files", ".")
+shop:get("/who", function(req, res)
+  res:cookie("a", "1"):cookie("b", "2")
+  return (req.headers.authorization or "-") .. " " .. (req.headers.accept or "-")
+end)
+shop:get("/events", function(_, res) res:sse():send("hello") end)
+shop:ws("/ws", function(ws) ws:send("hello") end)
+ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.org"] = blog } }
+""")
+        run.write("page.txt", "0123456789")
+        host = ("Host", "shop.example.org")
+        with server.connect() as conn:
+            def ask(method, path, *fields):
+                return conn.ask(method, path, [host, *fields])
+            whole = ask("GET", "/files/page.txt")
+            self.assertEqual((whole.status, whole.text), (200, "0123456789"))
+            self.assertEqual(ask("GET", "/files/page.txt", ("If-None-Match", whole.header("ETag"))).status, 304)
+            part = ask("GET", "/files/page.txt", ("Range", "bytes=2-4"))
+            self.assertEqual((part.status, part.text, part.header("Content-Range")), (206, "234", "bytes 2-4/10"))
+            self.assertEqual(ask("HEAD", "/files/page.txt").header("Content-Length"), "10")
+            who = ask("GET", "/who", ("Authorization", "Basic eA=="), ("Accept", "text/html"))
+            self.assertEqual(who.text, "Basic eA== text/html")
+            self.assertEqual([cookie.partition(";")[0] for cookie in who.all("Set-Cookie")], ["a=1", "b=2"])
+            self.assertEqual(ask("GET", "/events").text, "data: hello\n\n")
+            self.assertEqual(conn.ask("GET", "/", [("Host", "other.example.org")]).status, 421)
+        with server.connect() as conn:
+            conn.send(request("GET", "/ws", [host, ("Connection", "Upgrade"), ("Upgrade", "websocket"),
+                                             ("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Key", "A" * 22 + "==")]))
+            self.assertEqual(conn.head().status, 101)
+        run.stop(server)
+
+    def test_t21_statsd_counts_all_of_a_long_datagram(self):
+        # datagrams above 2048 bytes were cut: of 200 counters 108 arrived, one with a tenth of its value
+        run, server = self.recipe("A statsd server")
+        names = ["counter.%03d" % n for n in range(200)]
+        with socket.socket(type=socket.SOCK_DGRAM) as client:
+            counts = "\n".join("%s:1000|c" % name for name in names)
+            client.sendto(counts.encode(), ("127.0.0.1", int(run.ports.free_of["8125"])))
+        expected = "".join("%s 1000\n" % name for name in names)
+        self.eventually(lambda: server.get("/").text == expected, "all counters have their values")
+        run.stop(server)
+
+    BACKEND = r"""
+  backend:get("/api/old", function(_, res) return res:cookie("a", "1"):cookie("b", "2"):redirect("/api/new") end)
+  backend:any("/api/seen", function(req) return req.headers end)
+  backend:get("/api/large", function() return ("x"):rep(9 * 2^20) end)
+  backend:put("/api/size", { max_body = false }, function(req)
+    local size = 0
+    for chunk in req:chunks() do size = size + #chunk end
+    return size .. " bytes"
+  end)
+  backend:get("/api/cut", function(_, res) res:header("Content-Length", 100):write("half") res:flush() end)
+  backend:get("/api/none", function() return 304, nil, { ETag = '"a"' } end)
+  ls.listen(address, backend)
+"""
+
+    def test_t14_the_gateway_passes_fields_and_large_bodies(self):
+        # a 302 arrived without Location; Set-Cookie, Cookie and Accept were dropped; answers above 8 MiB were a 502
+        run, server = self.recipe("A gateway", lambda site: site.replace("\n  ls.listen(address, backend)\n", self.BACKEND))
+        token = ("Authorization", "Bearer secret")
+        with server.connect() as conn:
+            moved = conn.get("/api/old", [token])
+            self.assertEqual((moved.status, moved.header("Location")), (302, "/api/new"))
+            self.assertEqual([cookie.partition(";")[0] for cookie in sorted(moved.all("Set-Cookie"))], ["a=1", "b=2"])
+            seen = conn.ask("POST", "/api/seen", [
+                token, ("Cookie", "c=1; d=2"), ("Accept", "text/html"), ("Accept", "*/*"), ("If-None-Match", '"x"'),
+                ("X-Forwarded-For", "192.0.2.1"), ("TE", "trailers"), ("X-Hop", "1"), ("Connection", "keep-alive, X-Hop"),
+                ("Keep-Alive", "timeout=5"), ("Content-Type", "text/x")], b"body")
+            fields = json.loads(seen.text)
+            self.assertEqual({name: fields.get(name) for name in (
+                "cookie", "accept", "if-none-match", "content-type", "content-length", "x-forwarded-for", "te", "x-hop",
+                "keep-alive")}, {
+                "cookie": "c=1; d=2", "accept": "text/html, */*", "if-none-match": '"x"', "content-type": "text/x",
+                "content-length": "4", "x-forwarded-for": "192.0.2.1, 127.0.0.1", "te": None, "x-hop": None,
+                "keep-alive": None})
+            self.assertEqual(len(conn.get("/api/large", [token]).body), 9 * 2**20)
+            head = conn.ask("HEAD", "/api/large", [token])
+            self.assertEqual((head.status, head.header("Content-Length")), (200, str(9 * 2**20)))
+            self.assertEqual(conn.ask("PUT", "/api/size", [token], b"x" * (9 * 2**20)).text, "9437184 bytes")
+            unchanged = conn.get("/api/none", [token])
+            self.assertEqual((unchanged.status, unchanged.header("ETag")), (304, '"a"'))
+            with self.assertRaises((Closed, Framing)):  # not a complete answer
+                conn.get("/api/cut", [token])
+        run.stop(server)
+
+    def test_t14_no_part_of_an_answer_passes_for_the_whole(self):
+        raw = r"""
+local answers = {
+  ["/api/no-byte"] = "HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n", ["/api/no-http"] = "220 mail\r\n\r\n",
+  ["/api/nothing"] = "", ["/api/whole"] = "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+}
+ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):match("^GET (%S+)")]) end)
+"""
+        run, server = self.recipe("A gateway", lambda site: site.partition("-- Two backends")[0].replace(
+            ', "127.0.0.1:8082"', "") + raw)
+        token = [("Authorization", "Bearer secret")]
+        self.assertEqual(server.get("/api/whole", token).text, "ok")
+        self.assertEqual([server.get(path, token).status for path in ("/api/no-http", "/api/nothing")], [502, 502])
+        with self.assertRaises(Closed):
+            server.get("/api/no-byte", token)
+        run.stop(server)
+
+    def test_the_client_closes_whatever_the_caller_forwards(self):
+        # with headers = req.headers and Connection: keep-alive the backend kept the connection: 30 s, then a 502
+        run, server = self.recipe("An HTTP client", lambda _: r"""
+local ls = require "luaserve"
+local http = require "http"
+local app = ls.app()
+app:any("/seen", function(req) return req.headers.connection end)
+app:get("/none", function() return 204 end)
+app:get("/", function(req)
+  local status, body = http.request(req.query.method or "GET", "127.0.0.1:8080", req.query.path or "/seen", { headers = req.headers })
+  return { status = status, body = body }
+end)
+ls.listen(8080, app)
+""")
+        fields = [("Connection", "keep-alive"), ("Keep-Alive", "timeout=60")]
+        for target, expected in (("/", {"status": 200, "body": "close"}), ("/?method=HEAD", {"status": 200, "body": ""}),
+                                 ("/?path=/none", {"status": 204, "body": ""})):
+            self.assertEqual(json.loads(server.get(target, fields).text), expected)
+        run.stop(server)
+
+    def test_a_login_that_cannot_be_stored_is_none(self):
+        # the result of sessions:set was ignored: with a full dict a login got a cookie and a 303, but no session
+        run, server = self.recipe("An HTML site with sessions and files", lambda site: site.replace(
+            'ls.dict("sessions")', 'ls.dict("sessions", { size = 4096 })'))
+        form = [("Content-Type", "application/x-www-form-urlencoded")]
+        with server.connect() as conn:
+            for _ in range(100):
+                login = conn.ask("POST", "/login", form, b"name=ada")
+                if login.status != 303:
+                    break
+                cookie = login.header("Set-Cookie").partition(";")[0]
+                self.assertIn("Hello, ada", conn.get("/", [("Cookie", cookie)]).text)
+            self.assertEqual((login.status, login.header("Set-Cookie")), (503, None))
+            for name in ("get", "keys", "len"):
+                self.assertEqual(conn.get("/files/site.lua", [("Cookie", "sid=" + name)]).status, 403)
+        run.stop(server)
+
+    def test_t14_a_large_body_that_is_read_whole_names_the_limit(self):
+        site = r"""
+local ls = require "luaserve"
+local http = require "http"
+local app = ls.app()
+app:get("/large", function() return ("x"):rep(9 * 2^20) end)
+app:get("/", function(req)
+  local status, body = http.request("GET", "127.0.0.1:8080", "/large", { max_message = tonumber(req.query.max) })
+  return status and #body .. " bytes" or body
+end)
+ls.listen(8080, app)
+"""
+        run, server = self.recipe("An HTTP client", lambda _: site)
+        self.assertEqual(server.get("/").text, "the body is longer than max_message")
+        self.assertEqual(server.get("/?max=10485760").text, "9437184 bytes")
+        run.stop(server)
+
+    def slow_waits(self, server):
+        self.eventually(lambda: server.get("/test/slow").text == "true", "the slow message has its number")
+
+    def test_events_leave_in_the_order_of_their_ids(self):
+        # ids:incr and ls.publish were two steps: event 2 left before 1, and a client that connected again with 2 never got 1
+        run, server = self.recipe("sse:send", lambda site: SLOW_PUBLISH + site, page=os.path.join(DOCS, "reference", "sse.md"))
+
+        def post(text):
+            with server.connect() as conn:
+                return conn.ask("POST", "/messages", (), text).status
+
+        with socket.create_connection(server.at(), WAIT) as stream:
+            stream.sendall(request("GET", "/messages"))
+            text = stream.recv(1000)
+
+            def fast():
+                self.slow_waits(server)
+                return post(b"fast")
+
+            self.assertEqual(in_parallel([lambda: post(b"slow"), fast]), [202, 202])
+            while text.count(b"data: ") < 2:
+                more = stream.recv(1000)
+                self.assertTrue(more, text)
+                text += more
+        self.assertLess(text.index(b"slow"), text.index(b"fast"))
+        run.stop(server)
+
+    def test_messages_of_the_chat_leave_in_the_order_of_their_numbers(self):
+        path = os.path.join(ROOT, "examples", "live", "chat.lua")
+        server = self.serve(SLOW_PUBLISH + 'assert(loadfile("%s"))("127.0.0.1:0")' % path)
+
+        def member(name):
+            return WebSocket(server.at(), "/lobby/live?name=%s&id=%s" % (name, name))
+
+        def received(ws, key):
+            while key not in (data := json.loads(ws.receive())):
+                pass
+            return data[key]
+
+        with member("ada") as ada, member("bob") as bob, member("eve") as eve:
+            self.assertEqual([received(eve, "messages"), received(eve, "people")], [[], ["ada", "bob", "eve"]])
+            ada.send("slow")
+            self.slow_waits(server)
+            bob.send("fast")
+            first, second = received(eve, "messages")[0], received(eve, "messages")[0]
+            self.assertEqual([first["text"], second["text"]], ["slow", "fast"])
+            self.assertEqual(second["number"], first["number"] + 1)
+            with member("late") as late:
+                self.assertEqual([message["text"] for message in received(late, "messages")], ["slow", "fast"])
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

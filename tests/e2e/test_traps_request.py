@@ -1,0 +1,197 @@
+"""The traps of a first hour with requests and cookies: programs that look right must be right, or fail with a message that
+says what to write."""
+import http.cookiejar
+import json
+import urllib.request
+
+from harness import E2E, main
+from harness.websocket import WebSocket
+
+HEAD = """local ls = require "luaserve"
+local app = ls.app()
+ls.log.debug("the site")
+"""
+LISTEN = """
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+class Traps(E2E):
+    def of(self, text, listen=LISTEN, **kw):
+        server = self.serve(HEAD + text + listen, **kw)
+        self.addCleanup(server.stop)
+        return server
+
+    def ask_of(self, server, method, target, headers=(), body=None):
+        with server.connect() as conn:
+            return conn.ask(method, target, headers, body)
+
+    def test_t4_the_rate_limit_of_the_documentation_limits(self):
+        server = self.of("""
+            app:get("/", function(req)
+              local requests = ls.dict("requests")
+              if requests:incr(req.ip, 1, 0, 600) > 3 then return 429 end
+              return "ok"
+            end)
+            app:get("/address", function(req) return req.ip .. " " .. req.port .. " " .. req.remote end)
+            ls.init(function() ls.log.info("injected", app:inject{ path = "/address" }.body) end)""")
+        server.wait_log("injected\t127.0.0.1 0 127.0.0.1:0")
+        self.assertEqual([server.get("/").status for _ in range(6)], [200] * 3 + [429] * 3, "each on a connection of its own")
+        with server.connect() as conn:
+            self.assertEqual([conn.get("/").status for _ in range(2)], [429, 429])
+            port = conn.sock.getsockname()[1]
+            self.assertEqual(conn.get("/address").text, "127.0.0.1 %d 127.0.0.1:%d" % (port, port))
+        forged = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
+        self.assertEqual(server.get("/", forged).status, 429, "no client chooses its address")
+
+    def test_t4_addresses_behind_proxies(self):
+        server = self.of("""
+            app:get("/", function(req)
+              return { ip = req.ip, port = req.port, remote = req.remote, scheme = req.scheme, secure = req.secure, host = req.host }
+            end)
+            ls.on("log", function(req) ls.log.info("log of", req.ip, req.scheme) end)
+            app:ws("/ws", function(ws, req) ws:send(req.ip .. " " .. ws.ip) end)""",
+                         """ls.listen("127.0.0.1:0", app, { trusted = { "127.0.0.1", "10.0.0.0/8", "::1" } })
+            ls.listen("127.0.0.1:0", app, { trusted = { "::ffff:127.0.0.0/104" } })
+            ls.listen("127.0.0.1:0", app, { trusted = { "192.0.2.0/24" } })""", listeners=3)
+
+        def got(headers, index=0):
+            return json.loads(server.get("/", {"Host": "own.example", **headers}, index).text)
+
+        own = got({})
+        self.assertEqual((own["ip"], own["scheme"], own["secure"], own["host"]), ("127.0.0.1", "http", False, "own.example"))
+        self.assertEqual(got({"X-Forwarded-For": "6.6.6.6, 192.0.2.7, ::ffff:10.0.0.1", "X-Forwarded-Proto": "https",
+                              "X-Forwarded-Host": "shop.example"}),
+                         {"ip": "192.0.2.7", "remote": "192.0.2.7", "scheme": "https", "secure": True, "host": "shop.example"})
+        self.assertEqual(got({"Forwarded": 'for="[2001:DB8:0::7]:4711";proto=https;host="a.example:1"'}),
+                         {"ip": "2001:db8::7", "port": 4711, "remote": "[2001:db8::7]:4711", "scheme": "https", "secure": True,
+                          "host": "a.example:1"})
+        self.assertEqual(got({"X-Forwarded-For": "::ffff:192.0.2.9"}, 1)["ip"], "192.0.2.9")
+        server.wait_log("log of\t192.0.2.7\thttps")
+        with WebSocket(server.at(), "/ws", [("X-Forwarded-For", "192.0.2.7")]) as ws:
+            self.assertEqual(ws.receive(), "192.0.2.7 127.0.0.1")
+        page = [("Origin", "https://shop.example"), ("X-Forwarded-For", "192.0.2.7"), ("X-Forwarded-Host", "shop.example")]
+        with WebSocket(server.at(), "/ws", page) as ws:
+            self.assertEqual(ws.receive(), "192.0.2.7 127.0.0.1")
+        for fields, index in ((page[:2], 0), (page, 2)):
+            with self.assertRaisesRegex(AssertionError, "403"):
+                WebSocket(server.at(index), "/ws", fields)
+        for wrong in ("unknown", "", "1.2.3", "256.1.1.1", "unix:/run/a", "fe80::1%lo", "*", "192.0.2.7, x"):
+            answer = got({"X-Forwarded-For": wrong})
+            self.assertEqual((answer["ip"], answer["remote"]), ("127.0.0.1", "127.0.0.1:%d" % answer["port"]), wrong)
+        # A second field of that name is the end of the list.
+        with server.connect() as conn:
+            conn.send(b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n")
+            self.assertEqual(json.loads(conn.response("GET").text)["ip"], "192.0.2.7")
+        forged = got({"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil"}, 2)
+        self.assertEqual((forged["ip"], forged["scheme"], forged["host"]), ("127.0.0.1", "http", "own.example"))
+
+    def test_t11_a_cookie_of_a_login_page_is_for_the_whole_site(self):
+        server = self.of("""
+            app:get("/account/login", function(req, res) res:cookie("sid", "7f") return "logged in" end)
+            app:get("/account/logout", function(req, res) res:cookie("sid", nil) return "bye" end)
+            app:get("/forgotten", function(req, res) res:cookie("sid") end)
+            app:get("/", function(req) return req.cookies.sid and "logged in" or "logged out" end)""")
+        jar = http.cookiejar.CookieJar()
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+
+        def get(path):
+            with browser.open("http://127.0.0.1:%d%s" % (server.port(), path), timeout=60) as response:
+                return response.read().decode()
+
+        get("/account/login")
+        self.assertEqual([(c.path, c.has_nonstandard_attr("HttpOnly"), c.get_nonstandard_attr("SameSite")) for c in jar],
+                         [("/", True, "Lax")])
+        self.assertEqual(get("/"), "logged in")
+        get("/account/logout")
+        self.assertEqual((get("/"), list(jar)), ("logged out", []))
+        self.assertEqual(server.get("/forgotten").status, 500)
+        server.wait_log("res:cookie: the value is missing; res:cookie\\(name, nil\\) deletes")
+
+    def test_t12_a_body_that_is_no_form_is_a_mistake_of_the_client(self):
+        server = self.of("""
+            app:post("/notes", function(req, res)
+              local text = req:form().text
+              if not text or text == "" then return 400, "text is missing\\n" end
+              return "stored " .. text
+            end)""")
+        for type_, body, status in (("application/json", b'{"text":"a"}', 415), ("text/plain", b"text=a", 415),
+                                    (None, b"text=a", 415), ("multipart/form-data", b"text=a", 400),
+                                    ("multipart/form-data; boundary=b", b"--b\r\n", 400)):
+            response = self.ask_of(server, "POST", "/notes", {"Content-Type": type_} if type_ else {}, body)
+            self.assertEqual(response.status, status, response.text)
+            self.assertRegex(response.text, "the Content-Type must be|the multipart body is malformed")
+        form = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nbuy milk\r\n--b--\r\n'
+        for type_, body in (("application/x-www-form-urlencoded", b"text=buy+milk"), ("multipart/form-data; boundary=b", form)):
+            self.assertEqual(self.ask_of(server, "POST", "/notes", {"Content-Type": type_}, body).text, "stored buy milk")
+        self.assertNotIn(" error ", server.log())
+
+    def test_t15_the_three_signatures(self):
+        server = self.of("""
+            local udp = ls.udp("127.0.0.1:0", function(data) return data:upper() end)
+            app:get("/header", function(req, res) res:header("X-A", "1"):header("X-B", "2") res:header("X-A", nil) return "ok" end)
+            app:post("/chunks", function(req)
+              local kinds, count = {}, 0
+              for chunk in req:chunks() do kinds[type(chunk)], count = true, count + #chunk:sub(1, 1) end
+              return { kinds = kinds, any = count > 0 }
+            end)
+            app:get("/udp", function()
+              local one <close> = assert(ls.udp_connect("127.0.0.1:" .. udp.local_port))
+              local two <close> = assert(ls.udp_connect("127.0.0.1:" .. udp.local_port, { batch = 1 }))
+              one:send("one") two:send("two")
+              return { one:receive(60), two:receive(60), one.ip == "127.0.0.1" and one.port == udp.local_port }
+            end)""", listeners=2)
+        response = self.ask_of(server, "GET", "/header")
+        self.assertEqual((response.header("X-A"), response.header("X-B")), (None, "2"))
+        self.assertEqual(json.loads(self.ask_of(server, "POST", "/chunks", body=b"x" * 100000).text),
+                         {"kinds": {"string": True}, "any": True})
+        self.assertEqual(json.loads(self.ask_of(server, "GET", "/udp").text), ["ONE", "TWO", True])
+
+    def test_t18_a_null_is_not_true(self):
+        server = self.of("""
+            app:post("/", function(req)
+              local body = req:json()
+              if body.title then return "title: " .. body.title:upper() end
+              return 400, "title is missing\\n"
+            end)""")
+        for body in (b'{"title":null}', b"{}", b"[]", b'["title"]'):
+            response = self.ask_of(server, "POST", "/", body=body)
+            self.assertEqual((response.status, response.text), (400, "title is missing\n"), body)
+        for body in (b"null", b"5", b'"title"', b"{", b""):
+            self.assertEqual(self.ask_of(server, "POST", "/", body=body).status, 400, body)
+        self.assertEqual(self.ask_of(server, "POST", "/", body=b'{"title":"tea"}').text, "title: TEA")
+
+    def test_t23_a_gateway_passes_on_the_length_of_a_head_request(self):
+        server = self.of("""
+            app:use("/chain", function(req, res, next) next() res:header("X-Length", res:status()) end)
+            for _, path in ipairs { "/", "/chain/" } do
+              app:get(path .. "announced", function(req, res) res:status(200):header("Content-Length", 100) end)
+              app:get(path .. "alone", function(req, res) res:header("Content-Length", 100) end)
+              app:get(path .. "gone", function(req, res) res:status(404):header("Content-Length", 7) return res end)
+              app:get(path .. "body", function(req, res) res:header("Content-Length", 100) return "own" end)
+            end
+            app:get("/short", function(req, res) res:header("Content-Length", 100) res:write("own") end)
+            ls.init(function()
+              local answer = app:inject { method = "HEAD", path = "/announced" }
+              ls.log.info("injected", answer.status, answer.headers["content-length"], #answer.body)
+            end)""")
+        server.wait_log("injected\t200\t100\t0")
+        for prefix in ("/", "/chain/"):
+            for path, status, length in (("announced", 200, "100"), ("alone", 200, "100"), ("gone", 404, "7"), ("body", 200, "3")):
+                with server.connect() as conn:
+                    response = conn.ask("HEAD", prefix + path)
+                    self.assertEqual((response.status, response.header("Content-Length"), response.body), (status, length, b""),
+                                     prefix + path)
+                    self.assertEqual(conn.get("/body").text, "own", "the connection goes on")
+        # A GET has the length of the body that it has.
+        for path, status, length in (("/announced", 200, "0"), ("/alone", 204, None), ("/body", 200, "3")):
+            response = server.get(path)
+            self.assertEqual((response.status, response.header("Content-Length")), (status, length), path)
+        with server.connect() as conn:
+            conn.send(b"GET /short HTTP/1.1\r\nHost: h\r\n\r\n")
+            self.assertNotIn(b"own\r\n", conn.rest())
+        server.wait_log("Content-Length is 100, but the handler wrote 3 bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Traps of a first hour: dicts that forget, middleware that empties pages, counts as a status (T1, T5, T6, T10)."""
+import json
+
+from harness import E2E, main
+
+SITE = """
+local ls = require "luaserve"
+local items = ls.dict("items")
+local d = ls.dict("visits")
+local app = ls.app()
+app:use("/plain", function(req, res, next) next() end)
+app:use("/after", function(req, res, next)
+  next()
+  res:header("X-After", "1")
+  res:cookie("seen", "yes")
+end)
+
+-- T1
+app:post("/items", function(req)
+  local id = items:incr("last id")
+  items[id] = req:json { object = true }
+  return 201, { id = id }
+end)
+app:get("/items/:id", function(req) return items[tonumber(req.params.id)] or 404 end)
+app:get("/fill", function()
+  local t = ("x"):rep(1000)
+  for i = 1, 30000 do local id = items:incr("last id") items[id] = { title = t } end
+  return "entries: " .. #items .. "\\n"
+end)
+
+-- T5
+app:get("/plain/text", function() return "text" end)
+app:get("/plain/json", function() return { json = true } end)
+app:get("/plain/page", function(req, res) return res:html("<p>page</p>") end)
+
+-- T6
+app:get("/after/text", function() return "text" end)
+app:get("/after/page", function(req, res) return res:html("<p>page</p>") end)
+app:get("/after/goto", function(req, res) return res:redirect("/", 303) end)
+app:get("/after/json", function(req, res) return res:json({ json = true }) end)
+app:get("/after/file", function(req, res) return res:file("site.lua") end)
+app:get("/after/fail", function() error("on purpose") end)
+
+-- T10
+app:get("/visits", function() return d:incr("n") end)
+app:get("/number/:n", function(req) return tonumber(req.params.n) end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+class Traps(E2E):
+    SITE = SITE
+
+    def test_t1_a_dict_forgets_nothing(self):
+        first = self.ask("POST", "/items", body=b'{"title":"tea"}')
+        self.assertEqual((first.status, json.loads(first.body)["id"]), (201, 1))
+        filled = self.ask("GET", "/fill")
+        self.assertEqual(filled.status, 500)
+        self.server.wait_log(r'the dict "items" is full \(16 MiB\) and refuses new entries: .* evict = true')
+        self.assertEqual(json.loads(self.ask("GET", "/items/1").body), {"title": "tea"})
+
+    def test_t5_middleware_without_return_keeps_the_response(self):
+        for path, text in (("text", "text"), ("json", '{"json":true}'), ("page", "<p>page</p>")):
+            response = self.ask("GET", "/plain/" + path)
+            self.assertEqual((response.status, response.text), (200, text))
+        self.assertEqual(self.ask("GET", "/plain/none").status, 404)
+
+    def test_t6_middleware_changes_each_kind_of_response(self):
+        for path, status in (("text", 200), ("page", 200), ("goto", 303), ("json", 200), ("file", 200), ("fail", 500), ("none", 404)):
+            response = self.ask("GET", "/after/" + path)
+            self.assertEqual((response.status, response.header("X-After")), (status, "1"), path)
+            self.assertIn("seen=yes", response.header("Set-Cookie"), path)
+
+    def test_t10_a_count_is_no_status(self):
+        """Visits 1 to 199 failed, and visit 204 had no content: now each count fails unless it is a registered status, and
+        says what to write."""
+        self.assertEqual(self.ask("GET", "/visits").status, 500)
+        self.server.wait_log("the handler returned the number 1, which is no registered status; .*return tostring")
+        for number, status in (("199", 500), ("250", 500), ("299", 500), ("600", 500), ("404", 404), ("204", 204)):
+            self.assertEqual(self.ask("GET", "/number/" + number).status, status, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+/* test_install_win32.c - the properties of the service that luaserve install creates, as the service manager receives
+ * them: no program can read them back under Wine. The manager's calls and the reading of the command line are replaced.
+ */
+/* sanitizers: asan; no thread starts */
+#include <winsock2.h>
+
+#include <windows.h>
+
+#include "cli/main_win32.h"
+#include "cli/options.h"
+#include "support.h"
+
+static struct {
+    wchar_t needs[64]; /* its dependencies, a comma after each */
+    DWORD sid_type;
+    DWORD levels; /* a bit for each property that was set */
+} made;
+
+int ls_line_read(int argc, char **argv, unsigned line, ls_arguments *args)
+{
+    (void)argc;
+    assert_int_equal(line, LS_LINE_SERVICE);
+    args->server.site = argv[1];
+    return 0;
+}
+
+int ls_command_explain(const char *line, int argc, char **argv)
+{
+    (void)line, (void)argc, (void)argv;
+    fail();
+    return 0;
+}
+
+int ls_main_run_service(const ls_arguments *args)
+{
+    (void)args;
+    return 0;
+}
+
+static SC_HANDLE WINAPI fake_manager(LPCWSTR machine, LPCWSTR database, DWORD access)
+{
+    (void)machine, (void)database, (void)access;
+    return (SC_HANDLE)&made;
+}
+
+static SC_HANDLE WINAPI fake_create(SC_HANDLE manager, LPCWSTR name, LPCWSTR shown, DWORD access, DWORD type,
+                                    DWORD start, DWORD control, LPCWSTR line, LPCWSTR group, LPDWORD tag,
+                                    LPCWSTR needs, LPCWSTR user, LPCWSTR password)
+{
+    (void)name, (void)shown, (void)access, (void)type, (void)start, (void)control, (void)line, (void)group, (void)tag;
+    (void)password;
+    assert_ptr_equal(manager, &made);
+    assert_int_equal(wcscmp(user, L"NT AUTHORITY\\LocalService"), 0);
+    for (; *needs != L'\0'; needs += wcslen(needs) + 1) {
+        wcscat(made.needs, needs);
+        wcscat(made.needs, L",");
+    }
+    return (SC_HANDLE)&made;
+}
+
+static BOOL WINAPI fake_change(SC_HANDLE service, DWORD level, LPVOID info)
+{
+    assert_ptr_equal(service, &made);
+    if (level == SERVICE_CONFIG_SERVICE_SID_INFO) made.sid_type = ((SERVICE_SID_INFO *)info)->dwServiceSidType;
+    made.levels |= 1u << level;
+    return TRUE;
+}
+
+static BOOL WINAPI fake_close(SC_HANDLE handle)
+{
+    assert_ptr_equal(handle, &made);
+    return TRUE;
+}
+
+static LSTATUS WINAPI fake_key(HKEY root, LPCWSTR path, DWORD reserved, LPWSTR class, DWORD options, REGSAM access,
+                               const LPSECURITY_ATTRIBUTES security, PHKEY key, LPDWORD created)
+{
+    (void)root, (void)path, (void)reserved, (void)class, (void)options, (void)access, (void)security, (void)key;
+    (void)created;
+    return ERROR_ACCESS_DENIED;
+}
+
+SC_HANDLE(WINAPI *__wrap___imp_OpenSCManagerW)(LPCWSTR, LPCWSTR, DWORD) = fake_manager;
+SC_HANDLE(WINAPI *__wrap___imp_CreateServiceW)
+(SC_HANDLE, LPCWSTR, LPCWSTR, DWORD, DWORD, DWORD, DWORD, LPCWSTR, LPCWSTR, LPDWORD, LPCWSTR, LPCWSTR,
+ LPCWSTR) = fake_create;
+BOOL(WINAPI *__wrap___imp_ChangeServiceConfig2W)(SC_HANDLE, DWORD, LPVOID) = fake_change;
+BOOL(WINAPI *__wrap___imp_CloseServiceHandle)(SC_HANDLE) = fake_close;
+LSTATUS(WINAPI *__wrap___imp_RegCreateKeyExW)
+(HKEY, LPCWSTR, DWORD, LPWSTR, DWORD, REGSAM, const LPSECURITY_ATTRIBUTES, PHKEY, LPDWORD) = fake_key;
+
+static void install(void)
+{
+    char path[MAX_PATH];
+    char *argv[] = {"install", path, NULL};
+    memset(&made, 0, sizeof made);
+    assert_in_range(GetModuleFileNameA(NULL, path, sizeof path), 1, sizeof path - 1); /* a file that exists */
+    assert_int_equal(ls_command_service(2, argv), LS_STATUS_OK);
+}
+
+/* "If the result is NONE, then a firewall rule cannot be applied to that service", and NONE is what it would be. */
+static void a_firewall_rule_can_name_the_service(void **state)
+{
+    (void)state;
+    install();
+    assert_true(made.levels & 1u << SERVICE_CONFIG_SERVICE_SID_INFO);
+    assert_int_equal(made.sid_type, SERVICE_SID_TYPE_UNRESTRICTED);
+}
+
+static void a_disabled_http_driver_does_not_stop_the_service(void **state)
+{
+    (void)state;
+    install();
+    assert_int_equal(wcscmp(made.needs, L"Tcpip,Afd,"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_firewall_rule_can_name_the_service),
+        cmocka_unit_test(a_disabled_http_driver_does_not_stop_the_service),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

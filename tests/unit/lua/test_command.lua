@@ -1,0 +1,110 @@
+-- Command lines: the parser, the suggestions, and the text of --help. test_stress_options.lua tests the kinds of values.
+
+local check = require "check"
+local command = require "luaserve.command"
+local help = require "luaserve.command.help"
+
+local tests = {}
+
+local spec = {
+  name = "bake",
+  title = "make a cake",
+  usage = { "[options] CAKE", "--list" },
+  about = "A first paragraph, which is long enough to be wrapped because its words do not fit into one line of the "
+    .. "terminal, whatever.\n\n  an indented one\n  stays",
+  options = {
+    "Heat",
+    { "-t, --temperature N", command.whole(50, 250), "degrees" },
+    { "--fan", nil, "use the fan" },
+    "Dough",
+    { "--add WHAT", command.matching(".", "a thing"), "one more; repeat it", many = "things", most = 2 },
+    { "--an-option-with-a-long-name FILE", command.file, "its text is on the next line" },
+    { "-e CODE", command.matching("", "a text"), "the last option", ends = true },
+    { "-h, --help", nil, "print this text" },
+  },
+  notes = "The end.",
+}
+
+local function parse(...) return command.parse(spec, { ... }) end
+
+function tests.values_and_words()
+  local values, words, at = parse("-t", "200", "sponge", "--fan", "--add=flour", "--add", "eggs", "x")
+  check.equal(values, { temperature = 200, fan = true, add = { "flour", "eggs" } })
+  check.equal({ words, at }, { { "sponge", "x" }, 9 })
+  check.equal({ parse("-t200") }, { { temperature = 200 }, {}, 2 })
+  check.equal({ parse("--temperature=100", "--temperature", "60") }, { { temperature = 60 }, {}, 4 })
+  check.equal({ parse("a", "--", "--fan") }, { {}, { "a" }, 3 })
+  check.equal({ parse("-", "--fan") }, { { fan = true }, { "-" }, 3 })
+  check.equal({ parse("-e", "code", "--fan") }, { { e = "code" }, {}, 3 })
+  check.equal(parse("--help", "--nonsense"), { help = true })
+  check.equal({ parse() }, { {}, {}, 1 })
+end
+
+function tests.the_first_word_may_end_the_options()
+  local first = { usage = {}, options = spec.options, first_word_ends = true }
+  check.equal({ command.parse(first, { "--fan", "cake", "--fan" }) }, { { fan = true }, {}, 2 })
+  check.equal({ command.parse(first, { "--fan", "--", "cake" }) }, { { fan = true }, {}, 3 })
+  check.equal({ command.parse(first, { "-", "x" }) }, { {}, {}, 1 })
+end
+
+function tests.errors()
+  for _, case in ipairs {
+    { { "-t", "20" }, '-t: invalid value "20": must be a number from 50 to 250' },
+    { { "-t20" }, '-t: invalid value "20": must be a number from 50 to 250' },
+    { { "--temperature=x" }, '--temperature: invalid value "x": must be a number from 50 to 250' },
+    { { "--temperature" }, "missing value of --temperature: a number from 50 to 250" },
+    { { "--fan=on" }, "--fan takes no value" },
+    { { "--add", "1", "--add", "2", "--add", "3" }, "more than 2 things" },
+    { { "--tmperature", "5" }, "unknown option --tmperature; did you mean --temperature?\nluaserve bake --help lists the "
+      .. "options" },
+    { { "--temp=5" }, "unknown option --temp; did you mean --temperature?\nluaserve bake --help lists the options" },
+    { { "-fan" }, "unknown option -fan; did you mean --fan?\nluaserve bake --help lists the options" },
+    { { "--ovens" }, "unknown option --ovens\nluaserve bake --help lists the options" },
+    { { "-x" }, "unknown option -x\nluaserve bake --help lists the options" },
+    { { "--" .. ("x"):rep(100) }, "unknown option --" .. ("x"):rep(100) .. "\nluaserve bake --help lists the options" },
+  } do
+    check.equal({ parse(table.unpack(case[1])) }, { nil, case[2] })
+  end
+  check.equal({ command.parse({ usage = {}, options = {} }, { "--x" }) },
+    { nil, "unknown option --x\nluaserve --help lists the options" })
+end
+
+function tests.kinds()
+  local level = command.one_of("debug info")
+  check.equal({ level.expected, level.read("info"), level.read("inf"), level.read("debug info") },
+    { "one of debug, info", "info", nil, nil })
+  check.equal({ command.file.read(""), command.file.read("x") }, { nil, "x" })
+  local number = command.whole(0, 1000)
+  check.equal({ number.read("0"), number.read("1k"), number.read("1.5"), number.read("1001"), number.read("-0") },
+    { 0, 1000, nil, nil, nil })
+end
+
+function tests.the_text_of_help()
+  check.equal(help(spec), [[
+luaserve bake - make a cake
+
+usage: luaserve bake [options] CAKE
+       luaserve bake --list
+
+A first paragraph, which is long enough to be wrapped because its words do not fit into one line of the terminal,
+whatever.
+
+  an indented one
+  stays
+
+Heat
+  -t, --temperature N  degrees
+      --fan            use the fan
+
+Dough
+      --add WHAT       one more; repeat it
+      --an-option-with-a-long-name FILE
+                       its text is on the next line
+  -e CODE              the last option
+  -h, --help           print this text
+
+The end.
+]])
+end
+
+return tests
