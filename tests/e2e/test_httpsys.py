@@ -42,8 +42,10 @@ class Misuse(unittest.TestCase):
                          'engine "http.sys" is available on Windows only; use "luaserve" on this system')
 
 
+# Wine 8 may lose a request that arrives while no receive waits (HTTPSYS.md), so more receives wait than there are clients.
 SITE = r"""
 local ls = require "luaserve"
+ls.config{ accepts_posted = 32 }
 local app = ls.app()
 app:get("/", function() return "hello\n" end)
 app:get("/fields", function(req)
