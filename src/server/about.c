@@ -7,11 +7,11 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/terminal.h"
+#include "codec/ws/ws_deflate.h"
+#include "http/httpsys/httpsys.h"
 #include "luaserve.h"
 #include "net/tls.h"
 #include "port/port.h"
-#include "proto/httpsys.h"
-#include "proto/ws_deflate.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)

@@ -14,10 +14,10 @@
 #define LS_SERVER_ENDPOINT_H
 
 #include "base/list.h"
+#include "http/http1.h"
 #include "net/addr.h"
 #include "net/deadline.h"
 #include "net/listener.h"
-#include "proto/http1.h"
 #include "sched/grace.h"
 #include "script/site/site.h"
 

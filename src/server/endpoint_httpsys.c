@@ -1,4 +1,4 @@
-/* endpoint_httpsys.c - the endpoint of a listener with engine = "http.sys" (proto/httpsys.h). */
+/* endpoint_httpsys.c - the endpoint of a listener with engine = "http.sys" (http/httpsys/httpsys.h). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,10 +15,10 @@
 #include "base/rlimit.h"
 #include "base/sd_notify.h"
 #include "base/utf8.h"
+#include "http/file_cache.h"
 #include "net/refused.h"
 #include "net/stream.h"
 #include "port/notify.h"
-#include "proto/file_cache.h"
 #include "script/shared/topic.h"
 #include "server/server_internal.h"
 

@@ -1,7 +1,7 @@
 """engine = "http.sys": the same sites on the HTTP server of Windows, and the errors of this option on other systems.
 
-The part for Windows runs under Wine, whose http.sys lacks much; tests/unit/proto/test_httpsys.c tests the rest against
-functions of its own. When a request queue is closed, Wine 8 closes the listening sockets of all other queues as well;
+The part for Windows runs under Wine, whose http.sys lacks much; tests/unit/http/httpsys tests the rest against functions of its
+own. When a request queue is closed, Wine 8 closes the listening sockets of all other queues as well;
 so this module runs one server at a time.
 """
 import json

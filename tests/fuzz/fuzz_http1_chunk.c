@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/err.h"
-#include "proto/http1_chunk.h"
-#include "proto/http_chars.h"
+#include "codec/http1/http1_chunk.h"
+#include "codec/http_chars.h"
 
 typedef struct decoded {
     int err;

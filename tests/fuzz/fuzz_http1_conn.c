@@ -17,10 +17,10 @@
 
 #include "base/list.h"
 #include "base/log.h"
+#include "http/exchange_in.h"
+#include "http/exchange_out.h"
+#include "http/http1.h"
 #include "net/deadline.h"
-#include "proto/exchange_in.h"
-#include "proto/exchange_out.h"
-#include "proto/http1.h"
 #include "sched/actor.h"
 
 enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };

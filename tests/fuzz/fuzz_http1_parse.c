@@ -5,8 +5,8 @@
  * results. */
 #include "fuzz.h"
 
-#include "proto/http1_parse.h"
-#include "proto/http_text.h"
+#include "codec/http1/http1_parse.h"
+#include "codec/http_text.h"
 
 static void inside(ls_span span, int bytes)
 {

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/err.h"
-#include "proto/http1_parse_response.h"
+#include "codec/http1/http1_parse_response.h"
 
 enum { BYTES_MAX = 512 };
 

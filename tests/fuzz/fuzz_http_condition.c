@@ -3,9 +3,9 @@
  * evaluated without a read past its end. */
 #include "fuzz.h"
 
-#include "proto/http_condition.h"
-#include "proto/http_range.h"
-#include "proto/http_text.h"
+#include "codec/http_condition.h"
+#include "codec/http_range.h"
+#include "codec/http_text.h"
 
 static void ranges(const char *bytes, size_t len, uint64_t size)
 {

@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 
 static bool has(const char *bytes, size_t len, char c)
 {

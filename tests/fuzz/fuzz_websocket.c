@@ -18,8 +18,8 @@
 
 #include "base/utf8.h"
 #include "net/deadline.h"
-#include "proto/websocket.h"
 #include "sched/actor.h"
+#include "ws/websocket.h"
 
 enum { OUT_MAX = 1 << 21, EVENTS_MAX = 1 << 21, NEVER_MS = 600000 };
 

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/err.h"
-#include "proto/ws_deflate.h"
+#include "codec/ws/ws_deflate.h"
 
 static void check_bits(unsigned bits, unsigned least)
 {

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "proto/ws_frame.h"
+#include "codec/ws/ws_frame.h"
 
 static int parse(const uint8_t *data, size_t len, const ls_ws_rules *rules, ls_ws_head *out)
 {

@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/err.h"
-#include "proto/http1_parse.h"
-#include "proto/ws_handshake.h"
+#include "codec/http1/http1_parse.h"
+#include "codec/ws/ws_handshake.h"
 
 static const char *const names[] = {"chat", "b"}, *const origins[] = {"https://a.example", "http://b:81"};
 

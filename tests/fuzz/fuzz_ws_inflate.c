@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/err.h"
-#include "proto/ws_deflate.h"
+#include "codec/ws/ws_deflate.h"
 
 enum { CAP = 32 << 20, HEAD_BYTES = 3 };
 

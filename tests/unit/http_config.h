@@ -2,7 +2,7 @@
 #ifndef TEST_HTTP_CONFIG_H
 #define TEST_HTTP_CONFIG_H
 
-#include "proto/http_config.h"
+#include "http/http_config.h"
 
 static inline void test_http_config(ls_http_config *config)
 {

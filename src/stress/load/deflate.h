@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "base/buf.h"
-#include "proto/ws_deflate.h"
+#include "codec/ws/ws_deflate.h"
 
 typedef struct ls_stress_deflate ls_stress_deflate;
 

@@ -13,10 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "codec/http1/http1_chunk.h"
+#include "codec/http1/http1_parse_response.h"
 #include "net/stream.h"
 #include "port/timer.h"
-#include "proto/http1_chunk.h"
-#include "proto/http1_parse_response.h"
 #include "stress/load/bytes.h"
 #include "stress/measure/counters.h"
 

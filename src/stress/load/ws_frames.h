@@ -7,8 +7,8 @@
 #ifndef LS_STRESS_WS_H
 #define LS_STRESS_WS_H
 
-#include "proto/ws_frame.h"
-#include "proto/ws_handshake.h"
+#include "codec/ws/ws_frame.h"
+#include "codec/ws/ws_handshake.h"
 #include "stress/load/vu.h"
 
 /* ---- the handshake; its callers send and receive ---------------------------------------------------------------- */

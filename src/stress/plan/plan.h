@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "codec/ws/ws_handshake.h"
 #include "net/addr.h"
 #include "net/tls.h"
-#include "proto/ws_handshake.h"
 #include "stress/plan/schedule.h"
 
 enum {

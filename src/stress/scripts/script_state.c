@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 #include "stress/scripts/script_internal.h"
 
 enum { COPY_DEPTH_MAX = 32 };

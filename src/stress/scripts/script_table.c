@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/http_chars.h"
-#include "proto/http_text.h"
+#include "codec/http_chars.h"
+#include "codec/http_text.h"
 #include "stress/scripts/script_internal.h"
 
 /* Upvalues of the closures at AT_REQUEST and AT_RESPONSE. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 #include "stress/load/target.h"
 #include "stress/scripts/script_internal.h"
 

@@ -3,7 +3,7 @@
 
 #include <lauxlib.h>
 
-#include "proto/http_chars.h"
+#include "codec/http_chars.h"
 #include "script/bind/modules.h"
 
 /* The reference for a character that has a meaning in HTML, in text or in a quoted attribute; NULL for another. */

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "proto/http_range.h"
-#include "proto/http_text.h"
+#include "codec/http_range.h"
+#include "codec/http_text.h"
 
 enum { SLICES_MAX = 2 * LS_RANGES_MAX + 1, TEXT_BYTES = 256 + LS_FILE_LINES_MAX };
 

@@ -3,7 +3,7 @@
 #ifndef LS_SCRIPT_FILE_RESPONSE_H
 #define LS_SCRIPT_FILE_RESPONSE_H
 
-#include "proto/file_cache.h"
+#include "http/file_cache.h"
 #include "script/bind/http/request.h"
 
 enum { LS_FILE_LINES_MAX = 256 };

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/owner.h"
 #include "base/path.h"
-#include "proto/http_path.h"
+#include "codec/http_path.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 

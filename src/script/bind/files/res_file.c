@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "proto/http_disposition.h"
-#include "proto/http_text.h"
+#include "codec/http_disposition.h"
+#include "codec/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"

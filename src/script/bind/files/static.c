@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "codec/http_path.h"
+#include "codec/http_text.h"
 #include "port/file.h"
-#include "proto/http_path.h"
-#include "proto/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/log.h"
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/site_listener.h"

@@ -2,7 +2,7 @@
 #ifndef LS_SCRIPT_HTTP_TASK_H
 #define LS_SCRIPT_HTTP_TASK_H
 
-#include "proto/exchange.h"
+#include "http/exchange.h"
 #include "script/bind/http/request.h"
 
 /* Start a request in a task of `state`, whose actor the thread holds. dispatch_ref and failed_ref are registry

@@ -1,13 +1,13 @@
-/* inject.c - app:inject: a request without a socket. Its exchange is one in memory (proto/exchange_memory.h).
+/* inject.c - app:inject: a request without a socket. Its exchange is one in memory (http/exchange_memory.h).
  *
  * The object is on the stack of the calling task, which waits until the exchange has ended. While the site loads
  * there is no task that could wait: the request runs inside the call, and a call that would wait raises. */
 #include <string.h>
 
 #include "base/err.h"
+#include "codec/http1/http1_parse.h"
+#include "http/exchange_memory.h"
 #include "net/addr.h"
-#include "proto/exchange_memory.h"
-#include "proto/http1_parse.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"

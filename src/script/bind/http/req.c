@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec/http_text.h"
 #include "net/addr.h"
-#include "proto/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "codec/http_text.h"
 #include "net/refused.h"
-#include "proto/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"

@@ -9,8 +9,8 @@
 #ifndef LS_SCRIPT_REQUEST_H
 #define LS_SCRIPT_REQUEST_H
 
-#include "proto/exchange_in.h"
-#include "proto/exchange_out.h"
+#include "http/exchange_in.h"
+#include "http/exchange_out.h"
 #include "script/bind/modules.h"
 #include "script/core/task.h"
 

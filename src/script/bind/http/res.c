@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "proto/http_text.h"
-#include "proto/http_type.h"
+#include "codec/http_text.h"
+#include "codec/http_type.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"

@@ -1,7 +1,7 @@
 /* res_upgrade.c - res:upgrade: the connection of a request becomes a sock (RFC 9110 sections 7.8 and 9.3.6). */
 #include <string.h>
 
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"

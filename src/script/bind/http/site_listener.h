@@ -2,12 +2,12 @@
 #ifndef LS_SCRIPT_LISTENER_H
 #define LS_SCRIPT_LISTENER_H
 
+#include "http/exchange.h"
+#include "http/http_config.h"
+#include "http/httpsys/httpsys.h"
 #include "net/listener.h"
 #include "net/network.h"
 #include "net/tls.h"
-#include "proto/exchange.h"
-#include "proto/http_config.h"
-#include "proto/httpsys.h"
 #include "script/bind/modules.h"
 #include "script/bind/sock/listeners.h"
 #include "script/bind/sock/tcp.h"

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/err.h"
-#include "proto/sse_event.h"
+#include "codec/sse_event.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"

@@ -1,4 +1,4 @@
-/* ws.h - a WebSocket that Lua reads and writes: the C side of a `ws` object, over proto/websocket.h.
+/* ws.h - a WebSocket that Lua reads and writes: the C side of a `ws` object, over ws/websocket.h.
  *
  * The Lua object is the connection's memory of this layer, one small userdata. The registry keeps the object of a
  * server until the connection has ended and its last handler has returned; that of a client lives as long as Lua
@@ -19,14 +19,14 @@
 #ifndef LS_SCRIPT_WS_H
 #define LS_SCRIPT_WS_H
 
+#include "codec/ws/ws_handshake.h"
 #include "net/listener.h"
-#include "proto/websocket.h"
-#include "proto/ws_handshake.h"
 #include "script/bind/http/request.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/core/task.h"
 #include "script/shared/topic.h"
+#include "ws/websocket.h"
 
 typedef struct ls_ws_object ls_ws_object;
 

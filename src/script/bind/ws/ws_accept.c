@@ -10,7 +10,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "proto/http_text.h"
+#include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"

@@ -1,7 +1,7 @@
 /* test_workers.c - requests on several threads and states at the same time: floating starts, waiting tasks, jobs,
  * errors, and the watchdog. */
 #define _GNU_SOURCE /* mkstemp */
-#include "proto/http1_parse.h"
+#include "codec/http1/http1_parse.h"
 #include "sched/workers.h"
 #include "script/site_fixture.h"
 

@@ -1,0 +1,101 @@
+/* http_accept.c - see http_accept.h. Weights are in thousandths, as the grammar has three digits (RFC 9110 12.4.2). */
+#include "codec/http_accept.h"
+
+#include "codec/http_chars.h"
+#include "codec/http_text.h"
+
+enum { WEIGHT_ONE = 1000, WEIGHT_NONE = -1 };
+
+#define IS(from, to, literal) ls_text_same(from, (size_t)((to) - (from)), literal, sizeof(literal) - 1)
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* The qvalue in [at, end), or WEIGHT_NONE. */
+static int parse_qvalue(const char *at, const char *end)
+{
+    int weight, digit = 100;
+    if (at == end || (*at != '0' && *at != '1')) return WEIGHT_NONE;
+    weight = (*at++ - '0') * WEIGHT_ONE;
+    if (at < end && *at++ != '.') return WEIGHT_NONE;
+    for (; at < end; at++, digit /= 10) {
+        if (digit == 0 || !ls_char_digit(*at)) return WEIGHT_NONE;
+        weight += (*at - '0') * digit;
+    }
+    return weight <= WEIGHT_ONE ? weight : WEIGHT_NONE;
+}
+
+/* Split "name;a=b;q=0.5": *to receives the end of the name. Returns the weight, or WEIGHT_NONE if it is invalid. */
+static int parse_element(const char *from, const char **to)
+{
+    const char *const end = *to, *at = from;
+    int weight = WEIGHT_ONE;
+    while (at < end && *at != ';') at++;
+    for (*to = at; *to > from && is_blank((*to)[-1]);) (*to)--;
+    while (at < end) {
+        const char *name = ++at; /* behind the ';' */
+        while (name < end && is_blank(*name)) name++;
+        while (at < end && *at != ';') at++;
+        const char *stop = at;
+        while (stop > name && is_blank(stop[-1])) stop--;
+        if (stop - name >= 2 && (*name == 'q' || *name == 'Q') && name[1] == '=') {
+            weight = parse_qvalue(name + 2, stop);
+            if (weight == WEIGHT_NONE) return weight;
+        }
+    }
+    return weight;
+}
+
+unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_coding out[LS_CODINGS])
+{
+    int br = WEIGHT_NONE, gzip = WEIGHT_NONE, identity = WEIGHT_NONE, any = WEIGHT_NONE;
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        const ls_http_field *field = &head->fields[i];
+        if (field->name.len != 15 || !ls_text_same(bytes + field->name.at, 15, "accept-encoding", 15)) continue;
+        const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
+        while (ls_list_next(&at, end, &from, &to)) {
+            const int weight = parse_element(from, &to);
+            if (weight == WEIGHT_NONE) continue;
+            if (IS(from, to, "br")) br = weight;
+            if (IS(from, to, "gzip") || IS(from, to, "x-gzip")) gzip = weight; /* RFC 9110 8.4.1.3 */
+            if (IS(from, to, "identity")) identity = weight;
+            if (IS(from, to, "*")) any = weight;
+        }
+    }
+    if (br == WEIGHT_NONE) br = any;
+    if (gzip == WEIGHT_NONE) gzip = any;
+    if (identity == WEIGHT_NONE) identity = any;
+    unsigned count = 0;
+    const bool gzip_first = gzip > br;
+    for (unsigned n = 0; n < LS_CODINGS; n++) {
+        const bool is_gzip = (n == 0) == gzip_first;
+        const int weight = is_gzip ? gzip : br;
+        if (weight > 0 && weight >= identity) out[count++] = is_gzip ? LS_CODING_GZIP : LS_CODING_BR;
+    }
+    return count;
+}
+
+enum ls_accept_page ls_accept_page(const ls_http_head *head, const char *bytes)
+{
+    int html = WEIGHT_NONE, text = WEIGHT_NONE, any = WEIGHT_NONE;
+    bool present = false;
+    for (uint32_t i = 0; i < head->field_count; i++) {
+        const ls_http_field *field = &head->fields[i];
+        if (field->name.len != 6 || !ls_text_same(bytes + field->name.at, 6, "accept", 6)) continue;
+        const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
+        present = true;
+        while (ls_list_next(&at, end, &from, &to)) {
+            const int weight = parse_element(from, &to);
+            if (weight == WEIGHT_NONE) continue;
+            if (IS(from, to, "text/html")) html = weight;
+            if (IS(from, to, "text/*")) text = weight;
+            if (IS(from, to, "*/*")) any = weight;
+        }
+    }
+    if (html > 0) return LS_PAGE_NAMED;
+    if (html == 0) return LS_PAGE_REFUSED;
+    const int range = text != WEIGHT_NONE ? text : any;
+    return !present || range > 0 ? LS_PAGE_POSSIBLE : LS_PAGE_REFUSED;
+}

@@ -1,0 +1,25 @@
+/* http_accept.h - content negotiation (RFC 9110 12.5): Accept-Encoding for files that exist in several codings, and
+ * whether Accept asks for a page. Pure. */
+#ifndef LS_CODEC_HTTP_ACCEPT_H
+#define LS_CODEC_HTTP_ACCEPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "codec/http_head.h"
+
+enum ls_coding { LS_CODING_BR, LS_CODING_GZIP, LS_CODINGS };
+
+/* The codings that the request accepts, the most wanted first, br before gzip at the same weight. Only those that it
+ * wants at least as much as the file as it is (identity). Returns their number; 0 without Accept-Encoding. An element
+ * with invalid syntax is ignored. */
+unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_coding out[LS_CODINGS]);
+
+enum ls_accept_page {
+    LS_PAGE_NAMED,    /* Accept names text/html: a browser opens a page */
+    LS_PAGE_POSSIBLE, /* it is missing, or accepts text/html by a wildcard */
+    LS_PAGE_REFUSED,
+};
+enum ls_accept_page ls_accept_page(const ls_http_head *head, const char *bytes);
+
+#endif

@@ -1,0 +1,365 @@
+/* http_text.c - see http_text.h. */
+#include "codec/http_text.h"
+
+#include <string.h>
+
+#include "codec/http_chars.h"
+
+enum { LENGTH_DIGITS_MAX = 19 };
+
+long ls_percent_decode(const char *bytes, size_t len, bool plus, char *out)
+{
+    size_t from = 0, to = 0;
+    while (from < len) {
+        char c = bytes[from++];
+        if (c == '%') {
+            if (len - from < 2 || !ls_char_is(bytes[from], LS_CHAR_HEX) || !ls_char_is(bytes[from + 1], LS_CHAR_HEX))
+                return -1;
+            c = (char)(ls_char_hex_value(bytes[from]) << 4 | ls_char_hex_value(bytes[from + 1]));
+            from += 2;
+        } else if (c == '+' && plus) {
+            c = ' ';
+        }
+        if (c == '\0') return -1;
+        out[to++] = c;
+    }
+    return (long)to;
+}
+
+/* Split [from, to) at its first '='. false: no '='; the whole text is the name. */
+static bool split_pair(const char *from, const char *to, ls_pair *out)
+{
+    const char *equals = memchr(from, '=', (size_t)(to - from));
+    out->name = from;
+    out->name_len = (size_t)((equals != NULL ? equals : to) - from);
+    out->value = equals != NULL ? equals + 1 : to;
+    out->value_len = (size_t)(to - out->value);
+    return equals != NULL;
+}
+
+/* Return the next part up to `separator`, and advance *at past the separator. */
+static const char *next_part(const char *bytes, size_t len, size_t *at, char separator, const char **to)
+{
+    const char *from = bytes + *at, *mark = memchr(from, separator, len - *at);
+    *to = mark != NULL ? mark : bytes + len;
+    *at = (size_t)(*to - bytes) + (mark != NULL);
+    return from;
+}
+
+bool ls_query_next(const char *bytes, size_t len, size_t *at, ls_pair *out)
+{
+    while (*at < len) {
+        const char *to, *from = next_part(bytes, len, at, '&', &to);
+        if (from == to) continue;
+        (void)split_pair(from, to, out);
+        return true;
+    }
+    return false;
+}
+
+static void trim(const char **from, const char **to)
+{
+    while (*from < *to && (**from == ' ' || **from == '\t')) ++*from;
+    while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
+}
+
+bool ls_list_next(const char **at, const char *end, const char **from, const char **to)
+{
+    if (*at > end) return false;
+    const char *comma = memchr(*at, ',', (size_t)(end - *at));
+    *from = *at;
+    *to = comma != NULL ? comma : end;
+    *at = *to + 1; /* after the last element: end + 1 */
+    trim(from, to);
+    return true;
+}
+
+bool ls_length_parse(const char *bytes, size_t len, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (len == 0 || len > LENGTH_DIGITS_MAX) return false;
+    for (size_t i = 0; i < len; i++) {
+        if (!ls_char_digit(bytes[i])) return false;
+        value = value * 10 + (uint64_t)(bytes[i] - '0'); /* 10^19 - 1 < 2^64 */
+    }
+    if (value > INT64_MAX) return false;
+    *out = value;
+    return true;
+}
+
+bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out)
+{
+    while (*at < len) {
+        const char *to, *from = next_part(bytes, len, at, ';', &to), *name_end, *value;
+        trim(&from, &to);
+        if (!split_pair(from, to, out)) continue; /* without '=' it is not a cookie-pair */
+        name_end = out->name + out->name_len;
+        value = out->value;
+        trim(&out->name, &name_end);
+        trim(&value, &to);
+        out->name_len = (size_t)(name_end - out->name);
+        if (out->name_len == 0) continue;
+        if (to - value >= 2 && value[0] == '"' && to[-1] == '"') {
+            value++;
+            to--;
+        }
+        out->value = value;
+        out->value_len = (size_t)(to - value);
+        return true;
+    }
+    return false;
+}
+
+static bool all_are(const char *bytes, size_t len, enum ls_char_class wanted)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!ls_char_is(bytes[i], wanted)) return false;
+    return true;
+}
+
+bool ls_is_token(const char *bytes, size_t len)
+{
+    return len > 0 && all_are(bytes, len, LS_CHAR_TOKEN);
+}
+
+bool ls_is_field_value(const char *bytes, size_t len)
+{
+    return all_are(bytes, len, LS_CHAR_VALUE);
+}
+
+bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    if (a_len != b_len) return false;
+    for (size_t i = 0; i < a_len; i++)
+        if (a[i] != b[i] && ls_char_lower(a[i]) != ls_char_lower(b[i])) return false;
+    return true;
+}
+
+/* RFC 9110 15, and other registered statuses in common use: RFC 2518, 2774, 5842, 6585, 7725, 8297, 8470. */
+const char *ls_status_text(int status)
+{
+    switch (status) {
+    case 100: return "Continue";
+    case 101: return "Switching Protocols";
+    case 102: return "Processing";
+    case 103: return "Early Hints";
+    case 200: return "OK";
+    case 201: return "Created";
+    case 202: return "Accepted";
+    case 203: return "Non-Authoritative Information";
+    case 204: return "No Content";
+    case 205: return "Reset Content";
+    case 206: return "Partial Content";
+    case 207: return "Multi-Status";
+    case 208: return "Already Reported";
+    case 226: return "IM Used";
+    case 300: return "Multiple Choices";
+    case 301: return "Moved Permanently";
+    case 302: return "Found";
+    case 303: return "See Other";
+    case 304: return "Not Modified";
+    case 305: return "Use Proxy";
+    case 307: return "Temporary Redirect";
+    case 308: return "Permanent Redirect";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 402: return "Payment Required";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 406: return "Not Acceptable";
+    case 407: return "Proxy Authentication Required";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 410: return "Gone";
+    case 411: return "Length Required";
+    case 412: return "Precondition Failed";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 415: return "Unsupported Media Type";
+    case 416: return "Range Not Satisfiable";
+    case 417: return "Expectation Failed";
+    case 418: return "I'm a teapot";
+    case 421: return "Misdirected Request";
+    case 422: return "Unprocessable Content";
+    case 423: return "Locked";
+    case 424: return "Failed Dependency";
+    case 425: return "Too Early";
+    case 426: return "Upgrade Required";
+    case 428: return "Precondition Required";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 451: return "Unavailable For Legal Reasons";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    case 506: return "Variant Also Negotiates";
+    case 507: return "Insufficient Storage";
+    case 508: return "Loop Detected";
+    case 511: return "Network Authentication Required";
+    default: return "";
+    }
+}
+
+static void put_digits(char *out, unsigned value, unsigned digits)
+{
+    while (digits-- > 0) {
+        out[digits] = (char)('0' + value % 10);
+        value /= 10;
+    }
+}
+
+/* The calculation counts days from 0000-03-01, so that the leap day is the last day of a year. An era is the period of
+ * the calendar: 400 years, 146,097 days. Times outside the years 0 to 9999, which the format cannot express, are
+ * clamped. */
+static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+
+void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
+{
+    static const char weekdays[] = "ThuFriSatSunMonTueWed"; /* 1970-01-01 was a Thursday */
+    const int64_t first = -62167219200, last = 253402300799;
+    int64_t days, era;
+    unsigned second, day_of_era, year_of_era, day_of_year, march_month, day, month, year;
+    if (wall_s < first) wall_s = first;
+    if (wall_s > last) wall_s = last;
+
+    days = wall_s / 86400 - (wall_s % 86400 < 0);
+    second = (unsigned)(wall_s - days * 86400);
+    days += 719468; /* from 0000-03-01 to 1970-01-01 */
+    era = (days >= 0 ? days : days - 146096) / 146097;
+    day_of_era = (unsigned)(days - era * 146097);
+    year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    march_month = (5 * day_of_year + 2) / 153; /* 153 days: five months of 31, 30, 31, 30, 31 days */
+    day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    month = march_month < 10 ? march_month + 3 : march_month - 9;
+    year = (unsigned)((int64_t)year_of_era + era * 400 + (month <= 2));
+
+    memcpy(out, "Thu, 01 Jan 1970 00:00:00 GMT", LS_HTTP_DATE_BYTES);
+    memcpy(out, weekdays + 3 * (((days - 719468) % 7 + 7) % 7), 3);
+    put_digits(out + 5, day, 2);
+    memcpy(out + 8, months + 3 * (month - 1), 3);
+    put_digits(out + 12, year, 4);
+    put_digits(out + 17, second / 3600, 2);
+    put_digits(out + 20, second / 60 % 60, 2);
+    put_digits(out + 23, second % 60, 2);
+}
+
+/* The text that is left to parse. */
+typedef struct date_text {
+    const char *at, *end;
+} date_text;
+
+static bool date_literal(date_text *text, const char *literal)
+{
+    const size_t len = strlen(literal);
+    if ((size_t)(text->end - text->at) < len || memcmp(text->at, literal, len) != 0) return false;
+    text->at += len;
+    return true;
+}
+
+/* Exactly `count` digits; with `padded` the first may be a space. */
+static bool date_digits(date_text *text, unsigned count, bool padded, unsigned *out)
+{
+    unsigned n = 0;
+    if (text->end - text->at < (ptrdiff_t)count) return false;
+    for (unsigned i = 0; i < count; i++) {
+        const char c = text->at[i];
+        if (padded && i == 0 && c == ' ') continue;
+        if (!ls_char_digit(c)) return false;
+        n = n * 10 + (unsigned)(c - '0');
+    }
+    text->at += count;
+    *out = n;
+    return true;
+}
+
+static bool date_month(date_text *text, unsigned *out)
+{
+    if (text->end - text->at < 3) return false;
+    for (unsigned n = 0; n < 12; n++) {
+        if (memcmp(text->at, months + 3 * n, 3) != 0) continue;
+        text->at += 3;
+        *out = n + 1;
+        return true;
+    }
+    return false;
+}
+
+static bool date_time(date_text *text, unsigned *out)
+{
+    unsigned hour, minute, second;
+    if (!date_digits(text, 2, false, &hour) || !date_literal(text, ":") || !date_digits(text, 2, false, &minute) ||
+        !date_literal(text, ":") || !date_digits(text, 2, false, &second))
+        return false;
+    *out = hour * 3600 + minute * 60 + second;
+    return hour < 24 && minute < 60 && second <= 60;
+}
+
+/* Days from 1970-01-01 to a date of the Gregorian calendar; the inverse of the calculation in ls_http_date. */
+static int64_t days_from_date(int64_t year, unsigned month, unsigned day)
+{
+    const int64_t y = month > 2 ? year : year - 1;
+    const int64_t era = (y >= 0 ? y : y - 399) / 400;
+    const int64_t year_of_era = y - era * 400;
+    const int64_t day_of_year = (153 * (int64_t)(month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
+    return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
+}
+
+static bool is_day(unsigned year, unsigned month, unsigned day)
+{
+    static const unsigned char days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return day >= 1 && day <= days[month - 1] && (month != 2 || day < 29 || leap);
+}
+
+static unsigned year_of(int64_t wall_s)
+{
+    char date[LS_HTTP_DATE_BYTES];
+    unsigned year = 0;
+    ls_http_date(wall_s, date);
+    for (unsigned i = 12; i < 16; i++) year = year * 10 + (unsigned)(date[i] - '0');
+    return year;
+}
+
+bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out)
+{
+    static const char *const weekdays[] = {"Mon",      "Tue",    "Wed",      "Thu",     "Fri",
+                                           "Sat",      "Sun",    "Monday",   "Tuesday", "Wednesday",
+                                           "Thursday", "Friday", "Saturday", "Sunday"};
+    date_text text = {bytes, bytes + len};
+    unsigned weekday = 0, year, month, day, time;
+    bool good = false, two_digits = false;
+    size_t name = 0;
+    while (name < len && ls_char_lower(bytes[name]) >= 'a' && ls_char_lower(bytes[name]) <= 'z') name++;
+    while (weekday < 14 && (strlen(weekdays[weekday]) != name || memcmp(weekdays[weekday], bytes, name) != 0))
+        weekday++;
+    if (weekday == 14) return false;
+    text.at += name;
+    if (weekday >= 7) { /* rfc850-date */
+        two_digits = true;
+        good = date_literal(&text, ", ") && date_digits(&text, 2, false, &day) && date_literal(&text, "-") &&
+               date_month(&text, &month) && date_literal(&text, "-") && date_digits(&text, 2, false, &year) &&
+               date_literal(&text, " ") && date_time(&text, &time) && date_literal(&text, " GMT");
+    } else if (date_literal(&text, ", ")) { /* IMF-fixdate */
+        good = date_digits(&text, 2, false, &day) && date_literal(&text, " ") && date_month(&text, &month) &&
+               date_literal(&text, " ") && date_digits(&text, 4, false, &year) && date_literal(&text, " ") &&
+               date_time(&text, &time) && date_literal(&text, " GMT");
+    } else { /* asctime-date */
+        good = date_literal(&text, " ") && date_month(&text, &month) && date_literal(&text, " ") &&
+               date_digits(&text, 2, true, &day) && date_literal(&text, " ") && date_time(&text, &time) &&
+               date_literal(&text, " ") && date_digits(&text, 4, false, &year);
+    }
+    if (!good || text.at != text.end) return false;
+    if (two_digits) {
+        const unsigned latest = year_of(now_s) + 50;
+        year += latest - latest % 100;
+        if (year > latest) year -= 100;
+    }
+    if (!is_day(year, month, day)) return false;
+    *out = days_from_date(year, month, day) * 86400 + time;
+    return true;
+}

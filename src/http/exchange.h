@@ -1,0 +1,183 @@
+/* exchange.h - one HTTP request and its response, for every transport (HTTP/1.1, http.sys, an injected request).
+ *
+ * The transport creates an exchange when a request head is complete and passes it to the handler (the script layer).
+ * The exchange lives in one pool block. The handler owns it from `start` until it calls transport->release. The
+ * handler makes all calls from inside x->actor, the actor that it chose in `start`. Until the release, the operations
+ * of the transport are pinned to that actor. It reads the body with exchange_in.h and responds with exchange_out.h.
+ */
+#ifndef LS_HTTP_EXCHANGE_H
+#define LS_HTTP_EXCHANGE_H
+
+#include "base/buf.h"
+#include "codec/http_head.h"
+#include "net/listener.h"
+#include "net/stream.h"
+#include "port/port.h"
+
+typedef struct ls_exchange ls_exchange;
+typedef struct ls_http_handler ls_http_handler;
+
+/* The handler of a listener. */
+struct ls_http_handler {
+    /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. A thread that is inside an actor
+     * already (ctx->inside) must use that actor. Returns after the handler responded or suspended. If `start` entered
+     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. It may respond and release the
+     * exchange without an actor. If no actor is free, `start` sets x->actor only: the thread is inside none, and the
+     * transport posts an operation to x->actor which calls `start` again. It must not touch the exchange after that,
+     * because another thread may run the operation at once. */
+    void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
+};
+
+/* A connection that was taken over from HTTP. */
+typedef struct ls_upgraded {
+    ls_stream *stream;    /* nothing is received; the response head is queued, not flushed */
+    ls_conn_limit *limit; /* the connection keeps its place: ls_conn_limit_leave when it is closed. NULL: none */
+} ls_upgraded;
+
+enum ls_framed { /* of the body of a response: see exchange_out.h */
+                 LS_FRAMED_NOT,
+                 LS_FRAMED_BY_LENGTH,
+                 LS_FRAMED_BY_PARTS,
+                 LS_FRAMED_BY_CLOSE
+};
+
+enum {                     /* bits of `how` */
+       LS_DATA_LAST = 1,   /* the end of LS_FRAMED_BY_PARTS, without slices */
+       LS_DATA_SHARED = 2, /* one part that other responses have too: see ls_shared_part_frame */
+       LS_DATA_NOW = 4     /* with LS_DATA_SHARED: send it at once, if nothing is queued */
+};
+
+/* A transport turns bytes into exchanges and exchanges into bytes, and decides nothing about HTTP: it is called by
+ * exchange_out.c and exchange_in.c, which say what they have decided. Results: LS_DONE; LS_PENDING: the transport calls
+ * x->wake later; or a negative code: LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is
+ * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
+typedef struct ls_transport {
+    /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
+     * slices are the begin of the body, often all of it. */
+    int (*head)(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
+    /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is queued. */
+    int (*data)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
+    /* Send the queue. LS_PENDING while it is above the high-water mark. If x->error is set, the exchange was aborted: drop
+     * of the queue what need not be sent. */
+    int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
+    /* Get the next body bytes: *out, or set x->body_done. Sends the due 100 Continue first (x->continue_due). `out` is
+     * NULL when the body is complete: from now on the connection is lost when the client ends its direction, too. */
+    int (*more)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
+    /* The handler returns the exchange. The transport continues with the next request or closes the connection. Without a
+     * complete response it closes the connection and sends nothing more. Pointers into the request become invalid. */
+    void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
+    /* See ls_exchange_upgrade, which has checked what is no matter of the transport. NULL: see no_upgrade. */
+    int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                   const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+    /* The local address of the connection; valid until the release. */
+    const struct ls_addr *(*local)(const ls_exchange *x);
+    const char *no_upgrade; /* if upgrade is NULL: the reason */
+} ls_transport;
+
+enum ls_response_phase {
+    LS_RESPONSE_NONE, /* nothing is queued */
+    LS_RESPONSE_OPEN, /* the head is queued, more parts may follow; or the response failed */
+    LS_RESPONSE_DONE  /* complete */
+};
+
+struct ls_exchange {
+    /* What each part of a response reads comes first: one cache line. A message for many clients touches all of
+     * them. */
+    const ls_transport *transport;
+    void *conn;        /* the transport's connection */
+    ls_stream *stream; /* whose queue has the response; NULL: that of the transport, which has `queued` bytes */
+    size_t queued;
+    int error;            /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
+    uint8_t response;     /* enum ls_response_phase */
+    uint8_t framing;      /* enum ls_framed, set with the head */
+    uint8_t open_framing; /* that of an unknown length: set by the transport */
+    bool no_body;         /* set with the head: the response has no body, or none that is sent */
+    int64_t length;       /* Content-Length of a body that is written in parts; -1: unknown */
+    uint64_t written;     /* bytes of the body in all parts so far, also of one that is not sent */
+
+    ls_actor *actor; /* set by start */
+    void *task;      /* the handler's data */
+    /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It is
+     * also called when the connection is lost while the handler waits for something else. */
+    void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
+    uint64_t id;         /* unique in this process, for logs and req.id */
+    const char *bytes;   /* the head, to which spans refer; valid until the release */
+    ls_slice head_bytes; /* the reference to the block of `bytes` */
+    const struct ls_addr *remote;
+    bool secure; /* over TLS */
+
+    /* the request body */
+    uint64_t body_bytes_max; /* LS_EMSGSIZE above it; the handler may change it before the first read */
+    uint64_t body_bytes;     /* returned by ls_exchange_read so far */
+    bool body_done;
+    bool continue_due; /* the client waits for 100 Continue, or for a response */
+
+    /* the response: set before respond or the first write */
+    int status;    /* 100..999; default 200 */
+    bool close;    /* close the connection after the response; set by the transport if the client does not keep it */
+    bool has_type; /* `fields` contains Content-Type */
+    const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
+    ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
+    uint32_t fields_len;
+
+    ls_http_head head; /* last: it is large */
+};
+
+/* Add a header line to the response. `replace`: remove the lines of that name first. Returns LS_OK, or
+ *     LS_EINVAL  `name` is not a token, or `value` contains CR, LF, NUL or another control character
+ *     LS_ELIMIT  more than LS_BLOCK_LARGE bytes of fields
+ *     LS_ENOMEM
+ *     LS_EBUSY   the head is queued already
+ *     LS_EACCES  the transport writes this field: Content-Length, Transfer-Encoding, Connection, Date, Keep-Alive,
+ *                Trailer. "Connection: close" is allowed and sets x->close
+ * Upgrade, which advertises protocols, also adds "Connection: upgrade" (RFC 9110 sections 7.8 and 15.5.22). */
+int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
+                       size_t value_len, bool replace);
+
+/* Remove the lines of that name; a Content-Length that was set does not apply any more. */
+void ls_exchange_remove(ls_exchange *x, const char *name, size_t name_len);
+
+/* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay.
+ * LS_OK, or LS_ELIMIT, LS_ENOMEM, LS_EBUSY as above. */
+int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
+
+/* Remove the lines Upgrade and Connection: the transport writes those of a 101 itself. */
+void ls_exchange_drop_upgrade(ls_exchange *x);
+
+/* The response is replaced by another one, such as an error page: drop its status (200) and what describes its body
+ * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
+ * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified and the Content-Length. The other lines
+ * stay. */
+void ls_exchange_drop_content(ls_exchange *x);
+
+/* The value of the first line of that name in the extra fields, or NULL; case is ignored. *value_len receives its
+ * length. Valid until the fields change. */
+const char *ls_exchange_find(const ls_exchange *x, const char *name, size_t name_len, size_t *value_len);
+
+/* Whether the extra fields contain a line of that name; case is ignored. */
+bool ls_exchange_has_field(const ls_exchange *x, const char *name, size_t name_len);
+
+/* Whether ls_exchange_upgrade has succeeded for this exchange. */
+static inline bool ls_exchange_upgraded(const ls_exchange *x)
+{
+    return x->status == 101 || (x->head.method == LS_HTTP_CONNECT && x->response == LS_RESPONSE_DONE &&
+                                x->error == LS_ECLOSED && x->status >= 200 && x->status <= 299);
+}
+
+/* One extra field of the response. */
+typedef struct ls_response_field {
+    const char *name, *value; /* valid until the fields change */
+    size_t name_len, value_len;
+    uint32_t next; /* offset of the next one */
+} ls_response_field;
+
+/* Step to the next extra field; *at is {0} before the first one. false: no more fields. */
+bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at);
+
+/* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
+ * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body
+ * is complete as well, and a read finds its end. Its addresses have only the room that they need: read them with the
+ * functions of net/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
+ls_exchange *ls_exchange_keep(const ls_exchange *x);
+
+#endif

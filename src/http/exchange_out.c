@@ -1,0 +1,126 @@
+/* exchange_out.c - see exchange_out.h. */
+#include "http/exchange_out.h"
+
+#include <assert.h>
+
+#include "base/err.h"
+#include "codec/http_text.h"
+
+enum { SEND_AT_BYTES = 16384 }; /* write sends the queue when it has this length */
+
+/* The client must not take the bytes sent so far for a complete response. */
+int ls_exchange_fail(ls_exchange *x, int err)
+{
+    x->error = err;
+    x->close = true;
+    x->response = LS_RESPONSE_OPEN;
+    return err;
+}
+
+/* Decide the framing, and queue the head and the begin of the body. `length` < 0: unknown. */
+static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
+{
+    const bool has_content = ls_status_has_content(x->status);
+    if (!has_content) length = 0;
+    if (x->has_type || !has_content) x->type = NULL;
+    x->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
+    x->framing = length < 0 ? x->open_framing : ls_status_is_framed(x->status) ? LS_FRAMED_BY_LENGTH : LS_FRAMED_NOT;
+    if (x->framing == LS_FRAMED_BY_CLOSE) x->close = true;
+    if (x->no_body) {
+        ls_slices_drop(slices, count);
+        count = 0;
+    }
+    return x->transport->head(ctx, x, length, slices, count);
+}
+
+int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    if (x->error != 0) {
+        ls_slices_drop(slices, count);
+        return x->error;
+    }
+    assert(x->response == LS_RESPONSE_NONE);
+    x->written = ls_slices_bytes(slices, count);
+    const int err = begin(ctx, x, (int64_t)x->written, slices, count);
+    if (err < 0) return ls_exchange_fail(x, err);
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
+}
+
+int ls_exchange_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    int err = LS_DONE;
+    if (x->error != 0) {
+        ls_slices_drop(slices, count);
+        return x->error;
+    }
+    x->written += ls_slices_bytes(slices, count);
+    if (x->length >= 0 && x->written > (uint64_t)x->length) {
+        ls_slices_drop(slices, count);
+        err = LS_EMSGSIZE;
+    } else if (x->response == LS_RESPONSE_NONE) {
+        x->response = LS_RESPONSE_OPEN;
+        err = begin(ctx, x, x->length, slices, count);
+    } else if (x->no_body) {
+        ls_slices_drop(slices, count);
+    } else if (count > 0) {
+        err = x->transport->data(ctx, x, slices, count, 0);
+    }
+    if (err < 0) return ls_exchange_fail(x, err);
+    return ls_exchange_queued(x) >= SEND_AT_BYTES ? ls_exchange_flush(ctx, x) : LS_DONE;
+}
+
+int ls_exchange_write_shared(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *part, bool now)
+{
+    assert(x->error != 0 || (x->response == LS_RESPONSE_OPEN && x->length < 0));
+    if (x->error != 0) return x->error;
+    if (x->no_body) return LS_DONE;
+    ls_slice slice = *part;
+    x->written += slice.len;
+    (void)ls_block_hold(slice.block);
+    const int err = x->transport->data(ctx, x, &slice, 1, LS_DATA_SHARED | (now ? LS_DATA_NOW : 0));
+    return err < 0 ? ls_exchange_fail(x, err) : err;
+}
+
+int ls_exchange_flush(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    if (x->error != 0) return x->error;
+    const int err = x->transport->flush(ctx, x);
+    return err < 0 ? ls_exchange_fail(x, err) : err;
+}
+
+int ls_exchange_finish(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    int err = LS_DONE;
+    if (x->error != 0) return x->error;
+    if (x->response == LS_RESPONSE_NONE) return ls_exchange_respond(ctx, x, NULL, 0);
+    if (x->length >= 0 && !x->no_body && x->written != (uint64_t)x->length) return ls_exchange_fail(x, LS_EMSGSIZE);
+    if (x->framing == LS_FRAMED_BY_PARTS && !x->no_body) err = x->transport->data(ctx, x, NULL, 0, LS_DATA_LAST);
+    if (err < 0) return ls_exchange_fail(x, err);
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
+}
+
+void ls_exchange_abort(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    const bool lost = x->error != 0;
+    if (!lost) x->error = LS_ECANCELED;
+    if (!lost) (void)x->transport->flush(ctx, x);
+}
+
+int ls_exchange_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                        const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
+{
+    const bool tunnel = x->head.method == LS_HTTP_CONNECT;
+    if (x->error != 0) return x->error;
+    if (x->transport->upgrade == NULL) return LS_ENOTSUP;
+    if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
+    if (!x->body_done || (tunnel && (x->status < 200 || x->status > 299))) return LS_EINVAL;
+    const int err = x->transport->upgrade(ctx, x, protocol, protocol_len, handler, user_bytes, out);
+    if (err < 0) return err;
+    if (!tunnel) x->status = 101;
+    x->response = LS_RESPONSE_DONE;
+    x->error = LS_ECLOSED;
+    x->stream = NULL;
+    return LS_OK;
+}

@@ -1,0 +1,203 @@
+/* http1.c - the HTTP/1.1 engine of a listener: its counters, its handler, and its connections from their opening to
+ * their close. http1_conn.c runs them in between. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "http/http1_internal.h"
+#include "net/refused.h"
+#include "sched/actor.h"
+
+/* ---- the engine --------------------------------------------------------------------------------------------- */
+
+int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
+                  ls_http1 **out)
+{
+    int err = LS_ENOMEM;
+    if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
+    ls_http1 *http = calloc(1, sizeof *http);
+    if (http == NULL) return err;
+    http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
+    if (http->threads == NULL) goto fail_alloc;
+    memset(http->threads, 0, threads * sizeof *http->threads);
+    for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
+    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
+    http->stream_handler = ls_http1_stream_handler;
+    http->stream_handler.send_rate_min = config->send_rate_min;
+    http->config = *config;
+    atomic_init(&http->handler, handler);
+    http->conn_limit = limit;
+    http->thread_count = threads;
+    ls_node_init(&http->conns);
+    *out = http;
+    return LS_OK;
+
+fail_threads:
+    ls_memory_aligned_free(http->threads);
+fail_alloc:
+    free(http);
+    return err;
+}
+
+void ls_http1_close(ls_http1 *http)
+{
+    assert(ls_list_empty(&http->conns));
+    ls_mutex_close(&http->mutex);
+    ls_memory_aligned_free(http->threads);
+    free(http);
+}
+
+void ls_http1_local(ls_http1 *http, const ls_addr *local)
+{
+    http->local = *local;
+}
+
+void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    for (unsigned i = 0; i < http->thread_count; i++) {
+        const ls_http1_thread *thread = &http->threads[i];
+        out->connections += atomic_load_explicit(&thread->connections, memory_order_relaxed);
+        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
+        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
+        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
+    }
+    out->open = atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
+}
+
+void ls_http1_stats_add(ls_http1_stats *sum, const ls_http1_stats *one)
+{
+    sum->connections += one->connections;
+    sum->requests += one->requests;
+    sum->responses += one->responses;
+    sum->refused += one->refused;
+    sum->open += one->open;
+}
+
+void ls_http1_replace(ls_http1 *http, const ls_http_handler *handler)
+{
+    atomic_store(&http->handler, handler);
+}
+
+const ls_http_config *ls_http1_config(const ls_http1 *http)
+{
+    return &http->config;
+}
+
+uint32_t ls_http1_drain(ls_http1 *http, bool all)
+{
+    atomic_store(&http->draining, true);
+    ls_mutex_lock(&http->mutex);
+    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
+        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
+        uint8_t phase = atomic_load(&c->phase);
+        /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
+         * again. */
+        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_stream_cancel_recv(ls_http1_stream(c));
+    }
+    ls_mutex_unlock(&http->mutex);
+    return atomic_load(&http->open);
+}
+
+void ls_http1_abort(ls_http1 *http)
+{
+    atomic_store(&http->aborting, true);
+    atomic_store(&http->draining, true);
+    ls_mutex_lock(&http->mutex);
+    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
+        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
+        ls_stream_cancel(ls_http1_stream(c));
+    }
+    ls_mutex_unlock(&http->mutex);
+}
+
+/* ---- open and close a connection ---------------------------------------------------------------------------- */
+
+const size_t ls_http1_user_bytes = sizeof(ls_http1_conn);
+
+void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
+{
+    ls_http1 *http = http1;
+    ls_http1_conn *c = ls_stream_user(s);
+    ls_stream_handover(s, &http->stream_handler);
+    atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
+    ls_stream_send_within(s, http->config.send_stall_ms_max);
+    ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
+    atomic_fetch_add(&http->open, 1);
+    ls_mutex_lock(&http->mutex);
+    ls_list_push(&http->conns, &c->node);
+    ls_mutex_unlock(&http->mutex);
+
+    ls_http1_set_phase(c, LS_H1_FRESH);
+    ls_stream_recv_within(s, http->config.head_ms_max);
+    const bool outside = ctx->inside == NULL;
+    ls_http1_run(ctx, c, NULL);
+    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
+}
+
+void ls_http1_conn_unlist(ls_http1_conn *c)
+{
+    ls_mutex_lock(&ls_http1_engine(c)->mutex);
+    ls_list_remove(&c->node);
+    ls_mutex_unlock(&ls_http1_engine(c)->mutex);
+}
+
+void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    assert(c->exchange == NULL);
+    ls_http1_drop_received(c);
+    ls_http1_conn_unlist(c);
+    ls_stream *const s = ls_http1_stream(c);
+    if (c->linger && !ls_stream_sending(s)) /* without memory for an error response a send may be pending: cancel it */
+        ls_stream_linger(ctx, s, ls_http1_engine(c)->config.linger_ms_max);
+    else
+        ls_stream_close(ctx, s);
+}
+
+void ls_http1_conn_drop(ls_http1_conn *c)
+{
+    ls_http1 *http = ls_http1_engine(c);
+    if (atomic_fetch_sub(&c->holders, 1) != 1) return;
+    ls_stream_free(ls_http1_stream(c));
+    atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
+}
+
+void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s)
+{
+    (void)ctx;
+    ls_http1_conn *c = ls_stream_user(s);
+    ls_conn_limit *limit = ls_http1_engine(c)->conn_limit;
+    ls_http1_conn_drop(c);
+    ls_conn_limit_leave(limit); /* here, because a lingering connection still has its socket */
+}
+
+void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    ls_http1_set_phase(c, LS_H1_LAST);
+    ls_stream *const s = ls_http1_stream(c);
+    ls_stream_set_actor(s, NULL);
+    if (!ls_stream_sending(s)) ls_stream_cork_fin(s);
+    const int err = ls_http1_send_out(ctx, c);
+    if (err != LS_PENDING && !ls_http1_end_changed(ctx, c, err)) ls_http1_conn_close(ctx, c);
+}
+
+bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err)
+{
+    if (err != LS_ECHANGED || !ls_stream_may_send(ls_http1_stream(c)) || c->behind) return false;
+    ls_http1_end_with_error(ctx, c, 503, "the file has changed");
+    return true;
+}
+
+void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr peer;
+    ls_stream_peer(ls_http1_stream(c), &peer);
+    ls_refused_log("%s %d: %s", ls_addr_host(&peer, text), status, why);
+    c->linger = true;
+    if (ls_http1_send_error(ctx, c, status, why) < 0)
+        ls_http1_conn_close(ctx, c);
+    else
+        ls_http1_send_last(ctx, c);
+}

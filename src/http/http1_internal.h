@@ -1,0 +1,266 @@
+/* http1_internal.h - shared by the files of HTTP/1.1: http1.c (the engine; connections open and close), http1_conn.c (a
+ * connection from request to request), http1_body.c (the request body), http1_write.c (the response), http1_end.c
+ * (exchanges that end in another way than with their response), http1_upgrade.c (the end of HTTP on a connection).
+ *
+ *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
+ *                 \          \________________________________ SENDING (the queue is full; continue when it is sent)
+ *                  \_________________________________________  LAST (send the queue, then close)
+ *
+ * The thread that runs a packet of a connection owns the connection. In HANDLING the packets are pinned to the actor
+ * of the exchange. A receive and a send may then be pending at the same time; the send may belong to the previous
+ * exchange, which had the same actor. The invariant is
+ *
+ *     HANDLING and an operation is pending  =>  the stream's actor == exchange.actor
+ *
+ * because a send that continues with bytes queued behind it is posted for the actor of the stream. Code that sets that
+ * to NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending.
+ * ENDING waits for a receive that was pending when the exchange ended (a job read the body of a request that had its
+ * response already), or for the packet of the watch.
+ *
+ * A connection whose handler waits for something else, such as a timer, is watched (ls_stream_watch_begin). When it is
+ * lost it frees its socket and its place among max_connections at once; the struct stays until the handler returns
+ * the exchange (LS_H1_DETACHED). */
+#ifndef LS_HTTP_HTTP1_INTERNAL_H
+#define LS_HTTP_HTTP1_INTERNAL_H
+
+#include "base/counter.h"
+#include "base/list.h"
+#include "base/thread.h"
+#include "codec/http1/http1_chunk.h"
+#include "codec/http1/http1_parse.h"
+#include "codec/http_text.h"
+#include "http/exchange_in.h"
+#include "http/exchange_out.h"
+#include "http/http1.h"
+#include "net/stream.h"
+
+/* respond copies bytes without a block below this length behind the head, into the same block. */
+enum { LS_HTTP1_BESIDE_BYTES = 16384 };
+
+/* The head of a 200 response with one Content-Type, up to the number of its Content-Length, valid in the second
+ * date_s. */
+typedef struct ls_http1_ready {
+    const char *type; /* compared by address: types are static text */
+    int64_t date_s;
+    uint32_t len;
+    char text[148];
+} ls_http1_ready;
+
+enum { LS_HTTP1_READY = 2 };
+
+/* Counters and prepared text, one per thread context, so that threads share no cache line. */
+typedef struct ls_http1_thread {
+    _Alignas(64) ls_http1_ready ready[LS_HTTP1_READY];
+    unsigned ready_next; /* the next one to replace */
+    int64_t date_s;
+    char date_line[6 + LS_HTTP_DATE_BYTES + 2];
+    uint64_t next_id;
+    _Atomic uint64_t connections, requests, responses, refused;
+} ls_http1_thread;
+
+struct ls_http1 {
+    ls_stream_handler stream_handler; /* of its streams: leads from a connection to the engine */
+    ls_conn_limit *conn_limit;
+    _Atomic(const ls_http_handler *) handler; /* of requests from now on, see ls_http1_run */
+    ls_http_config config;
+    ls_addr local; /* of the listener */
+    _Atomic bool draining, aborting;
+    ls_mutex mutex; /* guards the list of connections */
+    ls_node conns;
+    _Atomic uint32_t open;
+    unsigned thread_count;
+    ls_http1_thread *threads;
+};
+
+enum ls_http1_phase {
+    LS_H1_FRESH,
+    LS_H1_IDLE,
+    LS_H1_HEAD,
+    LS_H1_HANDLING,
+    LS_H1_ENDING,
+    LS_H1_SKIPPING,
+    LS_H1_SENDING,
+    LS_H1_LAST
+};
+
+/* Bits of ls_http1_exchange.link; 0 for almost every exchange, so one test suffices when it ends. */
+enum {
+    LS_H1_WATCHED = 1,      /* `watch` is pending */
+    LS_H1_LOST = 2,         /* the connection is lost: nothing can be sent */
+    LS_H1_DETACHED = 4,     /* the socket of the lost connection is closed, or has moved; only the exchange is left */
+    LS_H1_UPGRADED = 8,     /* it has moved to the stream of another protocol */
+    LS_H1_EXPECTS_END = 16, /* a receive of the end of the stream is pending, see ls_http1_more */
+};
+
+/* The exchange and its HTTP/1.1 state, in one small pool block. */
+typedef struct ls_http1_exchange {
+    bool awaits_sent;      /* wake the handler when the queue is sent; received body bytes always wake it */
+    bool ended;            /* ls_transport.release was called while ls_http1_run or wake is on the stack */
+    bool keep;             /* keep-alive after this exchange; decided with the response head */
+    bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
+    bool fast;             /* the last body receive filled its room: the next one gets a large block */
+    uint8_t link;          /* LS_H1_WATCHED, ... */
+    ls_http1_terms terms;  /* of the request */
+    int read_error;        /* the body cannot be read on, but the response can still be sent */
+    uint64_t body_left;    /* remaining bytes of a body with Content-Length */
+    uint64_t wait_from_ms; /* start of the pending body receive */
+    uint64_t waited_ms;    /* total time of body receives */
+    uint32_t room;         /* of the last body receive */
+    uint64_t skipped;      /* body bytes that the handler did not read */
+    size_t begin_at;       /* position in the queue of the stream at which this response begins */
+    ls_chunks chunks;
+    const ls_http_handler *handler;
+    ls_addr remote, local;
+    ls_stream_watch watch;
+    ls_op start_op; /* starts the request when no actor was free */
+    ls_exchange x;  /* last: it is large */
+} ls_http1_exchange;
+
+_Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
+
+typedef struct ls_http1_conn { /* the user data of a stream */
+    ls_node node;
+    ls_block *exchange; /* contains an ls_http1_exchange; NULL between requests */
+    /* Receive block: in->data[in->from .. in->to) is unconsumed, and the parser has seen the first in->seen bytes of
+     * that; NULL: no bytes. */
+    ls_block *in;
+    _Atomic uint8_t phase; /* another thread reads it in a drain */
+    bool looping : 1;      /* ls_http1_run or wake is on the stack */
+    bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
+    bool linger : 1;       /* close with ls_stream_linger */
+    bool behind : 1;       /* other responses were queued when the last request began */
+    _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
+} ls_http1_conn;
+
+_Static_assert(sizeof(ls_http1_conn) <= 40, "an idle connection is small");
+
+static inline ls_stream *ls_http1_stream(ls_http1_conn *c)
+{
+    return ls_stream_of(c);
+}
+
+static inline ls_http1 *ls_http1_engine(const ls_http1_conn *c)
+{
+    const ls_stream_handler *handler = ls_stream_handled_by(ls_stream_of((void *)(uintptr_t)c));
+    return LS_CONTAINER((uintptr_t)handler, ls_http1, stream_handler);
+}
+
+static inline uint32_t ls_http1_unparsed(const ls_http1_conn *c) /* bytes */
+{
+    return c->in == NULL ? 0 : c->in->to - c->in->from;
+}
+
+static inline ls_http1_exchange *ls_http1_of(ls_exchange *x)
+{
+    return LS_CONTAINER(x, ls_http1_exchange, x);
+}
+
+static inline ls_http1_conn *ls_http1_conn_of(ls_exchange *x)
+{
+    return x->conn;
+}
+
+static inline ls_http1_exchange *ls_http1_exchange_of(const ls_http1_conn *c)
+{
+    return (ls_http1_exchange *)(void *)c->exchange->data;
+}
+
+static inline void ls_http1_set_phase(ls_http1_conn *c, enum ls_http1_phase phase)
+{
+    atomic_store_explicit(&c->phase, (uint8_t)phase, memory_order_relaxed);
+}
+
+static inline void ls_http1_drop_received(ls_http1_conn *c)
+{
+    if (c->in != NULL) ls_block_drop(c->in);
+    c->in = NULL;
+}
+
+static inline void ls_http1_drop_exchange(ls_http1_conn *c)
+{
+    ls_exchange *x = &ls_http1_exchange_of(c)->x;
+    if (x->fields != NULL) ls_block_drop(x->fields);
+    ls_slice_drop(&x->head_bytes);
+    ls_block_drop(c->exchange);
+    c->exchange = NULL;
+}
+
+static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_thread_ctx *ctx)
+{
+    return &http->threads[ctx->index];
+}
+
+/* http1.c */
+void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c); /* it has no exchange */
+void ls_http1_conn_unlist(ls_http1_conn *c);                    /* a drain or an abort no longer finds it */
+void ls_http1_conn_drop(ls_http1_conn *c);                      /* one of its holders; the last one frees it */
+void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s);         /* ls_stream_handler.closed */
+void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c);  /* send the queue, then close */
+/* Send an error response, then close: the bytes of the client are invalid or too slow, or memory is exhausted. */
+void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+/* After a send that failed with `err`: respond with 503 if a file had changed before a byte was sent,
+ * and nothing else was queued. */
+bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
+
+/* http1_conn.c */
+extern const ls_stream_handler ls_http1_stream_handler;
+/* Without an exchange: parse, handle, flush, receive. `handler`: that of the actor the thread is inside, if any. */
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);
+/* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
+void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
+/* Resume the handler. */
+void ls_http1_wake(ls_thread_ctx *ctx, ls_exchange *x);
+/* The handler has released the exchange: end it, then run the next request. */
+void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c);
+
+/* http1_end.c */
+typedef enum ls_http1_outcome {
+    LS_H1_AGAIN,   /* the next request may run */
+    LS_H1_RELEASED /* the connection is closing, or another thread may own it */
+} ls_http1_outcome;
+
+/* Read a body that the handler did not read to its end, to find the next request. */
+ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c);
+/* The handler has released an exchange whose response is not complete: nothing more of it is sent. */
+void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c);
+/* The handler has released the exchange. true: no packet of it follows. Else the connection is released: it is closed
+ * already, or such a packet calls ls_http1_end_exchange again. */
+bool ls_http1_is_settled(ls_http1_conn *c, ls_http1_exchange *e);
+/* Learn of the loss of the connection while the handler waits for something else. */
+void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
+/* The watch is not pending any more. false: its packet follows. */
+bool ls_http1_end_watch(ls_http1_conn *c, ls_http1_exchange *e);
+/* The connection is lost while the handler waits: close the socket now, and wake the handler. It keeps the exchange;
+ * its calls return x->error. An operation that is pending ends first, with an error. The connection may be closed
+ * afterwards. */
+void ls_http1_detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
+
+/* http1_body.c */
+void ls_http1_body_begin(ls_http1_exchange *e);
+int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
+void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result); /* a body receive completed */
+void ls_http1_body_waited(ls_exchange *x);               /* the same, but only the time is accounted for */
+int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
+int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
+int ls_http1_expected(ls_http1_conn *c, int64_t result); /* that receive completed: LS_OK, or it is lost: the error */
+
+/* http1_write.c */
+int ls_http1_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
+int ls_http1_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
+int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x);
+
+/* Queue the head of a response that ends HTTP on the connection: 101 with this protocol, or without one (length 0) a
+ * 2xx. LS_OK or LS_ENOMEM: then part of it may be queued. */
+int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *protocol, size_t protocol_len);
+
+/* Flush the stream. Results as for ls_stream_flush. */
+int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
+
+/* Queue a whole response without a handler: a short text, Connection: close. LS_OK or an error. */
+int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+
+/* http1_upgrade.c */
+int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
+                     const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+
+#endif

@@ -1,0 +1,134 @@
+/* test_http_accept.c - Accept-Encoding and Accept, and the Content-Disposition of downloads. */
+/* sanitizers: asan; no thread starts */
+#include "codec/http1/http1_parse.h"
+#include "codec/http_accept.h"
+
+#include <stdio.h>
+
+#include "codec/http_disposition.h"
+#include "support.h"
+
+static const ls_http_limits limits = {65536, 8192, LS_HTTP_FIELDS_MAX};
+
+/* A head with exactly these fields; the caller frees the text. */
+static char *parsed(const char *fields, ls_http_head *head)
+{
+    char text[1024];
+    const int len = snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n", fields);
+    char *copy = test_copy_exact(text, (size_t)len);
+    assert_int_equal(ls_http1_parse(copy, (size_t)len, 0, &limits, head, &(ls_http1_terms){0}, NULL), len);
+    return copy;
+}
+
+static const char *codings(const char *fields)
+{
+    static const char *const names[] = {"br ", "gzip "};
+    static char text[16];
+    enum ls_coding out[LS_CODINGS];
+    ls_http_head head;
+    char *copy = parsed(fields, &head);
+    const unsigned count = ls_accept_codings(&head, copy, out);
+    text[0] = '\0';
+    for (unsigned i = 0; i < count; i++) strcat(text, names[out[i]]);
+    free(copy);
+    return text;
+}
+
+static void the_accepted_codings(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", ""},
+        {"Accept-Encoding:\r\n", ""},
+        {"Accept-Encoding: gzip\r\n", "gzip "},
+        {"Accept-Encoding: x-gzip\r\n", "gzip "},
+        {"Accept-Encoding: GZIP, BR\r\n", "br gzip "},
+        {"Accept-Encoding: gzip, deflate, br, zstd\r\n", "br gzip "},
+        {"Accept-Encoding: gzip;q=1.0, br;q=0.5\r\n", "gzip br "},
+        {"Accept-Encoding: gzip;q=0.5, br;q=0.501\r\n", "br gzip "},
+        {"Accept-Encoding: br;q=0, gzip;q=0.001\r\n", "gzip "},
+        {"Accept-Encoding: br;q=0.000\r\n", ""},
+        {"Accept-Encoding: br ; q=0.9\r\n", "br "},
+        {"Accept-Encoding: br;Q=0\r\n", ""},
+        {"Accept-Encoding: *\r\n", "br gzip "},
+        {"Accept-Encoding: *;q=0\r\n", ""},
+        {"Accept-Encoding: br;q=0, *\r\n", "gzip "},
+        {"Accept-Encoding: gzip, *;q=0\r\n", "gzip "},
+        {"Accept-Encoding: gzip;q=0.5, *;q=0.8\r\n", "br "}, /* "*" is also the weight of the file as it is */
+        {"Accept-Encoding: gzip;q=0.5, *;q=0.8, identity;q=0.1\r\n", "br gzip "},
+        {"Accept-Encoding: *;q=0.5\r\n", "br gzip "},
+        {"Accept-Encoding: identity, br;q=0.5\r\n", ""}, /* the file as it is is wanted more */
+        {"Accept-Encoding: identity;q=0.5, br;q=0.5\r\n", "br "},
+        {"Accept-Encoding: identity;q=0\r\n", ""},
+        {"Accept-Encoding: br;q=2, gzip;q=0.0001\r\n", ""}, /* invalid weights */
+        {"Accept-Encoding: br;q=, gzip;q=x, br;q=1.001\r\n", ""},
+        {"Accept-Encoding: br;q=1., gzip;q=0.\r\n", "br "},
+        {"Accept-Encoding: gzip\r\nAccept-Encoding: br\r\n", "br gzip "},
+        {"Accept-Encoding: , ,br,\r\n", "br "},
+        {"Accept-Encoding: brotli, xgzip\r\n", ""},
+        {"Accept-Encodings: br\r\n", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) assert_string_equal(codings(cases[i][0]), cases[i][1]);
+}
+
+static void whether_a_page_is_wanted(void **state)
+{
+    static const struct {
+        const char *fields;
+        enum ls_accept_page page;
+    } cases[] = {
+        {"", LS_PAGE_POSSIBLE},
+        {"Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n", LS_PAGE_NAMED},
+        {"Accept: TEXT/HTML;level=1;q=0.1\r\n", LS_PAGE_NAMED},
+        {"Accept: */*\r\n", LS_PAGE_POSSIBLE},
+        {"Accept: text/*\r\n", LS_PAGE_POSSIBLE},
+        {"Accept: text/*;q=0, */*\r\n", LS_PAGE_REFUSED},
+        {"Accept: text/html;q=0, */*\r\n", LS_PAGE_REFUSED},
+        {"Accept: application/json\r\n", LS_PAGE_REFUSED},
+        {"Accept:\r\n", LS_PAGE_REFUSED},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ls_http_head head;
+        char *copy = parsed(cases[i].fields, &head);
+        assert_int_equal(ls_accept_page(&head, copy), cases[i].page);
+        free(copy);
+    }
+}
+
+static void names_of_downloads(void **state)
+{
+    static const char *const cases[][2] = {
+        {"report.pdf", "attachment; filename=\"report.pdf\""},
+        {"two words.txt", "attachment; filename=\"two words.txt\""},
+        {"a\"b", "attachment; filename=\"a\\\"b\""},
+        {"na\xc3\xafve.txt", "attachment; filename=\"na_ve.txt\"; filename*=UTF-8''na%C3%AFve.txt"},
+        {"\xe2\x82\xac '*%", "attachment; filename=\"_ '*%\"; filename*=UTF-8''%E2%82%AC%20%27%2A%25"},
+        {"100%", "attachment; filename=\"100%\"; filename*=UTF-8''100%25"},
+    };
+    static const char *const invalid[] = {"", "a/b", "a\\b", "a\nb", "a\x7f", "\xff", "\xc3"};
+    char out[LS_DISPOSITION_BYTES + 1], name[LS_DISPOSITION_NAME_MAX + 1];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const size_t len = strlen(cases[i][0]);
+        char *copy = test_copy_exact(cases[i][0], len);
+        out[ls_disposition(copy, len, out)] = '\0';
+        assert_string_equal(out, cases[i][1]);
+        free(copy);
+    }
+    for (size_t i = 0; i < sizeof invalid / sizeof invalid[0]; i++)
+        assert_int_equal(ls_disposition(invalid[i], strlen(invalid[i]), out), 0);
+    memset(name, '%', sizeof name); /* the longest text */
+    assert_in_range(ls_disposition(name, LS_DISPOSITION_NAME_MAX, out), 1, LS_DISPOSITION_BYTES);
+    assert_int_equal(ls_disposition(name, LS_DISPOSITION_NAME_MAX + 1, out), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_accepted_codings),
+        cmocka_unit_test(whether_a_page_is_wanted),
+        cmocka_unit_test(names_of_downloads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

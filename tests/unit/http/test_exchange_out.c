@@ -1,0 +1,254 @@
+/* test_exchange_out.c - the table of exchange_table.h through a transport of this test, in memory, a kept request, and
+ * HTTP/1.1. That of http.sys is test_httpsys_table.c. */
+/* sanitizers: asan; no thread starts */
+#include "http1_fixture.h"
+
+#include <stdio.h>
+
+#include "codec/http1/http1_chunk.h"
+#include "codec/http1/http1_parse_response.h"
+#include "exchange_table.h"
+#include "http/exchange_memory.h"
+#include "port/shared_file.h"
+
+static fixture *place; /* the pool, and the connections of HTTP/1.1 */
+
+/* The exchange of the row, as a transport makes it. */
+static void fill(ls_exchange *x, const table_row *row)
+{
+    x->bytes = row->method;
+    x->head.method = row->method[0] == 'H' ? LS_HTTP_HEAD : row->method[0] == 'G' ? LS_HTTP_GET : LS_HTTP_POST;
+    x->open_framing = row->version > 0 ? LS_FRAMED_BY_PARTS : LS_FRAMED_BY_CLOSE;
+    x->body_done = true;
+}
+
+/* ---- a transport that only notes what it is told ---------------------------------------------------------------- */
+
+typedef struct noting {
+    table_seen seen;
+    unsigned heads, lasts;
+    bool aborted; /* flush was called with an error */
+    ls_exchange x;
+} noting;
+
+static int noting_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
+{
+    noting *n = LS_CONTAINER(x, noting, x);
+    (void)ctx;
+    assert_int_equal(n->heads, 1);
+    assert_int_equal(x->error, 0);
+    assert_true(!x->no_body || (count == 0 && !(how & LS_DATA_LAST)));
+    assert_int_equal(n->lasts, 0);
+    if (how & LS_DATA_LAST) n->lasts++;
+    for (unsigned i = 0; i < count; i++) {
+        memcpy(n->seen.body + n->seen.body_len, slices[i].ptr, slices[i].len);
+        n->seen.body_len += slices[i].len;
+    }
+    ls_slices_drop(slices, count);
+    return LS_DONE;
+}
+
+static int noting_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
+{
+    noting *n = LS_CONTAINER(x, noting, x);
+    n->heads++;
+    n->seen.status = x->status;
+    n->seen.length = x->framing == LS_FRAMED_BY_LENGTH ? length : -1;
+    n->seen.chunked = x->framing == LS_FRAMED_BY_PARTS;
+    n->seen.has_type = x->type != NULL;
+    return noting_data(ctx, x, slices, count, 0);
+}
+
+static int noting_flush(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    LS_CONTAINER(x, noting, x)->aborted = x->error != 0;
+    return x->error;
+}
+
+static const ls_transport noting_transport = {.head = noting_head, .data = noting_data, .flush = noting_flush};
+
+static table_seen serve_noting(const table_row *row)
+{
+    static noting n;
+    memset(&n, 0, offsetof(noting, x) + offsetof(ls_exchange, head));
+    fill(&n.x, row);
+    n.x.transport = &noting_transport;
+    table_handle(&place->place.ctx, &n.x);
+    n.seen.complete = n.x.response == LS_RESPONSE_DONE && n.x.error == 0;
+    n.seen.closes = n.x.close;
+    assert_int_equal(n.aborted, strchr(row->calls, 'a') != NULL && n.x.error != LS_EMSGSIZE);
+    if (n.seen.complete) assert_int_equal(n.lasts, n.seen.chunked && !n.x.no_body);
+    if (n.seen.complete) assert_int_equal(ls_exchange_body_sent(&n.x), n.seen.body_len);
+    return n.seen;
+}
+
+static void what_a_transport_is_told(void **state)
+{
+    (void)state;
+    assert_true(table_run(serve_noting, 0) >= 200);
+}
+
+/* ---- in memory ---------------------------------------------------------------------------------------------------- */
+
+static table_seen serve_memory(const table_row *row)
+{
+    static ls_memory_exchange m;
+    ls_memory_exchange_init(&m, NULL, 0);
+    fill(&m.x, row);
+    table_handle(&place->place.ctx, &m.x);
+    table_seen seen = {.complete = ls_memory_exchange_complete(&m),
+                       .status = m.x.status,
+                       .length = m.length,
+                       .chunked = m.x.framing == LS_FRAMED_BY_PARTS,
+                       .closes = m.x.close,
+                       .has_type = m.x.type != NULL,
+                       .body_len = m.response_len};
+    assert_true(m.response_len <= sizeof seen.body);
+    if (m.response_len > 0) memcpy(seen.body, m.response, m.response_len);
+    ls_memory_exchange_free(&m);
+    return seen;
+}
+
+static void responses_in_memory(void **state)
+{
+    (void)state;
+    (void)table_run(serve_memory, 0);
+}
+
+/* The owner of the exchange gets the reason. */
+static void a_response_in_memory_that_fails(void **state)
+{
+    static ls_memory_exchange m;
+    static const char path[] = "test_exchange_out.short";
+    ls_shared_file *file;
+    (void)state;
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(ls_shared_file_open(path, &file), LS_OK);
+    ls_memory_exchange_init(&m, NULL, 0);
+    fill(&m.x, &(table_row){.method = "GET", .version = 1});
+    ls_slice slices[] = {ls_slice_static("head", 4), ls_shared_file_slice(file, 0, 1)};
+    ls_shared_file_drop(file);
+    (void)ls_exchange_respond(&place->place.ctx, &m.x, slices, 2);
+    assert_int_equal(m.failed, LS_ECHANGED);
+    assert_false(ls_memory_exchange_complete(&m));
+    ls_memory_exchange_free(&m);
+    assert_int_equal(remove(path), 0);
+}
+
+/* ---- a kept request ------------------------------------------------------------------------------------------------ */
+
+static table_seen serve_kept(const table_row *row)
+{
+    static ls_memory_exchange m;
+    ls_memory_exchange_init(&m, NULL, 0);
+    fill(&m.x, row);
+    ls_exchange *const x = ls_exchange_keep(&m.x);
+    assert_non_null(x);
+    table_handle(&place->place.ctx, x);
+    const table_seen seen = {.complete = x->response == LS_RESPONSE_DONE && x->error == 0};
+    x->transport->release(&place->place.ctx, x);
+    return seen;
+}
+
+static void a_kept_request_has_no_response(void **state)
+{
+    (void)state;
+    (void)table_run(serve_kept, LS_ECLOSED);
+}
+
+/* ---- HTTP/1.1 ------------------------------------------------------------------------------------------------------ */
+
+static void handle(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    table_handle(ctx, x);
+    fixture_end(r, ctx, x);
+}
+
+static bool is(const char *bytes, size_t len, const char *text)
+{
+    return len == strlen(text) && memcmp(bytes, text, len) == 0;
+}
+
+/* The body behind a head. false: it is incomplete. */
+static bool take_body(table_seen *seen, const ls_http_response *head, const char *at, size_t len)
+{
+    ls_chunks chunks;
+    ls_chunk_run run = {.end = false};
+    if (head->framing != LS_FRAMING_CHUNKED) {
+        assert_true(len <= sizeof seen->body);
+        memcpy(seen->body, at, seen->body_len = len);
+        if (head->framing == LS_FRAMING_TO_END) return place->ended;
+        return len == (head->framing == LS_FRAMING_LENGTH ? head->length : 0);
+    }
+    for (ls_chunks_init(&chunks); len > 0 && !run.end; at += run.used, len -= run.used) {
+        assert_int_equal(ls_chunks_next(&chunks, at, len, &run, NULL), LS_OK);
+        memcpy(seen->body + seen->body_len, at + run.from, run.len);
+        seen->body_len += run.len;
+    }
+    return run.end && len == 0;
+}
+
+static table_seen serve_http1(const table_row *row)
+{
+    table_seen seen = {.length = -1};
+    ls_http_response head;
+    ls_pair field;
+    char request[100];
+    size_t at = 0;
+    fixture_connect(place);
+    const int len = snprintf(request, sizeof request, "%s / HTTP/1.%d\r\nHost: h\r\nConnection: keep-alive\r\n\r\n",
+                             row->method, row->version);
+    fixture_send(place, request, (size_t)len);
+    const char *const text = place->text;
+    const int head_len = ls_http1_parse_response(text, place->text_len, 0, 4096, row->method[0] == 'H', &head, NULL);
+    if (place->text_len > 0) {
+        assert_true(head_len > 0);
+        seen.status = head.status;
+        while (ls_http1_response_field(text, &head, &at, &field)) {
+            seen.chunked |= is(field.name, field.name_len, "Transfer-Encoding");
+            seen.closes |= is(field.name, field.name_len, "Connection") && is(field.value, field.value_len, "close");
+            seen.has_type |= is(field.name, field.name_len, "Content-Type");
+            if (is(field.name, field.name_len, "Content-Length")) seen.length = strtol(field.value, NULL, 10);
+        }
+        seen.complete = take_body(&seen, &head, text + head_len, place->text_len - (size_t)head_len);
+        assert_int_equal(place->ended, seen.closes || !seen.complete);
+    }
+    fixture_disconnect(place);
+    return seen;
+}
+
+static void responses_of_http1(void **state)
+{
+    (void)state;
+    (void)table_run(serve_http1, 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    place = fixture_open(handle, 0);
+    fixture_serve(place);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fixture_close(place);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_transport_is_told),
+        cmocka_unit_test(responses_in_memory),
+        cmocka_unit_test(a_response_in_memory_that_fails),
+        cmocka_unit_test(a_kept_request_has_no_response),
+        cmocka_unit_test(responses_of_http1),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
