@@ -15,7 +15,7 @@
 #include "net/tls_fake.h"
 #include "sched/actor.h"
 
-enum { CONNS_MAX = 64, WAIT_MS_MAX = 20000 };
+enum { CONNS_MAX = 64, WAIT_MS_MAX = 60000 };
 
 /* ---- an acceptor and its protocols -------------------------------------------------------------------------- */
 

@@ -205,7 +205,7 @@ static void a_blocked_worker_is_replaced_and_its_batch_requeued(void **state)
 /* When the stalled worker returns, one of the two becomes idle: afterwards no two jobs run concurrently. */
 static void an_excess_worker_idles_after_a_stall(void **state)
 {
-    enum { N = 60 };
+    enum { N = 16 };
     job blocking, first[8], jobs[N];
     workers_place place;
     (void)state;
