@@ -124,6 +124,7 @@ full:get("/", function(req, res)
     return (pcall(res.header, res, "X-" .. count, ("x"):rep(bytes)))
   end
   while add(20000) do end
+  while add(2000) do end
   while add(100) do end
   return tostring(select(2, pcall(res.sse, res)))
 end)
@@ -135,8 +136,8 @@ app:get("/full", function(req)
     collectgarbage()
     return collectgarbage("count"), why
   end
-  local before = memory(50)
-  local after, why = memory(200)
+  local before = memory(25)
+  local after, why = memory(100)
   return { kilobytes = after - before, why = why }
 end)
 
@@ -324,7 +325,7 @@ class Sse(E2E):
     def test_no_room_for_the_fields(self):
         answer = json.loads(self.get("/full").body)
         self.assertIn("res:sse: not enough room for the header fields", answer["why"])
-        self.assertLess(answer["kilobytes"], 20)  # 200 objects that stay would be more than 30
+        self.assertLess(answer["kilobytes"], 10)  # 100 objects that stay would be more than 15
 
     def test_the_end_of_the_handler(self):
         since = self.server.mark()

@@ -43,7 +43,7 @@ target_link_libraries(static PRIVATE luaserve::static)
 def run(command, env=None):
     """Run a command to its end; returns its standard output. Fails with all of its output."""
     done = subprocess.run(command, env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, errors="replace", timeout=4 * WAIT, check=False)
+                          text=True, errors="replace", timeout=10 * WAIT, check=False)
     if done.returncode != 0:
         raise AssertionError("%s: status %d\n%s%s" % (" ".join(command), done.returncode, done.stdout, done.stderr))
     return done.stdout
