@@ -126,6 +126,7 @@ full:get("/", function(req, res)
   while add(20000) do end
   while add(2000) do end
   while add(100) do end
+  while add(1) do end
   return tostring(select(2, pcall(res.sse, res)))
 end)
 app:get("/full", function(req)
