@@ -1,9 +1,10 @@
 /* exchange.h - one HTTP request and its response, for every transport (HTTP/1.1, http.sys, an injected request).
  *
  * The transport creates an exchange when a request head is complete and passes it to the handler (the script layer).
- * The exchange lives in one pool block. The handler owns it from `start` until it calls transport->release. The
+ * The exchange lives in one pool block. The handler owns it from `start` until it calls ls_exchange_release. The
  * handler makes all calls from inside x->actor, the actor that it chose in `start`. Until the release, the operations
- * of the transport are pinned to that actor. It reads the body with exchange_in.h and responds with exchange_out.h.
+ * of the transport are pinned to that actor. It reads the body with exchange_in.h and responds with exchange_out.h;
+ * the transport starts and wakes it with exchange_run.h.
  */
 #ifndef LS_HTTP_EXCHANGE_H
 #define LS_HTTP_EXCHANGE_H
@@ -19,12 +20,10 @@ typedef struct ls_http_handler ls_http_handler;
 
 /* The handler of a listener. */
 struct ls_http_handler {
-    /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. A thread that is inside an actor
-     * already (ctx->inside) must use that actor. Returns after the handler responded or suspended. If `start` entered
-     * an actor, the transport leaves it (ls_actor_leave) after its own work inside it. It may respond and release the
-     * exchange without an actor. If no actor is free, `start` sets x->actor only: the thread is inside none, and the
-     * transport posts an operation to x->actor which calls `start` again. It must not touch the exchange after that,
-     * because another thread may run the operation at once. */
+    /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. If x->actor is set already, the thread
+     * is inside that actor: use it. Returns after the handler responded or suspended; ls_exchange_leave leaves the
+     * actor. It may respond and release the exchange without an actor. If no actor is free, `start` only sets x->actor,
+     * and is called again from inside it. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 
@@ -49,7 +48,7 @@ enum {                     /* bits of `how` */
 
 /* A transport turns bytes into exchanges and exchanges into bytes, and decides nothing about HTTP: it is called by
  * exchange_out.c and exchange_in.c, which say what they have decided. Results: LS_DONE; LS_PENDING: the transport calls
- * x->wake later; or a negative code: LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is
+ * ls_exchange_wake later; or a negative code: LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is
  * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
 typedef struct ls_transport {
     /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
@@ -63,9 +62,10 @@ typedef struct ls_transport {
     /* Get the next body bytes: *out, or set x->body_done. Sends the due 100 Continue first (x->continue_due). `out` is
      * NULL when the body is complete: from now on the connection is lost when the client ends its direction, too. */
     int (*more)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
-    /* The handler returns the exchange. The transport continues with the next request or closes the connection. Without a
-     * complete response it closes the connection and sends nothing more. Pointers into the request become invalid. */
-    void (*release)(ls_thread_ctx *ctx, ls_exchange *x);
+    /* The handler has returned. If x->released, the exchange is over: continue with the next request or close the
+     * connection; without a complete response close it and send nothing more. Else the handler waits: send what is
+     * queued. */
+    void (*returned)(ls_thread_ctx *ctx, ls_exchange *x);
     /* See ls_exchange_upgrade, which has checked what is no matter of the transport. NULL: see no_upgrade. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
@@ -92,11 +92,14 @@ struct ls_exchange {
     uint8_t framing;      /* enum ls_framed, set with the head */
     uint8_t open_framing; /* that of an unknown length: set by the transport */
     bool no_body;         /* set with the head: the response has no body, or none that is sent */
+    bool running;         /* the handler is on the stack: its transport finds a release when it has returned */
+    bool released;        /* by the handler */
     int64_t length;       /* Content-Length of a body that is written in parts; -1: unknown */
     uint64_t written;     /* bytes of the body in all parts so far, also of one that is not sent */
 
-    ls_actor *actor; /* set by start */
-    void *task;      /* the handler's data */
+    const ls_http_handler *handler; /* set by the transport */
+    ls_actor *actor;                /* set by start; by the transport, if the thread is inside one already */
+    void *task;                     /* the handler's data */
     /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It is
      * also called when the connection is lost while the handler waits for something else. */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
@@ -120,7 +123,8 @@ struct ls_exchange {
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
 
-    ls_http_head head; /* last: it is large */
+    ls_http_head head; /* large */
+    ls_op op;          /* starts the exchange when no actor was free; a kept request ends before it */
 };
 
 /* Add a header line to the response. `replace`: remove the lines of that name first. Returns LS_OK, or

@@ -18,13 +18,13 @@ static const ls_addr *local(const ls_exchange *x)
     return k->local;
 }
 
-static void release(ls_thread_ctx *ctx, ls_exchange *x)
+static void returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
     (void)ctx;
     free(x->conn);
 }
 
-static const ls_transport transport = {.release = release, .local = local}; /* all else x->error refuses first */
+static const ls_transport transport = {.returned = returned, .local = local}; /* all else x->error refuses first */
 
 static size_t span_bytes(const ls_http_head *head)
 {

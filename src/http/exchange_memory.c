@@ -77,10 +77,10 @@ static int more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     return LS_DONE;
 }
 
-static void release(ls_thread_ctx *ctx, ls_exchange *x)
+static void returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_memory_exchange *m = memory_of(x);
-    m->released(ctx, m);
+    if (x->released) m->released(ctx, m);
 }
 
 static const ls_addr *local(const ls_exchange *x)
@@ -94,7 +94,7 @@ const ls_transport ls_memory_transport = {
     .data = data,
     .flush = flush,
     .more = more,
-    .release = release,
+    .returned = returned,
     .local = local,
     .no_upgrade = "the request has no connection to hand over",
 };

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "http/http1_internal.h"
 #include "net/refused.h"
-#include "sched/actor.h"
 
 /* ---- the engine --------------------------------------------------------------------------------------------- */
 
@@ -131,9 +130,7 @@ void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
 
     ls_http1_set_phase(c, LS_H1_FRESH);
     ls_stream_recv_within(s, http->config.head_ms_max);
-    const bool outside = ctx->inside == NULL;
     ls_http1_run(ctx, c, NULL);
-    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
 void ls_http1_conn_unlist(ls_http1_conn *c)

@@ -10,9 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/compiler.h"
 #include "http/http1_internal.h"
-#include "sched/actor.h"
 
 enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves to another block */
 
@@ -95,7 +93,7 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
-    e->awaits_sent = e->ended = e->keep = e->head_refused = e->fast = false;
+    e->awaits_sent = e->keep = e->head_refused = e->fast = false;
     e->link = 0;
     e->begin_at = ls_stream_end(ls_http1_stream(c)); /* not 0: a pipelined request */
     c->behind = e->begin_at > 0;
@@ -105,7 +103,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->conn = c;
     x->stream = ls_http1_stream(c);
     x->queued = 0;
-    x->actor = NULL;
+    x->actor = ctx->inside; /* a pipelined request */
     x->task = NULL;
     x->wake = NULL;
     x->id = ++ls_http1_thread_of(ls_http1_engine(c), ctx)->next_id;
@@ -160,7 +158,7 @@ static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 
 void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    const ls_http_handler *const handler = ls_http1_exchange_of(c)->handler;
+    const ls_http_handler *const handler = ls_http1_exchange_of(c)->x.handler;
     if (after_exchange(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
@@ -179,29 +177,8 @@ static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 /* A packet of a body that is skipped has run. */
 static void skip_on(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    const ls_http_handler *const handler = ls_http1_exchange_of(c)->handler;
+    const ls_http_handler *const handler = ls_http1_exchange_of(c)->x.handler;
     if (ls_http1_skip_body(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
-}
-
-static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
-{
-    ls_http1_exchange *e = LS_CONTAINER(op, ls_http1_exchange, start_op);
-    ls_http1_conn *c = ls_http1_conn_of(&e->x);
-    c->looping = true;
-    e->handler->start(e->handler, ctx, &e->x);
-    c->looping = false;
-    if (!e->ended)
-        leave_suspended(ctx, c);
-    else
-        ls_http1_end_exchange(ctx, c);
-}
-
-/* Every actor is in use: the request waits for one. */
-LS_NOINLINE static void start_later(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
-{
-    c->looping = false;
-    e->start_op = (ls_op){.done = start_waiting, .actor = e->x.actor};
-    ls_actor_post(e->x.actor, ctx, &e->start_op);
 }
 
 static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler,
@@ -209,20 +186,12 @@ static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_ht
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(ctx, c, e, head_bytes);
-    e->handler = handler;
+    e->x.handler = handler;
     ls_counter_add(&ls_http1_thread_of(ls_http1_engine(c), ctx)->requests, 1);
     ls_http1_set_phase(c, LS_H1_HANDLING);
     /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
     if (e->x.head.method == LS_HTTP_CONNECT) e->x.close = true;
-    handler->start(handler, ctx, &e->x);
-    if (e->ended) return after_exchange(ctx, c);
-    if (ctx->inside == NULL) {
-        start_later(ctx, c, e);
-        return LS_H1_RELEASED;
-    }
-    c->looping = false;
-    leave_suspended(ctx, c);
-    return LS_H1_RELEASED;
+    return ls_exchange_start(ctx, &e->x) ? after_exchange(ctx, c) : LS_H1_RELEASED;
 }
 
 /* Packets wait for the actor that the thread is inside, such as the end of a sleep in the same Lua state. */
@@ -237,14 +206,12 @@ static bool is_replaced(const ls_thread_ctx *ctx, const ls_http1_conn *c, const 
     return ctx->inside != NULL && atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_relaxed) != handler;
 }
 
-void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
+static void run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
 {
     ls_stream *const s = ls_http1_stream(c);
     int err;
-    if (ctx->inside == NULL) handler = atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_acquire);
     for (;;) {
         const uint32_t have = ls_http1_unparsed(c);
-        c->looping = true;
         if (have > 0 && have > c->in->seen && !is_replaced(ctx, c, handler)) {
             if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
                 ls_http1_end_with_error(ctx, c, 503, "out of buffers");
@@ -268,8 +235,7 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
                 c->in->seen = have;
             }
         }
-        c->looping = false; /* an operation that is posted below may complete on another thread at once */
-        err = LS_DONE;
+        err = LS_DONE; /* an operation that is posted below may complete on another thread at once */
         if (ls_stream_queued(s) > 0) {
             enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
             ls_http1_set_phase(c, LS_H1_SENDING);
@@ -298,21 +264,17 @@ void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *h
     }
 }
 
-/* ---- packets ------------------------------------------------------------------------------------------------ */
-
-void ls_http1_wake(ls_thread_ctx *ctx, ls_exchange *x)
+void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
 {
-    ls_http1_exchange *e = ls_http1_of(x);
-    ls_http1_conn *c = ls_http1_conn_of(x);
-    e->ended = false;
-    c->looping = true; /* a release inside wake is handled below, not deep in the handler's stack */
-    x->wake(ctx, x);
-    c->looping = false;
-    if (!e->ended)
-        leave_suspended(ctx, c);
-    else
-        ls_http1_end_exchange(ctx, c);
+    if (ctx->inside != NULL) {
+        run(ctx, c, handler);
+    } else {
+        run(ctx, c, atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_acquire));
+        ls_exchange_leave(ctx);
+    }
 }
+
+/* ---- packets ------------------------------------------------------------------------------------------------ */
 
 static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
 {
@@ -357,7 +319,6 @@ static void end_received(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_http1_conn *c = ls_stream_user(s);
-    const bool outside = ctx->inside == NULL;
     if (c->exchange == NULL) {
         received_for_head(ctx, c, result);
     } else {
@@ -376,18 +337,16 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
                 end_received(ctx, c, result);
             } else {
                 ls_http1_body_received(ctx, x, result);
-                ls_http1_wake(ctx, x);
+                ls_exchange_wake(ctx, x);
             }
             break;
         }
     }
-    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_http1_conn *c = ls_stream_user(s);
-    const bool outside = ctx->inside == NULL;
     switch ((enum ls_http1_phase)atomic_load_explicit(&c->phase, memory_order_relaxed)) {
     case LS_H1_HANDLING: {
         ls_http1_exchange *e = ls_http1_exchange_of(c);
@@ -396,7 +355,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         if (err == LS_OK) e->begin_at = 0;
         if (e->awaits_sent) {
             e->awaits_sent = false;
-            ls_http1_wake(ctx, &e->x);
+            ls_exchange_wake(ctx, &e->x);
         } else if (e->link & LS_H1_LOST) {
             ls_http1_detach(ctx, c, e);
         }
@@ -419,20 +378,16 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         break;
     default: ls_http1_conn_close(ctx, c); break;
     }
-    if (outside && ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
 }
 
 /* ---- the transport ------------------------------------------------------------------------------------------ */
 
-static void release(ls_thread_ctx *ctx, ls_exchange *x)
+static void returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_http1_exchange *e = ls_http1_of(x);
-    ls_http1_conn *c = ls_http1_conn_of(x);
-    if (c->looping) {
-        e->ended = true; /* the caller of the handler checks it */
-    } else {
-        ls_http1_end_exchange(ctx, c);
-    }
+    if (x->released)
+        ls_http1_end_exchange(ctx, ls_http1_conn_of(x));
+    else
+        leave_suspended(ctx, ls_http1_conn_of(x));
 }
 
 static const ls_addr *local(const ls_exchange *x)
@@ -451,7 +406,7 @@ const ls_transport ls_http1_transport = {
     .data = ls_http1_data,
     .flush = ls_http1_flush,
     .more = ls_http1_more,
-    .release = release,
+    .returned = returned,
     .upgrade = ls_http1_upgrade,
     .local = local,
 };

@@ -10,7 +10,6 @@ ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     ls_http1_set_phase(c, LS_H1_SKIPPING);
-    c->looping = false;
     int err = LS_DONE;
     while (!e->x.body_done) {
         ls_slice part;
@@ -74,7 +73,6 @@ bool ls_http1_is_settled(ls_http1_conn *c, ls_http1_exchange *e)
     ls_stream *const s = ls_http1_stream(c);
     if (!ls_stream_receiving(s) && ls_http1_end_watch(c, e)) return true;
     ls_http1_set_phase(c, LS_H1_ENDING);
-    c->looping = false;
     if (ls_stream_receiving(s)) ls_stream_cancel_recv(s);
     return false;
 }
@@ -98,7 +96,7 @@ void ls_http1_detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
     atomic_fetch_add(&c->holders, 1);
     ls_http1_conn_unlist(c);
     ls_stream_close(ctx, s);
-    ls_http1_wake(ctx, &e->x);
+    ls_exchange_wake(ctx, &e->x);
 }
 
 void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)

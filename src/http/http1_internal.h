@@ -31,6 +31,7 @@
 #include "codec/http_text.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
+#include "http/exchange_run.h"
 #include "http/http1.h"
 #include "net/stream.h"
 
@@ -95,7 +96,6 @@ enum {
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
 typedef struct ls_http1_exchange {
     bool awaits_sent;      /* wake the handler when the queue is sent; received body bytes always wake it */
-    bool ended;            /* ls_transport.release was called while ls_http1_run or wake is on the stack */
     bool keep;             /* keep-alive after this exchange; decided with the response head */
     bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
     bool fast;             /* the last body receive filled its room: the next one gets a large block */
@@ -109,11 +109,9 @@ typedef struct ls_http1_exchange {
     uint64_t skipped;      /* body bytes that the handler did not read */
     size_t begin_at;       /* position in the queue of the stream at which this response begins */
     ls_chunks chunks;
-    const ls_http_handler *handler;
     ls_addr remote, local;
     ls_stream_watch watch;
-    ls_op start_op; /* starts the request when no actor was free */
-    ls_exchange x;  /* last: it is large */
+    ls_exchange x; /* last: it is large */
 } ls_http1_exchange;
 
 _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
@@ -125,7 +123,6 @@ typedef struct ls_http1_conn { /* the user data of a stream */
      * that; NULL: no bytes. */
     ls_block *in;
     _Atomic uint8_t phase; /* another thread reads it in a drain */
-    bool looping : 1;      /* ls_http1_run or wake is on the stack */
     bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger : 1;       /* close with ls_stream_linger */
     bool behind : 1;       /* other responses were queued when the last request began */
@@ -204,12 +201,11 @@ bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
 
 /* http1_conn.c */
 extern const ls_stream_handler ls_http1_stream_handler;
-/* Without an exchange: parse, handle, flush, receive. `handler`: that of the actor the thread is inside, if any. */
+/* Without an exchange: parse, handle, flush, receive; the last step of a packet. `handler`: that of the actor the thread
+ * is inside, if any. */
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);
 /* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
-/* Resume the handler. */
-void ls_http1_wake(ls_thread_ctx *ctx, ls_exchange *x);
 /* The handler has released the exchange: end it, then run the next request. */
 void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c);
 

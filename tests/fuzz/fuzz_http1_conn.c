@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
+#include "http/exchange_run.h"
 #include "http/http1.h"
 #include "net/deadline.h"
 #include "sched/actor.h"
@@ -51,7 +52,7 @@ typedef struct fixture {
 static void finish(fixture *w, ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (x->response != LS_RESPONSE_DONE) w->abandoned = true;
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 static void respond(fixture *w, ls_thread_ctx *ctx, ls_exchange *x, int status)

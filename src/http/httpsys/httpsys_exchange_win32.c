@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "http/httpsys/httpsys_internal_win32.h"
-#include "sched/actor.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a receive into a smaller free end is not worth it */
 
@@ -72,7 +71,7 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     memset(e, 0, offsetof(ls_httpsys_exchange, x) + offsetof(ls_exchange, head));
     e->http = http;
     e->config = atomic_load_explicit(&http->config, memory_order_acquire);
-    e->handler = atomic_load_explicit(&http->handler, memory_order_acquire);
+    e->x.handler = atomic_load_explicit(&http->handler, memory_order_acquire);
     e->self = self;
     e->id = id;
     e->rx.op.done = body_received;
@@ -126,25 +125,12 @@ static void leave_suspended(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     if (ls_httpsys_has_output(e) && !e->tx_pending && e->x.error == 0) (void)ls_exchange_flush(ctx, &e->x);
 }
 
-static void wake(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
+static void returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    e->ended = false;
-    e->looping = true;
-    e->x.wake(ctx, &e->x);
-    e->looping = false;
-    if (e->ended)
-        after_exchange(ctx, e);
+    if (x->released)
+        after_exchange(ctx, ls_httpsys_of(x));
     else
-        leave_suspended(ctx, e);
-}
-
-static void release(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (e->looping)
-        e->ended = true;
-    else
-        after_exchange(ctx, e);
+        leave_suspended(ctx, ls_httpsys_of(x));
 }
 
 void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
@@ -162,7 +148,7 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
         after_exchange(ctx, e);
     } else if (e->phase == LS_HS_HANDLING && e->awaits_sent) {
         e->awaits_sent = false;
-        wake(ctx, e);
+        ls_exchange_wake(ctx, &e->x);
     } /* otherwise the handler does not wait for it; in ENDING body_received continues */
 }
 
@@ -192,25 +178,6 @@ void ls_httpsys_serve_too_large(ls_thread_ctx *ctx, ls_httpsys *http, HTTP_REQUE
     e->x.head.version = 11;
     e->x.head.method = LS_HTTP_OTHER;
     send_error(ctx, e, 431, "request head too large");
-}
-
-/* Start the request in Lua. false: no actor is free. */
-static bool start(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
-{
-    e->looping = true;
-    e->handler->start(e->handler, ctx, &e->x);
-    e->looping = false;
-    if (!e->ended && ctx->inside == NULL) return false;
-    if (e->ended)
-        after_exchange(ctx, e);
-    else
-        leave_suspended(ctx, e);
-    return true;
-}
-
-static void start_waiting(ls_thread_ctx *ctx, ls_op *op)
-{
-    (void)start(ctx, LS_CONTAINER(op, ls_httpsys_exchange, start_op));
 }
 
 void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
@@ -251,11 +218,8 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
         send_error(ctx, e, 501, "CONNECT not supported");
         return;
     }
-    if (!start(ctx, e)) {
-        e->start_op = (ls_op){.done = start_waiting, .actor = x->actor};
-        ls_actor_post(x->actor, ctx, &e->start_op);
-    }
-    if (ctx->inside != NULL) ls_actor_leave(ctx->inside, ctx);
+    if (ls_exchange_start(ctx, x)) after_exchange(ctx, e);
+    ls_exchange_leave(ctx);
 }
 
 /* ---- its body ----------------------------------------------------------------------------------------------- */
@@ -280,7 +244,7 @@ static void body_received(ls_thread_ctx *ctx, ls_op *op)
     if (e->phase == LS_HS_ENDING)
         after_exchange(ctx, e);
     else
-        wake(ctx, e);
+        ls_exchange_wake(ctx, &e->x);
 }
 
 /* Receive into the free end of e->in, or into a new block. */
@@ -343,7 +307,7 @@ static const ls_transport transport = {
     .data = ls_httpsys_data,
     .flush = ls_httpsys_flush,
     .more = more,
-    .release = release,
+    .returned = returned,
     .local = local,
     .no_upgrade = "the listener uses http.sys, which cannot hand over a connection",
 };

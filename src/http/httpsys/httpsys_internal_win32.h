@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
+#include "http/exchange_run.h"
 #include "http/httpsys/httpsys.h"
 #include "http/httpsys/httpsys_head_win32.h"
 #include "port/handle_win32.h"
@@ -89,12 +90,9 @@ typedef struct ls_httpsys_out {
 typedef struct ls_httpsys_exchange {
     ls_httpsys *http;
     const ls_http_config *config;
-    const ls_http_handler *handler;
     ls_block *self;
     HTTP_REQUEST_ID id;
     enum ls_httpsys_phase phase;
-    bool looping;     /* the handler is on the stack: a release inside it is handled when it has returned */
-    bool ended;       /* ls_transport.release was called while `looping` */
     bool awaits_sent; /* wake the handler when the queue is sent */
     bool rx_pending, tx_pending;
     bool head_sent, last_sent; /* passed to http.sys: the head; the end of the response */
@@ -113,8 +111,7 @@ typedef struct ls_httpsys_exchange {
     HTTP_UNKNOWN_HEADER unknown_few[LS_HTTPSYS_UNKNOWN_FEW], *unknown;
     char length_text[20];
     ls_addr remote, local;
-    ls_op start_op; /* starts the request when no actor was free */
-    ls_exchange x;  /* last: it is large */
+    ls_exchange x; /* last: it is large */
 } ls_httpsys_exchange;
 
 _Static_assert(sizeof(ls_httpsys_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");

@@ -195,7 +195,7 @@ static ls_state *make_state(ls_generation *g, ls_thread_ctx *ctx)
     }
     atomic_fetch_sub(&g->loading, 1);
     if (err == LS_OK) {
-        ls_state *state = (ls_state *)(void *)ctx->inside;
+        ls_state *state = ls_state_of_actor(ctx->inside);
         atomic_store_explicit(&state->used, true, memory_order_relaxed);
         if (atomic_load(&g->started)) ls_state_step(ctx, state); /* else the start posts the step */
         return state;

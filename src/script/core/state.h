@@ -106,6 +106,11 @@ static inline ls_state *ls_state_of(lua_State *L)
     return (ls_state *)(*ls_state_extra(L) & ~(uintptr_t)LS_EXTRA_BITS); /* NOLINT(performance-no-int-to-ptr) */
 }
 
+static inline ls_state *ls_state_of_actor(ls_actor *actor)
+{
+    return LS_CONTAINER(actor, ls_state, actor);
+}
+
 /* The data of the module with this slot. */
 static inline void *ls_state_data(const ls_state *state, unsigned slot)
 {

@@ -9,6 +9,7 @@
 
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
+#include "http/exchange_run.h"
 #include "http/http1.h"
 #include "http_config.h"
 #include "net/deadline.h"
@@ -73,7 +74,7 @@ static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     for (unsigned i = 0; i < r->slice_count; i++) ls_slice_drop(&r->slices[i]);
     r->slice_count = 0;
     r->x = NULL;
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 /* Copy `text` into a pool block, as the script layer does for small parts. The slice has the only reference. */

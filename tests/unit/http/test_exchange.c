@@ -1,6 +1,6 @@
 /* test_exchange.c - the extra header lines of a response, and copies of a request. */
 /* sanitizers: asan; no thread starts */
-#include "http/exchange.h"
+#include "http/exchange_run.h"
 #include "net/addr.h"
 #include "support.h"
 
@@ -325,7 +325,7 @@ static void a_copy_keeps_the_addresses(void **state)
         memset(&local, 0, sizeof local);
         addr_is(copy->remote, texts[n]);
         addr_is(copy->transport->local(copy), texts[other]);
-        copy->transport->release(&f->ctx, copy);
+        ls_exchange_release(&f->ctx, copy);
     }
 }
 
@@ -339,7 +339,7 @@ static void a_copy_may_have_no_addresses(void **state)
     assert_non_null(copy);
     assert_null(copy->remote);
     assert_null(copy->transport->local(copy));
-    copy->transport->release(&f->ctx, copy);
+    ls_exchange_release(&f->ctx, copy);
 }
 
 int main(void)

@@ -149,7 +149,7 @@ static table_seen serve_kept(const table_row *row)
     assert_non_null(x);
     table_handle(&place->place.ctx, x);
     const table_seen seen = {.complete = x->response == LS_RESPONSE_DONE && x->error == 0};
-    x->transport->release(&place->place.ctx, x);
+    ls_exchange_release(&place->place.ctx, x);
     return seen;
 }
 

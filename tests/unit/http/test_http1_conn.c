@@ -185,7 +185,7 @@ static void other_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_e
     x->actor = &other.actor;
     other.starts++;
     (void)ls_exchange_respond(ctx, x, &slice, 1);
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 static void replace_handler(fixture *r)

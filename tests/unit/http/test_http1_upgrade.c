@@ -481,11 +481,11 @@ static void a_copy_of_the_request_stays(void **state)
     fixture *r = connected(keeping);
     (void)state;
     send_text(r, "\r\nPOST /p?q=1 HTTP/1.1\r\nHost: h:1\r\nX-A: b \r\nContent-Length: 0\r\n\r\n");
-    copy->transport->release(&r->place.ctx, copy);
+    ls_exchange_release(&r->place.ctx, copy);
     send_text(r, GET);
     ls_exchange *const last = copy;
     assert_true(span_is(last, last->head.path, "/"));
-    last->transport->release(&r->place.ctx, last);
+    ls_exchange_release(&r->place.ctx, last);
     send_text(r, "POST /p?q=1 HTTP/1.1\r\nHost: h:1\r\nX-A: b \r\nContent-Length: 0\r\n\r\n");
     ls_exchange *x = copy;
     (void)fixture_take(r);
@@ -511,7 +511,7 @@ static void a_copy_of_the_request_stays(void **state)
     assert_int_equal(slice.len, 0);
     assert_int_equal(ls_exchange_upgrade(&ctx, x, "a", 1, NULL, 0, NULL), LS_ECLOSED);
     ls_exchange_abort(&ctx, x);
-    x->transport->release(&ctx, x);
+    ls_exchange_release(&ctx, x);
 }
 
 int main(void)

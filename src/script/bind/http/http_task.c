@@ -13,6 +13,7 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "codec/http_text.h"
+#include "http/exchange_run.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/site_listener.h"
@@ -276,7 +277,7 @@ static void http_end(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
     if (r != NULL) ls_request_release(ctx, r);
     x->task = NULL;
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 /* Runs the "log" hooks for a response that was made without Lua. */
@@ -436,7 +437,7 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
     if (task == NULL) {
         ls_log(LS_LOG_ERROR, "not enough memory to run a request");
         respond_without_lua(ctx, x, 500, ls_status_text(500));
-        x->transport->release(ctx, x);
+        ls_exchange_release(ctx, x);
         return;
     }
     task->ended = http_ended;
@@ -473,13 +474,13 @@ LS_NOINLINE static void refuse(ls_thread_ctx *ctx, ls_generation *g, ls_exchange
     (void)ls_exchange_lines(ctx, x, retry_after,
                             sizeof retry_after - 1); /* the answer goes without it if no memory is left */
     respond_without_lua(ctx, x, 503, ls_status_text(503));
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
     const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
-    ls_state *state = (ls_state *)(void *)ctx->inside;
+    ls_state *state = x->actor != NULL ? ls_state_of_actor(x->actor) : NULL;
     const ls_span path = x->head.path;
     if (state == NULL && (state = ls_generation_enter_own(h->generation, ctx, x->bytes + path.at, path.len)) == NULL) {
         if (ls_generation_is_full(h->generation))

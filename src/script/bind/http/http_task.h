@@ -20,8 +20,7 @@ ls_task *ls_http_task_failed(ls_thread_ctx *ctx, ls_task *task, ls_exchange *x);
  * error handler if `failing`. false: it has none, or cannot be named; nothing is pushed. For messages. */
 bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool failing);
 
-/* ls_http_handler.start of the listeners of a site. If the thread holds no actor, enters a free state, which the
- * caller must leave (ctx->inside); else starts the request in the state that the thread holds. */
+/* ls_http_handler.start of the listeners of a site: enters a free state unless x->actor is one. */
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 
 /* The status for a handler that ended with the error at `index` because of a mistake of the client: a body that did not

@@ -140,7 +140,7 @@ bool ls_request_cached(lua_State *L, const ls_request *request, int self, int sl
 /* Take a request object for x. Called in the task that responds. May raise. */
 ls_request *ls_request_take(lua_State *L, ls_exchange *x);
 /* The exchange ends: invalidate the objects, wake the waiters, drop all references and return the objects to the ring.
- * Does not call transport->release. */
+ * Does not release the exchange. */
 void ls_request_release(ls_thread_ctx *ctx, ls_request *request);
 
 /* For a request that outlives its response: let Lua collect the res object, if nothing else refers to it. The request

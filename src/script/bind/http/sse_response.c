@@ -229,7 +229,7 @@ static bool keep_alive(ls_thread_ctx *ctx, ls_sse *sse)
 
 static void tick(ls_thread_ctx *ctx, ls_op *op)
 {
-    ls_state *state = (ls_state *)(void *)op->actor;
+    ls_state *state = ls_state_of_actor(op->actor);
     sse_data *data = data_of(state);
     const uint32_t now = (uint32_t)(ls_clock_ns() / 1000000u); /* the coarse clock may be behind the timer */
     ls_node due;

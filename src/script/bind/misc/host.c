@@ -78,7 +78,7 @@ static void run_all(ls_thread_ctx *ctx, ls_state *state, ls_host_post *post)
 /* The state that was in use when the post arrived. */
 static void run_later(ls_thread_ctx *ctx, ls_op *op)
 {
-    ls_state *state = (ls_state *)(void *)op->actor;
+    ls_state *state = ls_state_of_actor(op->actor);
     run_all(ctx, state, LS_CONTAINER(op, ls_host_post, op));
     atomic_fetch_sub(&state->generation->waiting, 1);
 }

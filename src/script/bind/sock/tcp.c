@@ -447,7 +447,7 @@ static void serve_waiting(ls_thread_ctx *ctx, ls_op *op)
     waiting_stream *w = LS_CONTAINER(op, waiting_stream, op);
     ls_tcp_server *server = w->server;
     ls_stream *s = w->stream;
-    ls_state *state = (ls_state *)(void *)op->actor;
+    ls_state *state = ls_state_of_actor(op->actor);
     free(w);
     serve(ctx, state, server, s);
     atomic_fetch_sub(&server->generation->waiting, 1);

@@ -446,7 +446,7 @@ static void run_waiting(ls_thread_ctx *ctx, ls_op *op)
 {
     waiting_batch *w = LS_CONTAINER(op, waiting_batch, op);
     ls_generation *generation = w->entry->generation;
-    run_batch(ctx, (ls_state *)(void *)op->actor, w->entry, w->udp, w->batch);
+    run_batch(ctx, ls_state_of_actor(op->actor), w->entry, w->udp, w->batch);
     free(w);
     atomic_fetch_sub(&generation->waiting, 1);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "http/exchange_run.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/data/publish.h"
@@ -259,7 +260,7 @@ static void end_request(ls_thread_ctx *ctx, ls_request *r)
 {
     ls_exchange *x = r->x;
     ls_request_release_alone(ctx, r);
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 /* What a coroutine-form handler has returned: nil and the reason. */

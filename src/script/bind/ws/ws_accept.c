@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "codec/http_text.h"
+#include "http/exchange_run.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"
@@ -147,7 +148,7 @@ static void request_canceled(ls_thread_ctx *ctx, ls_task *task, int status, int 
     free(task->owner);
     task->owner = h.x;
     h.ended(ctx, task, status, count);
-    if (h.kept != NULL) h.kept->transport->release(ctx, h.kept);
+    if (h.kept != NULL) ls_exchange_release(ctx, h.kept);
     ls_ws_object_close(ctx, h.object, LS_WS_INTERNAL, NULL, 0);
     h.object->canceled = true;
     ls_ws_serve(ctx, h.object, NULL);
@@ -167,7 +168,7 @@ static void hand_over(ls_thread_ctx *ctx, ls_request *r, void *owner)
         ls_request_release(ctx, r);
     }
     h.x->task = NULL;
-    h.x->transport->release(ctx, h.x);
+    ls_exchange_release(ctx, h.x);
     ls_ws_serve(ctx, h.object, h.kept != NULL ? r : NULL);
 }
 
@@ -283,7 +284,7 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
     if (err < 0) return err;
     err = ls_exchange_upgrade(ctx, r->x, "websocket", 9, &ls_ws_stream_handler, ls_ws_room(sizeof(ls_ws_link)), &up);
     if (err < 0) {
-        if (h->kept != NULL) h->kept->transport->release(ctx, h->kept);
+        if (h->kept != NULL) ls_exchange_release(ctx, h->kept);
         return err;
     }
     ls_ws_connect(o, ls_ws_open(up.stream, &o->route->config, deflate, &ls_ws_lua_events), up.limit);

@@ -39,7 +39,7 @@ static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 /* A message that does not become shorter is not compressed: then this form is the other one. */
 static int encode_compressed(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
-    const ls_state *state = (const ls_state *)(const void *)ctx->inside;
+    const ls_state *state = ls_state_of_actor(ctx->inside);
     ls_slices packed = {0};
     int err = ls_ws_deflate_shared(ctx->pool, ls_state_runtime(state)->ws_deflates, 0, &p->data, 1, 0, &packed);
     if (err == LS_EAGAIN) return encode(ctx, p, out);

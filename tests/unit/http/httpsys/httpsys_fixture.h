@@ -5,6 +5,7 @@
 
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
+#include "http/exchange_run.h"
 #include "http_config.h"
 #include "httpsys_fake.h"
 #include "port/shared_file.h"
@@ -58,7 +59,7 @@ static inline void fixture_start(const ls_http_handler *handler, ls_thread_ctx *
 static inline void fixture_end(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     r->x = NULL;
-    x->transport->release(ctx, x);
+    ls_exchange_release(ctx, x);
 }
 
 static inline void fixture_pump(fixture *r)

@@ -2,6 +2,7 @@
  * errors, and the watchdog. */
 #define _GNU_SOURCE /* mkstemp */
 #include "codec/http1/http1_parse.h"
+#include "http/exchange_run.h"
 #include "sched/workers.h"
 #include "script/site_fixture.h"
 
@@ -44,27 +45,25 @@ static int workers_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     return LS_OK;
 }
 
-static void workers_end(ls_thread_ctx *ctx, ls_exchange *x)
+static void workers_returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
     workers_request *r = x->conn;
     workers_test *test = r->test;
     (void)ctx;
+    if (!x->released) return;
     if (x->fields != NULL) ls_block_drop(x->fields);
     free(r);
     atomic_fetch_add(&test->ended, 1);
 }
 
 static const ls_transport workers_transport = {
-    .head = workers_head, .flush = workers_flush, .more = workers_more, .release = workers_end};
+    .head = workers_head, .flush = workers_flush, .more = workers_more, .returned = workers_returned};
 
 static void workers_start(ls_thread_ctx *ctx, ls_op *op)
 {
     workers_request *r = LS_CONTAINER(op, workers_request, op);
-    const ls_http_handler *handler = r->test->handler;
-    ls_actor *entered;
-    handler->start(handler, ctx, &r->x);
-    entered = ctx->inside;
-    if (entered != NULL) ls_actor_leave(entered, ctx);
+    if (ls_exchange_start(ctx, &r->x)) workers_returned(ctx, &r->x);
+    ls_exchange_leave(ctx);
 }
 
 static void many_threads_many_states(void **state)
@@ -122,6 +121,7 @@ static void many_threads_many_states(void **state)
         r->test = &test;
         r->x.transport = &workers_transport;
         r->x.body_done = true;
+        r->x.handler = test.handler;
         r->x.conn = r;
         r->x.id = n;
         r->x.bytes = r->head;
@@ -182,6 +182,7 @@ static void out_of_memory_ends_only_that_request(void **state)
         r->test = &test;
         r->x.transport = &workers_transport;
         r->x.body_done = true;
+        r->x.handler = test.handler;
         r->x.conn = r;
         r->x.bytes = r->head;
         while (expected % 16 == 0 &&
