@@ -113,12 +113,14 @@ struct ls_exchange {
     uint64_t body_bytes_max; /* LS_EMSGSIZE above it; the handler may change it before the first read */
     uint64_t body_bytes;     /* returned by ls_exchange_read so far */
     bool body_done;
-    bool continue_due; /* the client waits for 100 Continue, or for a response */
+    bool continue_due;         /* the client waits for 100 Continue, or for a response */
+    uint64_t unread_bytes_max; /* with a longer rest of the body the connection is not kept; set by the transport */
 
     /* the response: set before respond or the first write */
-    int status;    /* 100..999; default 200 */
-    bool close;    /* close the connection after the response; set by the transport if the client does not keep it */
-    bool has_type; /* `fields` contains Content-Type */
+    int status; /* 100..999; default 200 */
+    bool close; /* close the connection after the response; set by the transport if the client does not keep it. Later
+                    * also when the connection cannot be kept: see exchange_out.h */
+    bool has_type;    /* `fields` contains Content-Type */
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
@@ -166,6 +168,12 @@ static inline bool ls_exchange_upgraded(const ls_exchange *x)
 {
     return x->status == 101 || (x->head.method == LS_HTTP_CONNECT && x->response == LS_RESPONSE_DONE &&
                                 x->error == LS_ECLOSED && x->status >= 200 && x->status <= 299);
+}
+
+/* Whether the response is complete, and nothing of it is lost. */
+static inline bool ls_exchange_is_complete(const ls_exchange *x)
+{
+    return x->response == LS_RESPONSE_DONE && x->error == 0;
 }
 
 /* One extra field of the response. */

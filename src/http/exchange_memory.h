@@ -24,7 +24,7 @@ void ls_memory_exchange_free(ls_memory_exchange *m); /* what it refers to; it ma
 /* Whether the response is whole. */
 static inline bool ls_memory_exchange_complete(const ls_memory_exchange *m)
 {
-    return m->x.response == LS_RESPONSE_DONE && m->x.error == 0 && m->failed == LS_OK;
+    return ls_exchange_is_complete(&m->x) && m->failed == LS_OK;
 }
 
 extern const ls_transport ls_memory_transport;

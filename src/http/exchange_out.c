@@ -17,6 +17,12 @@ int ls_exchange_fail(ls_exchange *x, int err)
     return err;
 }
 
+/* Whether the next request of the connection is out of reach. */
+static bool unread_is_long(const ls_exchange *x)
+{
+    return x->continue_due || (x->head.has_length && x->head.content_length - x->body_bytes > x->unread_bytes_max);
+}
+
 /* Decide the framing, and queue the head and the begin of the body. `length` < 0: unknown. */
 static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
@@ -25,7 +31,7 @@ static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *s
     if (x->has_type || !has_content) x->type = NULL;
     x->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
     x->framing = length < 0 ? x->open_framing : ls_status_is_framed(x->status) ? LS_FRAMED_BY_LENGTH : LS_FRAMED_NOT;
-    if (x->framing == LS_FRAMED_BY_CLOSE) x->close = true;
+    if (x->framing == LS_FRAMED_BY_CLOSE || (!x->body_done && unread_is_long(x))) x->close = true;
     if (x->no_body) {
         ls_slices_drop(slices, count);
         count = 0;

@@ -14,6 +14,8 @@
  *             end (the chunked coding; the end of a stream of HTTP/2).  BY_CLOSE: the length is unknown, and the end of the
  *             connection is the end: x->close is set. An unknown length gets x->open_framing, which the transport set when
  *             it made the exchange; it is BY_LENGTH of one that collects the parts to send them as a whole.
+ *   close     the connection is not kept: this response needs its end, or the end of the request is too far to be skipped:
+ *             the client waits for 100 Continue, or more than x->unread_bytes_max of the body follow
  *   type      Content-Type, unless the fields have one, or there is no content: else NULL
  *   length    more or fewer bytes than announced end the exchange with LS_EMSGSIZE; a HEAD may write none
  *

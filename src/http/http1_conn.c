@@ -93,7 +93,7 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
 static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
-    e->awaits_sent = e->keep = e->head_refused = e->fast = false;
+    e->awaits_sent = e->head_refused = e->fast = false;
     e->link = 0;
     e->begin_at = ls_stream_end(ls_http1_stream(c)); /* not 0: a pipelined request */
     c->behind = e->begin_at > 0;
@@ -111,6 +111,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->remote = &e->remote;
     x->secure = ls_stream_filter(ls_http1_stream(c)) != NULL;
     x->body_bytes_max = ls_http1_engine(c)->config.body_bytes_max;
+    x->unread_bytes_max = ls_http1_engine(c)->config.unread_bytes_max;
     x->status = 200;
     x->response = LS_RESPONSE_NONE;
     x->open_framing = x->head.version > 10 ? LS_FRAMED_BY_PARTS : LS_FRAMED_BY_CLOSE;
@@ -138,9 +139,8 @@ static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !ls_http1_is_settled(c, e)) return LS_H1_RELEASED;
-    const enum ls_response_phase response = e->x.response;
-    const bool whole = response == LS_RESPONSE_DONE && e->x.error == 0, unread = !e->x.body_done;
-    if (whole && e->keep) {
+    const bool whole = ls_exchange_is_complete(&e->x), unread = !e->x.body_done;
+    if (whole && !e->x.close) {
         if (unread) return ls_http1_skip_body(ctx, c);
         ls_http1_drop_exchange(c);
         return LS_H1_AGAIN;

@@ -4,7 +4,7 @@
 
 static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch);
 
-/* The length is bounded: decide_keep accepts only short bodies, and a chunked body ends the connection when it exceeds
+/* The length is bounded: exchange_out.c closes behind a long one, and a chunked body ends the connection when it exceeds
  * the limit. */
 ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 {

@@ -96,7 +96,6 @@ enum {
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
 typedef struct ls_http1_exchange {
     bool awaits_sent;      /* wake the handler when the queue is sent; received body bytes always wake it */
-    bool keep;             /* keep-alive after this exchange; decided with the response head */
     bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
     bool fast;             /* the last body receive filled its room: the next one gets a large block */
     uint8_t link;          /* LS_H1_WATCHED, ... */

@@ -72,16 +72,6 @@ static const ls_http1_ready *ready_for(ls_http1_thread *thread, const char *type
     return ready;
 }
 
-/* Whether the connection is kept after this response: both sides allow it, and the end of the request is known and
- * near. */
-static bool decide_keep(ls_http1_conn *c, ls_http1_exchange *e)
-{
-    const ls_exchange *x = &e->x;
-    if (x->close || x->continue_due) return false;
-    if (atomic_load_explicit(&ls_http1_engine(c)->draining, memory_order_relaxed)) return false;
-    return x->body_done || e->terms.chunked || e->body_left <= ls_http1_engine(c)->config.unread_bytes_max;
-}
-
 /* Write the common lines of a head: all before Connection and the extra fields. */
 static char *put_usual(char *to, ls_http1_thread *thread, const ls_exchange *x, int64_t length, size_t type_len)
 {
@@ -203,7 +193,7 @@ int ls_http1_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *
     const size_t type_len = x->type != NULL ? strlen(x->type) : 0, body = beside ? slices[0].len : 0;
     const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
 
-    e->keep = decide_keep(c, e);
+    if (atomic_load_explicit(&ls_http1_engine(c)->draining, memory_order_relaxed)) x->close = true;
     char *from = ls_stream_room(ctx, x->stream, HEAD_ROOM + type_len + fields_copied + body);
     if (from == NULL) {
         e->head_refused = true;
@@ -211,7 +201,7 @@ int ls_http1_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *
     }
     ls_http1_thread *thread = ls_http1_thread_of(ls_http1_engine(c), ctx);
     char *to = put_usual(from, thread, x, length, type_len);
-    if (!e->keep)
+    if (x->close)
         to = PUT(to, "Connection: close\r\n");
     else if (x->head.version == 10)
         to = PUT(to, "Connection: keep-alive\r\n");

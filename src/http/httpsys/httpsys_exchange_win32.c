@@ -85,6 +85,7 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     e->x.id = ++http->threads[ctx->index].next_id;
     e->x.remote = &e->remote;
     e->x.body_bytes_max = e->config->body_bytes_max;
+    e->x.unread_bytes_max = UINT64_MAX; /* http.sys skips it */
     e->x.status = 200;
     e->x.length = -1;
     atomic_fetch_add(&http->live, 1); /* before the receive that returned it can retire */

@@ -97,7 +97,6 @@ typedef struct ls_httpsys_exchange {
     bool rx_pending, tx_pending;
     bool head_sent, last_sent; /* passed to http.sys: the head; the end of the response */
     bool buffered;             /* http.sys copies what is sent */
-    bool closes;               /* close the connection after the response */
     ls_overlapped rx, tx;
 
     ls_block *in; /* request body: in->data[in_from .. in_to) is unread */

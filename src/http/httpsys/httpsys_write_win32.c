@@ -229,9 +229,9 @@ int ls_httpsys_send_out(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
          * its first call needs no copy. */
         if (head) e->buffered = !complete && in_parts;
         const ULONG buffered = e->buffered ? HTTP_SEND_RESPONSE_FLAG_BUFFER_DATA : 0;
-        const ULONG flags = buffered | (!last       ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
-                                        : e->closes ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
-                                                    : 0);
+        const ULONG flags = buffered | (!last        ? HTTP_SEND_RESPONSE_FLAG_MORE_DATA
+                                        : e->x.close ? HTTP_SEND_RESPONSE_FLAG_DISCONNECT
+                                                     : 0);
         ULONG error;
         e->head_sent = true;
         e->last_sent = last;
@@ -310,7 +310,7 @@ int ls_httpsys_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice
         ls_slices_drop(slices, count);
         return err;
     }
-    e->closes = x->close || atomic_load_explicit(&http->draining, memory_order_relaxed);
+    if (atomic_load_explicit(&http->draining, memory_order_relaxed)) x->close = true;
     response->Version = (HTTP_VERSION){1, 1};
     response->StatusCode = (USHORT)x->status;
     response->pReason = ls_status_text(x->status);
@@ -322,9 +322,9 @@ int ls_httpsys_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice
         set_known(e, HttpHeaderTransferEncoding, chunked, sizeof chunked - 1);
     else if (x->framing == LS_FRAMED_BY_LENGTH && length >= 0) /* else make_whole adds it */
         set_length(e, (uint64_t)length);
-    if (e->closes && response->Headers.KnownHeaders[HttpHeaderConnection].pRawValue != NULL) /* beside Upgrade */
+    if (x->close && response->Headers.KnownHeaders[HttpHeaderConnection].pRawValue != NULL) /* beside Upgrade */
         set_known(e, HttpHeaderConnection, close_upgrade, sizeof close_upgrade - 1);
-    else if (e->closes)
+    else if (x->close)
         set_known(e, HttpHeaderConnection, close, sizeof close - 1);
     ls_counter_add(&http->threads[ctx->index].responses, 1);
     return push_body(ctx, e, slices, count);

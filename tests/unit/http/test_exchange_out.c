@@ -89,6 +89,47 @@ static void what_a_transport_is_told(void **state)
     assert_true(table_run(serve_noting, 0) >= 200);
 }
 
+/* The connection is kept if both sides allow it, and the next request is near. */
+static void what_of_the_request_is_unread(void **state)
+{
+    enum { MAX = 100 };
+    static const struct {
+        bool done, has_length, continue_due, close;
+        uint64_t length, read;
+        bool closes;
+    } rows[] = {
+        {.done = true, .has_length = true, .length = MAX + 1, .read = MAX + 1},
+        {.done = true, .close = true, .closes = true},
+        {.has_length = true, .length = MAX},
+        {.has_length = true, .length = MAX, .close = true, .closes = true},
+        {.has_length = true, .length = MAX, .continue_due = true, .closes = true},
+        {.has_length = true, .length = MAX + 1, .closes = true},
+        {.has_length = true, .length = UINT64_MAX, .closes = true},
+        {.has_length = true, .length = MAX + 5, .read = 5},
+        {.has_length = true, .length = MAX + 6, .read = 5, .closes = true},
+        {.read = MAX + 1}, /* chunked: its length is unknown */
+        {.continue_due = true, .closes = true},
+    };
+    static noting n;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        memset(&n, 0, offsetof(noting, x) + offsetof(ls_exchange, head));
+        fill(&n.x, &(table_row){.method = "POST", .version = 1});
+        n.x.transport = &noting_transport;
+        n.x.status = 200;
+        n.x.length = -1;
+        n.x.unread_bytes_max = MAX;
+        n.x.body_done = rows[i].done;
+        n.x.head.has_length = rows[i].has_length;
+        n.x.head.content_length = rows[i].length;
+        n.x.body_bytes = rows[i].read;
+        n.x.continue_due = rows[i].continue_due;
+        n.x.close = rows[i].close;
+        assert_int_equal(ls_exchange_respond(&place->place.ctx, &n.x, NULL, 0), LS_DONE);
+        if (n.x.close != rows[i].closes) fail_msg("row %d: close is %d", (int)i, n.x.close);
+    }
+}
+
 /* ---- in memory ---------------------------------------------------------------------------------------------------- */
 
 static table_seen serve_memory(const table_row *row)
@@ -245,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_transport_is_told),
+        cmocka_unit_test(what_of_the_request_is_unread),
         cmocka_unit_test(responses_in_memory),
         cmocka_unit_test(a_response_in_memory_that_fails),
         cmocka_unit_test(a_kept_request_has_no_response),
