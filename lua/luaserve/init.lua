@@ -29,6 +29,7 @@ end
 -- ls.url: Url - percent-encoding and query strings
 -- ls.file: File - reads and writes files
 -- ls.log: Log - writes lines to the log
+-- ls.crypto: Crypto - digests, random bytes, password hashes, sealed texts
 --
 -- ls.html is a Html: text for HTML pages.
 local ls = {
@@ -75,6 +76,12 @@ local ls = {
     remove = later("luaserve.file", "remove"),
     rename = later("luaserve.file", "rename"),
     lines = later("luaserve.file", "lines"),
+  }),
+  crypto = setmetatable({}, { -- loaded by the first use of a name
+    __index = function(t, name)
+      for key, value in pairs(require "luaserve.crypto") do t[key] = value end
+      return usage.strict("ls.crypto", t)[name]
+    end,
   }),
   inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
   safe_join = core.safe_join, -- a path below a directory, from untrusted input

@@ -1,11 +1,21 @@
-/* digest.h - message digests, from OpenSSL. Any thread. */
+/* digest.h - message digests and HMAC, from OpenSSL. Any thread; one ls_hash by one thread at a time. */
 #ifndef LS_BASE_DIGEST_H
 #define LS_BASE_DIGEST_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LS_SHA1_BYTES = 20 };
+enum { LS_SHA1_BYTES = 20, LS_DIGEST_BYTES_MAX = 64 };
+
+/* MD5 (RFC 1321) and SHA-1 are broken for signatures: they are for old protocols. SHA-2: FIPS 180-4. */
+typedef enum ls_digest {
+    LS_DIGEST_MD5,
+    LS_DIGEST_SHA1,
+    LS_DIGEST_SHA256,
+    LS_DIGEST_SHA384,
+    LS_DIGEST_SHA512,
+    LS_DIGESTS
+} ls_digest;
 
 /* Initialise OpenSSL, unless the program has done so, and prepare the digests. To be called before any other use of
  * OpenSSL, where a lack of memory can be reported: what OpenSSL could not initialise it never initialises later, and
@@ -14,8 +24,19 @@ enum { LS_SHA1_BYTES = 20 };
  * available; LS_ENOMEM. */
 int ls_digest_start(void);
 
-/* SHA-1 (FIPS 180-4), which the handshake of WebSocket requires; it is broken for signatures. LS_OK; LS_ENOTSUP: built
- * without OpenSSL, or OpenSSL is configured to refuse it; LS_ENOMEM. */
+/* SHA-1, which the handshake of WebSocket requires. LS_OK; LS_ENOTSUP: built without OpenSSL, or OpenSSL is configured
+ * to refuse it; LS_ENOMEM. */
 int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES]);
+
+/* A digest in progress, or an HMAC (RFC 2104). */
+typedef struct ls_hash ls_hash;
+
+/* Begin a digest; with a key, which may be NULL, an HMAC. Errors as of ls_sha1. Give it back with ls_hash_free. */
+int ls_hash_open(ls_digest digest, const void *key, size_t key_len, ls_hash **out);
+/* Add bytes. LS_OK, LS_ENOMEM. */
+int ls_hash_add(ls_hash *hash, const void *bytes, size_t len);
+/* Write the result and return the number of its bytes; LS_ENOMEM. Then only ls_hash_free may follow. */
+int ls_hash_end(ls_hash *hash, uint8_t out[LS_DIGEST_BYTES_MAX]);
+void ls_hash_free(ls_hash *hash); /* also NULL */
 
 #endif

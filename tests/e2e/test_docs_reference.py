@@ -35,12 +35,12 @@ app:get("/", function(req, res)
   local job = ls.spawn(function() end)
   return {
     ["ls."] = keys(ls), ["ls.json."] = keys(ls.json), ["ls.log."] = keys(ls.log), ["ls.html."] = keys(ls.html),
-    ["ls.url."] = keys(ls.url), ["ls.file."] = keys(ls.file), stats = keys(ls.stats()),
+    ["ls.crypto."] = ls.crypto.equal and keys(ls.crypto), ["ls.url."] = keys(ls.url), ["ls.file."] = keys(ls.file), stats = keys(ls.stats()),
     ["app:"] = names(app), ["req:"] = names(req), ["res:"] = names(res), ["buffer:"] = names(ls.buffer("x")),
     ["job:"] = names(job), ["timer:"] = names(ls.after(0, function() end)), ["n:"] = names(ls.notify(socket, "in")),
     ["socket:"] = names(socket), ["sock:"] = names(assert(ls.connect(at))),
     ["ws:"] = names(assert(ls.websocket("ws://" .. at .. "/ws"))),
-    ["dict:"] = names(ls.dict("x")), ["channel:"] = names(ls.channel("x")), ["semaphore:"] = names(ls.semaphore("x", 1)),
+    ["hasher:"] = names(ls.crypto.hasher("sha256")), ["dict:"] = names(ls.dict("x")), ["channel:"] = names(ls.channel("x")), ["semaphore:"] = names(ls.semaphore("x", 1)),
     ["c:"] = names(ls.udp_connect("127.0.0.1", 9)),
   }
 end)

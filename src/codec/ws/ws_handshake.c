@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/random.h"
+#include "codec/base64.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 
@@ -16,20 +17,6 @@ enum { KEY_BYTES = 16 };
 /* ---- the key (sections 4.1 and 4.2.2) --------------------------------------------------------------------------- */
 
 static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/* Write base64 with padding (RFC 4648 section 4) and a NUL. */
-static void base64_write(const uint8_t *bytes, size_t len, char *out)
-{
-    for (; len > 0; bytes += 3, out += 4) {
-        const unsigned second = len > 1 ? bytes[1] : 0, third = len > 2 ? bytes[2] : 0;
-        out[0] = base64_digits[bytes[0] >> 2];
-        out[1] = base64_digits[(bytes[0] & 0x3) << 4 | second >> 4];
-        out[2] = len > 1 ? base64_digits[(second & 0xf) << 2 | third >> 6] : '=';
-        out[3] = len > 2 ? base64_digits[third & 0x3f] : '=';
-        len -= len < 3 ? len : 3;
-    }
-    *out = '\0';
-}
 
 /* Whether it is base64 of 16 bytes. Bits of the last digit that say nothing may be set: RFC 6455 itself shows such a
  * key in section 4.1. */
@@ -51,7 +38,7 @@ static int accept_write(const char *key, char out[LS_WS_ACCEPT_CHARS + 1])
     memcpy(text, key, LS_WS_KEY_CHARS);
     memcpy(text + LS_WS_KEY_CHARS, suffix, sizeof suffix - 1);
     const int err = ls_sha1(text, sizeof text, digest);
-    if (err == LS_OK) base64_write(digest, sizeof digest, out);
+    if (err == LS_OK) out[ls_base64_write(digest, sizeof digest, false, out)] = '\0';
     return err;
 }
 
@@ -59,7 +46,7 @@ void ls_ws_key(char out[LS_WS_KEY_CHARS + 1])
 {
     uint8_t bytes[KEY_BYTES];
     ls_random(bytes, sizeof bytes);
-    base64_write(bytes, sizeof bytes, out);
+    out[ls_base64_write(bytes, sizeof bytes, false, out)] = '\0';
 }
 
 /* ---- origins (RFC 6454) ----------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
     X(config)         \
     X(request)        \
     X(text)           \
+    X(crypto)         \
     X(path)           \
     X(listener)       \
     X(job)            \
