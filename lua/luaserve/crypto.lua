@@ -222,7 +222,7 @@ function password.verify(text, hash, ...)
   if hash ~= nil then
     n, rr, pp, salt, expected = parts_of(check_string("password.verify", hash, "hash"))
     if not n then
-      usage.error("ls.crypto.password.verify: the text is not a hash of ls.crypto.password.hash, which begins with $scrypt$ln=")
+      usage.error("ls.crypto.password.verify: the text is not a hash of ls.crypto.password.hash: $scrypt$ln=15,r=8,p=3$...")
     end
   end
   if type(text) ~= "string" or text == "" or #text > password_bytes_max then return false, false end

@@ -83,6 +83,7 @@ local ls = {
       return usage.strict("ls.crypto", t)[name]
     end,
   }),
+  session = later("luaserve.session", "new"),
   inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }

@@ -61,7 +61,7 @@ def reference():
 def options():
     """The names of options, out of the tables that define them."""
     found = set()
-    for name in ("options", "tcp", "udp", "ws", "channel", "dict", "file"):
+    for name in ("options", "tcp", "udp", "ws", "channel", "dict", "file", "session"):
         with open(os.path.join(ROOT, "lua", "luaserve", name + ".lua"), encoding="utf-8") as source:
             names = re.findall(r'\b(\w+) = \{ "\w+", "(?:seconds|size|count|rate|flag)"', source.read())
         assert names, "no options found in %s.lua" % name

@@ -35,6 +35,21 @@ for _, name in ipairs { "static_get", "static_list" } do core[name] = recorded(n
 
 function core.dict_content(value) return value end
 
+-- Sealed texts as text, so that tests see them; the key of a secret is the secret.
+function core.crypto_built() return true end
+function core.crypto_hash(_, _, key) return key end
+function core.crypto_seal(key, text, context) return key .. "|" .. context .. "|" .. text end
+function core.crypto_unseal(key, sealed, context)
+  local prefix = key .. "|" .. context .. "|"
+  if sealed:sub(1, #prefix) == prefix then return sealed:sub(#prefix + 1) end
+end
+function core.crypto_random(count)
+  core.random = (core.random or 0) + 1
+  return string.format("%0" .. count .. "d", core.random)
+end
+function core.crypto_encode(_, bytes) return (bytes .. ("0"):rep(43 - #bytes)) end
+function core.crypto_equal(a, b) return a == b end
+
 core.waits = true
 function core.can_wait() return core.waits end
 

@@ -22,6 +22,7 @@ local sections = {
   { "websocket_client", "Options", { "ls.websocket", "app:ws: compress" } }, { "sse", "res:sse", { "res:sse" } },
   { "notify", "ls.notify", { "ls.notify" } }, { "dict", "ls.dict", { "ls.dict" } },
   { "channel", "ls.channel", { "ls.channel" } }, { "static", "Static files", { "app:static" } },
+  { "session", "ls.session", { "ls.session" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
 }
 
@@ -37,7 +38,7 @@ local elsewhere = {
 
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "dict",
-  "channel", "notify" } do
+  "channel", "notify", "session" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 
