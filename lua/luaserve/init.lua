@@ -84,6 +84,7 @@ local ls = {
     end,
   }),
   session = later("luaserve.session", "new"),
+  templates = later("luaserve.template", "open"), -- pages from the files of a folder
   inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }

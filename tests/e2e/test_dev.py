@@ -181,6 +181,32 @@ ls.listen""", 1)
         self.assertEqual(server.get("/late").text, "y")
         server.stop()
 
+    def test_templates(self):
+        site = SITE.replace('return "one"', 'return require("luaserve").inspect(views:render("page.html"))').replace("local app", '''
+local views = ls.templates("views")
+local app''', 1).replace("ls.listen", '''
+app:get("/page", function(req, res) return res:render("page.html") end)
+app:get("/late", function(req, res) return res:render("late.txt") end)
+ls.listen''', 1)
+        server = self.dev(site, {"views/page.html": "one {(sub/part.html)}", "views/sub/part.html": "part", "views/late.txt": "x"})
+        self.assertEqual(server.get("/page").text, "one part")
+        self.change(server, lambda: self.write("views/sub/part.html", "new"), r"dev: \S*views/sub/part\.html has changed|reloaded")
+        self.eventually(lambda: server.get("/page").text == "one new", "the template that another one includes")
+        self.assertEqual(server.get("/late").text, "x")
+        self.change(server, lambda: self.write("views/late.txt", "y"))
+        self.assertEqual(server.get("/late").text, "y")
+        mark = server.mark()
+        self.write("views/page.html", "\n{% if %}")  # the site is served as it was; its pages show the error
+        server.wait_log(r"views/page\.html:2: unexpected symbol", mark)
+        page = server.get("/page", HTML)
+        self.assertEqual(page.status, 500)
+        self.assertIn('class="marked"><b>2</b>{% if %}</span>', page.text)
+        self.change(server, lambda: self.write("views/page.html", "a\n{{none.x}}\n"))
+        page = server.get("/page", HTML)  # an error while it runs
+        self.assertIn("attempt to index a nil value (global &#39;none&#39;)", page.text)
+        self.assertIn('class="marked"><b>2</b>{{none.x}}</span>', page.text)
+        server.stop()
+
     def test_a_burst_is_one_reload(self):
         server = self.dev("require 'helper'\n" + SITE, {"helper.lua": "return 0"})
         mark = server.mark()

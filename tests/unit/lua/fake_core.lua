@@ -81,6 +81,44 @@ end
 local entities = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
 function core.html_escape(text) return (text:gsub("[&<>\"']", entities)) end
 
+local function template_value(escape)
+  return function(value)
+    while type(value) == "function" do value = value() end
+    if value == nil then return "" end
+    local text = tostring(value)
+    return escape and type(value) ~= "number" and core.html_escape(text) or text
+  end
+end
+core.template_escape, core.template_output = template_value(true), template_value(false)
+
+function core.thread() return core.serving and 1 or 0 end
+function core.site_path(path) return path:find("^/") and path or "/site/" .. path end
+
+-- The files of a site: core.files[path] is a text. Folders are the prefixes of the paths.
+core.files = {}
+
+function core.file_read(path)
+  local text = core.files[path]
+  if text then return text end
+  return nil, path .. ": not found", "ENOENT"
+end
+
+function core.file_list(path, details)
+  local found, names = {}, {}
+  for name, text in pairs(core.files) do
+    local rest = name:sub(1, #path + 1) == path .. "/" and name:sub(#path + 2)
+    local folder = rest and rest:match("^([^/]*)/")
+    if rest and not found[folder or rest] then
+      found[folder or rest] = true
+      names[#names + 1] = { name = folder or rest, type = folder and "directory" or "file", size = #text }
+    end
+  end
+  if #names == 0 then return nil, path .. ": not found", "ENOENT" end
+  table.sort(names, function(a, b) return a.name < b.name end)
+  if not details then for i, entry in ipairs(names) do names[i] = entry.name end end
+  return names
+end
+
 function core.url_encode(text)
   return (text:gsub("[^%w._~-]", function(char) return string.format("%%%02X", char:byte()) end))
 end

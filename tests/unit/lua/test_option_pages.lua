@@ -23,6 +23,7 @@ local sections = {
   { "notify", "ls.notify", { "ls.notify" } }, { "dict", "ls.dict", { "ls.dict" } },
   { "channel", "ls.channel", { "ls.channel" } }, { "static", "Static files", { "app:static" } },
   { "session", "ls.session", { "ls.session" } },
+  { "templates", "ls.templates", { "ls.templates" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
 }
 
@@ -37,8 +38,9 @@ local elsewhere = {
 }
 
 local calls = {}
-for _, module in ipairs { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "dict",
-  "channel", "notify", "session" } do
+for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
+  "dict", "channel", "notify",
+  "session" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -1,4 +1,4 @@
-/* text.c - ls.html.escape and ls.url.encode, in C because pages call them for every value. */
+/* text.c - ls.html.escape, ls.url.encode and the values of templates, in C because pages call them for every value. */
 #include <string.h>
 
 #include <lauxlib.h>
@@ -43,6 +43,40 @@ static int core_html_escape(lua_State *L)
     return 1;
 }
 
+/* The value at index 1 as text of a page. A function is called until its result is another value. */
+static int template_value(lua_State *L, int status, lua_KContext escape)
+{
+    (void)status;
+    for (;;) {
+        lua_settop(L, 1);
+        switch (lua_type(L, 1)) {
+        case LUA_TFUNCTION: lua_callk(L, 0, 1, escape, template_value); continue;
+        case LUA_TNIL: lua_pushliteral(L, ""); return 1;
+        case LUA_TSTRING: return escape != 0 ? core_html_escape(L) : 1;
+        case LUA_TNUMBER: (void)lua_tostring(L, 1); return 1;
+        default: break;
+        }
+        if (lua_touserdata(L, 1) == NULL && lua_islightuserdata(L, 1)) { /* ls.json.null */
+            lua_pushliteral(L, "");
+            return 1;
+        }
+        (void)luaL_tolstring(L, 1, NULL);
+        lua_replace(L, 1);
+    }
+}
+
+/* core.template_escape(value) -> its text for HTML */
+static int core_template_escape(lua_State *L)
+{
+    return template_value(L, LUA_OK, 1);
+}
+
+/* core.template_output(value) -> its text */
+static int core_template_output(lua_State *L)
+{
+    return template_value(L, LUA_OK, 0);
+}
+
 static bool is_unreserved(char c)
 {
     return (unsigned char)(ls_char_lower(c) - 'a') < 26 || ls_char_digit(c) || c == '-' || c == '.' || c == '_' ||
@@ -75,6 +109,10 @@ static int core_url_encode(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"html_escape", core_html_escape}, {"url_encode", core_url_encode}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"html_escape", core_html_escape},
+                                     {"url_encode", core_url_encode},
+                                     {"template_escape", core_template_escape},
+                                     {"template_output", core_template_output},
+                                     {NULL, NULL}};
 
 const ls_module ls_text_module = {.name = "text", .functions = functions};

@@ -243,6 +243,25 @@ static int res_html(lua_State *L)
     return describe(L, r, LS_ANSWER_HTML);
 }
 
+static int render_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)L, (void)status, (void)context;
+    return 1;
+}
+
+/* res:render(name: string [, values: table]) -> res
+ * Makes the page of a template the body: template.lua. The template may wait. */
+static int res_render(lua_State *L)
+{
+    (void)ls_res_check_open(L);
+    ls_check_arguments(L, 3, "res:render(name, values)");
+    lua_settop(L, 3);
+    ls_push_function(L, "luaserve.template", "respond");
+    lua_insert(L, 1);
+    lua_callk(L, 3, 1, 0, render_done);
+    return render_done(L, LUA_OK, 0);
+}
+
 /* res:json(value) -> res
  * Makes a value the body, as JSON. */
 static int res_json(lua_State *L)
@@ -444,13 +463,11 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_requests *requests)
 {
-    static const luaL_Reg methods[] = {{"status", res_status},     {"header", res_header},
-                                       {"cookie", res_cookie},     {"write", res_write},
-                                       {"flush", res_flush},       {"send", res_send},
-                                       {"body", res_body},         {"html", res_html},
-                                       {"json", res_json},         {"type", res_type},
-                                       {"redirect", res_redirect}, {"upgrade", ls_res_upgrade},
-                                       {"abort", res_abort},       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status},      {"header", res_header}, {"cookie", res_cookie},
+                                       {"write", res_write},        {"flush", res_flush},   {"send", res_send},
+                                       {"body", res_body},          {"html", res_html},     {"json", res_json},
+                                       {"render", res_render},      {"type", res_type},     {"redirect", res_redirect},
+                                       {"upgrade", ls_res_upgrade}, {"abort", res_abort},   {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);
