@@ -157,8 +157,8 @@ class Templates(E2E):
                 ({"a.html": "fine", "sub/b.html": "<p>\n{% if x %}\n</p>"}, "views/sub/b.html:2: 'then' expected before the text"),
                 ({"a.html": "{% for i = 1, 2 do %}\n\n"}, "views/a.html:3: 'end' expected (to close 'for' at line 1)"),
                 ({"a.html": "\n\n{{a b}}"}, "views/a.html:3: unexpected 'b' in the expression a b"),
-                ({}, "site.lua:4: ls.templates: views: not found")):
-            server = self.start(views or {"../other/a.html": ""}, listeners=0)
+                (VIEWS, "site.lua:4: ls.templates: nowhere: not found")):
+            server = self.start(views, SITE.replace('"views"', '"views"' if views != VIEWS else '"nowhere"'), listeners=0)
             self.assertEqual(server.wait(), 1, server.log())
             self.assertIn(message, server.log())
 
