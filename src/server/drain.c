@@ -206,7 +206,7 @@ static bool end_tasks(ls_server *server, uint64_t ms)
     cut_connections(server); /* a stop that was waiting for a thread may have accepted connections */
     ls_mutex_lock(&server->lists);
     if (!ended && ms < END_MS) {
-        ls_site_cancel_requests(server->site);
+        ls_site_cancel(server->site, LS_CUT_CLIENTS);
     } else {
         ended &= ls_site_end(server->site, true);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)

@@ -8,8 +8,9 @@
  * still be inside, hence the second grace period. After drain_timeout its connections are aborted and
  * its tasks end.
  *
- * WebSockets outlive a reload: BUSY lasts as long as the generation has one. After drain_timeout only the connections
- * of its endpoints are aborted and its requests end; its other tasks continue until the last WebSocket has closed.
+ * WebSockets outlive a reload: BUSY lasts as long as the generation has one. Tasks that wait in a channel for work end as
+ * without a WebSocket, when nothing else is left; after drain_timeout the connections of its endpoints are aborted and all
+ * tasks end but those of the WebSockets and what these have begun.
  * Beyond old_sites, or after old_site_timeout, they are closed with 1012, and handlers that go on get another
  * drain_timeout. */
 #include <stdlib.h>
@@ -28,7 +29,7 @@ enum {
 static void abort_connections(ls_server *server, ls_generation_end *g, unsigned websockets)
 {
     if (websockets > 0)
-        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s", websockets,
+        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s; its other tasks end", websockets,
                websockets == 1 ? "" : "s");
     else
         ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
@@ -37,7 +38,7 @@ static void abort_connections(ls_server *server, ls_generation_end *g, unsigned 
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         e->ops->abort_until(e, g->number);
     }
-    if (websockets > 0) ls_site_cancel_requests(g->site);
+    if (websockets > 0) ls_site_cancel(g->site, LS_CUT_TASKS);
     g->aborted = true;
 }
 
@@ -96,7 +97,10 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
     switch (g->stage) {
     case GENERATION_BUSY:
         if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !was_cut)) return false;
-        if (websockets > 0 && !was_cut) return false;
+        if (websockets > 0 && !was_cut) {
+            if (!g->aborted) ls_site_cancel(g->site, LS_CUT_IDLE);
+            return false;
+        }
         g->stage = GENERATION_CLOSING;
         return false;
     case GENERATION_CLOSING:

@@ -1,5 +1,6 @@
 """app:ws: both forms of a handler, the object `ws`, errors, limits, back-pressure, topics, TLS, stop and reload. Peers that
 break the rules are in test_websocket_hostile.py."""
+import itertools
 import json
 import os
 import re
@@ -753,21 +754,40 @@ app:get("/upgrade", function(req, res)
   ls.log.info("upgraded")
   for line in sock:lines() do sock:send(line, "\n") end
 end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+LISTEN = 'ls.listen { host = "127.0.0.1", port = 0, handler = app }\n'
+
+# Beside the WebSockets: a consumer of a channel, a loop, and what a handler begins.
+WORK = r"""
+local jobs, turns = ls.channel("jobs"), ls.dict("turns")
+ls.on("start", function()
+  for job in jobs:values() do ls.log.info("@V@ does job " .. job) end
+end)
+ls.init(function()
+  ls.spawn(function() while LOOPS and not turns.ends do turns:incr("@V@") ls.sleep(0.02) end end)
+end)
+app:get("/turns", function() return { one = turns.one, two = turns.two or 0 } end)
+app:get("/end", function() turns.ends = true return "it ends" end)
+app:get("/job/:n", function(req) assert(jobs:send(req.params.n)) return "sent" end)
+app:ws("/begins", function(ws)
+  ls.every(0.02, function() ws:send("timer") end)
+  ls.spawn(function() while ws:send("job") do ls.sleep(0.02) end end)
+  for _ in ws:messages() do ws:send("reply") end
+end)
 """
 
 
 class Reload(Own):
     def change(self, version, drain="15", more=""):
         with open(self.server.site + ".new", "w") as out:
-            out.write(RELOAD.replace("@V@", version).replace("@DRAIN@", drain) + more)
+            out.write((RELOAD + more + LISTEN).replace("@V@", version).replace("@DRAIN@", drain))
         os.replace(self.server.site + ".new", self.server.site)
         mark = self.server.mark()
         self.server.reload()
         self.server.wait_log("reloaded .*site.lua in|reloaded site.lua in", mark)
 
-    def begin(self, drain="15", flags=()):
-        self.start(RELOAD.replace("@V@", "one").replace("@DRAIN@", drain),
+    def begin(self, drain="15", flags=(), more=""):
+        self.start((RELOAD + more + LISTEN).replace("@V@", "one").replace("@DRAIN@", drain),
                    flags=(*flags, *(("--pid", Server.PID_FILE) if WINDOWS else ())))
 
     def test_connections_survive(self):
@@ -799,6 +819,52 @@ class Reload(Own):
         self.change("three", drain="0.2")
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "three a")
+        self.server.stop()
+
+    def does(self, numbers):
+        """The sites that the jobs were given to."""
+        mark = self.server.mark()
+        for n in numbers:
+            self.assertEqual(self.get("/job/%d" % n).text, "sent")
+        for n in numbers:
+            self.server.wait_log("does job %d$" % n, mark)
+        return set(re.findall(r"(\w+) does job", self.server.log()[mark:]))
+
+    def old_consumers_end(self):
+        batches = itertools.count(1000, 20)
+        self.eventually(lambda: self.does(range(n := next(batches), n + 20)) == {"two"}, "the old site takes no job")
+        for _ in range(3):
+            self.assertEqual(self.does(range(n := next(batches), n + 20)), {"two"})
+
+    def test_consumers_of_an_old_site_end(self):
+        idle = WORK.replace("LOOPS", "false")
+        self.begin(more=idle)
+        with self.open("/co") as ws:
+            self.assertEqual(self.does(range(5)), {"one"})
+            self.change("two", more=idle)
+            self.old_consumers_end()
+            self.assertNotIn("the old site goes on", self.server.log())  # long before drain_timeout
+            self.assertEqual(ws.send("a").receive(), "one a")
+        self.server.stop()
+
+    def turns(self):
+        return json.loads(self.get("/turns").body)
+
+    def test_tasks_of_an_old_site_end_but_not_those_of_its_websockets(self):
+        loops = WORK.replace("LOOPS", "true")
+        self.begin(drain="0.2", more=loops)
+        with self.open("/begins") as ws:
+            self.change("two", drain="0.2", more=loops)
+            self.server.wait_log("the old site goes on for 1 WebSocket connection; its other tasks end")
+            self.old_consumers_end()
+            before = self.turns()
+            self.eventually(lambda: self.turns()["two"] > before["two"] + 5, "the new site goes on")
+            self.assertEqual(self.turns()["one"], before["one"])
+            ws.send("a")
+            while ws.receive() != "reply":
+                pass
+            self.assertEqual({ws.receive() for _ in range(20)}, {"job", "timer"})
+        self.assertEqual(self.get("/end").text, "it ends")
         self.server.stop()
 
     def stats(self):

@@ -55,6 +55,10 @@ typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in 
 /* DISCONNECT: close connections, sockets and timers, but not Lua. */
 enum ls_closing { LS_CLOSING_NOT, LS_CLOSING_DISCONNECT, LS_CLOSING, LS_CLOSING_FORCED };
 
+/* The end of an old site that WebSockets use: tasks end that wait in a channel for work, when nothing else is left that
+ * could send some; then, when drain_timeout is over, the requests; and all others but those of the WebSockets. */
+enum ls_tasks_cut { LS_CUT_NONE, LS_CUT_IDLE, LS_CUT_CLIENTS, LS_CUT_TASKS };
+
 enum { LS_REPORT_NONE, LS_REPORT_WAITING, LS_REPORT_CUT }; /* in the middle of a drain, at its end by time */
 
 typedef struct ls_definitions { /* of one module */
@@ -94,12 +98,13 @@ struct ls_generation {
     _Atomic uint64_t no_memory_ms; /* coarse time at which one of them did not get enough memory; or 0 */
     _Atomic bool started;          /* states made from now on start at once */
     _Atomic uint8_t reporting;     /* LS_REPORT_*: each state reports once what it still does */
-    _Atomic bool retired, draining, clients_canceled; /* then only what is long_lived goes on */
-    _Atomic bool leaving;                             /* the connections that outlive a reload are closed */
-    uint32_t topic_site;                              /* ls_publication.site of its messages; set by the start */
-    _Atomic int closing;                              /* enum ls_closing */
-    _Atomic unsigned waiting;                         /* work that waits for a state */
-    _Atomic uint64_t full_ms;                         /* coarse time at which all states were in use last; or 0 */
+    _Atomic bool retired, draining;
+    _Atomic uint8_t canceled;    /* enum ls_tasks_cut */
+    _Atomic bool leaving;        /* the connections that outlive a reload are closed */
+    uint32_t topic_site;         /* ls_publication.site of its messages; set by the start */
+    _Atomic int closing;         /* enum ls_closing */
+    _Atomic unsigned waiting;    /* work that waits for a state */
+    _Atomic uint64_t full_ms;    /* coarse time at which all states were in use last; or 0 */
     _Atomic uint64_t refused_ms; /* coarse time of the last log line about refused requests; or 0 */
 
     _Atomic unsigned turn_last;              /* index of the state that was entered last */

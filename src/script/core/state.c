@@ -448,7 +448,7 @@ static void give_back(ls_thread_ctx *ctx, ls_state *state)
     if (state->flushes != NULL || !mark_unused(state)) return;
     close_lua(ctx, state);
     state->started = state->retired = state->leaving = state->draining = false;
-    state->clients_canceled = false;
+    atomic_store(&state->canceled, LS_CUT_NONE);
     atomic_store(&state->reported, LS_REPORT_NONE);
     state_free_data(state);
 }
@@ -484,18 +484,16 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_generation *generation = state->generation;
     const ls_module *const *modules = generation->modules;
-    const uint8_t reporting = atomic_load(&generation->reporting);
+    const uint8_t reporting = atomic_load(&generation->reporting), cancel = atomic_load(&generation->canceled);
     const bool start = !state->started && atomic_load(&generation->started),
                retire = !state->retired && atomic_load(&generation->retired),
                leave = !state->leaving && atomic_load(&generation->leaving),
                drain = !state->draining && atomic_load(&generation->draining),
-               report = atomic_load(&state->reported) < reporting,
-               cancel = !state->clients_canceled && atomic_load(&generation->clients_canceled);
+               report = atomic_load(&state->reported) < reporting;
     state->started |= start;
     state->retired |= retire;
     state->leaving |= leave;
     state->draining |= drain;
-    state->clients_canceled |= cancel;
     for (unsigned n = 0; n < generation->module_count && start; n++)
         if (modules[n]->start != NULL) modules[n]->start(ctx, state);
     for (unsigned n = 0; n < generation->module_count && retire; n++)
@@ -509,7 +507,8 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
     for (unsigned n = 0; n < generation->module_count && report; n++)
         if (modules[n]->report != NULL) modules[n]->report(ctx, state);
     if (report) atomic_store(&state->reported, reporting);
-    if (cancel) ls_tasks_cancel_clients(ctx, state);
+    if (cancel > atomic_load(&state->canceled) && ls_tasks_cancel_some(ctx, state, cancel))
+        atomic_store(&state->canceled, cancel);
 }
 
 /* The step counts as busy until it has run the hooks. */

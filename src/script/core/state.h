@@ -47,7 +47,8 @@ struct ls_state {
     unsigned index;
     bool loading;     /* the chunk of the site runs: calls that wait raise */
     bool load_waited; /* such a call has raised */
-    bool started, retired, leaving, draining, clients_canceled;
+    bool started, retired, leaving, draining;
+    _Atomic uint8_t canceled; /* enum ls_tasks_cut: what has ended */
     _Atomic uint8_t reported; /* LS_REPORT_* */
     bool ended;               /* in a site without listeners: the last task and timer have ended */
     bool closing;             /* lua_close runs */

@@ -604,13 +604,20 @@ void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
     }
 }
 
-void ls_tasks_cancel_clients(ls_thread_ctx *ctx, ls_state *state)
+bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut which)
 {
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+    const ls_node *const live = &state->tasks_live;
+    for (ls_node *node = live->next; node != live && which == LS_CUT_IDLE; node = node->next) {
+        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if ((task->client != NULL || task->counted) && !task->long_lived) return false;
+    }
+    for (ls_node *node = live->next; node != live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
-        if (task->client != NULL && !task->long_lived) task->canceled = task->cpu_exceeded = true;
+        if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS))
+            task->canceled = task->cpu_exceeded = true;
     }
     ls_tasks_end(ctx, state);
+    return true;
 }
 
 static void tasks_free(ls_node *head)

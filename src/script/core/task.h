@@ -43,7 +43,7 @@ struct ls_task {
     bool held;            /* an operation that cannot be cancelled refers to it: only that one wakes it */
     bool gave_way;        /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;         /* in state->busy */
-    bool long_lived;      /* it goes on when the clients of an old site are cancelled */
+    bool long_lived;      /* it goes on in an old site: a WebSocket's, or begun by one */
     bool client_left;     /* before the response to `client` was complete */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
@@ -168,9 +168,9 @@ void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no lis
 
 /* Whether a task with a client runs or waits, or one that counts as busy. */
 bool ls_tasks_unfinished(const ls_state *state);
-/* The time of an old site is over: the tasks with a client that wait end now, the others when they run next. Not those that
- * are long_lived. */
-void ls_tasks_cancel_clients(ls_thread_ctx *ctx, ls_state *state);
+/* End tasks that are not long_lived: those that wait now, the others when they run next. false, of LS_CUT_IDLE: there
+ * is other work yet; call again. */
+bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut which);
 /* The state closes: mark all tasks, so that each ends when it runs next. */
 void ls_tasks_cancel(ls_state *state);
 /* Then wake those that wait, except those that are `held`. The thread is inside the actor and no task runs. */

@@ -513,10 +513,14 @@ void ls_site_retire(ls_site *site)
     post_steps(site);
 }
 
-void ls_site_cancel_requests(ls_site *site)
+void ls_site_cancel(ls_site *site, enum ls_tasks_cut which)
 {
-    atomic_store(&site->generation.clients_canceled, true);
-    post_steps(site);
+    atomic_store(&site->generation.canceled, which);
+    for (unsigned n = 0; n < state_count(site); n++) {
+        ls_state *const state = state_at(site, n);
+        if (state != NULL && !atomic_load(&state->closed) && atomic_load(&state->canceled) < which)
+            ls_state_post_step(state, site->generation.runtime->port);
+    }
 }
 
 void ls_site_leave(ls_site *site)

@@ -125,8 +125,9 @@ void ls_site_start(ls_site *site);
 /* Post the retirement: no new work comes. Every state stops its repeating timers and runs its "drain" hooks. What has
  * begun goes on. The workers must run. */
 void ls_site_retire(ls_site *site);
-/* After the retirement: the tasks of requests end, also those with an upgraded connection. WebSockets go on. */
-void ls_site_cancel_requests(ls_site *site);
+/* After the retirement: these tasks end. The requests include those with an upgraded connection. WebSockets go on, and what
+ * their functions have begun. Call it again for LS_CUT_IDLE: it ends those of a state that has no other work. */
+void ls_site_cancel(ls_site *site, enum ls_tasks_cut which);
 /* After the retirement: its WebSockets are closed with 1012, so that their clients connect to the new site. */
 void ls_site_leave(ls_site *site);
 /* The retirement for the stop of the server: tasks that wait for the next request of an idle `sock` connection wake. */

@@ -117,6 +117,7 @@ static int core_spawn(lua_State *L)
     task->ended = job_ended;
     task->owner = job;
     task->serial = state->current->serial;
+    task->long_lived = state->current->long_lived;
     ls_task_count(task);
     jobs_of(state)->unfinished++;
     ls_task_post(state->ctx, task, count + 1);

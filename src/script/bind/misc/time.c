@@ -33,6 +33,7 @@ typedef struct script_timer {
     bool running;       /* a tick runs */
     bool handle;        /* the site may still hold it */
     bool set_by_task;   /* not at the top of the file */
+    bool long_lived;    /* by a task that is (task.h) */
     struct definition *definition; /* NULL: of one state */
 } script_timer;
 
@@ -162,6 +163,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
         ls_task *task = ls_task_begin(state, ctx, timer_ended, t, "in a timer");
         if (task != NULL) {
             t->running = true;
+            task->long_lived = t->long_lived;
             lua_pushcfunction(task->co, timer_main);
             lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
             if (t->period_ns == 0) timer_stop(t);
@@ -286,6 +288,7 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     t->handle = true;
     t->definition = handle->definition;
     t->set_by_task = !state->loading;
+    t->long_lived = state->current != NULL && state->current->long_lived;
     handle->timer = t;
     ls_list_push(&timers_of(state)->all, &t->node);
     timers_of(state)->count++;
@@ -337,7 +340,7 @@ static bool is_awaited(const script_timer *t)
     return !t->stopped && t->period_ns == 0 && t->set_by_task;
 }
 
-/* Stop the timers; `repeating`: only those of ls.every. Returns the number of the others that a handler has set. */
+/* Stop the timers; `repeating`: only those of ls.every, but not those that WebSockets have made. Returns the number of the others that a handler has set. */
 static unsigned stop_all(ls_thread_ctx *ctx, ls_state *state, bool repeating)
 {
     const ls_node *all = &timers_of(state)->all;
@@ -345,7 +348,7 @@ static unsigned stop_all(ls_thread_ctx *ctx, ls_state *state, bool repeating)
     for (ls_node *node = all->next, *next; node != all; node = next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         next = node->next;
-        if ((repeating && t->period_ns == 0 && !is_canceled(t)) || t->stopped) continue;
+        if ((repeating && (t->period_ns == 0 || t->long_lived) && !is_canceled(t)) || t->stopped) continue;
         dropped += is_awaited(t);
         timer_cancel(ctx->port, t);
         timer_free_if_unused(t);
