@@ -1,5 +1,5 @@
 /* test_httpsys_table.c - the table of exchange_table.h through http.sys. */
-#include "exchange_table.h"
+#include "http/exchange_table.h"
 #include "httpsys_fixture.h"
 
 static void handle(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
