@@ -1,4 +1,4 @@
--- inject.lua - app:inject: checks the request, writes its head and makes the response.
+-- inject.lua - app:inject: checks the request and makes the response.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
@@ -26,17 +26,20 @@ local function check_header(name)
   end
 end
 
--- The head of a request as text.
-local function head_of(method, target, headers, body, is_json)
-  local lines, given = { method .. " " .. target .. " HTTP/1.1" }, {}
-  for _, field in ipairs(options.fields(headers or {}, check_header)) do
-    lines[#lines + 1] = field[1] .. ": " .. tostring(field[2])
-    given[field[1]:lower()] = true
+-- The names and values of the fields of a request, in turn.
+local function fields_of(headers, body, is_json)
+  local list, given = {}, {}
+  local function add(name, value)
+    list[#list + 1], list[#list + 2] = name, value
+    given[name:lower()] = true
   end
-  if not given.host then lines[#lines + 1] = "Host: localhost" end
-  if is_json and not given["content-type"] then lines[#lines + 1] = "Content-Type: application/json" end
-  if body and not given["content-length"] then lines[#lines + 1] = "Content-Length: " .. #body end
-  return table.concat(lines, "\r\n") .. "\r\n\r\n"
+  for _, field in ipairs(options.fields(headers or {}, check_header)) do
+    add(field[1], tostring(field[2]):match("^[ \t]*(.-)[ \t]*$"))
+  end
+  if not given.host then add("Host", "localhost") end
+  if is_json and not given["content-type"] then add("Content-Type", "application/json") end
+  if body and not given["content-length"] then add("Content-Length", tostring(#body)) end
+  return list
 end
 
 -- run(compile, app, request) -> response | nil, message, code. compile(app) returns the compiled router of the app.
@@ -62,7 +65,7 @@ function inject.run(compile, app, request)
   end
   local dispatcher = compile(app)
   local status, fields, body = core.inject(dispatcher.dispatch, dispatcher.failed,
-    head_of(method, path, request.headers, text, request.json ~= nil), text, options.max_body_default())
+    method, path, fields_of(request.headers, text, request.json ~= nil), text, options.max_body_default())
   if not status and body == "EBUSY" then
     usage.error('app:inject: the handler of %s %s waits, which is not possible while the site loads; call app:inject in '
       .. 'ls.init(function() ... end) or ls.on("start", function() ... end)', method, path)

@@ -211,7 +211,7 @@ static int other_form(parse *p, const char *from, const char *to)
 
 /* ---- the request line --------------------------------------------------------------------------------------- */
 
-static ls_http_method method_of(const char *name, size_t len)
+ls_http_method ls_http_method_of(const char *name, size_t len)
 {
     switch (len) {
     case 3:
@@ -246,14 +246,36 @@ static inline int method(parse *p)
     if (at == p->end) return LS_HTTP_MORE;
     if (*at != ' ' || at == from) return fail(p, 400, "bad method");
     p->head->method_name = span_of(p, from, at);
-    p->head->method = method_of(from, (size_t)(at - from));
+    p->head->method = ls_http_method_of(from, (size_t)(at - from));
     p->at = at + 1;
     return STEP_DONE;
 }
 
-static inline int target(parse *p)
+/* Take the target apart: its characters are valid. mark: its first '?', or NULL. */
+static inline int split_target(parse *p, const char *from, const char *mark, const char *to)
 {
     ls_http_head *head = p->head;
+    head->target = span_of(p, from, to);
+    head->path_is_root = false;
+    if (*from != '/' || head->method == LS_HTTP_CONNECT) {
+        head->has_query = false;
+        head->query = (ls_span){0, 0};
+        return other_form(p, from, to);
+    }
+    p->needs_host = true;
+    head->has_query = mark != NULL;
+    head->path = span_of(p, from, mark != NULL ? mark : to);
+    head->query = mark != NULL ? span_of(p, mark + 1, to) : (ls_span){0, 0};
+    return STEP_DONE;
+}
+
+static int bad_target(parse *p, char c)
+{
+    return fail(p, 400, c == '#' ? "fragment in the request target" : "bad character in the request target");
+}
+
+static inline int target(parse *p)
+{
     const char *from = p->at, *at = from, *end = p->end, *mark = NULL;
     const size_t max = p->limits->target_bytes_max;
     if ((size_t)(end - from) > max) end = from + max + 1; /* one past the limit is enough to know */
@@ -264,24 +286,10 @@ static inline int target(parse *p)
     }
     if ((size_t)(at - from) > max) return fail(p, 414, "request target too long");
     if (at == end) return LS_HTTP_MORE;
-    if (*at != ' ') {
-        if (*at == '#') return fail(p, 400, "fragment in the request target");
-        return fail(p, 400, *at == '\r' || *at == '\n' ? "no HTTP version" : "bad character in the request target");
-    }
+    if (*at != ' ') return *at == '\r' || *at == '\n' ? fail(p, 400, "no HTTP version") : bad_target(p, *at);
     if (at == from) return fail(p, 400, "no request target");
     p->at = at + 1;
-    head->target = span_of(p, from, at);
-    head->path_is_root = false;
-    if (*from != '/' || head->method == LS_HTTP_CONNECT) {
-        head->has_query = false;
-        head->query = (ls_span){0, 0};
-        return other_form(p, from, at);
-    }
-    p->needs_host = true;
-    head->has_query = mark != NULL;
-    head->path = span_of(p, from, mark != NULL ? mark : at);
-    head->query = mark != NULL ? span_of(p, mark + 1, at) : (ls_span){0, 0};
-    return STEP_DONE;
+    return split_target(p, from, mark, at);
 }
 
 static inline int version(parse *p)
@@ -496,6 +504,46 @@ static inline int check_fields(parse *p)
     head->bytes = (uint32_t)(p->at - p->base);
     return STEP_DONE;
 }
+
+/* ---- a head that is not text -------------------------------------------------------------------------------- */
+
+static int check_line(parse *p)
+{
+    ls_http_head *head = p->head;
+    const char *const name = p->base + head->method_name.at, *const from = p->base + head->target.at;
+    const char *at = from, *const to = from + head->target.len;
+    if (!ls_is_token(name, head->method_name.len)) return fail(p, 400, "bad method");
+    if (head->method_name.len > METHOD_BYTES_MAX) return fail(p, 501, "method too long");
+    if (at == to) return fail(p, 400, "no request target");
+    while (at < to && ls_char_is(*at, LS_CHAR_TARGET)) at++;
+    if (at < to) return bad_target(p, *at);
+    head->method = ls_http_method_of(name, head->method_name.len);
+    return split_target(p, from, memchr(from, '?', head->target.len), to);
+}
+
+static int check_field(parse *p, const ls_http_field *field)
+{
+    const char *const name = p->base + field->name.at, *const value = p->base + field->value.at;
+    if (!ls_is_token(name, field->name.len)) return fail(p, 400, "bad field name");
+    if (!ls_is_field_value(value, field->value.len)) return fail(p, 400, "control character in a field");
+    return known_field(p, name, field->name.len, value, value + field->value.len);
+}
+
+int ls_http_head_complete(ls_http_head *head, const char *bytes, const char **why)
+{
+    ls_http1_terms terms;
+    parse p = {.base = bytes, .at = bytes, .head = head, .terms = &terms};
+    head->has_length = false;
+    head->content_length = 0;
+    head->host = (ls_span){0, 0};
+    int step = check_line(&p);
+    for (uint32_t n = 0; step > 0 && n < head->field_count; n++) step = check_field(&p, &head->fields[n]);
+    if (step > 0) step = check_fields(&p);
+    if (step < 0) *why = p.why;
+    return step < 0 ? step : 0;
+}
+
+/* ---- text ---------------------------------------------------------------------------------------------------- */
 
 /* Whether bytes[seen..len) can change the result LS_HTTP_MORE. `seen` > 0. A bare CR, a bare LF and other control
  * characters change it at once; other invalid bytes, such as a space in a field name, only when the line ends. */

@@ -87,24 +87,6 @@ static const name verbs[] = {
 };
 _Static_assert(sizeof verbs / sizeof verbs[0] == HttpVerbMaximum, "the table matches http.h");
 
-static ls_http_method method_of(const HTTP_REQUEST *request)
-{
-    switch (request->Verb) {
-    case HttpVerbGET: return LS_HTTP_GET;
-    case HttpVerbHEAD: return LS_HTTP_HEAD;
-    case HttpVerbPOST: return LS_HTTP_POST;
-    case HttpVerbPUT: return LS_HTTP_PUT;
-    case HttpVerbDELETE: return LS_HTTP_DELETE;
-    case HttpVerbOPTIONS: return LS_HTTP_OPTIONS;
-    case HttpVerbCONNECT: return LS_HTTP_CONNECT;
-    case HttpVerbTRACE: return LS_HTTP_TRACE;
-    case HttpVerbUnknown:
-        return request->UnknownVerbLength == 5 && memcmp(request->pUnknownVerb, "PATCH", 5) == 0 ? LS_HTTP_PATCH
-                                                                                                 : LS_HTTP_OTHER;
-    default: return LS_HTTP_OTHER;
-    }
-}
-
 /* The base address of spans, and the free memory for names. */
 typedef struct places {
     const char *base;
@@ -185,11 +167,11 @@ int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http
     size_t bytes = request->RawUrlLength + LINE + 2;
 
     memset(out, 0, offsetof(ls_http_head, fields));
-    out->method = method_of(request);
     out->method_name = request->Verb == HttpVerbUnknown
                            ? span_of(&at, request->pUnknownVerb, request->UnknownVerbLength)
                        : request->Verb < HttpVerbMaximum ? name_of(&at, &verbs[request->Verb])
                                                          : (ls_span){0, 0};
+    out->method = ls_http_method_of(at.base + out->method_name.at, out->method_name.len);
     bytes += out->method_name.len;
     out->version = request->Version.MajorVersion > 1 || request->Version.MinorVersion > 0 ? 11 : 10;
     if (out->method_name.len == 0 || request->RawUrlLength == 0) return send_error(400, "no method or no target", why);

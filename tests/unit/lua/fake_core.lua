@@ -164,10 +164,9 @@ function core.chain(functions)
   end
 end
 
-function core.inject(dispatch, failed, head, body)
-  local method, target = head:match("^(%S+) (.-) HTTP/1.1\r\n")
+function core.inject(dispatch, failed, method, target, fields, body)
   local headers = {}
-  for name, value in head:gmatch("\r\n([^:\r]+): ([^\r]*)") do headers[#headers + 1] = { name, value } end
+  for n = 1, #fields, 2 do headers[#headers + 1] = { fields[n], fields[n + 1] } end
   local path = target:match("^[^?]*"):gsub("^%a+://[^/]*", "")
   local req = { method = method, target = target, path = path, headers = headers, body_text = body }
   local res = { list = {} }
@@ -188,12 +187,12 @@ function core.inject(dispatch, failed, head, body)
     res.code = 500
     status, text = response_of(res, failed(req, res, results[2].err, results[2].traceback))
   end
-  local fields = {}
+  local sent = {}
   for _, field in ipairs(res.list) do
-    fields[#fields + 1] = field[1]
-    fields[#fields + 1] = field[2]
+    sent[#sent + 1] = field[1]
+    sent[#sent + 1] = field[2]
   end
-  return status, fields, text
+  return status, sent, text
 end
 
 return core

@@ -2,15 +2,15 @@
 local core = setmetatable({}, { __index = require "luaserve.core" })
 local t = { core = core }
 
--- As the core's function, but with a method, a target and headers in place of the text of the head, and with headers in a
--- list: { { name, value }, ... }.
+-- As the core's function, but with headers in a list: { { name, value }, ... }, and with Host and Content-Length.
 function core.inject(handler, failed, method, target, headers, body)
-  local head = { method .. " " .. target .. " HTTP/1.1" }
-  if body then head[#head + 1] = "Content-Length: " .. #body end
-  for _, field in ipairs(headers) do head[#head + 1] = field[1] .. ": " .. field[2] end
-  local text = table.concat(head, "\r\n") .. "\r\n"
-  if not text:find("\nHost:") then text = text .. "Host: localhost\r\n" end
-  local status, fields, content = getmetatable(core).__index.inject(handler, failed, text .. "\r\n", body)
+  local sent, has_host = body and { "Content-Length", tostring(#body) } or {}, false
+  for _, field in ipairs(headers) do
+    sent[#sent + 1], sent[#sent + 2] = field[1], tostring(field[2])
+    has_host = has_host or field[1] == "Host"
+  end
+  if not has_host then sent[#sent + 1], sent[#sent + 2] = "Host", "localhost" end
+  local status, fields, content = getmetatable(core).__index.inject(handler, failed, method, target, sent, body)
   if not status then return status, fields, content end
   local list = {}
   for n = 1, #fields, 2 do list[#list + 1] = { fields[n], fields[n + 1] } end

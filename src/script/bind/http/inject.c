@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "codec/http1/http1_parse.h"
 #include "http/exchange_memory.h"
 #include "net/addr.h"
 #include "script/bind/bind.h"
@@ -16,6 +15,7 @@
 
 enum {
     INJECT_NESTED_MAX = 16, /* while the site loads: nested requests share the C stack */
+    INJECT_HEAD_MAX = 65536 /* bytes of the method, the target, the names and the values */
 };
 
 /* Limits by address work in tests. */
@@ -32,7 +32,7 @@ typedef struct injected {
     ls_op op; /* starts the request */
     int dispatch_ref, failed_ref;
     bool ended;
-    ls_memory_exchange m; /* user values keep the head and the body of the request alive */
+    ls_memory_exchange m; /* user values keep the text of the head and the body of the request alive */
 } injected;
 
 static void inject_ended(ls_thread_ctx *ctx, ls_memory_exchange *m)
@@ -127,14 +127,45 @@ static void inject_start(ls_thread_ctx *ctx, ls_op *op)
     ls_http_task_start(ctx, in->state, &in->m.x, in->dispatch_ref, in->failed_ref, 0);
 }
 
-/* Push the object for a request (head at 3, body at 4) and parse its head. NULL: the head is invalid, and nil, message,
- * code were pushed. */
+/* Move the string on top of the stack to the text. */
+static ls_span move_to(luaL_Buffer *text)
+{
+    const ls_span span = {(uint32_t)luaL_bufflen(text), (uint32_t)lua_rawlen(text->L, -1)};
+    luaL_addvalue(text);
+    return span;
+}
+
+/* Fill the head of a request: its method is at 3, its target at 4, the names and values of its fields, in turn, in the list
+ * at 5. Pushes the text of its spans. 0 or -(HTTP status). */
+static int push_head(lua_State *L, ls_exchange *x, const char **why)
+{
+    const lua_Unsigned count = lua_rawlen(L, 5);
+    luaL_Buffer text;
+    luaL_buffinit(L, &text);
+    x->head.version = 11;
+    lua_pushvalue(L, 3);
+    x->head.method_name = move_to(&text);
+    lua_pushvalue(L, 4);
+    x->head.target = move_to(&text);
+    for (lua_Unsigned n = 0; n < count && x->head.field_count < LS_HTTP_FIELDS_MAX; n += 2) {
+        ls_http_field *field = &x->head.fields[x->head.field_count++];
+        (void)lua_rawgeti(L, 5, (lua_Integer)n + 1);
+        field->name = move_to(&text);
+        (void)lua_rawgeti(L, 5, (lua_Integer)n + 2);
+        field->value = move_to(&text);
+    }
+    const size_t bytes = luaL_bufflen(&text);
+    luaL_pushresult(&text);
+    x->bytes = lua_tostring(L, -1);
+    *why = bytes > INJECT_HEAD_MAX ? "request head too large" : "too many fields";
+    if (bytes > INJECT_HEAD_MAX || count > 2 * (lua_Unsigned)LS_HTTP_FIELDS_MAX) return -431;
+    return ls_http_head_complete(&x->head, x->bytes, why);
+}
+
+/* Push the object for a request, whose body is at 6. NULL: its head is invalid, and nil, message, code were pushed. */
 static injected *push_request(lua_State *L, const char *body, size_t body_len)
 {
-    const ls_http_limits limits = {65536, 65536, LS_HTTP_FIELDS_MAX};
-    const char *why = NULL;
-    ls_http1_terms terms;
-    size_t head_len;
+    const char *why;
     injected *in = lua_newuserdatauv(L, sizeof *in, 2);
     memset(in, 0, sizeof *in);
     ls_memory_exchange_init(&in->m, body, body_len);
@@ -143,20 +174,17 @@ static injected *push_request(lua_State *L, const char *body, size_t body_len)
     lua_pushcfunction(L, inject_gc);
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
-    lua_pushvalue(L, 3);
+    lua_pushvalue(L, 6);
     lua_setiuservalue(L, -2, 1);
-    lua_pushvalue(L, 4);
+    const int err = push_head(L, &in->m.x, &why);
     lua_setiuservalue(L, -2, 2);
-    in->m.x.bytes = lua_tolstring(L, 3, &head_len);
-    const int parsed = ls_http1_parse(in->m.x.bytes, head_len, 0, &limits, &in->m.x.head, &terms, &why);
-    if (parsed > 0 && (size_t)parsed == head_len) return in;
-    (void)ls_push_failure_text(L, LS_EINVAL, "malformed request: %s (%d)",
-                               why != NULL ? why : "the head is incomplete", parsed < 0 ? -parsed : 400);
+    if (err == 0) return in;
+    (void)ls_push_failure_text(L, LS_EINVAL, "malformed request: %s (%d)", why, -err);
     return NULL;
 }
 
-/* core.inject(dispatch, failed, head [, body [, body_bytes_max]]) -> status, fields, body | nil, message, code. `head`:
- * of the request; `fields`: names and values of the response in turn. */
+/* core.inject(dispatch, failed, method, target, fields [, body [, body_bytes_max]]) -> status, fields, body | nil, message,
+ * code. `fields`: names and values in turn. */
 static int core_inject(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -165,9 +193,11 @@ static int core_inject(lua_State *L)
     luaL_checktype(L, 1, LUA_TFUNCTION);
     luaL_checktype(L, 2, LUA_TFUNCTION);
     (void)luaL_checkstring(L, 3);
-    const char *body = luaL_optlstring(L, 4, NULL, &body_len);
-    const uint64_t body_bytes_max = (uint64_t)luaL_optinteger(L, 5, -1);
-    lua_settop(L, 4);
+    (void)luaL_checkstring(L, 4);
+    luaL_checktype(L, 5, LUA_TTABLE);
+    const char *body = luaL_optlstring(L, 6, NULL, &body_len);
+    const uint64_t body_bytes_max = (uint64_t)luaL_optinteger(L, 7, -1);
+    lua_settop(L, 6);
     if (!state->loading) ls_task_may_wait(L);
     if (data->nested == INJECT_NESTED_MAX)
         return luaL_error(L, "app:inject: more than %d nested requests while the site loads", INJECT_NESTED_MAX);

@@ -275,6 +275,63 @@ static void number_of_hosts(void **state)
     assert_int_equal(head.host.at, sizeof "GET http://" - 1);
 }
 
+/* ---- a head of parts ---------------------------------------------------------------------------------------- */
+
+static void parts_that_are_refused(void **state)
+{
+#define METHOD_32 "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEF"
+    static const struct {
+        const char *method, *target, *name, *value;
+        int status;
+        const char *why;
+    } rows[] = {
+        {METHOD_32, "/", "Host", "h", 0, NULL},
+        {METHOD_32 "G", "/", "Host", "h", 501, "method too long"},
+        {"", "/", "Host", "h", 400, "bad method"},
+        {"G T", "/", "Host", "h", 400, "bad method"},
+        {"GET\r\n", "/", "Host", "h", 400, "bad method"},
+        {"GET", "", "Host", "h", 400, "no request target"},
+        {"GET", "a", "Host", "h", 400, "bad request target"},
+        {"GET", "/ HTTP/1.1\r\nX: y", "Host", "h", 400, "bad character in the request target"},
+        {"GET", "/a?b\n", "Host", "h", 400, "bad character in the request target"},
+        {"GET", "/a#b", "Host", "h", 400, "fragment in the request target"},
+        {"GET", "http://a b/", "Host", "h", 400, "bad character in the request target"},
+        {"GET", "http://a@b/", "Host", "h", 400, "bad authority in the request target"},
+        {"GET", "*", "Host", "h", 400, "the target * is only valid for OPTIONS"},
+        {"CONNECT", "/", "Host", "h", 400, "CONNECT needs a host and a port"},
+        {"GET", "/", "Host", "a b", 400, "bad Host"},
+        {"GET", "/", "X", "h", 400, "no Host"},
+        {"GET", "/", "", "h", 400, "bad field name"},
+        {"GET", "/", "Host: x", "h", 400, "bad field name"},
+        {"GET", "/", "X", "a\r\nY: b", 400, "control character in a field"},
+        {"GET", "/", "Content-Length", "1x", 400, "bad Content-Length"},
+        {"GET", "/", "Transfer-Encoding", "chunked, a", 400, "a transfer coding after chunked"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const parts[] = {rows[i].method, rows[i].target, rows[i].name, rows[i].value}, *why = NULL;
+        char text[128];
+        ls_span spans[4];
+        ls_http_head head;
+        uint32_t end = 0;
+        for (int n = 0; n < 4; n++) {
+            spans[n] = (ls_span){end, (uint32_t)strlen(parts[n])};
+            memcpy(text + end, parts[n], spans[n].len);
+            end += spans[n].len;
+        }
+        char *const copy = test_copy_exact(text, end);
+        head.version = 11;
+        head.method_name = spans[0];
+        head.target = spans[1];
+        head.field_count = 1;
+        head.fields[0] = (ls_http_field){spans[2], spans[3]};
+        if (ls_http_head_complete(&head, copy, &why) != -rows[i].status) fail_msg("row %d: %s", (int)i, why);
+        if (rows[i].why != NULL) assert_string_equal(why, rows[i].why);
+        free(copy);
+    }
+#undef METHOD_32
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +345,7 @@ int main(void)
         cmocka_unit_test(targets),
         cmocka_unit_test(hosts),
         cmocka_unit_test(number_of_hosts),
+        cmocka_unit_test(parts_that_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -355,7 +355,17 @@ function cases.requests_are_injected_while_loading()
   s, h, b = get(function() core.sleep(1) end)
   is(s, nil) is(b, "EBUSY")
   s, h, b = core.inject(print, print, "G T", "/", {})
-  is(s, nil) is(pcall(core.sleep, 1), false) is(pcall(core.spawn, print), false)
+  is(s, nil) is(h, "malformed request: bad method (400)") is(b, "EINVAL")
+  local function of(path_bytes, fields)
+    local list = { { "Host", "h" } }
+    for _ = 2, fields do list[#list + 1] = { "X", "" } end
+    return get(function() return "ok" end, "/" .. ("x"):rep(path_bytes - 1), nil, list)
+  end
+  is(of(1, 100), 200)
+  is(select(2, of(1, 101)), "malformed request: too many fields (431)")
+  is(of(65536 - #"GET" - #"Host" - #"h", 1), 200)
+  is(select(2, of(65537 - #"GET" - #"Host" - #"h", 1)), "malformed request: request head too large (431)")
+  is(pcall(core.sleep, 1), false) is(pcall(core.spawn, print), false)
   done()
 end
 
