@@ -10,82 +10,24 @@
 
 /* ---- the engine --------------------------------------------------------------------------------------------- */
 
-int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
-                  ls_http1 **out)
+static ls_http1 *http1_of(const ls_http_engine *e)
 {
-    int err = LS_ENOMEM;
-    if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
-    ls_http1 *http = calloc(1, sizeof *http);
-    if (http == NULL) return err;
-    http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
-    if (http->threads == NULL) goto fail_alloc;
-    memset(http->threads, 0, threads * sizeof *http->threads);
-    for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
-    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
-    http->stream_handler = ls_http1_stream_handler;
-    http->stream_handler.send_rate_min = config->send_rate_min;
-    http->config = *config;
-    atomic_init(&http->handler, handler);
-    http->conn_limit = limit;
-    http->thread_count = threads;
-    ls_node_init(&http->conns);
-    *out = http;
-    return LS_OK;
-
-fail_threads:
-    ls_memory_aligned_free(http->threads);
-fail_alloc:
-    free(http);
-    return err;
+    return LS_CONTAINER((uintptr_t)e, ls_http1, engine);
 }
 
-void ls_http1_close(ls_http1 *http)
+static int prepare(ls_http_engine *e, const ls_http_config *config)
 {
-    assert(ls_list_empty(&http->conns));
-    ls_mutex_close(&http->mutex);
-    ls_memory_aligned_free(http->threads);
-    free(http);
+    return ls_http_config_same(&http1_of(e)->config, config) ? LS_OK : LS_ENOTSUP;
 }
 
-void ls_http1_local(ls_http1 *http, const ls_addr *local)
+static void replace(ls_http_engine *e, const ls_http_handler *handler)
 {
-    http->local = *local;
+    atomic_store(&http1_of(e)->handler, handler);
 }
 
-void ls_http1_stat(const ls_http1 *http, ls_http1_stats *out)
+static uint32_t drain(ls_http_engine *e, bool all)
 {
-    memset(out, 0, sizeof *out);
-    for (unsigned i = 0; i < http->thread_count; i++) {
-        const ls_http1_thread *thread = &http->threads[i];
-        out->connections += atomic_load_explicit(&thread->connections, memory_order_relaxed);
-        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
-        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
-        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
-    }
-    out->open = atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
-}
-
-void ls_http1_stats_add(ls_http1_stats *sum, const ls_http1_stats *one)
-{
-    sum->connections += one->connections;
-    sum->requests += one->requests;
-    sum->responses += one->responses;
-    sum->refused += one->refused;
-    sum->open += one->open;
-}
-
-void ls_http1_replace(ls_http1 *http, const ls_http_handler *handler)
-{
-    atomic_store(&http->handler, handler);
-}
-
-const ls_http_config *ls_http1_config(const ls_http1 *http)
-{
-    return &http->config;
-}
-
-uint32_t ls_http1_drain(ls_http1 *http, bool all)
-{
+    ls_http1 *http = http1_of(e);
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
     for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
@@ -99,8 +41,9 @@ uint32_t ls_http1_drain(ls_http1 *http, bool all)
     return atomic_load(&http->open);
 }
 
-void ls_http1_abort(ls_http1 *http)
+static void abort_all(ls_http_engine *e)
 {
+    ls_http1 *http = http1_of(e);
     atomic_store(&http->aborting, true);
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
@@ -111,13 +54,77 @@ void ls_http1_abort(ls_http1 *http)
     ls_mutex_unlock(&http->mutex);
 }
 
+static void add_stats(const ls_http_engine *e, ls_http_stats *sum)
+{
+    const ls_http1 *http = http1_of(e);
+    for (unsigned i = 0; i < http->thread_count; i++) {
+        const ls_http1_thread *thread = &http->threads[i];
+        sum->connections += atomic_load_explicit(&thread->connections, memory_order_relaxed);
+        sum->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
+        sum->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
+        sum->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
+    }
+    sum->open += atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
+}
+
+static void close_engine(ls_http_engine *e)
+{
+    ls_http1 *http = http1_of(e);
+    assert(ls_list_empty(&http->conns));
+    ls_mutex_close(&http->mutex);
+    ls_memory_aligned_free(http->threads);
+    free(http);
+}
+
+static const ls_http_engine_ops engine_ops = {.prepare = prepare,
+                                              .replace = replace,
+                                              .drain = drain,
+                                              .abort = abort_all,
+                                              .stat = add_stats,
+                                              .close = close_engine};
+
+int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
+                  ls_http_engine **out)
+{
+    int err = LS_ENOMEM;
+    if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
+    ls_http1 *http = calloc(1, sizeof *http);
+    if (http == NULL) return err;
+    http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
+    if (http->threads == NULL) goto fail_alloc;
+    memset(http->threads, 0, threads * sizeof *http->threads);
+    for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
+    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
+    http->engine.ops = &engine_ops;
+    http->stream_handler = ls_http1_stream_handler;
+    http->stream_handler.send_rate_min = config->send_rate_min;
+    http->config = *config;
+    atomic_init(&http->handler, handler);
+    http->conn_limit = limit;
+    http->thread_count = threads;
+    ls_node_init(&http->conns);
+    *out = &http->engine;
+    return LS_OK;
+
+fail_threads:
+    ls_memory_aligned_free(http->threads);
+fail_alloc:
+    free(http);
+    return err;
+}
+
+void ls_http1_local(ls_http_engine *engine, const ls_addr *local)
+{
+    http1_of(engine)->local = *local;
+}
+
 /* ---- open and close a connection ---------------------------------------------------------------------------- */
 
 const size_t ls_http1_user_bytes = sizeof(ls_http1_conn);
 
-void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *http1)
+void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine)
 {
-    ls_http1 *http = http1;
+    ls_http1 *http = http1_of(engine);
     ls_http1_conn *c = ls_stream_user(s);
     ls_stream_handover(s, &http->stream_handler);
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);

@@ -4,9 +4,9 @@
  * suspends, the bytes are consumed, packets wait for the Lua state, or the connection ends. Its last action is to post
  * the next receive: from then on another thread may run the connection.
  *
- * The handler can be replaced at any time (ls_http1_replace). A thread that holds an actor starts only requests of the
+ * The handler can be replaced at any time (ls_http_engine_ops.replace). A thread that holds an actor starts only requests of the
  * handler that the actor belongs to. When such a thread finds the handler replaced, it requeues the connection, and the
- * next packet loads the new handler. So after ls_http1_replace the old handler runs only in packets that had begun. */
+ * next packet loads the new handler. So after the replacement the old handler runs only in packets that had begun. */
 #include <assert.h>
 #include <string.h>
 

@@ -59,7 +59,8 @@ typedef struct ls_http1_thread {
     _Atomic uint64_t connections, requests, responses, refused;
 } ls_http1_thread;
 
-struct ls_http1 {
+typedef struct ls_http1 {
+    ls_http_engine engine;
     ls_stream_handler stream_handler; /* of its streams: leads from a connection to the engine */
     ls_conn_limit *conn_limit;
     _Atomic(const ls_http_handler *) handler; /* of requests from now on, see ls_http1_run */
@@ -71,7 +72,7 @@ struct ls_http1 {
     _Atomic uint32_t open;
     unsigned thread_count;
     ls_http1_thread *threads;
-};
+} ls_http1;
 
 enum ls_http1_phase {
     LS_H1_FRESH,

@@ -7,7 +7,7 @@
 
 #include "http/http1_internal.h"
 
-/* Move the stream, unless ls_http1_abort has cancelled it: from now on nothing of HTTP cancels it. */
+/* Move the stream, unless an abort of the engine has cancelled it: from now on nothing of HTTP cancels it. */
 static int move(ls_http1_conn *c, const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
 {
     int err = LS_ECLOSED;

@@ -182,7 +182,7 @@ static void add_http(ls_endpoint *e, void *sum)
 
 void ls_server_abort(ls_server *server)
 {
-    ls_http1_stats http = {0};
+    ls_http_stats http = {0};
     const unsigned tasks = ls_server_busy(server);
     ls_mutex_lock(&server->lists);
     uint32_t all = ls_site_connections(server->site), websockets = ls_site_websockets(server->site);

@@ -30,7 +30,7 @@ typedef struct ls_endpoint_env { /* of the server, the same for all endpoints */
     ls_deadlines *deadlines;
     ls_conn_limit *limit;
     ls_grace *grace;
-    ls_http1_stats *past; /* the sum of what was closed */
+    ls_http_stats *past; /* the sum of what was closed */
     unsigned threads_max;
 } ls_endpoint_env;
 
@@ -68,7 +68,7 @@ typedef struct ls_endpoint_ops {
      * work through something that was replaced; UINT64_MAX: none does. */
     uint64_t (*free_replaced)(ls_endpoint *e);
     void (*abort_until)(ls_endpoint *e, uint64_t generation); /* abort what keeps generations up to this one */
-    void (*stat)(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp); /* adds */
+    void (*stat)(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp); /* adds */
     void (*report)(ls_endpoint *e); /* NULL, or twice a second while the server works: log what the system has lost */
     const char *(*address)(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES]); /* NULL: past the last */
     const char *(*scheme)(const ls_endpoint *e); /* what precedes its addresses in a URL: "http://", "" */

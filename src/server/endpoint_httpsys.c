@@ -8,11 +8,10 @@
 typedef struct httpsys_endpoint {
     ls_endpoint base; /* first */
     const ls_endpoint_env *env;
-    ls_httpsys *http;
+    ls_http_engine *http;
     char urls[LS_HTTPSYS_URLS_BYTES];
     bool started;
-    ls_http_config next_config; /* prepared */
-    const ls_http_handler *next_handler;
+    const ls_http_handler *next_handler; /* prepared */
 } httpsys_endpoint;
 
 static httpsys_endpoint *of(ls_endpoint *e)
@@ -52,9 +51,8 @@ static bool httpsys_is_open(const ls_endpoint *e)
 static int httpsys_prepare(ls_endpoint *e, const ls_endpoint_want *want)
 {
     httpsys_endpoint *h = of(e);
-    h->next_config = ls_site_listener_get(want->site, want->index)->http;
     h->next_handler = ls_site_http_handler(want->site, want->index);
-    return ls_httpsys_prepare(h->http, &h->next_config);
+    return h->http->ops->prepare(h->http, &ls_site_listener_get(want->site, want->index)->http);
 }
 
 static void httpsys_unprepare(ls_endpoint *e)
@@ -66,33 +64,33 @@ static void httpsys_replace(ls_endpoint *e, uint64_t generation)
 {
     httpsys_endpoint *h = of(e);
     (void)generation; /* the grace period of the generation covers the requests that begin now */
-    ls_httpsys_replace(h->http, &h->next_config, h->next_handler);
+    h->http->ops->replace(h->http, h->next_handler);
 }
 
 static void httpsys_start(ls_thread_ctx *ctx, ls_endpoint *e)
 {
     httpsys_endpoint *h = of(e);
     h->started = true;
-    ls_httpsys_start(ctx, h->http);
+    h->http->ops->start(ctx, h->http);
     for (const char *url = h->urls; *url != '\0'; url += strlen(url) + 1)
         ls_log(LS_LOG_INFO, "listening on %s with http.sys", url);
 }
 
 static void httpsys_stop(ls_thread_ctx *ctx, ls_endpoint *e)
 {
+    const httpsys_endpoint *h = of(e);
     (void)ctx;
-    if (of(e)->started) (void)ls_httpsys_drain(of(e)->http); /* removes the URLs */
+    if (h->started) (void)h->http->ops->drain(h->http, false); /* removes the URLs */
 }
 
 static uint32_t httpsys_drain(ls_endpoint *e, bool all)
 {
-    (void)all;
-    return ls_httpsys_drain(of(e)->http);
+    return of(e)->http->ops->drain(of(e)->http, all);
 }
 
 static void httpsys_abort(ls_endpoint *e)
 {
-    ls_httpsys_abort(of(e)->http);
+    of(e)->http->ops->abort(of(e)->http);
 }
 
 static uint64_t httpsys_free_replaced(ls_endpoint *e)
@@ -107,12 +105,11 @@ static void httpsys_abort_until(ls_endpoint *e, uint64_t generation)
     (void)generation;
 }
 
-static void httpsys_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp)
+static void httpsys_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
-    ls_http1_stats one;
+    const ls_http_engine *const http = ((const httpsys_endpoint *)(const void *)e)->http;
     (void)udp;
-    ls_httpsys_stat(((const httpsys_endpoint *)(const void *)e)->http, &one);
-    ls_http1_stats_add(sum, &one);
+    http->ops->stat(http, sum);
 }
 
 static const char *httpsys_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
@@ -133,7 +130,7 @@ static void httpsys_close(ls_endpoint *e)
 {
     httpsys_endpoint *h = of(e);
     httpsys_stat(e, h->env->past, NULL);
-    ls_httpsys_close(h->http);
+    h->http->ops->close(h->http);
     free(h);
 }
 

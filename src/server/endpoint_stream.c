@@ -3,8 +3,8 @@
  * A *service* is what new connections get: HTTP or TCP, TLS, PROXY protocol. A handshake keeps the service it began
  * with, so a replaced service waits on the list `retired` until the last of its handshakes has ended.
  *
- * An *engine* is an ls_http1: HTTP/1.1 with certain limits. A reload with the same limits keeps the engine and replaces
- * its handler. With other limits new connections get another engine; existing connections keep their limits and
+ * An *engine* is an ls_http_engine that gets streams, of HTTP/1.1. A reload with the same limits keeps the engine and
+ * replaces its handler. With other limits new connections get another engine; existing connections keep their limits and
  * get the new handler. When the address changes from HTTP to TCP, its engines drain, with the handler they have. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 typedef struct engine {
     ls_node node;
-    ls_http1 *http;
+    ls_http_engine *http;
     unsigned services; /* that start connections of it */
     bool draining;
     uint64_t generation; /* draining: the number of the one whose handler it has */
@@ -134,18 +134,16 @@ static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options,
 
 static uint32_t open_of(const engine *engine)
 {
-    ls_http1_stats stats;
-    ls_http1_stat(engine->http, &stats);
+    ls_http_stats stats = {0};
+    engine->http->ops->stat(engine->http, &stats);
     return stats.open;
 }
 
 static void close_engine(stream_endpoint *s, engine *engine)
 {
-    ls_http1_stats stats;
-    ls_http1_stat(engine->http, &stats);
-    ls_http1_stats_add(s->env->past, &stats);
+    engine->http->ops->stat(engine->http, s->env->past);
     ls_list_remove(&engine->node);
-    ls_http1_close(engine->http);
+    engine->http->ops->close(engine->http);
     free(engine);
 }
 
@@ -154,7 +152,7 @@ static int find_engine(stream_endpoint *s, const ls_http_config *config, const l
 {
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         engine *known = LS_CONTAINER(node, engine, node);
-        if (!known->draining && ls_http_config_same(ls_http1_config(known->http), config)) {
+        if (!known->draining && known->http->ops->prepare(known->http, config) == LS_OK) {
             *out = known;
             return LS_OK;
         }
@@ -355,11 +353,11 @@ static void replace_handlers(stream_endpoint *s, uint64_t generation)
         engine *engine = LS_CONTAINER(node, struct engine, node);
         if (engine->draining) continue;
         if (s->current->engine != NULL) {
-            ls_http1_replace(engine->http, s->current->handler);
+            engine->http->ops->replace(engine->http, s->current->handler);
         } else {
             engine->draining = true;
             engine->generation = generation;
-            (void)ls_http1_drain(engine->http, false);
+            (void)engine->http->ops->drain(engine->http, false);
         }
     }
 }
@@ -397,7 +395,7 @@ static uint64_t stream_free_replaced(ls_endpoint *e)
     close_engines(s);
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         engine *engine = LS_CONTAINER(node, struct engine, node);
-        if (engine->draining) (void)ls_http1_drain(engine->http, true);
+        if (engine->draining) (void)engine->http->ops->drain(engine->http, true);
         if (engine->draining && engine->generation < needed) needed = engine->generation;
     }
     return needed;
@@ -412,7 +410,7 @@ static void stream_abort_until(ls_endpoint *e, uint64_t generation)
     }
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         engine *engine = LS_CONTAINER(node, struct engine, node);
-        if (engine->draining && engine->generation <= generation) ls_http1_abort(engine->http);
+        if (engine->draining && engine->generation <= generation) engine->http->ops->abort(engine->http);
     }
 }
 
@@ -434,8 +432,10 @@ static uint32_t stream_drain(ls_endpoint *e, bool all)
 {
     stream_endpoint *s = of(e);
     uint32_t left = ls_acceptor_drain(s->acceptor, all);
-    for (ls_node *node = s->engines.next; node != &s->engines; node = node->next)
-        left += ls_http1_drain(LS_CONTAINER(node, engine, node)->http, all);
+    for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
+        ls_http_engine *http = LS_CONTAINER(node, engine, node)->http;
+        left += http->ops->drain(http, all);
+    }
     return left;
 }
 
@@ -443,18 +443,19 @@ static void stream_abort(ls_endpoint *e)
 {
     stream_endpoint *s = of(e);
     ls_acceptor_abort(s->acceptor);
-    for (ls_node *node = s->engines.next; node != &s->engines; node = node->next)
-        ls_http1_abort(LS_CONTAINER(node, engine, node)->http);
+    for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
+        ls_http_engine *http = LS_CONTAINER(node, engine, node)->http;
+        http->ops->abort(http);
+    }
 }
 
-static void stream_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp)
+static void stream_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
     const stream_endpoint *s = of(e);
     (void)udp;
     for (const ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
-        ls_http1_stats one;
-        ls_http1_stat(LS_CONTAINER(node, engine, node)->http, &one);
-        ls_http1_stats_add(sum, &one);
+        const ls_http_engine *http = LS_CONTAINER(node, engine, node)->http;
+        http->ops->stat(http, sum);
     }
 }
 

@@ -127,7 +127,7 @@ static void udp_abort_until(ls_endpoint *e, uint64_t generation)
     (void)generation;
 }
 
-static void udp_stat(const ls_endpoint *e, ls_http1_stats *sum, ls_udp_stats *udp)
+static void udp_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
     ls_udp_stats one;
     (void)sum;

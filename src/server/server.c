@@ -50,7 +50,7 @@ void ls_server_each_endpoint(ls_server *server, ls_endpoint_fn *fn, void *user)
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
 typedef struct endpoint_stats {
-    ls_http1_stats http;
+    ls_http_stats http;
     ls_udp_stats udp;
     bool has_udp;
 } endpoint_stats;

@@ -70,7 +70,7 @@ struct ls_server {
     ls_node endpoints, removed;
     ls_node ending;           /* old generations, oldest first */
     uint64_t websockets_left; /* closed with 1012 */
-    ls_http1_stats past;
+    ls_http_stats past;
     ls_endpoint_env env;
     ls_endpoint_plan plan; /* of the start, or of the reload that is under way */
     ls_site *next_site;    /* of the reload that is under way */

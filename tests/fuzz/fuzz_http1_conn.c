@@ -35,7 +35,7 @@ typedef struct fixture {
     ls_conn_limit conn_limit;
     ls_http_config config;
     ls_http_handler handler;
-    ls_http1 *http;
+    ls_http_engine *http;
     ls_deadlines *deadlines;
     ls_actor actor;
     enum behaviour behaviour;
@@ -250,7 +250,7 @@ static response take_response(reader *r)
     return v;
 }
 
-static void check(fixture *w, const ls_http1_stats *stats)
+static void check(fixture *w, const ls_http_stats *stats)
 {
     reader r = {w->out, w->out + w->out_len};
     uint64_t responses = 0;
@@ -305,7 +305,7 @@ static void world_open(fixture *w, uint8_t choice)
     ls_http1_start(&w->ctx, s, w->http);
 }
 
-static void world_close(fixture *w, ls_http1_stats *stats)
+static void world_close(fixture *w, ls_http_stats *stats)
 {
     ls_pools_stats pools;
     close(w->theirs);
@@ -313,7 +313,8 @@ static void world_close(fixture *w, ls_http1_stats *stats)
     for (int i = 0; i < 1000; i++) {
         ls_packet packet;
         settle(w);
-        ls_http1_stat(w->http, stats);
+        *stats = (ls_http_stats){0};
+        w->http->ops->stat(w->http, stats);
         if (stats->open == 0) break;
         if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
     }
@@ -321,7 +322,7 @@ static void world_close(fixture *w, ls_http1_stats *stats)
     FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
     ls_pools_stat(w->pools, &pools);
     FUZZ_HOLDS(pools.blocks_live == 0);
-    ls_http1_close(w->http);
+    w->http->ops->close(w->http);
     ls_conn_limit_close(&w->conn_limit);
     settle(w); /* the tick of a deadline that is not needed any more */
     ls_port_close(w->port);
@@ -333,7 +334,7 @@ static void world_close(fixture *w, ls_http1_stats *stats)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const size_t pieces[] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096};
-    ls_http1_stats stats;
+    ls_http_stats stats;
     if (size == 0) return 0;
     fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);

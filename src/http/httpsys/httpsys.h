@@ -8,12 +8,8 @@
 #ifndef LS_HTTP_HTTPSYS_HTTPSYS_H
 #define LS_HTTP_HTTPSYS_HTTPSYS_H
 
-#include "http/exchange.h"
-#include "http/http1.h"
-#include "http/http_config.h"
+#include "http/http_engine.h"
 #include "port/port.h"
-
-typedef struct ls_httpsys ls_httpsys;
 
 enum { LS_HTTPSYS_URLS_MAX = 16, LS_HTTPSYS_URLS_BYTES = 2048 /* total, including the NULs */ };
 
@@ -33,29 +29,7 @@ bool ls_httpsys_supported(void);
  * nothing is left open, *out is not changed, and `message` receives one line with the URL and the reason. Errors:
  * LS_EACCES (error 5), LS_EEXIST (183), LS_EINVAL, LS_ELIMIT, LS_ENOTSUP (another system, or no httpapi.dll),
  * LS_ENOMEM, LS_ESYS. */
-int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys **out, char *message,
+int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_http_engine **out, char *message,
                     size_t message_bytes);
-
-/* Post the receives. Call it on a worker thread, outside of every actor. */
-void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http);
-
-/* Give the requests that begin from now on to another handler, with other limits. A request that has begun keeps both.
- * The handler before gets no further request once ls_workers_passed. ls_httpsys_prepare makes the limits known first:
- * LS_OK or LS_ENOMEM; it changes nothing. One thread at a time. */
-int ls_httpsys_prepare(ls_httpsys *http, const ls_http_config *config);
-void ls_httpsys_replace(ls_httpsys *http, const ls_http_config *config, const ls_http_handler *handler);
-
-/* Remove the URLs, so that http.sys delivers no further requests, and close the connection after each response. When
- * all requests have ended, cancel the receives and shut the queue down. Returns the number of requests and receives
- * that are left; call again until it is 0. Any thread, but one at a time. */
-uint32_t ls_httpsys_drain(ls_httpsys *http);
-
-/* Shut the queue down at once. http.sys cancels the current requests and closes their connections. */
-void ls_httpsys_abort(ls_httpsys *http);
-
-/* `open` is the number of current requests. `connections` is 0: the connections belong to http.sys. Any thread. */
-void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out);
-
-void ls_httpsys_close(ls_httpsys *http); /* after a drain to 0, or without a start */
 
 #endif

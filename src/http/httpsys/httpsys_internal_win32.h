@@ -31,7 +31,7 @@ enum {
 typedef struct ls_httpsys_receive {
     ls_overlapped io;
     ls_timer retry; /* after a lack of memory, or an error of the system */
-    ls_httpsys *http;
+    struct ls_httpsys *http;
     ls_block *buffer;
     HTTP_REQUEST_ID id;                       /* HTTP_NULL_ID, or a request that needs a larger buffer */
     struct ls_httpsys_receive *next_deferred; /* on the list http->deferred */
@@ -52,11 +52,13 @@ typedef struct ls_httpsys_config {
     ls_http_config config;
 } ls_httpsys_config;
 
-struct ls_httpsys {
+typedef struct ls_httpsys {
+    ls_http_engine engine;
     ls_httpsys_api api;
     ls_port *port;
     _Atomic(const ls_http_handler *) handler; /* of requests from now on */
     _Atomic(const ls_http_config *) config;   /* the same; each request keeps the one it began with */
+    const ls_http_config *prepared;           /* for the next handler */
     struct ls_httpsys_config *configs;        /* all that were used, freed by the close */
     HTTP_SERVER_SESSION_ID session;
     HANDLE queue;
@@ -72,7 +74,7 @@ struct ls_httpsys {
     unsigned receive_count;
     ls_httpsys_thread *threads;
     unsigned thread_count;
-};
+} ls_httpsys;
 
 enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CANCELLED };
 
@@ -128,8 +130,11 @@ static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 
 /* httpsys_win32.c */
 /* As ls_httpsys_open, with the functions of `api`. */
-int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options, ls_httpsys **out,
-                         char *message, size_t message_bytes);
+int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options,
+                         ls_http_engine **out, char *message, size_t message_bytes);
+/* ls_http_engine_ops.drain: remove the URLs, so that http.sys delivers no further requests, and close the connection after
+ * each response. When all requests have ended, cancel the receives and shut the queue down. */
+uint32_t ls_httpsys_drain(ls_http_engine *e, bool all);
 void ls_httpsys_request_ended(ls_httpsys *http);
 
 /* httpsys_exchange_win32.c */

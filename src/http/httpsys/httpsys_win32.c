@@ -52,13 +52,22 @@ static const ls_http_config *find_config(const ls_httpsys *http, const ls_http_c
     return NULL;
 }
 
-int ls_httpsys_prepare(ls_httpsys *http, const ls_http_config *config)
+static const ls_http_engine_ops engine_ops;
+
+static ls_httpsys *httpsys_of(const ls_http_engine *e)
 {
-    if (find_config(http, config) != NULL) return LS_OK;
+    return LS_CONTAINER((uintptr_t)e, ls_httpsys, engine);
+}
+
+static int prepare(ls_http_engine *e, const ls_http_config *config)
+{
+    ls_httpsys *http = httpsys_of(e);
+    if ((http->prepared = find_config(http, config)) != NULL) return LS_OK;
     ls_httpsys_config *own = malloc(sizeof *own);
     if (own == NULL) return LS_ENOMEM;
     *own = (ls_httpsys_config){http->configs, *config};
     http->configs = own;
+    http->prepared = &own->config;
     return LS_OK;
 }
 
@@ -76,11 +85,10 @@ static void set_timeouts(ls_httpsys *http)
     if (error != NO_ERROR) ls_log(LS_LOG_DEBUG, "http.sys keeps its own timeouts (error %lu)", error);
 }
 
-void ls_httpsys_replace(ls_httpsys *http, const ls_http_config *config, const ls_http_handler *handler)
+static void replace(ls_http_engine *e, const ls_http_handler *handler)
 {
-    const ls_http_config *const own = find_config(http, config);
-    assert(own != NULL);
-    if (atomic_exchange(&http->config, own) != own) set_timeouts(http);
+    ls_httpsys *http = httpsys_of(e);
+    if (atomic_exchange(&http->config, http->prepared) != http->prepared) set_timeouts(http);
     atomic_store(&http->handler, handler);
 }
 
@@ -189,23 +197,24 @@ static void free_memory(ls_httpsys *http)
     free(http);
 }
 
-int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options, ls_httpsys **out,
-                         char *message, size_t message_bytes)
+int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options,
+                         ls_http_engine **out, char *message, size_t message_bytes)
 {
     int err = LS_ENOMEM;
     ULONG error;
     (void)snprintf(message, message_bytes, "%s", ls_err_text(err));
     ls_httpsys *http = calloc(1, sizeof *http);
     if (http == NULL) return err;
+    http->engine.ops = &engine_ops;
     http->api = *api;
     http->port = port;
     atomic_init(&http->handler, options->handler);
     http->requests_max = options->requests_max;
-    if ((err = make_memory(http, options)) < 0 || (err = ls_httpsys_prepare(http, options->config)) < 0 ||
+    if ((err = make_memory(http, options)) < 0 || (err = prepare(&http->engine, options->config)) < 0 ||
         (err = ls_mutex_open(&http->mutex)) < 0)
         goto fail_memory;
 
-    atomic_init(&http->config, &http->configs->config);
+    atomic_init(&http->config, http->prepared);
     if ((error = api->Initialize(version, HTTP_INITIALIZE_SERVER, NULL)) != NO_ERROR) {
         err = refused("initialize", error, message, message_bytes);
         goto fail_mutex;
@@ -225,7 +234,7 @@ int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_http
         goto fail_queue;
     }
     if ((err = add_urls(http, options->urls, message, message_bytes)) < 0) goto fail_urls;
-    *out = http;
+    *out = &http->engine;
     return LS_OK;
 
 fail_urls:
@@ -248,7 +257,7 @@ bool ls_httpsys_supported(void)
     return true;
 }
 
-int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys **out, char *message,
+int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_http_engine **out, char *message,
                     size_t message_bytes)
 {
     ls_httpsys_api api;
@@ -260,8 +269,9 @@ int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_httpsys
     return err;
 }
 
-void ls_httpsys_close(ls_httpsys *http)
+static void close_engine(ls_http_engine *e)
 {
+    ls_httpsys *http = httpsys_of(e);
     assert(atomic_load(&http->live) == 0);
     remove_urls(http);
     (void)http->api.CloseRequestQueue(http->queue);
@@ -407,8 +417,9 @@ void ls_httpsys_request_ended(ls_httpsys *http)
     atomic_fetch_sub(&http->live, 1); /* the last access */
 }
 
-void ls_httpsys_start(ls_thread_ctx *ctx, ls_httpsys *http)
+static void start(ls_thread_ctx *ctx, ls_http_engine *e)
 {
+    ls_httpsys *http = httpsys_of(e);
     atomic_store(&http->live, http->receive_count);
     for (unsigned i = 0; i < http->receive_count; i++) post(ctx, &http->receives[i]);
 }
@@ -435,8 +446,10 @@ static void shut_down(ls_httpsys *http)
 }
 
 /* HttpShutdownRequestQueue also cancels received requests: so it is called last. */
-uint32_t ls_httpsys_drain(ls_httpsys *http)
+uint32_t ls_httpsys_drain(ls_http_engine *e, bool all)
 {
+    ls_httpsys *http = httpsys_of(e);
+    (void)all;
     if (!atomic_exchange(&http->draining, true)) remove_urls(http);
     if (atomic_load(&http->open) > 0 && !atomic_load(&http->stopping)) return atomic_load(&http->live);
     if (atomic_load(&http->live) > 0) stop_receives(http);
@@ -445,21 +458,31 @@ uint32_t ls_httpsys_drain(ls_httpsys *http)
     return left;
 }
 
-void ls_httpsys_abort(ls_httpsys *http)
+/* http.sys cancels the current requests and closes their connections. */
+static void abort_all(ls_http_engine *e)
 {
+    ls_httpsys *http = httpsys_of(e);
     atomic_store(&http->draining, true);
     stop_receives(http);
     shut_down(http);
 }
 
-void ls_httpsys_stat(const ls_httpsys *http, ls_http1_stats *out)
+static void add_stats(const ls_http_engine *e, ls_http_stats *sum)
 {
-    memset(out, 0, sizeof *out);
+    const ls_httpsys *http = httpsys_of(e);
     for (unsigned i = 0; i < http->thread_count; i++) {
         const ls_httpsys_thread *thread = &http->threads[i];
-        out->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
-        out->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
-        out->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
+        sum->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
+        sum->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
+        sum->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
     }
-    out->open = atomic_load_explicit(&http->open, memory_order_relaxed);
+    sum->open += atomic_load_explicit(&http->open, memory_order_relaxed);
 }
+
+static const ls_http_engine_ops engine_ops = {.start = start,
+                                              .prepare = prepare,
+                                              .replace = replace,
+                                              .drain = ls_httpsys_drain,
+                                              .abort = abort_all,
+                                              .stat = add_stats,
+                                              .close = close_engine};

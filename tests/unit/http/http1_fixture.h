@@ -25,7 +25,7 @@ struct fixture {
     ls_conn_limit conn_limit;
     ls_http_config config;
     ls_http_handler handler;
-    ls_http1 *http;
+    ls_http_engine *http;
     ls_deadlines *deadlines;
     ls_actor actor;
     fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
@@ -201,20 +201,26 @@ static inline void fixture_send(fixture *r, const char *bytes, size_t len)
     fixture_settle(r);
 }
 
+static inline ls_http_stats fixture_stats(const fixture *r)
+{
+    ls_http_stats stats = {0};
+    r->http->ops->stat(r->http, &stats);
+    return stats;
+}
+
 static inline void fixture_disconnect(fixture *r)
 {
     if (r->theirs >= 0) close(r->theirs);
     r->theirs = -1;
     fixture_pump(r);
-    ls_http1_stats stats;
     /* A lingering close or a timer may take time. */
-    FIXTURE_UNTIL(r, (ls_http1_stat(r->http, &stats), stats.open == 0 && atomic_load(&r->conn_limit.count) == 0));
+    FIXTURE_UNTIL(r, fixture_stats(r).open == 0 && atomic_load(&r->conn_limit.count) == 0);
 }
 
 static inline void fixture_close(fixture *r)
 {
     fixture_disconnect(r);
-    ls_http1_close(r->http);
+    r->http->ops->close(r->http);
     ls_conn_limit_close(&r->conn_limit);
     fixture_pump(r); /* the tick of a deadline that is not needed any more */
     net_release(&r->place);

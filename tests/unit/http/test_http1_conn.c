@@ -41,13 +41,6 @@ static void send_text(fixture *r, const char *text)
     fixture_send(r, text, strlen(text));
 }
 
-static ls_http1_stats stats_of(const fixture *r)
-{
-    ls_http1_stats stats;
-    ls_http1_stat(r->http, &stats);
-    return stats;
-}
-
 /* ---- requests in sequence ----------------------------------------------------------------------------------- */
 
 static void requests_in_sequence(void **state)
@@ -62,7 +55,7 @@ static void requests_in_sequence(void **state)
         ls_pools_stat(r->place.pools, &pools);
         assert_int_equal(pools.blocks_live, 0); /* an idle connection has no block */
     }
-    const ls_http1_stats stats = stats_of(r);
+    const ls_http_stats stats = fixture_stats(r);
     assert_int_equal(stats.connections, 1);
     assert_int_equal(stats.requests, 3);
     assert_int_equal(stats.responses, 3);
@@ -193,7 +186,7 @@ static void replace_handler(fixture *r)
     memset(&other, 0, sizeof other);
     other.handler.start = other_start;
     ls_actor_init(&other.actor);
-    ls_http1_replace(r->http, &other.handler);
+    r->http->ops->replace(r->http, &other.handler);
 }
 
 static void an_open_connection_gets_the_new_handler(void **state)
@@ -206,7 +199,7 @@ static void an_open_connection_gets_the_new_handler(void **state)
     send_text(r, GET GET);
     assert_string_equal(fixture_take(r), HO HO);
     assert_int_equal(r->starts, 1);
-    assert_int_equal(stats_of(r).connections, 1);
+    assert_int_equal(fixture_stats(r).connections, 1);
     fixture_close(r);
 }
 
@@ -325,7 +318,7 @@ static void refused(const char *request, const char *before, const char *status_
     assert_int_equal(strtoul(length + 16, NULL, 10), strlen(body + 4));
     assert_non_null(strstr(got, "\r\nConnection: close\r\n"));
     assert_true(r->ended);
-    assert_int_equal(stats_of(r).refused, 1);
+    assert_int_equal(fixture_stats(r).refused, 1);
     fixture_close(r);
 }
 
@@ -351,7 +344,7 @@ static void a_refused_request_gets_the_reason_and_ends_the_connection(void **sta
 static void limits_out_of_range(void **state)
 {
     fixture *r = connected(hi);
-    ls_http1 *http = NULL;
+    ls_http_engine *http = NULL;
     ls_http_config config;
     (void)state;
     test_http_config(&config);
@@ -364,7 +357,7 @@ static void limits_out_of_range(void **state)
     test_http_config(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE;
     assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_OK);
-    ls_http1_close(http);
+    http->ops->close(http);
     fixture_close(r);
 }
 
@@ -486,7 +479,7 @@ static void the_end_of_the_client_wakes_the_handler(void **state)
             fixture_resume(r);
             assert_string_equal(fixture_take(r), HI);
         } else if (way == ABORTED) {
-            ls_http1_abort(r->http);
+            r->http->ops->abort(r->http);
             fixture_settle(r);
             assert_int_equal(r->step, 2);
             assert_int_equal(r->error, LS_ECANCELED);
@@ -500,7 +493,7 @@ static void the_end_of_the_client_wakes_the_handler(void **state)
             fixture_pump(r);
             assert_int_equal(r->step, 2);
             assert_true(r->error == LS_ECLOSED || r->error == LS_ERESET);
-            assert_int_equal(stats_of(r).open, 0);
+            assert_int_equal(fixture_stats(r).open, 0);
         }
         fixture_close(r);
     }
@@ -550,9 +543,9 @@ static uint32_t drain(fixture *r, bool all)
 {
     uint32_t open = 0;
     for (int i = 0; i < 3; i++) {
-        (void)ls_http1_drain(r->http, all);
+        (void)r->http->ops->drain(r->http, all);
         fixture_settle(r);
-        open = ls_http1_drain(r->http, all);
+        open = r->http->ops->drain(r->http, all);
         fixture_settle(r);
     }
     return open;
@@ -625,7 +618,7 @@ static void an_abort_ends_waiting_connections(void **state)
     (void)state;
     send_text(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
     assert_non_null(r->x);
-    ls_http1_abort(r->http);
+    r->http->ops->abort(r->http);
     fixture_settle(r);
     assert_null(r->x);
     assert_int_equal(r->error, LS_ECANCELED);
@@ -634,7 +627,7 @@ static void an_abort_ends_waiting_connections(void **state)
 
     r = connected(hi);
     fixture_send(r, GET, 10);
-    ls_http1_abort(r->http);
+    r->http->ops->abort(r->http);
     fixture_settle(r);
     assert_true(r->ended);
     fixture_close(r);

@@ -114,30 +114,22 @@ static void send_text(fixture *r, const char *text)
     fixture_send(r, text, strlen(text));
 }
 
-static uint32_t open_count(const fixture *r)
-{
-    ls_http1_stats stats;
-    ls_http1_stat(r->http, &stats);
-    return stats.open;
-}
-
 /* ---- tests ---------------------------------------------------------------------------------------------------- */
 
 static void an_upgrade(void **state)
 {
     fixture *r = connected(upgrading);
-    ls_http1_stats stats;
     (void)state;
     send_text(r, UPGRADE);
     assert_int_equal(r->error, LS_OK);
     assert_string_equal(fixture_take(r), SWITCHING "\r\n");
-    assert_int_equal(open_count(r), 0);
+    assert_int_equal(fixture_stats(r).open, 0);
     assert_int_equal(atomic_load(&r->conn_limit.count), 1); /* it keeps its place */
     send_text(r, "some bytes");
     assert_string_equal(fixture_take(r), "some bytes");
     send_text(r, GET); /* not HTTP any more */
     assert_string_equal(fixture_take(r), GET);
-    ls_http1_stat(r->http, &stats);
+    const ls_http_stats stats = fixture_stats(r);
     assert_int_equal(stats.requests, 1);
     assert_int_equal(stats.responses, 1);
     assert_int_equal(stats.connections, 1);
@@ -381,7 +373,7 @@ static void the_exchange_stays_until_its_release(void **state)
         fixture_connect(r);
         send_text(r, UPGRADE "a");
         assert_string_equal(fixture_take(r), SWITCHING "\r\na");
-        assert_int_equal(open_count(r), 1);
+        assert_int_equal(fixture_stats(r).open, 1);
         send_text(r, "b");
         assert_string_equal(fixture_take(r), "b");
         if (lost) {
@@ -390,7 +382,7 @@ static void the_exchange_stays_until_its_release(void **state)
             await_the_loss(r);
         }
         fixture_resume(r);
-        assert_int_equal(open_count(r), 0);
+        assert_int_equal(fixture_stats(r).open, 0);
         fixture_close(r);
     }
 }
@@ -434,8 +426,8 @@ static void drain_and_abort_leave_it_alone(void **state)
     fixture *r = connected(upgrading);
     (void)state;
     send_text(r, UPGRADE);
-    assert_int_equal(ls_http1_drain(r->http, true), 0);
-    ls_http1_abort(r->http);
+    assert_int_equal(r->http->ops->drain(r->http, true), 0);
+    r->http->ops->abort(r->http);
     fixture_settle(r);
     (void)fixture_take(r);
     send_text(r, "on");
@@ -445,7 +437,7 @@ static void drain_and_abort_leave_it_alone(void **state)
 
 static void abort_first(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_http1_abort(r->http);
+    r->http->ops->abort(r->http);
     r->error = take_over(ctx, x, "echo/2");
     fixture_end(r, ctx, x);
 }

@@ -20,7 +20,7 @@ typedef struct endpoints {
     ls_thread_ctx *ctx;
     ls_conn_limit limit;
     ls_grace grace;
-    ls_http1_stats past;
+    ls_http_stats past;
     ls_endpoint_env env;
     ls_node open, removed;
     ls_endpoint_plan plan;

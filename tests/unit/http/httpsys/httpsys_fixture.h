@@ -21,7 +21,7 @@ struct fixture {
     ls_http_config config;
     ls_http_handler handler;
     ls_httpsys_api api;
-    ls_httpsys *http;
+    ls_http_engine *http;
     ls_actor actor;
     fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
     ls_exchange *x;   /* the current exchange, or NULL */
@@ -112,7 +112,7 @@ static inline void fixture_begin(fixture *r, unsigned receives, uint32_t request
 {
     char message[512];
     assert_int_equal(fixture_open_urls(r, "http://+:80/\0", receives, requests_max, message), LS_OK);
-    ls_httpsys_start(&r->ctx, r->http);
+    r->http->ops->start(&r->ctx, r->http);
     assert_int_equal(fake_count('r'), receives);
     fake.calls[0] = '\0';
 }
@@ -179,10 +179,10 @@ static inline void fixture_free(fixture *r)
 static inline void fixture_close(fixture *r)
 {
     if (r->block != NULL) ls_block_drop(r->block);
-    for (int i = 0; i < 10 && ls_httpsys_drain(r->http) > 0; i++) fixture_pump(r);
-    assert_int_equal(ls_httpsys_drain(r->http), 0);
+    for (int i = 0; i < 10 && r->http->ops->drain(r->http, false) > 0; i++) fixture_pump(r);
+    assert_int_equal(r->http->ops->drain(r->http, false), 0);
     for (int i = 0; i < FAKE_PENDING_MAX; i++) assert_int_equal(fake.pending[i].kind, 0);
-    ls_httpsys_close(r->http);
+    r->http->ops->close(r->http);
     fixture_free(r);
 }
 

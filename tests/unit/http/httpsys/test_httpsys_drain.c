@@ -8,7 +8,7 @@
 
 enum { TRAP = 0x100 };
 
-typedef uint32_t drain_fn(ls_httpsys *http);
+typedef uint32_t drain_fn(ls_http_engine *http, bool all);
 
 static struct {
     fixture *r;
@@ -41,13 +41,13 @@ static uint32_t drain_with_request(unsigned at, bool *reached)
     fixture *r = fixture_open(respond_later, 1);
     fake_arrives((fake_request){.id = 1});
     assert_int_equal(ls_port_wait(r->port, &r->ctx, &interruption.packet, 1, 0), 1);
-    assert_int_equal(ls_httpsys_drain(r->http), 1); /* too late to cancel that receive */
+    assert_int_equal(r->http->ops->drain(r->http, false), 1); /* too late to cancel that receive */
     interruption.r = r;
     interruption.steps = 0;
     interruption.at = at;
     interruption.on = true;
     __writeeflags(__readeflags() | TRAP);
-    const uint32_t left = drain(r->http);
+    const uint32_t left = drain(r->http, false);
     *reached = !interruption.on;
     interruption.on = false;
     if (!*reached) ls_packet_dispatch(&r->ctx, &interruption.packet);

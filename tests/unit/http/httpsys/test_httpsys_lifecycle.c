@@ -13,7 +13,7 @@ static void opens_in_order_and_closes_in_reverse(void **state)
     r->config.body_grace_ms = 100000000;
     assert_int_equal(fixture_open_urls(r, "http://+:80/\0https://a.example:443/b/\0", 2, 8, message), LS_OK);
     expect_calls("init session timeouts:2,1,65535 queue group1 add1:http://+:80/ add1:https://a.example:443/b/ ");
-    ls_httpsys_close(r->http);
+    r->http->ops->close(r->http);
     expect_calls("-add1:http://+:80/ -add1:https://a.example:443/b/ -group1 -queue -session term ");
     fixture_free(r);
 }
@@ -26,7 +26,7 @@ static void one_group_per_url_on_systems_that_need_it(void **state)
     fake.one_url_a_group = true;
     assert_int_equal(fixture_open_urls(r, "http://+:80/\0http://+:81/\0", 2, 8, message), LS_OK);
     expect_calls("init session timeouts:10,75,10 queue group1 add1:http://+:80/ group2 add2:http://+:81/ ");
-    ls_httpsys_close(r->http);
+    r->http->ops->close(r->http);
     expect_calls("-add1:http://+:80/ -add2:http://+:81/ -group1 -group2 -queue -session term ");
     fixture_free(r);
 }
@@ -129,8 +129,8 @@ static void limits_of_the_head_hold(void **state)
     fixture_arrives(r, (fake_request){.id = 2, .target = "/456789012345678x"});
     assert_int_equal(r->starts, 1);
     assert_non_null(strstr(fake.calls, "send:2,close"));
-    ls_http1_stats stats;
-    ls_httpsys_stat(r->http, &stats);
+    ls_http_stats stats = {0};
+    r->http->ops->stat(r->http, &stats);
     assert_int_equal(stats.refused, 1);
     fixture_close(r);
 }
@@ -220,16 +220,16 @@ static void a_drain_waits_for_current_requests(void **state)
     fixture *r = fixture_open(respond_later, 2);
     fixture_arrives(r, (fake_request){.id = 1});
     fake.calls[0] = '\0';
-    assert_int_equal(ls_httpsys_drain(r->http), 3);
+    assert_int_equal(r->http->ops->drain(r->http, false), 3);
     expect_calls("-add1:http://+:80/ -group1 ");
-    assert_int_equal(ls_httpsys_drain(r->http), 3);
+    assert_int_equal(r->http->ops->drain(r->http, false), 3);
     expect_calls("");
     fixture_resume(r);
     expect_calls("send:1,close ");
-    assert_int_equal(ls_httpsys_drain(r->http), 2);
+    assert_int_equal(r->http->ops->drain(r->http, false), 2);
     expect_calls("stop:r stop:r ");
     fixture_pump(r);
-    assert_int_equal(ls_httpsys_drain(r->http), 0);
+    assert_int_equal(r->http->ops->drain(r->http, false), 0);
     expect_calls("shutdown ");
     fixture_close(r);
 }
@@ -240,11 +240,11 @@ static void a_request_during_the_cancellation_gets_a_response(void **state)
     (void)state;
     fixture *r = fixture_open(respond_hello, 2);
     fake_arrives((fake_request){.id = 1});
-    assert_int_equal(ls_httpsys_drain(r->http), 2);
+    assert_int_equal(r->http->ops->drain(r->http, false), 2);
     fake.calls[0] = '\0';
     fixture_pump(r);
     expect_calls("send:1,close ");
-    assert_int_equal(ls_httpsys_drain(r->http), 0);
+    assert_int_equal(r->http->ops->drain(r->http, false), 0);
     fixture_close(r);
 }
 
@@ -254,7 +254,7 @@ static void an_abort_shuts_the_queue_down(void **state)
     fixture *r = fixture_open(respond_later, 1);
     fixture_arrives(r, (fake_request){.id = 1});
     fake.calls[0] = '\0';
-    ls_httpsys_abort(r->http);
+    r->http->ops->abort(r->http);
     expect_calls("stop:r shutdown ");
     fixture_resume(r);
     fixture_close(r);

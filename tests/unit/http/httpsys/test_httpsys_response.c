@@ -11,8 +11,8 @@ static void a_response_is_sent_and_the_receive_posted_again(void **state)
     expect_calls("send:9,end receive:0,small ");
     expect_wire("200 OK;Content-Length: 5;Content-Type: text/plain;Server: luaserve;;hello");
     assert_int_equal(fake_count('r'), 4);
-    ls_http1_stats stats;
-    ls_httpsys_stat(r->http, &stats);
+    ls_http_stats stats = {0};
+    r->http->ops->stat(r->http, &stats);
     assert_int_equal(stats.requests, 1);
     assert_int_equal(stats.responses, 1);
     assert_int_equal(stats.open, 0);
