@@ -63,9 +63,9 @@ bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const
 ls_http_method ls_http_method_of(const char *name, size_t len);
 
 /* Complete a head that is not read as text: version, method_name, target and the fields are set, as spans of `bytes`. Checks
- * them as ls_http1_parse does (http1/http1_parse.c has both) and sets all else. 0; or -(HTTP status), and *why receives a
- * short static text. */
-int ls_http_head_complete(ls_http_head *head, const char *bytes, const char **why);
+ * them as ls_http1_parse does (http1/http1_parse.c has both) and sets all else. *keep_alive receives what the version and
+ * Connection say. 0; or -(HTTP status), and *why receives a short static text. */
+int ls_http_head_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why);
 
 /* Return the first field with that name, or NULL; case is ignored. */
 const ls_http_field *ls_http_head_find(const ls_http_head *head, const char *bytes, const char *name, size_t len);

@@ -76,12 +76,7 @@ static void close_engine(ls_http_engine *e)
     free(http);
 }
 
-static const ls_http_engine_ops engine_ops = {.prepare = prepare,
-                                              .replace = replace,
-                                              .drain = drain,
-                                              .abort = abort_all,
-                                              .stat = add_stats,
-                                              .close = close_engine};
+static const ls_http_engine_ops engine_ops = {NULL, prepare, replace, drain, abort_all, add_stats, close_engine};
 
 int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
                   ls_http_engine **out)

@@ -28,7 +28,7 @@ typedef struct ls_http_engine_ops {
     uint32_t (*drain)(ls_http_engine *e, bool all);
     void (*abort)(ls_http_engine *e); /* cancel the operations of every connection, so that it closes */
     void (*stat)(const ls_http_engine *e, ls_http_stats *sum); /* adds; any thread */
-    void (*close)(ls_http_engine *e); /* nothing may be left; or it was not started */
+    void (*close)(ls_http_engine *e);                          /* nothing may be left; or it was not started */
 } ls_http_engine_ops;
 
 struct ls_http_engine {

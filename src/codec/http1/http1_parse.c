@@ -529,7 +529,7 @@ static int check_field(parse *p, const ls_http_field *field)
     return known_field(p, name, field->name.len, value, value + field->value.len);
 }
 
-int ls_http_head_complete(ls_http_head *head, const char *bytes, const char **why)
+int ls_http_head_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why)
 {
     ls_http1_terms terms;
     parse p = {.base = bytes, .at = bytes, .head = head, .terms = &terms};
@@ -539,8 +539,12 @@ int ls_http_head_complete(ls_http_head *head, const char *bytes, const char **wh
     int step = check_line(&p);
     for (uint32_t n = 0; step > 0 && n < head->field_count; n++) step = check_field(&p, &head->fields[n]);
     if (step > 0) step = check_fields(&p);
-    if (step < 0) *why = p.why;
-    return step < 0 ? step : 0;
+    if (step < 0) {
+        *why = p.why;
+        return step;
+    }
+    *keep_alive = terms.keep_alive;
+    return 0;
 }
 
 /* ---- text ---------------------------------------------------------------------------------------------------- */

@@ -186,7 +186,7 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     const HTTP_REQUEST *request = (const HTTP_REQUEST *)(const void *)buffer->data;
     ls_httpsys_exchange *e = exchange_new(ctx, http, request->RequestId);
     const char *why = NULL;
-    ls_http1_terms terms = {.keep_alive = false};
+    bool keep_alive = false;
     assert(ctx->inside == NULL);
     if (e == NULL) {
         refuse(http, request->RequestId);
@@ -200,10 +200,10 @@ void ls_httpsys_serve(ls_thread_ctx *ctx, ls_httpsys *http, ls_block *buffer)
     set_address(request->Address.pLocalAddress, &e->local);
     x->secure = request->pSslInfo != NULL;
     const int err = ls_httpsys_read_head(request, buffer->data + buffer->cap - LS_HTTPSYS_NAMES_BYTES,
-                                         &e->config->head, &x->head, &terms, &why);
+                                         &e->config->head, &x->head, &keep_alive, &why);
     x->body_done = (request->Flags & HTTP_REQUEST_FLAG_MORE_ENTITY_BODY_EXISTS) == 0;
     e->body_left = x->head.content_length;
-    x->close = !terms.keep_alive;
+    x->close = !keep_alive;
     if (http->api.SendResponseEntityBody == NULL)
         x->open_framing = LS_FRAMED_BY_LENGTH;                           /* it is sent as a whole */
     else if (request->Version.MajorVersion > 1 || x->head.version == 10) /* the end of the stream of HTTP/2 */

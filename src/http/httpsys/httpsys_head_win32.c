@@ -1,6 +1,6 @@
 /* httpsys_head_win32.c - see httpsys_head_win32.h.
  *
- * http.sys has parsed and checked the head (framing, Host, characters); this file converts it to an ls_http_head. The
+ * http.sys has parsed and checked the head; this file converts it to an ls_http_head, which checks it again. The
  * numbers of methods and fields are HTTP_VERB and HTTP_HEADER_ID of http.h. */
 #include "http/httpsys/httpsys_head_win32.h"
 
@@ -106,51 +106,6 @@ static ls_span name_of(places *at, const name *given)
     return span_of(at, to, given->len);
 }
 
-/* Split the target as sent: origin-form, "*", or absolute-form (RFC 9112 3.2). */
-static void target(const places *at, const char *text, size_t len, ls_http_head *out)
-{
-    const char *const end = text + len, *path = text;
-    out->target = span_of(at, text, len);
-    if (*text != '/' && (len != 1 || *text != '*')) {
-        const char *host = memchr(text, ':', len);
-        host = host != NULL && end - host > 3 && host[1] == '/' && host[2] == '/' ? host + 3 : text;
-        for (path = host; path < end && *path != '/' && *path != '?'; path++) {}
-        out->host = span_of(at, host, (size_t)(path - host));
-    }
-    const char *const mark = memchr(path, '?', (size_t)(end - path)), *const path_end = mark != NULL ? mark : end;
-    out->path = span_of(at, path, (size_t)(path_end - path));
-    out->path_is_root = path == path_end;
-    out->has_query = mark != NULL;
-    out->query = mark != NULL ? span_of(at, mark + 1, (size_t)(end - mark - 1)) : (ls_span){0, 0};
-}
-
-/* Whether a field that is a list names `option`. */
-static bool lists(const HTTP_KNOWN_HEADER *field, const char *option, size_t len)
-{
-    const char *at = field->pRawValue, *from, *to;
-    if (field->RawValueLength == 0) return false;
-    while (ls_list_next(&at, field->pRawValue + field->RawValueLength, &from, &to))
-        if (ls_text_same(from, (size_t)(to - from), option, len)) return true;
-    return false;
-}
-
-/* Evaluate the fields for framing and the connection. http.sys has refused contradictory fields. */
-static bool set_framing(const HTTP_KNOWN_HEADER *known, bool is_11, ls_http_head *out, ls_http1_terms *terms)
-{
-    const HTTP_KNOWN_HEADER *connection = &known[HttpHeaderConnection], *coding = &known[HttpHeaderTransferEncoding],
-                            *length = &known[HttpHeaderContentLength], *expect = &known[HttpHeaderExpect];
-    terms->chunked = coding->RawValueLength > 0;
-    out->has_length = !terms->chunked && length->RawValueLength > 0;
-    if (out->has_length && !ls_length_parse(length->pRawValue, length->RawValueLength, &out->content_length))
-        return false;
-    out->has_body = terms->chunked || out->content_length > 0;
-    terms->keep_alive = is_11 ? !ls_text_same(connection->pRawValue, connection->RawValueLength, "close", 5)
-                              : ls_text_same(connection->pRawValue, connection->RawValueLength, "keep-alive", 10);
-    out->upgrade = is_11 && known[HttpHeaderUpgrade].RawValueLength > 0 && lists(connection, "upgrade", 7);
-    terms->expect_continue = is_11 && ls_text_same(expect->pRawValue, expect->RawValueLength, "100-continue", 12);
-    return true;
-}
-
 static int send_error(int status, const char *text, const char **why)
 {
     *why = text;
@@ -158,7 +113,7 @@ static int send_error(int status, const char *text, const char **why)
 }
 
 int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http_limits *limits, ls_http_head *out,
-                         ls_http1_terms *terms, const char **why)
+                         bool *keep_alive, const char **why)
 {
     places at = {(const char *)request, names};
     const HTTP_KNOWN_HEADER *known = request->Headers.KnownHeaders;
@@ -166,15 +121,13 @@ int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http
     enum { LINE = sizeof "  HTTP/1.1\r\n" - 1, FIELD = sizeof ": \r\n" - 1 };
     size_t bytes = request->RawUrlLength + LINE + 2;
 
-    memset(out, 0, offsetof(ls_http_head, fields));
     out->method_name = request->Verb == HttpVerbUnknown
                            ? span_of(&at, request->pUnknownVerb, request->UnknownVerbLength)
                        : request->Verb < HttpVerbMaximum ? name_of(&at, &verbs[request->Verb])
                                                          : (ls_span){0, 0};
-    out->method = ls_http_method_of(at.base + out->method_name.at, out->method_name.len);
+    out->target = span_of(&at, request->pRawUrl, request->RawUrlLength);
     bytes += out->method_name.len;
     out->version = request->Version.MajorVersion > 1 || request->Version.MinorVersion > 0 ? 11 : 10;
-    if (out->method_name.len == 0 || request->RawUrlLength == 0) return send_error(400, "no method or no target", why);
     if (request->RawUrlLength > limits->target_bytes_max) return send_error(414, "request target too long", why);
 
     for (unsigned id = 0; id < HttpHeaderRequestMaximum; id++) {
@@ -194,10 +147,7 @@ int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http
     }
     if (bytes > limits->head_bytes_max) return send_error(431, "request head too large", why);
     out->field_count = count;
-    out->host = span_of(&at, known[HttpHeaderHost].pRawValue, known[HttpHeaderHost].RawValueLength);
-    target(&at, request->pRawUrl, request->RawUrlLength, out);
-    if (!set_framing(known, out->version > 10, out, terms)) return send_error(400, "bad Content-Length", why);
-    return 0;
+    return ls_http_head_complete(out, at.base, keep_alive, why);
 }
 
 /* ---- responses ---------------------------------------------------------------------------------------------- */

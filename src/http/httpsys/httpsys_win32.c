@@ -479,10 +479,5 @@ static void add_stats(const ls_http_engine *e, ls_http_stats *sum)
     sum->open += atomic_load_explicit(&http->open, memory_order_relaxed);
 }
 
-static const ls_http_engine_ops engine_ops = {.start = start,
-                                              .prepare = prepare,
-                                              .replace = replace,
-                                              .drain = ls_httpsys_drain,
-                                              .abort = abort_all,
-                                              .stat = add_stats,
-                                              .close = close_engine};
+static const ls_http_engine_ops engine_ops = {start,     prepare,   replace,     ls_httpsys_drain,
+                                              abort_all, add_stats, close_engine};

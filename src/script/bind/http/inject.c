@@ -29,9 +29,7 @@ typedef struct inject_data { /* of a state */
 typedef struct injected {
     ls_state *state;
     ls_task *waiter;
-    ls_op op; /* starts the request */
     int dispatch_ref, failed_ref;
-    bool ended;
     ls_memory_exchange m; /* user values keep the text of the head and the body of the request alive */
 } injected;
 
@@ -39,7 +37,6 @@ static void inject_ended(ls_thread_ctx *ctx, ls_memory_exchange *m)
 {
     injected *in = LS_CONTAINER(m, injected, m);
     ls_task *waiter = in->waiter;
-    in->ended = true;
     in->waiter = NULL;
     if (waiter != NULL) ls_task_wake(ctx, waiter, LS_OK);
 }
@@ -123,7 +120,7 @@ static int inject_waited(lua_State *L, int status, lua_KContext context)
 
 static void inject_start(ls_thread_ctx *ctx, ls_op *op)
 {
-    injected *in = LS_CONTAINER(op, injected, op);
+    injected *in = LS_CONTAINER(op, injected, m.x.op);
     ls_http_task_start(ctx, in->state, &in->m.x, in->dispatch_ref, in->failed_ref, 0);
 }
 
@@ -141,6 +138,7 @@ static int push_head(lua_State *L, ls_exchange *x, const char **why)
 {
     const lua_Unsigned count = lua_rawlen(L, 5);
     luaL_Buffer text;
+    bool keep_alive;
     luaL_buffinit(L, &text);
     x->head.version = 11;
     lua_pushvalue(L, 3);
@@ -159,7 +157,7 @@ static int push_head(lua_State *L, ls_exchange *x, const char **why)
     x->bytes = lua_tostring(L, -1);
     *why = bytes > INJECT_HEAD_MAX ? "request head too large" : "too many fields";
     if (bytes > INJECT_HEAD_MAX || count > 2 * (lua_Unsigned)LS_HTTP_FIELDS_MAX) return -431;
-    return ls_http_head_complete(&x->head, x->bytes, why);
+    return ls_http_head_complete(&x->head, x->bytes, &keep_alive, why);
 }
 
 /* Push the object for a request, whose body is at 6. NULL: its head is invalid, and nil, message, code were pushed. */
@@ -216,16 +214,15 @@ static int core_inject(lua_State *L)
     if (state->loading) {
         state->load_waited = false;
         data->nested++;
-        inject_start(state->ctx, &in->op);
+        inject_start(state->ctx, &in->m.x.op);
         data->nested--;
-        if (!state->load_waited && in->ended) return inject_result(L, in);
+        if (!state->load_waited && in->m.x.released) return inject_result(L, in);
         return ls_push_failure(L, LS_EBUSY); /* it waits; app.lua says so */
     }
-    in->op.actor = &state->actor;
-    in->op.done = inject_start;
+    in->m.x.op = (ls_op){.done = inject_start, .actor = &state->actor};
     in->waiter = state->current;
     state->current->held = true; /* until the exchange has ended */
-    ls_actor_post(&state->actor, state->ctx, &in->op);
+    ls_actor_post(&state->actor, state->ctx, &in->m.x.op);
     return ls_task_yield(L, 0, inject_waited);
 }
 

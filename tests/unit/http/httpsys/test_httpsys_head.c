@@ -15,7 +15,7 @@ typedef struct layout {
     HTTP_UNKNOWN_HEADER unknown[128];
     const char *why;
     ls_http_head head;
-    ls_http1_terms terms;
+    bool keep_alive;
 } layout;
 
 static void layout_make(layout *l, HTTP_VERB verb, const char *target)
@@ -52,7 +52,7 @@ static void add_unknown(layout *l, const char *name, const char *value)
 
 static int translate(layout *l, const ls_http_limits *given)
 {
-    return ls_httpsys_read_head(l->request, l->names, given, &l->head, &l->terms, &l->why);
+    return ls_httpsys_read_head(l->request, l->names, given, &l->head, &l->keep_alive, &l->why);
 }
 
 static void span_is(const layout *l, ls_span span, const char *text)
@@ -83,7 +83,7 @@ static void all_parts_of_a_request(void **state)
     span_is(&l, l.head.path, "/a/b");
     span_is(&l, l.head.query, "c=d");
     span_is(&l, l.head.host, "h:81");
-    assert_true(l.head.has_query && l.head.has_length && l.terms.keep_alive && l.terms.expect_continue);
+    assert_true(l.head.has_query && l.head.has_length && l.keep_alive);
     assert_int_equal(l.head.content_length, 7);
     assert_int_equal(l.head.version, 11);
     assert_int_equal(l.head.field_count, 5);
@@ -138,7 +138,8 @@ static void methods_by_number_and_by_name(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
-        layout_make(&l, cases[i].verb, "/");
+        layout_make(&l, cases[i].verb, cases[i].verb == HttpVerbCONNECT ? "h:1" : "/");
+        add_known(&l, HttpHeaderHost, "h");
         if (cases[i].unknown != NULL) {
             l.request->pUnknownVerb = put(&l, cases[i].unknown);
             l.request->UnknownVerbLength = (USHORT)strlen(cases[i].unknown);
@@ -164,6 +165,7 @@ static void an_upgrade_needs_both_fields(void **state)
         layout l;
         layout_make(&l, HttpVerbGET, "/");
         l.request->Version.MinorVersion = cases[i].minor;
+        add_known(&l, HttpHeaderHost, "h");
         if (cases[i].connection != NULL) add_known(&l, HttpHeaderConnection, cases[i].connection);
         if (cases[i].upgrade != NULL) add_known(&l, HttpHeaderUpgrade, cases[i].upgrade);
         assert_int_equal(translate(&l, &limits), 0);
@@ -185,9 +187,10 @@ static void version_and_connection_decide_keep_alive(void **state)
         layout l;
         layout_make(&l, HttpVerbGET, "/");
         l.request->Version.MinorVersion = cases[i].minor;
+        add_known(&l, HttpHeaderHost, "h");
         if (cases[i].connection != NULL) add_known(&l, HttpHeaderConnection, cases[i].connection);
         assert_int_equal(translate(&l, &limits), 0);
-        assert_int_equal(l.terms.keep_alive, cases[i].keep);
+        assert_int_equal(l.keep_alive, cases[i].keep);
         assert_int_equal(l.head.version, 10 + cases[i].minor);
         layout_free(&l);
     }
@@ -198,9 +201,10 @@ static void a_chunked_body_has_no_length(void **state)
     layout l;
     (void)state;
     layout_make(&l, HttpVerbPOST, "/");
+    add_known(&l, HttpHeaderHost, "h");
     add_known(&l, HttpHeaderTransferEncoding, "chunked");
     assert_int_equal(translate(&l, &limits), 0);
-    assert_true(l.terms.chunked && !l.head.has_length);
+    assert_true(l.head.has_body && !l.head.has_length);
     assert_int_equal(l.head.content_length, 0);
     layout_free(&l);
 }
@@ -212,6 +216,7 @@ static void bad_lengths_are_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         layout l;
         layout_make(&l, HttpVerbPOST, "/");
+        add_known(&l, HttpHeaderHost, "h");
         add_known(&l, HttpHeaderContentLength, bad[i]);
         assert_int_equal(translate(&l, &limits), -400);
         assert_string_equal(l.why, "bad Content-Length");
@@ -225,8 +230,10 @@ static void every_known_field_at_once(void **state)
     layout l;
     (void)state;
     layout_make(&l, HttpVerbPROPPATCH, "/");
-    for (int id = 0; id < HttpHeaderRequestMaximum; id++) add_known(&l, (HTTP_HEADER_ID)id, "1");
-    assert_int_equal(translate(&l, &limits), 0);
+    for (int id = 0; id < HttpHeaderRequestMaximum; id++)
+        add_known(&l, (HTTP_HEADER_ID)id, id == HttpHeaderTransferEncoding ? "chunked" : "1");
+    assert_int_equal(translate(&l, &limits), -400);
+    assert_string_equal(l.why, "Transfer-Encoding with Content-Length"); /* checked behind all fields */
     assert_int_equal(l.head.field_count, HttpHeaderRequestMaximum);
     const ls_http_field *last = &l.head.fields[HttpHeaderRequestMaximum - 1];
     span_is(&l, last->name, "User-Agent");
@@ -241,6 +248,7 @@ static void limits_at_the_limit_and_one_past_it(void **state)
         layout l;
         ls_http_limits tight = {.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 100};
         layout_make(&l, HttpVerbGET, past ? "/2345" : "/234");
+        add_known(&l, HttpHeaderHost, "h");
         assert_int_equal(translate(&l, &tight), past ? -414 : 0);
         layout_free(&l);
 
