@@ -67,6 +67,11 @@ ls_http_method ls_http_method_of(const char *name, size_t len);
  * Connection say. 0; or -(HTTP status), and *why receives a short static text. */
 int ls_http_head_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why);
 
+/* Whether a field of that name has an effect as a trailer. false: it frames or routes the message, changes how the request
+ * or the response is handled, authenticates, or describes the content (RFC 9110 section 6.5.1), which all must be known
+ * before the content. Case is ignored. */
+bool ls_http_is_trailer(const char *name, size_t len);
+
 /* Return the first field with that name, or NULL; case is ignored. */
 const ls_http_field *ls_http_head_find(const ls_http_head *head, const char *bytes, const char *name, size_t len);
 

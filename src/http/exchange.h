@@ -115,6 +115,7 @@ struct ls_exchange {
     bool body_done;
     bool continue_due;         /* the client waits for 100 Continue, or for a response */
     uint64_t unread_bytes_max; /* with a longer rest of the body the connection is not kept; set by the transport */
+    ls_block *trailers; /* as received, data[0..to): see ls_exchange_add_trailers. NULL: none */
 
     /* the response: set before respond or the first write */
     int status; /* 100..999; default 200 */
@@ -176,7 +177,7 @@ static inline bool ls_exchange_is_complete(const ls_exchange *x)
     return x->response == LS_RESPONSE_DONE && x->error == 0;
 }
 
-/* One extra field of the response. */
+/* One extra field of the response, or one trailer. */
 typedef struct ls_response_field {
     const char *name, *value; /* valid until the fields change */
     size_t name_len, value_len;
@@ -185,6 +186,13 @@ typedef struct ls_response_field {
 
 /* Step to the next extra field; *at is {0} before the first one. false: no more fields. */
 bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at);
+
+/* Drop the blocks of fields and trailers, when the exchange ends. */
+static inline void ls_exchange_drop_fields(ls_exchange *x)
+{
+    if (x->fields != NULL) ls_block_drop(x->fields);
+    if (x->trailers != NULL) ls_block_drop(x->trailers);
+}
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body

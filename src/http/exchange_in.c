@@ -1,6 +1,8 @@
 /* exchange_in.c - see exchange_in.h. */
 #include "http/exchange_in.h"
 
+#include <string.h>
+
 #include "base/err.h"
 
 int ls_exchange_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
@@ -20,6 +22,40 @@ int ls_exchange_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     else
         *out = part;
     return err;
+}
+
+bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at)
+{
+    if (x->trailers == NULL || !x->body_done) return false;
+    const char *const end = x->trailers->data + x->trailers->to;
+    for (const char *from; (from = x->trailers->data + at->next) < end && *from != '\r';) {
+        const char *const colon = memchr(from, ':', (size_t)(end - from));
+        const char *value = colon + 1, *to = memchr(value, '\r', (size_t)(end - value));
+        at->next = (uint32_t)(to + 2 - x->trailers->data);
+        while (value < to && (*value == ' ' || *value == '\t')) value++;
+        while (to > value && (to[-1] == ' ' || to[-1] == '\t')) to--;
+        at->name = from;
+        at->name_len = (size_t)(colon - from);
+        at->value = value;
+        at->value_len = (size_t)(to - value);
+        if (ls_http_is_trailer(at->name, at->name_len)) return true;
+    }
+    return false;
+}
+
+int ls_exchange_add_trailers(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len)
+{
+    const size_t have = x->trailers != NULL ? x->trailers->to : 0;
+    if (x->trailers == NULL || have + len > x->trailers->cap) {
+        ls_block *larger = ls_block_get(ctx->pool, have + len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+        if (larger == NULL) return LS_ENOMEM;
+        if (have > 0) memcpy(larger->data, x->trailers->data, have);
+        if (have > 0) ls_block_drop(x->trailers);
+        x->trailers = larger;
+    }
+    memcpy(x->trailers->data + have, lines, len);
+    x->trailers->to = (uint32_t)(have + len);
+    return LS_OK;
 }
 
 int ls_exchange_expect_end(ls_thread_ctx *ctx, ls_exchange *x)

@@ -31,7 +31,7 @@ static void consume(ls_http1_conn *c, uint32_t bytes)
     if (c->in->from == c->in->to && c->in->cap - c->in->to < TAIL_BYTES_MIN) ls_http1_drop_received(c);
 }
 
-int ls_http1_body_take(ls_http1_conn *c, ls_slice *out)
+int ls_http1_body_take(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *out)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     while (!e->x.body_done) {
@@ -46,8 +46,14 @@ int ls_http1_body_take(ls_http1_conn *c, ls_slice *out)
             return LS_DONE;
         }
         ls_chunk_run run;
-        int err = ls_chunks_next(&e->chunks, c->in->data + c->in->from, have, &run, NULL);
+        const char *const bytes = c->in->data + c->in->from;
+        int err = ls_chunks_next(&e->chunks, bytes, have, &run, NULL);
         if (err < 0) return err;
+        if (e->chunks.trailers > 0 && run.trailers > 0 &&
+            ls_exchange_add_trailers(ctx, &e->x, bytes + run.used - run.trailers, run.trailers) < 0) {
+            ls_http1_drop_received(c);
+            return e->read_error = LS_ENOMEM;
+        }
         bool some = run.len > 0;
         if (some) *out = ls_slice_of(c->in, c->in->from + run.from, run.len);
         e->x.body_done = run.end;
@@ -157,7 +163,7 @@ int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     ls_http1_conn *c = ls_http1_conn_of(x);
     if (out == NULL) return expect_end(ctx, x);
     for (;;) {
-        int err = ls_http1_body_take(c, out);
+        int err = ls_http1_body_take(ctx, c, out);
         if (err == LS_DONE) x->continue_due = false; /* the client sent the body without waiting */
         if (err != LS_EAGAIN) return err;
         if (x->error != 0) return x->error;

@@ -13,7 +13,7 @@ ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
     int err = LS_DONE;
     while (!e->x.body_done) {
         ls_slice part;
-        err = ls_http1_body_take(c, &part);
+        err = ls_http1_body_take(ctx, c, &part);
         if (err == LS_EAGAIN) {
             /* Send the response first: the client may wait for it. One operation at a time. From here on packets may
              * run on any thread. Not earlier: if the whole body is received already, the next handler starts while a

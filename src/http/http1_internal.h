@@ -176,7 +176,7 @@ static inline void ls_http1_drop_received(ls_http1_conn *c)
 static inline void ls_http1_drop_exchange(ls_http1_conn *c)
 {
     ls_exchange *x = &ls_http1_exchange_of(c)->x;
-    if (x->fields != NULL) ls_block_drop(x->fields);
+    ls_exchange_drop_fields(x);
     ls_slice_drop(&x->head_bytes);
     ls_block_drop(c->exchange);
     c->exchange = NULL;
@@ -235,8 +235,9 @@ void ls_http1_detach(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 void ls_http1_body_begin(ls_http1_exchange *e);
 int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
 void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result); /* a body receive completed */
-void ls_http1_body_waited(ls_exchange *x);               /* the same, but only the time is accounted for */
-int ls_http1_body_take(ls_http1_conn *c, ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
+void ls_http1_body_waited(ls_exchange *x); /* the same, but only the time is accounted for */
+int ls_http1_body_take(ls_thread_ctx *ctx, ls_http1_conn *c,
+                       ls_slice *out); /* from received bytes: LS_DONE, LS_EAGAIN, LS_E* */
 int ls_http1_body_receive(ls_thread_ctx *ctx, ls_http1_conn *c);
 int ls_http1_expected(ls_http1_conn *c, int64_t result); /* that receive completed: LS_OK, or it is lost: the error */
 

@@ -28,7 +28,7 @@ enum state {
     AT_DATA,            /* `left` bytes of payload follow */
     AT_DATA_CR,         /* the payload is complete */
     AT_DATA_LF,
-    AT_LINE, /* at the start of a trailer line, or of the empty line */
+    AT_LINE, /* at the start of a trailer line, or of the empty line; the states behind it are those of the trailers */
     AT_NAME,
     AT_VALUE,
     AT_VALUE_LF,
@@ -160,6 +160,7 @@ static const char *framing_byte(ls_chunks *chunks, char c)
 
 int ls_chunks_next(ls_chunks *chunks, const char *bytes, size_t len, ls_chunk_run *out, const char **why)
 {
+    const uint32_t before = chunks->state >= AT_LINE ? chunks->line_bytes : 0;
     size_t at = 0;
     while (at < len && chunks->state != AT_END) {
         const char *wrong;
@@ -177,5 +178,6 @@ int ls_chunks_next(ls_chunks *chunks, const char *bytes, size_t len, ls_chunk_ru
         }
     }
     *out = (ls_chunk_run){.used = at, .end = chunks->state == AT_END};
+    if (chunks->state >= AT_LINE) out->trailers = chunks->line_bytes - before;
     return LS_OK;
 }

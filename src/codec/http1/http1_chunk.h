@@ -24,12 +24,14 @@ void ls_chunks_init(ls_chunks *chunks);
 typedef struct ls_chunk_run {
     size_t from, len; /* payload inside the bytes passed; len 0: no payload */
     size_t used;      /* consumed bytes, including the run */
-    bool end;         /* the last chunk and its trailers are complete */
+    size_t
+        trailers; /* so many of the consumed bytes, the last ones, are of the trailer section, which ends with CR LF */
+    bool end;     /* the last chunk and its trailers are complete */
 } ls_chunk_run;
 
 /* Consume bytes[0..len) up to the end of one payload run. Call again with the rest until used == len or end. LS_OK; or
- * LS_EPROTO, and *why (unless NULL) receives a static text. Trailer fields are checked and dropped (RFC 9110
- * 6.5.1). */
+ * LS_EPROTO, and *why (unless NULL) receives a static text. Trailer fields are checked; the caller
+ * may collect them. */
 int ls_chunks_next(ls_chunks *chunks, const char *bytes, size_t len, ls_chunk_run *out, const char **why);
 
 #endif

@@ -43,7 +43,7 @@ static void exchange_drop(ls_httpsys_exchange *e)
     ls_httpsys *http = e->http;
     ls_httpsys_out_drop(e);
     if (e->in != NULL) ls_block_drop(e->in);
-    if (e->x.fields != NULL) ls_block_drop(e->x.fields);
+    ls_exchange_drop_fields(&e->x);
     ls_slice_drop(&e->x.head_bytes);
     ls_block_drop(e->self);
     ls_httpsys_request_ended(http);

@@ -47,6 +47,23 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
+/* Respond with the trailers, once the body is read; a read of all of it does not show them before its end. */
+static void list_trailers(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_response_field field = {0};
+    const int err = read_all(r, ctx, x);
+    if (err == LS_PENDING) assert_false(ls_exchange_next_trailer(x, &field));
+    if (err == LS_PENDING) return;
+    r->body_len = 0;
+    x->status = err < 0 ? 400 : 200;
+    while (err == LS_DONE && ls_exchange_next_trailer(x, &field))
+        r->body_len += (size_t)snprintf(r->body + r->body_len, sizeof r->body - r->body_len, "%.*s=%.*s;",
+                                        (int)field.name_len, field.name, (int)field.value_len, field.value);
+    ls_slice slice = ls_slice_static(r->body, r->body_len);
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
+    fixture_end(r, ctx, x);
+}
+
 /* Respond without reading the body. */
 static void ignore(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
@@ -262,6 +279,18 @@ static void an_unsent_continue_ends_the_connection(void **state)
     fixture_close(r);
 }
 
+static void without_memory_for_the_trailers(void **state)
+{
+    static const char request[] = POST CHUNKED "0\r\nX-A: 1\r\n\r\n" POST "Content-Length: 0\r\n\r\n";
+    fixture *r = fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
+    (void)state;
+    fixture_connect(r);
+    fixture_send(r, request, sizeof request - 1);
+    assert_string_equal(fixture_take(r), OK "Content-Length: 0\r\nConnection: close\r\n\r\n");
+    assert_int_equal(r->starts, 1);
+    fixture_close(r);
+}
+
 /* Write a part of the response, then the body as another part. */
 static void write_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
@@ -379,6 +408,47 @@ static void sends_while_the_next_handler_waits_are_pinned_to_its_actor(void **st
     fixture_resume(r);
     assert_string_equal(fixture_take(r), NOTHING);
     fixture_close(r);
+}
+
+static void trailers_of_a_body(void **state)
+{
+    static const char request[] =
+        POST CHUNKED "2\r\nhe\r\n0\r\nX-A:1\r\nhost: other\r\nX-B:\t \t\r\n"
+                     "Content-Length: 9\r\nx-a: \t2 3\t \r\n\r\n" POST "Content-Length: 5\r\n\r\nhello";
+    const size_t len = sizeof request - 1;
+    (void)state;
+    check(list_trailers, POST CHUNKED "0\r\n\r\n", NOTHING, false);
+    for (size_t split = 1; split <= len; split++) {
+        fixture *r = connected(list_trailers);
+        fixture_send(r, request, split);
+        if (split < len) fixture_send(r, request + split, len - split);
+        assert_string_equal(fixture_take(r), OK "Content-Length: 19\r\n\r\nX-A=1;X-B=;x-a=2 3;" NOTHING);
+        fixture_close(r);
+    }
+}
+
+/* The section, which is longer than a small block, has at most LS_CHUNK_TRAILER_BYTES_MAX bytes. */
+static void limit_of_the_trailers(void **state)
+{
+    static const char before[] = POST CHUNKED "0\r\nX-A: 1\r\nX: ", around[] = "X-A: 1\r\nX: \r\n\r\n";
+    static char request[sizeof before + LS_CHUNK_TRAILER_BYTES_MAX];
+    (void)state;
+    for (size_t past = 0; past <= 1; past++) {
+        fixture *r = connected(list_trailers);
+        const size_t fill = LS_CHUNK_TRAILER_BYTES_MAX - (sizeof around - 1) + past;
+        size_t len = sizeof before - 1;
+        memcpy(request, before, len);
+        memset(request + len, 'v', fill);
+        memcpy(request + len + fill, "\r\n\r\n", 4);
+        len += fill + 4;
+        for (size_t at = 0, part = 1000; at < len; at += part) {
+            if (part > len - at) part = len - at;
+            fixture_send(r, request + at, part);
+        }
+        assert_int_equal(r->body_len, past ? 0 : sizeof "X-A=1;X=;" - 1 + fill);
+        assert_int_equal(r->ended, past); /* 400, and the connection is closed */
+        fixture_close(r);
+    }
 }
 
 static void a_long_unread_body_ends_the_connection(void **state)
@@ -594,6 +664,9 @@ int main(void)
         cmocka_unit_test(a_short_body_is_skipped),
         cmocka_unit_test(the_response_does_not_wait_for_the_rest_of_the_body),
         cmocka_unit_test(sends_while_the_next_handler_waits_are_pinned_to_its_actor),
+        cmocka_unit_test(without_memory_for_the_trailers),
+        cmocka_unit_test(trailers_of_a_body),
+        cmocka_unit_test(limit_of_the_trailers),
         cmocka_unit_test(a_long_unread_body_ends_the_connection),
         cmocka_unit_test(only_unread_bytes_count_for_the_limit),
         cmocka_unit_test(a_slow_body_times_out),

@@ -42,12 +42,13 @@ enum req_field {
     REQ_SCHEME,
     REQ_SECURE,
     REQ_TLS,
-    REQ_HOST
+    REQ_HOST,
+    REQ_TRAILERS
 };
 static const char *const field_names[] = {NULL,     "method",    "path",       "target",     "version", "params",
                                           "query",  "query_all", "headers",    "cookies",    "ip",      "port",
                                           "remote", "local_ip",  "local_port", "local_addr", "id",      "scheme",
-                                          "secure", "tls",       "host"};
+                                          "secure", "tls",       "host",       "trailers"};
 
 static void push_span(lua_State *L, const ls_exchange *x, ls_span span)
 {
@@ -183,6 +184,28 @@ static int headers_index(lua_State *L)
     return 1;
 }
 
+/* Add a field to the table on top of the stack; several of one name are joined. */
+static void add_field(lua_State *L, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+    push_lower(L, name, name_len);
+    lua_pushvalue(L, -1);
+    if (lua_rawget(L, -3) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_pushlstring(L, value, value_len);
+    } else {
+        lua_pushstring(L, ls_text_same(name, name_len, "cookie", 6) ? "; " : ", ");
+        lua_pushlstring(L, value, value_len);
+        lua_concat(L, 3);
+    }
+    lua_rawset(L, -3);
+}
+
+static void end_fields(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->headers_meta_ref);
+    lua_setmetatable(L, -2);
+}
+
 /* Replace the string on top by that string joined with the value of `field`. */
 static void join_field(lua_State *L, const ls_exchange *x, const ls_http_field *field, bool is_cookie)
 {
@@ -196,19 +219,17 @@ static void push_headers(lua_State *L, const ls_exchange *x)
     lua_createtable(L, 0, (int)x->head.field_count);
     for (uint32_t n = 0; n < x->head.field_count; n++) {
         const ls_http_field *field = &x->head.fields[n];
-        const char *name = x->bytes + field->name.at;
-        push_lower(L, name, field->name.len);
-        lua_pushvalue(L, -1);
-        if (lua_rawget(L, -3) == LUA_TNIL) {
-            lua_pop(L, 1);
-            push_span(L, x, field->value);
-        } else {
-            join_field(L, x, field, ls_text_same(name, field->name.len, "cookie", 6));
-        }
-        lua_rawset(L, -3);
+        add_field(L, x->bytes + field->name.at, field->name.len, x->bytes + field->value.at, field->value.len);
     }
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(ls_state_of(L))->headers_meta_ref);
-    lua_setmetatable(L, -2);
+    end_fields(L);
+}
+
+static void push_trailers(lua_State *L, const ls_exchange *x)
+{
+    ls_response_field field = {0};
+    lua_newtable(L);
+    while (ls_exchange_next_trailer(x, &field)) add_field(L, field.name, field.name_len, field.value, field.value_len);
+    end_fields(L);
 }
 
 /* Push the value of the field; several of one name are joined. nil: the request has no such field. */
@@ -329,6 +350,7 @@ static int push_table(lua_State *L, ls_request *r, int slot)
     case LS_REQ_QUERY_ALL: ls_request_push_lists(L, query, query_len); break;
     case LS_REQ_HEADERS: push_headers(L, x); break;
     case LS_REQ_COOKIES: push_cookies(L, x); break;
+    case LS_REQ_TRAILERS: push_trailers(L, x); break;
     default: lua_newtable(L); break; /* params */
     }
     ls_request_cache(L, r, 1, slot);
@@ -376,6 +398,7 @@ static int push_field(lua_State *L, ls_request *r, enum req_field field)
         if (head->host.len == 0) return 0;
         push_span(L, x, head->host);
         return 1;
+    case REQ_TRAILERS: return x->body_done ? push_table(L, r, LS_REQ_TRAILERS) : 0;
     }
     return 0;
 }
@@ -425,6 +448,7 @@ static int unknown_field(lua_State *L)
  * req.query_all: table<string, string[]> - the same, with all values of each name
  * req.headers: table<string, string> - header fields; names are found in any case
  * req.cookies: table<string, string> - cookies by name
+ * req.trailers: table<string, string>? - the fields behind a chunked body; nil before the body was read to its end
  * req.host: string? - the field Host, with its port
  * req.scheme: "http"|"https" - of the connection, or of that to the proxy
  * req.secure: boolean - whether the scheme is "https"
@@ -535,7 +559,7 @@ void ls_request_define_req(lua_State *L, ls_requests *requests)
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     luaL_setfuncs(L, ls_body_methods, 0);
-    for (size_t n = REQ_METHOD; n <= REQ_HOST; n++) {
+    for (size_t n = REQ_METHOD; n < sizeof field_names / sizeof field_names[0]; n++) {
         lua_pushinteger(L, (lua_Integer)n);
         lua_setfield(L, -2, field_names[n]);
     }

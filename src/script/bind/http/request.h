@@ -31,6 +31,7 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_FORWARDED, /* what trusted proxies say about the client: see forwarded.lua */
                        LS_REQ_TLS,
                        LS_REQ_TRACEBACK, /* of an error behind next() */
+                       LS_REQ_TRAILERS,  /* when the body is complete */
                        LS_REQ_SLOTS
 };
 

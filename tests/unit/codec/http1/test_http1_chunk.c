@@ -12,6 +12,8 @@ typedef struct decoded {
     bool end;
     size_t used, len;
     char payload[1024];
+    size_t trailers_len;
+    char trailers[LS_CHUNK_TRAILER_BYTES_MAX];
 } decoded;
 
 /* Feed bytes[0..len) as one buffer, and append to *d. */
@@ -30,6 +32,9 @@ static void feed(ls_chunks *chunks, const char *bytes, size_t len, decoded *d)
         assert_true(d->len + run.len <= sizeof d->payload);
         memcpy(d->payload + d->len, copy + at + run.from, run.len);
         d->len += run.len;
+        assert_true(run.trailers <= run.used && d->trailers_len + run.trailers <= sizeof d->trailers);
+        memcpy(d->trailers + d->trailers_len, copy + at + run.used - run.trailers, run.trailers);
+        d->trailers_len += run.trailers;
         d->used += run.used;
         d->end = run.end;
         at += run.used;
@@ -43,6 +48,8 @@ static void same(const decoded *a, const decoded *b)
     assert_int_equal(a->end, b->end);
     assert_int_equal(a->len, b->len);
     assert_memory_equal(a->payload, b->payload, a->len);
+    if (a->err == LS_OK) assert_int_equal(a->trailers_len, b->trailers_len);
+    if (a->err == LS_OK) assert_memory_equal(a->trailers, b->trailers, a->trailers_len);
     if (a->err == LS_OK) assert_int_equal(a->used, b->used);
 }
 
@@ -93,6 +100,19 @@ static void good_bodies(void **state)
     gives("00000000000000c\r\nhello\r\nworld\r\n0\r\n\r\n", "hello\r\nworld");
     gives("1;a=b;c=\"d e\"\r\nx\r\n0;last\r\n\r\n", "x");
     gives("1\r\nx\r\n0\r\nA: b\r\nC:\r\nContent-Length: 7\r\nTransfer-Encoding: x\r\n\r\n", "x");
+}
+
+static void the_trailer_section(void **state)
+{
+    static const char *const sections[] = {"\r\n", "A: b\r\n\r\n", "A: b\r\nC:\t d \r\nA:\r\n\r\n"};
+    (void)state;
+    for (size_t n = 0; n < sizeof sections / sizeof sections[0]; n++) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "1;a=b\r\nx\r\n0;c\r\n%s", sections[n]);
+        const decoded d = decode(text, strlen(text));
+        assert_int_equal(d.trailers_len, strlen(sections[n]));
+        assert_memory_equal(d.trailers, sections[n], d.trailers_len);
+    }
 }
 
 /* chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] ), RFC 9112 section 7.1.1 */
@@ -279,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_bodies),
+        cmocka_unit_test(the_trailer_section),
         cmocka_unit_test(good_extensions),
         cmocka_unit_test(bad_extensions),
         cmocka_unit_test(bytes_after_the_body_are_not_consumed),
