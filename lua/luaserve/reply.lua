@@ -28,6 +28,7 @@ end
 -- response is an InjectResponse: the response that a client gets.
 -- response.status: integer - the status
 -- response.headers: table<string, string> - header fields; names are found in any case
+-- response.trailers: table<string, string> - fields behind the body; as headers
 -- response.body: string - the body
 local methods = {}
 local meta = { __index = methods }
@@ -41,9 +42,9 @@ function methods:json()
     usage.quote(self.body))
 end
 
--- new(status, headers, body) -> a response
-function reply.new(status, headers, body)
-  return setmetatable({ status = status, headers = headers, body = body }, meta)
+-- new(status, headers, body [, trailers]) -> a response
+function reply.new(status, headers, body, trailers)
+  return setmetatable({ status = status, headers = headers, body = body, trailers = trailers or reply.headers() }, meta)
 end
 
 return reply

@@ -1,4 +1,4 @@
-/* exchange.c - the extra header lines of a response, stored as the text that is sent.
+/* exchange.c - the extra header lines and the trailers of a response, stored as the text that is sent.
  *
  * The lines are contiguous in x->fields, a block that belongs to the exchange. The block is small at first; a large
  * block replaces it when the lines need more room. A call that fails does not change the lines. */
@@ -23,16 +23,26 @@ static bool is_framing(const char *name, size_t len)
     }
 }
 
-bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at)
+static bool next_of(const ls_block *lines, uint32_t len, ls_response_field *at)
 {
-    if (at->next >= x->fields_len) return false;
-    const char *const from = x->fields->data + at->next, *const end = x->fields->data + x->fields_len;
+    if (at->next >= len) return false;
+    const char *const from = lines->data + at->next, *const end = lines->data + len;
     at->name = from;
     at->name_len = (size_t)((const char *)memchr(from, ':', (size_t)(end - from)) - from);
     at->value = from + at->name_len + sizeof ": " - 1;
     at->value_len = (size_t)((const char *)memchr(at->value, '\r', (size_t)(end - at->value)) - at->value);
     at->next += (uint32_t)(at->name_len + at->value_len + sizeof ": \r\n" - 1);
     return true;
+}
+
+bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at)
+{
+    return next_of(x->fields, x->fields_len, at);
+}
+
+bool ls_exchange_next_end_field(const ls_exchange *x, ls_response_field *at)
+{
+    return x->end_fields != NULL && next_of(x->end_fields, x->end_fields->to, at);
 }
 
 /* Find the next line of that name at or behind offset *at, which it gets. Returns the length of the line, 0: no line. */
@@ -105,6 +115,7 @@ void ls_exchange_drop_content(ls_exchange *x)
     x->length = -1;
     for (size_t n = 0; x->fields_len > 0 && n < sizeof names / sizeof names[0]; n++)
         remove_name(x, names[n], strlen(names[n]));
+    ls_exchange_drop_trailers(x);
 }
 
 /* Make room for a total of `need` bytes of lines. */
@@ -124,10 +135,9 @@ static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
     return LS_OK;
 }
 
-/* Append a line, for which there is room. */
-static void append(ls_exchange *x, const char *name, size_t name_len, const char *value, size_t value_len)
+/* Write a line, for which there is room. Returns the address behind it. */
+static char *put_line(char *to, const char *name, size_t name_len, const char *value, size_t value_len)
 {
-    char *to = x->fields->data + x->fields_len;
     memcpy(to, name, name_len);
     to += name_len;
     *to++ = ':';
@@ -136,7 +146,19 @@ static void append(ls_exchange *x, const char *name, size_t name_len, const char
     to += value_len;
     *to++ = '\r';
     *to++ = '\n';
-    x->fields_len = (uint32_t)(to - x->fields->data);
+    return to;
+}
+
+static void append(ls_exchange *x, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+    char *const end = put_line(x->fields->data + x->fields_len, name, name_len, value, value_len);
+    x->fields_len = (uint32_t)(end - x->fields->data);
+}
+
+int ls_exchange_check_field(const char *name, size_t name_len, const char *value, size_t value_len)
+{
+    if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
+    return is_framing(name, name_len) ? LS_EACCES : LS_OK;
 }
 
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
@@ -147,8 +169,8 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     uint32_t removed, beside = 0;
     int err;
     if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
-    if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
-    if (is_framing(name, name_len)) {
+    if ((err = ls_exchange_check_field(name, name_len, value, value_len)) == LS_EINVAL) return err;
+    if (err == LS_EACCES) {
         if (!NAME_IS(name, name_len, "connection") || !NAME_IS(value, value_len, "close")) return LS_EACCES;
         x->close = true;
         return LS_OK;
@@ -176,4 +198,34 @@ int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, siz
     memcpy(x->fields->data + x->fields_len, lines, len);
     x->fields_len += (uint32_t)len;
     return LS_OK;
+}
+
+int ls_exchange_trailer(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
+                        size_t value_len)
+{
+    if (x->error != 0) return x->error;
+    if (x->response == LS_RESPONSE_DONE) return LS_EBUSY;
+    if (ls_exchange_check_field(name, name_len, value, value_len) == LS_EINVAL) return LS_EINVAL;
+    if (!ls_http_is_trailer(name, name_len)) return LS_EACCES;
+    const size_t have = x->end_fields != NULL ? x->end_fields->to : 0, left = LS_TRAILER_BYTES_MAX - have;
+    if (name_len > left || value_len > left || name_len + value_len + sizeof ": \r\n" - 1 > left) return LS_ELIMIT;
+    if (x->response == LS_RESPONSE_OPEN && (x->framing != LS_FRAMED_BY_PARTS || x->no_body)) return LS_OK;
+    if (x->end_fields == NULL && (x->end_fields = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) return LS_ENOMEM;
+    char *const data = x->end_fields->data;
+    x->end_fields->to = (uint32_t)(put_line(data + have, name, name_len, value, value_len) - data);
+    return LS_OK;
+}
+
+void ls_exchange_announce_trailers(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    static const char trailer[] = "Trailer";
+    char names[LS_TRAILER_BYTES_MAX], *to = names; /* each line has ": \r\n", and each name here ", " */
+    ls_response_field field = {0};
+    while (ls_exchange_next_end_field(x, &field)) {
+        if (to > names) to = (char *)memcpy(to, ", ", 2) + 2;
+        to = (char *)memcpy(to, field.name, field.name_len) + field.name_len;
+    }
+    const size_t len = (size_t)(to - names);
+    if (reserve(ctx, x, x->fields_len + sizeof trailer + len + sizeof ": \r\n") == LS_OK)
+        append(x, trailer, sizeof trailer - 1, names, len);
 }

@@ -41,9 +41,10 @@ enum ls_framed { /* of the body of a response: see exchange_out.h */
 };
 
 enum {                     /* bits of `how` */
-       LS_DATA_LAST = 1,   /* the end of LS_FRAMED_BY_PARTS, without slices */
+       LS_DATA_LAST = 1,   /* the end of LS_FRAMED_BY_PARTS; the slice, if any, are the lines of the trailers */
        LS_DATA_SHARED = 2, /* one part that other responses have too: see ls_shared_part_frame */
-       LS_DATA_NOW = 4     /* with LS_DATA_SHARED: send it at once, if nothing is queued */
+       LS_DATA_NOW = 4,    /* with LS_DATA_SHARED: send it at once, if nothing is queued */
+       LS_DATA_HINTS = 8   /* before the head: the slice are the lines of a response 103 */
 };
 
 /* A transport turns bytes into exchanges and exchanges into bytes, and decides nothing about HTTP: it is called by
@@ -72,6 +73,7 @@ typedef struct ls_transport {
     /* The local address of the connection; valid until the release. */
     const struct ls_addr *(*local)(const ls_exchange *x);
     const char *no_upgrade; /* if upgrade is NULL: the reason */
+    bool hints;             /* it can send a 103 before the response: LS_DATA_HINTS */
 } ls_transport;
 
 enum ls_response_phase {
@@ -115,7 +117,7 @@ struct ls_exchange {
     bool body_done;
     bool continue_due;         /* the client waits for 100 Continue, or for a response */
     uint64_t unread_bytes_max; /* with a longer rest of the body the connection is not kept; set by the transport */
-    ls_block *trailers; /* as received, data[0..to): see ls_exchange_add_trailers. NULL: none */
+    ls_block *trailers;        /* as received, data[0..to): see ls_exchange_add_trailers. NULL: none */
 
     /* the response: set before respond or the first write */
     int status; /* 100..999; default 200 */
@@ -125,6 +127,7 @@ struct ls_exchange {
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
+    ls_block *end_fields; /* trailers, lines in data[0..to), or NULL: see ls_exchange_trailer */
 
     ls_http_head head; /* large */
     ls_op op;          /* starts the exchange when no actor was free; a kept request ends before it */
@@ -141,6 +144,31 @@ struct ls_exchange {
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
+/* Whether a field of the response that a handler gives is valid: LS_OK, LS_EINVAL or LS_EACCES, as above. */
+int ls_exchange_check_field(const char *name, size_t name_len, const char *value, size_t value_len);
+
+/* Add a trailer, a field behind the body (RFC 9110 section 6.5). It is sent with LS_FRAMED_BY_PARTS; where the response has
+ * another framing or no body, trailers are dropped. Those that are added before the head are announced in it, by the field
+ * Trailer. LS_OK, or
+ *     LS_EINVAL  as above
+ *     LS_EACCES  a field of that name cannot be a trailer: ls_http_is_trailer
+ *     LS_ELIMIT  more than LS_TRAILER_BYTES_MAX bytes of lines
+ *     LS_ENOMEM
+ *     LS_EBUSY   the response is complete
+ *     x->error   the response cannot be sent */
+enum { LS_TRAILER_BYTES_MAX = LS_BLOCK_SMALL };
+int ls_exchange_trailer(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
+                        size_t value_len);
+
+/* Add the field Trailer with the names of the trailers; without room for it it is left out. */
+void ls_exchange_announce_trailers(ls_thread_ctx *ctx, ls_exchange *x);
+
+static inline void ls_exchange_drop_trailers(ls_exchange *x)
+{
+    if (x->end_fields != NULL) ls_block_drop(x->end_fields);
+    x->end_fields = NULL;
+}
+
 /* Remove the lines of that name; a Content-Length that was set does not apply any more. */
 void ls_exchange_remove(ls_exchange *x, const char *name, size_t name_len);
 
@@ -153,8 +181,8 @@ void ls_exchange_drop_upgrade(ls_exchange *x);
 
 /* The response is replaced by another one, such as an error page: drop its status (200) and what describes its body
  * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
- * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified and the Content-Length. The other lines
- * stay. */
+ * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified, the Content-Length and the trailers. The
+ * other lines stay. */
 void ls_exchange_drop_content(ls_exchange *x);
 
 /* The value of the first line of that name in the extra fields, or NULL; case is ignored. *value_len receives its
@@ -186,12 +214,15 @@ typedef struct ls_response_field {
 
 /* Step to the next extra field; *at is {0} before the first one. false: no more fields. */
 bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at);
+/* The same for the trailers of the response. */
+bool ls_exchange_next_end_field(const ls_exchange *x, ls_response_field *at);
 
 /* Drop the blocks of fields and trailers, when the exchange ends. */
 static inline void ls_exchange_drop_fields(ls_exchange *x)
 {
     if (x->fields != NULL) ls_block_drop(x->fields);
     if (x->trailers != NULL) ls_block_drop(x->trailers);
+    if (x->end_fields != NULL) ls_block_drop(x->end_fields);
 }
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and

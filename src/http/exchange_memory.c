@@ -47,8 +47,7 @@ static int data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned c
 {
     ls_memory_exchange *m = memory_of(x);
     (void)ctx;
-    (void)how;
-    for (unsigned n = 0; n < count; n++)
+    for (unsigned n = 0; n < count && !(how & LS_DATA_LAST); n++) /* trailers stay in x->end_fields */
         if (m->failed == LS_OK) m->failed = add_slice(m, &slices[n]);
     ls_slices_drop(slices, count);
     return LS_DONE;
@@ -115,8 +114,8 @@ void ls_memory_exchange_init(ls_memory_exchange *m, const char *body, size_t bod
 void ls_memory_exchange_free(ls_memory_exchange *m)
 {
     free(m->response);
-    if (m->x.fields != NULL) ls_block_drop(m->x.fields);
+    ls_exchange_drop_fields(&m->x);
     m->response = NULL;
-    m->x.fields = NULL;
+    m->x.fields = m->x.trailers = m->x.end_fields = NULL;
     m->response_len = m->response_room = m->x.fields_len = 0;
 }

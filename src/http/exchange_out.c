@@ -23,6 +23,12 @@ static bool unread_is_long(const ls_exchange *x)
     return x->continue_due || (x->head.has_length && x->head.content_length - x->body_bytes > x->unread_bytes_max);
 }
 
+/* Whether the end of a response of unknown length has room for trailers. */
+static bool takes_trailers(const ls_exchange *x)
+{
+    return x->end_fields != NULL && x->open_framing == LS_FRAMED_BY_PARTS;
+}
+
 /* Decide the framing, and queue the head and the begin of the body. `length` < 0: unknown. */
 static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
@@ -36,6 +42,10 @@ static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *s
         ls_slices_drop(slices, count);
         count = 0;
     }
+    if (x->end_fields != NULL) {
+        if (x->framing == LS_FRAMED_BY_PARTS) ls_exchange_announce_trailers(ctx, x);
+        if (x->framing != LS_FRAMED_BY_PARTS || x->no_body) ls_exchange_drop_trailers(x);
+    }
     return x->transport->head(ctx, x, length, slices, count);
 }
 
@@ -47,10 +57,13 @@ int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
     }
     assert(x->response == LS_RESPONSE_NONE);
     x->written = ls_slices_bytes(slices, count);
-    const int err = begin(ctx, x, (int64_t)x->written, slices, count);
+    const bool in_parts = takes_trailers(x);
+    const int err = begin(ctx, x, in_parts ? -1 : (int64_t)x->written, slices, count);
     if (err < 0) return ls_exchange_fail(x, err);
-    x->response = LS_RESPONSE_DONE;
-    return LS_DONE;
+    x->response = in_parts ? LS_RESPONSE_OPEN : LS_RESPONSE_DONE;
+    if (!in_parts) return LS_DONE;
+    x->length = -1;
+    return ls_exchange_finish(ctx, x);
 }
 
 int ls_exchange_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
@@ -101,7 +114,11 @@ int ls_exchange_finish(ls_thread_ctx *ctx, ls_exchange *x)
     if (x->error != 0) return x->error;
     if (x->response == LS_RESPONSE_NONE) return ls_exchange_respond(ctx, x, NULL, 0);
     if (x->length >= 0 && !x->no_body && x->written != (uint64_t)x->length) return ls_exchange_fail(x, LS_EMSGSIZE);
-    if (x->framing == LS_FRAMED_BY_PARTS && !x->no_body) err = x->transport->data(ctx, x, NULL, 0, LS_DATA_LAST);
+    if (x->framing == LS_FRAMED_BY_PARTS && !x->no_body) {
+        const bool trailers = x->end_fields != NULL;
+        ls_slice lines = trailers ? ls_slice_of(x->end_fields, 0, x->end_fields->to) : ls_slice_static(NULL, 0);
+        err = x->transport->data(ctx, x, &lines, trailers, LS_DATA_LAST);
+    }
     if (err < 0) return ls_exchange_fail(x, err);
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;

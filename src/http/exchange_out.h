@@ -29,7 +29,8 @@
  * in different actors: there the functions of the transport are the place that takes the guard of the stream, a short
  * mutex which `received` and `sent` hold too. Nothing in these files touches anything but *x, so nothing here needs it.
  *
- * Early hints and trailers would be two more bits of `how`: fields before the head, and fields at the end of BY_PARTS. */
+ * Trailers (ls_exchange_trailer) are fields at the end of BY_PARTS: the slice of LS_DATA_LAST. A whole response that has some
+ * is sent BY_PARTS for their sake, unless its length is all that the client understands. */
 #ifndef LS_HTTP_EXCHANGE_OUT_H
 #define LS_HTTP_EXCHANGE_OUT_H
 

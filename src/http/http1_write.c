@@ -247,10 +247,20 @@ static int put_shared(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *part, bool n
     return err;
 }
 
+static int put_trailers(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *lines)
+{
+    if (put_run(ctx, c, "0\r\n", 3) < 0) {
+        ls_slice_drop(lines);
+        return LS_ENOMEM;
+    }
+    return put_slice(ctx, c, lines) < 0 ? LS_ENOMEM : put_run(ctx, c, "\r\n", 2);
+}
+
 int ls_http1_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
     if (how & LS_DATA_SHARED) return put_shared(ctx, x, slices, how & LS_DATA_NOW);
-    if (how & LS_DATA_LAST) return put_run(ctx, ls_http1_conn_of(x), "0\r\n\r\n", 5);
+    if (how & LS_DATA_LAST && count == 0) return put_run(ctx, ls_http1_conn_of(x), "0\r\n\r\n", 5);
+    if (how & LS_DATA_LAST) return put_trailers(ctx, ls_http1_conn_of(x), slices);
     return put_body(ctx, x, slices, count);
 }
 

@@ -3,7 +3,7 @@ import json
 
 from harness import E2E, chunked, main, request, table
 
-SITE = """
+SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
 app:post("/", function(req)
@@ -18,6 +18,35 @@ app:post("/chunks", function(req)
   return { seen = seen, trailers = req.trailers }
 end)
 app:get("/", function(req) return { trailers = req.trailers } end)
+app:get("/parts", function(req, res)
+  res:trailer("X-First", 1)
+  res:write("a")
+  res:flush()
+  res:trailer("X-Sum", "7"):trailer("x-sum", "8")
+end)
+app:get("/whole", function(req, res)
+  res:trailer("X-Sum", "7")
+  return "whole"
+end)
+app:get("/failed", function(req, res)
+  res:trailer("X-Sum", "7")
+  error("failed")
+end)
+app:get("/none", function(req, res)
+  res:trailer("X-Sum", "7")
+  return 204
+end)
+app:get("/inject", function() return app:inject{ path = "/parts" }.trailers end)
+app:get("/bad", function(req, res)
+  local kinds = { { "Content-Length", "1" }, { "a b", "1" }, { "A", "1\n2" }, { "A", ("v"):rep(4096 - 4) }, { "A", {} } }
+  local seen = {}
+  for n, kind in ipairs(kinds) do seen[n] = select(2, pcall(res.trailer, res, kind[1], kind[2])) end
+  res:trailer("A", ("v"):rep(4096 - 5))
+  res:header("Content-Length", 3)
+  seen[#seen + 1] = select(2, pcall(res.trailer, res, "B", "1"))
+  res:header("Content-Length", nil)
+  res:write(table.concat(seen, "\n"))
+end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
@@ -60,6 +89,46 @@ class OfRequests(E2E):
             self.assertEqual((got["body"], got["trailers"]), ("x", {"x-sum": "7"}))
 
         table(self, [(name.decode(), name) for name in names], check)
+
+
+class OfResponses(E2E):
+    SITE = SITE
+
+    def get(self, target, method="GET", version="1.1"):
+        with self.server.connect() as conn:
+            conn.send(b"%s %s HTTP/%s\r\nHost: h\r\n\r\n" % (method.encode(), target.encode(), version.encode()))
+            return conn.response(method)
+
+    def test_they_are_behind_the_last_part(self):
+        got = self.get("/parts")
+        self.assertEqual((got.body, got.header("Trailer")), (b"a", "X-First"))
+        self.assertEqual(got.trailers, [("X-First", "1"), ("X-Sum", "7"), ("x-sum", "8")])
+
+    def test_a_whole_body_is_chunked_for_their_sake(self):
+        got = self.get("/whole")
+        self.assertEqual((got.body, got.header("Trailer"), got.header("Content-Length")), (b"whole", "X-Sum", None))
+        self.assertEqual(got.trailers, [("X-Sum", "7")])
+
+    def test_responses_that_have_none(self):
+        for row in (("/whole", "HEAD", "1.1"), ("/whole", "GET", "1.0"), ("/parts", "GET", "1.0"), ("/none", "GET", "1.1"),
+                    ("/failed", "GET", "1.1")):
+            with self.subTest(row):
+                self.assertEqual(self.get(*row).trailers, [])
+        self.assertEqual(self.get("/failed").status, 500)
+        self.assertEqual(self.get("/whole", "GET", "1.0").header("Content-Length"), "5")
+        self.server.wait_log("failed")
+
+    def test_inject_gives_them_back(self):
+        self.assertEqual(json.loads(self.get("/inject").body), {"x-first": "1", "x-sum": "7, 8"})
+
+    def test_what_raises(self):
+        got = self.get("/bad")
+        lines = got.text.split("\n")
+        for line, part in zip(lines, ("'Content-Length' cannot be a trailer", "invalid trailer name 'a b'",
+                                      "invalid value of trailer 'A'", "exceed 4096 bytes", "string expected",
+                                      "a response with a Content-Length has no"), strict=True):
+            self.assertIn(part, line)
+        self.assertEqual([len(value) for _, value in got.trailers], [4091])
 
 
 if __name__ == "__main__":

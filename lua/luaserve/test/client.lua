@@ -87,7 +87,7 @@ local function read_fields(sock, headers)
   end
 end
 
-local function read_chunked(sock)
+local function read_chunked(sock, trailers)
   local parts = {}
   while true do
     local line, message = sock:receive("*l")
@@ -95,7 +95,7 @@ local function read_chunked(sock)
     local size = tonumber(line:match("^%x+"), 16)
     if not size then return nil, "malformed chunk size " .. usage.quote(line) end
     if size == 0 then
-      local ok, why = read_fields(sock, {}) -- trailers
+      local ok, why = read_fields(sock, trailers)
       if not ok then return nil, why end
       return table.concat(parts)
     end
@@ -108,9 +108,9 @@ local function read_chunked(sock)
   end
 end
 
-local function read_body(sock, method, status, headers)
+local function read_body(sock, method, status, headers, trailers)
   if method == "HEAD" or status == 204 or status == 304 then return "" end
-  if headers["transfer-encoding"] then return read_chunked(sock) end
+  if headers["transfer-encoding"] then return read_chunked(sock, trailers) end
   local length = headers["content-length"]
   if length == "0" then return "" end
   if length then return sock:receive(tonumber(length)) end
@@ -128,13 +128,13 @@ function client.exchange(sock, method, path, host, options)
     if not line then return nil, message end
     local status = tonumber(line:match("^HTTP/1%.[01] (%d%d%d)"))
     if not status then return nil, "malformed status line " .. usage.quote(line) end
-    local headers = reply.headers()
+    local headers, trailers = reply.headers(), reply.headers()
     ok, message = read_fields(sock, headers)
     if not ok then return nil, message end
     if status >= 200 then
-      local body, why = read_body(sock, method, status, headers)
+      local body, why = read_body(sock, method, status, headers, trailers)
       if not body then return nil, "in the body of the response (status " .. status .. "): " .. tostring(why) end
-      return reply.new(status, headers, body)
+      return reply.new(status, headers, body, trailers)
     end
   end
 end

@@ -32,6 +32,7 @@ static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     memset(&e->response, 0, sizeof e->response);
     e->x.fields_len = 0;
     e->x.has_type = false;
+    ls_exchange_drop_trailers(&e->x);
     e->x.error = 0;
     e->x.response = LS_RESPONSE_NONE;
     ls_httpsys_send_error(ctx, e, 500, NULL);

@@ -334,7 +334,12 @@ int ls_httpsys_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice
 int ls_httpsys_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);
-    if (how & LS_DATA_LAST) return push_copy(ctx, e, "0\r\n\r\n", 5);
+    if (how & LS_DATA_LAST) {
+        int err = push_copy(ctx, e, "0\r\n", 3);
+        if (err == LS_OK && count > 0) err = push_copy(ctx, e, slices[0].ptr, slices[0].len);
+        ls_slices_drop(slices, count);
+        return err == LS_OK ? push_copy(ctx, e, "\r\n", 2) : err;
+    }
     const int err = push_body(ctx, e, slices, count);
     return err == LS_OK && how & LS_DATA_SHARED ? LS_PENDING : err;
 }

@@ -11,8 +11,8 @@ static bool is_trailer(const char *name)
 
 static void fields_that_may_be_trailers(void **state)
 {
-    static const char *const names[] = {"Content-Digest", "Digest", "ETag", "Server-Timing", "X-Checksum", "Conten",
-                                        "Hosts", "a"};
+    static const char *const names[] = {"Content-Digest", "Digest", "ETag",  "Server-Timing",
+                                        "X-Checksum",     "Conten", "Hosts", "a"};
     (void)state;
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
         if (!is_trailer(names[n])) fail_msg("%s", names[n]);
@@ -20,9 +20,10 @@ static void fields_that_may_be_trailers(void **state)
 
 static void fields_that_need_to_be_known_before_the_content(void **state)
 {
-    static const char *const names[] = {"Content-Length", "transfer-encoding", "HOST",         "Trailer",   "Authorization",
-                                        "Cookie",         "Set-Cookie",        "Content-Type", "If-Match",  "Range",
-                                        "Cache-Control",  "Connection",        "Location",     "Forwarded", "Content-Encoding"};
+    static const char *const names[] = {
+        "Content-Length", "transfer-encoding", "HOST",         "Trailer",   "Authorization",
+        "Cookie",         "Set-Cookie",        "Content-Type", "If-Match",  "Range",
+        "Cache-Control",  "Connection",        "Location",     "Forwarded", "Content-Encoding"};
     (void)state;
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
         if (is_trailer(names[n])) fail_msg("%s", names[n]);

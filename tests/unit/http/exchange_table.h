@@ -13,8 +13,9 @@
 #include "support.h"
 
 /* What the handler does, one letter each: r respond "abc", e respond without a body, s write "abc", t write "de" from a
- * block, n write nothing, a abort, f finish. */
-static const char *const table_calls[] = {"r", "e", "f", "stf", "nsf", "nf", "snt", "ar", "saf", "astf", "sa"};
+ * block, n write nothing, a abort, f finish, x add the trailer "X-Sum: 7". */
+static const char *const table_calls[] = {"r",  "e",    "f",  "stf", "nsf", "nf",   "snt",  "ar",  "saf", "astf",
+                                          "sa", "xstf", "xr", "xe",  "xf",  "sxtf", "stxf", "sxa", "xar", "rx"};
 static const int table_status[] = {200, 204, 205, 304, 404};
 static const char *const table_methods[] = {"GET", "HEAD", "POST"};
 
@@ -31,6 +32,8 @@ typedef struct table_seen {
     int status;
     int64_t length; /* Content-Length; -1: none */
     bool chunked, closes, has_type;
+    bool announced;  /* by the field Trailer */
+    size_t trailers; /* bytes of them, without the empty line */
     char body[16];
     size_t body_len;
 } table_seen;
@@ -67,6 +70,13 @@ static inline void table_handle(ls_thread_ctx *ctx, ls_exchange *x)
         case 'n': err = ls_exchange_write(ctx, x, NULL, 0); break;
         case 'a': ls_exchange_abort(ctx, x); break;
         case 'f': err = ls_exchange_finish(ctx, x); break;
+        case 'x': {
+            const bool late = x->error == 0 && x->response == LS_RESPONSE_DONE;
+            err = ls_exchange_trailer(ctx, x, "X-Sum", 5, "7", 1);
+            assert_int_equal(err == LS_EBUSY, late);
+            if (late) continue;
+            break;
+        }
         default: fail();
         }
         if (err < 0 && table_error == 0) table_error = err;
@@ -93,7 +103,9 @@ static inline int table_error_of(const table_row *row)
 static inline table_seen table_expected(const table_row *row)
 {
     const bool ends = strpbrk(row->calls, "ref") != NULL && strchr(row->calls, 'a') == NULL;
-    const bool parts = strpbrk(row->calls, "stn") != NULL, head = strcmp(row->method, "HEAD") == 0;
+    const bool head = strcmp(row->method, "HEAD") == 0, first = row->calls[0] == 'x';
+    /* RFC 9112 7.1.2: trailers need the chunked coding, so a whole body gets it for their sake */
+    const bool parts = strpbrk(row->calls, "stn") != NULL || (first && row->version > 0);
     table_seen seen = {.complete = ends && table_error_of(row) == 0, .status = row->status, .length = -1};
     switch (row->status) {
     case 204:
@@ -114,6 +126,8 @@ static inline table_seen table_expected(const table_row *row)
             seen.chunked = true; /* RFC 9112 7.1 */
         else
             seen.closes = true; /* RFC 9112 6.3, item 8 */
+        seen.announced = seen.chunked && first;
+        if (seen.chunked && !head && strchr(row->calls, 'x') != NULL) seen.trailers = sizeof "X-Sum: 7\r\n" - 1;
         if (head) seen.body_len = 0;
         break;
     }
@@ -133,15 +147,16 @@ static inline void table_check(const table_row *row, table_serve *serve, int ref
     if (complete)
         same = same && seen.status == expected.status && seen.length == expected.length &&
                seen.chunked == expected.chunked && seen.closes == expected.closes &&
-               seen.has_type == expected.has_type && seen.body_len == expected.body_len &&
+               seen.has_type == expected.has_type && seen.announced == expected.announced &&
+               seen.trailers == expected.trailers && seen.body_len == expected.body_len &&
                memcmp(seen.body, expected.body, expected.body_len) == 0;
     if (same) return;
     fail_msg(
         "%s HTTP/1.%d, %d, calls %s, length %d: complete %d, error %d (%d), length %d (%d), chunked %d, closes %d, "
-        "type %d, body %.*s",
+        "type %d, announced %d, trailers %zu, body %.*s",
         row->method, row->version, row->status, row->calls, (int)row->length, seen.complete, table_error, error,
-        (int)seen.length, (int)expected.length, seen.chunked, seen.closes, seen.has_type, (int)seen.body_len,
-        seen.body);
+        (int)seen.length, (int)expected.length, seen.chunked, seen.closes, seen.has_type, seen.announced,
+        seen.trailers, (int)seen.body_len, seen.body);
 }
 
 /* Serve every row. `refused`: the error that every call gets, or 0. Returns the number of rows. */
@@ -156,7 +171,7 @@ static inline unsigned table_run(table_serve *serve, int refused)
                     for (size_t length = 0; length < sizeof lengths / sizeof lengths[0]; length++) {
                         const table_row row = {table_status[status], table_methods[method], table_calls[call],
                                                lengths[length], version};
-                        if (row.length >= 0 && strcmp(row.calls, "stf") != 0) continue;
+                        if (row.length >= 0 && strstr(row.calls, "stf") == NULL) continue;
                         table_check(&row, serve, refused);
                         rows++;
                     }

@@ -30,7 +30,7 @@ static int set_up(void **state)
 static void take_down(fixture *f)
 {
     ls_pools_stats stats;
-    if (f->x.fields != NULL) ls_block_drop(f->x.fields);
+    ls_exchange_drop_fields(&f->x);
     ls_pools_stat(f->pools, &stats);
     assert_true(stats.blocks_live == 0);
     ls_pool_close(f->ctx.pool);
@@ -342,6 +342,83 @@ static void a_copy_may_have_no_addresses(void **state)
     ls_exchange_release(&f->ctx, copy);
 }
 
+static int add_trailer(fixture *f, const char *name, const char *value)
+{
+    return ls_exchange_trailer(&f->ctx, &f->x, name, strlen(name), value, strlen(value));
+}
+
+static void trailers_are(const fixture *f, const char *text)
+{
+    assert_non_null(f->x.end_fields);
+    assert_int_equal(f->x.end_fields->to, strlen(text));
+    assert_memory_equal(f->x.end_fields->data, text, strlen(text));
+}
+
+static void trailers_are_announced(void **state)
+{
+    fixture *f = *state;
+    ls_response_field field = {0};
+    assert_false(ls_exchange_next_end_field(&f->x, &field));
+    assert_int_equal(add(f, "A", "1", false), LS_OK);
+    assert_int_equal(add_trailer(f, "X-B", "2"), LS_OK);
+    assert_int_equal(add_trailer(f, "c", ""), LS_OK);
+    trailers_are(f, "X-B: 2\r\nc: \r\n");
+    ls_exchange_announce_trailers(&f->ctx, &f->x);
+    lines_are(f, "A: 1\r\nTrailer: X-B, c\r\n");
+    assert_true(ls_exchange_next_end_field(&f->x, &field) && ls_exchange_next_end_field(&f->x, &field));
+    assert_memory_equal(field.name, "c", field.name_len);
+    assert_false(ls_exchange_next_end_field(&f->x, &field));
+    ls_exchange_drop_content(&f->x);
+    assert_null(f->x.end_fields);
+}
+
+static void bad_trailers(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(add_trailer(f, "a b", "1"), LS_EINVAL);
+    assert_int_equal(add_trailer(f, "A", "1\r\nB: 2"), LS_EINVAL);
+    assert_int_equal(add_trailer(f, "Content-Length", "1\n"), LS_EINVAL);
+    assert_int_equal(add_trailer(f, "Content-Length", "1"), LS_EACCES);
+    assert_int_equal(add_trailer(f, "set-cookie", "a=1"), LS_EACCES);
+    assert_int_equal(add_trailer(f, "Date", "1"), LS_EACCES);
+    assert_null(f->x.end_fields);
+    f->x.response = LS_RESPONSE_DONE;
+    assert_int_equal(add_trailer(f, "A", "1"), LS_EBUSY);
+    f->x.error = LS_ERESET;
+    assert_int_equal(add_trailer(f, "A", "1"), LS_ERESET);
+}
+
+/* The names fit into the field Trailer at the limit as well. */
+static void limit_of_the_trailers(void **state)
+{
+    static char name[LS_TRAILER_BYTES_MAX];
+    fixture *f = *state;
+    memset(name, 'n', sizeof name);
+    assert_int_equal(ls_exchange_trailer(&f->ctx, &f->x, name, sizeof name - 3, "", 0), LS_ELIMIT);
+    assert_int_equal(ls_exchange_trailer(&f->ctx, &f->x, name, sizeof name - 4 - 5, "", 0), LS_OK);
+    assert_int_equal(add_trailer(f, "A", "1"), LS_ELIMIT);
+    assert_int_equal(add_trailer(f, "A", ""), LS_OK);
+    assert_int_equal(add_trailer(f, "A", ""), LS_ELIMIT);
+    assert_int_equal(f->x.end_fields->to, LS_TRAILER_BYTES_MAX);
+    ls_exchange_announce_trailers(&f->ctx, &f->x);
+    assert_int_equal(f->x.fields_len, sizeof "Trailer: , A\r\n" - 1 + sizeof name - 9);
+}
+
+static void no_memory_for_trailers(void **state)
+{
+    fixture f;
+    (void)state;
+    set_up_limited(&f, 0);
+    assert_int_equal(add_trailer(&f, "A", "1"), LS_ENOMEM);
+    take_down(&f);
+
+    set_up_limited(&f, LS_BLOCK_SMALL);
+    assert_int_equal(add_trailer(&f, "A", "1"), LS_OK);
+    ls_exchange_announce_trailers(&f.ctx, &f.x); /* no more than a help */
+    lines_are(&f, "");
+    take_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +436,10 @@ int main(void)
         cmocka_unit_test(no_memory),
         cmocka_unit_test_setup_teardown(ready_lines_are_added_behind, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ready_lines_are_limited, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trailers_are_announced, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bad_trailers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(limit_of_the_trailers, set_up, tear_down),
+        cmocka_unit_test(no_memory_for_trailers),
         cmocka_unit_test_setup_teardown(a_copy_keeps_the_addresses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_copy_may_have_no_addresses, set_up, tear_down),
     };

@@ -39,8 +39,12 @@ static int noting_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, uns
     assert_int_equal(x->error, 0);
     assert_true(!x->no_body || (count == 0 && !(how & LS_DATA_LAST)));
     assert_int_equal(n->lasts, 0);
-    if (how & LS_DATA_LAST) n->lasts++;
-    for (unsigned i = 0; i < count; i++) {
+    if (how & LS_DATA_LAST) {
+        assert_true(count <= 1 && x->framing == LS_FRAMED_BY_PARTS);
+        n->lasts++;
+        n->seen.trailers = ls_slices_bytes(slices, count);
+    }
+    for (unsigned i = 0; i < count && !(how & LS_DATA_LAST); i++) {
         memcpy(n->seen.body + n->seen.body_len, slices[i].ptr, slices[i].len);
         n->seen.body_len += slices[i].len;
     }
@@ -56,6 +60,7 @@ static int noting_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_sl
     n->seen.length = x->framing == LS_FRAMED_BY_LENGTH ? length : -1;
     n->seen.chunked = x->framing == LS_FRAMED_BY_PARTS;
     n->seen.has_type = x->type != NULL;
+    n->seen.announced = ls_exchange_has_field(x, "trailer", 7);
     return noting_data(ctx, x, slices, count, 0);
 }
 
@@ -80,6 +85,7 @@ static table_seen serve_noting(const table_row *row)
     assert_int_equal(n.aborted, strchr(row->calls, 'a') != NULL && n.x.error != LS_EMSGSIZE);
     if (n.seen.complete) assert_int_equal(n.lasts, n.seen.chunked && !n.x.no_body);
     if (n.seen.complete) assert_int_equal(ls_exchange_body_sent(&n.x), n.seen.body_len);
+    ls_exchange_drop_fields(&n.x);
     return n.seen;
 }
 
@@ -144,6 +150,8 @@ static table_seen serve_memory(const table_row *row)
                        .chunked = m.x.framing == LS_FRAMED_BY_PARTS,
                        .closes = m.x.close,
                        .has_type = m.x.type != NULL,
+                       .announced = ls_exchange_has_field(&m.x, "trailer", 7),
+                       .trailers = m.x.end_fields != NULL ? m.x.end_fields->to : 0,
                        .body_len = m.response_len};
     assert_true(m.response_len <= sizeof seen.body);
     if (m.response_len > 0) memcpy(seen.body, m.response, m.response_len);
@@ -228,6 +236,7 @@ static bool take_body(table_seen *seen, const ls_http_response *head, const char
         assert_int_equal(ls_chunks_next(&chunks, at, len, &run, NULL), LS_OK);
         memcpy(seen->body + seen->body_len, at + run.from, run.len);
         seen->body_len += run.len;
+        if (run.end) seen->trailers = run.trailers - 2;
     }
     return run.end && len == 0;
 }
@@ -252,6 +261,7 @@ static table_seen serve_http1(const table_row *row)
             seen.chunked |= is(field.name, field.name_len, "Transfer-Encoding");
             seen.closes |= is(field.name, field.name_len, "Connection") && is(field.value, field.value_len, "close");
             seen.has_type |= is(field.name, field.name_len, "Content-Type");
+            seen.announced |= is(field.name, field.name_len, "Trailer") && is(field.value, field.value_len, "X-Sum");
             if (is(field.name, field.name_len, "Content-Length")) seen.length = strtol(field.value, NULL, 10);
         }
         seen.complete = take_body(&seen, &head, text + head_len, place->text_len - (size_t)head_len);

@@ -169,12 +169,13 @@ function core.inject(dispatch, failed, method, target, fields, body)
   for n = 1, #fields, 2 do headers[#headers + 1] = { fields[n], fields[n + 1] } end
   local path = target:match("^[^?]*"):gsub("^%a+://[^/]*", "")
   local req = { method = method, target = target, path = path, headers = headers, body_text = body }
-  local res = { list = {} }
+  local res = { list = {}, trailers = {} }
   function res:status(code)
     if code == nil then return self.code end
     self.code = code
   end
   function res:type(name) self.list[#self.list + 1] = { "Content-Type", name } end
+  function res:trailer(name, value) table.move({ name, value }, 1, 2, #self.trailers + 1, self.trailers) end
   function res:header(name, value) self.list[#self.list + 1] = { name, value } end
   local too_big = #(body or "") > core.listener_body_max
   local results = table.pack(xpcall(dispatch, function(err)
@@ -192,7 +193,7 @@ function core.inject(dispatch, failed, method, target, fields, body)
     sent[#sent + 1] = field[1]
     sent[#sent + 1] = field[2]
   end
-  return status, sent, text
+  return status, sent, text, res.trailers
 end
 
 return core

@@ -107,13 +107,15 @@ function tests.definitions_return_the_app()
   check.equal(same == app, true)
 end
 
-function tests.inject_returns_status_headers_body()
+function tests.inject_returns_status_headers_body_and_trailers()
   local app = ls.app()
   app:post("/x", function(req, res)
     res:header("X-One", "1")
     res:header("x-one", "2")
     res:header("Set-Cookie", "a=1")
     res:header("Set-Cookie", "b=2")
+    res:trailer("X-Sum", "7")
+    res:trailer("x-sum", "8")
     local list = {}
     for _, header in ipairs(req.headers) do list[#list + 1] = header[1] .. ":" .. header[2] end
     return 201, table.concat(list, " ") .. " " .. req.body_text
@@ -123,6 +125,7 @@ function tests.inject_returns_status_headers_body()
   check.equal(response.headers["X-ONE"], "1, 2")
   check.equal(response.headers["set-cookie"], "a=1\nb=2")
   check.equal(response.headers.none, nil)
+  check.equal(response.trailers["X-Sum"], "7, 8")
 end
 
 function tests.inject_sees_routes_defined_after_the_first_inject()

@@ -72,16 +72,23 @@ static void push_field(lua_State *L, lua_Integer *count, const char *name, size_
     lua_rawseti(L, -2, *count - 1);
 }
 
-/* Push the fields of the response: a list of names and values in turn. */
-static void push_fields(lua_State *L, const ls_memory_exchange *m)
+/* Push a list of the names and values of fields in turn. Returns its length. */
+static lua_Integer push_lines(lua_State *L, const ls_exchange *x,
+                              bool (*next)(const ls_exchange *x, ls_response_field *at))
 {
     ls_response_field field = {0};
     lua_Integer count = 0;
     lua_newtable(L);
-    while (ls_exchange_next_field(&m->x, &field)) {
+    while (next(x, &field)) {
         lua_pushlstring(L, field.value, field.value_len);
         push_field(L, &count, field.name, field.name_len);
     }
+    return count;
+}
+
+static void push_fields(lua_State *L, const ls_memory_exchange *m)
+{
+    lua_Integer count = push_lines(L, &m->x, ls_exchange_next_field);
     if (m->x.type != NULL) {
         lua_pushstring(L, m->x.type);
         push_field(L, &count, "Content-Type", 12);
@@ -107,8 +114,9 @@ static int inject_result(lua_State *L, injected *in)
     lua_pushinteger(L, m->x.status);
     push_fields(L, m);
     lua_pushlstring(L, m->response != NULL ? m->response : "", m->response_len);
+    (void)push_lines(L, &m->x, ls_exchange_next_end_field);
     ls_memory_exchange_free(m);
-    return 3;
+    return 4;
 }
 
 static int inject_waited(lua_State *L, int status, lua_KContext context)
@@ -181,8 +189,8 @@ static injected *push_request(lua_State *L, const char *body, size_t body_len)
     return NULL;
 }
 
-/* core.inject(dispatch, failed, method, target, fields [, body [, body_bytes_max]]) -> status, fields, body | nil, message,
- * code. `fields`: names and values in turn. */
+/* core.inject(dispatch, failed, method, target, fields [, body [, body_bytes_max]]) -> status, fields, body, trailers | nil,
+ * message, code. `fields` and `trailers`: names and values in turn. */
 static int core_inject(lua_State *L)
 {
     ls_state *state = ls_state_of(L);

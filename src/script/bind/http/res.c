@@ -149,6 +149,33 @@ static int res_header(lua_State *L)
     return 1;
 }
 
+/* res:trailer(name, value: string|number) -> res
+ * Adds a field behind the body, for what is known only then. It is sent if the response has no length: if its parts are
+ * written by res:write, or it is a whole one to a client of HTTP/1.1. */
+static int res_trailer(lua_State *L)
+{
+    const ls_request *r = ls_request_check_res(L, 1);
+    size_t name_len, value_len;
+    const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
+    ls_check_arguments(L, 3, "res:trailer(name, value)");
+    if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
+    if (r->x->length >= 0)
+        return luaL_error(L, "res:trailer: a response with a Content-Length has no trailers: leave the length out");
+    switch (ls_exchange_trailer(r->state->ctx, r->x, name, name_len, value, value_len)) {
+    case LS_EINVAL:
+        if (!ls_is_token(name, name_len)) return luaL_error(L, "invalid trailer name '%s'", name);
+        return luaL_error(L, "invalid value of trailer '%s': it contains a line break or another control character",
+                          name);
+    case LS_EACCES:
+        return luaL_error(L, "'%s' cannot be a trailer: a client needs it before the body; use res:header", name);
+    case LS_ELIMIT: return luaL_error(L, "the trailers of the response exceed %d bytes", LS_TRAILER_BYTES_MAX);
+    case LS_ENOMEM: return luaL_error(L, "not enough memory for a trailer");
+    default: break; /* LS_OK; or the connection is lost, which a write tells */
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
 /* res:type(name) -> res
  * Sets the Content-Type: a media type, or the extension of a file name. */
 static int res_type(lua_State *L)
@@ -463,11 +490,11 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_requests *requests)
 {
-    static const luaL_Reg methods[] = {{"status", res_status},      {"header", res_header}, {"cookie", res_cookie},
-                                       {"write", res_write},        {"flush", res_flush},   {"send", res_send},
-                                       {"body", res_body},          {"html", res_html},     {"json", res_json},
-                                       {"render", res_render},      {"type", res_type},     {"redirect", res_redirect},
-                                       {"upgrade", ls_res_upgrade}, {"abort", res_abort},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"status", res_status},      {"header", res_header}, {"cookie", res_cookie},   {"write", res_write},
+        {"flush", res_flush},        {"send", res_send},     {"body", res_body},       {"html", res_html},
+        {"json", res_json},          {"render", res_render}, {"type", res_type},       {"redirect", res_redirect},
+        {"upgrade", ls_res_upgrade}, {"abort", res_abort},   {"trailer", res_trailer}, {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

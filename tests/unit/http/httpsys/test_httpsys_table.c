@@ -31,6 +31,7 @@ static table_seen serve(const table_row *row)
         seen.chunked = has("Transfer-Encoding: chunked;");
         seen.closes = has("Connection: close;");
         seen.has_type = has("Content-Type: text/plain;");
+        seen.announced = has("Trailer: X-Sum;");
         while (seen.chunked && row->method[0] != 'H' && *body != '0') { /* chunks without extensions */
             char *at;
             const size_t len = strtoul(body, &at, 16);
@@ -38,6 +39,9 @@ static table_seen serve(const table_row *row)
             seen.body_len += len;
             body = at + 2 + len + 2;
         }
+        if (seen.chunked && row->method[0] != 'H')
+            seen.trailers = strlen(body) - strlen("0\r\n"
+                                                  "\r\n");
         if (!seen.chunked) memcpy(seen.body, body, seen.body_len = strlen(body));
     }
     fixture_close(r);
