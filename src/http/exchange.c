@@ -155,10 +155,20 @@ static void append(ls_exchange *x, const char *name, size_t name_len, const char
     x->fields_len = (uint32_t)(end - x->fields->data);
 }
 
-int ls_exchange_check_field(const char *name, size_t name_len, const char *value, size_t value_len)
+static int check_field(const char *name, size_t name_len, const char *value, size_t value_len)
 {
     if (!ls_is_token(name, name_len) || !ls_is_field_value(value, value_len)) return LS_EINVAL;
     return is_framing(name, name_len) ? LS_EACCES : LS_OK;
+}
+
+int ls_hints_add(ls_hints *hints, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+    const size_t left = sizeof hints->lines - hints->len;
+    const int err = check_field(name, name_len, value, value_len);
+    if (err < 0) return err;
+    if (name_len > left || value_len > left || name_len + value_len + sizeof ": \r\n" - 1 > left) return LS_ELIMIT;
+    hints->len = (size_t)(put_line(hints->lines + hints->len, name, name_len, value, value_len) - hints->lines);
+    return LS_OK;
 }
 
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
@@ -169,7 +179,7 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     uint32_t removed, beside = 0;
     int err;
     if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
-    if ((err = ls_exchange_check_field(name, name_len, value, value_len)) == LS_EINVAL) return err;
+    if ((err = check_field(name, name_len, value, value_len)) == LS_EINVAL) return err;
     if (err == LS_EACCES) {
         if (!NAME_IS(name, name_len, "connection") || !NAME_IS(value, value_len, "close")) return LS_EACCES;
         x->close = true;
@@ -205,7 +215,7 @@ int ls_exchange_trailer(ls_thread_ctx *ctx, ls_exchange *x, const char *name, si
 {
     if (x->error != 0) return x->error;
     if (x->response == LS_RESPONSE_DONE) return LS_EBUSY;
-    if (ls_exchange_check_field(name, name_len, value, value_len) == LS_EINVAL) return LS_EINVAL;
+    if (check_field(name, name_len, value, value_len) == LS_EINVAL) return LS_EINVAL;
     if (!ls_http_is_trailer(name, name_len)) return LS_EACCES;
     const size_t have = x->end_fields != NULL ? x->end_fields->to : 0, left = LS_TRAILER_BYTES_MAX - have;
     if (name_len > left || value_len > left || name_len + value_len + sizeof ": \r\n" - 1 > left) return LS_ELIMIT;

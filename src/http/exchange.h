@@ -44,7 +44,7 @@ enum {                     /* bits of `how` */
        LS_DATA_LAST = 1,   /* the end of LS_FRAMED_BY_PARTS; the slice, if any, are the lines of the trailers */
        LS_DATA_SHARED = 2, /* one part that other responses have too: see ls_shared_part_frame */
        LS_DATA_NOW = 4,    /* with LS_DATA_SHARED: send it at once, if nothing is queued */
-       LS_DATA_HINTS = 8   /* before the head: the slice are the lines of a response 103 */
+       LS_DATA_HINTS = 8 /* before the head: the slice are the lines of a response 103. LS_ENOMEM: nothing is queued */
 };
 
 /* A transport turns bytes into exchanges and exchanges into bytes, and decides nothing about HTTP: it is called by
@@ -144,8 +144,15 @@ struct ls_exchange {
 int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, size_t name_len, const char *value,
                        size_t value_len, bool replace);
 
-/* Whether a field of the response that a handler gives is valid: LS_OK, LS_EINVAL or LS_EACCES, as above. */
-int ls_exchange_check_field(const char *name, size_t name_len, const char *value, size_t value_len);
+/* The fields of early hints: see ls_exchange_hints. */
+enum { LS_HINTS_BYTES_MAX = 4096 };
+typedef struct ls_hints {
+    size_t len;
+    char lines[LS_HINTS_BYTES_MAX]; /* "Name: value\r\n"... */
+} ls_hints;
+
+/* Add a field. LS_OK; LS_EINVAL or LS_EACCES, as above; LS_ELIMIT: there is no room. */
+int ls_hints_add(ls_hints *hints, const char *name, size_t name_len, const char *value, size_t value_len);
 
 /* Add a trailer, a field behind the body (RFC 9110 section 6.5). It is sent with LS_FRAMED_BY_PARTS; where the response has
  * another framing or no body, trailers are dropped. Those that are added before the head are announced in it, by the field

@@ -49,6 +49,16 @@ static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *s
     return x->transport->head(ctx, x, length, slices, count);
 }
 
+int ls_exchange_hints(ls_thread_ctx *ctx, ls_exchange *x, const ls_hints *hints)
+{
+    ls_slice slice = ls_slice_static(hints->lines, hints->len);
+    if (x->error != 0) return x->error;
+    if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
+    if (!x->transport->hints || x->head.version < 11) return LS_DONE;
+    const int err = x->transport->data(ctx, x, &slice, 1, LS_DATA_HINTS);
+    return err < 0 ? err : ls_exchange_flush(ctx, x);
+}
+
 int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     if (x->error != 0) {

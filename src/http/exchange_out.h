@@ -1,6 +1,6 @@
 /* exchange_out.h - the response of an exchange: what HTTP says about it, once, above every transport.
  *
- *     NONE --respond(whole body)--------------------------------> DONE
+ *     NONE --hints()*, respond(whole body)----------------------> DONE
  *        \--write(part), flush()--> OPEN --write(part)*--finish()--^
  *
  *     at each point: error (the connection is lost, or the response is), abort --> error != 0, and the release closes
@@ -29,7 +29,8 @@
  * in different actors: there the functions of the transport are the place that takes the guard of the stream, a short
  * mutex which `received` and `sent` hold too. Nothing in these files touches anything but *x, so nothing here needs it.
  *
- * Trailers (ls_exchange_trailer) are fields at the end of BY_PARTS: the slice of LS_DATA_LAST. A whole response that has some
+ * Early hints (ls_exchange_hints) are responses of their own before the head: LS_DATA_HINTS, and no phase. Trailers
+ * (ls_exchange_trailer) are fields at the end of BY_PARTS: the slice of LS_DATA_LAST. A whole response that has some
  * is sent BY_PARTS for their sake, unless its length is all that the client understands. */
 #ifndef LS_HTTP_EXCHANGE_OUT_H
 #define LS_HTTP_EXCHANGE_OUT_H
@@ -40,6 +41,12 @@
  * too. Slices: their references are taken, on failure as well. The bytes of one without a block are copied before the
  * call returns. One may be a range of a file (port/shared_file.h): the system reads it, and a file that changes
  * meanwhile ends the connection. */
+
+/* Send a response 103 with these fields (RFC 8297) before the response: its
+ * client may load what they name. It may be called several times. Without effect to a client of HTTP/1.0 (RFC 9110 section
+ * 15.2), and where the transport has no place for it. LS_PENDING as for write. LS_EBUSY: the response has begun; LS_ENOMEM
+ * with x->error 0: nothing is queued. */
+int ls_exchange_hints(ls_thread_ctx *ctx, ls_exchange *x, const ls_hints *hints);
 
 /* A whole response. Nothing was written before. */
 int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);

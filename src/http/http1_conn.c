@@ -410,4 +410,5 @@ const ls_transport ls_http1_transport = {
     .returned = returned,
     .upgrade = ls_http1_upgrade,
     .local = local,
+    .hints = true,
 };

@@ -125,7 +125,7 @@ typedef struct ls_http1_conn { /* the user data of a stream */
     _Atomic uint8_t phase; /* another thread reads it in a drain */
     bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger : 1;       /* close with ls_stream_linger */
-    bool behind : 1;       /* other responses were queued when the last request began */
+    bool behind : 1;       /* other responses were queued when the last request began, or it has early hints */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
 } ls_http1_conn;
 

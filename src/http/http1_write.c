@@ -256,9 +256,24 @@ static int put_trailers(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *lines)
     return put_slice(ctx, c, lines) < 0 ? LS_ENOMEM : put_run(ctx, c, "\r\n", 2);
 }
 
+/* Put a response 103 before the others of this request. A file that has changed is not answered with a 503 any more: part of
+ * this response may have been sent. */
+static int put_hints(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_slice *lines)
+{
+    static const char status[] = "HTTP/1.1 103 Early Hints\r\n";
+    char *const from = ls_stream_room(ctx, ls_http1_stream(c), sizeof status + lines->len + 2);
+    if (from == NULL) return LS_ENOMEM;
+    char *to = put(PUT(from, status), lines->ptr, lines->len);
+    to = PUT(to, "\r\n");
+    ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
+    c->behind = true;
+    return LS_OK;
+}
+
 int ls_http1_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
     if (how & LS_DATA_SHARED) return put_shared(ctx, x, slices, how & LS_DATA_NOW);
+    if (how & LS_DATA_HINTS) return put_hints(ctx, ls_http1_conn_of(x), slices);
     if (how & LS_DATA_LAST && count == 0) return put_run(ctx, ls_http1_conn_of(x), "0\r\n\r\n", 5);
     if (how & LS_DATA_LAST) return put_trailers(ctx, ls_http1_conn_of(x), slices);
     return put_body(ctx, x, slices, count);

@@ -1,5 +1,8 @@
 """Trailers (RFC 9110, section 6.5; RFC 9112, section 7.1.2) as a handler sees and sends them."""
 import json
+import shutil
+import subprocess
+import unittest
 
 from harness import E2E, chunked, main, request, table
 
@@ -120,6 +123,12 @@ class OfResponses(E2E):
 
     def test_inject_gives_them_back(self):
         self.assertEqual(json.loads(self.get("/inject").body), {"x-first": "1", "x-sum": "7, 8"})
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_curl_takes_them(self):
+        url = "http://127.0.0.1:%d/parts" % self.server.port()
+        out = subprocess.run(["curl", "-sD", "-", url], capture_output=True, check=True, timeout=60).stdout
+        self.assertIn(b"X-Sum: 7\r\nx-sum: 8\r\n", out)
 
     def test_what_raises(self):
         got = self.get("/bad")

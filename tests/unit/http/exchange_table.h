@@ -13,9 +13,10 @@
 #include "support.h"
 
 /* What the handler does, one letter each: r respond "abc", e respond without a body, s write "abc", t write "de" from a
- * block, n write nothing, a abort, f finish, x add the trailer "X-Sum: 7". */
-static const char *const table_calls[] = {"r",  "e",    "f",  "stf", "nsf", "nf",   "snt",  "ar",  "saf", "astf",
-                                          "sa", "xstf", "xr", "xe",  "xf",  "sxtf", "stxf", "sxa", "xar", "rx"};
+ * block, n write nothing, a abort, f finish, x add the trailer "X-Sum: 7", h send early hints. */
+static const char *const table_calls[] = {"r",    "e",  "f",    "stf", "nsf",   "nf",   "snt",  "ar",   "saf",
+                                          "astf", "sa", "xstf", "xr",  "xe",    "xf",   "sxtf", "stxf", "sxa",
+                                          "xar",  "rx", "hr",   "hxe", "hhstf", "shtf", "rh",   "har"};
 static const int table_status[] = {200, 204, 205, 304, 404};
 static const char *const table_methods[] = {"GET", "HEAD", "POST"};
 
@@ -34,11 +35,13 @@ typedef struct table_seen {
     bool chunked, closes, has_type;
     bool announced;  /* by the field Trailer */
     size_t trailers; /* bytes of them, without the empty line */
+    unsigned hints;  /* responses 103 before it */
     char body[16];
     size_t body_len;
 } table_seen;
 
 static const table_row *table_now; /* for handlers */
+static bool table_hints;           /* the transport can send a 103 */
 static int table_error;            /* the first error that a call returned */
 
 static inline ls_slice table_block(ls_thread_ctx *ctx, const char *text)
@@ -70,6 +73,15 @@ static inline void table_handle(ls_thread_ctx *ctx, ls_exchange *x)
         case 'n': err = ls_exchange_write(ctx, x, NULL, 0); break;
         case 'a': ls_exchange_abort(ctx, x); break;
         case 'f': err = ls_exchange_finish(ctx, x); break;
+        case 'h': {
+            const bool late = x->error == 0 && x->response != LS_RESPONSE_NONE;
+            ls_hints hints = {.len = 0};
+            assert_int_equal(ls_hints_add(&hints, "Link", 4, "</a>", 4), LS_OK);
+            err = ls_exchange_hints(ctx, x, &hints);
+            assert_int_equal(err == LS_EBUSY, late);
+            if (late) continue;
+            break;
+        }
         case 'x': {
             const bool late = x->error == 0 && x->response == LS_RESPONSE_DONE;
             err = ls_exchange_trailer(ctx, x, "X-Sum", 5, "7", 1);
@@ -103,10 +115,12 @@ static inline int table_error_of(const table_row *row)
 static inline table_seen table_expected(const table_row *row)
 {
     const bool ends = strpbrk(row->calls, "ref") != NULL && strchr(row->calls, 'a') == NULL;
-    const bool head = strcmp(row->method, "HEAD") == 0, first = row->calls[0] == 'x';
+    const size_t hints = strspn(row->calls, "h");
+    const bool head = strcmp(row->method, "HEAD") == 0, first = row->calls[hints] == 'x';
     /* RFC 9112 7.1.2: trailers need the chunked coding, so a whole body gets it for their sake */
     const bool parts = strpbrk(row->calls, "stn") != NULL || (first && row->version > 0);
     table_seen seen = {.complete = ends && table_error_of(row) == 0, .status = row->status, .length = -1};
+    if (table_hints && row->version > 0) seen.hints = (unsigned)hints; /* RFC 9110 15.2: no 1xx to HTTP/1.0 */
     switch (row->status) {
     case 204:
     case 304: break;                  /* RFC 9110 8.6: no Content-Length in a 204; a 304 has none of its own */
@@ -148,22 +162,23 @@ static inline void table_check(const table_row *row, table_serve *serve, int ref
         same = same && seen.status == expected.status && seen.length == expected.length &&
                seen.chunked == expected.chunked && seen.closes == expected.closes &&
                seen.has_type == expected.has_type && seen.announced == expected.announced &&
-               seen.trailers == expected.trailers && seen.body_len == expected.body_len &&
-               memcmp(seen.body, expected.body, expected.body_len) == 0;
+               seen.trailers == expected.trailers && seen.hints == expected.hints &&
+               seen.body_len == expected.body_len && memcmp(seen.body, expected.body, expected.body_len) == 0;
     if (same) return;
     fail_msg(
         "%s HTTP/1.%d, %d, calls %s, length %d: complete %d, error %d (%d), length %d (%d), chunked %d, closes %d, "
-        "type %d, announced %d, trailers %zu, body %.*s",
+        "type %d, announced %d, trailers %zu, hints %u, body %.*s",
         row->method, row->version, row->status, row->calls, (int)row->length, seen.complete, table_error, error,
         (int)seen.length, (int)expected.length, seen.chunked, seen.closes, seen.has_type, seen.announced,
-        seen.trailers, (int)seen.body_len, seen.body);
+        seen.trailers, seen.hints, (int)seen.body_len, seen.body);
 }
 
-/* Serve every row. `refused`: the error that every call gets, or 0. Returns the number of rows. */
-static inline unsigned table_run(table_serve *serve, int refused)
+/* Serve every row. `hints`: see table_hints. `refused`: the error that every call gets, or 0. Returns the number of rows. */
+static inline unsigned table_run(table_serve *serve, bool hints, int refused)
 {
     static const int64_t lengths[] = {-1, 5, 6, 2};
     unsigned rows = 0;
+    table_hints = hints;
     for (size_t call = 0; call < sizeof table_calls / sizeof table_calls[0]; call++)
         for (size_t status = 0; status < sizeof table_status / sizeof table_status[0]; status++)
             for (size_t method = 0; method < sizeof table_methods / sizeof table_methods[0]; method++)

@@ -404,6 +404,23 @@ static void limit_of_the_trailers(void **state)
     assert_int_equal(f->x.fields_len, sizeof "Trailer: , A\r\n" - 1 + sizeof name - 9);
 }
 
+static void limit_of_early_hints(void **state)
+{
+    static char value[LS_HINTS_BYTES_MAX];
+    ls_hints hints = {.len = 0};
+    (void)state;
+    memset(value, 'v', sizeof value);
+    assert_int_equal(ls_hints_add(&hints, "Link", 4, "a\n", 2), LS_EINVAL);
+    assert_int_equal(ls_hints_add(&hints, "Content-Length", 14, "1", 1), LS_EACCES);
+    assert_int_equal(ls_hints_add(&hints, "Link", 4, "</a>", 4), LS_OK);
+    assert_int_equal(ls_hints_add(&hints, "B", 1, value, sizeof value - 12 - 5 + 1), LS_ELIMIT);
+    assert_int_equal(hints.len, 12);
+    assert_int_equal(ls_hints_add(&hints, "B", 1, value, sizeof value - 12 - 5), LS_OK);
+    assert_int_equal(hints.len, LS_HINTS_BYTES_MAX);
+    assert_memory_equal(hints.lines, "Link: </a>\r\nB: vvv", 18);
+    assert_int_equal(ls_hints_add(&hints, "C", 1, "", 0), LS_ELIMIT);
+}
+
 static void no_memory_for_trailers(void **state)
 {
     fixture f;
@@ -439,6 +456,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(trailers_are_announced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_trailers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limit_of_the_trailers, set_up, tear_down),
+        cmocka_unit_test(limit_of_early_hints),
         cmocka_unit_test(no_memory_for_trailers),
         cmocka_unit_test_setup_teardown(a_copy_keeps_the_addresses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_copy_may_have_no_addresses, set_up, tear_down),

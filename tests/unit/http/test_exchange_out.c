@@ -18,6 +18,7 @@ static void fill(ls_exchange *x, const table_row *row)
 {
     x->bytes = row->method;
     x->head.method = row->method[0] == 'H' ? LS_HTTP_HEAD : row->method[0] == 'G' ? LS_HTTP_GET : LS_HTTP_POST;
+    x->head.version = (uint8_t)(10 + row->version);
     x->open_framing = row->version > 0 ? LS_FRAMED_BY_PARTS : LS_FRAMED_BY_CLOSE;
     x->body_done = true;
 }
@@ -35,8 +36,13 @@ static int noting_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, uns
 {
     noting *n = LS_CONTAINER(x, noting, x);
     (void)ctx;
-    assert_int_equal(n->heads, 1);
+    assert_int_equal(n->heads, how & LS_DATA_HINTS ? 0 : 1);
     assert_int_equal(x->error, 0);
+    if (how & LS_DATA_HINTS) {
+        assert_int_equal(ls_slices_bytes(slices, count), sizeof "Link: </a>\r\n" - 1);
+        n->seen.hints++;
+        return LS_DONE;
+    }
     assert_true(!x->no_body || (count == 0 && !(how & LS_DATA_LAST)));
     assert_int_equal(n->lasts, 0);
     if (how & LS_DATA_LAST) {
@@ -71,7 +77,8 @@ static int noting_flush(ls_thread_ctx *ctx, ls_exchange *x)
     return x->error;
 }
 
-static const ls_transport noting_transport = {.head = noting_head, .data = noting_data, .flush = noting_flush};
+static const ls_transport noting_transport = {
+    .head = noting_head, .data = noting_data, .flush = noting_flush, .hints = true};
 
 static table_seen serve_noting(const table_row *row)
 {
@@ -92,7 +99,7 @@ static table_seen serve_noting(const table_row *row)
 static void what_a_transport_is_told(void **state)
 {
     (void)state;
-    assert_true(table_run(serve_noting, 0) >= 200);
+    assert_true(table_run(serve_noting, true, 0) >= 200);
 }
 
 /* The connection is kept if both sides allow it, and the next request is near. */
@@ -162,7 +169,7 @@ static table_seen serve_memory(const table_row *row)
 static void responses_in_memory(void **state)
 {
     (void)state;
-    (void)table_run(serve_memory, 0);
+    (void)table_run(serve_memory, false, 0);
 }
 
 /* The owner of the exchange gets the reason. */
@@ -205,7 +212,7 @@ static table_seen serve_kept(const table_row *row)
 static void a_kept_request_has_no_response(void **state)
 {
     (void)state;
-    (void)table_run(serve_kept, LS_ECLOSED);
+    (void)table_run(serve_kept, false, LS_ECLOSED);
 }
 
 /* ---- HTTP/1.1 ------------------------------------------------------------------------------------------------------ */
@@ -243,6 +250,7 @@ static bool take_body(table_seen *seen, const ls_http_response *head, const char
 
 static table_seen serve_http1(const table_row *row)
 {
+    static const char hint[] = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     table_seen seen = {.length = -1};
     ls_http_response head;
     ls_pair field;
@@ -252,9 +260,12 @@ static table_seen serve_http1(const table_row *row)
     const int len = snprintf(request, sizeof request, "%s / HTTP/1.%d\r\nHost: h\r\nConnection: keep-alive\r\n\r\n",
                              row->method, row->version);
     fixture_send(place, request, (size_t)len);
-    const char *const text = place->text;
-    const int head_len = ls_http1_parse_response(text, place->text_len, 0, 4096, row->method[0] == 'H', &head, NULL);
-    if (place->text_len > 0) {
+    const char *text = place->text;
+    size_t text_len = place->text_len;
+    for (; strncmp(text, hint, sizeof hint - 1) == 0;
+         seen.hints++, text += sizeof hint - 1, text_len -= sizeof hint - 1) {}
+    const int head_len = ls_http1_parse_response(text, text_len, 0, 4096, row->method[0] == 'H', &head, NULL);
+    if (text_len > 0) {
         assert_true(head_len > 0);
         seen.status = head.status;
         while (ls_http1_response_field(text, &head, &at, &field)) {
@@ -264,7 +275,7 @@ static table_seen serve_http1(const table_row *row)
             seen.announced |= is(field.name, field.name_len, "Trailer") && is(field.value, field.value_len, "X-Sum");
             if (is(field.name, field.name_len, "Content-Length")) seen.length = strtol(field.value, NULL, 10);
         }
-        seen.complete = take_body(&seen, &head, text + head_len, place->text_len - (size_t)head_len);
+        seen.complete = take_body(&seen, &head, text + head_len, text_len - (size_t)head_len);
         assert_int_equal(place->ended, seen.closes || !seen.complete);
     }
     fixture_disconnect(place);
@@ -274,7 +285,7 @@ static table_seen serve_http1(const table_row *row)
 static void responses_of_http1(void **state)
 {
     (void)state;
-    (void)table_run(serve_http1, 0);
+    (void)table_run(serve_http1, true, 0);
 }
 
 static int set_up(void **state)

@@ -69,6 +69,15 @@ static int res_status(lua_State *L)
     return 1;
 }
 
+/* Raise for a field that the exchange has refused. */
+static int raise_field(lua_State *L, int err, const char *kind, const char *name, size_t name_len)
+{
+    if (err != LS_EINVAL) return luaL_error(L, "not enough memory for a %s", kind);
+    if (!ls_is_token(name, name_len)) return luaL_error(L, "invalid %s name '%s'", kind, name);
+    return luaL_error(L, "invalid value of %s '%s': it contains a line break or another control character", kind,
+                      name);
+}
+
 static void header_line(lua_State *L, ls_request *r, int name, int value, bool replace)
 {
     size_t name_len, value_len;
@@ -84,16 +93,13 @@ static void header_line(lua_State *L, ls_request *r, int name, int value, bool r
         x->length = length;
         return;
     }
-    switch (ls_exchange_header(r->state->ctx, x, n, name_len, v, value_len, replace)) {
+    const int err = ls_exchange_header(r->state->ctx, x, n, name_len, v, value_len, replace);
+    switch (err) {
     case LS_OK: break;
-    case LS_EINVAL:
-        if (!ls_is_token(n, name_len)) luaL_error(L, "invalid header name '%s'", n);
-        luaL_error(L, "invalid value of header '%s': it contains a line break or another control character", n);
-        break;
     case LS_ELIMIT: luaL_error(L, "the headers of the response exceed %d bytes", LS_BLOCK_LARGE); break;
     case LS_EACCES: luaL_error(L, "header '%s' is set by the server: leave it out", n); break;
     case LS_EBUSY: luaL_error(L, "the head of the response was sent already"); break;
-    default: luaL_error(L, "not enough memory for a header"); break;
+    default: (void)raise_field(L, err, "header", n, name_len); break;
     }
 }
 
@@ -161,15 +167,13 @@ static int res_trailer(lua_State *L)
     if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
     if (r->x->length >= 0)
         return luaL_error(L, "res:trailer: a response with a Content-Length has no trailers: leave the length out");
-    switch (ls_exchange_trailer(r->state->ctx, r->x, name, name_len, value, value_len)) {
+    const int err = ls_exchange_trailer(r->state->ctx, r->x, name, name_len, value, value_len);
+    switch (err) {
     case LS_EINVAL:
-        if (!ls_is_token(name, name_len)) return luaL_error(L, "invalid trailer name '%s'", name);
-        return luaL_error(L, "invalid value of trailer '%s': it contains a line break or another control character",
-                          name);
+    case LS_ENOMEM: return raise_field(L, err, "trailer", name, name_len);
     case LS_EACCES:
         return luaL_error(L, "'%s' cannot be a trailer: a client needs it before the body; use res:header", name);
     case LS_ELIMIT: return luaL_error(L, "the trailers of the response exceed %d bytes", LS_TRAILER_BYTES_MAX);
-    case LS_ENOMEM: return luaL_error(L, "not enough memory for a trailer");
     default: break; /* LS_OK; or the connection is lost, which a write tells */
     }
     lua_settop(L, 1);
@@ -228,7 +232,7 @@ static int queue_done(lua_State *L, int status, lua_KContext context)
     ls_request *r = ls_request_check_res(L, 1);
     ls_exchange *x = r->x;
     (void)status;
-    if (x->error == 0 && x->response != LS_RESPONSE_NONE && ls_exchange_flush(r->state->ctx, x) == LS_PENDING)
+    if (x->error == 0 && ls_exchange_flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, queue_done);
     return ls_push_result(L, x->error);
 }
@@ -456,6 +460,49 @@ static int res_flush(lua_State *L)
     return ls_push_result(L, result);
 }
 
+/* Add the field of the name at `name` with the value on top of the stack. */
+static void add_hint(lua_State *L, ls_hints *all, int name)
+{
+    size_t name_len, value_len;
+    const char *n = lua_tolstring(L, name, &name_len);
+    if (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TNUMBER)
+        luaL_error(L, "res:early_hints: invalid value of header '%s': string or number expected, got %s", n,
+                   luaL_typename(L, -1));
+    const char *v = lua_tolstring(L, -1, &value_len);
+    const int err = ls_hints_add(all, n, name_len, v, value_len);
+    if (err == LS_EACCES) luaL_error(L, "res:early_hints: header '%s' is set by the server: leave it out", n);
+    if (err == LS_ELIMIT) luaL_error(L, "res:early_hints: the fields exceed %d bytes", LS_HINTS_BYTES_MAX);
+    if (err < 0) (void)raise_field(L, err, "header", n, name_len);
+}
+
+/* res:early_hints(fields: Headers) -> true | nil, message, code
+ * Sends these header fields at once in a response 103, before the response: the client may load what a Link names. */
+static int res_early_hints(lua_State *L)
+{
+    ls_hints all;
+    ls_request *r = ls_res_check_open(L);
+    all.len = 0;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    ls_check_arguments(L, 2, "res:early_hints{ Link = \"</style.css>; rel=preload; as=style\" }");
+    ls_copy_open(L, 2);
+    for (lua_pushnil(L); lua_next(L, 2) != 0; lua_settop(L, 3)) {
+        if (lua_type(L, 3) != LUA_TSTRING)
+            return luaL_error(L, "res:early_hints: invalid header name: string expected, got %s", luaL_typename(L, 3));
+        if (lua_type(L, 4) != LUA_TTABLE) {
+            add_hint(L, &all, 3);
+            continue;
+        }
+        ls_copy_open(L, 4);
+        for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, 4); n <= count; n++, lua_settop(L, 4)) {
+            lua_rawgeti(L, 4, n);
+            add_hint(L, &all, 3);
+        }
+    }
+    const int result = ls_exchange_hints(r->state->ctx, r->x, &all);
+    if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
+    return ls_push_result(L, result);
+}
+
 /* res:abort()
  * Closes the connection without the rest of the response. */
 static int res_abort(lua_State *L)
@@ -490,11 +537,23 @@ static int res_newindex(lua_State *L)
 
 void ls_request_define_res(lua_State *L, ls_requests *requests)
 {
-    static const luaL_Reg methods[] = {
-        {"status", res_status},      {"header", res_header}, {"cookie", res_cookie},   {"write", res_write},
-        {"flush", res_flush},        {"send", res_send},     {"body", res_body},       {"html", res_html},
-        {"json", res_json},          {"render", res_render}, {"type", res_type},       {"redirect", res_redirect},
-        {"upgrade", ls_res_upgrade}, {"abort", res_abort},   {"trailer", res_trailer}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"status", res_status},
+                                       {"header", res_header},
+                                       {"cookie", res_cookie},
+                                       {"write", res_write},
+                                       {"flush", res_flush},
+                                       {"send", res_send},
+                                       {"body", res_body},
+                                       {"html", res_html},
+                                       {"json", res_json},
+                                       {"render", res_render},
+                                       {"type", res_type},
+                                       {"redirect", res_redirect},
+                                       {"upgrade", ls_res_upgrade},
+                                       {"abort", res_abort},
+                                       {"trailer", res_trailer},
+                                       {"early_hints", res_early_hints},
+                                       {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
     lua_pushinteger(L, 1);

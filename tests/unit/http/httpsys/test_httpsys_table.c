@@ -51,7 +51,7 @@ static table_seen serve(const table_row *row)
 static void responses_of_httpsys(void **state)
 {
     (void)state;
-    assert_true(table_run(serve, 0) >= 200);
+    assert_true(table_run(serve, false, 0) >= 200);
 }
 
 int main(void)
