@@ -694,6 +694,79 @@ static void a_file_that_changes_behind_another_response(void **state)
     }
 }
 
+/* ---- early hints ------------------------------------------------------------------------------------------------ */
+
+#define HINTS "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+
+static int send_hints(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_hints hints = {.len = 0};
+    assert_int_equal(ls_hints_add(&hints, "Link", 4, "</a>", 4), LS_OK);
+    return ls_exchange_hints(ctx, x, &hints);
+}
+
+static void hints_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    ls_block *taken[64];
+    unsigned count = 0;
+    while ((taken[count] = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) != NULL)
+        assert_true(++count < sizeof taken / sizeof taken[0]);
+    assert_int_equal(send_hints(ctx, x), LS_ENOMEM);
+    assert_int_equal(x->error, 0);
+    while (count > 0) ls_block_drop(taken[--count]);
+    respond_text(r, ctx, x);
+}
+
+static void early_hints_without_memory_change_nothing(void **state)
+{
+    fixture *r = fixture_open(hints_without_memory, (size_t)32 * LS_BLOCK_SMALL);
+    (void)state;
+    fixture_connect(r);
+    fixture_send(r, GET, sizeof GET - 1);
+    assert_string_equal(fixture_take(r), OK "Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello");
+    fixture_close(r);
+}
+
+/* Send hints until the queue is full; when it is sent, respond. */
+static void many_hints(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    int err = LS_PENDING;
+    if (!r->started)
+        while ((err = send_hints(ctx, x)) == LS_DONE) r->step++;
+    assert_int_equal(err, LS_PENDING);
+    if (r->started) respond_text(r, ctx, x);
+    r->started = true;
+}
+
+static void early_hints_for_a_client_that_does_not_read(void **state)
+{
+    fixture *r = connected(many_hints);
+    (void)state;
+    net_write(r->theirs, GET, sizeof GET - 1);
+    fixture_pump(r);
+    assert_non_null(r->x);
+    const size_t hints = (size_t)r->step + 1;
+    fixture_settle(r);
+    const char *at = fixture_take(r);
+    for (size_t n = 0; n < hints; n++, at += sizeof HINTS - 1) assert_memory_equal(at, HINTS, sizeof HINTS - 1);
+    assert_string_equal(at, OK "Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello");
+    fixture_close(r);
+}
+
+static void hint_then_respond_changing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
+{
+    assert_int_equal(send_hints(ctx, x), LS_DONE);
+    respond_changing(r, ctx, x);
+}
+
+/* Early hints may be sent in part: no 503 takes the place of the response behind them. */
+static void a_file_that_changes_behind_early_hints(void **state)
+{
+    (void)state;
+    check(hint_then_respond_changing, GET_CLOSE, HINTS, true);
+    assert_int_equal(remove(changing), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -718,6 +791,9 @@ int main(void)
         cmocka_unit_test(above_the_high_water_mark_the_writer_waits),
         cmocka_unit_test(a_client_that_does_not_read_is_disconnected),
         cmocka_unit_test(a_file_that_changes_behind_another_response),
+        cmocka_unit_test(early_hints_without_memory_change_nothing),
+        cmocka_unit_test(early_hints_for_a_client_that_does_not_read),
+        cmocka_unit_test(a_file_that_changes_behind_early_hints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
