@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
 #include "codec/http_text.h"
 
@@ -23,12 +24,6 @@ static bool unread_is_long(const ls_exchange *x)
     return x->continue_due || (x->head.has_length && x->head.content_length - x->body_bytes > x->unread_bytes_max);
 }
 
-/* Whether the end of a response of unknown length has room for trailers. */
-static bool takes_trailers(const ls_exchange *x)
-{
-    return x->end_fields != NULL && x->open_framing == LS_FRAMED_BY_PARTS;
-}
-
 /* Decide the framing, and queue the head and the begin of the body. `length` < 0: unknown. */
 static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
@@ -41,10 +36,6 @@ static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *s
     if (x->no_body) {
         ls_slices_drop(slices, count);
         count = 0;
-    }
-    if (x->end_fields != NULL) {
-        if (x->framing == LS_FRAMED_BY_PARTS) ls_exchange_announce_trailers(ctx, x);
-        if (x->framing != LS_FRAMED_BY_PARTS || x->no_body) ls_exchange_drop_trailers(x);
     }
     return x->transport->head(ctx, x, length, slices, count);
 }
@@ -59,6 +50,26 @@ int ls_exchange_hints(ls_thread_ctx *ctx, ls_exchange *x, const ls_hints *hints)
     return err < 0 ? err : ls_exchange_flush(ctx, x);
 }
 
+/* As begin, of a response with trailers: announce them, or drop them if it will have no end where they have a place. */
+LS_NOINLINE static int begin_with_trailers(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices,
+                                           unsigned count)
+{
+    const bool in_parts = length < 0 && x->open_framing == LS_FRAMED_BY_PARTS && ls_status_has_content(x->status);
+    if (in_parts) ls_exchange_announce_trailers(ctx, x);
+    if (!in_parts || x->head.method == LS_HTTP_HEAD) ls_exchange_drop_trailers(x);
+    return begin(ctx, x, length, slices, count);
+}
+
+/* A whole response has no length for the sake of its trailers, if the transport marks the end of such a body. */
+LS_NOINLINE static int respond_with_trailers(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
+{
+    x->length = x->open_framing == LS_FRAMED_BY_PARTS ? -1 : (int64_t)x->written;
+    const int err = begin_with_trailers(ctx, x, x->length, slices, count);
+    if (err < 0) return ls_exchange_fail(x, err);
+    x->response = LS_RESPONSE_OPEN;
+    return ls_exchange_finish(ctx, x);
+}
+
 int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
 {
     if (x->error != 0) {
@@ -67,13 +78,11 @@ int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
     }
     assert(x->response == LS_RESPONSE_NONE);
     x->written = ls_slices_bytes(slices, count);
-    const bool in_parts = takes_trailers(x);
-    const int err = begin(ctx, x, in_parts ? -1 : (int64_t)x->written, slices, count);
+    if (x->end_fields != NULL) return respond_with_trailers(ctx, x, slices, count);
+    const int err = begin(ctx, x, (int64_t)x->written, slices, count);
     if (err < 0) return ls_exchange_fail(x, err);
-    x->response = in_parts ? LS_RESPONSE_OPEN : LS_RESPONSE_DONE;
-    if (!in_parts) return LS_DONE;
-    x->length = -1;
-    return ls_exchange_finish(ctx, x);
+    x->response = LS_RESPONSE_DONE;
+    return LS_DONE;
 }
 
 int ls_exchange_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
@@ -89,7 +98,7 @@ int ls_exchange_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsi
         err = LS_EMSGSIZE;
     } else if (x->response == LS_RESPONSE_NONE) {
         x->response = LS_RESPONSE_OPEN;
-        err = begin(ctx, x, x->length, slices, count);
+        err = (x->end_fields != NULL ? begin_with_trailers : begin)(ctx, x, x->length, slices, count);
     } else if (x->no_body) {
         ls_slices_drop(slices, count);
     } else if (count > 0) {

@@ -22,6 +22,10 @@ app:get("/slow", function(req, res)
   return go
 end)
 app:get("/go", function() ls.channel("go"):send("went") return 204 end)
+app:get("/many", function(req, res)
+  for n = 1, 1000 do assert(res:early_hints{ ["X-N"] = n, ["X-Fill"] = ("v"):rep(4000) }) end
+  return "end"
+end)
 app:post("/body", function(req, res)
   res:early_hints{ Link = "</a.css>" }
   return req:body()
@@ -77,6 +81,15 @@ class EarlyHints(E2E):
             self.assertEqual(conn.head().status, 103)
             self.assertEqual(self.server.get("/go").status, 204)
             self.assertEqual(conn.response().text, "went")
+
+    def test_they_wait_for_a_client_that_reads_slowly(self):
+        """They are more than the system and write_ahead take."""
+        with self.server.connect() as conn:
+            conn.send(request("GET", "/many"))
+            self.assertEqual(self.server.get("/page").status, 200)
+            for n in range(1, 1001):
+                self.assertEqual(conn.head().header("X-N"), str(n))
+            self.assertEqual(conn.response().text, "end")
 
     def test_beside_100_continue(self):
         head = b"POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
