@@ -9,6 +9,7 @@
 #include "codec/http1/http1_parse_response.h"
 #include "exchange_table.h"
 #include "http/exchange_memory.h"
+#include "noting_transport.h"
 #include "port/shared_file.h"
 
 static fixture *place; /* the pool, and the connections of HTTP/1.1 */
@@ -25,61 +26,6 @@ static void fill(ls_exchange *x, const table_row *row)
 
 /* ---- a transport that only notes what it is told ---------------------------------------------------------------- */
 
-typedef struct noting {
-    table_seen seen;
-    unsigned heads, lasts;
-    bool aborted; /* flush was called with an error */
-    ls_exchange x;
-} noting;
-
-static int noting_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
-{
-    noting *n = LS_CONTAINER(x, noting, x);
-    (void)ctx;
-    assert_int_equal(n->heads, how & LS_DATA_HINTS ? 0 : 1);
-    assert_int_equal(x->error, 0);
-    if (how & LS_DATA_HINTS) {
-        assert_int_equal(ls_slices_bytes(slices, count), sizeof "Link: </a>\r\n" - 1);
-        n->seen.hints++;
-        return LS_DONE;
-    }
-    assert_true(!x->no_body || (count == 0 && !(how & LS_DATA_LAST)));
-    assert_int_equal(n->lasts, 0);
-    if (how & LS_DATA_LAST) {
-        assert_true(count <= 1 && x->framing == LS_FRAMED_BY_PARTS);
-        n->lasts++;
-        n->seen.trailers = ls_slices_bytes(slices, count);
-    }
-    for (unsigned i = 0; i < count && !(how & LS_DATA_LAST); i++) {
-        memcpy(n->seen.body + n->seen.body_len, slices[i].ptr, slices[i].len);
-        n->seen.body_len += slices[i].len;
-    }
-    ls_slices_drop(slices, count);
-    return LS_DONE;
-}
-
-static int noting_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
-{
-    noting *n = LS_CONTAINER(x, noting, x);
-    n->heads++;
-    n->seen.status = x->status;
-    n->seen.length = x->framing == LS_FRAMED_BY_LENGTH ? length : -1;
-    n->seen.chunked = x->framing == LS_FRAMED_BY_PARTS;
-    n->seen.has_type = x->type != NULL;
-    n->seen.announced = ls_exchange_has_field(x, "trailer", 7);
-    return noting_data(ctx, x, slices, count, 0);
-}
-
-static int noting_flush(ls_thread_ctx *ctx, ls_exchange *x)
-{
-    (void)ctx;
-    LS_CONTAINER(x, noting, x)->aborted = x->error != 0;
-    return x->error;
-}
-
-static const ls_transport noting_transport = {
-    .head = noting_head, .data = noting_data, .flush = noting_flush, .hints = true};
-
 static table_seen serve_noting(const table_row *row)
 {
     static noting n;
@@ -87,13 +33,23 @@ static table_seen serve_noting(const table_row *row)
     fill(&n.x, row);
     n.x.transport = &noting_transport;
     table_handle(&place->place.ctx, &n.x);
-    n.seen.complete = n.x.response == LS_RESPONSE_DONE && n.x.error == 0;
-    n.seen.closes = n.x.close;
-    assert_int_equal(n.aborted, strchr(row->calls, 'a') != NULL && n.x.error != LS_EMSGSIZE);
-    if (n.seen.complete) assert_int_equal(n.lasts, n.seen.chunked && !n.x.no_body);
-    if (n.seen.complete) assert_int_equal(ls_exchange_body_sent(&n.x), n.seen.body_len);
+    table_seen seen = {.complete = n.x.response == LS_RESPONSE_DONE && n.x.error == 0,
+                       .status = n.x.status,
+                       .length = n.length,
+                       .chunked = n.x.framing == LS_FRAMED_BY_PARTS,
+                       .closes = n.x.close,
+                       .has_type = n.x.type != NULL,
+                       .announced = ls_exchange_has_field(&n.x, "trailer", 7),
+                       .trailers = n.trailers_len,
+                       .hints = n.hints,
+                       .body_len = n.body_len};
+    assert_true(n.body_len <= sizeof seen.body);
+    memcpy(seen.body, n.body, n.body_len);
+    assert_int_equal(n.aborts, strchr(row->calls, 'a') != NULL && n.x.error != LS_EMSGSIZE);
+    if (seen.complete) assert_int_equal(n.lasts, seen.chunked && !n.x.no_body);
+    if (seen.complete) assert_int_equal(ls_exchange_body_sent(&n.x), seen.body_len);
     ls_exchange_drop_fields(&n.x);
-    return n.seen;
+    return seen;
 }
 
 static void what_a_transport_is_told(void **state)
