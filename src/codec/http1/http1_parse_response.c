@@ -12,7 +12,7 @@
 
 enum { STEP_DONE = 1, STEP_MORE = 0, STATUS_LINE_PREFIX = 12 /* "HTTP/1.1 200" */ };
 
-enum { SAW_LENGTH = 1, SAW_TRANSFER = 2, SAW_CHUNKED = 4, SAW_CLOSE = 8, SAW_KEEP_ALIVE = 16 };
+enum { SAW_LENGTH = 1, SAW_TRANSFER = 2, SAW_CHUNKED = 4, SAW_CLOSE = 8, SAW_KEEP_ALIVE = 16, SAW_ENCODING = 32 };
 
 typedef struct response_parse {
     const char *at, *end;
@@ -89,6 +89,12 @@ static int transfer_field(response_parse *p, const char *at, const char *end)
     return STEP_DONE;
 }
 
+static void encoding_field(response_parse *p, const char *at, const char *end)
+{
+    p->head->gzip = !(p->saw & SAW_ENCODING) && (is_name(at, end, "gzip", 4) || is_name(at, end, "x-gzip", 6));
+    p->saw |= SAW_ENCODING;
+}
+
 /* Evaluate a field that the parser knows. The length of the name excludes almost all other fields. */
 static int known_field(response_parse *p, const char *name, const char *name_end, const char *value, const char *end)
 {
@@ -98,6 +104,9 @@ static int known_field(response_parse *p, const char *name, const char *name_end
         break;
     case 14:
         if (is_name(name, name_end, "content-length", 14)) return length_field(p, value, end);
+        break;
+    case 16:
+        if (is_name(name, name_end, "content-encoding", 16)) encoding_field(p, value, end);
         break;
     case 17:
         if (is_name(name, name_end, "transfer-encoding", 17)) return transfer_field(p, value, end);

@@ -27,6 +27,7 @@ typedef struct ls_http_response {
     uint16_t status; /* 100 to 999 */
     uint8_t version_minor;
     uint8_t framing; /* enum ls_framing */
+    bool gzip;       /* Content-Encoding: gzip, or its old name x-gzip, and nothing else */
     bool keep_alive; /* another request may follow on this connection (RFC 9112 section 9.3) */
     uint32_t bytes;  /* length of the head, including its empty line */
     uint64_t length; /* of the body, for LS_FRAMING_LENGTH */
