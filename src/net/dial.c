@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "net/handshake.h"
+#include "net/network.h"
 #include "sched/actor.h"
 
 #define GAP_NS UINT64_C(250000000) /* RFC 8305 section 8: Connection Attempt Delay */
@@ -47,7 +48,7 @@ struct ls_dial {
     ls_stream *racing[LS_LOOKUP_ADDRS_MAX];
     ls_stream *stream; /* the winner, during the handshake */
     ls_handshake handshake;
-    bool begin_queued, over;
+    bool begin_queued, over, public_only;
     enum ls_dial_phase phase;
     int err; /* of the last failed attempt */
     unsigned addr_count, addr_next, racing_count;
@@ -215,6 +216,7 @@ static int attempt_start(ls_thread_ctx *ctx, ls_dial *d, const ls_addr *addr, ls
 {
     const size_t bytes = d->user_bytes > sizeof(attempt) ? d->user_bytes : sizeof(attempt);
     ls_stream *s;
+    if (d->public_only && !ls_addr_is_public(addr)) return LS_EACCES;
     int err = ls_stream_open_unconnected(d->port, d->deadlines, addr->family, &attempt_handler, bytes, &s);
     if (err < 0) return err;
     ls_stream_set_peer(s, addr);
@@ -373,6 +375,7 @@ int ls_dial_start(ls_thread_ctx *ctx, const ls_dial_options *o, ls_resolver *res
     d->actor = o->actor;
     d->handler = o->handler;
     d->user_bytes = o->user_bytes;
+    d->public_only = o->public_only;
     d->live = o->live;
     d->resolver = resolver;
     d->done = done;

@@ -18,6 +18,7 @@ typedef struct ls_dial_options {
     ls_actor *actor;  /* of the stream, too */
     const char *host; /* a name, an address, or "unix:/path"; copied */
     uint16_t port_number;
+    bool public_only;        /* other addresses are refused: LS_EACCES; see ls_addr_is_public */
     uint32_t ms_max;         /* for everything; 0: no limit */
     ls_tls *tls;             /* NULL: plain; held */
     const char *server_name; /* of TLS: NULL: host; copied */

@@ -59,6 +59,35 @@ int ls_network_parse(const char *text, ls_network *out)
     return LS_OK;
 }
 
+bool ls_addr_is_public(const ls_addr *addr)
+{
+    static const ls_network special[] = {
+        {LS_ADDR_IP4, 8, {0}},
+        {LS_ADDR_IP4, 8, {10}},
+        {LS_ADDR_IP4, 10, {100, 64}},
+        {LS_ADDR_IP4, 8, {127}},
+        {LS_ADDR_IP4, 16, {169, 254}},
+        {LS_ADDR_IP4, 12, {172, 16}},
+        {LS_ADDR_IP4, 24, {192, 0, 0}},
+        {LS_ADDR_IP4, 24, {192, 0, 2}},
+        {LS_ADDR_IP4, 24, {192, 88, 99}},
+        {LS_ADDR_IP4, 16, {192, 168}},
+        {LS_ADDR_IP4, 15, {198, 18}},
+        {LS_ADDR_IP4, 24, {198, 51, 100}},
+        {LS_ADDR_IP4, 24, {203, 0, 113}},
+        {LS_ADDR_IP4, 3, {224}},                     /* groups, reserved, broadcast */
+        {LS_ADDR_IP6, 23, {0x20, 0x01}},             /* IETF protocols, Teredo */
+        {LS_ADDR_IP6, 32, {0x20, 0x01, 0x0d, 0xb8}}, /* documentation */
+        {LS_ADDR_IP6, 16, {0x20, 0x02}},             /* 6to4 */
+        {LS_ADDR_IP6, 20, {0x3f, 0xff}},             /* documentation */
+    };
+    static const ls_network global = {LS_ADDR_IP6, 3, {0x20}}; /* all of IPv6 that is global unicast */
+    ls_addr plain = *addr;
+    ls_addr_unmap(&plain);
+    if (plain.family != LS_ADDR_IP4 && !ls_networks_have(&global, 1, &plain)) return false;
+    return !ls_networks_have(special, sizeof special / sizeof *special, &plain);
+}
+
 bool ls_networks_have(const ls_network *networks, size_t count, const ls_addr *addr)
 {
     ls_addr plain = {.family = addr->family}; /* *addr may be shorter: ls_exchange_keep */

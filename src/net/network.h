@@ -22,4 +22,9 @@ int ls_network_parse(const char *text, ls_network *out);
  * The port and the zone do not count. */
 bool ls_networks_have(const ls_network *networks, size_t count, const ls_addr *addr);
 
+/* Whether `addr` is an address of the public Internet: not of this machine, of a private or link-local network, of a
+ * group, reserved, or of a Unix socket (the special-purpose registries of IANA, RFC 6890). An IPv6 address that carries an
+ * IPv4 address of another system's choice (NAT64, 6to4, Teredo) is not public either. */
+bool ls_addr_is_public(const ls_addr *addr);
+
 #endif

@@ -49,6 +49,7 @@ int ls_sock_peer_user(ls_fd fd, uint32_t *user);
 int ls_sock_open(uint8_t family, ls_fd *out);
 
 bool ls_sock_unread(ls_fd fd); /* the system holds received bytes that were not read */
+bool ls_sock_idle(ls_fd fd);   /* connected, and neither bytes nor the end of the stream can be received */
 
 /* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s);

@@ -203,6 +203,12 @@ bool ls_sock_unread(ls_fd fd)
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+bool ls_sock_idle(ls_fd fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
     const int wanted = on, seconds = idle_s > 32767 ? 32767 : (int)idle_s; /* the system's maximum */

@@ -173,6 +173,12 @@ bool ls_sock_unread(ls_fd fd)
     return ioctlsocket(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+bool ls_sock_idle(ls_fd fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK) < 0 && WSAGetLastError() == WSAEWOULDBLOCK;
+}
+
 int ls_sock_peer_user(ls_fd fd, uint32_t *user)
 {
     (void)fd;

@@ -147,6 +147,11 @@ bool ls_stream_has_unread(const ls_stream *s)
     return s->unread || (s->filtered && s->filter->type->has_input(s->filter)) || ls_sock_unread(ls_sock_fd(s->sock));
 }
 
+bool ls_stream_is_idle(const ls_stream *s)
+{
+    return !s->unread && !(s->filtered && s->filter->type->has_input(s->filter)) && ls_sock_idle(ls_sock_fd(s->sock));
+}
+
 bool ls_stream_receiving(const ls_stream *s)
 {
     return s->rx_pending;

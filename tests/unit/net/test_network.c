@@ -53,6 +53,61 @@ static void prefixes_at_their_edges(void **state)
     }
 }
 
+static void public_addresses(void **state)
+{
+    static const char *const is_public[] = {"1.1.1.1",        "9.255.255.255",   "11.0.0.0",        "100.63.255.255",
+                                            "100.128.0.0",    "126.255.255.255", "128.0.0.0",       "169.253.255.255",
+                                            "172.15.255.255", "172.32.0.0",      "192.167.255.255", "192.169.0.0",
+                                            "198.17.255.255", "198.20.0.0",      "223.255.255.255", "2001:200::1",
+                                            "2600::",         "2a00::1",         "::ffff:8.8.8.8"};
+    static const char *const is_not[] = {"0.0.0.0",
+                                         "0.1.2.3",
+                                         "10.0.0.0",
+                                         "10.255.255.255",
+                                         "100.64.0.0",
+                                         "100.127.255.255",
+                                         "127.0.0.1",
+                                         "127.255.255.255",
+                                         "169.254.169.254",
+                                         "172.16.0.0",
+                                         "172.31.255.255",
+                                         "192.0.0.8",
+                                         "192.0.2.1",
+                                         "192.168.0.0",
+                                         "192.168.255.255",
+                                         "198.18.0.0",
+                                         "198.19.255.255",
+                                         "203.0.113.9",
+                                         "224.0.0.1",
+                                         "255.255.255.255",
+                                         "::",
+                                         "::1",
+                                         "::ffff:127.0.0.1",
+                                         "::ffff:10.0.0.1",
+                                         "::127.0.0.1",
+                                         "64:ff9b::7f00:1",
+                                         "fc00::1",
+                                         "fdff::1",
+                                         "fe80::1",
+                                         "fec0::1",
+                                         "ff02::1",
+                                         "2001::1",
+                                         "2001:db8::1",
+                                         "2002:7f00:1::",
+                                         "unix:/run/a",
+                                         "unix:@a"};
+    ls_addr addr;
+    (void)state;
+    for (size_t i = 0; i < sizeof is_public / sizeof *is_public; i++) {
+        assert_int_equal(ls_addr_parse(is_public[i], 80, &addr), LS_OK);
+        if (!ls_addr_is_public(&addr)) fail_msg("%s is public", is_public[i]);
+    }
+    for (size_t i = 0; i < sizeof is_not / sizeof *is_not; i++) {
+        assert_int_equal(ls_addr_parse(is_not[i], 80, &addr), LS_OK);
+        if (ls_addr_is_public(&addr)) fail_msg("%s is not public", is_not[i]);
+    }
+}
+
 static void a_list_is_the_union(void **state)
 {
     static const char *const texts[] = {"10.0.0.0/8", "unix:", "fd00::/8"};
@@ -115,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefixes_at_their_edges),
+        cmocka_unit_test(public_addresses),
         cmocka_unit_test(a_list_is_the_union),
         cmocka_unit_test(other_texts_are_refused),
     };
