@@ -57,6 +57,7 @@ local ls = {
   tcp = later("luaserve.tcp", "listen"),
   connect = later("luaserve.tcp", "connect"),
   websocket = later("luaserve.ws_client", "connect"),
+  fetch = later("luaserve.fetch", "fetch"), -- HTTP requests to other servers
   udp = later("luaserve.udp", "listen"),
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),

@@ -582,6 +582,7 @@ void ls_server_close(ls_server *server)
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
             ls_site_close_sockets(LS_CONTAINER(node, ls_generation_end, node)->site, ctx);
         if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
+        ls_site_runtime_disconnect(server->runtime, ctx);
         ls_grace_close(&server->grace);
         ls_workers_close(server->workers);
         server->workers = NULL;

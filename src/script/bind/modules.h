@@ -29,6 +29,7 @@
     X(sse)            \
     X(tcp)            \
     X(connect)        \
+    X(client_call)    \
     X(ws)             \
     X(ws_client)      \
     X(udp)            \

@@ -16,6 +16,7 @@
 #include "codec/ws/ws_deflate.h"
 #include "http/file_cache.h"
 #include "net/poll.h"
+#include "net/stream_pool.h"
 #include "script/bind/bind.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/dev/dev_mode.h"
@@ -66,6 +67,7 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
     int err;
     if ((err = ls_runtime_watch(runtime, threads_max)) < 0) return err;
     if ((err = ls_polls_open(port, &runtime->polls)) < 0) return err;
+    if ((err = ls_stream_pool_open(port, &runtime->streams)) < 0) return err;
     runtime->port = port;
     runtime->deadlines = deadlines;
     return LS_OK;
@@ -77,12 +79,20 @@ void ls_site_runtime_develop(ls_runtime *runtime, ls_dev *dev)
     ls_file_cache_examine_always(runtime->files);
 }
 
+void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx)
+{
+    if (runtime->streams == NULL) return;
+    ls_pool_enter(ctx->pool); /* TLS says goodbye */
+    ls_stream_pool_drain(ctx, runtime->streams);
+}
+
 void ls_site_runtime_close(ls_runtime *runtime)
 {
     if (runtime->null != NULL) (void)fclose(runtime->null);
     ls_ws_deflate_store_close(runtime->ws_deflates);
     if (runtime->files != NULL) ls_file_cache_close(runtime->files);
     if (runtime->tls_contexts != NULL) ls_tls_contexts_close(runtime->tls_contexts);
+    if (runtime->streams != NULL) ls_stream_pool_close(runtime->streams);
     if (runtime->polls != NULL) ls_polls_close(runtime->polls);
     ls_runtime_close(runtime);
 }

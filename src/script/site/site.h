@@ -45,6 +45,8 @@ int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out);
 int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlines *deadlines, unsigned threads_max);
 /* Dev mode (bind/dev/dev_mode.h), before the first site is loaded. */
 void ls_site_runtime_develop(ls_runtime *runtime, struct ls_dev *dev);
+/* Close the idle connections of ls.fetch. No worker runs; the port is still open. */
+void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx);
 /* Every site is closed and no worker runs. The port may be closed. */
 void ls_site_runtime_close(ls_runtime *runtime);
 

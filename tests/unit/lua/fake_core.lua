@@ -19,6 +19,11 @@ for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", 
   core[name] = recorded(name)
 end
 
+function core.client_inflates() return true end
+function core.client_take() end
+core.results.now = { 0 }
+function core.is_buffer() return false end
+
 function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end
 
 function core.ws_origin(text) return type(text) == "string" and text:find("^%a+://[^/]+$") ~= nil end

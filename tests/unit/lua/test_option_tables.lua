@@ -10,7 +10,7 @@ local tls = require "luaserve.tls"
 local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
-  "channel", "file", "notify", "session" }
+  "channel", "file", "notify", "session", "fetch" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -73,6 +73,10 @@ local calls = {
   ["ls.websocket"] = function(given)
     line = check.line(1)
     ls.websocket("wss://a/", given)
+  end,
+  ["ls.fetch"] = function(given)
+    line = check.line(1)
+    ls.fetch("https://a/", given)
   end,
   ["ls.notify"] = function(given)
     line = check.line(1)
@@ -155,7 +159,7 @@ end
 
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
 -- `true`: a table and a function are allowed.
-local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true }
+local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true }
 local other_message = { handler = "is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.
@@ -243,7 +247,7 @@ function tests.a_value_out_of_range_raises_with_the_bound()
         local from, to = kind.text:format(kind.of(least)), kind.text:format(kind.of(most))
         local range = most == math.maxinteger and "at least " .. from or "from " .. from .. " to " .. to
         local bound = prefix .. name .. " must be " .. range .. kind.unit .. "; got "
-        if least > 0 then
+        if least > 0 or kind == kinds.count then
           fails(fname, name, kind.of(least - 1), bound)
         else -- a negative number has the wrong type
           fails(fname, name, -1, prefix .. name .. " must be a ")

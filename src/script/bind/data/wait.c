@@ -70,9 +70,7 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
     ls_task *task = wait->task;
     int counts = COUNTS;
     if (wait->kind->takes) {
-        if (task->client != NULL && ls_waits_of(state)->expect_end != NULL)
-            ls_waits_of(state)->expect_end(state->ctx, task);
-        if (task->client_left) {
+        if (ls_wait_expect_end(task) < 0) {
             ls_wait_give_back(wait);
             return ls_task_left_error(L, "");
         }

@@ -54,6 +54,14 @@ typedef struct ls_wait {
     bool arrived;     /* the operation has run */
 } ls_wait;
 
+/* The task is going to wait for something that only its client needs. LS_OK, or LS_ERESET: the client has left. */
+static inline int ls_wait_expect_end(ls_task *task)
+{
+    const ls_waits *waits = ls_waits_of(task->state);
+    if (task->client != NULL && waits->expect_end != NULL) waits->expect_end(task->state->ctx, task);
+    return task->client_left ? LS_ERESET : LS_OK;
+}
+
 /* Get the wait of the current task, which can wait (ls_task_can_wait). NULL: out of memory. */
 ls_wait *ls_wait_get(lua_State *L, const ls_wait_kind *kind, void *object);
 void ls_wait_drop(ls_wait *wait); /* its waiter was not queued */

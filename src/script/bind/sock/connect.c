@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/data/wait.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/bind/option_tls.h"
@@ -124,7 +125,9 @@ static const char *server_name(lua_State *L)
 static int dial_ended(lua_State *L, int status, lua_KContext context)
 {
     ls_connecting *c = lua_touserdata(L, LS_CONNECTING);
-    if (c->dial != NULL) return ls_connecting_fail(L, LS_ECANCELED); /* the task resumes only to end */
+    if (c->of_client) c->task->takes = false;
+    if (c->dial != NULL)
+        return ls_connecting_fail(L, LS_ECANCELED); /* the task resumes only to end, or its client left */
     return c->ended(L, status, context);
 }
 
@@ -138,6 +141,7 @@ static int dial(lua_State *L, ls_connecting *c)
                                      .actor = &state->actor,
                                      .host = lua_tostring(L, LS_CONNECTING_HOST),
                                      .port_number = c->port,
+                                     .public_only = c->public_only,
                                      .ms_max = c->ms_max,
                                      .tls = c->tls,
                                      .server_name = server_name(L),
@@ -152,13 +156,19 @@ static int dial(lua_State *L, ls_connecting *c)
     if (err == LS_EINVAL) return fail_name(L, err);
     if (err < 0) return ls_connecting_fail(L, err);
     c->task = state->current;
+    if (c->of_client) {
+        if (ls_wait_expect_end(c->task) < 0) return ls_connecting_fail(L, LS_ECANCELED);
+        c->task->takes = true;
+    }
     ls_list_push(&data_of(state)->dialling, &c->node);
     return ls_task_yield(L, 0, dial_ended);
 }
 
 ls_connecting *ls_connecting_new(lua_State *L, size_t bytes, int meta_ref)
 {
-    static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", ls_connecting, ms_max), LS_OPTIONS_END};
+    static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", ls_connecting, ms_max),
+                                       LS_OPTION(ls_connecting, public_only), LS_OPTION(ls_connecting, of_client),
+                                       LS_OPTIONS_END};
     const lua_Integer port = luaL_checkinteger(L, 2);
     luaL_checkstring(L, 1);
     luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");

@@ -20,7 +20,9 @@ struct ls_connecting {
     ls_task *task;   /* the task that waits */
     uint32_t ms_max; /* 0: no limit */
     uint16_t port;
-    bool again; /* the second attempt, after garbage sockets were closed */
+    bool public_only; /* as in ls_dial_options; a field of the limits */
+    bool of_client;   /* the dial ends when the client of the task leaves; a field of the limits */
+    bool again;       /* the second attempt, after garbage sockets were closed */
 
     /* Set by the caller, as in ls_dial_options. */
     const ls_stream_handler *handler;

@@ -130,6 +130,24 @@ static void unlist_unflushed(ls_tcp *tcp)
     tcp->unflushed = false;
 }
 
+ls_stream *ls_tcp_detach(ls_tcp *tcp)
+{
+    ls_stream *s = ls_tcp_stream(tcp);
+    if (tcp->receive_end != LS_OK || tcp->send_end != LS_OK || tcp->shut || tcp->received > 0 || tcp->topics != NULL ||
+        tcp->starttls != NULL || tcp->conn_limit != NULL || ls_stream_receiving(s) || ls_stream_queued(s) > 0)
+        return NULL;
+    if (tcp->object != NULL) tcp->object->tcp = NULL;
+    if (tcp->owner != NULL) *tcp->owner = NULL;
+    unlist_unflushed(tcp);
+    ls_list_remove(&tcp->node);
+    ls_tcps *tcps = ls_tcps_of(tcp->state);
+    atomic_fetch_sub_explicit(&tcps->count, 1, memory_order_relaxed);
+    if (tcp->client) ls_sockets_closed(tcp->state);
+    ls_stream_set_actor(s, NULL);
+    atomic_fetch_sub(&tcps->live, 1);
+    return s;
+}
+
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     ls_task *receiver = tcp->receiver;

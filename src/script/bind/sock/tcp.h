@@ -119,6 +119,10 @@ void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp);
 /* The same because of the error of a send, which sock:send returns from now on. */
 void ls_tcp_lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err);
 
+/* Take the connection away from Lua, whose sock is closed then: a stream without an actor, for a pool. NULL, and nothing
+ * has changed: it has ended, something is pending or queued, or received bytes are unread. */
+ls_stream *ls_tcp_detach(ls_tcp *tcp);
+
 /* Receive once. LS_DONE: bytes were received, or receive_end is set. LS_PENDING: a receive is pending. LS_ENOMEM. */
 int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp);
 

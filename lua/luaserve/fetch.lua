@@ -1,0 +1,538 @@
+-- fetch.lua - ls.fetch: requests to other servers. Here is what is decided once per request: options, connections, the
+-- head of the request, redirects, retries. fetch_rules.lua has the rules of HTTP; script/bind/sock/client_call.c reads
+-- the response.
+
+local core = require "luaserve.core"
+local json = require "luaserve.json"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+local reply = require "luaserve.reply"
+local rules = require "luaserve.fetch_rules"
+local tcp = require "luaserve.tcp"
+usage.mark_internal()
+
+local concat, format, next, setmetatable, tostring, type = table.concat, string.format, next, setmetatable, tostring, type
+local now = core.now
+
+local fetch = {}
+
+local uint32_max = 2 ^ 32 - 1
+local LINE_BYTES_MAX = 1024 * 1024   -- of answer:lines
+local REDIRECT_BODY_MAX = 64 * 1024  -- of a redirect; a connection with a longer one is closed
+local PAUSE_S = 0.1                  -- before the first retry; doubled before each further one
+
+local request_options = {
+  method = true, -- string - default GET, or POST with a body
+  headers = true, -- Headers - header fields
+  query = true, -- table<string, any> - appended to the URL, as ls.url.query makes it
+  body = true, -- string|Buffer|fun(): Data? - the body; a function is called until it returns nil
+  json = true, -- any - a value that is sent as JSON
+  form = true, -- table<string, any> - sent as a form, as ls.url.query makes it
+  timeout = { "total_ms_max", "seconds", 1, uint32_max, 30, none = 0 }, -- seconds for everything
+  connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, 10, none = 0 }, -- seconds for lookup, addresses and TLS
+  redirects = { "redirects_max", "count", 0, 100, 5, none = 0 }, -- that are followed
+  max_body = { "body_bytes_max", "size", 0, math.maxinteger, "8m", none = math.maxinteger }, -- longest body in memory
+  stream = { "stream", "flag" }, -- return when the head has arrived
+  retry = { "retries_max", "count", 0, 100, 0, none = 0 }, -- further attempts after a failure without an answer
+  tls = true, -- TlsClientOptions - of https://
+  unix = { "unix", "text", "the path of a Unix socket" }, -- connect to it and not to the host
+  public = { "public_only", "flag" }, -- refuse addresses of this machine and of private networks
+}
+
+fetch.calls = {
+  ["ls.fetch"] = { request_options }, -- FetchOptions
+}
+
+-- ---- the request ---------------------------------------------------------------------------------------------------
+
+local own_header = "ls.fetch: the header %q is written by ls.fetch"
+
+local function check_header(name)
+  if not options.is_token(name) then usage.error("ls.fetch: invalid header name %s", usage.quote(name)) end
+  if rules.is_own(name) then usage.error(own_header, name) end
+end
+
+local function read_headers(headers)
+  if type(headers) ~= "table" then
+    usage.error('ls.fetch: headers must be a table such as { Authorization = "Bearer 1" }; got %s', usage.quote(headers))
+  end
+  local fields = options.fields(headers, check_header)
+  for _, field in ipairs(fields) do
+    local value = field[2]
+    if math.type(value) == "integer" or math.type(value) == "float" then
+      field[2] = tostring(value)
+    elseif type(value) ~= "string" then
+      usage.error("ls.fetch: the value of the header %q must be a string, a number or a list of them; got %s", field[1],
+        usage.quote(value))
+    elseif value:find("[\0-\8\10-\31\127]") then
+      usage.error("ls.fetch: the value of the header %q contains a control character: %s", field[1], usage.quote(value))
+    end
+  end
+  return fields
+end
+
+local function has_field(fields, name)
+  for _, field in ipairs(fields) do if field[1]:lower() == name then return true end end
+  return false
+end
+
+local function table_option(given, name)
+  if type(given[name]) ~= "table" then
+    usage.error("ls.fetch: %s must be a table such as { page = 2 }; got %s", name, usage.quote(given[name]))
+  end
+  local ok, text = pcall(require("luaserve.url").query, given[name])
+  if not ok then usage.error("ls.fetch: %s: %s", name, text:match("ls%.url%.query: ?(.*)") or text) end
+  return text
+end
+
+-- The body and its type.
+local function read_body(given)
+  local count = (given.body ~= nil and 1 or 0) + (given.json ~= nil and 1 or 0) + (given.form ~= nil and 1 or 0)
+  if count > 1 then usage.error("ls.fetch: give one of body, json and form") end
+  if given.json ~= nil then
+    local ok, text = pcall(json.encode, given.json)
+    if not ok then usage.error("ls.fetch: json: %s", text:match("ls%.json%.encode: (.*)") or text) end
+    return text, "application/json"
+  elseif given.form ~= nil then
+    return table_option(given, "form"), "application/x-www-form-urlencoded"
+  end
+  local body = given.body
+  if type(body) ~= "string" and type(body) ~= "function" and not core.is_buffer(body) then
+    usage.error("ls.fetch: body must be a string, a buffer or a function; got %s", usage.quote(body))
+  end
+  return body
+end
+
+local default_settings = options.take("ls.fetch", {}, { request_options }, {})
+local no_fields = {}
+
+-- Read the options into a request: { at =, method =, fields =, body =, and the options }.
+local function read_request(at, given)
+  local request = { at = at, method = "GET", fields = no_fields }
+  if given == nil then
+    for name, value in next, default_settings do request[name] = value end
+    return request
+  elseif type(given) ~= "table" then
+    usage.error("ls.fetch: options must be a table such as { timeout = 5 }; got %s", usage.quote(given))
+  end
+  options.take("ls.fetch", given, fetch.calls["ls.fetch"], request)
+  if given.headers ~= nil then request.fields = read_headers(given.headers) end
+  if given.body ~= nil or given.json ~= nil or given.form ~= nil then
+    local content_type
+    request.method = "POST"
+    request.body, content_type = read_body(given)
+    if content_type and not has_field(request.fields, "content-type") then
+      request.fields = table.move(request.fields, 1, #request.fields, 1, {}) -- not the shared empty list
+      request.fields[#request.fields + 1] = { "Content-Type", content_type }
+    end
+  end
+  if given.query ~= nil then
+    local text = table_option(given, "query")
+    if text ~= "" then at.target = at.target .. (at.target:find("?", 1, true) and "&" or "?") .. text end
+  end
+  if given.method ~= nil then
+    if not options.is_token(given.method) then usage.error("ls.fetch: invalid method %s", usage.quote(given.method)) end
+    request.method = given.method:upper() == "CONNECT" and usage.error("ls.fetch: the method CONNECT makes a tunnel, not "
+      .. "a request") or given.method
+  end
+  if given.tls ~= nil then request.tls = require("luaserve.tls").client("ls.fetch", given.tls) end
+  if at.secure and given.tls == false then usage.error("ls.fetch: https:// needs TLS; got tls = false") end
+  if request.unix and request.public_only then
+    usage.error("ls.fetch: a Unix socket is not public; give one of unix and public")
+  end
+  return request
+end
+
+-- ---- connections ---------------------------------------------------------------------------------------------------
+
+-- All options of TLS that make two connections differ, as a text.
+local function tls_key(tls)
+  local names, parts = {}, {}
+  for name in pairs(tls) do names[#names + 1] = name end
+  table.sort(names)
+  for n, name in ipairs(names) do parts[n] = format("%s=%q", name, tls[name]) end
+  return concat(parts, ",")
+end
+
+-- The key of the origin in the pool: see net/stream_pool.h.
+local function key_of(request)
+  local key = request.at.origin
+  if request.public_only then key = key .. " public" end
+  if request.unix then key = key .. " unix:" .. request.unix end
+  if request.at.secure and request.tls then key = key .. " " .. tls_key(request.tls) end
+  return key
+end
+
+local function timed_out(request)
+  return nil, format("timeout after %g s", request.total_ms_max / 1000), "ETIMEDOUT"
+end
+
+-- The seconds that are left until the deadline of the request, 0 behind it; nil: no limit.
+local function left(request) return request.deadline and math.max(request.deadline - now(), 0) end
+
+local function begin_deadline(request)
+  if request.total_ms_max > 0 then request.deadline = now() + request.total_ms_max / 1000 end
+end
+
+-- Connect. -> sock | nil, message, code
+local function dial(request)
+  local at, limits = request.at, { public_only = request.public_only, of_client = true }
+  for name, value in next, tcp.defaults() do limits[name] = value end
+  local seconds = left(request)
+  limits.write_bytes_high = uint32_max
+  limits.connect_ms_max = request.connect_ms_max
+  if seconds and (limits.connect_ms_max == 0 or seconds * 1000 < limits.connect_ms_max) then
+    limits.connect_ms_max = seconds > 0 and math.ceil(seconds * 1000) or 1
+  end
+  if at.secure then
+    limits.tls = request.tls or {}
+    if request.unix and not limits.tls.server_name then
+      limits.tls = setmetatable({ server_name = at.host }, { __index = limits.tls })
+    end
+  end
+  local host, port = at.host, at.port
+  if request.unix then host, port = "unix:" .. request.unix, 0 end
+  local sock, message, code = core.connect(host, port, limits)
+  if sock then return sock end
+  if code == "EACCES" and request.public_only then message = "the address is not public" end
+  return nil, message, code
+end
+
+-- ---- sending -------------------------------------------------------------------------------------------------------
+
+local agent = format("User-Agent: luaserve/%s\r\n", core.version)
+local accept = "Accept: */*\r\n"
+local accept_gzip = core.client_inflates() and "Accept-Encoding: gzip\r\n" or ""
+local of_no_body = { POST = true, PUT = true, PATCH = true }
+
+-- The head of the request as text. Sets request.decodes: the answer may be compressed without the site's doing.
+local function head_of(request)
+  local at, body = request.at, request.body
+  local framing = type(body) == "function" and "Transfer-Encoding: chunked\r\n"
+    or body and "Content-Length: " .. #body .. "\r\n" or of_no_body[request.method] and "Content-Length: 0\r\n" or ""
+  request.decodes = accept_gzip ~= ""
+  if request.fields[1] == nil then
+    return concat { request.method, " ", at.target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept, accept_gzip,
+      framing, "\r\n" }
+  end
+  local lines, given = {}, {}
+  for n, field in ipairs(request.fields) do
+    lines[n] = field[1] .. ": " .. field[2] .. "\r\n"
+    given[field[1]:lower()] = true
+  end
+  request.decodes = request.decodes and not given["accept-encoding"]
+  return concat { request.method, " ", at.target, " HTTP/1.1\r\n", given.host and "" or "Host: " .. at.authority .. "\r\n",
+    given["user-agent"] and "" or agent, given.accept and "" or accept, request.decodes and accept_gzip or "",
+    concat(lines), framing, "\r\n" }
+end
+
+local WRITE_AHEAD = 256 * 1024 -- a function of a body waits while more bytes are queued
+
+-- Send a piece of a body in chunks. -> whether to go on
+local function send_piece(request, sock, call, piece)
+  if type(piece) == "number" then piece = tostring(piece) end
+  if type(piece) ~= "string" and not core.is_buffer(piece) then
+    error("ls.fetch: the function of body must return strings and buffers, and nil at the end; got " .. usage.quote(piece),
+      0)
+  end
+  if #piece == 0 then return true end
+  if not sock:send(format("%x\r\n", #piece), piece, "\r\n") then return false end
+  if sock.queued <= WRITE_AHEAD then return true end
+  call:within(left(request))
+  return call:flush()
+end
+
+-- Send what the function returns, or the iterator that it returns.
+local function send_function(request, sock, call)
+  local first, state, control = request.body()
+  if type(first) == "function" then
+    for piece in first, state, control do
+      if not send_piece(request, sock, call, piece) then return end
+    end
+  else
+    while first ~= nil do
+      if not send_piece(request, sock, call, first) then return end
+      first = request.body()
+    end
+  end
+  sock:send("0\r\n\r\n")
+end
+
+-- Send the request. The result is that of the response: a server may answer before it has read all of the request, and
+-- close the connection.
+local function send_request(request, sock, call)
+  local head, body = head_of(request), request.body
+  if type(body) ~= "function" then
+    sock:send(head, body or "") -- does not wait: the response is awaited while the body is sent
+    return
+  end
+  sock:send(head)
+  local ok, message = pcall(send_function, request, sock, call)
+  if ok then return end
+  call:close()
+  error(message, 0)
+end
+
+-- One attempt. -> call, status, head, gzip | nil, message, code, whether it may be made again, whether on a used connection
+local function attempt(request, key, fresh)
+  local begun = now()
+  local sock = not fresh and core.client_take(key) or nil
+  local reused = sock ~= nil
+  if not sock then
+    local message, code
+    sock, message, code = dial(request)
+    if not sock then return nil, message, code, true, false end
+  end
+  request.timing = { connect = reused and 0 or now() - begun, reused = reused }
+  local call = core.client_call(sock, request.method == "HEAD")
+  send_request(request, sock, call)
+  call:within(left(request))
+  local status, head, gzip, silent = call:head()
+  if status then return call, status, head, gzip end
+  local may_repeat = silent and gzip ~= "ETIMEDOUT" and rules.idempotent[request.method]
+    and type(request.body) ~= "function"
+  return nil, head, gzip, may_repeat, reused
+end
+
+local lasting = { EINVAL = true, EACCES = true, ECERT = true, ENOENT = true, ENOTSUP = true, EPROTO = true,
+  ECANCELED = true }
+
+-- exchange(request) -> call, status, head, gzip | nil, message, code. A connection that was idle may have been closed by
+-- its server at the moment of the request, which then is sent once more on a new one.
+local function exchange(request)
+  local key, retries, fresh = key_of(request), 0, false
+  while true do
+    local call, status, head, gzip, reused = attempt(request, key, fresh)
+    if call then
+      request.key = key
+      return call, status, head, gzip
+    end
+    local message, code, may_repeat = status, head, gzip
+    local seconds = left(request)
+    if seconds and seconds <= 0 then return timed_out(request) end
+    if reused and may_repeat then
+      fresh = true
+    else
+      if not may_repeat or retries >= request.retries_max or lasting[code] then return nil, message, code end
+      local pause = PAUSE_S * 2 ^ retries
+      if seconds and pause >= seconds then return nil, message, code end
+      retries = retries + 1
+      core.sleep(pause)
+    end
+  end
+end
+fetch.exchange = exchange -- tests replace it (test.fetch)
+
+-- ---- the answer ----------------------------------------------------------------------------------------------------
+
+-- answer is an Answer: the response to ls.fetch.
+-- answer.status: integer - the status
+-- answer.ok: boolean - whether the status is from 200 to 299
+-- answer.headers: table<string, string> - header fields; names are found in any case
+-- answer.url: string - of the last request, after redirects
+-- answer.timing: AnswerTiming - where the time went
+-- answer.ended: Code? - why the last loop of chunks or lines ended before the end of the body
+-- timing is an AnswerTiming: seconds, and whether the connection was used before.
+-- timing.connect: number - for name, connection and TLS; 0 on a used connection
+-- timing.head: number - from the call to the head of the response
+-- timing.total: number? - from the call to the end of the body; nil until then
+-- timing.reused: boolean - whether the connection was idle before
+local methods = {}
+
+local function read_fields(answer)
+  local headers = reply.headers()
+  for name, value in answer.head:gmatch("\n([^:\r\n]+):[ \t]*([^\r\n]*)") do
+    reply.add(headers, name, (value:gsub("[ \t]+$", "")))
+  end
+  if answer.decoded then headers["content-encoding"], headers["content-length"] = nil, nil end
+  return headers
+end
+
+local meta = {
+  __name = "answer",
+  __index = function(answer, name)
+    if name == "headers" then
+      local headers = read_fields(answer)
+      answer.headers = headers
+      return headers
+    end
+    return methods[name]
+  end,
+}
+
+local function failure(request, message, code)
+  local at = request.at
+  return nil, format("cannot fetch %s%s: %s", at.origin, at.target:match("^[^?]*"), message), code
+end
+
+-- The rest of the body as a string. -> body | nil, message, code
+local function read_rest(answer)
+  local request, call = answer.request, answer.call
+  if request.stream then begin_deadline(request) end
+  call:within(left(request))
+  local body, message, code = call:all(request.body_bytes_max)
+  answer.call = nil
+  if not body then
+    if code == "ETIMEDOUT" then message, code = select(2, timed_out(request)) end
+    if code == "EMSGSIZE" and message == "the body is too large" then
+      message = format("the body is longer than max_body, %d bytes", request.body_bytes_max)
+    end
+    return failure(request, message, code)
+  end
+  call:keep(request.key)
+  answer.timing.total = now() - request.begun
+  return body
+end
+
+-- answer:body() -> body: string | nil, message, code
+-- The whole body. Of a streamed answer it is read now, at most max_body; once.
+function methods:body()
+  if self.text then return self.text end
+  if not self.call then return nil, "the body was read already", "ECLOSED" end
+  local message, code
+  self.text, message, code = read_rest(self)
+  return self.text, message, code
+end
+
+-- answer:json() -> value | nil, message, code
+-- Decodes the body. EPROTO: it is not JSON.
+function methods:json()
+  local text, message, code = self:body()
+  if not text then return nil, message, code end
+  local value
+  value, message = json.decode(text)
+  if value ~= nil then return value end
+  return failure(self.request, format("the body (status %d) is not JSON: %s", self.status, message), "EPROTO")
+end
+
+local function next_chunk(answer)
+  local call, request = answer.call, answer.request
+  if not call then
+    local text = answer.text
+    answer.text = nil
+    return text ~= "" and text or nil
+  end
+  begin_deadline(request)
+  call:within(left(request))
+  local piece, _, code = call:read()
+  if piece then return piece end
+  answer.call, answer.ended = nil, code
+  if not code then
+    call:keep(request.key)
+    answer.timing.total = now() - request.begun
+  end
+  return nil
+end
+
+-- answer:chunks() -> iterator: fun(): (string|Buffer)?
+-- Iterates over the pieces of the body as they arrive; a piece of 4 KiB and more is a buffer. When the loop ends before
+-- the end of the body, answer.ended is the reason.
+function methods:chunks() return next_chunk, self end
+
+-- answer:lines() -> iterator: fun(): string?
+-- Iterates over the lines of the body, without their ends. answer.ended as for chunks; a line longer than 1 MiB is
+-- EMSGSIZE.
+function methods:lines()
+  local text, at = "", 1         -- a piece with a line end, and the start of its line
+  local parts, bytes = {}, 0     -- of a line without an end so far
+  local function whole()
+    local line = concat(parts)
+    parts, bytes = {}, 0
+    return line
+  end
+  local function add(part)
+    parts[#parts + 1] = part
+    bytes = bytes + #part
+  end
+  return function()
+    while true do
+      local to = text:find("\n", at, true)
+      if to and to - at <= LINE_BYTES_MAX then
+        local line = text:sub(at, to > at and text:byte(to - 1) == 13 and to - 2 or to - 1)
+        at = to + 1
+        return line
+      end
+      if at <= #text then add(text:sub(at)) end
+      text, at = "", 1
+      if bytes > LINE_BYTES_MAX then
+        self.ended = "EMSGSIZE"
+        self:close()
+        return nil
+      end
+      local piece = next_chunk(self)
+      if not piece then return bytes > 0 and not self.ended and whole() or nil end
+      if type(piece) ~= "string" then piece = piece:tostring() end
+      if piece:find("\n", 1, true) then text = whole() .. piece else add(piece) end
+    end
+  end
+end
+
+-- answer:close()
+-- Closes the connection of a streamed answer whose body is not read to its end. A second call has no effect.
+function methods:close()
+  if self.call then self.call:close() end
+  self.call = nil
+end
+meta.__close = methods.close
+
+-- ---- ls.fetch ------------------------------------------------------------------------------------------------------
+
+-- Follow a redirect. -> the next request | nil, message, code; false: this is the answer.
+local function redirected(request, call, status, head)
+  if request.redirects_max == 0 or not rules.is_redirect(status) then return false end
+  local location = head:match("\n[Ll][Oo][Cc][Aa][Tt][Ii][Oo][Nn]:[ \t]*([^\r\n]-)[ \t]*\r")
+  if not location then return false end
+  if call:all(REDIRECT_BODY_MAX) then call:keep(request.key) end
+  if request.redirected == request.redirects_max then
+    return nil, format("more than %d redirects", request.redirects_max), "ELIMIT"
+  end
+  local next_request, message, code = rules.redirect(request, status, location)
+  if next_request then next_request.redirected = request.redirected + 1 end
+  return next_request, message, code
+end
+
+-- ls.fetch(url: string [, options: FetchOptions]) -> answer | nil, message, code
+-- Sends a request to a server, `"http://host:port/path"` or `"https://..."`, and waits for the answer. Not while the site
+-- loads.
+function fetch.fetch(url, given, ...)
+  usage.no_more("ls.fetch(url, options)", given, ...)
+  if type(url) ~= "string" then
+    usage.error('ls.fetch: the first argument must be a URL such as "https://example.org/"; got %s', usage.quote(url))
+  end
+  if not core.can_wait() then
+    usage.error("ls.fetch: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or "
+      .. "in ls.spawn")
+  end
+  local at, why = rules.parse(url)
+  local request = read_request(at or { target = "" }, given)
+  if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(url), why), "EINVAL" end
+  request.begun, request.redirected = now(), 0
+  begin_deadline(request)
+  while true do
+    local call, status, head, gzip = fetch.exchange(request)
+    if not call then
+      if head == "ETIMEDOUT" and left(request) == 0 then return failure(request, select(2, timed_out(request))) end
+      return failure(request, status, head)
+    end
+    local next_request, message, code = redirected(request, call, status, head)
+    if next_request == nil then return failure(request, message, code) end
+    if next_request then
+      request = next_request
+    else
+      local decoded = gzip and request.decodes
+      if decoded then call:inflate() end
+      at = request.at
+      request.timing.head = now() - request.begun
+      local answer = setmetatable({ status = status, ok = status >= 200 and status < 300, url = at.origin .. at.target,
+        head = head, decoded = decoded, timing = request.timing, request = request, call = call }, meta)
+      if request.stream then return answer end
+      local text
+      text, message, code = read_rest(answer)
+      if not text then return nil, message, code end
+      answer.text = text
+      return answer
+    end
+  end
+end
+
+return fetch

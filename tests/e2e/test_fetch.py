@@ -1,0 +1,890 @@
+"""ls.fetch: requests as raw servers see them, every kind of response and of failure, kept connections, redirects, TLS,
+compression, streaming, and the end of a task that waits for an answer."""
+import gzip
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+import zlib
+
+from harness import E2E, HAS_UNIX_SOCKETS, WAIT, WINDOWS, free_port, main, run_program, table, write_text
+from harness.dns import looks_up_names
+from harness.tls import certificate
+
+# Each line of a connection to the second listener is Lua code; the server sends back its results.
+SITE = r"""
+local ls = require "luaserve"
+ls.config { threads = 2 }
+local app = ls.app()
+app:get("/hello", function() return "hello, world\n" end)
+app:any("/echo", function(req) return { method = req.method, target = req.target, type = req:header("content-type"),
+  length = req:header("content-length"), coding = req:header("transfer-encoding"), body = req:body() } end)
+app:get("/headers", function(req, res)
+  res:header("X-One", { "a", "b" }):header("Set-Cookie", { "a=1; Path=/", "b=2" })
+  return "x"
+end)
+app:get("/bytes/:n", function(req) return ("x"):rep(tonumber(req.params.n)) end)
+app:get("/chunks/:n", function(req, res) for n = 1, req.params.n do res:write("line ", n, "\n") end end)
+app:get("/status/:n", function(req) return tonumber(req.params.n), "body" end)
+app:get("/to/:status", function(req, res) return res:redirect(req.query.at, tonumber(req.params.status)) end)
+app:post("/to/:status", function(req, res) return res:redirect(req.query.at, tonumber(req.params.status)) end)
+app:get("/loop", function(_, res) return res:redirect("/loop") end)
+app:get("/count/:n", function(req, res)
+  local n = tonumber(req.params.n)
+  return n == 0 and "the end" or res:redirect("/count/" .. n - 1)
+end)
+app:get("/wait", function(req) -- fetches what the client names, and says what came
+  local answer, message = ls.fetch(req.query.url, { timeout = false })
+  return answer and answer:body() or message
+end)
+app:get("/short", { timeout = 0.3 }, function(req) return (select(2, ls.fetch(req.query.url, { timeout = false }))) end)
+local function show(...)
+  local parts = table.pack(...)
+  for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+  return (table.concat(parts, "|", 1, parts.n):gsub("\n", "~"))
+end
+ls.listen({ port = 0, host = "127.0.0.1", handler = app, max_body = "64m" })
+ls.tcp({ port = 0, host = "127.0.0.1" }, function(sock)
+  for line in sock:lines() do
+    local chunk, err = load("local ls = ... " .. line)
+    sock:send(chunk and show(pcall(chunk, ls)) or err, "\n")
+  end
+end)
+"""
+
+
+class PeerConn:
+    """A connection to the raw server."""
+
+    def __init__(self, sock):
+        sock.settimeout(WAIT)
+        self.sock, self.unread = sock, b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+    def request(self):
+        """Reads the head of a request: self.line, self.fields, self.lines."""
+        while b"\r\n\r\n" not in self.unread:
+            data = self.sock.recv(65536)
+            if not data:
+                raise EOFError("the client closed the connection")
+            self.unread += data
+        head, _, self.unread = self.unread.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        self.line, self.lines = lines[0], lines[1:]
+        self.fields = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines[1:])}
+        return self
+
+    def take(self, count):
+        while len(self.unread) < count:
+            data = self.sock.recv(65536)
+            if not data:
+                raise EOFError("the client closed the connection")
+            self.unread += data
+        data, self.unread = self.unread[:count], self.unread[count:]
+        return data
+
+    def send(self, data):
+        self.sock.sendall(data)
+        return self
+
+    def try_send(self, data):
+        try:
+            self.sock.sendall(data)
+        except OSError:
+            pass
+        return self
+
+    def reset(self):
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0" if not WINDOWS else b"\1\0\0\0")
+        self.sock.close()
+
+    def ends(self):
+        """The client closes the connection, perhaps by a reset."""
+        try:
+            while self.sock.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+
+
+class Peer:
+    def __init__(self):
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(64)
+        self.listener.settimeout(WAIT)
+        self.port = self.listener.getsockname()[1]
+
+    def accept(self):
+        return PeerConn(self.listener.accept()[0])
+
+    def close(self):
+        self.listener.close()
+
+
+def response(body=b"", fields=(), status="200 OK"):
+    lines = ["HTTP/1.1 " + status, "Content-Length: %d" % len(body), *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+class FetchCase(E2E):
+    LISTENERS = 2
+
+    def setUp(self):
+        super().setUp()
+        self.peer = Peer()
+        self.addCleanup(self.peer.close)
+        self.control = self.connect(1)
+
+    def begin(self, text, peer=None):
+        """Start Lua code: `url` is that of the raw server, `site` that of the site, body(...) the body of a fetch."""
+        prefix = ('local url, site = "http://127.0.0.1:%d", "http://127.0.0.1:%d" '
+                  'local function body(...) local answer, message, code = ls.fetch(...) '
+                  'if not answer then return message, code end return answer.status, answer:body() end ')
+        prefix = prefix % ((peer or self.peer).port, self.server.port())
+        self.control.send((prefix + text.replace("\n", " ")).encode() + b"\n")
+
+    def result(self):
+        return self.control.line().decode()
+
+    def run_lua(self, text):
+        self.begin(text)
+        return self.result()
+
+    def fails(self, code, pattern, result=None):
+        if result is None:
+            result = self.result()
+        self.assertRegex(result, r"^true\|cannot fetch http://[^/]+/[^?|]*: [^|]*%s[^|]*\|%s$" % (pattern, code))
+
+
+class Requests(FetchCase):
+    SITE = SITE
+
+    def test_a_request_and_its_answer(self):
+        self.begin('local a = ls.fetch(url .. "/a?b=c#d") return a.status, a.ok, a.url:match("/a.*"), a:body(), '
+                   'a.headers["x-b"], a.headers["X-B"], a.headers.none, a:body()')
+        with self.peer.accept() as conn:
+            conn.request()
+            self.assertEqual(conn.line, "GET /a?b=c HTTP/1.1")
+            self.assertEqual(conn.fields["host"], "127.0.0.1:%d" % self.peer.port)
+            self.assertEqual(conn.fields["accept"], "*/*")
+            self.assertRegex(conn.fields["user-agent"], r"^luaserve/\d")
+            self.assertNotIn("connection", conn.fields)
+            self.assertNotIn("content-length", conn.fields)
+            conn.send(response(b"hello", ["X-B:  1 ", "x-b: 2"], "203 Fine"))
+            self.assertEqual(self.result(), "true|203|true|/a?b=c|hello|1, 2|1, 2|nil|hello")
+
+    def test_options_of_a_request(self):
+        self.begin('return body(url .. "/x?a=1", { method = "PATCH", headers = { ["X-List"] = { "a", 2 }, Accept = "b", '
+                   'Host = "h", ["User-Agent"] = "me" }, query = { q = "x y", z = { 1, 2 } }, body = "data" })')
+        with self.peer.accept() as conn:
+            conn.request()
+            self.assertEqual(conn.line, "PATCH /x?a=1&q=x%20y&z=1&z=2 HTTP/1.1")
+            self.assertEqual(sorted(line for line in conn.lines if not line.startswith("Accept-Encoding")),
+                             ["Accept: b", "Content-Length: 4", "Host: h", "User-Agent: me", "X-List: 2", "X-List: a"])
+            self.assertEqual(conn.take(4), b"data")
+            conn.send(response(b"ok"))
+            self.assertEqual(self.result(), "true|200|ok")
+
+    def test_bodies(self):
+        def echoed(options):
+            text = self.run_lua('local a = assert(ls.fetch(site .. "/echo", %s)) return a:body()' % options)
+            return json.loads(text.partition("|")[2])
+        self.assertEqual(echoed('{ body = "abc" }'),
+                         {"method": "POST", "target": "/echo", "length": "3", "body": "abc"})
+        self.assertEqual(echoed('{ json = { a = 1 } }'), {"method": "POST", "target": "/echo", "length": "7",
+                                                         "type": "application/json", "body": '{"a":1}'})
+        self.assertEqual(echoed('{ method = "PUT", form = { a = "b c", d = 1 } }'),
+                         {"method": "PUT", "target": "/echo", "length": "11",
+                          "type": "application/x-www-form-urlencoded", "body": "a=b%20c&d=1"})
+        self.assertEqual(echoed('{ json = 1, headers = { ["Content-Type"] = "a/b" } }')["type"], "a/b")
+        self.assertEqual(echoed('{ method = "DELETE" }'), {"method": "DELETE", "target": "/echo", "body": ""})
+        self.assertEqual(echoed('{ method = "POST" }')["length"], "0")
+        self.assertEqual(echoed('{ body = "" }')["length"], "0")
+        self.assertEqual(echoed('{ body = ls.buffer("buf", "fer") }')["body"], "buffer")
+        stream = echoed('{ body = (function() local n = 0 return function() n = n + 1 ls.sleep(0.001) '
+                        'if n <= 3 then return n == 2 and "" or "part" .. n end end end)() }')
+        self.assertEqual((stream["coding"], stream["body"], "length" in stream), ("chunked", "part1part3", False))
+        self.assertEqual(echoed('{ body = function() return ("a,b"):gmatch("[^,]+") end }')["body"], "ab")
+
+    def test_a_large_body_both_ways(self):
+        self.assertEqual(self.run_lua(
+            'local text = ("0123456789"):rep(2000000) local a = assert(ls.fetch(site .. "/echo", { body = text, '
+            'max_body = "64m" })) return a:json().body == text'), "true|true")
+        self.assertEqual(self.run_lua(
+            'local n, piece = 0, ("x"):rep(100000) local a = assert(ls.fetch(site .. "/echo", { max_body = "64m", '
+            'body = function() n = n + 1 if n <= 200 then return piece end end })) return #a:json().body'),
+            "true|20000000")
+
+    def test_an_error_in_the_function_of_a_body_closes_the_connection(self):
+        self.begin('return pcall(ls.fetch, url, { body = function() error("no data", 0) end })')
+        with self.peer.accept() as conn:
+            self.assertEqual(self.result(), "true|false|no data")
+            conn.ends()
+        self.begin('return pcall(ls.fetch, url, { body = function() return {} end })')
+        with self.peer.accept() as conn:
+            self.assertIn("must return strings and buffers", self.result())
+            conn.ends()
+
+    def test_usage(self):
+        table(self, [(case[0], case) for case in [
+            ('ls.fetch()', "the first argument must be a URL"),
+            ('ls.fetch({})', "the first argument must be a URL"),
+            ('ls.fetch(url, 5)', "options must be a table"),
+            ('ls.fetch(url, { timout = 1 })', "unknown option \"timout\"; did you mean 'timeout'?"),
+            ('ls.fetch(url, { json = 1, body = "x" })', "give one of body, json and form"),
+            ('ls.fetch(url, { json = print })', "ls.fetch: json: "),
+            ('ls.fetch(url, { body = true })', "body must be a string, a buffer or a function; got true"),
+            ('ls.fetch(url, { body = {} })', "body must be"),
+            ('ls.fetch(url, { form = "a=b" })', "form must be a table"),
+            ('ls.fetch(url, { query = { a = print } })', "query: \"a\" must be"),
+            ('ls.fetch(url, { method = "A B" })', "invalid method"),
+            ('ls.fetch(url, { method = "CONNECT" })', "makes a tunnel"),
+            ('ls.fetch(url, { headers = "x" })', "headers must be a table"),
+            ('ls.fetch(url, { headers = { ["a b"] = "x" } })', "invalid header name \"a b\""),
+            ('ls.fetch(url, { headers = { A = "x\\r\\ny" } })', "control character"),
+            ('ls.fetch(url, { headers = { A = true } })', "must be a string, a number or a list"),
+            ('ls.fetch(url, { headers = { ["content-length"] = 3 } })', "is written by ls.fetch"),
+            ('ls.fetch(url, { timeout = -1 })', "timeout must be"),
+            ('ls.fetch(url, { redirects = 101 })', "redirects must be from 0 to 100"),
+            ('ls.fetch(url, { unix = "/a", public = true })', "not public"),
+            ('ls.fetch(url, { tls = 5 })', "tls must be true or a table"),
+            ('ls.fetch(url, {}, 5)', "too many arguments"),
+        ]], lambda case: self.assertIn(case[1], self.raised(case[0])), workers=1)
+        self.assertIn("cannot wait", self.run_lua('return string.gsub("a", "a", function() return (pcall(ls.fetch, url)) and '
+                                                  '"" or select(2, pcall(ls.fetch, url)) end)'))
+
+    def raised(self, call):
+        result = self.run_lua('return select(2, pcall(function() %s end))' % call)
+        self.assertRegex(result, r"^true\|.*ls\.fetch|^true\|.*too many")
+        return result
+
+    def test_invalid_urls(self):
+        for url in ("x", "ftp://a/", "http://", "http://a b/", "http://u:p@h/", "http://a:99999/", "http://a/\\n"):
+            self.assertRegex(self.run_lua('return select(2, ls.fetch("%s"))' % url),
+                             r'^true\|cannot fetch ".*": invalid URL: [^|]+\|EINVAL$')
+
+
+class Responses(FetchCase):
+    SITE = SITE
+
+    def one(self, data, lua='return body(url .. "/p?secret=1")', close=True):
+        """Answers one request with these bytes -> the result."""
+        self.begin(lua)
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.try_send(data)
+            if close:
+                conn.sock.close()
+            return self.result()
+
+    def test_every_framing(self):
+        for data, want in [
+                (response(b"abc"), "200|abc"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=\"y\"\r\nde\r\n0\r\nT: 1\r\n\r\n",
+                 "200|abcde"),
+                (b"HTTP/1.0 200 OK\r\n\r\nto the end", "200|to the end"),
+                (b"HTTP/1.1 204 No Content\r\n\r\n", "204|"),
+                (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "200|"),
+                (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n" + response(b"x"), "200|x"),
+                (response(b"", status="999 Odd"), "999|"),
+                (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 60000 + b"\r\nContent-Length: 1\r\n\r\nz", "200|z"),
+        ]:
+            self.assertEqual(self.one(data), "true|" + want)
+
+    def test_a_response_in_single_bytes(self):
+        data = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n"
+                b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")
+        self.begin('local a = assert(ls.fetch(url)) return a:body(), a.headers["x-a"]')
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for n in range(len(data)):
+                conn.send(data[n:n + 1])
+            self.assertEqual(self.result(), "true|abcd|b")
+
+    def test_a_response_to_head_has_no_body(self):
+        self.begin('return body(url, { method = "HEAD" })')
+        with self.peer.accept() as conn:
+            self.assertTrue(conn.request().line.startswith("HEAD / "))
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+            self.assertEqual(self.result(), "true|200|")
+            self.begin('return body(url)')  # on the same connection
+            conn.request()
+            conn.send(response(b"x"))
+            self.assertEqual(self.result(), "true|200|x")
+
+    def test_invalid_responses(self):
+        for data, why in [
+                (b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP/1.x response"),
+                (b"HTTP/2 200\r\n\r\n", "not an HTTP/1.x response"),
+                (b"HTTP/1.1 200 OK\nA: b\n\n", "bare LF"),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+                 "Transfer-Encoding with Content-Length"),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "several Content-Length"),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", "several Content-Length"),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "bad Content-Length"),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", "bad Content-Length"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "unknown transfer coding"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "bad chunk size"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", "no CR LF after a chunk"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "chunk size too large"),
+                (b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "white space where a field name should be"),
+                (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "no upgrade was requested"),
+                (b"HTTP/1.1 100 Continue\r\n\r\n" * 17, "too many interim responses"),
+                (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 257 + b"\r\n", "too many fields"),
+                (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000, "the head of the response is too large"),
+        ]:
+            self.fails("EPROTO", "invalid response: .*" + why, self.one(data))
+        self.assertEqual(self.one(b"HTTP/1.1 100 Continue\r\n\r\n" * 16 + response(b"x")), "true|200|x")
+
+    def test_an_endless_head_and_an_endless_flood_of_interim_responses(self):
+        for head, piece in [(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n"), (b"HTTP/1.1 200 OK\r\nA: ", b"x" * 1000),
+                            (b"", b"HTTP/1.1 102 Processing\r\n\r\n"), (b"", b"x" * 1000)]:
+            self.begin("return body(url)")
+            with self.peer.accept() as conn:
+                conn.request()
+                try:
+                    conn.send(head)
+                    while True:
+                        conn.send(piece)
+                except OSError:
+                    pass
+                self.fails("EPROTO", "invalid response")
+
+    def test_responses_that_are_cut_off(self):
+        for data in (b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
+                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+                     b"HTTP/1.1 100 Continue\r\n\r\n", b"H"):
+            self.fails("ETRUNCATED", "cut off before its end", self.one(data))
+        self.fails("ECLOSED", "closed the connection without a response", self.one(b""))
+
+    def test_a_reset_in_the_middle(self):
+        for data in (b"", b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nabc"):
+            self.begin("return body(url)")
+            conn = self.peer.accept()
+            conn.request()
+            conn.send(data)
+            conn.reset()
+            result = self.result()
+            self.assertRegex(result, r"\|(ERESET|ECLOSED|ETRUNCATED)$")
+            self.assertTrue(result.startswith("true|cannot fetch http://"))
+
+    def test_more_than_was_announced_is_not_the_next_response(self):
+        self.begin("return body(url)")
+        with self.peer.accept() as first:
+            first.request()
+            first.send(response(b"abc") + response(b"forged"))
+            self.assertEqual(self.result(), "true|200|abc")
+            first.ends()  # the connection is not used again
+            self.begin("return body(url)")
+            with self.peer.accept() as second:
+                second.request()
+                second.send(response(b"right"))
+                self.assertEqual(self.result(), "true|200|right")
+
+    def test_max_body(self):
+        for size, options, ok in [(1000, '{ max_body = 1000 }', True), (1001, '{ max_body = 1000 }', False),
+                                  (8 << 20, "nil", True), ((8 << 20) + 1, "nil", False),
+                                  ((8 << 20) + 1, "{ max_body = false }", True)]:
+            for path in ("bytes/%d" % size,):
+                result = self.run_lua('local a, m, c = ls.fetch(site .. "/%s", %s) return a and #a:body() or m, c'
+                                      % (path, options))
+                if ok:
+                    self.assertEqual(result, "true|%d|nil" % size)
+                else:
+                    self.fails("EMSGSIZE", "longer than max_body, %d bytes" % (size - 1), result)
+        chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nfghij\r\n0\r\n\r\n"
+        self.assertEqual(self.one(chunked, "return body(url, { max_body = 10 })"), "true|200|abcdefghij")
+        self.fails("EMSGSIZE", "longer than max_body", self.one(chunked, "return body(url, { max_body = 9 })"))
+        ends = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 11
+        self.fails("EMSGSIZE", "longer than max_body", self.one(ends, "return body(url, { max_body = 10 })"))
+        self.assertEqual(self.one(response(b""), "return body(url, { max_body = 0 })"), "true|200|")
+
+    def test_an_announced_body_that_is_too_long_is_not_awaited(self):
+        self.fails("EMSGSIZE", "max_body", self.one(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", close=False))
+
+    def test_headers(self):
+        self.assertEqual(self.run_lua('local h = ls.fetch(site .. "/headers").headers return h["X-one"], h["set-cookie"]'),
+                         "true|a, b|a=1; Path=/~b=2")
+
+    def test_json(self):
+        self.assertEqual(self.one(response(b'{"a":[1,2]}'), 'return ls.fetch(url):json().a[2]'), "true|2")
+        self.fails("EPROTO", r"the body \(status 500\) is not JSON", self.one(
+            response(b"<html>", status="500 No"), 'return select(2, ls.fetch(url):json())'))
+
+
+class Compressed(FetchCase):
+    SITE = SITE
+
+    def setUp(self):
+        super().setUp()
+        if self.run_lua('return require("luaserve.core").client_inflates()') != "true|true":
+            self.skipTest("built without zlib")
+
+    def one(self, data, fields=("Content-Encoding: gzip",), lua="return body(url)"):
+        self.begin(lua)
+        with self.peer.accept() as conn:
+            self.accepts = conn.request().fields.get("accept-encoding")
+            conn.try_send(response(data, fields))
+            return self.result()
+
+    def test_gzip(self):
+        text = os.urandom(300000).hex()
+        self.begin('local a = ls.fetch(url) return #a:body(), a:body():sub(-9), a.headers["content-encoding"], '
+                   'a.headers["content-length"], a.headers["x-a"]')
+        with self.peer.accept() as conn:
+            self.assertEqual(conn.request().fields["accept-encoding"], "gzip")
+            conn.send(response(gzip.compress(text.encode()), ["Content-Encoding: gzip", "X-A: 1"]))
+            self.assertEqual(self.result(), "true|%d|%s|nil|nil|1" % (len(text), text[-9:]))
+            self.begin("return body(url)")
+            conn.request()
+            data = gzip.compress(b"hello, ") + gzip.compress(b"world")
+            head = b"HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+            conn.send(head + b"".join(b"1\r\n%c\r\n" % byte for byte in data) + b"0\r\n\r\n")
+            self.assertEqual(self.result(), "true|200|hello, world")
+            self.begin('return body(url, { method = "HEAD" })')
+            conn.request()
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n")
+            self.assertEqual(self.result(), "true|200|")
+
+    def test_other_codings_stay_as_they_are(self):
+        self.assertEqual(self.one(b"data", ["Content-Encoding: br"]), "true|200|data")
+        self.assertEqual(self.one(b"data", ["Content-Encoding: gzip, br"]), "true|200|data")
+        self.assertEqual(self.one(b"data", ["Content-Encoding: gzip", "Content-Encoding: br"]), "true|200|data")
+        self.assertEqual(self.one(b"data", lua='return body(url, { headers = { ["Accept-Encoding"] = "gzip" } })'),
+                         "true|200|data")  # the site decodes
+        self.assertEqual(self.accepts, "gzip")
+        self.assertEqual(self.one(b""), "true|200|")
+
+    def test_damage(self):
+        data = gzip.compress(b"hello" * 1000)
+        self.fails("EPROTO", "gzip is damaged", self.one(b"not gzip at all"))
+        self.fails("EPROTO", "gzip is damaged", self.one(data[:-6] + b"\0\0" + data[-4:]))
+        self.fails("EPROTO", "gzip is damaged", self.one(data + b"trailing bytes"))
+        self.fails("ETRUNCATED", "cut off", self.one(data[:-1]))
+
+    def test_max_body_counts_what_comes_out(self):
+        data = gzip.compress(os.urandom(500).hex().encode())
+        self.assertEqual(self.one(data, lua='local a = ls.fetch(url, { max_body = 1000 }) return #a:body()'), "true|1000")
+        self.fails("EMSGSIZE", "max_body", self.one(data, lua="return body(url, { max_body = 999 })"))
+
+    def test_a_bomb(self):
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
+        self.assertLess(len(bomb), 80000)
+        self.fails("EMSGSIZE", "the compressed body grows too much", self.one(bomb))
+        self.fails("EMSGSIZE", "the compressed body grows too much", self.one(bomb, lua="return body(url, { max_body = false })"))
+        self.assertEqual(self.one(bomb, lua='local a, n = ls.fetch(url, { stream = true }), 0 '
+                                  'for piece in a:chunks() do n = n + #piece end return n < 9 << 20, a.ended'),
+                         "true|true|EMSGSIZE")
+
+
+class Connections(FetchCase):
+    SITE = SITE
+
+    def test_a_connection_is_kept(self):
+        self.begin('local t = {} for n = 1, 3 do local a = ls.fetch(url) t[n] = a:body() .. tostring(a.timing.reused) end '
+                   'return table.concat(t, ",")')
+        with self.peer.accept() as conn:
+            for body in (b"a", b"b", b"c"):
+                conn.request().send(response(body))
+            self.assertEqual(self.result(), "true|afalse,btrue,ctrue")
+
+    def test_states_share_connections(self):
+        """The fetches of many tasks, in any state, use no more connections than were open at a time."""
+        self.begin('for n = 1, 20 do assert(ls.fetch(site .. "/wait?url=" .. ls.url.encode(url .. "/x")):body() == "x") end '
+                   'return "done"')
+        with self.peer.accept() as conn:
+            for _ in range(20):
+                conn.request().send(response(b"x"))
+            self.assertEqual(self.result(), "true|done")
+
+    def test_a_connection_that_the_server_ends_is_not_kept(self):
+        for data in (response(b"x", ["Connection: close"]), b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"):
+            for _ in range(2):
+                self.begin("return body(url)")
+                with self.peer.accept() as conn:
+                    conn.request().send(data)
+                    self.assertEqual(self.result(), "true|200|x")
+                    conn.ends()
+
+    def test_a_connection_that_was_closed_while_idle_is_not_used(self):
+        self.begin("return body(url)")
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"a"))
+            self.assertEqual(self.result(), "true|200|a")
+        self.begin('return body(url, { method = "POST" })')  # not idempotent: nothing is sent on the old one
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"b"))
+            self.assertEqual(self.result(), "true|200|b")
+
+    def test_a_closed_connection_is_closed_here_as_well(self):
+        self.begin("return body(url)")
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"a"))
+            self.assertEqual(self.result(), "true|200|a")
+            conn.sock.shutdown(socket.SHUT_WR)
+            conn.ends()
+
+    def stale(self, lua, how):
+        """Ends a kept connection when a request comes on it; the next one is answered."""
+        self.begin("return body(url)")
+        conn = self.peer.accept()
+        conn.request().send(response(b"a"))
+        self.assertEqual(self.result(), "true|200|a")
+        self.begin(lua)
+        conn.request()
+        how(conn)
+
+    def test_a_stale_connection_costs_one_more_attempt(self):
+        for lua, line in [("return body(url)", "GET"), ('return body(url, { method = "PUT", body = "abc" })', "PUT"),
+                          ('return body(url, { method = "DELETE" })', "DELETE")]:
+            for how in (PeerConn.reset, lambda conn: conn.sock.close()):
+                self.stale(lua, how)
+                with self.peer.accept() as second:
+                    self.assertTrue(second.request().line.startswith(line))
+                    second.send(response(b"again", ["Connection: close"]))
+                    self.assertEqual(self.result(), "true|200|again")
+
+    def test_a_stale_connection_is_tried_again_once(self):
+        self.stale("return body(url)", PeerConn.reset)
+        second = self.peer.accept()
+        second.request()
+        second.reset()
+        self.assertRegex(self.result(), r"\|(ERESET|ECLOSED)$")
+
+    def test_what_must_not_be_sent_twice_fails(self):
+        for options in ('{ method = "POST" }', '{ body = "x" }', '{ method = "PATCH" }',
+                        '{ method = "PUT", body = function() end }'):
+            self.stale("return body(url, %s)" % options, PeerConn.reset)
+            self.assertRegex(self.result(), r"^true\|cannot fetch .*\|(ERESET|ECLOSED|EPIPE)$")
+
+    def test_a_part_of_a_response_is_not_tried_again(self):
+        self.stale("return body(url)", lambda conn: conn.send(b"HTTP/1.1 2").sock.close())
+        self.fails("ETRUNCATED", "cut off")
+
+    def test_retry(self):
+        self.begin("return body(url, { retry = 2 })")
+        for _ in range(2):
+            conn = self.peer.accept()
+            conn.request()
+            conn.reset()
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"third"))
+            self.assertEqual(self.result(), "true|200|third")
+        port = free_port()
+        self.assertRegex(self.run_lua('local b = ls.now() local _, m, c = ls.fetch("http://127.0.0.1:%d/", { retry = 2, '
+                                      'method = "POST" }) return c, ls.now() - b > 0.29' % port), r"^true\|EREFUSED\|true$")
+
+    def test_refused_and_unknown(self):
+        port = free_port()
+        self.fails("EREFUSED", "connection refused",
+                   self.run_lua('return select(2, ls.fetch("http://127.0.0.1:%d/p?token=1"))' % port))
+
+    @looks_up_names
+    def test_a_name_that_does_not_exist(self):
+        self.assertRegex(self.run_lua('return select(2, ls.fetch("http://no-such-name.invalid/"))'),
+                         r'^true\|cannot fetch http://no-such-name\.invalid/: cannot look up .*\|E')
+
+    def test_public(self):
+        for url in ("http://127.0.0.1:%d/" % self.peer.port, "http://[::1]:80/", "http://10.0.0.1/", "http://169.254.169.254/",
+                    "http://[::ffff:127.0.0.1]/", "http://0.0.0.0/", "http://192.168.1.1/"):
+            self.fails("EACCES", "the address is not public",
+                       self.run_lua('return select(2, ls.fetch("%s", { public = true }))' % url))
+        self.begin("return body(url)")  # a kept connection of others does not help
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"a"))
+            self.assertEqual(self.result(), "true|200|a")
+            self.fails("EACCES", "not public", self.run_lua("return body(url, { public = true })"))
+
+    @unittest.skipUnless(HAS_UNIX_SOCKETS, "no Unix sockets")
+    def test_a_unix_socket(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+            path = os.path.join(folder, "s")
+            self.serve('local ls = require "luaserve" local app = ls.app() app:get("/a", function(req) return req.host end) '
+                       'app:get("/r", function(_, res) return res:redirect("http://other/") end) '
+                       'ls.listen("unix:%s", app)' % path)
+            self.assertEqual(self.run_lua('return body("http://service/a", { unix = "%s" })' % path), "true|200|service")
+            self.assertEqual(self.run_lua('local a = ls.fetch("http://service/a", { unix = "%s" }) return a.timing.reused'
+                                          % path), "true|true")
+            self.fails("EACCES", "not behind the Unix socket",
+                       self.run_lua('return body("http://service/r", { unix = "%s" })' % path))
+        self.fails("ENOENT", "", self.run_lua('return body("http://service/", { unix = "/nonexistent/s" })'))
+
+
+class Limits(FetchCase):
+    SITE = SITE
+
+    def test_a_server_that_does_not_answer(self):
+        self.begin("return body(url, { timeout = 0.1 })")
+        with self.peer.accept() as conn:
+            self.fails("ETIMEDOUT", "timeout after 0.1 s")
+            conn.ends()
+
+    def test_the_timeout_is_that_of_the_whole(self):
+        self.begin("return body(url, { timeout = 0.3 })")
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            try:
+                while True:  # each byte comes in time
+                    conn.send(b"x")
+                    conn.sock.settimeout(0.01)
+                    try:
+                        if conn.sock.recv(1) == b"":
+                            break
+                    except TimeoutError:
+                        pass
+                    conn.sock.settimeout(WAIT)
+            except OSError:
+                pass
+            self.fails("ETIMEDOUT", "timeout after 0.3 s")
+
+    def test_a_server_that_does_not_read(self):
+        self.begin('return body(url, { timeout = 0.3, body = ("x"):rep(50000000) })')
+        with self.peer.accept():
+            self.fails("ETIMEDOUT", "timeout after 0.3 s")
+        self.begin('local x = ("x"):rep(100000) return body(url, { timeout = 0.3, body = function() return x end })')
+        with self.peer.accept():
+            self.fails("ETIMEDOUT", "timeout after 0.3 s")
+
+    def test_an_answer_before_the_end_of_the_request(self):
+        self.begin('return body(url, { body = ("x"):rep(50000000) })')
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.send(response(b"too large", ["Connection: close"], "413 No"))
+            self.assertEqual(self.result(), "true|413|too large")
+
+    def test_a_task_whose_time_is_over_gives_up_its_fetch(self):
+        with self.connect() as client:
+            client.send(b"GET /short?url=http://127.0.0.1:%d/ HTTP/1.1\r\nHost: h\r\n\r\n" % self.peer.port)
+            with self.peer.accept() as conn:
+                conn.request()
+                self.assertEqual(client.response().status, 503)
+                conn.ends()
+
+    def test_a_task_whose_client_has_left_gives_up_its_fetch(self):
+        client = self.connect()
+        client.send(b"GET /wait?url=http://127.0.0.1:%d/ HTTP/1.1\r\nHost: h\r\n\r\n" % self.peer.port)
+        with self.peer.accept() as conn:
+            conn.request()
+            client.close()
+            conn.ends()
+
+
+class Redirects(FetchCase):
+    SITE = SITE
+
+    def test_they_are_followed(self):
+        self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/count/5") return a.url:match("/count.*"), a:body()'),
+                         "true|/count/0|the end")
+        self.fails("ELIMIT", "more than 5 redirects", self.run_lua('return body(site .. "/count/6")'))
+        self.fails("ELIMIT", "more than 2 redirects", self.run_lua('return body(site .. "/loop", { redirects = 2 })'))
+        self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/loop", { redirects = 0 }) return a.status, '
+                                      'a.headers.location'), "true|302|/loop")
+
+    def test_methods(self):
+        for status, want in [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")]:
+            result = self.run_lua('return ls.fetch(site .. "/to/%d?at=/echo", { json = { a = 1 } }):body()' % status)
+            got = json.loads(result.partition("|")[2])
+            self.assertEqual((got["method"], got["body"], got.get("type")),
+                             ("GET", "", None) if want == "GET" else ("POST", '{"a":1}', "application/json"))
+
+    def test_credentials_do_not_leave_the_origin(self):
+        other = Peer()
+        self.addCleanup(other.close)
+        self.begin('return body(url, { headers = { Authorization = "Bearer 1", Cookie = "a=1", ["X-A"] = "b" } })')
+        with self.peer.accept() as first:
+            self.assertEqual(first.request().fields["authorization"], "Bearer 1")
+            first.send(response(b"", ["Location: /same"], "302 Found"))
+            self.assertEqual(first.request().fields["cookie"], "a=1")
+            first.send(response(b"", ["Location: http://127.0.0.1:%d/other" % other.port], "302 Found"))
+            with other.accept() as second:
+                second.request()
+                self.assertEqual([name for name in ("authorization", "cookie", "x-a") if name in second.fields], ["x-a"])
+                self.assertEqual(second.fields["host"], "127.0.0.1:%d" % other.port)
+                second.send(response(b"end"))
+                self.assertEqual(self.result(), "true|200|end")
+
+    def test_refused(self):
+        for location in ("file:///etc/passwd", "http://u:p@a/", "gopher://a/"):
+            self.begin("return body(url)")
+            with self.peer.accept() as conn:
+                conn.request().send(response(b"", ["Location: " + location], "302 Found"))
+                self.fails("EPROTO", "redirected to the invalid URL")
+        self.begin('return body(url, { body = function() end })')
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"", ["Location: /b"], "307 Again"))
+            self.fails("ENOTSUP", "cannot be sent again")
+
+    def test_a_long_body_of_a_redirect_is_not_read(self):
+        self.begin("return body(url)")
+        with self.peer.accept() as first:
+            first.request().send(b"HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 10000000\r\n\r\n")
+            with self.peer.accept() as second:
+                self.assertEqual(second.request().line, "GET /b HTTP/1.1")
+                second.send(response(b"b"))
+                self.assertEqual(self.result(), "true|200|b")
+            first.ends()
+
+
+class Streams(FetchCase):
+    SITE = SITE
+
+    def test_chunks_as_they_arrive(self):
+        self.begin('local a = assert(ls.fetch(url, { stream = true })) local t = {} for piece in a:chunks() do '
+                   't[#t + 1] = tostring(piece) ls.fetch(site .. "/hello") end return a.timing.total ~= nil, a.ended, '
+                   'table.concat(t, ",")')
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            conn.send(b"2\r\nde\r\n0\r\n\r\n")
+            self.assertEqual(self.result().replace("abc,de", "abcde"), "true|true|nil|abcde")
+            self.begin("return body(url)")  # read to its end: the connection is kept
+            conn.request().send(response(b"x"))
+            self.assertEqual(self.result(), "true|200|x")
+
+    def test_lines(self):
+        self.assertEqual(self.run_lua('local n, last = 0 local a = ls.fetch(site .. "/chunks/5000", { stream = true }) '
+                                      'for line in a:lines() do n, last = n + 1, line end return n, last, a.ended'),
+                         "true|5000|line 5000|nil")
+        for data, want in [(b"a\r\nb\n\nc", "a,b,,c"), (b"", ""), (b"\n", ""), (b"a", "a"), (b"a\n", "a")]:
+            self.begin('local t = {} local a = ls.fetch(url, { stream = true }) for l in a:lines() do t[#t + 1] = l end '
+                       'return #t, table.concat(t, ",")')
+            with self.peer.accept() as conn:
+                conn.request().send(response(data, ["Connection: close"]))
+                self.assertEqual(self.result(), "true|%d|%s" % (len(data.splitlines()), want))
+        for size, want in [(1 << 20, "1|nil"), ((1 << 20) + 1, "0|EMSGSIZE")]:
+            self.begin('local n = 0 local a = ls.fetch(url, { stream = true }) for l in a:lines() do n = n + 1 end '
+                       'return n, a.ended')
+            with self.peer.accept() as conn:
+                conn.request().try_send(response(b"x" * size + b"\n", ["Connection: close"]))
+                self.assertEqual(self.result(), "true|" + want)
+
+    def test_body_and_json_of_a_stream(self):
+        self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/echo", { stream = true }) return a:json().method'),
+                         "true|GET")
+        self.fails("EMSGSIZE", "max_body", self.run_lua(
+            'local a = ls.fetch(site .. "/bytes/100", { stream = true, max_body = 99 }) return select(2, a:body())'))
+
+    def test_a_large_body_needs_little_memory(self):
+        self.assertEqual(self.run_lua('local n = 0 local a = ls.fetch(site .. "/bytes/60000000", { stream = true }) '
+                                      'for piece in a:chunks() do n = n + #piece end return n, a.ended'),
+                         "true|60000000|nil")
+
+    def test_a_stream_that_is_not_read_to_its_end_closes_its_connection(self):
+        for end in ("a:close()", "a = nil collectgarbage()", "do local b <close> = a end", ""):
+            self.begin('local a = ls.fetch(url, { stream = true }) %s return "done"' % end if end else
+                       'ls.spawn(function() local a = ls.fetch(url, { stream = true }) KEPT = a end) return "done"')
+            with self.peer.accept() as conn:
+                conn.request()
+                conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+                self.assertEqual(self.result(), "true|done")
+                conn.ends()
+
+    def test_a_stream_that_breaks_off(self):
+        self.begin('local t, a = {}, ls.fetch(url, { stream = true }) for p in a:chunks() do t[#t + 1] = p end '
+                   'return table.concat(t), a.ended, select(2, a:body())')
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc").sock.close()
+            self.assertEqual(self.result(), "true|abc|ETRUNCATED|the body was read already|ECLOSED")
+
+    def test_each_piece_of_a_stream_has_the_timeout(self):
+        self.begin('local a = ls.fetch(url, { stream = true, timeout = 0.2 }) for p in a:chunks() do end return a.ended')
+        with self.peer.accept() as conn:
+            conn.request()
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+            self.assertEqual(self.result(), "true|ETIMEDOUT")
+            conn.ends()
+
+
+class Tls(E2E):
+    def test_certificates(self):
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+            certificate(folder, "ca", extra=("-addext", "basicConstraints=critical,CA:TRUE"))
+            certificate(folder, "good", names=("localhost",), ca="ca")
+            certificate(folder, "other", names=("other.test",), ca="ca")
+            path = folder.replace(os.sep, "/")
+            site = """local ls = require "luaserve" local app = ls.app()
+                app:get("/", function() return "over TLS" end)
+                app:get("/down", function(_, res) return res:redirect("http://127.0.0.1:1/") end)
+                ls.listen { port = 0, host = "localhost", handler = app, tls = { cert = "%s/%s.pem", key = "%s/%s.key" } }"""
+            good = self.serve(site % (path, "good", path, "good"))
+            wrong = self.serve(site % (path, "other", path, "other"))
+            script = os.path.join(folder, "fetch.lua")
+            write_text(script, r"""
+                local ls = require "luaserve"
+                local good, wrong, ca = "https://localhost:%d/", "https://localhost:%d/", "%s/ca.pem"
+                local function try(...)
+                  local a, message, code = ls.fetch(...)
+                  print(a and a.status .. " " .. a:body():sub(1, 8) .. (a.timing.reused and " again" or "")
+                    or code .. " " .. message)
+                end
+                ls.init(function()
+                  try(good)
+                  try(good, { tls = { ca = ca } })
+                  try(good, { tls = { ca = ca } })
+                  try(good)
+                  try(good, { tls = { insecure = true } })
+                  try(wrong, { tls = { ca = ca } })
+                  try(wrong, { tls = { ca = ca, server_name = "other.test" } })
+                  try(good .. "down", { tls = { ca = ca } })
+                  try((good:gsub("https", "http")))
+                end)""" % (good.port(), wrong.port(), path))
+            status, out, err = run_program([script])
+            lines = out.splitlines()
+            self.assertEqual((status, len(lines)), (0, 9), err)
+            self.assertRegex(lines[0], r"^ECERT cannot fetch https://localhost:\d+/: TLS: ")
+            self.assertEqual(lines[1:3], ["200 over TLS", "200 over TLS again"])
+            self.assertTrue(lines[3].startswith("ECERT "))
+            self.assertEqual(lines[4], "200 over TLS")
+            self.assertTrue(lines[5].startswith("ECERT "))
+            self.assertEqual(lines[6], "200 over TLS")
+            self.assertRegex(lines[7], r"^EACCES .*redirected from https to http://127\.0\.0\.1:1")
+            self.assertTrue(lines[8].startswith("400 "), lines[8])
+
+
+class Nginx(FetchCase):
+    SITE = SITE
+
+    @unittest.skipUnless(shutil.which("nginx"), "nginx is not installed")
+    def test_nginx(self):
+        port = free_port()
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+            write_text(os.path.join(folder, "big.txt"), "".join("%010d\n" % (n * 7919) for n in range(100000)))
+            write_text(os.path.join(folder, "nginx.conf"), """
+                daemon off; master_process off; pid %(f)s/pid; error_log %(f)s/error.log; events {}
+                http { access_log off; client_body_temp_path %(f)s/b; proxy_temp_path %(f)s/p; fastcgi_temp_path %(f)s/f;
+                  uwsgi_temp_path %(f)s/u; scgi_temp_path %(f)s/s; default_type text/plain; gzip on; gzip_types text/plain;
+                  keepalive_requests 3;
+                  server { listen 127.0.0.1:%(port)d; root %(f)s; location /moved { return 301 /big.txt; } } }
+                """ % {"f": folder, "port": port})
+            nginx = subprocess.Popen(["nginx", "-c", os.path.join(folder, "nginx.conf"), "-e",
+                                      os.path.join(folder, "error.log")])
+            try:
+                self.eventually(lambda: self.run_lua('return (ls.fetch("http://127.0.0.1:%d/"))' % port) != "true|nil",
+                                "nginx serves")
+                for path in ("big.txt", "moved"):
+                    for _ in range(4):
+                        self.assertEqual(self.run_lua('local a = assert(ls.fetch("http://127.0.0.1:%d/%s")) return a.status, '
+                                                      '#a:body(), a:body():sub(-11)' % (port, path)),
+                                         "true|200|1100000|0791892081~")
+                self.assertEqual(self.run_lua('return ls.fetch("http://127.0.0.1:%d/none").status' % port), "true|404")
+            finally:
+                nginx.terminate()
+                nginx.wait(WAIT)
+
+
+if __name__ == "__main__":
+    main()
