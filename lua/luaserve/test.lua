@@ -264,6 +264,11 @@ function test.raises(fn, pattern, note)
   return err
 end
 
+function test.fetch(...)
+  if not test.running then usage.error("test.fetch: call it in a test or in before_each") end
+  return require("luaserve.test.fetch").answers(...)
+end
+
 function test.serve(...)
   return require("luaserve.test.server").start(...)
 end

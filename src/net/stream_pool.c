@@ -12,7 +12,7 @@
 enum { BUCKETS = 256 };
 
 typedef struct pooled {
-    ls_node age; /* the list of all; of one that is being closed, a local list */
+    ls_node age;         /* the list of all; of one that is being closed, a local list */
     struct pooled *next; /* in the bucket, the youngest first */
     ls_stream *stream;
     uint64_t since_ms;
@@ -148,7 +148,8 @@ static void add(ls_stream_pool *pool, pooled *p, ls_node *extra)
 {
     unsigned same = 0;
     pooled **const bucket = &pool->buckets[p->hash % BUCKETS];
-    for (const pooled *other = *bucket; other != NULL; other = other->next) same += is_of(other, p->hash, p->key, p->key_len);
+    for (const pooled *other = *bucket; other != NULL; other = other->next)
+        same += is_of(other, p->hash, p->key, p->key_len);
     if (same >= LS_STREAM_POOL_ORIGIN_MAX) {
         ls_list_push(extra, &p->age);
         return;

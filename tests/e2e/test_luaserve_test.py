@@ -481,5 +481,70 @@ it("a", function() test.equal(site:inject { path = "/" }.body, "hello") end)""",
                        'ls.listen(1, app)\nreturn app')
 
 
+class Fetches(Tests):
+    def test_answers_from_a_table(self):
+        self.assertEqual(self.points("""
+            local url = "https://api.example/x"
+            it("forms of answers", function()
+              local seen
+              test.fetch { [url] = "text", ["POST " .. url] = function(asked) seen = asked return { status = 201, json = { a = 1 },
+                headers = { ["X-A"] = { "1", "2" } } } end, [url .. "?q=1"] = { status = 404, body = "none" } }
+              local a = ls.fetch(url)
+              test.equal({ a.status, a.ok, a:body(), a.url }, { 200, true, "text", url })
+              a = ls.fetch(url, { query = { q = 1 } })
+              test.equal({ a.status, a.ok, a:body() }, { 404, false, "none" })
+              a = ls.fetch(url, { json = { b = 2 }, headers = { Accept = "x" } })
+              test.equal({ a.status, a:json().a, a.headers["x-a"], a.headers["Content-Type"] }, { 201, 1, "1, 2",
+                "application/json" })
+              test.equal({ seen.method, seen.url, seen.body, seen.headers.accept }, { "POST", url, '{"b":2}', "x" })
+              local n = 0
+              ls.fetch(url, { body = function() n = n + 1 if n < 3 then return "p" .. n end end })
+              test.equal(seen.body, "p1p2")
+              ls.fetch(url, { body = ls.buffer("buffer") })
+              test.equal(seen.body, "buffer")
+            end)
+            it("streams, limits and failures", function()
+              test.fetch { [url] = "one\\ntwo", ["https://api.example/error"] = { error = "EREFUSED" } }
+              local lines = {}
+              for line in ls.fetch(url, { stream = true }):lines() do lines[#lines + 1] = line end
+              test.equal(lines, { "one", "two" })
+              test.equal({ ls.fetch(url, { max_body = 6 }) }, { nil, "cannot fetch https://api.example/x: the body is longer "
+                .. "than max_body, 6 bytes", "EMSGSIZE" })
+              test.equal(select(3, ls.fetch("https://api.example/error")), "EREFUSED")
+              test.equal(ls.fetch(url, { method = "HEAD" }):body(), "")
+            end)
+            it("redirects", function()
+              test.fetch { [url] = { status = 302, headers = { Location = "/y" } }, ["https://api.example/y"] = "y" }
+              test.equal(ls.fetch(url):body(), "y")
+            end)
+            it("the table ends with its test", function()
+              test.equal(select(3, ls.fetch("http://127.0.0.1:1/")), "EREFUSED")
+            end)""", status=0), [(True, "forms of answers"), (True, "streams, limits and failures"), (True, "redirects"),
+                                (True, "the table ends with its test")])
+
+    def test_a_request_without_an_answer_fails_the_test(self):
+        for body, what in [('ls.fetch("https://api.example/z?a=1")', "GET https://api.example/z?a=1"),
+                           ('pcall(ls.fetch, "https://api.example/xx")',
+                            "GET https://api.example/xx; did you mean 'https://api.example/x'?"),
+                           ('local app = ls.app() app:get("/", function() return ls.fetch("http://other/"):body() end) '
+                            'app:inject {}', "GET http://other/")]:
+            lines = "\n".join(self.tap("""
+                before_each(function() test.fetch { ["https://api.example/x"] = "x" } end)
+                it("first", function() %s end)
+                it("second", function() ls.fetch("https://api.example/x") end)""" % body))
+            self.assertIn("not ok 1 - x_test.lua: first", lines)
+            self.assertIn("test.fetch has no answer for " + what, lines)
+            self.assertIn("\nok 2 - x_test.lua: second", lines)
+
+    def test_usage(self):
+        for call, message in [("test.fetch()", "test.fetch takes a table"), ("test.fetch { 'x' }", "each key must be a URL"),
+                              ("test.fetch { ['https://a'] = 'x' }", "each key must be a URL with its path"),
+                              ("test.fetch { ['https://a/'] = true }", "must be a table such as"),
+                              ("test.fetch { ['https://a/'] = { stauts = 1 } }", "did you mean 'status'?"),
+                              ("test.fetch({}, 1)", "too many arguments")]:
+            self.assertIn(message, "\n".join(self.tap("it('x', function() %s end)" % call)))
+        self.assertIn("call it in a test or in before_each", "\n".join(self.tap("test.fetch {}")))
+
+
 if __name__ == "__main__":
     main()

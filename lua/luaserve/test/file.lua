@@ -197,6 +197,9 @@ local function run_test(run, one)
     local after = run_hooks(run, blocks[n], "after_each", seconds)
     found = found or after
   end
+  local fake = package.loaded["luaserve.test.fetch"]
+  local unexpected = fake and fake.finish()
+  found = found or unexpected and { status = "fail", message = unexpected, lines = {} }
   result(run, names, found and found.status or "pass", ls.now() - begun, one.line, found)
 end
 

@@ -79,7 +79,7 @@ static int decode_zeros(size_t bytes, size_t *made)
     size_t bit = 80, at = 0;
     assert_non_null(in);
     memcpy(in, hello, 10);
-    const char *const bits = "110"   /* the last block, fixed codes */
+    const char *const bits = "110"       /* the last block, fixed codes */
                              "00110000"; /* the literal 0 */
     for (const char *b = bits; *b != '\0'; b++, bit++) in[bit / 8] |= (unsigned char)((*b - '0') << bit % 8);
     while (bit + 13 <= 8 * bytes) {

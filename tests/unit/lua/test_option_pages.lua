@@ -20,6 +20,7 @@ local sections = {
   { "udp", "ls.udp", { "ls.udp", "ls.udp: multicast" } }, { "websocket", "app:ws", { "app:ws" } },
   { "websocket", "Compression", { "app:ws: compress" } },
   { "websocket_client", "Options", { "ls.websocket", "app:ws: compress" } }, { "sse", "res:sse", { "res:sse" } },
+  { "fetch", "Options", { "ls.fetch" } },
   { "notify", "ls.notify", { "ls.notify" } }, { "dict", "ls.dict", { "ls.dict" } },
   { "channel", "ls.channel", { "ls.channel" } }, { "static", "Static files", { "app:static" } },
   { "session", "ls.session", { "ls.session" } },
@@ -39,8 +40,7 @@ local elsewhere = {
 
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
-  "dict", "channel", "notify",
-  "session" } do
+  "dict", "channel", "notify", "session", "fetch" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -23,8 +23,8 @@
 #include "script/core/udata.h"
 
 enum {
-    HEAD_BYTES_MAX = 65536,           /* of a response */
-    STRING_BYTES_MAX = LS_BLOCK_SMALL, /* a piece of this many bytes or more is a buffer, as for sock:chunks */
+    HEAD_BYTES_MAX = 65536,             /* of a response */
+    STRING_BYTES_MAX = LS_BLOCK_SMALL,  /* a piece of this many bytes or more is a buffer, as for sock:chunks */
     COPY_BYTES_MAX = LS_BLOCK_SMALL / 2 /* a shorter piece of a body is copied: it would keep a whole block */
 };
 
@@ -38,13 +38,13 @@ typedef struct client_call {
     char *copy;           /* the received bytes of a head that is spread over several blocks; NULL: not needed */
     size_t copy_len, copy_room;
     ls_http1_reader reader;
-    ls_slice piece;           /* of the body, on its way to Lua */
-    ls_inflate *inflate;      /* NULL: the body is taken as it is */
-    size_t pending;           /* leading received bytes that are payload and not delivered yet */
-    uint64_t payload;         /* bytes that were found so far */
-    bool begun;               /* a byte of the response was received */
-    bool answered;            /* the head is complete */
-    bool last;                /* no payload follows `pending` */
+    ls_slice piece;            /* of the body, on its way to Lua */
+    ls_inflate *inflate;       /* NULL: the body is taken as it is */
+    size_t pending;            /* leading received bytes that are payload and not delivered yet */
+    uint64_t payload;          /* bytes that were found so far */
+    bool begun;                /* a byte of the response was received */
+    bool answered;             /* the head is complete */
+    bool last;                 /* no payload follows `pending` */
     bool inflated_whole_block; /* the decoder may hold more output */
 } client_call;
 
@@ -317,8 +317,8 @@ static int inflate_piece(lua_State *L, client_call *call)
                                             : LS_BLOCK_SMALL); /* may run finalizers */
     ls_tcp *tcp = call->sock->tcp;
     size_t in = call->pending, len = block->cap;
-    int err = tcp == NULL ? LS_ECLOSED
-                          : ls_inflate_run(call->inflate, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
+    int err =
+        tcp == NULL ? LS_ECLOSED : ls_inflate_run(call->inflate, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
     if (err == LS_EPROTO) call->why = "the content coding gzip is damaged";
     if (err == LS_EMSGSIZE) call->why = "the compressed body grows too much";
     if (err == LS_OK) {
@@ -541,15 +541,16 @@ static int client_new(lua_State *L)
 
 static void client_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},   {"all", call_all},
-                                       {"flush", call_flush}, {"within", call_within}, {"inflate", call_inflate}, {"keep", call_keep},
-                                       {"close", call_close},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"head", call_head},   {"read", call_read},     {"all", call_all},
+                                       {"flush", call_flush}, {"within", call_within}, {"inflate", call_inflate},
+                                       {"keep", call_keep},   {"close", call_close},   {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", call_close}, {NULL, NULL}};
     static const ls_object_type type = {.name = "call", .methods = methods, .meta = meta};
     ls_object_define(L, &type, &data_of(state)->meta_ref);
 }
 
-static const luaL_Reg functions[] = {{"client_take", client_take}, {"client_call", client_new}, {"client_inflates", client_inflates}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"client_take", client_take}, {"client_call", client_new}, {"client_inflates", client_inflates}, {NULL, NULL}};
 
 const ls_module ls_client_call_module = {
     .name = "client_call", .bytes = sizeof(call_data), .functions = functions, .define = client_define};

@@ -23,7 +23,8 @@ static whole read_in_steps(const char *bytes, size_t len, size_t step, bool to_h
     whole w = {0};
     bool answered = false;
     ls_http1_reader_init(&reader, to_head);
-    for (size_t have = step < len ? step : len; w.err == LS_OK && !w.end; have = have + step < len ? have + step : len) {
+    for (size_t have = step < len ? step : len; w.err == LS_OK && !w.end;
+         have = have + step < len ? have + step : len) {
         const char *why = NULL;
         size_t skip = 0;
         char *copy = test_copy_exact(bytes + w.used, have - w.used);

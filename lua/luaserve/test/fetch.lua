@@ -1,0 +1,135 @@
+-- test/fetch.lua - test.fetch: answers ls.fetch of this process from a table, without a network. It takes the place of
+-- fetch.exchange, so that options, redirects, limits and the answer are those of ls.fetch.
+
+local fetch = require "luaserve.fetch"
+local json = require "luaserve.json"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local fake = {}
+
+local exchange = fetch.exchange -- over the network
+local unexpected -- the message about the first request without an answer
+
+local answer_fields = { status = true, headers = true, body = true, json = true, error = true }
+
+local function check_answer(key, answer)
+  if type(answer) == "string" then return { body = answer } end
+  if type(answer) ~= "table" then
+    usage.error("test.fetch: the answer for %s must be a table such as { status = 200, json = {} }, a string or a function; "
+      .. "got %s", usage.quote(key), usage.quote(answer))
+  end
+  options.check_names("test.fetch", answer, answer_fields)
+  return answer
+end
+
+-- The call object of ls.fetch (script/bind/sock/client_call.c) with a body that is here already.
+local methods = {}
+local call_meta = { __index = methods }
+for _, name in ipairs { "within", "inflate", "keep", "close" } do methods[name] = function() end end
+function methods:all(max)
+  if #self.rest > max then return nil, "the body is too large", "EMSGSIZE" end
+  return self.rest
+end
+function methods:read()
+  local piece = self.rest
+  self.rest = ""
+  return piece ~= "" and piece or nil
+end
+
+-- The body of a request as a string.
+local function text_of(body)
+  if type(body) == "string" or body == nil then return body end
+  if type(body) ~= "function" then return body:tostring() end
+  local parts = {}
+  local first, state, control = body()
+  if type(first) == "function" then
+    for piece in first, state, control do parts[#parts + 1] = tostring(piece) end
+  else
+    while first ~= nil do
+      parts[#parts + 1] = tostring(first)
+      first = body()
+    end
+  end
+  return table.concat(parts)
+end
+
+local function head_of(answer, body)
+  local lines = { "HTTP/1.1 " .. (answer.status or 200) }
+  if answer.json ~= nil then lines[2] = "Content-Type: application/json" end
+  for _, field in ipairs(options.fields(answer.headers or {})) do lines[#lines + 1] = field[1] .. ": " .. field[2] end
+  lines[#lines + 1] = "Content-Length: " .. #body
+  return table.concat(lines, "\r\n") .. "\r\n\r\n"
+end
+
+local function find(answers, request, url)
+  local key = request.method .. " " .. url
+  local answer = answers[key]
+  if answer == nil then
+    key = url
+    answer = answers[url]
+  end
+  if type(answer) == "function" then
+    local headers = require("luaserve.reply").headers()
+    for _, field in ipairs(request.fields) do require("luaserve.reply").add(headers, field[1], field[2]) end
+    answer = answer { method = request.method, url = url, headers = headers, body = text_of(request.body) }
+  end
+  return answer ~= nil and check_answer(key, answer) or nil
+end
+
+-- test.fetch(answers: table<string, FetchFake|string|fun(asked: FetchAsked): FetchFake|string>)
+-- Answers the calls of ls.fetch in this process from a table until the end of the test: by the URL with its query, or by
+-- "POST URL". A fetch of any other URL fails the test. Again: replaces the table.
+-- fake is a FetchFake: an answer of test.fetch.
+-- fake.status: integer? - default 200
+-- fake.headers: Headers? - header fields
+-- fake.body: string? - the body
+-- fake.json: any - in place of body: a value that is sent as JSON
+-- fake.error: Code? - in place of an answer: ls.fetch fails with this code
+-- asked is a FetchAsked: a request as the function of test.fetch gets it.
+-- asked.method: string - the method
+-- asked.url: string - the URL with its query
+-- asked.headers: table<string, string> - the fields that the site has set; names are found in any case
+-- asked.body: string? - the body
+function fake.answers(answers, ...)
+  usage.no_more('test.fetch{ ["https://example.org/"] = { status = 200 } }', answers, ...)
+  if type(answers) ~= "table" then
+    usage.error('test.fetch takes a table: test.fetch{ ["https://example.org/"] = { status = 200 } }; got %s',
+      usage.quote(answers))
+  end
+  for key, answer in pairs(answers) do
+    local url = type(key) == "string" and key:match("^%u+ (.*)$") or key
+    if type(url) ~= "string" or not url:find("^https?://[^/]+/") then
+      usage.error('test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps behind a method '
+        .. 'as in "POST https://example.org/"; got %s', usage.quote(key))
+    end
+    if type(answer) ~= "function" then check_answer(key, answer) end
+  end
+  function fetch.exchange(request)
+    local url = request.at.origin .. request.at.target
+    local answer = find(answers, request, url)
+    if answer == nil then
+      local known = {}
+      for key in pairs(answers) do known[key:match("^%u+ (.*)$") or key] = true end
+      local message = string.format("ls.fetch: test.fetch has no answer for %s %s%s", request.method, url,
+        usage.suggest(url, known))
+      unexpected = unexpected or message
+      error(message, 0)
+    end
+    request.timing = { connect = 0, reused = false }
+    if answer.error then return nil, "as test.fetch says", answer.error end
+    local body = answer.json ~= nil and json.encode(answer.json) or answer.body or ""
+    return setmetatable({ rest = request.method == "HEAD" and "" or body }, call_meta), answer.status or 200,
+      head_of(answer, body), false
+  end
+end
+
+-- finish() -> the message about a request without an answer, or nil. The network answers again.
+function fake.finish()
+  local message = unexpected
+  fetch.exchange, unexpected = exchange, nil
+  return message
+end
+
+return fake
