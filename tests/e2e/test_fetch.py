@@ -10,7 +10,7 @@ import tempfile
 import unittest
 import zlib
 
-from harness import E2E, HAS_UNIX_SOCKETS, WAIT, WINDOWS, free_port, main, run_program, table, write_text
+from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, WINDOWS, free_port, main, run_program, table, write_text
 from harness.dns import looks_up_names
 from harness.tls import certificate
 
@@ -806,6 +806,53 @@ class Streams(FetchCase):
             conn.request()
             conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
             self.assertEqual(self.result(), "true|ETIMEDOUT")
+            conn.ends()
+
+
+class Places(FetchCase):
+    SITE = SITE
+
+    def test_in_hooks_timers_and_jobs(self):
+        url = "http://127.0.0.1:%d/hello" % self.server.port()
+        server = self.serve("""local ls = require "luaserve"
+            local function try(where)
+              local answer, message = ls.fetch("%s")
+              ls.log.info(where, answer and answer.status or message)
+            end
+            ls.init(function() try("init") ls.spawn(function() try("spawn") end) end)
+            ls.on("start", function() try("start") end)
+            ls.after(0, function() try("timer") end)
+            ls.on("drain", function() try("drain") end)
+            ls.listen(0, ls.app())""" % url, flags=["--threads", "1"])
+        for where in ("init", "spawn", "start", "timer"):
+            server.wait_log(r"%s\s+200" % where)
+        server.stop()
+        self.assertTrue(server.logged(r"drain\s+200"))
+
+    def test_at_the_prompt(self):
+        done = subprocess.run([LUASERVE, "repl"], input='ls.fetch("http://127.0.0.1:%d/hello"):body()\n' % self.server.port(),
+                              capture_output=True, text=True, timeout=2 * WAIT, check=True)
+        self.assertIn("hello, world", done.stdout)
+
+    def test_a_server_that_stops_closes_its_idle_connections(self):
+        server = self.serve("""local ls = require "luaserve" ls.on("start", function() ls.fetch("http://127.0.0.1:%d/") end)
+            ls.listen(0, ls.app())""" % self.peer.port, flags=["--threads", "1"])
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"x"))
+            server.stop()
+            conn.ends()
+
+    def test_a_fetch_that_waits_when_the_time_of_the_drain_is_over(self):
+        """Both directions wait: the server reads nothing, and answers nothing."""
+        server = self.serve("""local ls = require "luaserve" ls.config { drain_timeout = 0.2 }
+            local x = ("x"):rep(100000)
+            ls.on("start", function() ls.spawn(ls.fetch, "http://127.0.0.1:%d/", { timeout = false, body = function()
+              return x end }) end)
+            ls.listen(0, ls.app())""" % self.peer.port, flags=["--threads", "1"])
+        with self.peer.accept() as conn:
+            conn.request()
+            server.signal()
+            self.assertNotEqual(server.wait(), 0)
             conn.ends()
 
 

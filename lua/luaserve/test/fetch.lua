@@ -17,8 +17,8 @@ local answer_fields = { status = true, headers = true, body = true, json = true,
 local function check_answer(key, answer)
   if type(answer) == "string" then return { body = answer } end
   if type(answer) ~= "table" then
-    usage.error("test.fetch: the answer for %s must be a table such as { status = 200, json = {} }, a string or a function; "
-      .. "got %s", usage.quote(key), usage.quote(answer))
+    usage.error("test.fetch: the answer for %s must be a table such as { status = 200, json = {} }, a string or a "
+      .. "function; got %s", usage.quote(key), usage.quote(answer))
   end
   options.check_names("test.fetch", answer, answer_fields)
   return answer
@@ -101,8 +101,8 @@ function fake.answers(answers, ...)
   for key, answer in pairs(answers) do
     local url = type(key) == "string" and key:match("^%u+ (.*)$") or key
     if type(url) ~= "string" or not url:find("^https?://[^/]+/") then
-      usage.error('test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps behind a method '
-        .. 'as in "POST https://example.org/"; got %s', usage.quote(key))
+      usage.error('test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps behind a '
+        .. 'method as in "POST https://example.org/"; got %s', usage.quote(key))
     end
     if type(answer) ~= "function" then check_answer(key, answer) end
   end

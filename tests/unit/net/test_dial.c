@@ -491,6 +491,28 @@ static void a_refused_connection_fails(void **state)
     place_close(&p);
 }
 
+/* A name with addresses of this machine only, and an address as text. */
+static void only_public_addresses_when_asked(void **state)
+{
+    place p;
+    (void)state;
+    place_open(&p);
+    const int listeners[] = {listen_as(LS_ADDR_IP4), listen_as(LS_ADDR_IP6)};
+    p.options.public_only = true;
+    assert_int_equal(start(&p), LS_OK);
+    expect_failure(&p, LS_DIAL_CONNECT, LS_EACCES);
+    p.options.host = "127.0.0.1";
+    p.options.port_number = names.addrs[0].port;
+    assert_int_equal(start(&p), LS_OK);
+    expect_failure(&p, LS_DIAL_CONNECT, LS_EACCES);
+    p.options.public_only = false;
+    assert_int_equal(start(&p), LS_OK);
+    expect_stream(&p, listeners[0]);
+    close(listeners[0]);
+    close(listeners[1]);
+    place_close(&p);
+}
+
 static void the_next_address_is_tried_at_once_after_a_failure(void **state)
 {
     place p;
@@ -931,6 +953,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_numeric_address_needs_no_resolver),
         cmocka_unit_test(a_refused_connection_fails),
+        cmocka_unit_test(only_public_addresses_when_asked),
         cmocka_unit_test(the_next_address_is_tried_at_once_after_a_failure),
         cmocka_unit_test(the_race_is_won_by_the_second),
         cmocka_unit_test(the_race_is_won_late_by_the_first),

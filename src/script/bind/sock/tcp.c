@@ -320,7 +320,10 @@ void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
 
 static void take_receiver(ls_tcp *tcp, ls_node *waiting)
 {
-    if (tcp->receiver != NULL) ls_list_push(waiting, &tcp->receiver->wait_node);
+    if (tcp->receiver != NULL) {
+        ls_list_remove(&tcp->receiver->wait_node); /* of the senders: call:flush waits for both */
+        ls_list_push(waiting, &tcp->receiver->wait_node);
+    }
     tcp->receiver = NULL;
 }
 
