@@ -43,6 +43,22 @@ fetch.calls = {
   ["ls.fetch"] = { request_options }, -- FetchOptions
 }
 
+-- ---- URLs ----------------------------------------------------------------------------------------------------------
+
+local URLS_MAX, URL_BYTES_MAX = 256, 256 -- that are remembered
+local parsed, parsed_count = {}, 0 -- those of the last requests
+
+-- As rules.parse. The result is shared: it does not change.
+local function parse(url)
+  if parsed[url] then return parsed[url] end
+  local at, why = rules.parse(url)
+  if not at then return nil, why end
+  if #url > URL_BYTES_MAX then return at end
+  if parsed_count == URLS_MAX then parsed, parsed_count = {}, 0 end
+  parsed[url], parsed_count = at, parsed_count + 1
+  return at
+end
+
 -- ---- the request ---------------------------------------------------------------------------------------------------
 
 local own_header = "ls.fetch: the header %q is written by ls.fetch"
@@ -103,16 +119,16 @@ local function read_body(given)
   return body
 end
 
-local default_settings = options.take("ls.fetch", {}, { request_options }, {})
 local no_fields = {}
+local of_defaults = { -- of a request without options
+  __index = options.take("ls.fetch", {}, { request_options }, { method = "GET", fields = no_fields }),
+}
 
 -- Read the options into a request: { at =, method =, fields =, body =, and the options }.
 local function read_request(at, given)
+  if given == nil then return setmetatable({ at = at }, of_defaults) end
   local request = { at = at, method = "GET", fields = no_fields }
-  if given == nil then
-    for name, value in next, default_settings do request[name] = value end
-    return request
-  elseif type(given) ~= "table" then
+  if type(given) ~= "table" then
     usage.error("ls.fetch: options must be a table such as { timeout = 5 }; got %s", usage.quote(given))
   end
   options.take("ls.fetch", given, fetch.calls["ls.fetch"], request)
@@ -128,7 +144,10 @@ local function read_request(at, given)
   end
   if given.query ~= nil then
     local text = table_option(given, "query")
-    if text ~= "" then at.target = at.target .. (at.target:find("?", 1, true) and "&" or "?") .. text end
+    if text ~= "" then
+      local own = { target = at.target .. (at.target:find("?", 1, true) and "&" or "?") .. text }
+      request.at = setmetatable(own, { __index = at }) -- `at` is that of other requests, too
+    end
   end
   if given.method ~= nil then
     if not options.is_token(given.method) then usage.error("ls.fetch: invalid method %s", usage.quote(given.method)) end
@@ -503,7 +522,7 @@ function fetch.fetch(url, given, ...)
     usage.error("ls.fetch: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or "
       .. "in ls.spawn")
   end
-  local at, why = rules.parse(url)
+  local at, why = parse(url)
   local request = read_request(at or { target = "" }, given)
   if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(url), why), "EINVAL" end
   request.begun, request.redirected = now(), 0

@@ -111,7 +111,7 @@ function rules.redirect(request, status, location)
   if request.unix and at.origin ~= request.at.origin then
     return nil, "redirected to " .. at.origin .. ", which is not behind the Unix socket", "EACCES"
   end
-  local next_request = {}
+  local next_request = setmetatable({}, getmetatable(request))
   for name, value in pairs(request) do next_request[name] = value end
   next_request.at = at
   if status == 303 and not safe[request.method] or status <= 302 and request.method == "POST" then
