@@ -8,6 +8,7 @@
 --     sock:receiveany([max: integer]) -> data: string|Buffer | nil, message, code. The bytes that are available.
 --     sock.remote: string? - address and port of the peer
 --     sock[string]: any - what the site assigns          and the operators  #sock: integer  and  sock .. string: string
+--     csrf is a Csrf: middleware, `require "luaserve.csrf"`.              a module that is called: csrf(options)
 --     type Headers: table<string, string> - header fields
 --
 -- The name before the colon stands for its class in the whole tree; `options` and `event` for one comment. Results are
@@ -509,11 +510,13 @@ local function write(kind)
   return table.concat(out, "\n")
 end
 
--- generate(sources) -> { ["luaserve.lua"] = text, ["test.lua"] = text }, the model. `sources`: texts by their paths from
+-- generate(sources) -> { ["luaserve.lua"] = text, ["test.lua"] = text } and a text for each module that is required, the
+-- model. `sources`: texts by their paths from
 -- the root of the tree. package.path must find luaserve.options and the modules that have options. Raises for a comment
 -- that is incomplete.
 function definitions.generate(sources)
-  model = { classes = {}, order = {}, prefixes = {}, types = {}, modules = { test = true }, called = {}, globals = {} }
+  model = { classes = {}, order = {}, prefixes = {}, types = {}, modules = { test = true }, called = {}, globals = {},
+    required = {} }
   local paths, comments = {}, {}
   for path in pairs(sources) do paths[#paths + 1] = path end
   table.sort(paths)
@@ -527,7 +530,10 @@ function definitions.generate(sources)
           model.prefixes[name] = class_named(class).name
           if name:find("^ls") then model.modules[name] = true end
         end
-        if name and not scoped[name] and (name == "describe" or name == "it") then model.called[class] = true end
+        local required = name and line:match('`require "luaserve%.([%w_]+)"`')
+        if required == "test" then required = nil end -- its file has more
+        if required then model.required[required], model.modules[name] = class, true end
+        if required or name == "describe" or name == "it" then model.called[class] = true end
       end
     end
   end
@@ -545,7 +551,12 @@ function definitions.generate(sources)
     text = "The code of a failure: the third result of a call that fails." }
   read_options(sources)
   read_stats(sources["lua/docs/reference/module.md"])
-  return { ["luaserve.lua"] = write "luaserve", ["test.lua"] = write "test" }, model
+  local files = { ["luaserve.lua"] = write "luaserve", ["test.lua"] = write "test" }
+  for name, class in pairs(model.required) do
+    files[name .. ".lua"] = ("---@meta luaserve.NAME\n\n---@type luaserve.%s\nlocal NAME\nreturn NAME\n"):format(class)
+      :gsub("NAME", name)
+  end
+  return files, model
 end
 
 -- read(root, paths) -> the texts of the files, by path.

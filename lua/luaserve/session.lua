@@ -278,7 +278,6 @@ end
 
 -- ls.session(options: SessionOptions) -> middleware: Middleware
 -- Makes middleware that gives each request the session of its visitor, `req.session`. Raises for a short secret.
--- type Middleware: fun(req: Request, res: Response, next: fun()) - for app:use and routes.
 function session.new(given, ...)
   if type(given) ~= "table" then
     usage.error('ls.session takes a table of options: ls.session{ secret = os.getenv "SESSION_SECRET" }; got %s',

@@ -30,6 +30,7 @@ local function parse_file(file, content, result)
       block.description = (block.description or "") .. description
     else
       local variable = text:match("^local ([%w_]+) = {}$")
+      if block[1] and block[1].tag == "type" then text = text:gsub("^local [%w_]+$", "") end
       local global, module = text:match("^([%w_]+) = ([%w_]+)%.%1$")
       local object, mark, name, parameters = text:match("^function ([%w_]+)([.:])([%w_]+)%((.-)%) end$")
       if variable then
@@ -45,7 +46,7 @@ local function parse_file(file, content, result)
         end
         result.functions[variables[object] .. mark .. name] = {
           description = block.description, parameters = parameters, documented = documented }
-      elseif text ~= "" and not text:match("^%-%- ") and not text:match("^return %l+$") then
+      elseif text ~= "" and not text:match("^%-%- ") and not text:match("^return [%l_]+$") then
         error(file .. ":" .. number .. ": unexpected " .. text)
       end
       block = {}

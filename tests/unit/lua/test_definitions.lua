@@ -57,7 +57,7 @@ function tests.annotations_are_well_formed()
       check_type(rest, where, generics)
     elseif line.tag == "param" then
       check_type(assert(rest:match("^[%a_][%w_]*%?? (.+)$") or rest:match("^%.%.%. (.+)$"), where), where, generics)
-    elseif line.tag == "return" or line.tag == "overload" then
+    elseif line.tag == "return" or line.tag == "overload" or line.tag == "type" then
       check_type(rest, where, generics)
     elseif line.tag == "alias" then
       check_type(assert(rest:match("^[%w_.]+ (.+)$"), where), where, generics)

@@ -25,6 +25,7 @@ local sections = {
   { "channel", "ls.channel", { "ls.channel" } }, { "static", "Static files", { "app:static" } },
   { "session", "ls.session", { "ls.session" } },
   { "templates", "ls.templates", { "ls.templates" } },
+  { "middleware", "csrf", { "csrf" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
 }
 
@@ -40,7 +41,7 @@ local elsewhere = {
 
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
-  "dict", "channel", "notify", "session", "fetch" } do
+  "dict", "channel", "notify", "session", "csrf", "fetch" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -10,7 +10,7 @@ local tls = require "luaserve.tls"
 local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
-  "channel", "file", "notify", "session", "fetch" }
+  "channel", "file", "notify", "session", "csrf", "fetch" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -109,6 +109,10 @@ local calls = {
   ["ls.session"] = function(given)
     given.secret, line = given.secret or not given.store and ("secret"):rep(6) or nil, check.line(1)
     ls.session(given)
+  end,
+  ["csrf"] = function(given)
+    line = check.line(1)
+    require "luaserve.csrf"(given)
   end,
   ["app:get"] = function(given)
     line = check.line(1)

@@ -1,0 +1,125 @@
+-- csrf.lua - middleware that refuses requests which a page of another site makes a browser send, with the cookies and the
+-- login of its user (cross-site request forgery).
+--
+-- Browsers say where a request comes from: in Sec-Fetch-Site (Fetch Metadata, over HTTPS and on the local machine), and in
+-- Origin (RFC 6454) with each POST. A request with neither is from a program, or from an old browser. It needs a token of
+-- the session if it has what browsers add by themselves: cookies, or a login other than a bearer token.
+
+local core = require "luaserve.core"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local find, lower, match, sub, type = string.find, string.lower, string.match, string.sub, type
+
+-- csrf is a Csrf: middleware that refuses requests of other sites, `require "luaserve.csrf"`.
+local csrf = {}
+
+local csrf_options = {
+  origins = true, -- string[] - other sites that may send requests, such as "https://app.example"
+}
+csrf.calls = {
+  ["csrf"] = { csrf_options, listed = true }, -- CsrfOptions
+}
+
+local safe = { GET = true, HEAD = true, OPTIONS = true, TRACE = true } -- RFC 9110 section 9.2.1
+local default_ports = { http = ":80", https = ":443" }
+local base64url, token_bytes = 3, 24
+
+-- host_of(origin) -> its host and port in small letters, without the default port of its scheme; nil: "null" and others.
+local function host_of(origin)
+  local scheme, host = match(origin, "^(%a[%w+.-]*)://([^/?#@]+)$")
+  if not scheme then return nil end
+  local default = default_ports[lower(scheme)]
+  host = lower(host)
+  if default and sub(host, -#default) == default then host = sub(host, 1, -#default - 1) end
+  return host
+end
+
+-- is_own(req, origin): the scheme is not compared, because a proxy may change it.
+local function is_own(req, origin)
+  local host = host_of(origin)
+  return host ~= nil and req.host ~= nil and host == host_of(match(origin, "^[^:]*") .. "://" .. req.host)
+end
+
+-- Whether the request has something of its user that a browser adds to requests of any page.
+local function has_credentials(headers)
+  local authorization = headers.authorization
+  return headers.cookie ~= nil or authorization ~= nil and not find(lower(authorization), "^bearer ")
+end
+
+local function token_of(req)
+  local session = req.session
+  return type(session) == "table" and session.csrf_token or nil
+end
+
+local function sent_token(req)
+  local headers = req.headers
+  if headers["x-csrf-token"] then return headers["x-csrf-token"] end
+  local kind = lower(match(headers["content-type"] or "", "^[^;%s]*"))
+  if kind ~= "application/x-www-form-urlencoded" and kind ~= "multipart/form-data" then return nil end
+  return req:form()._csrf
+end
+
+-- refusal(req, origins) -> why the request is refused, or nil.
+local function refusal(req, origins)
+  local headers = req.headers
+  local site, origin = headers["sec-fetch-site"], headers.origin
+  if site == "same-origin" or site == "none" then return nil end
+  if origin and origins[lower(origin)] then return nil end
+  if site then return "it comes from a page of another site" end
+  if origin then return not is_own(req, origin) and "it comes from a page of another site" or nil end
+  if not has_credentials(headers) then return nil end
+  local expected, given = token_of(req), sent_token(req)
+  if expected and given and core.crypto_equal(given, expected) then return nil end
+  return "it has neither Origin nor Sec-Fetch-Site, and no valid token"
+end
+
+-- csrf([options: CsrfOptions]) -> middleware: Middleware
+-- Makes middleware that answers requests of other sites with 403, unless their method is GET, HEAD, OPTIONS or TRACE.
+local function new(given, ...)
+  if given ~= nil and type(given) ~= "table" then
+    usage.error('csrf takes a table of options: csrf{ origins = { "https://app.example" } }; got %s', usage.quote(given))
+  end
+  usage.no_more("csrf(options)", given, ...)
+  given = given or {}
+  options.take("csrf", given, csrf.calls.csrf, {})
+  local origins = {}
+  if given.origins ~= nil and type(given.origins) ~= "table" then
+    usage.error('csrf: origins must be a list such as { "https://app.example" }; got %s', usage.quote(given.origins))
+  end
+  for _, origin in ipairs(given.origins or {}) do
+    if type(origin) ~= "string" or not host_of(origin) then
+      usage.error('csrf: origins must be such as "https://app.example", without a path; got %s', usage.quote(origin))
+    end
+    origins[lower(origin)] = true
+  end
+  return function(req, _, next)
+    local why = not safe[req.method] and refusal(req, origins)
+    if not why then return next() end
+    core.log("debug", "csrf: a request of " .. req.ip .. " was refused: " .. why)
+    return 403, "the request was refused: " .. why .. "\n"
+  end
+end
+
+-- csrf.token(req: Request) -> token: string
+-- The token of the session, for clients that send neither Origin nor Sec-Fetch-Site: in the field X-CSRF-Token or as the
+-- field `_csrf` of a form. Raises without `ls.session`.
+function csrf.token(req, ...)
+  usage.no_more("csrf.token(req)", req, ...)
+  local session = type(req) == "userdata" and req.session
+  if type(session) ~= "table" then
+    usage.error("csrf.token(req) needs the request, with middleware of ls.session around it")
+  end
+  if not session.csrf_token then session.csrf_token = core.crypto_encode(base64url, core.crypto_random(token_bytes)) end
+  return session.csrf_token
+end
+
+-- csrf.field(req: Request) -> html: string
+-- The hidden field of a form with the token.
+function csrf.field(req, ...)
+  usage.no_more("csrf.field(req)", req, ...)
+  return '<input type="hidden" name="_csrf" value="' .. csrf.token(req) .. '">'
+end
+
+return setmetatable(csrf, { __call = function(_, ...) return new(...) end })
