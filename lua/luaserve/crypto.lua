@@ -233,4 +233,19 @@ end
 
 crypto.password = usage.strict("ls.crypto.password", password)
 
+-- later(name) -> a function of signature.lua, which is loaded at its first call.
+local function later(shown, name)
+  return function(...)
+    need(shown)
+    return require("luaserve.signature")[name](...)
+  end
+end
+
+crypto.sign, crypto.verify = later("sign", "sign"), later("verify", "verify")
+-- ls.crypto.jwt: Jwt - JSON Web Tokens
+crypto.jwt = usage.strict("ls.crypto.jwt", {
+  sign = later("jwt.sign", "jwt_sign"),
+  verify = later("jwt.verify", "jwt_verify"),
+})
+
 return crypto

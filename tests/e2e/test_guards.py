@@ -1,5 +1,8 @@
 """The middleware of lua/docs/reference/middleware.md in a server: right, wrong, forged and repeated requests."""
 
+import base64
+import hashlib
+
 from harness import E2E, main, table
 
 CSRF = r"""
@@ -82,6 +85,108 @@ class Csrf(E2E):
         before = self.server.log()
         self.assertEqual(self.ask("POST", "/", [("Sec-Fetch-Site", "cross-site")], b"").status, 403)
         self.assertEqual(self.server.log(), before)
+
+
+AUTH = r"""
+local ls = require "luaserve"
+local basic_auth, bearer_auth = require "luaserve.basic_auth", require "luaserve.bearer_auth"
+local app = ls.app()
+ls.config { threads = 2 }
+local function who(req) return type(req.user) == "table" and req.user.sub or req.user end
+app:get("/plain", basic_auth { users = { ada = "secret", ["j\u{f6}rg"] = "p\u{e4}ss:word" }, realm = "the office" }, who)
+app:get("/hashed", basic_auth { users = { ada = "@HASH@", eve = "plain" } }, who)
+app:get("/checked", basic_auth { check = function(name, password, req)
+  ls.sleep(0.001)
+  return password == req.query.wanted and name:upper()
+end }, who)
+local secret = ("0123456789abcdef"):rep(2)
+app:get("/jwt", bearer_auth { jwt = { ("another secret, of 32 bytes "):rep(2), secret }, issuer = "shop", leeway = 0 }, who)
+app:get("/make", function(req)
+  return ls.crypto.jwt.sign({ sub = "ada", iss = req.query.iss, exp = os.time() + tonumber(req.query.seconds) }, secret)
+end)
+app:get("/key", bearer_auth { tokens = { ["0123456789abcdef"] = "one", ["0123456789abcdeg"] = "two" } }, who)
+app:get("/fn", bearer_auth { check = function(token) ls.sleep(0.001) return token == "yes" and "fn" end, realm = "api" }, who)
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+DIGEST = hashlib.scrypt(b"secret", salt=b"salt", n=1024, r=8, p=1, dklen=32)  # the parameters of an old hash: it is quick
+AUTH = AUTH.replace("@HASH@", "$scrypt$ln=10,r=8,p=1$%s$%s" % tuple(
+    base64.b64encode(part).decode().rstrip("=") for part in (b"salt", DIGEST)))
+
+
+def basic(text):
+    return [("Authorization", "Basic " + base64.b64encode(text.encode() if isinstance(text, str) else text).decode())]
+
+
+class Auth(E2E):
+    SITE = AUTH
+
+    def answers(self, cases):
+        def check(case):
+            target, headers, expected = case
+            response = self.get(target, headers)
+            self.assertEqual((response.status, response.text if response.status == 200 else None),
+                             (200, expected) if expected else (401, None))
+
+        table(self, [("%s %s" % (target, str(headers)[:70]), (target, headers, expected)) for target, headers, expected in cases], check)
+
+    def test_names_and_passwords(self):
+        right = basic("ada:secret")
+        value = right[0][1]
+        self.answers([
+            ("/plain", right, "ada"), ("/plain", basic("j\u00f6rg:p\u00e4ss:word"), "j\u00f6rg"), ("/plain", [("Authorization", "bAsIC  " + value[6:])], "ada"),
+            ("/plain", [], None), ("/plain", basic("ada:Secret"), None), ("/plain", basic("ada:"), None), ("/plain", basic("ada"), None),
+            ("/plain", basic(":secret"), None), ("/plain", basic(""), None), ("/plain", basic("eve:secret"), None), ("/plain", basic("ada:secret\0"), None),
+            ("/plain", basic("ada\n:secret"), None), ("/plain", basic("Ada:secret"), None), ("/plain", basic("get:"), None),
+            ("/plain", basic("ada:" + "x" * 6000), None), ("/plain", [("Authorization", value + "x")], None),
+            ("/plain", [("Authorization", value + ", " + value)], None), ("/plain", [("Authorization", "Basic")], None),
+            ("/plain", [("Authorization", "Basic !!!!")], None), ("/plain", [("Authorization", "Bearer " + value[6:])], None),
+            ("/plain", [("Proxy-Authorization", value)], None),
+            ("/checked?wanted=x", basic("ada:x"), "ADA"), ("/checked?wanted=x", basic("ada:y"), None), ("/checked?wanted=x", [], None),
+        ])
+
+    def test_hashed_passwords(self):
+        self.answers([("/hashed", basic("ada:secret"), "ada"), ("/hashed", basic("ada:Secret"), None), ("/hashed", basic("bob:secret"), None),
+                      ("/hashed", basic("eve:plain"), "eve"), ("/hashed", basic("eve:secret"), None),
+                      ("/hashed", basic("ada:" + "x" * 1025), None)] * 2)
+
+    def test_what_a_browser_is_asked(self):
+        for target, expected in (("/plain", 'Basic realm="the office", charset="UTF-8"'), ("/key", 'Bearer realm="site"'),
+                                 ("/fn", 'Bearer realm="api"')):
+            self.assertEqual(self.get(target).header("WWW-Authenticate"), expected)
+        response = self.get("/key", [("Authorization", "Bearer wrong")])
+        self.assertEqual(response.header("WWW-Authenticate"), 'Bearer realm="site", error="invalid_token"')
+
+    def test_tokens(self):
+        def bearer(token, scheme="Bearer "):
+            return [("Authorization", scheme + token)]
+
+        made = {name: self.get("/make?iss=%s&seconds=%d" % case).text
+                for name, case in (("right", ("shop", 100)), ("other", ("blog", 100)), ("old", ("shop", -1)), ("now", ("shop", 0)))}
+        self.answers([
+            ("/jwt", bearer(made["right"]), "ada"), ("/jwt", bearer(made["right"], "bearer  "), "ada"), ("/jwt", bearer(made["other"]), None),
+            ("/jwt", bearer(made["old"]), None), ("/jwt", bearer(made["now"]), None), ("/jwt", bearer(made["right"] + "x"), None),
+            ("/jwt", bearer(made["right"], "Token "), None), ("/jwt", bearer(made["right"], "Bearer"), None), ("/jwt", [], None),
+            ("/jwt", basic("ada:" + made["right"]), None), ("/jwt?access_token=" + made["right"], [], None),
+            ("/key", bearer("0123456789abcdef"), "one"), ("/key", bearer("0123456789abcdeg"), "two"), ("/key", bearer("0123456789abcdeh"), None),
+            ("/key", bearer("0123456789abcde"), None), ("/key", bearer("get"), None), ("/key", bearer("x" * 8000), None), ("/key", [], None),
+            ("/fn", bearer("yes"), "fn"), ("/fn", bearer("no"), None), ("/fn", [], None),
+        ])
+
+    def test_sites_that_are_refused(self):
+        site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:use(require "luaserve.%s"{ %s })\nls.listen("127.0.0.1:0", app)\n'
+        for module, options, message in (
+                ("bearer_auth", 'jwt = "short"', "bearer_auth: jwt: the secret has 5 bytes; at least 32 are needed"),
+                ("bearer_auth", "", "give one of jwt, tokens and check"),
+                ("bearer_auth", 'jwt = ("x"):rep(32), tokens = { a = 1 }', "give one of jwt, tokens and check"),
+                ("bearer_auth", 'tokens = { short = "x" }', "a token has at least 16 bytes"), ("bearer_auth", "tokens = {}", "tokens must be"),
+                ("bearer_auth", 'check = print, issuer = "x"', "issuer belongs to jwt"), ("basic_auth", "", "give one of users and check"),
+                ("basic_auth", 'users = { ["a:b"] = "c" }', "a name without ':'"), ("basic_auth", "users = { a = 1 }", "users: "),
+                ("basic_auth", 'users = { a = "" }', "users: "), ("basic_auth", 'check = print, realm = "a\\"b"', "realm must be"),
+                ("csrf", 'origins = { "app.example" }', "without a path")):
+            line = self.refuses(site % (module, options), message)
+            self.assertRegex(line, r"site\.lua:3: " + module)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ function core.crypto_random(count)
   return string.format("%0" .. count .. "d", core.random)
 end
 function core.crypto_encode(_, bytes) return (bytes .. ("0"):rep(43 - #bytes)) end
+function core.crypto_decode(_, text) return text end
+function core.is_buffer() return false end
 function core.crypto_equal(a, b) return a == b end
 
 core.waits = true

@@ -26,6 +26,9 @@ local sections = {
   { "session", "ls.session", { "ls.session" } },
   { "templates", "ls.templates", { "ls.templates" } },
   { "middleware", "csrf", { "csrf" } },
+  { "middleware", "basic_auth", { "basic_auth" } }, { "middleware", "bearer_auth", { "bearer_auth" } },
+  { "crypto", "ls.crypto.jwt.sign", { "ls.crypto.jwt.sign" } },
+  { "crypto", "ls.crypto.jwt.verify", { "ls.crypto.jwt.verify" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
 }
 
@@ -41,7 +44,8 @@ local elsewhere = {
 
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
-  "dict", "channel", "notify", "session", "csrf", "fetch" } do
+  "dict", "channel", "notify", "session", "csrf", "signature", "basic_auth",
+  "bearer_auth", "fetch" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -10,7 +10,8 @@ local tls = require "luaserve.tls"
 local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
-  "channel", "file", "notify", "session", "csrf", "fetch" }
+  "channel", "file", "notify", "session", "csrf", "signature", "basic_auth",
+  "bearer_auth", "fetch" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -114,6 +115,22 @@ local calls = {
     line = check.line(1)
     require "luaserve.csrf"(given)
   end,
+  ["ls.crypto.jwt.sign"] = function(given)
+    line = check.line(1)
+    ls.crypto.jwt.sign({}, ("secret"):rep(6), given)
+  end,
+  ["ls.crypto.jwt.verify"] = function(given)
+    line = check.line(1)
+    ls.crypto.jwt.verify("", ("secret"):rep(6), given)
+  end,
+  ["basic_auth"] = function(given)
+    given.users, line = given.users or not given.check and { ada = "secret" } or nil, check.line(1)
+    require "luaserve.basic_auth"(given)
+  end,
+  ["bearer_auth"] = function(given)
+    given.jwt, line = given.jwt or not given.check and not given.tokens and ("secret"):rep(6) or nil, check.line(1)
+    require "luaserve.bearer_auth"(given)
+  end,
   ["app:get"] = function(given)
     line = check.line(1)
     ls.app():get("/", given, handler)
@@ -163,7 +180,8 @@ end
 
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
 -- `true`: a table and a function are allowed.
-local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true }
+local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true,
+  check = true }
 local other_message = { handler = "is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.

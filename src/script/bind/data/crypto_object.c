@@ -1,5 +1,5 @@
 /* crypto_object.c - the core of ls.crypto (lua/luaserve/crypto.lua, which checks the arguments): digests of strings and
- * buffers, the object of ls.crypto.hasher, sealed texts, scrypt, base64 and hexadecimal digits.
+ * buffers, the object of ls.crypto.hasher, sealed texts, scrypt, signatures, base64.
  *
  * What takes long, scrypt and the digest of many bytes, is done by a thread of the port while the task waits. The
  * object of such a call is on the stack of the task and owns what the call needs. */
@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "base/secret.h"
+#include "base/signature.h"
 #include "base/slices.h"
 #include "codec/base64.h"
 #include "script/bind/bind_aux.h"
@@ -25,12 +26,17 @@ enum {
 /* How the result of a digest is written; the numbers are those of crypto.lua. */
 enum encoding { RAW, HEX, BASE64, BASE64URL };
 
-static const char hasher_tag;
+static const char hasher_tag, key_tag;
 
 typedef struct hasher {
     const void *tag;
     ls_hash *hash; /* NULL: it has ended */
 } hasher;
+
+typedef struct key_object {
+    const void *tag;
+    ls_signature_key *key;
+} key_object;
 
 typedef struct call {
     ls_task_work w;
@@ -44,7 +50,7 @@ typedef struct call {
 } call;
 
 typedef struct metatables {
-    int call, hasher; /* references */
+    int call, hasher, key; /* references */
 } metatables;
 
 static const metatables *metatables_of(lua_State *L)
@@ -286,6 +292,65 @@ static int core_crypto_scrypt(lua_State *L)
     return ls_task_await(L, &made->w, (lua_KContext)made, call_done);
 }
 
+/* ---- signatures ------------------------------------------------------------------------------------------------ */
+
+static int key_drop(lua_State *L) /* __gc */
+{
+    key_object *object = lua_touserdata(L, 1);
+    ls_signature_key_free(object->key);
+    object->key = NULL;
+    return 0;
+}
+
+/* core.crypto_key(pem) -> key, "RS256" | "ES256" | "EdDSA"; nil, code: as of ls_signature_key_open */
+static int core_crypto_key(lua_State *L)
+{
+    static const char *const names[] = {[LS_RS256] = "RS256", [LS_ES256] = "ES256", [LS_EDDSA] = "EdDSA"};
+    size_t len;
+    const char *pem = luaL_checklstring(L, 1, &len);
+    key_object *object = ls_object_new(L, sizeof *object, 0, &key_tag, metatables_of(L)->key);
+    const int err = ls_signature_key_open(pem, len, &object->key);
+    if (err == LS_ENOMEM) return fail(L, err);
+    if (err < 0) lua_pushnil(L);
+    lua_pushstring(L, err < 0 ? ls_err_name(err) : names[ls_signature_key_kind(object->key)]);
+    return 2;
+}
+
+static const ls_signature_key *key_check(lua_State *L)
+{
+    return ((key_object *)ls_udata_check(L, 1, &key_tag, sizeof(key_object), "key"))->key;
+}
+
+/* core.crypto_sign(key, data) -> signature; nil: the key is a public one */
+static int core_crypto_sign(lua_State *L)
+{
+    uint8_t out[LS_SIGNATURE_BYTES_MAX];
+    size_t len;
+    const ls_signature_key *key = key_check(L);
+    const char *data = luaL_checklstring(L, 2, &len);
+    const int bytes = ls_signature_make(key, data, len, out);
+    if (bytes < 0 && bytes != LS_EINVAL) return fail(L, bytes);
+    if (bytes < 0)
+        lua_pushnil(L);
+    else
+        lua_pushlstring(L, (char *)out, (size_t)bytes);
+    return 1;
+}
+
+/* core.crypto_verify(key, data, signature) -> boolean */
+static int core_crypto_verify(lua_State *L)
+{
+    size_t len, signature_len;
+    const ls_signature_key *key = key_check(L);
+    const char *data = luaL_checklstring(L, 2, &len), *signature = luaL_checklstring(L, 3, &signature_len);
+    const int err = ls_signature_check(key, data, len, (const uint8_t *)signature, signature_len);
+    if (err < 0 && err != LS_EINVAL) return fail(L, err);
+    lua_pushboolean(L, err == LS_OK);
+    return 1;
+}
+
+/* ---- the rest --------------------------------------------------------------------------------------------------- */
+
 /* core.crypto_equal(a, b) -> boolean. The time depends on the lengths alone. */
 static int core_crypto_equal(lua_State *L)
 {
@@ -345,25 +410,24 @@ static void crypto_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg of_call[] = {{"__gc", call_drop}, {NULL, NULL}},
                           of_hasher[] = {{"__gc", hasher_drop}, {NULL, NULL}},
+                          of_key[] = {{"__gc", key_drop}, {NULL, NULL}},
                           methods[] = {{"update", hasher_update}, {"final", hasher_final}, {NULL, NULL}};
     static const ls_object_type type = {.name = "hasher", .methods = methods, .meta = of_hasher};
     metatables *refs = ls_state_data(state, LS_SLOT_crypto);
     luaL_newlib(L, of_call);
     refs->call = luaL_ref(L, LUA_REGISTRYINDEX);
     ls_object_define(L, &type, &refs->hasher);
+    luaL_newlib(L, of_key);
+    ls_udata_define(L, "key", &refs->key);
 }
 
-static const luaL_Reg functions[] = {{"crypto_built", core_crypto_built},
-                                     {"crypto_hash", core_crypto_hash},
-                                     {"crypto_hasher", core_crypto_hasher},
-                                     {"crypto_seal", core_crypto_seal},
-                                     {"crypto_unseal", core_crypto_unseal},
-                                     {"crypto_scrypt", core_crypto_scrypt},
-                                     {"crypto_equal", core_crypto_equal},
-                                     {"crypto_random", core_crypto_random},
-                                     {"crypto_encode", core_crypto_encode},
-                                     {"crypto_decode", core_crypto_decode},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {{"crypto_built", core_crypto_built},   {"crypto_hash", core_crypto_hash},
+                                     {"crypto_hasher", core_crypto_hasher}, {"crypto_seal", core_crypto_seal},
+                                     {"crypto_unseal", core_crypto_unseal}, {"crypto_scrypt", core_crypto_scrypt},
+                                     {"crypto_equal", core_crypto_equal},   {"crypto_random", core_crypto_random},
+                                     {"crypto_encode", core_crypto_encode}, {"crypto_decode", core_crypto_decode},
+                                     {"crypto_key", core_crypto_key},       {"crypto_sign", core_crypto_sign},
+                                     {"crypto_verify", core_crypto_verify}, {NULL, NULL}};
 
 const ls_module ls_crypto_module = {
     .name = "crypto", .bytes = sizeof(metatables), .functions = functions, .define = crypto_define};

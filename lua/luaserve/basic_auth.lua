@@ -1,0 +1,99 @@
+-- basic_auth.lua - middleware for the login of HTTP itself (RFC 7617): the browser asks for a name and a password, and
+-- sends them with each request.
+
+local core = require "luaserve.core"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local find, format, match, type = string.find, string.format, string.match, type
+
+-- basic_auth is a BasicAuth: middleware for the login of browsers themselves, `require "luaserve.basic_auth"`.
+local basic_auth = {}
+
+local basic_options = {
+  users = true, -- table<string, string> - the password of each user, or its hash of ls.crypto.password.hash
+  check = true, -- fun(name: string, password: string, req: Request): any - in place of users: what becomes req.user, or nil
+  realm = true, -- string - what the browser shows; default "site"
+}
+basic_auth.calls = {
+  ["basic_auth"] = { basic_options, listed = true }, -- BasicAuthOptions
+}
+
+local base64, sha256 = 2, 2
+local verified_max = 1000
+
+-- realm_of(call, realm) -> the realm as a quoted string. Raises.
+function basic_auth.realm_of(call, realm)
+  if realm == nil then return '"site"' end
+  if type(realm) ~= "string" or find(realm, '[%c"\\\128-\255]') then
+    usage.error('%s: realm must be a string without \'"\', \'\\\' and control characters; got %s', call, usage.quote(realm))
+  end
+  return '"' .. realm .. '"'
+end
+
+-- The name and the password of a request; nil: it has none that can be read.
+local function credentials(req)
+  local text = match(req.headers.authorization or "", "^[Bb][Aa][Ss][Ii][Cc] +([^ ]+) *$")
+  text = text and core.crypto_decode(base64, text)
+  if not text or find(text, "%c") then return nil end
+  return match(text, "^([^:]*):(.*)$")
+end
+
+-- checker(users) -> a function from a name and a password to the name, or nil. A hash takes 0.2 s, and browsers send the
+-- password with each request: a digest of those that were right is kept, with a key that only this state has.
+local function checker(users)
+  local password = require("luaserve.crypto").password
+  local key, verified, count = core.crypto_random(32), {}, 0
+  local hashed = false
+  for _, expected in pairs(users) do hashed = hashed or find(expected, "^%$scrypt%$") ~= nil end
+  return function(name, given)
+    local expected = users[name]
+    if not hashed or expected and not find(expected, "^%$scrypt%$") then
+      local right = core.crypto_hash(sha256, expected or "", key)
+      return core.crypto_equal(core.crypto_hash(sha256, given, key), right) and expected and name or nil
+    end
+    local digest = core.crypto_hash(sha256, name .. ":" .. given, key)
+    if expected and verified[digest] then return name end
+    if not password.verify(given, expected) then return nil end
+    if count == verified_max then verified, count = {}, 0 end
+    verified[digest], count = true, count + 1
+    return name
+  end
+end
+
+-- basic_auth(options: BasicAuthOptions) -> middleware: Middleware
+-- Makes middleware that answers 401 to requests without the name and password of a user; `req.user` is the name.
+local function new(given, ...)
+  if type(given) ~= "table" then
+    usage.error("basic_auth takes a table of options: basic_auth{ users = { ada = hash } }; got %s", usage.quote(given))
+  end
+  usage.no_more("basic_auth(options)", given, ...)
+  options.take("basic_auth", given, basic_auth.calls.basic_auth, {})
+  local check, users = given.check, given.users
+  if (check == nil) == (users == nil) then usage.error("basic_auth: give one of users and check") end
+  if check ~= nil and type(check) ~= "function" then
+    usage.error("basic_auth: check must be a function; got %s", usage.quote(check))
+  elseif users ~= nil and type(users) ~= "table" then
+    usage.error("basic_auth: users must be a table from names to passwords; got %s", usage.quote(users))
+  end
+  for name, password in pairs(users or {}) do
+    if type(name) ~= "string" or find(name, "[%c:]") or type(password) ~= "string" or password == "" then
+      usage.error("basic_auth: users: %s must be a name without ':', with a password or its hash", usage.quote(name))
+    end
+  end
+  local ask = format('Basic realm=%s, charset="UTF-8"', basic_auth.realm_of("basic_auth", given.realm))
+  if users and not core.crypto_built() then
+    usage.error("basic_auth: users needs OpenSSL, without which this luaserve was built; use check")
+  end
+  check = check or checker(users)
+  return function(req, _, next)
+    local name, password = credentials(req)
+    local user = name and check(name, password, req)
+    if not user then return 401, "a name and a password are needed\n", { ["WWW-Authenticate"] = ask } end
+    req.user = user
+    return next()
+  end
+end
+
+return setmetatable(basic_auth, { __call = function(_, ...) return new(...) end })

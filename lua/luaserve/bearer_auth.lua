@@ -1,0 +1,86 @@
+-- bearer_auth.lua - middleware for tokens in `Authorization: Bearer` (RFC 6750): API keys, JSON Web Tokens, or what a
+-- function of the site knows.
+
+local core = require "luaserve.core"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local match, type = string.match, type
+
+-- bearer_auth is a BearerAuth: middleware for tokens of programs, `require "luaserve.bearer_auth"`.
+local bearer_auth = {}
+
+local bearer_options = {
+  jwt = true, -- string|string[] - the key of JSON Web Tokens, as of ls.crypto.jwt.verify; req.user are the claims
+  issuer = true, -- string - with jwt: the claim iss must be this
+  audience = true, -- string - with jwt: the claim aud must be this, or a list with it
+  leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds, with jwt: by which the clocks may differ
+  tokens = true, -- table<string, any> - API keys of at least 16 bytes, with what becomes req.user
+  check = true, -- fun(token: string, req: Request): any - what becomes req.user, or nil
+  realm = true, -- string - in the answer 401; default "site"
+}
+bearer_auth.calls = {
+  ["bearer_auth"] = { bearer_options, listed = true }, -- BearerAuthOptions
+}
+
+local sha256, token_bytes_min = 2, 16
+
+-- checker(tokens) -> a function from a token to its user, or nil. The tokens are found by a digest with a key that only
+-- this state has, so that the time of the search does not tell how much of a guess is right.
+local function checker(tokens)
+  local key, users = core.crypto_random(32), {}
+  if type(tokens) ~= "table" or next(tokens) == nil then
+    usage.error("bearer_auth: tokens must be a table from tokens to users; got %s", usage.quote(tokens))
+  end
+  for token, user in pairs(tokens) do
+    if type(token) ~= "string" or #token < token_bytes_min or not user then
+      usage.error("bearer_auth: tokens: a token has at least %d bytes and a user: ls.crypto.token() makes one",
+        token_bytes_min)
+    end
+    users[core.crypto_hash(sha256, token, key)] = user
+  end
+  return function(token) return users[core.crypto_hash(sha256, token, key)] end
+end
+
+-- bearer_auth(options: BearerAuthOptions) -> middleware: Middleware
+-- Makes middleware that answers 401 to requests without a valid token; `req.user` says whose it is.
+local function new(given, ...)
+  if type(given) ~= "table" then
+    usage.error("bearer_auth takes a table of options: bearer_auth{ jwt = key }; got %s", usage.quote(given))
+  end
+  usage.no_more("bearer_auth(options)", given, ...)
+  options.take("bearer_auth", given, bearer_auth.calls.bearer_auth, {})
+  local ways = 0
+  for _, name in ipairs { "jwt", "tokens", "check" } do ways = ways + (given[name] ~= nil and 1 or 0) end
+  if ways ~= 1 then usage.error("bearer_auth: give one of jwt, tokens and check") end
+  if given.jwt == nil then
+    for _, name in ipairs { "issuer", "audience", "leeway" } do
+      if given[name] ~= nil then usage.error("bearer_auth: %s belongs to jwt", name) end
+    end
+  end
+  local check = given.check
+  if check ~= nil and type(check) ~= "function" then
+    usage.error("bearer_auth: check must be a function; got %s", usage.quote(check))
+  elseif not check and not core.crypto_built() then
+    usage.error("bearer_auth: %s needs OpenSSL, without which this luaserve was built", given.jwt and "jwt" or "tokens")
+  end
+  if given.jwt ~= nil then
+    check = require("luaserve.signature").verifier("bearer_auth: jwt", given.jwt,
+      { issuer = given.issuer, audience = given.audience, leeway = given.leeway })
+  end
+  check = check or checker(given.tokens)
+  local ask = "Bearer realm=" .. require("luaserve.basic_auth").realm_of("bearer_auth", given.realm)
+  return function(req, _, next)
+    local token = match(req.headers.authorization or "", "^[Bb][Ee][Aa][Rr][Ee][Rr] +([%w._~+/=-]+) *$")
+    local user = token and check(token, req)
+    if not user then
+      return 401, token and "the token is not valid\n" or "a token is needed\n",
+        { ["WWW-Authenticate"] = token and ask .. ', error="invalid_token"' or ask }
+    end
+    req.user = user
+    return next()
+  end
+end
+
+return setmetatable(bearer_auth, { __call = function(_, ...) return new(...) end })
