@@ -31,7 +31,7 @@ static int save_in_place(const char *path, const ls_slice *slices, unsigned coun
 {
     ls_fd fd;
     const unsigned how = flags & LS_SAVE_APPEND ? LS_FILE_APPEND : LS_FILE_TRUNCATE;
-    const int err = ls_file_open(path, LS_FILE_WRITE | LS_FILE_CREATE | how, &fd);
+    const int err = ls_file_open(path, LS_FILE_WRITE | (flags & LS_SAVE_EXISTING ? 0 : LS_FILE_CREATE) | how, &fd);
     return err < 0 ? err : write_and_close(fd, slices, count, flags & LS_SAVE_SYNC);
 }
 

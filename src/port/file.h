@@ -48,6 +48,7 @@ enum ls_file_save_flags {
     LS_SAVE_APPEND = 1,   /* add to the file; the bytes of one call are not divided by those of another one */
     LS_SAVE_IN_PLACE = 2, /* overwrite the file itself; after a failure it has a part of the bytes */
     LS_SAVE_SYNC = 4,     /* return when the bytes are on the device */
+    LS_SAVE_EXISTING = 8, /* with the first two: LS_ENOENT unless the file exists */
 };
 
 /* Make the bytes of the slices the content of a file. Without a flag, they are written to a new file ".luaserve-*"

@@ -24,7 +24,7 @@ enum {
     PATH_BYTES_MAX = 4096
 };
 
-static const char opened_tag;
+static const char opened_tag, temporary_tag;
 
 typedef struct call {
     ls_task_work w;
@@ -46,8 +46,14 @@ typedef struct opened { /* a file for file_more */
     uint64_t offset;
 } opened;
 
+typedef struct temporary { /* a file that is removed unless it is kept */
+    const void *tag;
+    ls_task_end end;
+    char path[]; /* "": none */
+} temporary;
+
 typedef struct metatables {
-    int call, opened; /* references */
+    int call, opened, temporary; /* references */
 } metatables;
 
 static const metatables *metatables_of(lua_State *L)
@@ -296,12 +302,12 @@ static int write_done(lua_State *L, int status, lua_KContext context)
     return done(L, status, context);
 }
 
-/* core.file_write(path, string or buffer, append, in_place, sync) -> true | nil, message, code */
+/* core.file_write(path, string or buffer, append, in_place, sync, existing) -> true | nil, message, code */
 static int core_file_write(lua_State *L)
 {
     const ls_buffer *buffer = ls_buffer_test(L, 2);
     const unsigned flags = (lua_toboolean(L, 3) ? LS_SAVE_APPEND : 0) | (lua_toboolean(L, 4) ? LS_SAVE_IN_PLACE : 0) |
-                           (lua_toboolean(L, 5) ? LS_SAVE_SYNC : 0);
+                           (lua_toboolean(L, 5) ? LS_SAVE_SYNC : 0) | (lua_toboolean(L, 6) ? LS_SAVE_EXISTING : 0);
     ls_slice text = {NULL, NULL, 0};
     if (buffer == NULL) text.ptr = luaL_checklstring(L, 2, &text.len);
     call *c = call_push(L, run_write, 0);
@@ -432,6 +438,48 @@ static int core_file_rename(lua_State *L)
     return await(L, call_push(L, run_rename, 2), done);
 }
 
+static void temporary_remove(temporary *t)
+{
+    ls_task_end_remove(&t->end);
+    if (t->path[0] != '\0') (void)ls_file_remove(t->path);
+    t->path[0] = '\0';
+}
+
+static void temporary_task_ended(ls_task_end *end)
+{
+    temporary_remove(LS_CONTAINER(end, temporary, end));
+}
+
+/* core.file_temporary(path) -> an object that removes the file when it is closed or the task ends; one that is cancelled
+ * closes no variables. core.file_keep ends that. */
+static int core_file_temporary(lua_State *L)
+{
+    (void)check_path(L, 1);
+    const char *path = ls_push_site_path(L, 1);
+    const size_t bytes = strlen(path) + 1;
+    temporary *t = lua_newuserdatauv(L, sizeof *t + bytes, 0);
+    *t = (temporary){.tag = &temporary_tag, .end = {.run = temporary_task_ended}};
+    memcpy(t->path, path, bytes);
+    ls_task *const task = ls_state_of(L)->current;
+    if (task != NULL) ls_task_end_add(task, &t->end);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->temporary);
+    lua_setmetatable(L, -2);
+    return 1;
+}
+
+static int core_file_keep(lua_State *L)
+{
+    temporary *t = ls_udata_check(L, 1, &temporary_tag, sizeof *t, "temporary file");
+    t->path[0] = '\0';
+    return 0;
+}
+
+static int temporary_drop(lua_State *L) /* __gc, __close */
+{
+    temporary_remove(lua_touserdata(L, 1));
+    return 0;
+}
+
 /* core.site_path(path) -> the path of the system: a relative one starts at the directory of the site */
 static int core_site_path(lua_State *L)
 {
@@ -450,19 +498,24 @@ static int core_is_buffer(lua_State *L)
 static void files_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg of_call[] = {{"__gc", call_drop}, {NULL, NULL}},
-                          of_opened[] = {{"__gc", opened_drop}, {"__close", opened_drop}, {NULL, NULL}};
+                          of_opened[] = {{"__gc", opened_drop}, {"__close", opened_drop}, {NULL, NULL}},
+                          of_temporary[] = {{"__gc", temporary_drop}, {"__close", temporary_drop}, {NULL, NULL}};
     metatables *refs = ls_state_data(state, LS_SLOT_files);
     luaL_newlib(L, of_call);
     refs->call = luaL_ref(L, LUA_REGISTRYINDEX);
     luaL_newlib(L, of_opened);
     ls_udata_define(L, "file", &refs->opened);
+    luaL_newlib(L, of_temporary);
+    ls_udata_define(L, "temporary file", &refs->temporary);
 }
 
-static const luaL_Reg functions[] = {
-    {"file_read", core_file_read},     {"file_open", core_file_open},   {"file_more", core_file_more},
-    {"file_write", core_file_write},   {"file_stat", core_file_stat},   {"file_list", core_file_list},
-    {"file_remove", core_file_remove}, {"file_mkdir", core_file_mkdir}, {"file_rename", core_file_rename},
-    {"site_path", core_site_path},     {"is_buffer", core_is_buffer},   {NULL, NULL}};
+static const luaL_Reg functions[] = {{"file_read", core_file_read},     {"file_open", core_file_open},
+                                     {"file_more", core_file_more},     {"file_write", core_file_write},
+                                     {"file_stat", core_file_stat},     {"file_list", core_file_list},
+                                     {"file_remove", core_file_remove}, {"file_mkdir", core_file_mkdir},
+                                     {"file_rename", core_file_rename}, {"file_temporary", core_file_temporary},
+                                     {"file_keep", core_file_keep},     {"site_path", core_site_path},
+                                     {"is_buffer", core_is_buffer},     {NULL, NULL}};
 
 const ls_module ls_files_module = {
     .name = "files", .bytes = sizeof(metatables), .functions = functions, .define = files_define};

@@ -454,9 +454,36 @@ static int req_chunks(lua_State *L)
     return 2;
 }
 
-const luaL_Reg ls_body_methods[] = {{"body", req_body}, {"buffer", req_buffer},     {"json", req_json},
-                                    {"form", req_form}, {"form_all", req_form_all}, {"chunks", req_chunks},
-                                    {NULL, NULL}};
+/* req:parts() -> iterator: fun(): Part?
+ * Iterates over the parts of a multipart form as they arrive: multipart.lua. Another body, and a malformed one, raises, and
+ * gives a 415 or 400 if the site does not catch that. */
+static int req_parts(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    ls_check_arguments(L, 1, "req:parts()");
+    const ls_span type = media_type(r->x);
+    if (!type_is(r->x, type, type_multipart)) return refuse_type(L, r, type_multipart, type);
+    const ls_http_field *field = ls_http_head_find(&r->x->head, r->x->bytes, "content-type", 12);
+    ls_push_function(L, "luaserve.multipart", "parts");
+    lua_pushvalue(L, 1);
+    lua_pushlstring(L, r->x->bytes + field->value.at, field->value.len);
+    lua_call(L, 2, 1);
+    return 1;
+}
+
+const luaL_Reg ls_body_methods[] = {
+    {"body", req_body},         {"buffer", req_buffer}, {"json", req_json},   {"form", req_form},
+    {"form_all", req_form_all}, {"chunks", req_chunks}, {"parts", req_parts}, {NULL, NULL}};
+
+/* core.refuse(req, status, reason): raises the reason, which is the response unless the site catches the error. */
+int ls_core_refuse(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    const int status = (int)luaL_checkinteger(L, 2);
+    (void)luaL_checkstring(L, 3);
+    lua_settop(L, 3);
+    return refuse_body(L, r, status);
+}
 
 /* core.body_max(req, bytes|nil) -> whether the announced Content-Length exceeds the new limit. nil: no limit. */
 int ls_core_body_max(lua_State *L)

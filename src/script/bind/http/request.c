@@ -613,13 +613,10 @@ static int core_time_max(lua_State *L)
     return 0;
 }
 
-static const luaL_Reg request_functions[] = {{"params", ls_core_params},
-                                             {"last_segment", ls_core_last_segment},
-                                             {"body_max", ls_core_body_max},
-                                             {"time_max", core_time_max},
-                                             {"too_large", core_too_large},
-                                             {"chain", ls_core_chain},
-                                             {NULL, NULL}};
+static const luaL_Reg request_functions[] = {{"params", ls_core_params},     {"last_segment", ls_core_last_segment},
+                                             {"body_max", ls_core_body_max}, {"refuse", ls_core_refuse},
+                                             {"time_max", core_time_max},    {"too_large", core_too_large},
+                                             {"chain", ls_core_chain},       {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",
                                      .bytes = sizeof(ls_requests),

@@ -1,0 +1,195 @@
+"""req:parts: the parts of a form as they arrive, part:save, and what an aborted upload leaves: nothing."""
+# sanitizers: asan; no thread starts
+import hashlib
+import json
+import os
+import shutil
+import socket
+
+from harness import SANITIZER, E2E, main, not_on_windows
+from harness.server import temporary_folder, write_text
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+app:post("/parts", { max_body = "200m" }, function(req)
+  local list = ls.json.array{}
+  for part in req:parts() do
+    local bytes = 0
+    if part.filename then for chunk in part:chunks() do bytes = bytes + #chunk end end
+    list[#list + 1] = { name = part.name, filename = part.filename, type = part.type, bytes = part.filename and bytes,
+      body = not part.filename and part:body() or nil, odd = part.headers["X-Odd"] }
+  end
+  return list
+end)
+app:post("/save", { max_body = "200m" }, function(req)
+  local list = ls.json.array{}
+  for part in req:parts() do
+    local ok, result, code = part:save(req.query.path or part.name, req.query.max)
+    list[#list + 1] = { ok = ok or false, result = result, code = code }
+  end
+  return list
+end)
+app:post("/slow", { timeout = 1 }, function(req)
+  for part in req:parts() do part:save("slow") end
+  return 201
+end)
+app:post("/caught", function(req)
+  local ok, message = pcall(function() for part in req:parts() do part:body(5) end end)
+  return 418, message .. "\n"
+end)
+app:post("/again", function(req)
+  req:body()
+  local names = {}
+  for part in req:parts() do names[#names + 1] = part.name end
+  return table.concat(names, " ")
+end)
+app:get("/", function() return "hello" end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.config{ drain_timeout = 1 }
+"""
+
+TYPE = (("Content-Type", "multipart/form-data; boundary=b"),)
+
+
+def part(head, data):
+    return b"--b\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + data + b"\r\n"
+
+
+class Uploads(E2E):
+    def setUp(self):
+        super().setUp()
+        self.folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        write_text(self.folder + "/site.lua", SITE)
+        self.server = self.serve(None, site_path=self.folder + "/site.lua")
+
+    def tearDown(self):
+        server, self.server = self.server, None
+        if server.alive():
+            server.stop()
+
+    def files(self):
+        return sorted(os.listdir(self.folder))
+
+    def parts(self, body, target="/parts", headers=TYPE):
+        return json.loads(self.ask("POST", target, headers, body).text)
+
+    def test_fields_and_files(self):
+        data = os.urandom(300000)
+        body = (part(b'name="a"', "1 \u20ac".encode()) + part(b'name="f"; filename="C:\\\\x\\\\y.png"\r\nContent-Type: image/png\r\nX-Odd: 1', data)
+                + part(b"name=e; filename*=UTF-8''%e2%82%ac", b"") + b"--b--\r\n")
+        self.assertEqual(self.parts(body), [
+            {"name": "a", "type": "text/plain", "body": "1 \u20ac"},
+            {"name": "f", "filename": "y.png", "type": "image/png", "bytes": len(data), "odd": "1"},
+            {"name": "e", "filename": "\u20ac", "type": "text/plain", "bytes": 0}])
+        self.assertEqual(self.ask("POST", "/again", TYPE, body).text, "a f e")
+
+    def test_a_body_in_pieces(self):
+        body = part(b"name=a", b"\r\n--bx") + part(b"name=f; filename=x", b"--b--\r\n--") + b"--b--"
+        expected = self.parts(body)
+        self.assertEqual(expected[0]["body"], "\r\n--bx")
+        with self.connect() as conn:
+            conn.send(b"POST /parts HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n")
+            for n in range(len(body)):
+                conn.send(b"1\r\n" + body[n:n + 1] + b"\r\n")
+            conn.send(b"0\r\n\r\n")
+            self.assertEqual(json.loads(conn.response("POST").text), expected)
+            self.assertEqual(conn.get("/").text, "hello")
+
+    def test_refused_bodies(self):
+        fine = part(b"name=a", b"123456")
+        for headers, body, target, status, says in (
+                (TYPE, b"x", "/parts", 400, "the multipart body is malformed: there is no boundary"),
+                (TYPE, fine, "/parts", 400, "the multipart body is malformed: part 1 does not end"),
+                (TYPE, part(b"x=a", b"") + b"--b--", "/parts", 400, "part 1 has no valid Content-Disposition"),
+                (TYPE, part(b'name="a"; filename="a\x00b"', b"") + b"--b--", "/parts", 400, "the name of part 1 has a control character"),
+                (TYPE, part(b'name="\xff"', b"") + b"--b--", "/parts", 400, "the name of part 1 is not UTF-8"),
+                (TYPE, part(b"name=a", b"") * 1001 + b"--b--", "/parts", 400, "it has more than 1000 parts"),
+                ((("Content-Type", "multipart/form-data; boundary=" + "x" * 71),), b"", "/parts", 400, "no valid boundary"),
+                ((("Content-Type", "text/plain"),), b"", "/parts", 415, "the Content-Type must be multipart/form-data; got text/plain"),
+                ((), b"", "/parts", 415, "it is missing"),
+                (TYPE, fine + b"--b--", "/save?path=x&max=5", 413, 'the part "a" has more than 5 bytes'),
+                (TYPE, fine + b"--b--", "/caught", 418, 'the part "a" has more than 5 bytes')):
+            with self.connect() as conn:
+                answer = conn.ask("POST", target, headers, body)
+                self.assertEqual((answer.status, says in answer.text), (status, True), (says, answer.text))
+                self.assertEqual(conn.get("/").text, "hello")
+        self.assertEqual(self.files(), ["site.lua"])
+        self.assertNotIn(" error ", self.server.log())
+
+    def test_saved_files(self):
+        data = os.urandom(3000001)
+        body = part(b"name=big; filename=a", data) + part(b"name=empty; filename=b", b"") + b"--b--\r\n"
+        self.assertEqual(self.parts(body, "/save"), [{"ok": True, "result": len(data)}, {"ok": True, "result": 0}])
+        self.assertEqual(self.files(), ["big", "empty", "site.lua"])
+        with open(self.folder + "/big", "rb") as file:
+            self.assertEqual(hashlib.sha256(file.read()).digest(), hashlib.sha256(data).digest())
+        self.assertEqual(self.parts(part(b"name=big", b"new") + b"--b--", "/save?max=3"), [{"ok": True, "result": 3}])
+        with open(self.folder + "/big", "rb") as file:
+            self.assertEqual(file.read(), b"new")
+        self.assertEqual(self.parts(part(b"name=a", b"x") + part(b"name=b", b"y") + b"--b--", "/save?path=none/x"),
+                         2 * [{"ok": False, "result": "none/x: not found", "code": "ENOENT"}])
+        self.assertEqual(self.parts(part(b"name=a", b"x") + b"--b--", "/save?path=.")[0]["ok"], False)
+        self.assertEqual(self.files(), ["big", "empty", "site.lua"])
+
+    def begin(self, target, sent=400000):
+        """An upload of which the site has begun to write a file."""
+        conn = self.connect()
+        conn.send(b"POST " + target + b" HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n"
+                  + part(b"name=f; filename=x", b"z" * sent)[:-2])
+        self.eventually(lambda: any(name.startswith(".luaserve-") and os.path.getsize(self.folder + "/" + name) > 200000
+                                    for name in self.files()), "the file that is written")
+        return conn
+
+    def test_a_client_that_leaves(self):
+        write_text(self.folder + "/kept", "old")
+        for leave in ("close", "reset", "half_close"):
+            conn = self.begin(b"/save?path=kept")
+            getattr(conn, leave)()
+            self.eventually(lambda: self.files() == ["kept", "site.lua"], "nothing is left: " + leave)
+        with open(self.folder + "/kept", encoding="utf-8") as file:
+            self.assertEqual(file.read(), "old")
+        self.assertEqual(self.get("/").text, "hello")
+        self.assertNotIn(" error ", self.server.log())
+
+    def test_a_task_over_the_timeout_of_its_route(self):
+        self.begin(b"/slow").rest()
+        self.eventually(lambda: self.files() == ["site.lua"], "nothing is left")
+
+    @not_on_windows("a signal")
+    def test_a_task_of_a_site_that_was_replaced(self):
+        self.begin(b"/save?path=x")
+        self.server.reload()  # over drain_timeout
+        self.eventually(lambda: self.files() == ["site.lua"], "nothing is left")
+
+    @not_on_windows("limits of the process")
+    def test_a_file_that_may_not_grow(self):
+        self.server.stop()
+        self.server = self.serve(None, site_path=self.folder + "/site.lua", prefix=("prlimit", "--fsize=300000"))
+        body = part(b"name=f", b"x" * 700000) + part(b"name=g", b"y") + b"--b--"
+        self.assertEqual(self.parts(body, "/save"),
+                         [{"ok": False, "result": "f: limit reached", "code": "ELIMIT"}, {"ok": True, "result": 1}])
+        self.assertEqual(self.files(), ["g", "site.lua"])
+
+    def test_the_memory_for_a_large_file(self):
+        size = 40 << 20
+        head = part(b"name=f; filename=x", b"")[:-2]
+        with socket.create_connection(self.server.at()) as sock:
+            sock.sendall(b"POST /save HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n"
+                         % (len(head) + 2 * size + 9) + head)
+            block = os.urandom(1 << 20)
+            for n in range(80):
+                sock.sendall(block)
+                if n == 20:
+                    before = self.server.rss()
+            grown = self.server.rss() - before
+            sock.sendall(b"\r\n--b--\r\n")
+            self.assertIn(b"200 OK", sock.recv(4096))
+        self.assertEqual(os.path.getsize(self.folder + "/f"), 2 * size)
+        if not SANITIZER:
+            self.assertLess(grown, 8 << 20)
+
+
+if __name__ == "__main__":
+    main()
