@@ -20,7 +20,7 @@ local multipart = {}
 
 local parts_max, head_bytes_max = 1000, 8192
 local body_bytes_default = 8 * 1024 * 1024 -- of part:body
-local write_bytes = 256 * 1024 -- of one append of part:save
+local write_bytes = 128 * 1024 -- of one append of part:save
 
 -- The parameters of a field value such as `form-data; name="a b"`, by lower-case name, from the position `at`. nil: the
 -- value is malformed, or a name is repeated.
@@ -238,7 +238,7 @@ local part_meta = { __index = methods }
 local function reader_of(part, call)
   local own = type(part) == "table" and getmetatable(part) == part_meta and part[part_meta]
   if not own then usage.error("part:%s: call it with a colon: part:%s()", call, call) end
-  if own.reader.part_now ~= part then usage.error("part:%s: the loop has gone on to the next part", call) end
+  if own.reader.part_now ~= part then usage.error("part:%s: the loop is at another part", call) end
   if own.read and call ~= "chunks" then usage.error("part:%s: the part was read already", call) end
   own.read = true
   return own.reader, own.req
@@ -308,7 +308,7 @@ function methods:save(path, max, ...)
         pieces[#pieces + 1], kept = piece, kept + #piece
       end
       if kept >= write_bytes or not piece and kept > 0 then
-        ok, message, code = write(concat(pieces))
+        ok, message, code = write(pieces)
         bytes, pieces, kept = bytes + kept, {}, 0
       end
       if not piece then break end

@@ -230,7 +230,7 @@ function tests.wrong_uses_of_a_part()
   local first
   for p in multipart.parts(request { part("name=a", "1") .. part("name=b", "2") .. "--b--" }, "multipart/form-data; boundary=b") do
     if first then
-      check.raises("the loop has gone on to the next part", first.body, first)
+      check.raises("the loop is at another part", first.body, first)
       check.equal(p:body("1k"), "2")
       check.raises("was read already", p.body, p)
       check.raises("with a colon", p.body)
