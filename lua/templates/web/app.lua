@@ -1,11 +1,11 @@
 -- app.lua - a guest book: a page with a form, and the files in public/.
 
 local ls = require "luaserve"
-local pages = require "pages"
 
 local NAME_BYTES_MAX, TEXT_BYTES_MAX, MESSAGES_MAX = 60, 1000, 100
 
 local app = ls.app()
+ls.templates("views") -- {{value}} in them escapes a value, so that it cannot become HTML
 
 -- A dict is shared by all Lua states, and survives a reload; it ends with the server.
 local book = ls.dict("guest book") -- "messages": a list, the newest first
@@ -21,18 +21,18 @@ local function check(name, text)
   if #text > TEXT_BYTES_MAX then return "The message is too long." end
 end
 
-app:get("/", function(_, res)
-  return res:html(pages.guest_book(book:range("messages"), {}))
-end)
+-- The page with the fields of the form, and what is wrong with them.
+local function guest_book(res, form, wrong)
+  return res:render("guest_book.html", { title = "Guest book", messages = book:range("messages"), form = form, wrong = wrong })
+end
+
+app:get("/", function(_, res) return guest_book(res, {}) end)
 
 app:post("/messages", function(req, res)
   local form = req:form() -- another body is answered with 415
   local name, text = field(form, "name"), field(form, "text")
   local wrong = check(name, text)
-  if wrong then
-    res:status(400)
-    return res:html(pages.guest_book(book:range("messages"), { name = name, text = text, wrong = wrong }))
-  end
+  if wrong then return guest_book(res:status(422), { name = name, text = text }, wrong) end
   local count = book:lpush("messages", { name = name, text = text, time = os.date("!%Y-%m-%d %H:%M") })
   if count > MESSAGES_MAX then book:rpop("messages") end
   return res:redirect("/", 303) -- so that reloading the page does not send the form again

@@ -35,15 +35,15 @@ describe("the guest book", function()
 
   it("keeps the fields of a form that is not valid", function()
     local res = send("name=Ada&text=")
-    test.equal(res.status, 400)
+    test.equal(res.status, 422)
     test.contains(res.body, "Please write a message.")
     test.contains(res.body, 'value="Ada"')
   end)
 
   it("has limits", function()
     test.equal(send("name=" .. ("x"):rep(60) .. "&text=" .. ("x"):rep(1000)).status, 303)
-    test.equal(send("name=" .. ("x"):rep(61) .. "&text=x").status, 400)
-    test.equal(send("name=x&text=" .. ("x"):rep(1001)).status, 400)
+    test.equal(send("name=" .. ("x"):rep(61) .. "&text=x").status, 422)
+    test.equal(send("name=x&text=" .. ("x"):rep(1001)).status, 422)
   end)
 
   it("keeps the newest messages", function()
