@@ -1,5 +1,6 @@
 """Traps that recipes of the documentation had. Each test runs the recipe as the cookbook has it today."""
 # sanitizers: none; Lua of the pages
+import hmac
 import json
 import os
 import socket
@@ -329,6 +330,168 @@ ls.listen(8080, app)
             with member("late") as late:
                 self.assertEqual([message["text"] for message in received(late, "messages")], ["slow", "fast"])
         server.stop()
+
+    # ---- under load, and with clients that leave
+
+    # Routes of a test: one holds the only permit of a semaphore until the other one gives it back.
+    HOLD = r"""
+local held = ls.dict("held")
+app:get("/test/hold", function()
+  held.now = true
+  ls.spawn(function() ls.semaphore("@NAME@", 1):with(function() while held.now do ls.sleep(0.005) end end) end)
+end)
+app:get("/test/release", function() held:delete("now") end)
+ls.listen("""
+
+    def test_a_change_is_saved_although_its_client_leaves(self):
+        # the dict was changed first; then the wait for the semaphore ended with the client: changed, and never saved
+        run, server = self.recipe("How do I keep data over a restart?", lambda site: site.replace(
+            "ls.listen(", self.HOLD.replace("@NAME@", "todos.json")), os.path.join(DOCS, "faq.md"))
+        with server.connect() as conn:
+            self.assertEqual(conn.ask("PUT", "/todos/old", (), b"tea").status, 204)
+            self.assertEqual(conn.get("/test/hold").status, 204)
+        before = server.fds()
+        leaver, half = server.connect(), server.connect()
+        leaver.send(request("DELETE", "/todos/old"))
+        half.send(request("PUT", "/todos/half", [("Content-Length", "4")], b"milk"))
+        half.sock.shutdown(socket.SHUT_WR)
+        self.eventually(lambda: server.get("/todos/old").status == 404 and server.get("/todos/half").status == 200, "both changes")
+        self.eventually(lambda: server.fds() == before + 2, "the two connections")
+        leaver.reset()
+        self.eventually(lambda: server.fds() == before + 1, "the server sees that the client has left")
+        self.assertEqual(server.get("/test/release").status, 204)
+        self.assertEqual(half.response("PUT").status, 204)  # a client that ends only its sending side gets the answer
+        half.close()
+
+        def saved():
+            with open(os.path.join(run.folder, "todos.json"), encoding="utf-8") as file:
+                return json.load(file)
+
+        self.eventually(lambda: saved() == [["half", "milk"]], "the file is what the dict is")
+        run.stop(server)
+
+    def test_two_uploads_of_one_name_do_not_mix(self):
+        # both wrote to the file itself: its bytes were those of both, and a client that left replaced it by a half
+        run, server = self.recipe("9. Files", lambda site: site.replace("ls.listen(", """
+app:get("/test/parts", function()
+  local bytes = 0
+  for _, file in ipairs(ls.file.list("public", { details = true })) do bytes = bytes + file.size end
+  return tostring(bytes)
+end)
+ls.listen("""), os.path.join(DOCS, "tutorial.md"))
+        half, length = 100000, [("Content-Length", "200000")]
+
+        def written(bytes_in_all):
+            self.eventually(lambda: server.get("/test/parts").text == str(bytes_in_all), "%d bytes are written" % bytes_in_all)
+
+        slow = server.connect()
+        slow.send(request("PUT", "/files/same", length, b"A" * half))
+        written(half)
+        with server.connect() as fast:
+            self.assertEqual(fast.ask("PUT", "/files/same", (), b"B" * 50).status, 201)
+        self.assertEqual(server.get("/files/same").body, b"B" * 50)
+        slow.send(b"A" * half)
+        self.assertEqual(slow.response("PUT").text, "200000 bytes\n")
+        slow.close()
+        written(2 * half)
+        leaver = server.connect()
+        leaver.send(request("PUT", "/files/same", length, b"C" * half))
+        written(3 * half)
+        leaver.close()
+        written(2 * half)
+        with open(os.path.join(run.folder, "public", "same"), "rb") as file:
+            self.assertEqual(file.read(), b"A" * 2 * half)
+        run.stop(server)
+
+    def test_a_delivery_that_no_job_takes_is_not_known(self):
+        # seen:add came before ls.spawn, which raises at max_jobs: the sender's next try was "known", and nothing was delivered
+        run, server = self.recipe("A webhook receiver with retries", lambda site: "local ls = require 'luaserve'\n"
+                                  "ls.config { max_jobs = 1 }\n" + site.replace("ls.listen { port", """
+app:get("/test/job", function()
+  ls.dict("test"):set("job", true)
+  ls.spawn(function() while ls.dict("test").job do ls.sleep(0.005) end end)
+end)
+app:get("/test/end", function() ls.dict("test"):delete("job") end)
+app:get("/test/tasks", function() return tostring(ls.stats().tasks) end)
+ls.listen { port"""), flags=["--threads", "1"])
+        signature = hmac.new(b"s3cret", b"order", "sha256").hexdigest()
+        fields = [("X-Hub-Signature-256", "sha256=" + signature), ("X-GitHub-Delivery", "1")]
+
+        def deliver():
+            with server.connect() as conn:
+                return conn.ask("POST", "/hook", fields, b"order").status
+
+        self.assertEqual(server.get("/test/job").status, 204)
+        self.assertEqual(deliver(), 500)
+        self.assertEqual(server.get("/test/end").status, 204)
+        self.eventually(lambda: server.get("/test/tasks").text == "0", "the job has ended")
+        self.assertEqual(deliver(), 202)
+        self.eventually(lambda: server.get("/arrived", index=2).text == '["order"]', "the delivery arrives")
+        self.eventually(lambda: server.get("/test/tasks").text == "0", "its job has ended")
+        self.assertEqual(deliver(), 200)
+        run.stop(server)
+
+    def test_the_gateway_streams_in_both_directions_at_a_time(self):
+        # it sent the whole body before it read: a backend that answers while it reads was stuck with it, for 30 s
+        run, server = self.recipe("A gateway", lambda site: site.replace("\n  ls.listen(address, backend)\n", """
+  backend:post("/api/stream", { max_body = false }, function(req, res)
+    ls.dict("test"):incr("reading")
+    local _ <close> = setmetatable({}, { __close = function() ls.dict("test"):incr("reading", -1) end })
+    for chunk in req:chunks() do
+      if not res:write(chunk) then return end
+    end
+  end)
+  ls.listen(address, backend)
+""").replace("ls.listen(8080", """
+app:get("/test/reading", function() return tostring(ls.dict("test").reading or 0) end)
+ls.listen(8080"""))
+        size, block = 50 * 2**20, bytes(range(256)) * 1024
+        fields = [("Authorization", "Bearer secret"), ("Content-Length", str(size))]
+        conn = server.connect()
+
+        def send():
+            conn.send(request("POST", "/api/stream", fields))
+            for _ in range(size // len(block)):
+                conn.send(block)
+
+        def receive():
+            return conn.response("POST")
+
+        response = in_parallel([send, receive])[1]
+        self.assertEqual((response.status, len(response.body), response.body == block * (size // len(block))), (200, size, True))
+        conn.close()
+        with server.connect() as leaver:  # one that leaves amid its body: the backend does not wait for the rest
+            leaver.send(request("POST", "/api/stream", fields, block))
+            self.eventually(lambda: server.get("/test/reading").text == "1", "the backend reads")
+        self.eventually(lambda: server.get("/test/reading").text == "0", "the backend has ended")
+        self.assertEqual(server.logged("error"), [])
+        run.stop(server)
+
+    def test_the_gateway_names_the_backend_that_failed(self):
+        # the log line read `turn` after the wait, when another request had moved it on
+        run, server = self.recipe("A gateway", lambda site: site.partition("ls.listen(8080")[0] + r"""
+app:get("/test/asked", function() return ls.dict("test").asked and "yes" or "no" end)
+app:get("/test/go", function() ls.dict("test"):set("go", true) end)
+ls.listen(8080, app)
+ls.tcp("127.0.0.1:8081", function() -- answers nothing, when the next request is done
+  ls.dict("test"):set("asked", true)
+  while not ls.dict("test").go do ls.sleep(0.005) end
+end)
+ls.tcp("127.0.0.1:8082", function(sock)
+  sock:receiveuntil("\r\n\r\n")
+  sock:send("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+end)
+""", flags=["--threads", "1"])
+        token = [("Authorization", "Bearer secret")]
+        with server.connect() as first, server.connect() as second:
+            first.send(request("GET", "/api/x", token))
+            self.eventually(lambda: server.get("/test/asked").text == "yes", "the first backend is asked")
+            second.send(request("GET", "/api/x", token))
+            self.assertEqual(second.response().text, "ok")
+            self.assertEqual(server.get("/test/go").status, 204)
+            self.assertEqual(first.response().status, 502)
+        self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn backend"))
+        run.stop(server)
 
 
 if __name__ == "__main__":
