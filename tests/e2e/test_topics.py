@@ -150,13 +150,19 @@ class Topics(E2E):
         each = 1000000  # 16 of them fit into 16 MiB; test_topic.c tests the limit to the byte
         for n in range(16):
             self.publish("t%d" % n, b"x" * each, 0, retain=1)
-        answer = self.publish("t16", b"x" * each, retain=1)
-        self.assertEqual(answer["code"], "ELIMIT")
-        self.assertIn("have reached their limit", answer["message"])
+        full = r"warn the retained messages of all topics have reached their limit \(16 MiB\): ls.publish refuses"
+        self.assertEqual(self.server.logged(full), [])
+        for _ in range(3):
+            answer = self.publish("t16", b"x" * each, retain=1)
+            self.assertEqual(answer["code"], "ELIMIT")
+            self.assertIn("have reached their limit", answer["message"])
+        self.server.wait_log(full)
         self.publish("t16", b"x" * each, 0)
         self.publish("t3", b"y" * each, 0, retain=1)  # instead of the first one
         self.publish("t3", b"", 0, retain=1)
         self.publish("t16", b"x" * each, 0, retain=1)
+        self.assertEqual(self.publish("t17", b"x" * each, retain=1)["code"], "ELIMIT")
+        self.assertEqual(len(self.server.logged(full)), 1)
 
     def test_usage_errors(self):
         self.start(more=r"""

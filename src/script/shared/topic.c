@@ -365,6 +365,8 @@ static int64_t publish(ls_topics *topics, ls_topic_shard *shard, ls_topic *topic
     const int64_t lost = reserve(topic, entries, bytes, order->own);
     if (lost < 0) return lost;
     if (order->retain && !retain_instead(topics, topic->retained, kept)) {
+        unsigned none = REFUSED_NONE;
+        (void)atomic_compare_exchange_strong(&topics->refused, &none, REFUSED_UNLOGGED);
         release(entries, topic->member_count, bytes);
         return LS_ELIMIT;
     }
@@ -428,6 +430,12 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
     if (p != NULL) ls_publication_drop(p);
     ls_slice_drop(&data);
     return result;
+}
+
+bool ls_topics_refuses_first(ls_topics *topics)
+{
+    unsigned unlogged = REFUSED_UNLOGGED;
+    return atomic_compare_exchange_strong(&topics->refused, &unlogged, REFUSED_LOGGED);
 }
 
 uint32_t ls_topics_site_starts(ls_topics *topics)

@@ -182,6 +182,8 @@ typedef struct ls_publish_order {
  * long event or id), LS_ELIMIT (the own inbox or the retained messages are full), LS_ENOMEM: then no subscriber gets
  * it, and the retained message is the old one. */
 int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order);
+/* After LS_ELIMIT: true once, when the limit of the retained messages was the reason: the caller logs it. */
+bool ls_topics_refuses_first(ls_topics *topics);
 
 /* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also
  * gets those published before. So each publication belongs to one generation, although two may exist at the same

@@ -68,9 +68,12 @@ typedef struct ls_topic_shard {
     uint64_t lost; /* messages for subscribers in a state whose inbox was full */
 } ls_topic_shard;
 
+enum refused { REFUSED_NONE, REFUSED_UNLOGGED, REFUSED_LOGGED };
+
 struct ls_topics {
     uint64_t seed[2];
     _Atomic uint64_t retained_bytes;
+    _Atomic unsigned refused; /* enum refused: whether a retained message was refused */
     _Atomic uint32_t site; /* a publisher reads it under the lock of the shard, ls_topic_inbox_idle waits for that */
     bool site_started;
     ls_topic_shard shards[LS_TOPIC_SHARDS];

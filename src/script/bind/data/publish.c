@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/utf8.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
@@ -178,6 +179,12 @@ static int core_publish(lua_State *L)
     }
     order.own = ls_topic_inbox_of(state);
     const int64_t count = ls_topics_publish(ls_state_runtime(state)->topics, &order);
+    if (count == LS_ELIMIT && ls_topics_refuses_first(ls_state_runtime(state)->topics))
+        ls_log(
+            LS_LOG_WARN,
+            "the retained messages of all topics have reached their limit (%d MiB): ls.publish refuses further ones; "
+            "remove those that are over, as in ls.publish(topic, \"\", { retain = true })",
+            LS_TOPIC_RETAINED_BYTES_MAX / 1048576);
     if (count == LS_ELIMIT)
         return ls_push_failure_text(
             L, LS_ELIMIT,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "codec/sse_event.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
@@ -147,6 +148,14 @@ static bool collect_part(ls_request *r, const ls_slice *part)
     return true;
 }
 
+static void log_full(const ls_exchange *x)
+{
+    char name[LS_REQUEST_NAME_BYTES], peer[LS_ADDR_TEXT_BYTES];
+    ls_request_log_name(x, name);
+    ls_log(LS_LOG_INFO, "%s: the stream of events for %s is cut: its queue is longer than max_queue", name,
+           x->remote != NULL ? ls_addr_text(x->remote, peer) : "app:inject");
+}
+
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_sse *sse = LS_CONTAINER(subscriber, ls_sse, subscriber);
@@ -162,6 +171,7 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
         err = LS_ELIMIT;
         if (sse->skip) return err;
         ls_topic_count_closed(subscriber->inbox);
+        log_full(x);
     }
     if (err < 0) { /* also without memory: a message is missing, and the client connects again */
         ls_exchange_abort(ctx, x);
