@@ -31,6 +31,22 @@ function ls.listen(address, app)
 end
 """
 
+# The same for the call number @SLOW@ and the one that follows it.
+SLOW_CALL = r"""
+local ls = require "luaserve"
+local marks, publish, listen = ls.dict("marks"), ls.publish, ls.listen
+function ls.publish(topic, data, options)
+  local call, late = marks:incr("calls"), ls.now() + 0.3
+  while call == @SLOW@ and not marks.left and ls.now() < late do ls.sleep(0.01) end
+  publish(topic, data, options)
+  if call == @SLOW@ + 1 then marks.left = true end
+end
+function ls.listen(address, app)
+  app:get("/test/calls", function() return tostring(marks.calls) end)
+  listen(address, app)
+end
+"""
+
 
 @not_on_windows("as the pages")
 class Traps(E2E):
@@ -307,12 +323,68 @@ ls.listen(8080, app)
         self.assertLess(text.index(b"slow"), text.index(b"fast"))
         run.stop(server)
 
+    def slow_call(self, server, number):
+        self.eventually(lambda: server.get("/test/calls").text == str(number), "the slow call has begun")
+
+    def test_the_newest_value_is_published_last(self):
+        # incr and ls.publish were two steps: 2 left before 1, and each later page got the retained 1
+        run, server = self.recipe("Order", lambda site: SLOW_CALL.replace("@SLOW@", "1") + site,
+                                  page=os.path.join(DOCS, "reference", "topics.md"))
+
+        def vote():
+            with server.connect() as conn:
+                return conn.ask("POST", "/votes", (), b"").status
+
+        def second():
+            self.slow_call(server, 1)
+            return vote()
+
+        self.assertEqual(in_parallel([vote, second]), [204, 204])
+        with socket.create_connection(server.at(), WAIT) as stream:
+            stream.sendall(request("GET", "/votes"))
+            text = b""
+            while b"data: " not in text:
+                more = stream.recv(1000)
+                self.assertTrue(more, text)
+                text += more
+        self.assertIn(b"data: 2", text)
+        run.stop(server)
+
+    def test_a_room_knows_who_is_there(self):
+        # of two who came at once, the older number could be published last: the room showed it until the next change
+        run, server = self.recipe("Rooms, names, presence", lambda site: SLOW_CALL.replace("@SLOW@", "2") + site,
+                                  page=os.path.join(DOCS, "reference", "websocket.md"))
+
+        def member():
+            return WebSocket(server.at(), "/rooms/1")
+
+        with member() as stays:
+            self.assertEqual(json.loads(stays.receive()), {"people": 1})
+            with member():
+                self.slow_call(server, 2)
+                with member():
+                    self.assertEqual([json.loads(stays.receive()) for _ in range(2)], [{"people": 2}, {"people": 3}])
+            self.assertEqual([json.loads(stays.receive()) for _ in range(2)], [{"people": 2}, {"people": 1}])
+        run.stop(server)
+
     def test_messages_of_the_chat_leave_in_the_order_of_their_numbers(self):
         path = os.path.join(ROOT, "examples", "live", "chat.lua")
-        server = self.serve(SLOW_PUBLISH + 'assert(loadfile("%s"))("127.0.0.1:0")' % path)
+        self.order_of_a_chat('assert(loadfile("%s"))("127.0.0.1:0")' % path, "/lobby/live?name=%s&id=%s")
+
+    def test_messages_of_the_template_leave_in_the_order_of_their_numbers(self):
+        # it had no semaphore: a page that had got 2 before 1, and connected again, never got 1
+        folder = os.path.join(ROOT, "lua", "templates", "chat")
+        self.order_of_a_chat("""
+ls.file.mkdir("public", { parents = true })
+package.path = "%s/?.lua;" .. package.path
+ls.listen("127.0.0.1:0", require("chat").app)
+""" % folder, "/live?name=%s&id=%s")
+
+    def order_of_a_chat(self, site, target):
+        server = self.serve(SLOW_PUBLISH + site)
 
         def member(name):
-            return WebSocket(server.at(), "/lobby/live?name=%s&id=%s" % (name, name))
+            return WebSocket(server.at(), target % (name, name))
 
         def received(ws, key):
             while key not in (data := json.loads(ws.receive())):

@@ -15,6 +15,7 @@ local TOPIC = "chat" -- all connections subscribe to it
 local INVALID = 4000 -- the code of a close: the page does not try again with this name
 
 -- The room is a dict, so that all Lua states share it and it survives a reload.
+local order = ls.semaphore("chat", 1) -- messages leave in the order of their numbers: a page asks for what follows its last
 local room = ls.dict("chat") -- "messages": a list; "last": the number of the last message; "present": see enter
 
 -- check(name, text) -> nil, or what is wrong
@@ -28,10 +29,12 @@ end
 
 -- Add a message, and send it to every connection.
 function chat.say(name, text)
-  -- Numbers begin with the time, so that those of a server that was started again are higher than all before.
-  local message = { number = room:incr("last", 1, os.time() * 1000), name = name, text = text }
-  if room:rpush("messages", message) > chat.MESSAGES_MAX then room:lpop("messages") end
-  ls.publish(TOPIC, { messages = { message } })
+  order:with(function()
+    -- Numbers begin with the time, so that those of a server that was started again are higher than all before.
+    local message = { number = room:incr("last", 1, os.time() * 1000), name = name, text = text }
+    if room:rpush("messages", message) > chat.MESSAGES_MAX then room:lpop("messages") end
+    ls.publish(TOPIC, { messages = { message } })
+  end)
 end
 
 -- The messages behind `number`, the oldest first.
@@ -63,8 +66,11 @@ local function talk(ws, req)
   local name, after = req.query.name, tonumber(req.query.after) or 0
   local wrong = chat.check(name, "x")
   if wrong then return ws:close(INVALID, wrong) end
-  ws:subscribe(TOPIC) -- first subscribe, then read: no message is lost between the two; the page ignores what it has
-  ws:send(ls.json.encode { messages = chat.after(after) })
+  local missed = order:with(function() -- no message is published between the two, and none arrives before the older ones
+    ws:subscribe(TOPIC)
+    return chat.after(after)
+  end)
+  ws:send(ls.json.encode { messages = missed })
   enter(name, 1)
   local _ <close> = setmetatable({}, { __close = function() enter(name, -1) end })
   for text in ws:messages() do

@@ -395,7 +395,9 @@ static void the_limit_of_retained_messages(void **state)
     reader r;
     (void)state;
     world_open(&w);
+    assert_false(ls_topics_refuses_first(w.topics));
     assert_int_equal(publish_bytes(w.topics, "a", ALL + 1, true), LS_ELIMIT);
+    assert_true(ls_topics_refuses_first(w.topics));
     assert_int_equal(stats_of(&w).topics, 0);
     assert_int_equal(publish_bytes(w.topics, "a", ALL, true), 0);
     assert_int_equal(stats_of(&w).retained_bytes, LS_TOPIC_RETAINED_BYTES_MAX);
@@ -404,6 +406,7 @@ static void the_limit_of_retained_messages(void **state)
     reader_open(&r, &w.a);
     subscribe_fresh(&r, "b");
     assert_int_equal(publish_bytes(w.topics, "b", 1, true), LS_ELIMIT); /* then no subscriber gets it */
+    assert_false(ls_topics_refuses_first(w.topics));
     (void)pump(&w.net);
     assert_int_equal(r.count, 0);
     assert_int_equal(retain(w.topics, "a", ""), 0);
