@@ -442,6 +442,34 @@ ls.listen("""
         self.eventually(lambda: saved() == [["half", "milk"]], "the file is what the dict is")
         run.stop(server)
 
+    def test_the_newest_data_are_written_last(self):
+        # two writes of a file at a time ended in the other order: the file was older than the dict
+        run, server = self.recipe("ls.file.write", lambda site: r"""
+local ls = require "luaserve"
+local marks, write = ls.dict("marks"), ls.file.write
+function ls.file.write(path, data) -- the first call waits until the second one has ended, or 0.3 s have passed
+  local call, late = marks:incr("calls"), ls.now() + 0.3
+  while call == 1 and not marks.ended and ls.now() < late do ls.sleep(0.01) end
+  local result, message = write(path, data)
+  if call == 2 then marks.ended = true end
+  return result, message
+end
+""" + site.replace("ls.listen(", """app:get("/test/calls", function() return tostring(marks.calls) end)
+ls.listen("""), os.path.join(DOCS, "reference", "file.md"))
+
+        def visit():
+            with server.connect() as conn:
+                return conn.ask("POST", "/visits", (), b"").status
+
+        def second():
+            self.slow_call(server, 1)
+            return visit()
+
+        self.assertEqual(in_parallel([visit, second]), [204, 204])
+        with open(os.path.join(run.folder, "visits"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "2")
+        run.stop(server)
+
     def test_two_uploads_of_one_name_do_not_mix(self):
         # both wrote to the file itself: its bytes were those of both, and a client that left replaced it by a half
         run, server = self.recipe("9. Files", lambda site: site.replace("ls.listen(", """
