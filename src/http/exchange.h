@@ -105,7 +105,7 @@ struct ls_exchange {
     /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It is
      * also called when the connection is lost while the handler waits for something else. */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
-    uint64_t id;         /* unique in this process, for logs and req.id */
+    uint64_t id;         /* unique, also over processes: counted from a random begin. For logs and req.id */
     const char *bytes;   /* the head, to which spans refer; valid until the release */
     ls_slice head_bytes; /* the reference to the block of `bytes` */
     const struct ls_addr *remote;

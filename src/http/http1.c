@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "http/http1_internal.h"
 #include "net/refused.h"
 
@@ -88,7 +89,7 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
     http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
     if (http->threads == NULL) goto fail_alloc;
     memset(http->threads, 0, threads * sizeof *http->threads);
-    for (unsigned i = 0; i < threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
+    for (unsigned i = 0; i < threads; i++) ls_random(&http->threads[i].next_id, sizeof http->threads[i].next_id);
     if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
     http->engine.ops = &engine_ops;
     http->stream_handler = ls_http1_stream_handler;

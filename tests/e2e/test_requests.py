@@ -165,6 +165,23 @@ class Requests(E2E):
             ids = [json.loads(conn.get("/fields").text)["id"] for _ in range(20)]
         self.assertEqual(len(set(ids)), 20)
 
+    def test_ids_are_unique_over_listeners_injected_requests_and_servers(self):
+        # each listener began at 1, and each server: two uploads had one name
+        site = """
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/id", function(req) return req.id end)
+app:get("/injected", function() return app:inject{ path = "/id" }.body end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+"""
+        servers = [self.serve(site, listeners=2) for _ in range(2)]
+        ids = [server.get(path, index=index).text for server in servers for index in (0, 1) for path in ("/id", "/injected")
+               for _ in range(3)]
+        self.assertEqual(len(set(ids)), len(ids), ids)
+        for server in servers:
+            server.stop()
+
     def test_json_in_and_out(self):
         response = self.ask(
             "POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}'

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "http/httpsys/httpsys_internal_win32.h"
 
 enum {
@@ -174,7 +175,8 @@ static int make_memory(ls_httpsys *http, const ls_httpsys_options *options)
     http->receive_count = options->receives;
     http->thread_count = options->threads;
     memset(http->threads, 0, options->threads * sizeof *http->threads);
-    for (unsigned i = 0; i < options->threads; i++) http->threads[i].next_id = (uint64_t)i << 40;
+    for (unsigned i = 0; i < options->threads; i++)
+        ls_random(&http->threads[i].next_id, sizeof http->threads[i].next_id);
     for (unsigned i = 0; i < options->receives; i++) {
         ls_httpsys_receive *r = &http->receives[i];
         r->http = http;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/random.h"
 #include "http/exchange_memory.h"
 #include "net/addr.h"
 #include "script/bind/bind.h"
@@ -22,7 +23,7 @@ enum {
 static const ls_addr client = {.family = LS_ADDR_IP4, .bytes_len = 4, .bytes = {127, 0, 0, 1}};
 
 typedef struct inject_data { /* of a state */
-    uint64_t injected;       /* number of requests so far */
+    uint64_t last_id; /* of a request; counted from a random number, 0: none yet */
     unsigned nested;         /* nesting depth while the site loads */
 } inject_data;
 
@@ -217,7 +218,8 @@ static int core_inject(lua_State *L)
     in->state = state;
     in->m.released = inject_ended;
     in->m.x.remote = &client;
-    in->m.x.id = (uint64_t)1 << 63 | (uint64_t)state->index << 40 | ++data->injected;
+    if (data->last_id == 0) ls_random(&data->last_id, sizeof data->last_id);
+    in->m.x.id = ++data->last_id;
     in->m.x.body_bytes_max = body_bytes_max;
     if (state->loading) {
         state->load_waited = false;
