@@ -83,7 +83,8 @@ static int transport_more(noting *n, ls_slice *out)
     world *w = LS_CONTAINER(n, world, n);
     const uint8_t byte = take(w);
     if (byte >= 240) return errors[byte % 4];
-    if (byte >= 236) return n->x.error != 0 ? n->x.error : (n->x.error = LS_ERESET); /* what was received can be read */
+    if (byte >= 236)
+        return n->x.error != 0 ? n->x.error : (n->x.error = LS_ERESET); /* what was received can be read */
     *out = byte >= 200 ? ls_slice_static(NULL, 0) : part_of(w, 1 + byte % 31, true);
     const int err = byte >= 180 ? end_body(w, take(w)) : LS_DONE;
     if (err < 0) ls_slice_drop(out);
@@ -101,7 +102,8 @@ static void keep(char *to, size_t *len, const char *bytes, size_t count)
 
 static int add_fields(world *w, unsigned call)
 {
-    static const char *const names[] = {"A", "X-Long-Name", "Content-Type", "connection", "Upgrade", "Date", "b c", "ETag"};
+    static const char *const names[] = {"A",       "X-Long-Name", "Content-Type", "connection",
+                                        "Upgrade", "Date",        "b c",          "ETag"};
     static const char *const values[] = {"1", "close", "", "a\r\nb"};
     ls_exchange *x = &w->n.x;
     const uint8_t choice = take(w);
@@ -254,7 +256,8 @@ static void check_call(world *w, uint8_t call)
 static void begin(world *w)
 {
     static const ls_http_method methods[] = {LS_HTTP_GET, LS_HTTP_HEAD, LS_HTTP_POST, LS_HTTP_CONNECT};
-    static const enum ls_framed framings[] = {LS_FRAMED_BY_PARTS, LS_FRAMED_BY_CLOSE, LS_FRAMED_BY_LENGTH, LS_FRAMED_BY_PARTS};
+    static const enum ls_framed framings[] = {LS_FRAMED_BY_PARTS, LS_FRAMED_BY_CLOSE, LS_FRAMED_BY_LENGTH,
+                                              LS_FRAMED_BY_PARTS};
     ls_exchange *x = &w->n.x;
     ls_pool *pool;
     const uint8_t choice = take(w);

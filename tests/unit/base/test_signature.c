@@ -9,35 +9,30 @@
 #include "support.h"
 
 /* The keys of the RFCs in PEM. */
-static const char rsa_public[] =
-    "-----BEGIN PUBLIC KEY-----\n"
-    "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAofgWCuLjybRlzo0tZWJj\n"
-    "NiuSfb4p4fAkd/wWJcyQoTbji9k0l8W26mPddxHmfHQp+Vaw+4qPCJrcS2mJPMEz\n"
-    "P1Pt0Bm4d4QlL+yRT+SFd2lZS+pCgNMsD1W/YpRPEwOWvG6b32690r2jZ47soMZo\n"
-    "9wGzjb/7OMg0LOL+bSf63kpaSHSXndS5z5rexMdbBYUsLA9e+KXBdQOS+UTo7WTB\n"
-    "EMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6/I5IhlJH7aGhyxX\n"
-    "FvUK+DWNmoudF8NAco9/h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXp\n"
-    "oQIDAQAB\n"
-    "-----END PUBLIC KEY-----\n";
-static const char ec_public[] =
-    "-----BEGIN PUBLIC KEY-----\n"
-    "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEf83OJ3D2xF1Bg8vub9tLe1gHMzV7\n"
-    "6e8Tus9uPHvRVEXH8UTNG72bfocs3+257rn0s2ldbqkLJK2KRiMohYjlrQ==\n"
-    "-----END PUBLIC KEY-----\n";
-static const char ec_private[] =
-    "-----BEGIN PRIVATE KEY-----\n"
-    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgjpsQnnGQmL+YBIff\n"
-    "H1136cspYG6+0iY7X1fCE9+E9LKhRANCAAR/zc4ncPbEXUGDy+5v20t7WAczNXvp\n"
-    "7xO6z248e9FURcfxRM0bvZt+hyzf7bnuufSzaV1uqQskrYpGIyiFiOWt\n"
-    "-----END PRIVATE KEY-----\n";
-static const char ed_public[] =
-    "-----BEGIN PUBLIC KEY-----\n"
-    "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n"
-    "-----END PUBLIC KEY-----\n";
-static const char ed_private[] =
-    "-----BEGIN PRIVATE KEY-----\n"
-    "MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n"
-    "-----END PRIVATE KEY-----\n";
+static const char rsa_public[] = "-----BEGIN PUBLIC KEY-----\n"
+                                 "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAofgWCuLjybRlzo0tZWJj\n"
+                                 "NiuSfb4p4fAkd/wWJcyQoTbji9k0l8W26mPddxHmfHQp+Vaw+4qPCJrcS2mJPMEz\n"
+                                 "P1Pt0Bm4d4QlL+yRT+SFd2lZS+pCgNMsD1W/YpRPEwOWvG6b32690r2jZ47soMZo\n"
+                                 "9wGzjb/7OMg0LOL+bSf63kpaSHSXndS5z5rexMdbBYUsLA9e+KXBdQOS+UTo7WTB\n"
+                                 "EMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6/I5IhlJH7aGhyxX\n"
+                                 "FvUK+DWNmoudF8NAco9/h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXp\n"
+                                 "oQIDAQAB\n"
+                                 "-----END PUBLIC KEY-----\n";
+static const char ec_public[] = "-----BEGIN PUBLIC KEY-----\n"
+                                "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEf83OJ3D2xF1Bg8vub9tLe1gHMzV7\n"
+                                "6e8Tus9uPHvRVEXH8UTNG72bfocs3+257rn0s2ldbqkLJK2KRiMohYjlrQ==\n"
+                                "-----END PUBLIC KEY-----\n";
+static const char ec_private[] = "-----BEGIN PRIVATE KEY-----\n"
+                                 "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgjpsQnnGQmL+YBIff\n"
+                                 "H1136cspYG6+0iY7X1fCE9+E9LKhRANCAAR/zc4ncPbEXUGDy+5v20t7WAczNXvp\n"
+                                 "7xO6z248e9FURcfxRM0bvZt+hyzf7bnuufSzaV1uqQskrYpGIyiFiOWt\n"
+                                 "-----END PRIVATE KEY-----\n";
+static const char ed_public[] = "-----BEGIN PUBLIC KEY-----\n"
+                                "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n"
+                                "-----END PUBLIC KEY-----\n";
+static const char ed_private[] = "-----BEGIN PRIVATE KEY-----\n"
+                                 "MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n"
+                                 "-----END PRIVATE KEY-----\n";
 
 static const struct example {
     const char *key;
@@ -45,26 +40,24 @@ static const struct example {
     const char *data, *signature; /* base64url */
 } examples[] = {
     {rsa_public, LS_RS256,
-         "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19"
-         "yb290Ijp0cnVlfQ",
-         "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9"
-         "uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB"
-         "_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rq"
-         "Vt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw"},
+     "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19"
+     "yb290Ijp0cnVlfQ",
+     "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9"
+     "uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB"
+     "_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rq"
+     "Vt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw"},
     {ec_public, LS_ES256,
-         "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19"
-         "yb290Ijp0cnVlfQ",
-         "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"},
+     "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19"
+     "yb290Ijp0cnVlfQ",
+     "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"},
     {ec_private, LS_ES256,
-         "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19"
-         "yb290Ijp0cnVlfQ",
-         "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"},
-    {ed_public, LS_EDDSA,
-         "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
-         "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"},
-    {ed_private, LS_EDDSA,
-         "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
-         "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"},
+     "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19"
+     "yb290Ijp0cnVlfQ",
+     "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"},
+    {ed_public, LS_EDDSA, "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
+     "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"},
+    {ed_private, LS_EDDSA, "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
+     "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"},
 };
 enum { EXAMPLES = sizeof examples / sizeof examples[0] };
 
@@ -173,32 +166,32 @@ static void what_is_no_key(void **unused)
         {"-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n", LS_EINVAL},
         {"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n", LS_EINVAL},
         {/* RSA of 1,024 bits */
-    "-----BEGIN PUBLIC KEY-----\n"
-    "MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQDWeNBETrIhf4N019RWUpWfrwTu\n"
-    "8VoF+gQ7ANVR7iqnoye0t/Mp9o+y5THoOkRMRlPUOCNfLx9dUAY+7nXC7t7nFsUz\n"
-    "zVnlH7hYNYctwhegj9tvdKuRxCWeCG0eAFkp/Z/YXewihuuCPSoj40Bck7rGhq9Y\n"
-    "giAHvPmOCDKtYb13HwIDAQAB\n"
-    "-----END PUBLIC KEY-----\n",
+         "-----BEGIN PUBLIC KEY-----\n"
+         "MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQDWeNBETrIhf4N019RWUpWfrwTu\n"
+         "8VoF+gQ7ANVR7iqnoye0t/Mp9o+y5THoOkRMRlPUOCNfLx9dUAY+7nXC7t7nFsUz\n"
+         "zVnlH7hYNYctwhegj9tvdKuRxCWeCG0eAFkp/Z/YXewihuuCPSoj40Bck7rGhq9Y\n"
+         "giAHvPmOCDKtYb13HwIDAQAB\n"
+         "-----END PUBLIC KEY-----\n",
          LS_ENOTSUP},
         {/* P-384 */
-    "-----BEGIN PUBLIC KEY-----\n"
-    "MHYwEAYHKoZIzj0CAQYFK4EEACIDYgAEA2gmyFkeVvjwF39YJoxoN4JAQcB24+vs\n"
-    "yLMtzlDwWDoH34ZGC8SFX7F3uoRme9PVKwd2ntfLYgifXsskudzJO6WW6D864xBC\n"
-    "YiWqhESOmHRwegRe88Zx1lx6Yez89vAc\n"
-    "-----END PUBLIC KEY-----\n",
+         "-----BEGIN PUBLIC KEY-----\n"
+         "MHYwEAYHKoZIzj0CAQYFK4EEACIDYgAEA2gmyFkeVvjwF39YJoxoN4JAQcB24+vs\n"
+         "yLMtzlDwWDoH34ZGC8SFX7F3uoRme9PVKwd2ntfLYgifXsskudzJO6WW6D864xBC\n"
+         "YiWqhESOmHRwegRe88Zx1lx6Yez89vAc\n"
+         "-----END PUBLIC KEY-----\n",
          LS_ENOTSUP},
         {/* X25519 */
-    "-----BEGIN PUBLIC KEY-----\n"
-    "MCowBQYDK2VuAyEADnb4Xs+zab9Lv8bLcBbIUF7LGI9zrum84F7oh811rnE=\n"
-    "-----END PUBLIC KEY-----\n",
+         "-----BEGIN PUBLIC KEY-----\n"
+         "MCowBQYDK2VuAyEADnb4Xs+zab9Lv8bLcBbIUF7LGI9zrum84F7oh811rnE=\n"
+         "-----END PUBLIC KEY-----\n",
          LS_ENOTSUP},
         {/* encrypted */
-    "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
-    "MIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAj4M0WxjzG5/gICCAAw\n"
-    "DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEJjhXwgwmWgeEx920i0W+OQEQOY6\n"
-    "bMS4NI1XqhfpPgW+6X1QHXDiWV5HDqSgXpHHb0t5zflhlLt4zMWNqsicozTkK11e\n"
-    "SscMMPqTZWUOClWX5WQ=\n"
-    "-----END ENCRYPTED PRIVATE KEY-----\n",
+         "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
+         "MIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAj4M0WxjzG5/gICCAAw\n"
+         "DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEJjhXwgwmWgeEx920i0W+OQEQOY6\n"
+         "bMS4NI1XqhfpPgW+6X1QHXDiWV5HDqSgXpHHb0t5zflhlLt4zMWNqsicozTkK11e\n"
+         "SscMMPqTZWUOClWX5WQ=\n"
+         "-----END ENCRYPTED PRIVATE KEY-----\n",
          LS_EINVAL},
     };
     ls_signature_key *key;
@@ -211,8 +204,8 @@ static void what_is_no_key(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_examples), cmocka_unit_test(a_changed_signature_or_text),
-                                       cmocka_unit_test(sign), cmocka_unit_test(numbers_of_es256_have_their_full_length),
-                                       cmocka_unit_test(what_is_no_key)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_examples), cmocka_unit_test(a_changed_signature_or_text), cmocka_unit_test(sign),
+        cmocka_unit_test(numbers_of_es256_have_their_full_length), cmocka_unit_test(what_is_no_key)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ enum {
 static const ls_addr client = {.family = LS_ADDR_IP4, .bytes_len = 4, .bytes = {127, 0, 0, 1}};
 
 typedef struct inject_data { /* of a state */
-    uint64_t last_id; /* of a request; counted from a random number, 0: none yet */
+    uint64_t last_id;        /* of a request; counted from a random number, 0: none yet */
     unsigned nested;         /* nesting depth while the site loads */
 } inject_data;
 
