@@ -6,14 +6,15 @@
 
 /* LS_PRINTF(f, a): argument f is a printf(3) format for the arguments from a on; checked where the compiler can.
  * LS_THREAD_LOCAL: the variable exists once per thread; Microsoft's compiler does not know C11's _Thread_local.
- * LS_NOINLINE: the function is never inlined. LS_PREFETCH(p): prefetch the cache line at p for writing; p may be
- * invalid. ls_high_bit(n): the index of the highest set bit, 0 to 63; n is not 0. */
+ * LS_NOINLINE: the function is never inlined. LS_INLINE, in place of `inline`: it always is. LS_PREFETCH(p): prefetch the
+ * cache line at p for writing; p may be invalid. ls_high_bit(n): the index of the highest set bit, 0 to 63; n is not 0. */
 #if defined(_MSC_VER)
 unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as declared in <intrin.h> */
 #pragma intrinsic(_BitScanReverse64)
 #define LS_PRINTF(f, a)
 #define LS_THREAD_LOCAL __declspec(thread)
 #define LS_NOINLINE     __declspec(noinline)
+#define LS_INLINE       __forceinline
 #define LS_PREFETCH(p)  ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)
 {
@@ -29,6 +30,7 @@ static inline unsigned ls_high_bit(uint64_t n)
 #endif
 #define LS_THREAD_LOCAL _Thread_local
 #define LS_NOINLINE     __attribute__((noinline))
+#define LS_INLINE       inline __attribute__((always_inline))
 #define LS_PREFETCH(p)  __builtin_prefetch((p), 1)
 static inline unsigned ls_high_bit(uint64_t n)
 {
@@ -38,6 +40,7 @@ static inline unsigned ls_high_bit(uint64_t n)
 #define LS_PRINTF(f, a)
 #define LS_THREAD_LOCAL _Thread_local
 #define LS_NOINLINE
+#define LS_INLINE      inline
 #define LS_PREFETCH(p) ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)
 {

@@ -25,6 +25,7 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 
@@ -211,7 +212,7 @@ static int other_form(parse *p, const char *from, const char *to)
 
 /* ---- the request line --------------------------------------------------------------------------------------- */
 
-ls_http_method ls_http_method_of(const char *name, size_t len)
+static LS_INLINE ls_http_method method_of(const char *name, size_t len)
 {
     switch (len) {
     case 3:
@@ -246,13 +247,13 @@ static inline int method(parse *p)
     if (at == p->end) return LS_HTTP_MORE;
     if (*at != ' ' || at == from) return fail(p, 400, "bad method");
     p->head->method_name = span_of(p, from, at);
-    p->head->method = ls_http_method_of(from, (size_t)(at - from));
+    p->head->method = method_of(from, (size_t)(at - from));
     p->at = at + 1;
     return STEP_DONE;
 }
 
 /* Take the target apart: its characters are valid. mark: its first '?', or NULL. */
-static inline int split_target(parse *p, const char *from, const char *mark, const char *to)
+static LS_INLINE int split_target(parse *p, const char *from, const char *mark, const char *to)
 {
     ls_http_head *head = p->head;
     head->target = span_of(p, from, to);
@@ -387,7 +388,7 @@ static int host_field(parse *p, const char *at, const char *end)
 }
 
 /* Evaluate a field that the parser knows. The length of the name excludes almost all other fields. */
-static inline int known_field(parse *p, const char *name, size_t name_len, const char *value, const char *value_end)
+static LS_INLINE int known_field(parse *p, const char *name, size_t name_len, const char *value, const char *value_end)
 {
     switch (name_len) {
     case 4:
@@ -517,7 +518,7 @@ static int check_line(parse *p)
     if (at == to) return fail(p, 400, "no request target");
     while (at < to && ls_char_is(*at, LS_CHAR_TARGET)) at++;
     if (at < to) return bad_target(p, *at);
-    head->method = ls_http_method_of(name, head->method_name.len);
+    head->method = method_of(name, head->method_name.len);
     return split_target(p, from, memchr(from, '?', head->target.len), to);
 }
 
