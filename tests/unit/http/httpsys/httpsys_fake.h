@@ -356,7 +356,8 @@ static ULONG WINAPI fake_SendHttpResponse(HANDLE queue, HTTP_REQUEST_ID id, ULON
                  {HttpHeaderContentType, "Content-Type"},
                  {HttpHeaderLocation, "Location"},
                  {HttpHeaderServer, "Server"},
-                 {HttpHeaderSetCookie, "Set-Cookie"}};
+                 {HttpHeaderSetCookie, "Set-Cookie"},
+                 {HttpHeaderTrailer, "Trailer"}};
     char line[1024];
     assert_ptr_equal(queue, fake.queue);
     assert_null(policy);
