@@ -48,7 +48,7 @@ fetch.calls = {
 local URLS_MAX, URL_BYTES_MAX = 256, 256 -- that are remembered
 local parsed, parsed_count = {}, 0 -- those of the last requests
 
--- As rules.parse. The result is shared: it does not change.
+-- As rules.parse. The result is shared, and keeps the head of a plain GET; nothing else of it changes.
 local function parse(url)
   if parsed[url] then return parsed[url] end
   local at, why = rules.parse(url)
@@ -231,8 +231,12 @@ local function head_of(request)
     or body and "Content-Length: " .. #body .. "\r\n" or of_no_body[request.method] and "Content-Length: 0\r\n" or ""
   request.decodes = accept_gzip ~= ""
   if request.fields[1] == nil then
-    return concat { request.method, " ", at.target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept, accept_gzip,
-      framing, "\r\n" }
+    local plain = body == nil and request.method == "GET"
+    if plain and rawget(at, "get") then return at.get end
+    local head = concat { request.method, " ", at.target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept,
+      accept_gzip, framing, "\r\n" }
+    if plain then at.get = head end
+    return head
   end
   local lines, given = {}, {}
   for n, field in ipairs(request.fields) do
