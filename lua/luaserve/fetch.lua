@@ -243,7 +243,7 @@ local function head_of(request)
     lines[n] = field[1] .. ": " .. field[2] .. "\r\n"
     given[field[1]:lower()] = true
   end
-  request.decodes = request.decodes and not given["accept-encoding"]
+  request.decodes = request.decodes and not given["accept-encoding"] and not given.range -- a part cannot be inflated
   return concat { request.method, " ", at.target, " HTTP/1.1\r\n", given.host and "" or "Host: " .. at.authority .. "\r\n",
     given["user-agent"] and "" or agent, given.accept and "" or accept, request.decodes and accept_gzip or "",
     concat(lines), framing, "\r\n" }

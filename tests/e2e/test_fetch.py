@@ -464,6 +464,8 @@ class Compressed(FetchCase):
         self.assertEqual(self.one(b"data", lua='return body(url, { headers = { ["Accept-Encoding"] = "gzip" } })'),
                          "true|200|data")  # the site decodes
         self.assertEqual(self.accepts, "gzip")
+        self.assertEqual(self.one(b"part", lua='return body(url, { headers = { Range = "bytes=2-5" } })'), "true|200|part")
+        self.assertIsNone(self.accepts)
         self.assertEqual(self.one(b""), "true|200|")
 
     def test_damage(self):
