@@ -3,7 +3,9 @@
 import base64
 import hashlib
 
-from harness import E2E, main, table
+from harness import E2E, in_parallel, main, table
+from harness.environment import WINDOWS
+from harness.server import Server
 
 CSRF = r"""
 local ls = require "luaserve"
@@ -82,9 +84,11 @@ class Csrf(E2E):
             self.assertEqual(response.status, status)
 
     def test_refusals_are_not_logged(self):
-        before = self.server.log()
-        self.assertEqual(self.ask("POST", "/", [("Sec-Fetch-Site", "cross-site")], b"").status, 403)
-        self.assertEqual(self.server.log(), before)
+        server = self.serve(CSRF)
+        with server.connect() as conn:
+            self.assertEqual(conn.ask("POST", "/", [("Sec-Fetch-Site", "cross-site")], b"").status, 403)
+        server.stop()
+        self.assertNotIn("refused", server.log())
 
 
 AUTH = r"""
@@ -187,6 +191,72 @@ class Auth(E2E):
                 ("csrf", 'origins = { "app.example" }', "without a path")):
             line = self.refuses(site % (module, options), message)
             self.assertRegex(line, r"site\.lua:3: " + module)
+
+
+RATE = r"""
+local ls = require "luaserve"
+local rate_limit = require "luaserve.rate_limit"
+local app = ls.app()
+ls.config { threads = 2 }
+app:get("/day", rate_limit { limit = 100, per = 86400 }, function() return "ok" end)
+app:get("/one", rate_limit { limit = 1, per = 86400 }, function() return "ok" end)
+app:get("/fast", rate_limit { limit = 20, per = 1, burst = 1 }, function() return "ok" end)
+app:get("/user", rate_limit { limit = 2, per = 86400, key = function(req) return req.query.user end }, function() return "ok" end)
+app:get("/wrong", rate_limit { limit = 2, key = function() return {} end }, function() return "ok" end)
+app:get("/small", rate_limit { limit = 1, per = 86400, key = function(req) return req.query.n end,
+  dict = ls.dict("small", { size = 4096, evict = true }) }, function() return "ok" end)
+app:get("/forwarded", rate_limit { limit = 1, per = 86400 }, function(req) return req.ip end)
+ls.listen("127.0.0.1:0", app, { trusted = { "127.0.0.1" } })
+"""
+
+
+class Rate(E2E):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve(RATE, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+
+    def tearDown(self):
+        super().tearDown()
+        self.server.stop()
+
+    def statuses(self, targets):
+        return in_parallel([lambda t=target: self.get(t).status for target in targets])
+
+    def test_all_threads_count_together(self):
+        got = self.statuses(["/day"] * 150)
+        self.assertEqual((got.count(200), got.count(429)), (100, 50))
+        response = self.get("/day")
+        self.assertEqual((response.status, response.text), (429, "too many requests\n"))
+        self.assertLessEqual(int(response.header("Retry-After")), 864)
+        self.assertGreater(int(response.header("Retry-After")), 0)
+
+    def test_a_token_comes_back(self):
+        self.assertEqual(self.get("/fast").status, 200)
+        self.eventually(lambda: self.get("/fast").status == 200, "a token has come back")
+
+    def test_a_key_of_the_site(self):
+        got = self.statuses(["/user?user=ada"] * 5)
+        self.assertEqual((got.count(200), got.count(429)), (2, 3))
+        self.assertEqual(self.statuses(["/user?user=eve"] * 2 + ["/user"] * 5), [200] * 7)
+        self.assertEqual(self.get("/wrong").status, 500)
+
+    def test_the_address_behind_a_proxy(self):
+        def ask(*addresses):
+            return [self.get("/forwarded", [("X-Forwarded-For", address)]).status for address in addresses]
+
+        self.assertEqual(ask("192.0.2.1", "192.0.2.1", "192.0.2.2", "198.51.100.1, 192.0.2.2"), [200, 429, 200, 429])
+        self.assertEqual(ask("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"), [200, 429, 200])
+
+    def test_a_reload_keeps_the_buckets(self):
+        self.assertEqual(self.statuses(["/one"] * 2).count(200), 1)
+        mark = self.server.mark()
+        self.server.reload()
+        self.server.wait_log("reloaded", mark)
+        self.assertEqual(self.get("/one").status, 429)
+
+    def test_more_clients_than_the_dict_can_hold(self):
+        self.assertEqual(set(self.statuses("/small?n=%d" % n for n in range(300))), {200})
+        self.assertEqual(self.get("/small?n=299").status, 429)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ local sections = {
   { "templates", "ls.templates", { "ls.templates" } },
   { "middleware", "csrf", { "csrf" } },
   { "middleware", "basic_auth", { "basic_auth" } }, { "middleware", "bearer_auth", { "bearer_auth" } },
+  { "middleware", "rate_limit", { "rate_limit" } },
   { "crypto", "ls.crypto.jwt.sign", { "ls.crypto.jwt.sign" } },
   { "crypto", "ls.crypto.jwt.verify", { "ls.crypto.jwt.verify" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
@@ -45,7 +46,7 @@ local elsewhere = {
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
   "dict", "channel", "notify", "session", "csrf", "signature", "basic_auth",
-  "bearer_auth", "fetch" } do
+  "bearer_auth", "rate_limit", "fetch" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

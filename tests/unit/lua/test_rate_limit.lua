@@ -1,0 +1,136 @@
+-- luaserve.rate_limit with a clock of the test and a dict in plain Lua.
+local check = require "check"
+local core = require "luaserve.core"
+
+local tests = {}
+local now = 1000
+local conflicts = 0 -- of the next swaps: another state was faster
+
+-- luaserve.rate_limit with these functions of the core.
+local function load_module()
+  local before = { core.now, core.dict_read, core.dict_swap }
+  core.now = function() return now end
+  core.dict_read = function(dict, key) return dict[key], dict.version or 0 end
+  core.dict_swap = function(dict, key, value, version)
+    if dict.full then return nil, "the dict is full", "ENOSPC" end
+    if conflicts > 0 then conflicts = conflicts - 1 return nil, "another version", "EAGAIN" end
+    check.equal(version, dict.version or 0)
+    dict[key], dict.version = value, version + 1
+    return true
+  end
+  package.loaded["luaserve.rate_limit"] = nil
+  local module = require "luaserve.rate_limit"
+  package.loaded["luaserve.rate_limit"] = nil
+  core.now, core.dict_read, core.dict_swap = table.unpack(before, 1, 3)
+  return module
+end
+local rate_limit = load_module()
+
+-- client(options) -> a function of an address: nil if its request passes, else the seconds of Retry-After.
+local function client(options)
+  options.dict = options.dict or {}
+  local middleware = rate_limit(options)
+  return function(ip, query)
+    local passed = false
+    local status, _, headers = middleware({ ip = ip or "192.0.2.1", query = query or {} }, {}, function() passed = true end)
+    check.equal({ passed, status }, passed and { true } or { false, 429 })
+    return headers and math.tointeger(tonumber(headers["Retry-After"]))
+  end
+end
+
+function tests.a_bucket_is_emptied_and_fills_again()
+  local ask = client { limit = 3, per = 60 }
+  for _ = 1, 3 do check.equal(ask(), nil) end
+  check.equal({ ask(), ask() }, { 20, 20 }) -- a refused request takes no token
+  now = now + 19.5
+  check.equal(ask(), 1)
+  now = now + 0.5
+  check.equal(ask(), nil)
+  check.equal(ask(), 20)
+  now = now + 1000 -- full, not more
+  for _ = 1, 3 do check.equal(ask(), nil) end
+  check.equal(ask(), 20)
+end
+
+function tests.the_rate_holds_over_a_long_time()
+  local ask, passed = client { limit = 10, per = 1, burst = 1 }, 0
+  for _ = 1, 10000 do -- 100 requests a second
+    now = now + 0.01
+    if not ask() then passed = passed + 1 end
+  end
+  check.equal(passed >= 999 and passed <= 1001, true)
+end
+
+function tests.a_burst()
+  local ask = client { limit = 60, per = 60, burst = 5 }
+  for _ = 1, 5 do check.equal(ask(), nil) end
+  check.equal(ask(), 1)
+  now = now + 2
+  check.equal({ ask(), ask(), ask() }, { nil, nil, 1 })
+end
+
+function tests.each_client_has_a_bucket()
+  local ask = client { limit = 1 }
+  check.equal({ ask "192.0.2.1", ask "192.0.2.2", ask "192.0.2.1" }, { [3] = 60 })
+end
+
+function tests.an_ipv6_network_is_one_client()
+  for _, case in ipairs {
+    { "2001:db8:1:2::1", "2001:db8:1:2:ffff::", true }, { "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::", true },
+    { "2001:db8:1:2::1", "2001:db8:1:3::1", false }, { "2001:db8::1", "2001:db8::2:1", true },
+    { "2001:db8::1", "2001:db8:0:1::1", false },
+    { "2001:db8::1:2:3:4:5", "2001:db8:0:1::1", true }, { "::1", "::2", true }, { "::1", "1::", false },
+    { "::ffff:192.0.2.1", "::ffff:192.0.2.2", false }, { "192.0.2.1", "192.0.2.1", true }, { "fe80::1", "fe80::2", true },
+    { "unix:/a", "unix:/a", true }, { "64:ff9b::192.0.2.1", "64:ff9b::192.0.2.2", true },
+  } do
+    local ask = client { limit = 1 }
+    check.equal(ask(case[1]), nil)
+    check.equal({ case[1], case[2], ask(case[2]) ~= nil }, case)
+  end
+end
+
+function tests.a_key_of_the_site()
+  local ask = client { limit = 1, key = function(req) return req.query.user end }
+  check.equal({ ask(nil, { user = "a" }), ask(nil, { user = "b" }), ask(nil, { user = 5 }), ask(), ask() }, {})
+  check.equal({ ask(nil, { user = "a" }), ask(nil, { user = 5 }) }, { 60, 60 })
+  local long = ("x"):rep(70000)
+  check.equal({ ask(nil, { user = long }), ask(nil, { user = long }) }, { nil, 60 })
+  check.raises("must return a string", ask, nil, { user = {} })
+end
+
+function tests.limits_do_not_share_their_buckets()
+  local dict = {}
+  local one = client { limit = 1, dict = dict }
+  local two = client { limit = 2, dict = dict }
+  check.equal({ one(), two(), two() }, {})
+  check.equal({ one(), two() }, { 60, 30 })
+end
+
+function tests.another_state_that_was_faster()
+  local ask = client { limit = 2 }
+  conflicts = 99
+  check.equal(ask(), nil)
+  conflicts = 100 -- the most that it tries
+  check.equal(ask(), 30)
+  conflicts = 0
+end
+
+function tests.a_full_dict_does_not_stop_the_site()
+  local ask = client { limit = 1, dict = { full = true } }
+  check.equal({ ask(), ask() }, {})
+end
+
+function tests.wrong_options()
+  for _, case in ipairs {
+    { {}, "limit is missing" }, { { limit = 0 }, "limit must be from 1" },
+    { { limit = 1, per = 0 }, "per must be from 0.001" },
+    { { limit = 1, key = "ip" }, "key must be a function" }, { { limit = 1, rate = 1 }, 'unknown option "rate"' },
+    { 100, "takes a table" },
+  } do
+    check.raises({ check.line(1), case[2] }, function()
+      rate_limit(case[1])
+    end)
+  end
+end
+
+return tests
