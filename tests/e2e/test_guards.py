@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import ssl
 
 from harness import E2E, in_parallel, main, table
 from harness.environment import WINDOWS
@@ -257,6 +258,107 @@ class Rate(E2E):
     def test_more_clients_than_the_dict_can_hold(self):
         self.assertEqual(set(self.statuses("/small?n=%d" % n for n in range(300))), {200})
         self.assertEqual(self.get("/small?n=299").status, 429)
+
+
+HEADERS = r"""
+local ls = require "luaserve"
+local cors, secure_headers = require "luaserve.cors", require "luaserve.secure_headers"
+local app, open, some, safe = ls.app(), ls.app(), ls.app(), ls.app()
+local function routes(to)
+  to:get("/", function() return "ok" end)
+  to:put("/", function() return "put" end)
+  to:get("/fail", function() error("on purpose") end)
+  to:get("/vary", function(req, res) res:header("Vary", "Accept") return "ok" end)
+  to:get("/both", function(req, res) res:header("Vary", "accept, ORIGIN") return "ok" end)
+  to:get("/stream", function(req, res) res:write("a") res:flush() res:write("b") end)
+  to:get("/own", function(req, res) res:header("X-Frame-Options", nil):header("Referrer-Policy", "no-referrer") return "ok" end)
+end
+open:use(cors { origins = "*", headers = { "X-One", "X-Two" }, max_age = 0 })
+some:use(cors { origins = { "https://app.example", "http://Localhost:3000" }, credentials = true, expose = { "ETag", "X-Id" },
+  methods = { "GET" } })
+safe:use(cors { origins = function(origin, req) return origin:find("%.example$") and req.query.no == nil end })
+safe:use(secure_headers { hsts_subdomains = true, content_security_policy = "default-src 'self'", opener_policy = false })
+for prefix, one in pairs { ["/open"] = open, ["/some"] = some, ["/safe"] = safe } do
+  routes(one)
+  app:mount(prefix, one)
+end
+ls.listen("127.0.0.1:0", app)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }
+"""
+
+
+class Headers(E2E):
+    SITE = HEADERS
+    LISTENERS = 2
+
+    def fields(self, method, target, *headers):
+        """-> the status and the fields of CORS, without the beginning of their names."""
+        response = self.ask(method, target, list(headers))
+        found = {name[15:]: value for name, value in response.headers if name.startswith("Access-Control-")}
+        return response.status, response.header("Vary"), found
+
+    def test_which_sites_may_read(self):
+        app, evil = ("Origin", "https://app.example"), ("Origin", "https://evil.example.org")
+        shown = {"Allow-Origin": "https://app.example", "Allow-Credentials": "true", "Expose-Headers": "ETag, X-Id"}
+        for method, target, headers, expected in (
+                ("GET", "/open/", [app], (200, None, {"Allow-Origin": "*"})), ("GET", "/open/", [], (200, None, {})),
+                ("GET", "/some/", [app], (200, "Origin", shown)), ("GET", "/some/fail", [app], (500, "Origin", shown)),
+                ("GET", "/some/none", [app], (404, "Origin", shown)), ("GET", "/some/stream", [app], (200, "Origin", shown)),
+                ("GET", "/some/vary", [app], (200, "Accept, Origin", shown)), ("GET", "/some/both", [app], (200, "accept, ORIGIN", shown)),
+                ("GET", "/some/", [evil], (200, "Origin", {})), ("GET", "/some/", [], (200, "Origin", {})),
+                ("GET", "/some/", [("Origin", "null")], (200, "Origin", {})), ("GET", "/some/", [("Origin", "https://APP.example")],
+                                                                             (200, "Origin", {**shown, "Allow-Origin": "https://APP.example"})),
+                ("GET", "/some/", [("Origin", "http://app.example")], (200, "Origin", {})),
+                ("GET", "/some/", [("Origin", "https://app.example.org")], (200, "Origin", {})),
+                ("GET", "/some/", [("Origin", "http://localhost:3000")], (200, "Origin", {**shown, "Allow-Origin": "http://localhost:3000"})),
+                ("GET", "/safe/", [app], (200, "Origin", {"Allow-Origin": "https://app.example"})),
+                ("GET", "/safe/?no=1", [app], (200, "Origin", {})), ("GET", "/safe/", [evil], (200, "Origin", {}))):
+            self.assertEqual(self.fields(method, target, *headers), expected, (target, headers))
+
+    def test_preflight_requests(self):
+        app, put = ("Origin", "https://app.example"), ("Access-Control-Request-Method", "PUT")
+
+        def asked(value):
+            return ("Access-Control-Request-Headers", value)
+
+        own = {"Allow-Origin": "https://app.example", "Allow-Credentials": "true", "Allow-Methods": "GET", "Max-Age": "600"}
+        for target, headers, expected in (
+                ("/open/", [app, put, asked("x-three")], (204, None, {
+                    "Allow-Origin": "*", "Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE", "Max-Age": "0", "Allow-Headers": "X-One, X-Two"})),
+                ("/some/", [app, put], (204, "Origin", own)), ("/some/none", [app, put], (204, "Origin", own)),
+                ("/some/", [app, put, asked("x-one,content-type")], (204, "Origin", {**own, "Allow-Headers": "x-one,content-type"})),
+                ("/some/", [app, put, asked("x-one; <script>")], (204, "Origin", own)),
+                ("/some/", [("Origin", "https://evil.example"), put], (204, "Origin", {}))):
+            self.assertEqual(self.fields("OPTIONS", target, *headers), expected, (target, headers))
+        status, _, found = self.fields("OPTIONS", "/some/", app)  # not a preflight request: that of the router
+        self.assertEqual((status, found["Allow-Origin"], "Allow-Methods" in found), (204, "https://app.example", False))
+
+    def test_fields_for_browsers(self):
+        expected = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'self'", "X-Frame-Options": "SAMEORIGIN",
+                    "Referrer-Policy": "strict-origin-when-cross-origin", "Cross-Origin-Opener-Policy": None,
+                    "Permissions-Policy": None, "Strict-Transport-Security": None}
+        for target in ("/safe/", "/safe/fail", "/safe/none", "/safe/stream"):
+            response = self.get(target)
+            self.assertEqual({name: response.header(name) for name in expected}, expected, target)
+        response = self.get("/safe/own")
+        self.assertEqual((response.header("X-Frame-Options"), response.header("Referrer-Policy")), (None, "no-referrer"))
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        with self.connect(1) as conn:
+            conn.sock = trusting.wrap_socket(conn.sock)
+            self.assertEqual(conn.get("/safe/").header("Strict-Transport-Security"), "max-age=31536000; includeSubDomains")
+
+    def test_sites_that_are_refused(self):
+        site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:use(require "luaserve.%s"{ %s })\nls.listen("127.0.0.1:0", app)\n'
+        for module, options, message in (
+                ("cors", "", "origins must be"), ("cors", 'origins = "https://app.example"', "origins must be"), ("cors", "origins = {}", "origins must be"),
+                ("cors", 'origins = { "app.example" }', "without a path"), ("cors", 'origins = { "null" }', "without a path"),
+                ("cors", 'origins = "*", credentials = true', "needs the list of origins"),
+                ("cors", 'origins = "*", methods = { "A B" }', 'invalid name "A B"'), ("cors", 'origins = "*", expose = {}', "expose must be"),
+                ("secure_headers", 'frame_options = "a\\127b"', "frame_options must be"), ("secure_headers", "opener_policy = true", "opener_policy must be"),
+                ("secure_headers", "csp = false", 'unknown option "csp"')):
+            line = self.refuses(site % (module, options), message)
+            self.assertRegex(line, r"site\.lua:3: " + module)
 
 
 if __name__ == "__main__":

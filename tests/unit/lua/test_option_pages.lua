@@ -28,6 +28,7 @@ local sections = {
   { "middleware", "csrf", { "csrf" } },
   { "middleware", "basic_auth", { "basic_auth" } }, { "middleware", "bearer_auth", { "bearer_auth" } },
   { "middleware", "rate_limit", { "rate_limit" } },
+  { "middleware", "cors", { "cors" } }, { "middleware", "secure_headers", { "secure_headers" } },
   { "crypto", "ls.crypto.jwt.sign", { "ls.crypto.jwt.sign" } },
   { "crypto", "ls.crypto.jwt.verify", { "ls.crypto.jwt.verify" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
@@ -46,7 +47,7 @@ local elsewhere = {
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
   "dict", "channel", "notify", "session", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "fetch" } do
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -11,7 +11,7 @@ local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
   "channel", "file", "notify", "session", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "fetch" }
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -135,6 +135,14 @@ local calls = {
     given.limit, line = given.limit == nil and 1 or given.limit, check.line(1)
     require "luaserve.rate_limit"(given)
   end,
+  ["cors"] = function(given)
+    given.origins, line = given.origins or { "https://a.example" }, check.line(1)
+    require "luaserve.cors"(given)
+  end,
+  ["secure_headers"] = function(given)
+    line = check.line(1)
+    require "luaserve.secure_headers"(given)
+  end,
   ["app:get"] = function(given)
     line = check.line(1)
     ls.app():get("/", given, handler)
@@ -185,7 +193,7 @@ end
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
 -- `true`: a table and a function are allowed.
 local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true,
-  check = true, key = true }
+  check = true, key = true, origins = 5 }
 local other_message = { handler = "is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.
