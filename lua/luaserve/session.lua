@@ -76,7 +76,7 @@ end
 local function read_cookie(record, value)
   local text, number
   if #value <= cookie_bytes_max then text, number = seal.open(record.settings.keys, value, record.settings.context) end
-  if not text then return log(record, "was changed, or sealed with another secret") end
+  if not text or #text < 10 then return log(record, "was changed, or sealed with another secret") end
   local created, saved, at = unpack(">I5I5", text)
   record.renew = number > 1
   return json.decode(sub(text, at)), created, saved
@@ -104,9 +104,11 @@ local function load(self, record)
     data = log(record, "has expired")
   end
   if not data then return end
-  for key, one in next, data do rawset(self, key, one) end
-  record.known, record.created, record.saved = true, created, saved
-  record.snapshot = copy(data)
+  for key, one in next, data do
+    rawset(self, key, one)
+    if type(one) == "table" then data[key] = copy(one) end
+  end
+  record.known, record.created, record.saved, record.snapshot = true, created, saved, data
   record.renew = record.renew or settings.sliding and now - saved >= settings.max_age // 10
 end
 
