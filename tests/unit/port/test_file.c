@@ -230,7 +230,10 @@ static void a_save_makes_replaces_and_appends(void **state)
     holds(p->path, "4");
     assert_int_equal(save(p->path, " and 5", LS_SAVE_APPEND | LS_SAVE_SYNC), LS_OK);
     holds(p->path, "4 and 5");
-    assert_int_equal(save(p->other, "made", LS_SAVE_APPEND), LS_OK);
+    assert_int_equal(save(p->other, "made", LS_SAVE_APPEND | LS_SAVE_EXISTING), LS_ENOENT);
+    assert_int_equal(save(p->other, "made", LS_SAVE_IN_PLACE | LS_SAVE_EXISTING), LS_ENOENT);
+    assert_int_equal(save(p->other, "ma", LS_SAVE_APPEND), LS_OK);
+    assert_int_equal(save(p->other, "de", LS_SAVE_APPEND | LS_SAVE_EXISTING), LS_OK);
     holds(p->other, "made");
 }
 
