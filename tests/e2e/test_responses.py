@@ -19,6 +19,11 @@ app:get("/all", function() return 201, "made", { ["X-A"] = "1", ["Content-Type"]
 app:get("/status-table", function() return 202, { ok = true } end)
 app:get("/buffer", function() return prepared end)
 app:get("/nothing", function() end)
+app:post("/attachment", function(req, res)
+  if req.query.type then res:type(req.query.type) end
+  local ok, message = pcall(res.attachment, res, req:body())
+  return (ok and "body" or message) .. "\n"
+end)
 app:get("/send", function(req, res) res:status(203); res:header("X-B", "2"); res:send("sent") end)
 app:get("/resjson", function(req, res) res:json({ a = { b = true } }) end)
 app:get("/html/:kind", function(req, res)
@@ -91,6 +96,20 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 
 class Responses(E2E):
     SITE = SITE
+
+    def test_attachment(self):
+        for name, disposition, type_ in (
+                ("a.csv", 'attachment; filename="a.csv"', "text/csv; charset=utf-8"), ("a", 'attachment; filename="a"', "text/plain; charset=utf-8"),
+                ("a.unknown", 'attachment; filename="a.unknown"', "text/plain; charset=utf-8"),
+                ("\u00e9.pdf", "attachment; filename=\"_.pdf\"; filename*=UTF-8''%C3%A9.pdf", "application/pdf"),
+                ("x" * 255, 'attachment; filename="%s"' % ("x" * 255), "text/plain; charset=utf-8")):
+            answer = self.ask("POST", "/attachment", (), name.encode())
+            self.assertEqual((answer.text, answer.header("content-disposition"), answer.header("content-type")), ("body\n", disposition, type_))
+        self.assertEqual(self.ask("POST", "/attachment?type=text/x", (), b"a.csv").header("content-type"), "text/x")
+        for name in b"", b"x" * 256, b"a/b", b"a\\b", b"a\nb", b"a\0b", b"\xff":
+            answer = self.ask("POST", "/attachment", (), name)
+            self.assertIn("res:attachment: name must be the name of a file in UTF-8, at most 255 bytes", answer.text)
+            self.assertIsNone(answer.header("content-disposition"))
 
     def test_html(self):
         html = "text/html; charset=utf-8"

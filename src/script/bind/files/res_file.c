@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "codec/http_disposition.h"
 #include "codec/http_text.h"
+#include "codec/http_type.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
@@ -12,6 +13,8 @@
 #include "script/shared/copy.h"
 
 enum { RES = 1, PATH, OPTIONS }; /* stack indices */
+
+#define FILE_NAME_EXPECTED "the name of a file in UTF-8, at most %d bytes without / and \\, such as \"report.pdf\""
 
 #define MAX_AGE_MOST INT64_C(2147483648) /* RFC 9111 1.2.2: greater values mean this one */
 
@@ -46,11 +49,7 @@ static void check_option(lua_State *L, const char *name)
         const bool text = lua_type(L, -1) == LUA_TSTRING;
         const char *file = text ? lua_tolstring(L, -1, &len) : NULL;
         if (!text || ls_disposition(file, len, line) == 0)
-            luaL_error(
-                L,
-                "res:file: download must be the name of a file in UTF-8, at most %d bytes without / and \\, such "
-                "as \"report.pdf\"",
-                LS_DISPOSITION_NAME_MAX);
+            luaL_error(L, "res:file: download must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
     } else if (strcmp(name, "etag") == 0) {
         if (lua_type(L, -1) != LUA_TBOOLEAN) luaL_error(L, "res:file: etag must be true or false");
     } else if (strcmp(name, "max_age") == 0) {
@@ -233,9 +232,31 @@ static int res_file(lua_State *L)
     return ls_serve_begin(L, &s);
 }
 
+/* res:attachment(name: string) -> res
+ * Has browsers save the body as a file of this name. The extension gives the Content-Type unless another one was set. */
+static int res_attachment(lua_State *L)
+{
+    char value[LS_DISPOSITION_BYTES];
+    size_t len;
+    ls_request *r = ls_res_check_open(L);
+    const char *name = luaL_checklstring(L, 2, &len), *dot = strrchr(name, '.');
+    ls_check_arguments(L, 2, "res:attachment(name)");
+    const size_t value_len = ls_disposition(name, len, value);
+    if (value_len == 0)
+        return luaL_error(L, "res:attachment: name must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
+    const char *type = dot != NULL ? ls_http_type_of_extension(dot + 1) : NULL;
+    int err = set_header(r, "Content-Disposition", value, value_len);
+    if (err == LS_OK && type != NULL && !ls_exchange_has_field(r->x, "content-type", 12))
+        err = set_header(r, "Content-Type", type, strlen(type));
+    if (err < 0) return luaL_error(L, "res:attachment: %s", ls_err_text(err));
+    lua_settop(L, 1);
+    return 1;
+}
+
 static void file_define(lua_State *L, ls_state *state)
 {
     ls_response_method(L, state, "file", res_file);
+    ls_response_method(L, state, "attachment", res_attachment);
 }
 
 const ls_module ls_file_module = {.name = "file", .define = file_define};
