@@ -61,6 +61,13 @@ app:get("/close", function(req, res)
   ls.log.info(err)
   return "ignored"
 end)
+app:get("/last", function(req, res)
+  local sse = res:sse()
+  sse:subscribe(req.target)
+  if req.query.waits then ls.sleep(0) end
+  for n = 1, 100 do assert(ls.publish(req.target, tostring(n)) == 1) end
+  if req.query.closes then sse:close() end
+end)
 app:get("/fail", function(req, res) res:sse():send("before") ls.sleep(0) error("out of paper") end)
 app:get("/early", function(req, res) -- an error before the first wait
   local sse = res:sse { retry = tonumber(req.query.retry) }
@@ -374,6 +381,10 @@ class Sse(E2E):
         self.assertEqual(self.publish("nobody", "x"), 0)
         self.publish("news", "x", query="?event=tick&id=7")
         self.assertEqual(streams[0].event(), b"event: tick\nid: 7\ndata: x")
+
+    def test_the_end_sends_what_was_published_before(self):
+        for query in ("", "?closes=1", "?waits=1", "?waits=1&closes=1"):
+            self.assertEqual(self.open("/last" + query, ready=False).rest(), [b"data: %d" % n for n in range(1, 101)], query)
 
     def test_each_message_is_one_chunk(self):
         stream = self.open("/wait?topics=chunks")

@@ -6,7 +6,8 @@ import threading
 
 from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, repeats, request
 
-# Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=".
+# Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=";
+# "end return", "end error", "end close", "end shutdown", "end burst".
 SITE = r"""
 local ls = require "luaserve"
 local app = ls.app()
@@ -31,11 +32,18 @@ ls.tcp({ host = "127.0.0.1", port = 0, @TCP@ }, function(sock)
   for line in sock:lines() do
     local verb, topic, data = line:match("^(%a+) (%S+) ?(.*)$")
     local result, _, code
+    if verb == "end" and topic == "return" then return
+    elseif verb == "end" and topic == "error" then error("as asked")
+    elseif verb == "end" and topic == "burst" then
+      for n = 1, 3 do ls.publish("y", n .. ("x"):rep(60000)) end
+      return
+    elseif verb == "end" then return sock[topic](sock) end
     if verb == "sub" then result, _, code = sock:subscribe(topic)
     elseif verb == "unsub" then result, _, code = sock:unsubscribe(topic)
     else result, _, code = ls.publish(topic, data) end
     sock:send("= ", tostring(result), " ", tostring(code), "\n")
   end
+  ls.log.info("the loop ended with " .. sock.ended .. ", a send with " .. tostring(select(3, sock:send(""))))
 end)
 """
 THREADS = "ls.config{ threads = 3 }"
@@ -128,6 +136,38 @@ class Topics(E2E):
         second.reset()
         self.eventually(lambda: self.topics() == {}, "the topics of closed connections end")
         self.publish("a", b"1", 0)
+
+    def test_the_end_of_a_sock_sends_what_was_published_before(self):
+        for more in (THREADS, ONE_STATE):
+            server = self.start(more)
+            for way in ("return", "error", "close", "shutdown"):
+                own = self.connect(1)
+                own.send(b"sub y\nsub z\n" + b"".join(b"pub %s %d\n" % (b"yz"[n % 2:][:1], n) for n in range(100))
+                         + b"end " + way.encode() + b"\n")
+                lines = own.rest().split(b"\n")
+                self.assertEqual([line for line in lines if not line.startswith(b"=")],
+                                 [b"%d" % n for n in range(100)] + [b""], way)
+                self.assertEqual(lines.count(b"= 1 nil"), 100, way)
+                for _ in range(repeats(40)):  # published by another one, in this state or in another
+                    other, own = self.connect(1), self.client("w")
+                    self.tell(other, "pub w x", "1 nil")
+                    own.send(b"end " + way.encode() + b"\n")
+                    self.assertEqual(own.rest(), b"x\n", way)
+                    other.close()
+            self.eventually(lambda: self.topics() == {}, "all subscriptions have ended")
+            self.assertEqual(self.stats()["topic_dropped"], 0)
+            server.wait_log("as asked")
+            server.stop()
+
+    def test_the_end_of_a_sock_whose_queue_is_full(self):
+        for limit, arrives in (("200000", b"123"), ("100000", b"")):  # nothing arrives of what has a gap
+            server = self.start(ONE_STATE, tcp="max_queue = " + limit)
+            own = self.client("y")
+            own.send(b"end burst\n")
+            self.assertEqual(own.rest().replace(b"x", b"").replace(b"\n", b""), arrives)
+            self.assertEqual(self.stats()["topic_closed"], int(not arrives))
+            self.assertEqual(self.topics(), {})
+            server.stop()
 
     def test_retained_messages(self):
         self.start()
@@ -307,7 +347,7 @@ app:get("/calls", function() return { calls = calls } end)
 
     def test_a_subscriber_that_does_not_read_is_closed(self):
         self.start(tcp='max_queue = "64k"')
-        self.client("t", rcvbuf=4096)  # never reads again
+        stalled = self.client("t", rcvbuf=4096)  # never reads again
         reader = self.client("t")
         got, sent = [], 0
         while self.stats()["topic_closed"] == 0:
@@ -320,6 +360,9 @@ app:get("/calls", function() return { calls = calls } end)
         self.assertEqual([int(line.split()[1].rstrip(b".")) for line in got], list(range(1, sent + 1)))
         self.assertEqual(self.topics(), {"t": 1})
         self.eventually(lambda: self.stats()["topic_dropped"] == 1, "the message is counted")
+        self.server.wait_log("the loop ended with ELIMIT, a send with ELIMIT")
+        self.assertEqual(len(self.server.logged("connection from .*: closed: its queue is longer than max_queue")), 1)
+        stalled.close()
 
     def test_a_subscriber_whose_send_times_out_is_closed(self):
         """Its queue is shorter than max_queue, but the rest of it is dropped."""

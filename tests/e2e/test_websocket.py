@@ -232,6 +232,13 @@ app:ws("/leaving", {
   open = function(ws) ws:subscribe("leaving") ws:send("subscribed") end,
   message = function(ws) ws:close() ls.publish("leaving", "own") end,
 })
+local function own(ws) -- the last messages before the end
+  ws:subscribe("own")
+  for n = 1, 100 do assert(ls.publish("own", tostring(n)) == 1) end
+end
+app:ws("/last/close", { open = function(ws) own(ws) ws:close(4001, "done") end })
+app:ws("/last/return", function(ws) own(ws) end)
+app:ws("/last/error", function(ws) own(ws) error("after its messages") end)
 app:get("/publish/leaving", function() return tostring(ls.publish("leaving", "x")) end)
 app:get("/publish", function(req) return tostring(ls.publish("stalled", ("x"):rep(tonumber(req.query.size)))) end)
 
@@ -574,6 +581,13 @@ class WebSockets(Case):
         self.assertEqual(members[0].close(), (1000, ""))
         other.send("own")
         self.assertEqual(other.receive(), "own")
+
+    def test_the_end_sends_what_was_published_before(self):
+        for way, code in (("close", 4001), ("return", 1000), ("error", 1011)):
+            with self.open("/last/" + way) as ws:
+                self.assertEqual([ws.receive() for _ in range(100)], [str(n) for n in range(1, 101)], way)
+                self.assertEqual(ws.closes()[0], code)
+        self.eventually(lambda: self.stats()["topic_subscriptions"] == 0, "every subscription has ended")
 
     def stats(self):
         return json.loads(self.get("/stats").body)

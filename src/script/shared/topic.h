@@ -161,6 +161,11 @@ int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, 
 ls_publication *ls_subscriber_retained(const ls_subscriber *subscriber, uint32_t site);
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
+/* Deliver what the inbox holds for one subscriber, at once: its owner closes it, and all messages whose publish has
+ * returned are sent before. Ends at the first error of `deliver`, which may end the subscriber but not free it, but for
+ * LS_ELIMIT of a subscriber that goes on. Returns that error, or LS_OK. Inside the actor; not inside `deliver` of the
+ * same subscriber. */
+int ls_subscriber_deliver_waiting(ls_thread_ctx *ctx, ls_subscriber *subscriber);
 /* Count a subscriber that its owner closes because it is behind. Inside the actor. */
 void ls_topic_count_closed(ls_topic_inbox *inbox);
 /* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was

@@ -218,6 +218,51 @@ static bool deliver_run(ls_thread_ctx *ctx, ls_topic_inbox *inbox, batch_left *l
     return true;
 }
 
+/* Whether a ready entry is for the subscription and its turn has not come yet. */
+static bool waits_for(const ls_topic_inbox *inbox, const ls_subscription *subscription, const ls_topic_entry *entry,
+                      bool in_run)
+{
+    const size_t turn = inbox->slot, joined = entry->slot, slot = subscription->slot;
+    if (entry->member != subscription->member || entry->publication->number <= subscription->since) return false;
+    if (!in_run) return true;
+    if (turn == joined) return turn != inbox->slot_end; /* it has just joined, or all have had it */
+    return turn > joined ? slot < joined || slot >= turn : slot >= turn && slot < joined;
+}
+
+/* Whether one of the subscriptions waits for the entry. */
+static bool has_waiting(const ls_topic_inbox *inbox, const ls_subscriber *subscriber, const ls_topic_entry *entry,
+                        bool in_run)
+{
+    const ls_node *const end = &subscriber->subscriptions;
+    for (const ls_node *node = end->next; node != end; node = node->next)
+        if (waits_for(inbox, LS_CONTAINER(node, ls_subscription, node), entry, in_run)) return true;
+    return false;
+}
+
+static bool any_waiting(const ls_subscriber *subscriber)
+{
+    for (const ls_node *node = subscriber->subscriptions.next; node != &subscriber->subscriptions; node = node->next)
+        if (atomic_load_explicit(&LS_CONTAINER(node, ls_subscription, node)->member->pending, memory_order_relaxed) >
+            0)
+            return true;
+    return false;
+}
+
+int ls_subscriber_deliver_waiting(ls_thread_ctx *ctx, ls_subscriber *subscriber)
+{
+    ls_topic_inbox *inbox = subscriber->inbox;
+    unsigned n = 0;
+    int err = LS_OK;
+    if (!any_waiting(subscriber)) return LS_OK; /* its subscriptions may have outlived the inbox: none is left then */
+    take(inbox);
+    for (ls_topic_entry *entry = inbox->ready; entry != NULL && subscriber->count > 0; entry = entry->next, n++) {
+        if (!has_waiting(inbox, subscriber, entry, n < inbox->run)) continue;
+        err = deliver(ctx, inbox, subscriber, entry->publication, true);
+        if (err < 0 && err != LS_ELIMIT) break;
+    }
+    return err;
+}
+
 bool ls_topic_inbox_more(const ls_topic_inbox *inbox)
 {
     return inbox->more;

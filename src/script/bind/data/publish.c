@@ -54,6 +54,14 @@ int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index)
     return ls_push_result(L, subscriber != NULL ? ls_topic_unsubscribe(subscriber, name, len) : LS_ECLOSED);
 }
 
+int ls_topic_deliver_waiting(ls_thread_ctx *ctx, ls_state *state, ls_subscriber *subscriber)
+{
+    state->protected_calls++; /* ls_task_wake posts */
+    const int err = ls_subscriber_deliver_waiting(ctx, subscriber);
+    state->protected_calls--;
+    return err;
+}
+
 /* ---- publish ------------------------------------------------------------------------------------------------ */
 
 static bool kind_is_binary(lua_State *L, int index, const char *name)

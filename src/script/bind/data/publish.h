@@ -19,5 +19,8 @@ ls_topic_inbox *ls_topic_inbox_of(const ls_state *state);
 int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index);
 /* object:unsubscribe(topic), likewise. */
 int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index);
+/* Before the object closes: ls_subscriber_deliver_waiting; the owner sends afterwards. A task that this wakes runs
+ * later: Lua does not run, and the object is not collected. */
+int ls_topic_deliver_waiting(ls_thread_ctx *ctx, ls_state *state, ls_subscriber *subscriber);
 
 #endif

@@ -17,6 +17,7 @@
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/site_listener.h"
+#include "script/bind/http/sse_response.h"
 #include "script/bind/misc/hooks.h"
 #include "script/core/error_text.h"
 
@@ -82,6 +83,7 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     (void)status;
     r->returned = true;
     if (r->out != NULL || r->x->response != LS_RESPONSE_NONE) {
+        ls_sse_returned(r->state->ctx, r);
         ls_http_result_unused(L, r);
         lua_settop(L, LS_HTTP_RESULT - 1);
         return r->x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);

@@ -72,7 +72,9 @@ bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse)
 
 void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse)
 {
+    (void)ls_topic_deliver_waiting(ctx, sse->state, &sse->subscriber);
     ls_request *r = sse->request;
+    if (r == NULL) return; /* its queue is full, or a send has failed */
     ls_exchange *x = r->x;
     if (x->response != LS_RESPONSE_DONE && ls_request_push_parts(ctx, r) >= 0 && ls_exchange_finish(ctx, x) == LS_DONE)
         (void)ls_exchange_flush(ctx, x);
@@ -85,9 +87,21 @@ static void drop(ls_thread_ctx *ctx, void *sse)
     detach(sse);
 }
 
+static ls_sse *sse_of(const ls_request *r)
+{
+    return r->owned != NULL && r->drop_owned == drop ? r->owned : NULL;
+}
+
+void ls_sse_returned(ls_thread_ctx *ctx, const ls_request *r)
+{
+    ls_sse *sse = sse_of(r);
+    if (sse != NULL) (void)ls_topic_deliver_waiting(ctx, sse->state, &sse->subscriber);
+}
+
 bool ls_sse_never_waited(const ls_request *r)
 {
-    return r->owned != NULL && r->drop_owned == drop && ((const ls_sse *)r->owned)->run == r->state->cpu->runs;
+    const ls_sse *sse = sse_of(r);
+    return sse != NULL && sse->run == r->state->cpu->runs;
 }
 
 size_t ls_sse_queued(const ls_sse *sse)

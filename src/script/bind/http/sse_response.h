@@ -31,13 +31,16 @@ typedef struct ls_sse { /* the userdata `sse` */
 
 /* Whether events can still be written; closes an object whose connection is lost. */
 bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse);
-/* Complete the response, which is sent, and close the object. Wakes the tasks that wait for it. */
+/* Complete the response, which is sent with the messages that wait for the object, and close the object. Wakes the tasks
+ * that wait for it. */
 void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
 /* Pass the collected parts and the head to the transport, before the task of the object waits: one that waits needs no
  * block. */
 void ls_sse_send_parts(ls_sse *sse);
 size_t ls_sse_queued(const ls_sse *sse); /* bytes */
 
+/* The handler has returned, and the response ends: write the messages that wait for its object, if it has one. */
+void ls_sse_returned(ls_thread_ctx *ctx, const ls_request *request);
 /* Whether the response is an open stream of events, and its task has not waited since res:sse. */
 bool ls_sse_never_waited(const ls_request *request);
 

@@ -110,14 +110,14 @@ static int sock_index(lua_State *L)
         lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(ls_tcp_stream(o->tcp)) : 0);
         return 1;
     }
+    if (strcmp(name, "ended") == 0) {
+        if (o->ended == LS_OK) return 0;
+        lua_pushstring(L, ls_err_name(o->ended));
+        return 1;
+    }
     if (o->tcp == NULL) return 0;
     if (strcmp(name, "tls") == 0) {
         ls_push_tls(L, ls_stream_filter(ls_tcp_stream(o->tcp)));
-        return 1;
-    }
-    if (strcmp(name, "ended") == 0) {
-        if (o->tcp->ended == LS_OK) return 0;
-        lua_pushstring(L, ls_err_name(o->tcp->ended));
         return 1;
     }
     if (strncmp(name, "local_", 6) == 0)

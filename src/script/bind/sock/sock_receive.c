@@ -269,8 +269,10 @@ static void log_end(lua_State *L, ls_tcp *tcp, int err)
 /* The end of an iteration; sock.ended keeps the reason. tcp NULL: the sock is closed. */
 static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
 {
+    ls_tcp_object *o = ls_tcp_check(L);
     if (tcp != NULL) log_end(L, tcp, err);
-    if (tcp != NULL && has_bytes(L, tcp, 0)) tcp->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
+    if (o->tcp == NULL) err = o->lost < 0 ? o->lost : LS_ECLOSED;
+    o->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
     lua_pushnil(L);
     return 1;
 }

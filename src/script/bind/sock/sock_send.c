@@ -200,7 +200,11 @@ int ls_sock_shutdown_lua(lua_State *L)
     check_not_starting(L, tcp);
     if (!tcp->shut) {
         tcp->shut = true;
-        ls_tcp_topics_end(tcp);
+        const int lost = ls_tcp_topics_finish(tcp->state->ctx, tcp);
+        if (lost < 0) {
+            ls_tcp_lose(tcp->state->ctx, tcp, lost);
+            return ls_push_failure(L, lost);
+        }
         const int flushed = ls_tcp_flush(tcp->state->ctx, tcp);
         const int err = flushed == LS_DONE ? ls_stream_shutdown(tcp->state->ctx, ls_tcp_stream(tcp)) : flushed;
         return ls_push_result(L, err);

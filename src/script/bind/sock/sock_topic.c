@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/publish_internal.h"
 #include "script/bind/sock/sock_object.h"
@@ -11,6 +12,8 @@
 typedef struct ls_tcp_topics {
     ls_subscriber subscriber;
     ls_tcp *tcp;
+    bool last; /* the messages that wait are delivered, then the subscriptions end */
+    int lost;  /* meanwhile: LS_E*: why a message is missing; 0: none is */
 } tcp_topics;
 
 static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
@@ -29,34 +32,47 @@ static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *ou
     return LS_OK;
 }
 
+static void log_full(ls_tcp *tcp)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr peer;
+    ls_stream_peer(ls_tcp_stream(tcp), &peer);
+    ls_log(LS_LOG_INFO, "connection from %s: closed: its queue is longer than max_queue", ls_addr_text(&peer, text));
+}
+
+/* A message is missing: the connection closes, and the peer connects again. Returns `result`. */
+static int lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err, int result)
+{
+    if (tcp->topics->last)
+        tcp->topics->lost = err;
+    else
+        ls_tcp_lose(ctx, tcp, err);
+    return result;
+}
+
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     ls_tcp *tcp = LS_CONTAINER(subscriber, tcp_topics, subscriber)->tcp;
     ls_stream *s = ls_tcp_stream(tcp);
     ls_slice line;
-    if (tcp->send_end != LS_OK) { /* a send has failed, and now a message is missing */
-        ls_tcp_lose(ctx, tcp, tcp->send_end);
-        return LS_ECLOSED;
-    }
+    if (tcp->topics->lost != LS_OK) return LS_ECLOSED;
+    if (tcp->send_end != LS_OK) return lose(ctx, tcp, tcp->send_end, LS_ECLOSED);
     if (tcp->starttls != NULL) return LS_EAGAIN; /* its handshake would be disturbed */
     const size_t queued = ls_stream_queued(s), max = tcp->config->queue_bytes_max;
     int err = ls_publication_form(ctx, p, LS_FORM_LINE, encode_line, &line);
     if (err == LS_OK && (queued > 0 || p->count > 1) && (queued >= max || line.len > max - queued)) {
-        ls_topic_inbox *inbox = subscriber->inbox;
         if (p->count > 1) return LS_EMSGSIZE;
-        ls_tcp_abort(ctx, tcp);
-        ls_topic_count_closed(inbox);
-        return LS_ELIMIT;
+        ls_topic_count_closed(subscriber->inbox);
+        log_full(tcp);
+        return lose(ctx, tcp, LS_ELIMIT, LS_ELIMIT);
     }
     if (err == LS_OK) {
         (void)ls_block_hold(line.block);
         if ((err = ls_stream_push(ctx, s, &line)) < 0) ls_slice_drop(&line);
     }
-    if (err < 0)
-        ls_tcp_abort(ctx, tcp); /* out of memory: a message is missing, and the peer connects again */
-    else if (!ls_stream_sending(s))
-        ls_tcp_flush_later(tcp);
-    return err;
+    if (err < 0) return lose(ctx, tcp, err, err);
+    if (!tcp->finishing && !ls_stream_sending(s)) ls_tcp_flush_later(tcp);
+    return LS_OK;
 }
 
 static const ls_subscriber_kind sock_kind = {.deliver = deliver, .joins = true};
@@ -67,6 +83,16 @@ void ls_tcp_topics_end(ls_tcp *tcp)
     ls_subscriber_end(&tcp->topics->subscriber);
     free(tcp->topics);
     tcp->topics = NULL;
+}
+
+int ls_tcp_topics_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
+{
+    if (tcp->topics == NULL) return LS_OK;
+    tcp->topics->last = true;
+    (void)ls_topic_deliver_waiting(ctx, tcp->state, &tcp->topics->subscriber);
+    const int lost = tcp->topics->lost;
+    ls_tcp_topics_end(tcp);
+    return lost;
 }
 
 bool ls_tcp_topics_any(const ls_tcp *tcp)
@@ -84,7 +110,7 @@ int ls_sock_subscribe(lua_State *L)
     if (tcp != NULL && tcp->topics == NULL) {
         tcp_topics *topics = malloc(sizeof *topics);
         if (topics == NULL) return ls_push_failure(L, LS_ENOMEM);
-        topics->tcp = tcp;
+        *topics = (tcp_topics){.tcp = tcp};
         ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), &sock_kind);
         tcp->topics = topics;
     }

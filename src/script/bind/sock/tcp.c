@@ -148,6 +148,15 @@ ls_stream *ls_tcp_detach(ls_tcp *tcp)
     return s;
 }
 
+static void drop_queue(ls_tcp *tcp)
+{
+    if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
+    if (ls_stream_sending(ls_tcp_stream(tcp)))
+        ls_stream_abort(ls_tcp_stream(tcp)); /* `sent` follows */
+    else
+        ls_stream_discard(ls_tcp_stream(tcp));
+}
+
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     ls_task *receiver = tcp->receiver;
@@ -158,7 +167,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->finishing = true;
     if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
-    ls_tcp_topics_end(tcp);
+    if (ls_tcp_topics_finish(ctx, tcp) < 0) drop_queue(tcp);
     unlist_unflushed(tcp);
     if (!ls_stream_sending(ls_tcp_stream(tcp))) ls_stream_cork_fin(ls_tcp_stream(tcp));
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
@@ -167,11 +176,8 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 
 void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
-    if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
-    if (ls_stream_sending(ls_tcp_stream(tcp)))
-        ls_stream_abort(ls_tcp_stream(tcp)); /* `sent` follows */
-    else
-        ls_stream_discard(ls_tcp_stream(tcp));
+    ls_tcp_topics_end(tcp);
+    drop_queue(tcp);
     ls_tcp_finish(ctx, tcp);
 }
 
@@ -528,6 +534,7 @@ static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
         next = node->next;
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
+        ls_tcp_topics_end(tcp);
         ls_stream_abort(ls_tcp_stream(tcp));
         if (!tcp->finishing) ls_tcp_finish(ctx, tcp);
     }

@@ -41,8 +41,9 @@ typedef struct ls_tcp_server {
 
 typedef struct ls_tcp_object { /* the userdata `sock` */
     const void *tag;
-    ls_tcp *tcp; /* NULL: closed */
-    int8_t lost; /* LS_E*: the error of a send that has closed it; 0: none has */
+    ls_tcp *tcp;  /* NULL: closed */
+    int8_t lost;  /* LS_E*: the error of a send, or LS_ELIMIT of a topic, that has closed it; 0: none has */
+    int8_t ended; /* LS_E*: why the last loop over lines or chunks ended; 0 */
 } ls_tcp_object;
 
 typedef struct ls_starttls ls_starttls;
@@ -73,7 +74,6 @@ struct ls_tcp {   /* the user data of a stream */
     uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
     int8_t receive_end;                   /* LS_E*: why receiving has ended; 0: it has not */
     int8_t send_end;                      /* LS_E*: why sending has ended; 0: it has not */
-    int8_t ended;                         /* LS_E*: why the last loop over lines or chunks ended; 0 */
     bool unflushed;                       /* in the list of the state */
     bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
     bool client;                          /* of ls.connect */
@@ -109,8 +109,8 @@ void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
 void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server);
 extern const size_t ls_tcp_user_bytes;
 
-/* Close the connection for Lua: wakes the receiver, sends the queue, then closes the socket and frees the
- * connection. */
+/* Close the connection for Lua: wakes the receiver, sends the queue and the messages of topics that wait for it, then
+ * closes the socket and frees the connection. */
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* The same, but the queue is dropped. */
@@ -155,7 +155,9 @@ void ls_tcp_starttls_drop(ls_tcp *tcp);
 
 /* ---- sock_topic.c ---------------------------------------------------------------------------------------------- */
 
-/* End the subscriptions of the connection. */
+/* End the subscriptions of the connection. `finish`: queue the messages that wait for it before. LS_OK, or why one of
+ * them is missing: the caller drops the queue. */
+int ls_tcp_topics_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
 void ls_tcp_topics_end(ls_tcp *tcp);
 /* Whether the connection has subscribed to a topic. */
 bool ls_tcp_topics_any(const ls_tcp *tcp);

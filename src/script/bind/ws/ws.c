@@ -298,6 +298,7 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
 {
     ls_ws_object *o = task->owner;
     ls_request *r = task->client;
+    if (status != LUA_OK || o->route->serve_ref != LUA_NOREF) ls_ws_object_deliver_waiting(ctx, o);
     if (status != LUA_OK) {
         char name[LS_REQUEST_NAME_BYTES];
         log_name(o, r, name);
@@ -462,6 +463,11 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
     ls_ws_object_resume(ctx, o);
     o->closed = true;
     wake_receiver(ctx, o);
+}
+
+void ls_ws_object_deliver_waiting(ls_thread_ctx *ctx, ls_ws_object *o)
+{
+    if (!o->closed) (void)ls_topic_deliver_waiting(ctx, o->state, &o->subscriber);
 }
 
 void ls_ws_flush_later(ls_ws_object *o)

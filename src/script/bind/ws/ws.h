@@ -131,6 +131,8 @@ void ls_ws_cancel(ls_ws_object *o);
 /* Send what is queued when the running task waits or ends. */
 void ls_ws_flush_later(ls_ws_object *o);
 
+/* Queue the messages of topics that wait for the object, which is about to close. */
+void ls_ws_object_deliver_waiting(ls_thread_ctx *ctx, ls_ws_object *o);
 /* Close by Lua: waiting messages are dropped, the receiver wakes. */
 void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, const char *reason, size_t reason_len);
 

@@ -209,6 +209,7 @@ static int ws_close(lua_State *L)
         return luaL_error(L, "ws:close: the reason has at most %d bytes; got %I", LS_WS_REASON_BYTES_MAX,
                           (lua_Integer)len);
     if (!ls_utf8_valid(reason, len)) return luaL_error(L, "ws:close: the reason must be UTF-8");
+    ls_ws_object_deliver_waiting(o->state->ctx, o);
     ls_ws_object_close(o->state->ctx, o, (unsigned)code, reason, len);
     lua_pushboolean(L, 1);
     return 1;
