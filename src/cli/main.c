@@ -75,6 +75,7 @@ static int serve(ls_arguments *args)
     args->server.signals = 1;
     args->server.notify = 1;
     args->server.reopen_logs = reopen_logs;
+    if (args->pid != NULL) ls_pid_take_reload();
     if (open_server(&args->server, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
     if (args->pid != NULL && !args->server.check && ls_pid_file_open(args->pid) < 0) {
         ls_server_close(server);

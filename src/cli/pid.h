@@ -13,6 +13,9 @@ void ls_log_file_reopen(void); /* the same file again, after a rotation has rena
 
 /* The process that owns the file; 0: none does. */
 long ls_pid_file_owner(const char *path);
+/* Before ls_server_open: a server with such a file takes SIGHUP, by which ls_pid_reload asks, also if its parent has
+ * made it ignore the signal, as nohup(1) does. */
+void ls_pid_take_reload(void);
 int ls_pid_reload(long pid);                 /* ask it to reload. 0; -1: it has ended, or is another user's */
 int ls_pid_stop(long pid, const char *path); /* ask it to stop, and wait until it has. 0, or -1 as before */
 

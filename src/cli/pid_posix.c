@@ -103,6 +103,19 @@ long ls_pid_file_owner(const char *path)
     return err == 0 && lock.l_type != F_UNLCK ? (long)lock.l_pid : 0;
 }
 
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+void ls_pid_take_reload(void)
+{
+    struct sigaction action;
+    if (sigaction(SIGHUP, NULL, &action) < 0 || action.sa_handler != SIG_IGN) return;
+    action.sa_handler = do_nothing; /* the server replaces it; the default would end the process */
+    (void)sigaction(SIGHUP, &action, NULL);
+}
+
 int ls_pid_reload(long pid)
 {
     return kill((pid_t)pid, SIGHUP);

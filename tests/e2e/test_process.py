@@ -42,13 +42,16 @@ class Signals(E2E):
         server.stop()
 
     def test_nohup(self):
-        """A SIGHUP that the parent ignores remains ignored."""
-        server = self.serve(SITE, prefix=("nohup",))
-        server.signal(signal.SIGHUP)
-        server.signal(signal.SIGUSR2)
-        server.wait_log("SIGUSR2 has no effect")
-        self.assertEqual(server.logged("reloaded"), [])
-        server.stop()
+        """A SIGHUP that the parent ignores remains ignored, but not by a server that `luaserve reload` finds."""
+        for flags, reloads in (((), 0), (("--pid", "p"), 1)):
+            server = self.serve(SITE, prefix=("nohup",), flags=flags)
+            server.signal(signal.SIGHUP)
+            if reloads:
+                server.wait_log("reloaded")
+            server.signal(signal.SIGUSR2)
+            server.wait_log("SIGUSR2 has no effect")
+            self.assertEqual(len(server.logged("reloaded")), reloads)
+            server.stop()
 
     def test_a_hangup_while_the_site_loads(self):
         server = self.serve('io.stderr:write("loading\\n") os.execute("sleep 0.5")\n' + SITE, listeners=0)
