@@ -271,6 +271,17 @@ end)""")
         self.assertIn("1 passed, 1 failed", out)
         self.assertIn("timed out after 0.05 s", self.out("it('a', function() ls.sleep(600) end)", "--timeout", "0.05"))
 
+    def test_a_function_that_returns_late(self):
+        """What cannot be ended in time fails when it has returned."""
+        late = "it('a', { timeout = 0.2 }, function() os.execute('sleep 0.5') end)\n"
+        out = self.out(late + "it('b', function() end)\nit('c', { timeout = 0.2 }, function() os.execute('sleep 0.5') error('own') end)")
+        self.assertRegex(out, r"1\) x_test.lua:2: a\n   timed out after 0\.2 s; it has returned after \d[\d.]* s: a C function, "
+                              r"such as os\.execute or string\.rep, is not ended\n")
+        self.assertRegex(out, "2\\) x_test.lua:4: c\n   (own|timed out after 0.2 s)")
+        self.assertIn("1 passed, 2 failed", out)
+        out = self.out("before_each(function() os.execute('sleep 0.5') end)\nit('a', { timeout = 0.2 }, function() end)")
+        self.assertIn("in before_each: timed out after 0.2 s; it has returned after", out)
+
     def test_a_loop_without_an_end(self):
         loop = "it('a', function()\n  while true do pcall(function() while true do end end) end\nend)\n"
         out = self.out(loop + loop + "it('b', function() end)", "--timeout", "0.05")

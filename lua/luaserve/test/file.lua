@@ -105,15 +105,21 @@ local function run_within(run, seconds, fn)
   local thread
   local limit = core.interrupt()
   limit:within(seconds)
+  local begun = ls.now()
   local job = ls.spawn(core.interruptible, limit, function()
     thread = coroutine.running()
     local ok, err = xpcall(fn, run.handler)
-    return { err = not ok and err or nil }
+    return { err = not ok and err or nil, seconds = ls.now() - begun }
   end)
   -- Both limits end a function that computes in spite of xpcall, and wait raises the error; a loop also keeps the timer of
   -- the wait from running until it is stopped, so the second wait may be the one that raises.
   local ok, ended = pcall(job.wait, job, seconds)
-  if ok and ended then return ended.err end
+  if ok and ended then
+    if ended.err or ended.seconds <= seconds then return ended.err end
+    local message = "timed out after %g s; it has returned after %.3g s: a C function, such as os.execute or string.rep, "
+      .. "is not ended"
+    return { status = "error", lines = {}, message = message:format(seconds, ended.seconds) }
+  end
   if ok then ok, ended = pcall(job.wait, job, 0) end
   limit:within(0) -- one that waits goes on
   local traceback = clean_traceback(debug.traceback(thread, nil, 0))
