@@ -47,6 +47,20 @@ class Scripts(Stress):
             self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}),
                              ran)
 
+    def test_the_iteration_of_a_response_is_that_of_its_request(self):
+        """With a request hook or without one, and for each request on its way."""
+        response = """response = function(vu) vu.answers = (vu.answers or 0) + 1
+          vu:check(vu.iteration == vu.answers, "iteration") end"""
+        request = """request = function(vu) vu.asked = (vu.asked or 0) + 1
+          vu:check(vu.iteration == vu.asked, "asked") return "GET", "/" end, """
+        for pipeline in "1", "4":
+            for hooks, checks in ((response, {"iteration": (40, 0)}),
+                                  (request + response, {"iteration": (40, 0), "asked": (40, 0)})):
+                script = 'return { target = "%s", connections = 2, requests = 40, pipeline = %s, %s }' % (
+                    self.url, pipeline, hooks)
+                ran = self.good(stress("own.lua", files={"own_lua": script}), 40)
+                self.assertEqual(ran.checks, checks)
+
     def test_every_example_for_wrk_is_tested(self):
         names = {name[:-4] for name in os.listdir(os.path.join(EXAMPLES, "wrk"))}
         tested = {name[len("test_wrk_"):] for name in dir(self) if name.startswith("test_wrk_")}

@@ -37,8 +37,9 @@ typedef enum ls_stress_role {
 /* One outstanding request. */
 typedef struct ls_stress_request {
     uint64_t due_ns, sent_ns; /* due_ns: open loop only */
-    uint64_t number;          /* of a message that was published: its number; a retry keeps it. Else 0 */
-    bool is_head;             /* HTTP: the method is HEAD, so the response has no body */
+    uint64_t
+        number;   /* of a message that was published, or of a request of a script: from 1; a retry keeps it. Else 0 */
+    bool is_head; /* HTTP: the method is HEAD, so the response has no body */
     bool check_failed;
 } ls_stress_request;
 
@@ -89,6 +90,8 @@ struct ls_stress_vu {
     ls_stress_vu *idle_next, *open_next; /* links of the worker's two lists */
     ls_stress_timer *timer;              /* of a script's delays; else NULL */
     bool timer_pending;                  /* a scenario's sleep is armed or its packet is pending; blocks CLOSED */
+
+    uint64_t numbered; /* requests of a script so far: the number of the last one */
 
     struct {
         uint8_t phase;

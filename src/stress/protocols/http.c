@@ -29,6 +29,14 @@ static void record_methods(ls_stress_vu *u, uint32_t from, const char *bytes, si
     }
 }
 
+static void number_requests(ls_stress_vu *u, uint32_t from)
+{
+    for (uint32_t i = from; i < u->outstanding; i++) {
+        ls_stress_request *request = &u->requests[(u->first + i) % u->worker->pipeline];
+        if (request->number == 0) request->number = ++u->numbered;
+    }
+}
+
 static bool compose_script(ls_stress_vu *u, uint32_t count)
 {
     ls_stress_worker *w = u->worker;
@@ -36,6 +44,7 @@ static bool compose_script(ls_stress_vu *u, uint32_t count)
     const char *bytes;
     size_t len;
     const ls_stress_script_traits *script = w->traits;
+    number_requests(u, from);
     if (script->fixed != NULL) {
         for (uint32_t i = 0; i < count; i += w->batch) record_methods(u, from + i, script->fixed, script->fixed_len);
         return ls_stress_vu_put_static(u, script->fixed, script->fixed_len * (count / w->batch));

@@ -55,6 +55,13 @@ static void put_headers(lua_State *L, ls_stress_script *s, int index)
     }
 }
 
+/* The vu at the top gets the number of the request. */
+static void set_iteration(lua_State *L, const ls_stress_script *s)
+{
+    lua_pushinteger(L, (lua_Integer)s->request->number);
+    lua_setfield(L, -2, "iteration");
+}
+
 /* Argument: the virtual user, a light userdata. Composes the request in s->out. */
 static int call_request(lua_State *L)
 {
@@ -63,7 +70,7 @@ static int call_request(lua_State *L)
     size_t method_len, path_len;
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
     ls_stress_script_push_vu(L, s, u, lua_upvalueindex(UP_VUS), lua_upvalueindex(UP_META));
-    ls_stress_script_count_iteration(L);
+    set_iteration(L, s);
     lua_call(L, 1, 4);
     const char *method = lua_tolstring(L, 2, &method_len), *path = lua_tolstring(L, 3, &path_len);
     if (method == NULL || path == NULL)
@@ -137,6 +144,7 @@ static int call_response(lua_State *L)
     ls_stress_script *s = ls_stress_script_of(L);
     lua_pushvalue(L, lua_upvalueindex(UP_FUNCTION));
     ls_stress_script_push_vu(L, s, a->u, lua_upvalueindex(UP_VUS), lua_upvalueindex(UP_META));
+    set_iteration(L, s);
     lua_pushinteger(L, a->response->status);
     if (s->traits.wants_headers)
         push_headers(L, a->response, a->head);
