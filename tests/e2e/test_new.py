@@ -6,7 +6,7 @@ import os
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, main, scratch
+from harness import E2E, LUASERVE, ROOT, WAIT, main, scratch, write_text
 from harness.websocket import WebSocket
 
 TEMPLATES = ("api", "chat", "tcp", "web")
@@ -93,6 +93,31 @@ class Templates(E2E):
             self.assertEqual((message["name"], message["text"]), ("ada", "hello"))
             ada.close()
         server.stop()
+
+    def test_the_messages_of_the_chat_keep_their_order(self):
+        """A page asks for what follows its last message: one that arrives behind a later one would be lost."""
+        folder, _ = self.make("--template", "chat")
+        write_text(os.path.join(folder, "tests", "order_test.lua"), """
+local ls = require "luaserve"
+local test = require "luaserve.test"
+local chat = require "chat"
+it("keeps the order", function()
+  local publish, numbers = ls.publish, {}
+  ls.publish = function(topic, data)
+    if data.messages[1].text == "first" then for _ = 1, 10 do ls.sleep(0) end end -- others run meanwhile
+    numbers[#numbers + 1] = data.messages[1].number
+    return publish(topic, data)
+  end
+  local first, second = ls.spawn(chat.say, "ada", "first"), ls.spawn(chat.say, "bob", "second")
+  first:wait()
+  second:wait()
+  ls.publish = publish
+  test.equal(#numbers, 2)
+  test.truthy(numbers[1] < numbers[2])
+end)
+""")
+        done = run("test", "tests/order_test.lua", cwd=folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_the_protocol_serves(self):
         folder, _ = self.make("--template", "tcp")
