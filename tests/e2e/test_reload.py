@@ -345,9 +345,13 @@ class Reload(E2E):
         waits = self.http()
         waits.send(request("GET", "/until?file=/never"))
         self.server.wait_log("waits")
+        before = self.site("one", "ls.config{ drain_timeout = 1 }\n" + TCP)
         self.change("two", "ls.config{ drain_timeout = 1 }\n" + TCP)
         self.server.wait_log("the old site has not ended within 1 s")
         sock.settimeout(WAIT)
+        self.server.wait_log(r"connection from 127\.0\.0\.1:%d: its handler was ended while it waited at [^ ]*site\.lua:%d: "
+                             "the site was replaced or stopped" % (sock.getsockname()[1], before[:before.index("sock:lines()")].count("\n") + 1))
+        self.assertEqual(len(self.server.logged("was ended while it waited at")), 1)
         self.assertEqual(sock.recv(100), b"")
         self.assertEqual(self.get(self.http()), "two")
         sock.close()

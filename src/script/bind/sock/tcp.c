@@ -15,6 +15,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
 static void closed(ls_thread_ctx *ctx, ls_stream *s);
 
+enum { LOG_NAME_BYTES = LS_ADDR_TEXT_BYTES + 40, LINE_BYTES = 80 };
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 const ls_stream_handler ls_tcp_handler = {.received = received, .sent = sent, .closed = closed};
@@ -412,17 +413,38 @@ static int serve_prepare(lua_State *L)
     return 0;
 }
 
+/* The name of a connection in the log. `tcp` NULL: its handler has closed it. */
+static const char *log_name(ls_tcp *tcp, char out[LOG_NAME_BYTES])
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr peer;
+    if (tcp != NULL) ls_stream_peer(ls_tcp_stream(tcp), &peer);
+    (void)snprintf(out, LOG_NAME_BYTES, tcp != NULL ? "connection from %s" : "a connection that is closed already",
+                   tcp != NULL ? ls_addr_text(&peer, text) : "");
+    return out;
+}
+
+/* `task` serves the connection, and is ended although it waits. */
+static void log_cut(ls_tcp *tcp, const ls_task *task)
+{
+    char name[LOG_NAME_BYTES], line[LINE_BYTES];
+    ls_task_line(task->co, line, sizeof line);
+    ls_log(LS_LOG_INFO, "%s: its handler was ended while it waited at %s: the site was replaced or stopped",
+           log_name(tcp, name), line);
+}
+
+static char cut; /* its address is the owner of a task whose log_cut was called */
+
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
-    ls_tcp *tcp = task->owner;
+    char name[LOG_NAME_BYTES];
+    const bool logged = task->owner == &cut;
     (void)count;
-    if (status != LUA_OK) {
-        char what[LS_ADDR_TEXT_BYTES + 32], text[LS_ADDR_TEXT_BYTES];
-        ls_addr peer;
-        if (tcp != NULL) ls_stream_peer(ls_tcp_stream(tcp), &peer);
-        (void)snprintf(what, sizeof what, "connection from %s",
-                       tcp != NULL ? ls_addr_text(&peer, text) : "an unknown peer (already closed)");
-        ls_task_log_error(ctx, task, what); /* may run Lua, which may close the connection */
+    if (logged) task->owner = NULL;
+    if (status != LUA_OK && task->canceled && !task->timed_out) {
+        if (!logged) log_cut(task->owner, task);
+    } else if (status != LUA_OK) {
+        ls_task_log_error(ctx, task, log_name(task->owner, name)); /* may run Lua, which may close the connection */
     }
     if (task->owner != NULL) ls_tcp_finish(ctx, task->owner); /* before the release: it clears task->owner */
     ls_state *state = task->state;
@@ -457,6 +479,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     task->ended = serve_ended;
     task->owner = order.tcp;
     order.tcp->owner = &task->owner;
+    order.tcp->served = true;
     ls_task_count(task);
     ls_task_run(ctx, task, 1);
 }
@@ -536,7 +559,10 @@ static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
         take_receiver(tcp, &waiting);
         ls_tcp_topics_end(tcp);
         ls_stream_abort(ls_tcp_stream(tcp));
+        ls_task *task = tcp->served && tcp->owner != NULL ? LS_CONTAINER(tcp->owner, ls_task, owner) : NULL;
+        if (task != NULL && task->canceled) log_cut(tcp, task);
         if (!tcp->finishing) ls_tcp_finish(ctx, tcp);
+        if (task != NULL && task->canceled) task->owner = &cut;
     }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }

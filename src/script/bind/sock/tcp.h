@@ -77,6 +77,7 @@ struct ls_tcp {   /* the user data of a stream */
     bool unflushed;                       /* in the list of the state */
     bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
     bool client;                          /* of ls.connect */
+    bool served;                          /* by a task of ls.tcp, whose `owner` it is */
     bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
 };
 
