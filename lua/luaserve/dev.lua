@@ -39,7 +39,9 @@ local function searcher(inner)
     elseif not package.preload[name] and not package.searchpath(name, package.cpath) then
       record_candidates(message)
     end
-    return inner(name)
+    local ok, loader, data = pcall(inner, name)
+    if not ok then error(loader, 0) end -- without pcall its message would begin with this file
+    return loader, data
   end
 end
 

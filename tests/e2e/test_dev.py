@@ -231,6 +231,8 @@ ls.listen''', 1)
         self.change(server, lambda: self.write("site.lua", "local text = require 'sub.missing'\n" + self.site_of("return text")),
                     "reload failed: .*module 'sub.missing' not found")
         self.assertEqual(server.get("/").text, "one")
+        self.change(server, lambda: self.write("sub/missing.lua", "return = 'found'"),
+                    "reload failed: error loading module 'sub.missing' from file '[^']*missing.lua':")
         self.change(server, lambda: self.write("sub/missing.lua", "return 'found'"), "info reloaded ")
         self.assertEqual(server.get("/").text, "found")
         server.stop()
