@@ -65,8 +65,10 @@ local function failure(f)
   if r.failure or not f.short then return r.failure end
   local what = r.unsent > 0 and string.format("%d of %d due requests were never sent", r.unsent, r.lag.count)
     or string.format("the last request was sent %s late", text.time(r.behind_ns))
-  local why = f.short == "connections"
-    and string.format("no connection was free; the server is too slow for this rate with %s (-c)",
+  local failed = r.errors.connect or 0
+  local why = f.short == "connections" and failed > 0
+    and string.format("no connection was free; %s failed", text.counted(failed, "connect"))
+    or f.short == "connections" and string.format("no connection was free; the server is too slow for this rate with %s (-c)",
       text.counted(plan.connections, "connection"))
     or string.format("the load generator itself was late by up to %s, and its busiest thread used or waited for %s%% of a "
       .. "processor; use more threads (-t), another machine, or a lower rate", text.time(r.lag.max),

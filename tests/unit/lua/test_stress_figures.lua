@@ -110,6 +110,14 @@ function tests.a_missed_rate_decides_the_exit_status()
   end
 end
 
+function tests.failed_connects_are_the_reason_why_no_connection_was_free()
+  for count, why in pairs { "because no connection was free; 1 connect failed", "because no connection was free; 2 connects failed" } do
+    local f = figures.make(plan(), result { requests = 100, errors = { check = 0, connect = count }, unsent = 50,
+      behind_ns = SECOND, lag = histogram { { 1000, 100 } } })
+    check.equal({ f.exit, f.failure:match("because.*") }, { 1, why })
+  end
+end
+
 function tests.failed_checks_are_an_error_without_a_threshold_on_them()
   local checks = { { name = "a", passed = 1, failed = 2 } }
   local f = figures.make(plan(), result { checks = checks })
