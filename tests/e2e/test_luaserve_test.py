@@ -85,6 +85,10 @@ class Finding(Tests):
     def test_no_test_in_a_file(self):
         done = self.folder(a_test_lua="").run(status=2, test=self)
         self.assertIn("no tests found: no call of it() in a_test.lua", done.stderr)
+        folder = self.folder(a_test_lua="", b_test_lua="it('one', function() end) it('two', function() end)")
+        done = folder.run(status=0, test=self)
+        self.assertEqual(done.stderr, "luaserve test: no tests found in a_test.lua: no call of it()\n")
+        self.assertEqual(folder.run("--filter", "one", status=0, test=self).stderr, "")
 
     def test_modules_of_the_project_and_of_the_tests(self):
         folder = self.folder(app_lua="return 'app'", tests__helper_lua="return 'helper'",

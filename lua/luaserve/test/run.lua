@@ -144,6 +144,7 @@ local function run_all(settings)
   end
   reporters[#reporters + 1] = settings.tap and report.tap(write)
     or report.human(write, system.terminal() and (os.getenv("NO_COLOR") or "") == "")
+  local empty = {} -- files without a test
   local totals, begun = { pass = 0, fail = 0, skip = 0, pending = 0, seconds = 0 }, ls.now()
   for _, name in ipairs(files) do
     local open = false -- a file without a test that the filter chooses is not shown
@@ -156,11 +157,15 @@ local function run_all(settings)
       local kind = event.status == "error" and "fail" or event.status
       totals[kind] = totals[kind] + 1
     end)
+    if not open and not settings.filter then empty[#empty + 1] = name end
     if settings.bail and totals.fail > 0 then break end
   end
   totals.seconds = ls.now() - begun
   for _, reporter in ipairs(reporters) do reporter.finish(totals) end
   if junit and not junit:close() then return fail_usage("--junit: cannot write %s", settings.junit) end
+  if #empty < #files then
+    for _, name in ipairs(empty) do io.stderr:write("luaserve test: no tests found in ", name, ": no call of it()\n") end
+  end
   if totals.fail > 0 then return system.finish(STATUS_FAILED) end
   if totals.pass + totals.skip + totals.pending == 0 then
     return fail_usage("no tests found%s in %s", settings.filter and
