@@ -252,7 +252,7 @@ end
 local WRITE_AHEAD = 256 * 1024 -- a function of a body waits while more bytes are queued
 
 -- Send a piece of a body in chunks. -> whether to go on
-local function send_piece(request, sock, call, piece)
+local function send_piece(sock, piece)
   if type(piece) == "number" then piece = tostring(piece) end
   if type(piece) ~= "string" and not core.is_buffer(piece) then
     error("ls.fetch: the function of body must return strings and buffers, and nil at the end; got " .. usage.quote(piece),
@@ -260,29 +260,28 @@ local function send_piece(request, sock, call, piece)
   end
   if #piece == 0 then return true end
   if not sock:send(format("%x\r\n", #piece), piece, "\r\n") then return false end
-  if sock.queued <= WRITE_AHEAD then return true end
-  call:within(left(request))
-  return call:flush()
+  return sock.queued <= WRITE_AHEAD or sock:flush()
 end
 
--- Send what the function returns, or the iterator that it returns.
-local function send_function(request, sock, call)
-  local first, state, control = request.body()
+-- Send what the function returns, or the iterator that it returns. -> whether the server has taken all
+local function send_function(body, sock)
+  local first, state, control = body()
   if type(first) == "function" then
     for piece in first, state, control do
-      if not send_piece(request, sock, call, piece) then return end
+      if not send_piece(sock, piece) then return false end
     end
   else
     while first ~= nil do
-      if not send_piece(request, sock, call, first) then return end
-      first = request.body()
+      if not send_piece(sock, first) then return false end
+      first = body()
     end
   end
-  sock:send("0\r\n\r\n")
+  return sock:send("0\r\n\r\n")
 end
 
 -- Send the request. The result is that of the response: a server may answer before it has read all of the request, and
--- close the connection.
+-- close the connection. It may also answer while it reads, and wait until the answer is read: so a job sends what a function
+-- returns. request.sending: it has not sent all; request.raised: the error of the function.
 local function send_request(request, sock, call)
   local head, body = head_of(request), request.body
   if type(body) ~= "function" then
@@ -290,10 +289,21 @@ local function send_request(request, sock, call)
     return
   end
   sock:send(head)
-  local ok, message = pcall(send_function, request, sock, call)
-  if ok then return end
-  call:close()
-  error(message, 0)
+  request.sending = true
+  core.spawn(function()
+    local ok, result = pcall(send_function, body, sock)
+    if ok then
+      request.sending = not result
+    else
+      request.raised = result
+      call:close()
+    end
+  end)
+end
+
+-- The response is complete: keep the connection for the next request, unless this one is not.
+local function keep(request, call)
+  if request.sending then call:close() else call:keep(request.key) end
 end
 
 -- One attempt. -> call, status, head, gzip | nil, message, code, whether it may be made again, whether on a used connection
@@ -311,6 +321,7 @@ local function attempt(request, key, fresh)
   send_request(request, sock, call)
   call:within(left(request))
   local status, head, gzip, silent = call:head()
+  if request.raised then error(request.raised, 0) end
   if status then return call, status, head, gzip end
   local may_repeat = silent and gzip ~= "ETIMEDOUT" and rules.idempotent[request.method]
     and type(request.body) ~= "function"
@@ -396,13 +407,14 @@ local function read_rest(answer)
   local body, message, code = call:all(request.body_bytes_max)
   answer.call = nil
   if not body then
+    if request.raised then error(request.raised, 0) end
     if code == "ETIMEDOUT" then message, code = select(2, timed_out(request)) end
     if code == "EMSGSIZE" and message == "the body is too large" then
       message = format("the body is longer than max_body, %d bytes", request.body_bytes_max)
     end
     return failure(request, message, code)
   end
-  call:keep(request.key)
+  keep(request, call)
   answer.timing.total = now() - request.begun
   return body
 end
@@ -440,8 +452,9 @@ local function next_chunk(answer)
   local piece, _, code = call:read()
   if piece then return piece end
   answer.call, answer.ended = nil, code
+  if request.raised then error(request.raised, 0) end
   if not code then
-    call:keep(request.key)
+    keep(request, call)
     answer.timing.total = now() - request.begun
   end
   return nil
@@ -505,7 +518,7 @@ local function redirected(request, call, status, head)
   if request.redirects_max == 0 or not rules.is_redirect(status) then return false end
   local location = head:match("\n[Ll][Oo][Cc][Aa][Tt][Ii][Oo][Nn]:[ \t]*([^\r\n]-)[ \t]*\r")
   if not location then return false end
-  if call:all(REDIRECT_BODY_MAX) then call:keep(request.key) end
+  if call:all(REDIRECT_BODY_MAX) then keep(request, call) end
   if request.redirected == request.redirects_max then
     return nil, format("more than %d redirects", request.redirects_max), "ELIMIT"
   end

@@ -210,10 +210,10 @@ ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.o
                 ("Keep-Alive", "timeout=5"), ("Content-Type", "text/x")], b"body")
             fields = json.loads(seen.text)
             self.assertEqual({name: fields.get(name) for name in (
-                "cookie", "accept", "if-none-match", "content-type", "content-length", "x-forwarded-for", "te", "x-hop",
+                "cookie", "accept", "if-none-match", "content-type", "transfer-encoding", "x-forwarded-for", "te", "x-hop",
                 "keep-alive")}, {
                 "cookie": "c=1; d=2", "accept": "text/html, */*", "if-none-match": '"x"', "content-type": "text/x",
-                "content-length": "4", "x-forwarded-for": "192.0.2.1, 127.0.0.1", "te": None, "x-hop": None,
+                "transfer-encoding": "chunked", "x-forwarded-for": "192.0.2.1, 127.0.0.1", "te": None, "x-hop": None,
                 "keep-alive": None})
             self.assertEqual(len(conn.get("/api/large", [token]).body), 9 * 2**20)
             head = conn.ask("HEAD", "/api/large", [token])
@@ -242,26 +242,6 @@ ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):matc
             server.get("/api/no-byte", token)
         run.stop(server)
 
-    def test_the_client_closes_whatever_the_caller_forwards(self):
-        # with headers = req.headers and Connection: keep-alive the backend kept the connection: 30 s, then a 502
-        run, server = self.recipe("An HTTP client", lambda _: r"""
-local ls = require "luaserve"
-local http = require "http"
-local app = ls.app()
-app:any("/seen", function(req) return req.headers.connection end)
-app:get("/none", function() return 204 end)
-app:get("/", function(req)
-  local status, body = http.request(req.query.method or "GET", "127.0.0.1:8080", req.query.path or "/seen", { headers = req.headers })
-  return { status = status, body = body }
-end)
-ls.listen(8080, app)
-""")
-        fields = [("Connection", "keep-alive"), ("Keep-Alive", "timeout=60")]
-        for target, expected in (("/", {"status": 200, "body": "close"}), ("/?method=HEAD", {"status": 200, "body": ""}),
-                                 ("/?path=/none", {"status": 204, "body": ""})):
-            self.assertEqual(json.loads(server.get(target, fields).text), expected)
-        run.stop(server)
-
     def test_a_login_that_cannot_be_stored_is_none(self):
         # the result of sessions:set was ignored: with a full dict a login got a cookie and a 303, but no session
         run, server = self.recipe("An HTML site with sessions and files", lambda site: site.replace(
@@ -274,26 +254,9 @@ ls.listen(8080, app)
                     break
                 cookie = login.header("Set-Cookie").partition(";")[0]
                 self.assertIn("Hello, ada", conn.get("/", [("Cookie", cookie)]).text)
-            self.assertEqual((login.status, login.header("Set-Cookie")), (503, None))
+            self.assertEqual((login.status, login.header("Set-Cookie")), (500, None))
             for name in ("get", "keys", "len"):
                 self.assertEqual(conn.get("/files/site.lua", [("Cookie", "sid=" + name)]).status, 403)
-        run.stop(server)
-
-    def test_t14_a_large_body_that_is_read_whole_names_the_limit(self):
-        site = r"""
-local ls = require "luaserve"
-local http = require "http"
-local app = ls.app()
-app:get("/large", function() return ("x"):rep(9 * 2^20) end)
-app:get("/", function(req)
-  local status, body = http.request("GET", "127.0.0.1:8080", "/large", { max_message = tonumber(req.query.max) })
-  return status and #body .. " bytes" or body
-end)
-ls.listen(8080, app)
-"""
-        run, server = self.recipe("An HTTP client", lambda _: site)
-        self.assertEqual(server.get("/").text, "the body is longer than max_message")
-        self.assertEqual(server.get("/?max=10485760").text, "9437184 bytes")
         run.stop(server)
 
     def slow_waits(self, server):
@@ -419,10 +382,10 @@ ls.listen("""
         # the dict was changed first; then the wait for the semaphore ended with the client: changed, and never saved
         run, server = self.recipe("How do I keep data over a restart?", lambda site: site.replace(
             "ls.listen(", self.HOLD.replace("@NAME@", "todos.json")), os.path.join(DOCS, "faq.md"))
+        before = server.fds()
         with server.connect() as conn:
             self.assertEqual(conn.ask("PUT", "/todos/old", (), b"tea").status, 204)
             self.assertEqual(conn.get("/test/hold").status, 204)
-        before = server.fds()
         leaver, half = server.connect(), server.connect()
         leaver.send(request("DELETE", "/todos/old"))
         half.send(request("PUT", "/todos/half", [("Content-Length", "4")], b"milk"))
@@ -590,7 +553,7 @@ end)
             self.assertEqual(second.response().text, "ok")
             self.assertEqual(server.get("/test/go").status, 204)
             self.assertEqual(first.response().status, 502)
-        self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn backend"))
+        self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn cannot fetch"))
         run.stop(server)
 
 

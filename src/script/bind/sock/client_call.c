@@ -154,42 +154,6 @@ static int resume(lua_State *L, client_call *call, int status)
     return tcp == NULL ? LS_ECLOSED : task->wake_result;
 }
 
-/* ---- the request ------------------------------------------------------------------------------------------------- */
-
-/* The queue was sent, bytes of the response have arrived, or the deadline has passed. */
-static int flush_ended(lua_State *L, int status, lua_KContext context)
-{
-    client_call *call = lua_touserdata(L, 1);
-    ls_task *task = call->state->current;
-    ls_list_remove(&task->wait_node);
-    const int err = resume(L, call, status);
-    (void)context;
-    if (err < 0) return fail(L, call, err);
-    const ls_tcp *tcp = call->sock->tcp;
-    lua_pushboolean(L, tcp->send_end == LS_OK && tcp->received == 0 && tcp->receive_end == LS_OK);
-    return 1;
-}
-
-/* call:flush() -> true: what was queued has been sent; false: the server has answered before, or closed the connection |
- * nil, message, code */
-static int call_flush(lua_State *L)
-{
-    client_call *call = check_call(L);
-    ls_tcp *tcp = call->sock->tcp;
-    lua_settop(L, 1);
-    int err = tcp != NULL ? ls_tcp_flush(call->state->ctx, tcp) : LS_ECLOSED;
-    if (err == LS_PENDING) {
-        err = tcp->received > 0 ? LS_DONE : receive(L, call);
-        if (err == LS_PENDING) {
-            ls_list_push(&tcp->senders, &call->state->current->wait_node);
-            return wait_for_more(L, call, 0, flush_ended);
-        }
-        err = LS_EAGAIN;
-    }
-    lua_pushboolean(L, err == LS_DONE);
-    return 1;
-}
-
 /* ---- the head ---------------------------------------------------------------------------------------------------- */
 
 /* Append the received bytes behind those that were copied. false: out of memory. */
@@ -496,7 +460,7 @@ static int client_take(lua_State *L)
 {
     static const ls_tcp_config config = {.receive_ms_max = 60000,
                                          .send_ms_max = 60000,
-                                         .write_bytes_high = UINT32_MAX, /* call:flush waits */
+                                         .write_bytes_high = UINT32_MAX, /* fetch.lua calls sock:flush */
                                          .queue_bytes_max = 1 << 20,
                                          .line_bytes_max = 1 << 16,
                                          .message_bytes_max = 1 << 23};
@@ -542,7 +506,7 @@ static int client_new(lua_State *L)
 static void client_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"head", call_head},   {"read", call_read},     {"all", call_all},
-                                       {"flush", call_flush}, {"within", call_within}, {"inflate", call_inflate},
+                                       {"within", call_within}, {"inflate", call_inflate},
                                        {"keep", call_keep},   {"close", call_close},   {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", call_close}, {NULL, NULL}};
     static const ls_object_type type = {.name = "call", .methods = methods, .meta = meta};
