@@ -49,7 +49,10 @@ int ls_sock_peer_user(ls_fd fd, uint32_t *user);
 int ls_sock_open(uint8_t family, ls_fd *out);
 
 bool ls_sock_unread(ls_fd fd); /* the system holds received bytes that were not read */
-bool ls_sock_idle(ls_fd fd);   /* connected, and neither bytes nor the end of the stream can be received */
+
+/* Receive without an operation what has arrived; `peek`: it stays. The number of bytes; 0: the end of the stream;
+ * LS_EAGAIN: nothing has arrived; or another error. */
+int64_t ls_sock_receive_now(ls_fd fd, void *to, size_t len, bool peek);
 
 /* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s);

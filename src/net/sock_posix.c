@@ -203,10 +203,10 @@ bool ls_sock_unread(ls_fd fd)
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-bool ls_sock_idle(ls_fd fd)
+int64_t ls_sock_receive_now(ls_fd fd, void *to, size_t len, bool peek)
 {
-    char byte;
-    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+    const ssize_t n = recv(fd, to, len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
+    return n >= 0 ? n : ls_err_from_errno(errno);
 }
 
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)

@@ -173,10 +173,10 @@ bool ls_sock_unread(ls_fd fd)
     return ioctlsocket(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-bool ls_sock_idle(ls_fd fd)
+int64_t ls_sock_receive_now(ls_fd fd, void *to, size_t len, bool peek)
 {
-    char byte;
-    return recv(fd, &byte, 1, MSG_PEEK) < 0 && WSAGetLastError() == WSAEWOULDBLOCK;
+    const int n = recv(fd, to, (int)len, peek ? MSG_PEEK : 0);
+    return n >= 0 ? n : WSAGetLastError() == WSAEWOULDBLOCK ? LS_EAGAIN : LS_ERESET;
 }
 
 int ls_sock_peer_user(ls_fd fd, uint32_t *user)

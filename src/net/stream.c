@@ -14,7 +14,8 @@ enum {
     AGAIN_MS = 1000,  /* a deadline that has passed is looked at again, in case nothing was pending yet */
     LATE_MS = 500,    /* a tick later than this: the process stood still, and packets may wait in its queues */
     MS_MAX = 1 << 30, /* the longest deadline: half the range in which times can be compared */
-    EXACT_MS_MAX = 1000
+    EXACT_MS_MAX = 1000,
+    IDLE_RECORDS_MAX = 4 /* times that a filter takes in what an idle connection has sent */
 };
 
 _Static_assert(sizeof(ls_stream) <= 160, "an idle stream is small");
@@ -145,11 +146,6 @@ int ls_stream_peer_user(const ls_stream *s, uint32_t *user)
 bool ls_stream_has_unread(const ls_stream *s)
 {
     return s->unread || (s->filtered && s->filter->type->has_input(s->filter)) || ls_sock_unread(ls_sock_fd(s->sock));
-}
-
-bool ls_stream_is_idle(const ls_stream *s)
-{
-    return !s->unread && !(s->filtered && s->filter->type->has_input(s->filter)) && ls_sock_idle(ls_sock_fd(s->sock));
 }
 
 bool ls_stream_receiving(const ls_stream *s)
@@ -507,6 +503,31 @@ static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
     if (n > 0 && block != NULL) deliver(s, block, to, (size_t)n);
     if (n == LS_EPROTO) ls_stream_log_filter(s);
     return n;
+}
+
+bool ls_stream_is_idle(ls_thread_ctx *ctx, ls_stream *s)
+{
+    ls_filter *f = ls_stream_filter_of(s);
+    const ls_fd fd = ls_sock_fd(s->sock);
+    char byte;
+    if (s->unread || (f != NULL && f->type->has_input(f))) return false;
+    for (int n = 0; n < IDLE_RECORDS_MAX; n++) {
+        const int64_t waiting = ls_sock_receive_now(fd, &byte, 1, true);
+        if (waiting <= 0 || f == NULL) return waiting == LS_EAGAIN;
+        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+        if (block == NULL) return false;
+        const int64_t len = ls_sock_receive_now(fd, block->data, block->cap, false);
+        if (len <= 0) {
+            ls_block_drop(block);
+            return false;
+        }
+        f->type->feed(f, ls_slice_of(block, 0, (size_t)len));
+        ls_block_drop(block);
+        f->recv_ptr = &byte;
+        f->recv_len = 1;
+        if (read_filter(ctx, s) != LS_EAGAIN || f->type->has_input(f)) return false;
+    }
+    return false;
 }
 
 /* Input of the filter was received: `result` as of ls_op_recv. */

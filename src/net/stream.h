@@ -91,9 +91,9 @@ int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s);
 int ls_stream_peer_user(const ls_stream *s, uint32_t *user);
 /* Whether the system or the filter holds received bytes that were not read. */
 bool ls_stream_has_unread(const ls_stream *s);
-/* Whether the connection is open and silent: neither bytes nor the end of the stream can be received. No receive is
- * pending. */
-bool ls_stream_is_idle(const ls_stream *s);
+/* Whether the connection is open and silent: neither bytes nor the end of the stream can be received. A filter takes in
+ * what is no data, such as a session ticket of TLS. No receive is pending. */
+bool ls_stream_is_idle(ls_thread_ctx *ctx, ls_stream *s);
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 

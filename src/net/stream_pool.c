@@ -95,7 +95,7 @@ void ls_stream_pool_sweep(ls_thread_ctx *ctx, ls_stream_pool *pool, uint64_t now
     for (ls_node *node = pool->all.next, *next; node != &pool->all; node = next) {
         pooled *p = LS_CONTAINER(node, pooled, age);
         next = node->next;
-        if (now_ms - p->since_ms < LS_STREAM_POOL_IDLE_MS && ls_stream_is_idle(p->stream)) continue;
+        if (now_ms - p->since_ms < LS_STREAM_POOL_IDLE_MS && ls_stream_is_idle(ctx, p->stream)) continue;
         remove_entry(pool, p);
         ls_list_push(&ended, &p->age);
     }
@@ -204,7 +204,7 @@ ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const c
     while ((p = take_any(pool, hash, key, key_len)) != NULL) {
         ls_stream *s = p->stream;
         free(p);
-        if (ls_stream_is_idle(s)) return s;
+        if (ls_stream_is_idle(ctx, s)) return s;
         ls_stream_close(ctx, s);
     }
     return NULL;

@@ -105,6 +105,29 @@ static void records_become_bytes(void **state)
 }
 
 /* Two records arrive in two pieces, cut at each byte. A piece without a whole record completes no receive. */
+/* Bytes that give no plaintext, here the first part of a record, are no data: an idle connection stays idle. */
+static void an_idle_connection_takes_in_what_is_no_data(void **state)
+{
+    static const char *const rest[] = {"\x01"
+                                       "x",
+                                       ""}; /* a byte of data; the end of the socket */
+    (void)state;
+    for (unsigned n = 0; n < 2; n++) {
+        filtered t;
+        filtered_open(&t);
+        ls_thread_ctx *const ctx = &t.w.place.ctx;
+        assert_true(ls_stream_is_idle(ctx, t.w.s));
+        net_write(t.w.theirs, "\0", 1);
+        assert_true(ls_stream_is_idle(ctx, t.w.s));
+        assert_int_equal(blocks_live(&t.w.place), 0);
+        assert_true(ls_stream_is_idle(ctx, t.w.s));
+        if (rest[n][0] != '\0') net_write(t.w.theirs, rest[n], 2);
+        if (rest[n][0] == '\0') assert_int_equal(shutdown(t.w.theirs, SHUT_WR), 0);
+        assert_false(ls_stream_is_idle(ctx, t.w.s));
+        filtered_close(&t);
+    }
+}
+
 static void records_are_cut_at_every_byte(void **state)
 {
     static const char text[] = "a record and", both[] = "a record andx";
@@ -499,6 +522,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_become_bytes),
+        cmocka_unit_test(an_idle_connection_takes_in_what_is_no_data),
         cmocka_unit_test(records_are_cut_at_every_byte),
         cmocka_unit_test(unread_bytes_are_the_first_input),
         cmocka_unit_test(the_queue_counts_plaintext),
