@@ -505,24 +505,28 @@ static int64_t read_filter(ls_thread_ctx *ctx, ls_stream *s)
     return n;
 }
 
+/* Feed the filter with what the socket has received. LS_OK, or LS_E*. */
+static int feed_now(ls_thread_ctx *ctx, ls_stream *s)
+{
+    ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
+    if (block == NULL) return LS_ENOMEM;
+    const int64_t len = ls_sock_receive_now(ls_sock_fd(s->sock), block->data, block->cap, false);
+    if (len > 0) s->filter->type->feed(s->filter, ls_slice_of(block, 0, (size_t)len));
+    ls_block_drop(block);
+    return len > 0 ? LS_OK : LS_ECLOSED;
+}
+
 bool ls_stream_is_idle(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_filter *f = ls_stream_filter_of(s);
-    const ls_fd fd = ls_sock_fd(s->sock);
     char byte;
-    if (s->unread || (f != NULL && f->type->has_input(f))) return false;
+    if (s->unread) return false;
     for (int n = 0; n < IDLE_RECORDS_MAX; n++) {
-        const int64_t waiting = ls_sock_receive_now(fd, &byte, 1, true);
-        if (waiting <= 0 || f == NULL) return waiting == LS_EAGAIN;
-        ls_block *block = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
-        if (block == NULL) return false;
-        const int64_t len = ls_sock_receive_now(fd, block->data, block->cap, false);
-        if (len <= 0) {
-            ls_block_drop(block);
-            return false;
+        if (f == NULL || !f->type->has_input(f)) {
+            const int64_t waiting = ls_sock_receive_now(ls_sock_fd(s->sock), &byte, 1, true);
+            if (waiting <= 0 || f == NULL) return waiting == LS_EAGAIN;
+            if (feed_now(ctx, s) < 0) return false;
         }
-        f->type->feed(f, ls_slice_of(block, 0, (size_t)len));
-        ls_block_drop(block);
         f->recv_ptr = &byte;
         f->recv_len = 1;
         if (read_filter(ctx, s) != LS_EAGAIN || f->type->has_input(f)) return false;
