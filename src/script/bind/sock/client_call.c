@@ -25,6 +25,7 @@
 enum {
     HEAD_BYTES_MAX = 65536,             /* of a response */
     STRING_BYTES_MAX = LS_BLOCK_SMALL,  /* a piece of this many bytes or more is a buffer, as for sock:chunks */
+    SENDING_BYTES_MAX = LS_BLOCK_SMALL, /* of a request that was answered while its send was pending */
     COPY_BYTES_MAX = LS_BLOCK_SMALL / 2 /* a shorter piece of a body is copied: it would keep a whole block */
 };
 
@@ -433,19 +434,35 @@ static int call_inflate(lua_State *L)
     return ls_push_result(L, call->inflate != NULL ? LS_OK : ls_inflate_open(&call->inflate));
 }
 
-/* call:keep(key) -> whether the connection went to the pool; else it is closed. `key`: see net/stream_pool.h. */
-static int call_keep(lua_State *L)
+static int keep_continue(lua_State *L, int status, lua_KContext context)
 {
-    client_call *call = check_call(L);
-    size_t len;
-    const char *key = luaL_checklstring(L, 2, &len);
-    const bool ended = call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive;
+    client_call *call = lua_touserdata(L, 1);
     ls_state *state = call->state;
-    ls_stream *s = ended && call->sock->tcp != NULL && state->port != NULL ? ls_tcp_detach(call->sock->tcp) : NULL;
-    if (s != NULL) ls_stream_pool_put(state->ctx, ls_state_runtime(state)->streams, key, len, s);
+    ls_tcp *tcp = state->port != NULL ? call->sock->tcp : NULL;
+    const bool ended = call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive;
+    ls_stream *s = NULL;
+    size_t len;
+    const char *key = lua_tolstring(L, 2, &len);
+    (void)context;
+    if (status == LUA_OK && ended && tcp != NULL && ls_stream_sending(ls_tcp_stream(tcp)) &&
+        ls_stream_queued(ls_tcp_stream(tcp)) <= SENDING_BYTES_MAX && ls_task_can_wait(L)) {
+        ls_list_push(&tcp->senders, &state->current->wait_node); /* the packet of the send is on its way */
+        return ls_task_yield(L, 0, keep_continue);
+    }
+    if (ended && tcp != NULL && (s = ls_tcp_detach(tcp)) != NULL)
+        ls_stream_pool_put(state->ctx, ls_state_runtime(state)->streams, key, len, s);
     call_drop(call);
     lua_pushboolean(L, s != NULL);
     return 1;
+}
+
+/* call:keep(key) -> whether the connection went to the pool; else it is closed. `key`: see net/stream_pool.h. */
+static int call_keep(lua_State *L)
+{
+    (void)check_call(L);
+    (void)luaL_checkstring(L, 2);
+    lua_settop(L, 2);
+    return keep_continue(L, LUA_OK, 0);
 }
 
 /* call:close(): close the connection, if the call still has it. */
