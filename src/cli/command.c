@@ -76,11 +76,13 @@ static int program_reload(lua_State *L)
     return 1;
 }
 
-/* stop(id, path) -> whether the process has ended */
+/* stop(id, path) -> whether the process has ended, whether in order */
 static int program_stop(lua_State *L)
 {
-    lua_pushboolean(L, ls_pid_stop((long)luaL_checkinteger(L, 1), luaL_checkstring(L, 2)) == 0);
-    return 1;
+    const int result = ls_pid_stop((long)luaL_checkinteger(L, 1), luaL_checkstring(L, 2));
+    lua_pushboolean(L, result >= 0);
+    lua_pushboolean(L, result == 0);
+    return 2;
 }
 
 /* control(path, line) -> the reply at the control socket | nil, message */

@@ -88,7 +88,7 @@ static int serve(ls_arguments *args)
         return LS_STATUS_OK;
     }
     const int result = ls_server_run(server);
-    ls_pid_file_remove();
+    ls_pid_file_remove(result >= 0);
     if (result < 0) {
         /* A handler may still run in its Lua state, so nothing is freed. It may also hold the lock of a file. */
         ls_command_end_within(FLUSH_SECONDS_MAX, LS_STATUS_FAILED);

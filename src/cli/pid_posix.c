@@ -53,10 +53,11 @@ int ls_pid_file_open(const char *path)
     return 0;
 }
 
-void ls_pid_file_remove(void)
+void ls_pid_file_remove(int ok)
 {
     if (pid_fd < 0) return;
-    (void)unlink(pid_path); /* before the lock ends */
+    if (ok && ftruncate(pid_fd, 0) < 0) (void)fail_path("write", pid_path); /* ls_pid_stop has the file open */
+    (void)unlink(pid_path);                                                 /* before the lock ends */
     (void)close(pid_fd);
     pid_fd = -1;
 }
@@ -124,8 +125,12 @@ int ls_pid_reload(long pid)
 int ls_pid_stop(long pid, const char *path)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000000L};
-    if (kill((pid_t)pid, SIGTERM) < 0) return -1;
-    while (ls_pid_file_owner(path) == pid)
-        (void)nanosleep(&pause, NULL); /* not a child: there is no event to wait for */
-    return 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const int err = kill((pid_t)pid, SIGTERM);
+    while (err == 0 && ls_pid_file_owner(path) == pid)
+        (void)nanosleep(&pause, NULL);          /* not a child: there is no event to wait for */
+    const off_t bytes = lseek(fd, 0, SEEK_END); /* 0: the server has ended in order */
+    (void)close(fd);
+    return err < 0 ? -1 : bytes > 0;
 }

@@ -517,6 +517,16 @@ class Commands(E2E):
         for name in ("reload", "stop"):
             self.command(name, server, 1, "no running server owns .*p; start it with --pid")
 
+    def test_a_stop_that_is_not_in_order(self):
+        server = self.serve("local ls = require 'luaserve' ls.config { drain_timeout = 0.1 } "
+                            "ls.tcp('127.0.0.1:0', function(sock) sock:send('x') ls.sleep(600) end)", flags=("--pid", "p"))
+        self.wait_for_file(os.path.join(server.dir, "p"))
+        with server.connect() as conn:
+            self.assertEqual(conn.take(1), b"x")
+            self.command("stop", server, 1, "^luaserve stop: the server has ended with an error; its log has the reason$")
+            server.wait_log("the drain took longer than 0.1 s")
+            self.assertEqual(server.wait(), 1)
+
     WAITING = TEXT + """
 local part = io.open("part.lua")
 if part then part:close() dofile("part.lua") end

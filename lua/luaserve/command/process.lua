@@ -49,7 +49,13 @@ local function reload_and_wait(program, path)
   return command.fail(reload, why and why .. "; the old site goes on" or "the server ended before the result", 1)
 end
 
-function actions.stop(program, path, id) return id and program.stop(id, path) and 0 or nil end
+function actions.stop(program, path, id)
+  if not id then return nil end
+  local ended, in_order = program.stop(id, path)
+  if not ended then return nil end
+  if in_order then return 0 end
+  return command.fail(process.specs.stop, "the server has ended with an error; its log has the reason", 1)
+end
 
 function actions.status(_, path, id)
   io.stdout:write(id and string.format("running, process id %d\n", id)
