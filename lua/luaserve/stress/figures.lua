@@ -66,13 +66,17 @@ local function failure(f)
   local what = r.unsent > 0 and string.format("%d of %d due requests were never sent", r.unsent, r.lag.count)
     or string.format("the last request was sent %s late", text.time(r.behind_ns))
   local failed = r.errors.connect or 0
-  local why = f.short == "connections" and failed > 0
-    and string.format("no connection was free; %s failed", text.counted(failed, "connect"))
-    or f.short == "connections" and string.format("no connection was free; the server is too slow for this rate with %s (-c)",
+  local why
+  if f.short == "connections" and failed > 0 then
+    why = string.format("no connection was free; %s failed", text.counted(failed, "connect"))
+  elseif f.short == "connections" then
+    why = string.format("no connection was free; the server is too slow for this rate with %s (-c)",
       text.counted(plan.connections, "connection"))
-    or string.format("the load generator itself was late by up to %s, and its busiest thread used or waited for %s%% of a "
-      .. "processor; use more threads (-t), another machine, or a lower rate", text.time(r.lag.max),
+  else
+    why = string.format("the load generator itself was late by up to %s, and its busiest thread used or waited for %s%% of "
+      .. "a processor; use more threads (-t), another machine, or a lower rate", text.time(r.lag.max),
       text.fixed(r.wanted * 100, 0))
+  end
   return string.format("target rate %s requests/s, reached %s: %s, because %s", text.fixed(f.target_rate, 1),
     text.fixed(f.made_rate, 1), what, why)
 end
