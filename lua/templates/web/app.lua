@@ -23,8 +23,8 @@ end
 
 -- The page with the fields of the form, and what is wrong with them.
 local function guest_book(res, form, wrong)
-  local vars = { title = "Guest book", messages = book:range("messages"), form = form, wrong = wrong }
-  return res:render("guest_book.html", vars)
+  local values = { title = "Guest book", messages = book:range("messages"), form = form, wrong = wrong }
+  return res:render("guest_book.html", values)
 end
 
 app:get("/", function(_, res) return guest_book(res, {}) end)
