@@ -248,4 +248,4 @@ crypto.jwt = usage.strict("ls.crypto.jwt", {
   verify = later("jwt.verify", "jwt_verify"),
 })
 
-return crypto
+return usage.strict("ls.crypto", crypto)

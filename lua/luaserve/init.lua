@@ -20,6 +20,8 @@ local function later(module, name)
   end
 end
 
+local crypto -- luaserve.crypto
+
 -- ls is a Module: the table that `require "luaserve"` returns. Reading an unknown name raises an error that suggests the
 -- nearest one.
 -- ls.version: string - the version of luaserve, such as `"0.1.0"`
@@ -78,11 +80,12 @@ local ls = {
     rename = later("luaserve.file", "rename"),
     lines = later("luaserve.file", "lines"),
   }),
-  crypto = setmetatable({}, { -- loaded by the first use of a name
-    __index = function(t, name)
-      for key, value in pairs(require "luaserve.crypto") do t[key] = value end
-      return usage.strict("ls.crypto", t)[name]
+  crypto = setmetatable({}, { -- loaded when a name is first read; empty, since `luaserve dev` reports tables that change
+    __index = function(_, name)
+      crypto = crypto or require "luaserve.crypto"
+      return crypto[name]
     end,
+    __pairs = function() return pairs(require "luaserve.crypto") end,
   }),
   session = later("luaserve.session", "new"),
   templates = later("luaserve.template", "open"), -- pages from the files of a folder

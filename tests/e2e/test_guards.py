@@ -4,7 +4,7 @@ import base64
 import hashlib
 import ssl
 
-from harness import E2E, in_parallel, main, table
+from harness import E2E, LUASERVE, in_parallel, main, table
 from harness.environment import WINDOWS
 from harness.server import Server
 
@@ -116,8 +116,8 @@ ls.listen("127.0.0.1:0", app)
 
 
 DIGEST = hashlib.scrypt(b"secret", salt=b"salt", n=1024, r=8, p=1, dklen=32)  # the parameters of an old hash: it is quick
-AUTH = AUTH.replace("@HASH@", "$scrypt$ln=10,r=8,p=1$%s$%s" % tuple(
-    base64.b64encode(part).decode().rstrip("=") for part in (b"salt", DIGEST)))
+HASH = "$scrypt$ln=10,r=8,p=1$%s$%s" % tuple(base64.b64encode(part).decode().rstrip("=") for part in (b"salt", DIGEST))
+AUTH = AUTH.replace("@HASH@", HASH)
 
 
 def basic(text):
@@ -359,6 +359,34 @@ class Headers(E2E):
                 ("secure_headers", "csp = false", 'unknown option "csp"')):
             line = self.refuses(site % (module, options), message)
             self.assertRegex(line, r"site\.lua:3: " + module)
+
+
+DEV = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local csrf, basic_auth = require "luaserve.csrf", require "luaserve.basic_auth"
+app:use(ls.session { secret = ("0123456789abcdef"):rep(2) }, csrf(), require "luaserve.rate_limit" { limit = 1000 })
+app:use(require "luaserve.secure_headers"(), require "luaserve.cors" { origins = "*" })
+app:get("/basic", basic_auth { users = { ada = "@HASH@" } }, function(req) return req.user end)
+app:get("/", function(req, res)
+  req.session.n = (req.session.n or 0) + 1
+  return res:html(csrf.field(req) .. ls.crypto.sha256("x", "hex") .. ls.crypto.seal(("ab"):rep(16), "x"))
+end)
+app:get("/jwt", function() return ls.crypto.jwt.sign({}, ("ab"):rep(16)) .. ls.crypto.uuid() end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+class Dev(E2E):
+    def test_the_dev_server_has_no_warnings(self):
+        """It reports variables that a request changes; those of luaserve are not the business of the site."""
+        server = self.serve(DEV.replace("@HASH@", HASH), program=(LUASERVE, "dev"))
+        local = ("Host", "localhost")
+        for _ in range(6):
+            for target, headers in (("/", []), ("/basic", basic("ada:secret")), ("/jwt", [])):
+                self.assertEqual(server.get(target, [local, *headers]).status, 200)
+        server.stop()
+        self.assertEqual(server.logged("warn"), [])
 
 
 if __name__ == "__main__":
