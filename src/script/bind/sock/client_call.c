@@ -439,7 +439,8 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     client_call *call = lua_touserdata(L, 1);
     ls_state *state = call->state;
     ls_tcp *tcp = state->port != NULL ? call->sock->tcp : NULL;
-    const bool ended = call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive;
+    const bool ended =
+        call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive && !state->draining;
     ls_stream *s = NULL;
     size_t len;
     const char *key = lua_tolstring(L, 2, &len);
@@ -456,7 +457,8 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* call:keep(key) -> whether the connection went to the pool; else it is closed. `key`: see net/stream_pool.h. */
+/* call:keep(key) -> whether the connection went to the pool; else it is closed, as when the server stops. `key`: see
+ * net/stream_pool.h. */
 static int call_keep(lua_State *L)
 {
     (void)check_call(L);
@@ -522,16 +524,25 @@ static int client_new(lua_State *L)
 
 static void client_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"head", call_head},   {"read", call_read},     {"all", call_all},
-                                       {"within", call_within}, {"inflate", call_inflate},
-                                       {"keep", call_keep},   {"close", call_close},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"head", call_head},       {"read", call_read}, {"all", call_all},     {"within", call_within},
+        {"inflate", call_inflate}, {"keep", call_keep}, {"close", call_close}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", call_close}, {NULL, NULL}};
     static const ls_object_type type = {.name = "call", .methods = methods, .meta = meta};
     ls_object_define(L, &type, &data_of(state)->meta_ref);
 }
 
+/* A handler of this server may wait at the other end of an idle connection. */
+static void client_drain(ls_thread_ctx *ctx, ls_state *state)
+{
+    ls_stream_pool_drain(ctx, ls_state_runtime(state)->streams);
+}
+
 static const luaL_Reg functions[] = {
     {"client_take", client_take}, {"client_call", client_new}, {"client_inflates", client_inflates}, {NULL, NULL}};
 
-const ls_module ls_client_call_module = {
-    .name = "client_call", .bytes = sizeof(call_data), .functions = functions, .define = client_define};
+const ls_module ls_client_call_module = {.name = "client_call",
+                                         .bytes = sizeof(call_data),
+                                         .functions = functions,
+                                         .define = client_define,
+                                         .drain = client_drain};
