@@ -307,6 +307,10 @@ function session.new(given, ...)
   else
     if not core.crypto_built() then usage.error("ls.session: a sealed cookie needs OpenSSL; use store = ls.dict(name)") end
     settings.keys, settings.read, settings.write = seal.keys("ls.session", given.secret), read_cookie, write_cookie
+    if not core.crypto_same(settings.keys[1]) then -- a cookie would be valid in one state only
+      usage.error("ls.session: the secret differs between the Lua states, which all run this file: take one from the "
+        .. "environment or from a file; one that is made here is another one in each state")
+    end
   end
   local warned = false
   return function(req, res, next_fn)

@@ -42,6 +42,7 @@ function core.dict_content(value) return value end
 
 -- Sealed texts as text, so that tests see them; the key of a secret is the secret.
 function core.crypto_built() return true end
+function core.crypto_same() return true end
 function core.crypto_hash(_, _, key) return key end
 function core.crypto_seal(key, text, context) return key .. "|" .. context .. "|" .. text end
 function core.crypto_unseal(key, sealed, context)

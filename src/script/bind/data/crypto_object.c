@@ -20,7 +20,9 @@
 
 enum {
     HASH_BYTES_AT_ONCE = 1 << 20, /* more are left to a thread of the port: about a millisecond */
-    SCRYPT_BYTES = 32
+    SCRYPT_BYTES = 32,
+    SAME_BYTES = 32, /* of core.crypto_same */
+    SAME_MAX = 100   /* its calls in one site */
 };
 
 /* How the result of a digest is written; the numbers are those of crypto.lua. */
@@ -421,13 +423,44 @@ static void crypto_define(lua_State *L, ls_state *state)
     ls_udata_define(L, "key", &refs->key);
 }
 
-static const luaL_Reg functions[] = {{"crypto_built", core_crypto_built},   {"crypto_hash", core_crypto_hash},
-                                     {"crypto_hasher", core_crypto_hasher}, {"crypto_seal", core_crypto_seal},
-                                     {"crypto_unseal", core_crypto_unseal}, {"crypto_scrypt", core_crypto_scrypt},
-                                     {"crypto_equal", core_crypto_equal},   {"crypto_random", core_crypto_random},
-                                     {"crypto_encode", core_crypto_encode}, {"crypto_decode", core_crypto_decode},
-                                     {"crypto_key", core_crypto_key},       {"crypto_sign", core_crypto_sign},
-                                     {"crypto_verify", core_crypto_verify}, {NULL, NULL}};
+/* core.crypto_same(key: of 32 bytes) -> whether the other Lua states, which run the same file, have given the same one. Always
+ * true after loading. */
+static int core_crypto_same(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    unsigned index;
+    size_t len;
+    const char *key = luaL_checklstring(L, 1, &len);
+    luaL_argcheck(L, len == SAME_BYTES, 1, "32 bytes expected");
+    if (state->loading) {
+        char *first = ls_define(L, LS_SLOT_crypto, SAME_BYTES, &index);
+        if (state->index == 0) memcpy(first, key, SAME_BYTES);
+        lua_pushboolean(L, memcmp(first, key, SAME_BYTES) == 0);
+    } else {
+        lua_pushboolean(L, true);
+    }
+    return 1;
+}
 
-const ls_module ls_crypto_module = {
-    .name = "crypto", .bytes = sizeof(metatables), .functions = functions, .define = crypto_define};
+static const luaL_Reg functions[] = {{"crypto_built", core_crypto_built},
+                                     {"crypto_hash", core_crypto_hash},
+                                     {"crypto_hasher", core_crypto_hasher},
+                                     {"crypto_seal", core_crypto_seal},
+                                     {"crypto_unseal", core_crypto_unseal},
+                                     {"crypto_scrypt", core_crypto_scrypt},
+                                     {"crypto_equal", core_crypto_equal},
+                                     {"crypto_random", core_crypto_random},
+                                     {"crypto_encode", core_crypto_encode},
+                                     {"crypto_decode", core_crypto_decode},
+                                     {"crypto_key", core_crypto_key},
+                                     {"crypto_sign", core_crypto_sign},
+                                     {"crypto_verify", core_crypto_verify},
+                                     {"crypto_same", core_crypto_same},
+                                     {NULL, NULL}};
+
+const ls_module ls_crypto_module = {.name = "crypto",
+                                    .bytes = sizeof(metatables),
+                                    .functions = functions,
+                                    .defines = "sessions with a secret",
+                                    .definitions_max = SAME_MAX,
+                                    .define = crypto_define};
