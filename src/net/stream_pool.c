@@ -95,7 +95,8 @@ void ls_stream_pool_sweep(ls_thread_ctx *ctx, ls_stream_pool *pool, uint64_t now
     for (ls_node *node = pool->all.next, *next; node != &pool->all; node = next) {
         pooled *p = LS_CONTAINER(node, pooled, age);
         next = node->next;
-        if (now_ms - p->since_ms < LS_STREAM_POOL_IDLE_MS && ls_stream_is_idle(ctx, p->stream)) continue;
+        const uint64_t idle_ms = now_ms > p->since_ms ? now_ms - p->since_ms : 0; /* put meanwhile by another thread */
+        if (idle_ms < LS_STREAM_POOL_IDLE_MS && ls_stream_is_idle(ctx, p->stream)) continue;
         remove_entry(pool, p);
         ls_list_push(&ended, &p->age);
     }

@@ -535,6 +535,7 @@ ls.listen(8080"""))
         run, server = self.recipe("A gateway", lambda site: site.partition("ls.listen(8080")[0] + r"""
 app:get("/test/asked", function() return ls.dict("test").asked and "yes" or "no" end)
 app:get("/test/go", function() ls.dict("test"):set("go", true) end)
+ls.config { states = 1 } -- one `turn`
 ls.listen(8080, app)
 ls.tcp("127.0.0.1:8081", function() -- answers nothing, when the next request is done
   ls.dict("test"):set("asked", true)

@@ -15,7 +15,7 @@
 #include "net/tls_fake.h"
 #include "sched/actor.h"
 
-enum { CONNS_MAX = 64, WAIT_MS_MAX = 60000 };
+enum { CONNS_MAX = 64, WAIT_MS_MAX = 30000 };
 
 /* ---- an acceptor and its protocols -------------------------------------------------------------------------- */
 
@@ -450,7 +450,9 @@ static void past_the_limit_they_wait(void **state)
     place p;
     int clients[6];
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
+    place_open(
+        &p, PROXY,
+        (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
     clients[0] = dial_with(&p, ""); /* silent ones need no slot */
     clients[1] = dial_with(&p, "");
     clients[2] = dial_with(&p, "PROXY ");
@@ -532,7 +534,8 @@ static void the_default_limit(void **state)
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         const int max = (int)cases[n].handshakes;
         connections_max = cases[n].connections;
-        place_open(&p, PROXY | LARGE_PORT, (ls_acceptor_service_options){.handshake_ms_min = 1000000});
+        place_open(&p, PROXY | LARGE_PORT,
+                   (ls_acceptor_service_options){.handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
         connections_max = CONNECTIONS_MAX;
         for (int i = 0; i < max; i++) clients[i] = dial_with(&p, "PROXY ");
         UNTIL(&p, blocks_live(&p.net) == (size_t)max);
@@ -552,7 +555,9 @@ static void a_part_of_the_first_record_needs_no_slot(void **state)
     place p;
     int clients[FLOOD + 1];
     (void)state;
-    place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_min = 1000000});
+    place_open(
+        &p, TLS,
+        (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
     for (int i = 0; i < FLOOD; i++) clients[i] = dial_with(&p, "hel");
     UNTIL(&p, atomic_load(&sessions_live) == FLOOD);
     assert_int_equal(blocks_live(&p.net), 0);
@@ -734,7 +739,9 @@ static void a_replaced_service_has_other_limits(void **state)
     ls_acceptor_service *before, *service;
     place p;
     (void)state;
-    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_min = 1000000});
+    place_open(
+        &p, PROXY,
+        (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
     const int holds = dial_with(&p, "PROXY "), waits = dial_with(&p, LINE "waits"), third = dial_with(&p, "PROXY ");
     pump_all(&p);
     assert_int_equal(p.count, 0);
@@ -784,7 +791,9 @@ static void closes_in_every_state(void (*end)(place *p))
 {
     place p;
     int clients[6];
-    place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1000000});
+    place_open(
+        &p, TLS,
+        (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
     clients[0] = dial_with(&p, "bad\n");
     expect_reply(&p, clients[0], "alert\n"); /* lingers */
     clients[1] = dial_with(&p, "");
