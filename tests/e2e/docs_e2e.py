@@ -365,6 +365,10 @@ class Run:
         since = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23]
         self.console(block)
         errors = self.errors(since)
+        until = time.monotonic() + WAIT
+        while not errors and "Internal Server Error" in block.text and time.monotonic() < until:
+            time.sleep(0.01)  # the line of an error is on its way to the log
+            errors = self.errors(since)
         if errors:
             raise block.error("wrong input is an error of the site:\n" + "\n".join(errors))
 
