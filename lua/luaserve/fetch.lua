@@ -80,8 +80,9 @@ local function read_headers(headers)
     elseif type(value) ~= "string" then
       usage.error("ls.fetch: the value of the header %q must be a string, a number or a list of them; got %s", field[1],
         usage.quote(value))
-    elseif value:find("[\0-\8\10-\31\127]") then
-      usage.error("ls.fetch: the value of the header %q contains a control character: %s", field[1], usage.quote(value))
+    elseif value:find("[\0-\8\10-\31\127]") then -- which may be a secret
+      usage.error("ls.fetch: the value of the header %q contains a control character, such as a line feed at its end",
+        field[1])
     end
   end
   return fields
@@ -280,8 +281,8 @@ local function send_function(body, sock)
 end
 
 -- Send the request. The result is that of the response: a server may answer before it has read all of the request, and
--- close the connection. It may also answer while it reads, and wait until the answer is read: so a job sends what a function
--- returns. request.sending: it has not sent all; request.raised: the error of the function.
+-- close the connection. It may also answer while it reads, and wait until the answer is read: so a job sends what a
+-- function returns. request.sending: it has not sent all; request.raised: the error of the function.
 local function send_request(request, sock, call)
   local head, body = head_of(request), request.body
   if type(body) ~= "function" then
@@ -316,6 +317,7 @@ local function attempt(request, key, fresh)
     sock, message, code = dial(request)
     if not sock then return nil, message, code, true, false end
   end
+  request.sending, request.raised = nil, nil
   request.timing = { connect = reused and 0 or now() - begun, reused = reused }
   local call = core.client_call(sock, request.method == "HEAD")
   send_request(request, sock, call)
@@ -541,7 +543,8 @@ function fetch.fetch(url, given, ...)
   end
   local at, why = parse(url)
   local request = read_request(at or { target = "" }, given)
-  if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(url), why), "EINVAL" end
+  if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(rules.shown(url)), why),
+    "EINVAL" end
   request.begun, request.redirected = now(), 0
   begin_deadline(request)
   while true do
@@ -556,7 +559,14 @@ function fetch.fetch(url, given, ...)
       request = next_request
     else
       local decoded = gzip and request.decodes
-      if decoded then call:inflate() end
+      if decoded then
+        local inflates
+        inflates, message, code = call:inflate()
+        if not inflates then
+          call:close()
+          return failure(request, message, code)
+        end
+      end
       at = request.at
       request.timing.head = now() - request.begun
       local answer = setmetatable({ status = status, ok = status >= 200 and status < 300, url = at.origin .. at.target,

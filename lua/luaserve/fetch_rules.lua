@@ -94,17 +94,23 @@ end
 
 local redirects = { [301] = true, [302] = true, [303] = true, [307] = true, [308] = true }
 
+-- shown(url) -> what a message may name of it: no user, password and query.
+function rules.shown(url)
+  return (url:match("^[^?#]*"):gsub("^(%a[%w+.-]*://)[^/]*@", "%1"))
+end
+
 -- is_redirect(status) -> whether Location names the next request.
 function rules.is_redirect(status) return redirects[status] or false end
 
 local safe = { GET = true, HEAD = true }
+local of_one_server = { cert = true, key = true, password = true, server_name = true, insecure = true } -- options of TLS
 
 -- redirect(request, status, location) -> the next request | nil, why, code. A request is { method =, at = a parsed URL,
 -- fields = a list of { name, value }, body =, ... }; further fields are passed on.
 function rules.redirect(request, status, location)
   local url = rules.join(request.at, location)
   local at, why = rules.parse(url)
-  if not at then return nil, "redirected to the invalid URL " .. usage.quote(url) .. ": " .. why, "EPROTO" end
+  if not at then return nil, "redirected to the invalid URL " .. usage.quote(rules.shown(url)) .. ": " .. why, "EPROTO" end
   if request.at.secure and not at.secure then
     return nil, "redirected from https to " .. at.origin .. ", which is not encrypted", "EACCES"
   end
@@ -121,7 +127,12 @@ function rules.redirect(request, status, location)
     return nil, "redirected with status " .. tostring(status) .. ", but a body from a function cannot be sent again",
       "ENOTSUP"
   end
-  if at.origin ~= request.at.origin then next_request.fields = without(next_request.fields, of_origin) end
+  if at.origin ~= request.at.origin then -- which is not to get what authenticates to this one, nor to be trusted as it is
+    next_request.fields = without(next_request.fields, of_origin)
+    local tls = {}
+    for name, value in pairs(request.tls or {}) do tls[name] = not of_one_server[name] and value or nil end
+    next_request.tls = request.tls and tls
+  end
   return next_request
 end
 

@@ -8,12 +8,13 @@
 #include "base/err.h"
 #include "codec/http_inflate.h"
 
-enum { GZIP_ONLY = 16, PART_BYTES_MAX = 1 << 30 /* zlib counts in unsigned int */ };
+enum { GZIP_ONLY = 16, PART_BYTES_MAX = 1 << 30 /* zlib counts in unsigned int */, GZIP_ID1 = 0x1f };
 
 struct ls_inflate {
     z_stream z;
     uint64_t in_bytes, out_bytes;
-    bool ended; /* behind a member */
+    bool ended;  /* behind a member */
+    bool padded; /* bytes that are no member have followed */
 };
 
 bool ls_inflate_supported(void)
@@ -49,7 +50,13 @@ int ls_inflate_run(ls_inflate *decoder, const char *in, size_t *in_len, char *ou
 {
     z_stream *z = &decoder->z;
     const unsigned in_part = part(*in_len), out_part = part(*out_len);
-    if (decoder->ended && in_part > 0) {
+    if (decoder->ended && in_part > 0) { /* another member (RFC 1952 section 2.2); other bytes are padding */
+        if (decoder->padded || in[0] != GZIP_ID1) {
+            decoder->padded = true;
+            *in_len = in_part;
+            *out_len = 0;
+            return LS_OK;
+        }
         (void)inflateReset(z);
         decoder->ended = false;
     }

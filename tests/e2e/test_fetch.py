@@ -318,7 +318,7 @@ class Responses(FetchCase):
         self.begin('return body(url, { method = "HEAD" })')
         with self.peer.accept() as conn:
             self.assertTrue(conn.request().line.startswith("HEAD / "))
-            conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n")  # above max_body
             self.assertEqual(self.result(), "true|200|")
             self.begin('return body(url)')  # on the same connection
             conn.request()

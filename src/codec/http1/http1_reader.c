@@ -20,7 +20,8 @@ int ls_http1_read_head(ls_http1_reader *reader, const char *bytes, size_t len, s
         reader->seen = length == 0 ? len - at : 0;
         if (length <= 0) return length;
         if (reader->head.status >= 200) {
-            reader->left = reader->head.length;
+            reader->left =
+                reader->head.framing == LS_FRAMING_LENGTH ? reader->head.length : 0; /* not of a HEAD, a 304 */
             return length;
         }
         if (reader->head.status == 101) {

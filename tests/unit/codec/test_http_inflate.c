@@ -51,6 +51,25 @@ static void members_in_any_pieces(void **state)
     }
 }
 
+/* As gzip(1): what is behind the last member and begins none is padding. */
+static void padding(void **state)
+{
+    unsigned char bytes[sizeof hello + 5] = {0};
+    char out[64];
+    bool ended;
+    (void)state;
+    memcpy(bytes, hello, sizeof hello);
+    for (size_t step = 1; step <= sizeof bytes; step++) {
+        assert_int_equal(decode(bytes, sizeof bytes, step, 32, out, &ended), 6);
+        assert_true(ended);
+    }
+    bytes[sizeof hello + 4] = 0x1f; /* behind padding no member begins */
+    assert_int_equal(decode(bytes, sizeof bytes, 1, 32, out, &ended), 6);
+    assert_true(ended);
+    bytes[sizeof hello] = 0x1f; /* a member that is damaged */
+    assert_int_equal(decode(bytes, sizeof bytes, 4, 32, out, &ended), LS_EPROTO);
+}
+
 static void damage(void **state)
 {
     unsigned char bytes[sizeof hello];
@@ -115,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_in_any_pieces),
+        cmocka_unit_test(padding),
         cmocka_unit_test(damage),
         cmocka_unit_test(the_ratio_has_a_limit_past_the_free_bytes),
     };

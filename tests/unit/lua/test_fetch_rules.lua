@@ -128,4 +128,21 @@ function tests.fields_of_the_client()
   end
 end
 
+function tests.what_a_message_names()
+  for url, shown in pairs {
+    ["http://a/b?token=1#c"] = "http://a/b", ["ftp://ada:secret@a/b"] = "ftp://a/b", ["nonsense"] = "nonsense", ["?x"] = "",
+  } do
+    check.equal(rules.shown(url), shown)
+  end
+end
+
+function tests.tls_of_another_origin()
+  local function next_tls(location)
+    return rules.redirect({ method = "GET", at = rules.parse("https://a/"), fields = {},
+      tls = { ca = "ca.pem", cert = "c", key = "k", server_name = "a", insecure = true } }, 302, location).tls
+  end
+  check.equal(next_tls("/b").cert, "c")
+  check.equal(next_tls("https://b/"), { ca = "ca.pem" })
+end
+
 return tests

@@ -142,9 +142,13 @@ static int call_done(lua_State *L, int status, lua_KContext context)
     return result < 0 ? fail(L, (int)result) : push_encoded(L, c->out, (size_t)result, c->encoding);
 }
 
-static int hash_elsewhere(lua_State *L, const call *of, const ls_slice *slices, unsigned count)
+static int hash_elsewhere(lua_State *L, const call *of)
 {
-    call *c = call_push(L, run_hash);
+    ls_slice one;
+    unsigned count;
+    size_t len;
+    call *c = call_push(L, run_hash); /* may run finalizers, which may change the buffer */
+    const ls_slice *slices = data_at(L, 2, &one, &count, &len);
     *c = *of;
     c->w.work.run = run_hash;
     for (unsigned n = 0; n < count; n++) { /* references: the buffer may change meanwhile */
@@ -167,7 +171,7 @@ static int core_crypto_hash(lua_State *L)
     size_t len;
     const ls_slice *slices = data_at(L, 2, &one, &count, &len);
     c.key = lua_isnoneornil(L, 3) ? NULL : luaL_checklstring(L, 3, &c.key_len);
-    if (len > HASH_BYTES_AT_ONCE && ls_task_can_wait(L)) return hash_elsewhere(L, &c, slices, count);
+    if (len > HASH_BYTES_AT_ONCE && ls_task_can_wait(L)) return hash_elsewhere(L, &c);
     const int result = digest_of(&c, slices, count, c.out);
     return result < 0 ? fail(L, result) : push_encoded(L, c.out, (size_t)result, c.encoding);
 }
@@ -283,9 +287,13 @@ static int64_t run_scrypt(ls_work *work)
 /* core.crypto_scrypt(password, salt, log_n, r, p) -> 32 bytes. Waits. */
 static int core_crypto_scrypt(lua_State *L)
 {
-    call c = {.log_n = (unsigned)luaL_checkinteger(L, 3),
-              .r = (unsigned)luaL_checkinteger(L, 4),
-              .p = (unsigned)luaL_checkinteger(L, 5)};
+    unsigned cost[3]; /* log2 of N, r, p */
+    for (int n = 0; n < 3; n++) {
+        const lua_Integer given = luaL_checkinteger(L, 3 + n);
+        luaL_argcheck(L, given >= 1 && given <= 65536, 3 + n, "from 1 to 65536");
+        cost[n] = (unsigned)given;
+    }
+    call c = {.log_n = cost[0], .r = cost[1], .p = cost[2]};
     c.text = luaL_checklstring(L, 1, &c.text_len);
     c.key = luaL_checklstring(L, 2, &c.key_len);
     call *made = call_push(L, run_scrypt);

@@ -348,7 +348,9 @@ static unsigned stop_all(ls_thread_ctx *ctx, ls_state *state, bool repeating)
     for (ls_node *node = all->next, *next; node != all; node = next) {
         script_timer *t = LS_CONTAINER(node, script_timer, node);
         next = node->next;
-        if ((repeating && (t->period_ns == 0 || t->long_lived) && !is_canceled(t)) || t->stopped) continue;
+        const bool goes_on =
+            t->period_ns == 0 || (t->long_lived && !state->draining && atomic_load(&state->long_lived) > 0);
+        if ((repeating && goes_on && !is_canceled(t)) || t->stopped) continue;
         dropped += is_awaited(t);
         timer_cancel(ctx->port, t);
         timer_free_if_unused(t);

@@ -29,6 +29,8 @@ enum {
     COPY_BYTES_MAX = LS_BLOCK_SMALL / 2 /* a shorter piece of a body is copied: it would keep a whole block */
 };
 
+static const double SENDING_S_MAX = 0.1; /* the wait for it: a new connection costs less */
+
 typedef struct client_call {
     const void *tag;
     ls_tcp_object *sock; /* the user value keeps it */
@@ -77,6 +79,8 @@ static void call_drop(client_call *call)
     free(call->copy);
     call->inflate = NULL;
     call->copy = NULL;
+    call->inflated_whole_block = false;
+    call->pending = 0;
     if (call->sock->tcp != NULL && state->port != NULL) ls_tcp_abort(state->ctx, call->sock->tcp);
 }
 
@@ -282,12 +286,13 @@ static int inflate_piece(lua_State *L, client_call *call)
                                             : LS_BLOCK_SMALL); /* may run finalizers */
     ls_tcp *tcp = call->sock->tcp;
     size_t in = call->pending, len = block->cap;
-    int err =
-        tcp == NULL ? LS_ECLOSED : ls_inflate_run(call->inflate, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
+    int err = call->inflate == NULL || (in > 0 && tcp == NULL)
+                  ? LS_ECLOSED
+                  : ls_inflate_run(call->inflate, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
     if (err == LS_EPROTO) call->why = "the content coding gzip is damaged";
     if (err == LS_EMSGSIZE) call->why = "the compressed body grows too much";
     if (err == LS_OK) {
-        consume_payload(call, in);
+        if (in > 0) consume_payload(call, in);
         call->inflated_whole_block = len == block->cap;
         if (len > 0) {
             call->piece = (ls_slice){block, block->data, len};
@@ -301,6 +306,7 @@ static int inflate_piece(lua_State *L, client_call *call)
 /* Take the next piece of the body into call->piece. LS_DONE: its length is 0 at the end; LS_PENDING; LS_E*. */
 static int take_piece(lua_State *L, client_call *call)
 {
+    ls_slice_drop(&call->piece); /* one that an error has left */
     for (;;) {
         int err = call->inflated_whole_block ? LS_DONE : find_payload(L, call);
         if (err != LS_DONE) return err;
@@ -342,7 +348,8 @@ static int read_continue(lua_State *L, int status, lua_KContext context)
         ls_slice_drop(&call->piece);
         return 1;
     }
-    ls_buffer_add_slice(L, ls_buffer_push(L), moved(&call->piece));
+    ls_buffer *buffer = ls_buffer_push(L); /* may raise */
+    ls_buffer_add_slice(L, buffer, moved(&call->piece));
     ls_buffer_account(L, len);
     return 1;
 }
@@ -393,7 +400,7 @@ static int all_continue(lua_State *L, int status, lua_KContext context)
     client_call *call = lua_touserdata(L, 1);
     const uint64_t bytes_max = (uint64_t)lua_tointeger(L, ALL_MAX);
     int err = resume(L, call, status);
-    if (call->inflate == NULL && call->reader.left > bytes_max) err = LS_EMSGSIZE; /* Content-Length */
+    if (err == LS_OK && call->inflate == NULL && call->reader.left > bytes_max) err = LS_EMSGSIZE; /* Content-Length */
     while (err == LS_OK && (err = take_piece(L, call)) == LS_DONE) {
         const ls_buffer *all = lua_touserdata(L, ALL_BUFFER);
         if (call->piece.len > bytes_max - (all != NULL ? all->len : 0))
@@ -445,8 +452,12 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     size_t len;
     const char *key = lua_tolstring(L, 2, &len);
     (void)context;
+    if (status != LUA_OK) ls_list_remove(&state->current->wait_node);
+    if (ended && tcp != NULL && ls_stream_queued(ls_tcp_stream(tcp)) > 0 && !ls_stream_sending(ls_tcp_stream(tcp)))
+        (void)ls_tcp_flush(state->ctx, tcp);
     if (status == LUA_OK && ended && tcp != NULL && ls_stream_sending(ls_tcp_stream(tcp)) &&
-        ls_stream_queued(ls_tcp_stream(tcp)) <= SENDING_BYTES_MAX && ls_task_can_wait(L)) {
+        ls_stream_queued(ls_tcp_stream(tcp)) <= SENDING_BYTES_MAX && ls_task_can_wait(L) &&
+        ls_task_try_alarm(state->current, SENDING_S_MAX)) {
         ls_list_push(&tcp->senders, &state->current->wait_node); /* the packet of the send is on its way */
         return ls_task_yield(L, 0, keep_continue);
     }

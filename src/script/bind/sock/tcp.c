@@ -161,14 +161,19 @@ static void drop_queue(ls_tcp *tcp)
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
 {
     ls_task *receiver = tcp->receiver;
-    if (tcp->object != NULL) tcp->object->tcp = NULL;
+    ls_tcp_object *const object = tcp->object;
+    if (object != NULL) object->tcp = NULL;
     if (tcp->owner != NULL) *tcp->owner = NULL;
     tcp->object = NULL;
     tcp->owner = NULL;
     tcp->receiver = NULL;
     tcp->finishing = true;
     if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
-    if (ls_tcp_topics_finish(ctx, tcp) < 0) drop_queue(tcp);
+    const int lost = ls_tcp_topics_finish(ctx, tcp);
+    if (lost < 0) {
+        if (object != NULL) object->lost = (int8_t)lost;
+        drop_queue(tcp);
+    }
     unlist_unflushed(tcp);
     if (!ls_stream_sending(ls_tcp_stream(tcp))) ls_stream_cork_fin(ls_tcp_stream(tcp));
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
