@@ -475,7 +475,8 @@ class Compressed(FetchCase):
         data = gzip.compress(b"hello" * 1000)
         self.fails("EPROTO", "gzip is damaged", self.one(b"not gzip at all"))
         self.fails("EPROTO", "gzip is damaged", self.one(data[:-6] + b"\0\0" + data[-4:]))
-        self.fails("EPROTO", "gzip is damaged", self.one(data + b"trailing bytes"))
+        self.fails("EPROTO", "gzip is damaged", self.one(data + b"\x1fno member"))
+        self.assertTrue(self.one(data + b"padding").startswith("true|200|hello"))
         self.fails("ETRUNCATED", "cut off", self.one(data[:-1]))
 
     def test_max_body_counts_what_comes_out(self):
