@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import unittest
 import zlib
 
-from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, WINDOWS, free_port, main, run_program, table, write_text
+from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, main, run_program, table, write_text
+from harness.environment import OTHER_SYSTEM
 from harness.dns import looks_up_names
 from harness.tls import certificate
 
@@ -106,7 +108,7 @@ class PeerConn:
         return self
 
     def reset(self):
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0" if not WINDOWS else b"\1\0\0\0")
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
     def ends(self):
@@ -613,7 +615,7 @@ class Connections(FetchCase):
             self.assertEqual(self.result(), "true|200|a")
             self.fails("EACCES", "not public", self.run_lua("return body(url, { public = true })"))
 
-    @unittest.skipUnless(HAS_UNIX_SOCKETS, "no Unix sockets")
+    @unittest.skipUnless(HAS_UNIX_SOCKETS, OTHER_SYSTEM + "Unix sockets")
     def test_a_unix_socket(self):
         with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
             path = os.path.join(folder, "s")
@@ -835,6 +837,7 @@ class Places(FetchCase):
         server.stop()
         self.assertTrue(server.logged(r"drain\s+200"))
 
+    @unittest.skipUnless(HAS_UNIX_SOCKETS, OTHER_SYSTEM + "the prompt needs Unix sockets")
     def test_at_the_prompt(self):
         done = subprocess.run([LUASERVE, "repl"], input='ls.fetch("http://127.0.0.1:%d/hello"):body()\n' % self.server.port(),
                               capture_output=True, text=True, timeout=2 * WAIT, check=True)
