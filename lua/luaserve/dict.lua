@@ -122,6 +122,10 @@ function methods.pairs(self)
 end
 
 local opened = {} -- by name; the objects of this state
+local evicting = setmetatable({}, { __mode = "k" }) -- the objects of dicts that were opened with evict = true
+
+-- evicts(dict) -> whether it was opened with evict = true in this state.
+function dict.evicts(object) return evicting[object] == true end
 
 -- ls.dict(name [, options: DictOptions]) -> dict
 -- Finds the dict of this name, or makes it: a table that all Lua states share, and that survives a reload. Raises for
@@ -141,6 +145,7 @@ function dict.open(name, given, ...)
     usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s', name, where, size, tostring(other_evict))
   end
   opened[name] = found
+  if out.evict then evicting[found] = true end
   if core.dev then require("luaserve.dev_state").watch_dict(name, found, out.evict) end
   return found
 end

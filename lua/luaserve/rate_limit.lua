@@ -12,6 +12,7 @@ usage.mark_internal()
 local ceil, find, format, match, rep, sub = math.ceil, string.find, string.format, string.match, string.rep, string.sub
 local error, pcall, select, type = error, pcall, select, type
 local now, read, swap = core.now, core.dict_read, core.dict_swap
+local dicts = require "luaserve.dict"
 
 -- rate_limit is a RateLimit: middleware that limits the requests of a client, `require "luaserve.rate_limit"`.
 local rate_limit = {}
@@ -21,7 +22,8 @@ local rate_options = {
   per = { "per_ms", "seconds", 1, 86400000, 60 }, -- seconds
   burst = { "burst", "count", 1, 1000000000 }, -- requests that may come at once; default: limit
   key = true, -- fun(req: Request): any - whose requests are counted together, nil: no limit; default: the address
-  dict = true, -- Dict - where the buckets are; default: a dict of 16 MiB that removes the oldest
+  dict = true, -- Dict - where the buckets are, with evict = true; default: a dict of 16 MiB that removes the oldest
+  name = true, -- string - tells limits apart that are made on the same line with the same options
 }
 rate_limit.calls = {
   ["rate_limit"] = { rate_options, listed = true }, -- RateLimitOptions
@@ -58,16 +60,22 @@ local function new(given, ...)
   if given.key ~= nil and type(given.key) ~= "function" then
     usage.error("rate_limit: key must be a function of the request; got %s", usage.quote(given.key))
   end
+  if given.name ~= nil and type(given.name) ~= "string" then
+    usage.error("rate_limit: name must be a string; got %s", usage.quote(given.name))
+  end
   local dict = given.dict
   if dict == nil then
-    dict = require("luaserve.dict").open("luaserve.rate_limit", { size = "16m", evict = true })
+    dict = dicts.open("luaserve.rate_limit", { size = "16m", evict = true })
   elseif type(dict) == "function" or not pcall(read, dict, "") then
     usage.error('rate_limit: dict must be a dict: dict = ls.dict("limits", { evict = true }); got %s', usage.quote(dict))
+  elseif not dicts.evicts(dict) then
+    usage.error("rate_limit: dict must be made with evict = true: a full one limits no new client")
   end
   local key_of = given.key or rate_limit.address_of
   local token = out.per_ms / 1000 / out.limit -- seconds until the next one
   local full = token * (out.burst or out.limit) -- seconds that an empty bucket needs
-  local place = format("%s %s %s|", usage.caller() or "?", token, full) -- several limits do not share their buckets
+  local place = format("%s %s %s %s|", usage.caller() or "?", given.name or "", token, full) -- not shared with others
+  local warned = false
 
   -- take(key) -> seconds to wait, 0 if the request may pass.
   local function take(key)
@@ -80,8 +88,12 @@ local function new(given, ...)
       local old, version = read(dict, key)
       local new_time = (old and old > at and old or at) + token
       if new_time > at + full + 1e-9 then return new_time - at - full end
-      local ok, _, code = swap(dict, key, new_time, version)
-      if ok or code ~= "EAGAIN" then return 0 end -- also when the dict is full and does not evict: the site goes on
+      local ok, message, code = swap(dict, key, new_time, version)
+      if not ok and code ~= "EAGAIN" and not warned then -- the site goes on
+        warned = true
+        core.log("warn", "rate_limit: a bucket cannot be stored, and the request is not limited: " .. message)
+      end
+      if ok or code ~= "EAGAIN" then return 0 end
     end
     return token -- many requests of this key at the same moment
   end

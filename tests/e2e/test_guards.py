@@ -308,6 +308,14 @@ class Headers(E2E):
                 ("GET", "/some/", [evil], (200, "Origin", {})), ("GET", "/some/", [], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "null")], (200, "Origin", {})), ("GET", "/some/", [("Origin", "https://APP.example")],
                                                                              (200, "Origin", {**shown, "Allow-Origin": "https://APP.example"})),
+    def test_a_dict_that_keeps_all_is_refused(self):
+        site = ('local ls = require "luaserve"\nlocal app = ls.app()\nlocal dict = ls.dict("limits"%s)\n'
+                'app:use(require "luaserve.rate_limit"{ limit = 1, dict = %s })\nls.listen("127.0.0.1:0", app)\n')
+        for given in ("", ', { size = "1m" }', ", { evict = false }"):
+            line = self.refuses(site % (given, "dict"), "rate_limit: dict must be made with evict = true")
+            self.assertRegex(line, r"site\.lua:4: ")
+        self.serve(site % (", { evict = true }", 'ls.dict("limits")')).stop()
+
                 ("GET", "/some/", [("Origin", "http://app.example")], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "https://app.example.org")], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "http://localhost:3000")], (200, "Origin", {**shown, "Allow-Origin": "http://localhost:3000"})),

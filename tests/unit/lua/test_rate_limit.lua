@@ -3,12 +3,14 @@ local check = require "check"
 local core = require "luaserve.core"
 
 local tests = {}
+local dicts = require "luaserve.dict"
 local now = 1000
 local conflicts = 0 -- of the next swaps: another state was faster
 
 -- luaserve.rate_limit with these functions of the core.
 local function load_module()
   local before = { core.now, core.dict_read, core.dict_swap }
+  dicts.evicts = function(dict) return not dict.keeps end
   core.now = function() return now end
   core.dict_read = function(dict, key) return dict[key], dict.version or 0 end
   core.dict_swap = function(dict, key, value, version)
@@ -115,9 +117,19 @@ function tests.another_state_that_was_faster()
   conflicts = 0
 end
 
+function tests.a_name_tells_limits_of_the_same_line_apart()
+  local dict, asks = {}, {}
+  for i, name in ipairs { "a", "b", "a" } do asks[i] = client { limit = 1, dict = dict, name = name } end
+  check.equal({ asks[1](), asks[2](), asks[3]() }, { nil, nil, 60 })
+end
+
 function tests.a_full_dict_does_not_stop_the_site()
   local ask = client { limit = 1, dict = { full = true } }
+  core.take_calls()
   check.equal({ ask(), ask() }, {})
+  local calls = core.take_calls() -- one line, not one for each request
+  check.equal({ #calls, calls[1][1], calls[1][2] }, { 1, "log", "warn" })
+  check.equal(calls[1][3]:find("not limited: the dict is full", 1, true) ~= nil, true)
 end
 
 function tests.wrong_options()
@@ -125,7 +137,8 @@ function tests.wrong_options()
     { {}, "limit is missing" }, { { limit = 0 }, "limit must be from 1" },
     { { limit = 1, per = 0 }, "per must be from 0.001" },
     { { limit = 1, key = "ip" }, "key must be a function" }, { { limit = 1, rate = 1 }, 'unknown option "rate"' },
-    { 100, "takes a table" },
+    { 100, "takes a table" }, { { limit = 1, dict = { keeps = true } }, "evict = true" },
+    { { limit = 1, dict = {}, name = 1 }, "name must be a string" },
   } do
     check.raises({ check.line(1), case[2] }, function()
       rate_limit(case[1])
