@@ -10,7 +10,8 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local find, lower, match, sub, type = string.find, string.lower, string.match, string.sub, type
+local find, lower, match, sub = string.find, string.lower, string.match, string.sub
+local tonumber, type = tonumber, type
 
 -- csrf is a Csrf: middleware that refuses requests of other sites, `require "luaserve.csrf"`.
 local csrf = {}
@@ -25,6 +26,7 @@ csrf.calls = {
 local safe = { GET = true, HEAD = true, OPTIONS = true, TRACE = true } -- RFC 9110 section 9.2.1
 local default_ports = { http = ":80", https = ":443" }
 local base64url, token_bytes = 3, 24
+local multipart_bytes_max = 65536 -- of a body that is read for its token
 
 -- host_of(origin) -> its host and port in small letters, without the default port of its scheme; nil: "null" and others.
 local function host_of(origin)
@@ -53,11 +55,17 @@ local function token_of(req)
   return type(session) == "table" and session.csrf_token or nil
 end
 
+-- The token that the request has in its header, or in its form: of files, only in a small one.
 local function sent_token(req)
   local headers = req.headers
   if headers["x-csrf-token"] then return headers["x-csrf-token"] end
   local kind = lower(match(headers["content-type"] or "", "^[^;%s]*"))
-  if kind ~= "application/x-www-form-urlencoded" and kind ~= "multipart/form-data" then return nil end
+  if kind == "multipart/form-data" then
+    local length = tonumber(headers["content-length"])
+    if not length or length > multipart_bytes_max then return nil end
+  elseif kind ~= "application/x-www-form-urlencoded" then
+    return nil
+  end
   return req:form()._csrf
 end
 
@@ -70,8 +78,9 @@ local function refusal(req, origins)
   if site then return "it comes from a page of another site" end
   if origin then return not is_own(req, origin) and "it comes from a page of another site" or nil end
   if not has_credentials(headers) then return nil end
-  local expected, given = token_of(req), sent_token(req)
-  if expected and given and core.crypto_equal(given, expected) then return nil end
+  local expected = token_of(req)
+  local given = expected and sent_token(req) -- a body is read only then
+  if given and core.crypto_equal(given, expected) then return nil end
   return "it has neither Origin nor Sec-Fetch-Site, and no valid token"
 end
 

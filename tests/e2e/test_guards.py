@@ -74,6 +74,31 @@ class Csrf(E2E):
         response = self.ask("POST", "/", [("Cookie", cookie), ("Content-Type", "multipart/form-data; boundary=b")], b"nonsense")
         self.assertEqual(response.status, 400)
 
+    def test_a_body_is_read_for_a_token_only_when_it_can_be_right(self):
+        def refused_at_once(*fields):
+            with self.server.connect() as conn:
+                lines = "".join("%s: %s\r\n" % field for field in fields)
+                conn.send(("POST / HTTP/1.1\r\nHost: h\r\n%s\r\n" % lines).encode())  # the body does not follow
+                return conn.response().status
+
+        _, cookie = self.token()
+        multipart = ("Content-Type", "multipart/form-data; boundary=b")
+        self.assertEqual(refused_at_once(("Cookie", "a=b"), FORM, ("Content-Length", "100")), 403)
+        self.assertEqual(refused_at_once(("Cookie", cookie), multipart, ("Content-Length", "65537")), 403)
+        self.assertEqual(refused_at_once(("Cookie", cookie), multipart, ("Transfer-Encoding", "chunked")), 403)
+
+    def test_the_largest_form_with_files_that_is_read(self):
+        token, cookie = self.token()
+        form = '--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+        rest = form % ("_csrf", token) + form % ("text", "") + "--b--\r\n"
+        for size, status in ((65536, 200), (65537, 403)):
+            text = "x" * (size - len(rest))
+            body = form % ("_csrf", token) + form % ("text", text) + "--b--\r\n"
+            self.assertEqual(len(body), size)
+            headers = [("Cookie", cookie), ("Content-Type", "multipart/form-data; boundary=b")]
+            self.assertEqual(self.ask("POST", "/", headers, body.encode()).status, status)
+            self.assertEqual(self.ask("POST", "/", [*headers, ("X-CSRF-Token", token)], body.encode()).text, text)
+
     def test_the_token_lasts_until_a_login(self):
         token, cookie = self.token()
         self.assertEqual(self.get("/token", [("Cookie", cookie)]).text, token)

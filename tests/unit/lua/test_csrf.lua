@@ -11,7 +11,7 @@ local function ask(given)
   for name, value in pairs(given) do if not known[name] then headers[name] = value end end
   local req = { method = given.method or "POST", host = given.host or "a.example", headers = headers, ip = "192.0.2.1",
     session = given.session }
-  function req.form() return given.form or error("there is no form") end
+  function req.form() return given.form or error("the body is not read") end
   local passed = false
   local status = csrf(given.options)(req, {}, function() passed = true end)
   check.equal(passed, status == nil)
@@ -86,7 +86,13 @@ function tests.the_token_of_the_session()
     { "passed", cookie = "a", session = session, ["x-csrf-token"] = "token" },
     { "passed", cookie = "a", session = session, ["content-type"] = form, form = { _csrf = "token" } },
     { "passed", cookie = "a", session = session, ["content-type"] = upper, form = { _csrf = "token" } },
-    { "passed", cookie = "a", session = session, ["content-type"] = multipart, form = { _csrf = "token" } },
+    { "passed", cookie = "a", session = session, ["content-type"] = multipart, form = { _csrf = "token" },
+      ["content-length"] = "65536" },
+    { 403, cookie = "a", session = session, ["content-type"] = multipart, ["content-length"] = "65537" },
+    { 403, cookie = "a", session = session, ["content-type"] = multipart },
+    { "passed", cookie = "a", session = session, ["content-type"] = multipart, ["x-csrf-token"] = "token" },
+    { 403, cookie = "a", session = {}, ["content-type"] = form },
+    { 403, cookie = "a", ["content-type"] = form },
     { 403, cookie = "a", session = session, ["x-csrf-token"] = "other" },
     { 403, cookie = "a", session = session, ["x-csrf-token"] = "" },
     { 403, cookie = "a", session = session, ["content-type"] = form, form = {} },
