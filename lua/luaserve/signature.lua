@@ -10,7 +10,8 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local find, format, match, sub, time, type = string.find, string.format, string.match, string.sub, os.time, type
+local byte, find, format, match, sub = string.byte, string.find, string.format, string.match, string.sub
+local time, type, unpack = os.time, type, string.unpack
 
 local signature = {}
 
@@ -20,7 +21,7 @@ local jwt_sign_options = {
 }
 local jwt_verify_options = {
   issuer = true, -- string - the claim iss must be this
-  audience = true, -- string - the claim aud must be this, or a list with it
+  audience = true, -- string - the claim aud must be this, or a list with it; without it, a token with aud is refused
   leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds by which the clocks may differ
 }
 signature.calls = {
@@ -28,11 +29,28 @@ signature.calls = {
   ["ls.crypto.jwt.verify"] = { jwt_verify_options, listed = true }, -- JwtVerifyOptions
 }
 
-local sha256, base64url = 2, 3
+local sha256, base64, base64url = 2, 2, 3
 local secret_bytes_min, token_bytes_max = 32, 8192
 local keys, key_count, keys_max = {}, 0, 100 -- by their text
 
 local function is_pem(text) return find(text, "-----BEGIN", 1, true) ~= nil end
+
+-- Whether the bytes begin with a DER sequence of their whole length, in which a sequence or an integer comes first, as in
+-- every key of X.509 (SubjectPublicKeyInfo), PKCS #1 and PKCS #8.
+local function is_der(bytes)
+  local long = match(bytes, "^\x30([\x81-\x83])")
+  local at = long and #long + 1 + (byte(long) & 3) + 1 or 3
+  if #bytes < at or byte(bytes) ~= 0x30 then return false end
+  local length = long and unpack(">I" .. at - 3, bytes, 3) or byte(bytes, 2)
+  return length == #bytes - at + 1 and find(bytes, "^[\x02\x30]", at) ~= nil
+end
+
+-- Whether the text is a key in another form than PEM: it must not pass for a secret, because a public key is known to all.
+local function is_other_key(text)
+  if find(text, "^%s*{") or find(text, "^%s*%l[%w@.-]*%-%w+ AAAA") or find(text, "^%s*%-+ ?BEGIN ") then return true end
+  local bytes = core.crypto_decode(base64, (text:gsub("%s", "")))
+  return is_der(text) or bytes ~= nil and is_der(bytes)
+end
 
 -- key_of(call, text) -> { algorithm =, key = | secret = }. Raises.
 local function key_of(call, text)
@@ -47,6 +65,9 @@ local function key_of(call, text)
       usage.error("%s: the PEM text holds no key that can be read, or one with a password", call)
     end
     key = { algorithm = algorithm, key = made }
+  elseif is_other_key(text) then
+    usage.error("%s: the key is neither a secret nor in PEM: write it as -----BEGIN PUBLIC KEY-----, then lines of base64, "
+      .. "then -----END PUBLIC KEY-----", call)
   elseif #text < secret_bytes_min then
     usage.error("%s: the secret has %d bytes; at least %d are needed for HS256", call, #text, secret_bytes_min)
   else
@@ -148,7 +169,10 @@ local function why(claims, issuer, audience, leeway)
   if claims.nbf and now + leeway < claims.nbf then return "the token is not valid yet" end
   if claims.iat and now + leeway < claims.iat then return "the token was made in the future" end
   if issuer ~= nil and claims.iss ~= issuer then return "the token is from another issuer" end
-  if audience == nil or claims.aud == audience then return nil end
+  if audience == nil then -- RFC 7519 section 4.1.3: who is not named in aud refuses the token
+    return claims.aud ~= nil and "the token is for an audience (aud), and the option audience is not set" or nil
+  end
+  if claims.aud == audience then return nil end
   for _, one in ipairs(type(claims.aud) == "table" and claims.aud or {}) do
     if one == audience then return nil end
   end

@@ -126,6 +126,20 @@ class Jwt(E2E):
         # A PEM text never is a secret, also when it holds no key.
         self.assertEqual(self.verify(hs256({}), "-----BEGIN PUBLIC KEY-----\n" + "x" * 40), 500)
 
+    def test_a_key_in_another_form_than_pem_is_no_secret(self):
+        texts = {"SSH": "ssh-ed25519 " + "A" * 64, "JWK": ' {"kty":"oct","k":"%s"}' % ("A" * 43), "JWKS": '{"keys":[]}' + " " * 40,
+                 "ECDSA": "ecdsa-sha2-nistp256 " + "A" * 100, "SSH2": "---- BEGIN SSH2 PUBLIC KEY ----\n" + "A" * 64}
+        for name, key in (("RSA", A2_PUBLIC), ("EC", A3_PUBLIC), ("Ed25519", ED_PUBLIC), ("private", ED_PRIVATE)):
+            lines = key.split("\n")[1:-2]
+            texts[name], texts[name + " in lines"] = "".join(lines), "\n".join(lines) + "\n"
+        for name, text in texts.items():
+            mark = self.server.mark()
+            self.assertEqual(self.verify(hs256({"sub": "root"}, text), text), 500, name)
+            self.assertIn("-----BEGIN PUBLIC KEY-----", self.server.wait_log("neither a secret nor in PEM", mark))
+        for secret in ("MII" + "x" * 40, "ssh" * 20, base64.b64encode(b"\x30\x30" + b"x" * 48).decode(),
+                       base64.b64encode(b"\x30\x31\x02" + b"x" * 47).decode(), "0" * 64, "-" * 64):
+            self.assertIn("claims", self.verify(hs256({"sub": "ada"}, secret), secret), secret)
+
     def test_times(self):
         now = int(time.time())
         for claims, options, valid in (
@@ -143,7 +157,8 @@ class Jwt(E2E):
                 ({"iss": "a"}, {"issuer": "a"}, True), ({"iss": "a"}, {"issuer": "b"}, False), ({}, {"issuer": "a"}, False),
                 ({"iss": ["a"]}, {"issuer": "a"}, False), ({"aud": "a"}, {"audience": "a"}, True), ({"aud": ["b", "a"]}, {"audience": "a"}, True),
                 ({"aud": ["b"]}, {"audience": "a"}, False), ({}, {"audience": "a"}, False), ({"aud": {"a": "a"}}, {"audience": "a"}, False),
-                ({"aud": "ab"}, {"audience": "a"}, False)):
+                ({"aud": "ab"}, {"audience": "a"}, False),
+                ({"aud": "a"}, {}, False), ({"aud": ["a"]}, {}, False), ({"aud": []}, {}, False), ({"aud": 1}, {}, False)):
             self.assertEqual("claims" in self.verify(hs256(claims), **options), valid, (claims, options))
 
     def test_the_longest_token(self):
