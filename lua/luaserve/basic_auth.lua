@@ -6,7 +6,7 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local find, format, match, type = string.find, string.format, string.match, type
+local find, format, match, pcall, type = string.find, string.format, string.match, pcall, type
 
 -- basic_auth is a BasicAuth: middleware for the login of browsers themselves, `require "luaserve.basic_auth"`.
 local basic_auth = {}
@@ -22,6 +22,13 @@ basic_auth.calls = {
 
 local base64, sha256 = 2, 2
 local verified_max = 1000
+
+-- Whether the text is a hash that cannot be checked: of another program, such as $2y$, $argon2id$, $apr1$ and {SHA}, or a
+-- damaged one of ls.crypto.password.hash. As a password it would let in who has read it.
+local function is_unknown_hash(text)
+  if find(text, "^%$scrypt%$") then return not pcall(require("luaserve.crypto").password.verify, "", text) end
+  return find(text, "^%$[%w_-]+%$") ~= nil or find(text, "^{[%w.-]+}") ~= nil
+end
 
 -- realm_of(call, realm) -> the realm as a quoted string. Raises.
 function basic_auth.realm_of(call, realm)
@@ -77,15 +84,18 @@ local function new(given, ...)
   elseif users ~= nil and type(users) ~= "table" then
     usage.error("basic_auth: users must be a table from names to passwords; got %s", usage.quote(users))
   end
-  for name, password in pairs(users or {}) do
-    if type(name) ~= "string" or find(name, "[%c:]") or type(password) ~= "string" or password == "" then
-      usage.error("basic_auth: users: %s must be a name without ':', with a password or its hash", usage.quote(name))
-    end
-  end
-  local ask = format('Basic realm=%s, charset="UTF-8"', basic_auth.realm_of("basic_auth", given.realm))
   if users and not core.crypto_built() then
     usage.error("basic_auth: users needs OpenSSL, without which this luaserve was built; use check")
   end
+  for name, password in pairs(users or {}) do
+    if type(name) ~= "string" or find(name, "[%c:]") or type(password) ~= "string" or password == "" then
+      usage.error("basic_auth: users: %s must be a name without ':', with a password or its hash", usage.quote(name))
+    elseif is_unknown_hash(password) then
+      usage.error("basic_auth: users: the password of %s is a hash that is damaged or of another program: make one with "
+        .. "ls.crypto.password.hash", usage.quote(name))
+    end
+  end
+  local ask = format('Basic realm=%s, charset="UTF-8"', basic_auth.realm_of("basic_auth", given.realm))
   check = check or checker(users)
   return function(req, _, next)
     local name, password = credentials(req)
