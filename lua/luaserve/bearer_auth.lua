@@ -6,7 +6,8 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local match, type = string.match, type
+local find, match, type = string.find, string.match, type
+local concat, sort = table.concat, table.sort
 
 -- bearer_auth is a BearerAuth: middleware for tokens of programs, `require "luaserve.bearer_auth"`.
 local bearer_auth = {}
@@ -14,7 +15,7 @@ local bearer_auth = {}
 local bearer_options = {
   jwt = true, -- string|string[] - the key of JSON Web Tokens, as of ls.crypto.jwt.verify; req.user are the claims
   issuer = true, -- string - with jwt: the claim iss must be this
-  audience = true, -- string - with jwt: the claim aud must be this, or a list with it
+  audience = true, -- string - with jwt: the claim aud must be this, or a list with it; without it, aud is refused
   leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds, with jwt: by which the clocks may differ
   tokens = true, -- table<string, any> - API keys of at least 16 bytes, with what becomes req.user
   check = true, -- fun(token: string, req: Request): any - what becomes req.user, or nil
@@ -25,11 +26,21 @@ bearer_auth.calls = {
 }
 
 local sha256, token_bytes_min = 2, 16
+local characters = "[%w._~+/=-]+" -- of a token, RFC 6750 section 2.1
+
+-- check_same(name, texts): raises unless the other Lua states, which run the same file, have the same keys or tokens.
+local function check_same(name, texts)
+  local digests = {}
+  for i, text in ipairs(texts) do digests[i] = core.crypto_hash(sha256, text) end
+  if core.crypto_same(core.crypto_hash(sha256, concat(digests))) then return end
+  usage.error("bearer_auth: %s differs between the Lua states, which all run this file: take it from the environment or "
+    .. "from a file; one that is made here is another one in each state", name)
+end
 
 -- checker(tokens) -> a function from a token to its user, or nil. The tokens are found by a digest with a key that only
 -- this state has, so that the time of the search does not tell how much of a guess is right.
 local function checker(tokens)
-  local key, users = core.crypto_random(32), {}
+  local key, users, list = core.crypto_random(32), {}, {}
   if type(tokens) ~= "table" or next(tokens) == nil then
     usage.error("bearer_auth: tokens must be a table from tokens to users; got %s", usage.quote(tokens))
   end
@@ -37,10 +48,16 @@ local function checker(tokens)
     if type(token) ~= "string" or #token < token_bytes_min or not user then
       usage.error("bearer_auth: tokens: a token has at least %d bytes and a user: ls.crypto.token() makes one",
         token_bytes_min)
+    elseif not find(token, "^" .. characters .. "$") then
+      usage.error("bearer_auth: tokens: a token has only letters, digits and -._~+/=, as the header can hold; got %s",
+        usage.quote(token))
     end
+    list[#list + 1] = token
     users[core.crypto_hash(sha256, token, key)] = user
   end
-  return function(token) return users[core.crypto_hash(sha256, token, key)] end
+  sort(list)
+  check_same("tokens", list)
+  return function(token) return users[core.crypto_hash(sha256, token, key)], "it is not one of tokens" end
 end
 
 -- bearer_auth(options: BearerAuthOptions) -> middleware: Middleware
@@ -68,13 +85,19 @@ local function new(given, ...)
   if given.jwt ~= nil then
     check = require("luaserve.signature").verifier("bearer_auth: jwt", given.jwt,
       { issuer = given.issuer, audience = given.audience, leeway = given.leeway })
+    check_same("jwt", type(given.jwt) == "table" and given.jwt or { given.jwt })
   end
   check = check or checker(given.tokens)
   local ask = "Bearer realm=" .. require("luaserve.basic_auth").realm_of("bearer_auth", given.realm)
+  local pattern = "^[Bb][Ee][Aa][Rr][Ee][Rr] +(" .. characters .. ") *$"
   return function(req, _, next)
-    local token = match(req.headers.authorization or "", "^[Bb][Ee][Aa][Rr][Ee][Rr] +([%w._~+/=-]+) *$")
-    local user = token and check(token, req)
+    local token = match(req.headers.authorization or "", pattern)
+    local user, reason
+    if token then user, reason = check(token, req) end
     if not user then
+      if type(reason) == "string" then
+        core.log("debug", "bearer_auth: the token of " .. req.ip .. " is refused: " .. reason)
+      end
       return 401, token and "the token is not valid\n" or "a token is needed\n",
         { ["WWW-Authenticate"] = token and ask .. ', error="invalid_token"' or ask }
     end

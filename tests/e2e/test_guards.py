@@ -214,9 +214,33 @@ class Auth(E2E):
                 ("bearer_auth", 'check = print, issuer = "x"', "issuer belongs to jwt"), ("basic_auth", "", "give one of users and check"),
                 ("basic_auth", 'users = { ["a:b"] = "c" }', "a name without ':'"), ("basic_auth", "users = { a = 1 }", "users: "),
                 ("basic_auth", 'users = { a = "" }', "users: "), ("basic_auth", 'check = print, realm = "a\\"b"', "realm must be"),
+                *(("basic_auth", "users = { ada = '%s' }" % text, 'the password of "ada" is a hash')
+                  for text in ("$2y$10$abcdefghijklmnopqrstuv", "$argon2id$v=19$m=65536", "$apr1$salt$hash", "{SHA}abc=", "{SSHA512}abc",
+                               "$scrypt$ln=15,r=8,p=3$6AeU8GM6", HASH[:-1], HASH + "x")),
+                ("bearer_auth", 'tokens = { ["0123456789 abcdef"] = 1 }', "only letters, digits and"),
+                ("bearer_auth", 'tokens = { [("x"):rep(16) .. "\\195\\164"] = 1 }', "only letters, digits and"),
+                ("bearer_auth", "jwt = '{\"kty\":\"oct\"}' .. (' '):rep(32)", "-----BEGIN PUBLIC KEY-----"),
                 ("csrf", 'origins = { "app.example" }', "without a path")):
             line = self.refuses(site % (module, options), message)
             self.assertRegex(line, r"site\.lua:3: " + module)
+
+    def test_keys_that_differ_between_the_states_are_refused(self):
+        site = ('local ls = require "luaserve"\nlocal app = ls.app()\nlocal made = ls.crypto.token()\nls.config { threads = 2 }\n'
+                'app:use(require "luaserve.bearer_auth"{ %s })\nls.listen("127.0.0.1:0", app)\n')
+        for options, name in (("jwt = made", "jwt"), ('jwt = { ("0123456789abcdef"):rep(2), made }', "jwt"), ("tokens = { [made] = 1 }", "tokens")):
+            line = self.refuses(site % options, "bearer_auth: %s differs between the Lua states" % name)
+            self.assertRegex(line, r"site\.lua:5: ")
+
+    def test_why_a_token_is_refused_is_in_the_log(self):
+        server = self.serve(AUTH, flags=("--log-level", "debug"))
+        old = server.get("/make?iss=shop&seconds=-1").text
+        for target, token, reason in (("/jwt", old, "the token has expired"), ("/key", "x" * 16, "it is not one of tokens")):
+            mark = server.mark()
+            self.assertEqual(server.get(target, [("Authorization", "Bearer " + token)]).status, 401)
+            line = server.wait_log("bearer_auth: ", mark)
+            self.assertIn("the token of 127.0.0.1 is refused: " + reason, line)
+            self.assertNotIn(token, line)
+        server.stop()
 
 
 RATE = r"""
@@ -284,6 +308,14 @@ class Rate(E2E):
         self.assertEqual(set(self.statuses("/small?n=%d" % n for n in range(300))), {200})
         self.assertEqual(self.get("/small?n=299").status, 429)
 
+    def test_a_dict_that_keeps_all_is_refused(self):
+        site = ('local ls = require "luaserve"\nlocal app = ls.app()\nlocal dict = ls.dict("limits"%s)\n'
+                'app:use(require "luaserve.rate_limit"{ limit = 1, dict = %s })\nls.listen("127.0.0.1:0", app)\n')
+        for given in ("", ', { size = "1m" }', ", { evict = false }"):
+            line = self.refuses(site % (given, "dict"), "rate_limit: dict must be made with evict = true")
+            self.assertRegex(line, r"site\.lua:4: ")
+        self.serve(site % (", { evict = true }", 'ls.dict("limits")')).stop()
+
 
 HEADERS = r"""
 local ls = require "luaserve"
@@ -333,14 +365,6 @@ class Headers(E2E):
                 ("GET", "/some/", [evil], (200, "Origin", {})), ("GET", "/some/", [], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "null")], (200, "Origin", {})), ("GET", "/some/", [("Origin", "https://APP.example")],
                                                                              (200, "Origin", {**shown, "Allow-Origin": "https://APP.example"})),
-    def test_a_dict_that_keeps_all_is_refused(self):
-        site = ('local ls = require "luaserve"\nlocal app = ls.app()\nlocal dict = ls.dict("limits"%s)\n'
-                'app:use(require "luaserve.rate_limit"{ limit = 1, dict = %s })\nls.listen("127.0.0.1:0", app)\n')
-        for given in ("", ', { size = "1m" }', ", { evict = false }"):
-            line = self.refuses(site % (given, "dict"), "rate_limit: dict must be made with evict = true")
-            self.assertRegex(line, r"site\.lua:4: ")
-        self.serve(site % (", { evict = true }", 'ls.dict("limits")')).stop()
-
                 ("GET", "/some/", [("Origin", "http://app.example")], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "https://app.example.org")], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "http://localhost:3000")], (200, "Origin", {**shown, "Allow-Origin": "http://localhost:3000"})),
