@@ -17,8 +17,8 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local find, format, pack, sub, unpack = string.find, string.format, string.pack, string.sub, string.unpack
-local getmetatable, math_min, next, pcall, rawget, rawset, setmetatable, time, type =
-  getmetatable, math.min, next, pcall, rawget, rawset, setmetatable, os.time, type
+local getmetatable, ipairs, math_min, math_type, next, pcall = getmetatable, ipairs, math.min, math.type, next, pcall
+local rawget, rawset, setmetatable, time, tostring, type = rawget, rawset, setmetatable, os.time, tostring, type
 
 local session = {}
 
@@ -32,7 +32,7 @@ local session_options = {
   max_age = { "max_age_ms", "seconds", 1000, 400 * day_ms, 86400 }, -- seconds until an unused session ends
   sliding = { "sliding", "flag", nil, nil, true }, -- each use begins max_age anew; false: it counts from the beginning
   lifetime = { "lifetime_ms", "seconds", 1000, 4000 * day_ms, 2592000, none = 4000 * day_ms }, -- seconds until its end
-  login = true, -- string - the field whose change gives the session a new id; default "user"
+  login = true, -- string|string[] - the fields whose change gives the session a new id; default "user", "user_id", "uid"
   cookie = true, -- string - name of the cookie; default "session"
   domain = true, -- string - domain of the cookie, with all its subdomains; default: the host alone
   path = true, -- string - paths of the cookie; default "/"
@@ -92,11 +92,17 @@ local function read_store(record, value)
   return entry.data, entry.created, entry.saved
 end
 
+-- A response that uses the session is for its visitor alone: no cache may give it to others.
+local function be_private(res)
+  if not res.sent and res:header("Cache-Control") == nil then res:header("Cache-Control", "private") end
+end
+
 -- Fill the session from the cookie.
 local function load(self, record)
   local settings, now = record.settings, time()
-  local value = record.req.cookies[settings.cookie]
   record.loaded, record.snapshot = true, {}
+  be_private(record.res)
+  local value = record.req.cookies[settings.cookie]
   if not value then return end
   local data, created, saved = settings.read(record, value)
   if data and not is_alive(settings, created, saved, now) then
@@ -189,9 +195,30 @@ local function write_store(record, data, created, saved, left)
   return id
 end
 
+-- check_keys(value, field): raises for a table that has other keys after JSON: one that has not only strings as keys and is no
+-- list with the keys 1 to n.
+local function check_keys(value, field)
+  if type(value) ~= "table" then return end
+  local strings, others, wrong = 0, 0, nil
+  value = content(value)
+  for key in next, value do
+    if type(key) == "string" then strings = strings + 1 else others = others + 1 end
+  end
+  for key, one in next, value do
+    local is_index = strings == 0 and math_type(key) == "integer" and key >= 1 and key <= others
+    if type(key) ~= "string" and not is_index then wrong = tostring(key) end
+    check_keys(one, field .. (type(key) == "string" and "." .. key or "[" .. tostring(key) .. "]"))
+  end
+  if wrong then
+    usage.error("ls.session: %s cannot be stored in a cookie: it has the key %s, and JSON has only lists with the "
+      .. "keys 1 to n and tables with strings as keys; table.remove removes from a list", field, wrong)
+  end
+end
+
 local function write_cookie(record, data, created, saved)
   local fine, text = pcall(json.encode, data)
   if not fine then usage.error("ls.session: the session cannot be stored: %s", text) end
+  check_keys(data, "session")
   local value = core.crypto_seal(record.settings.keys[1], pack(">I5I5", created, saved) .. text,
     record.settings.context)
   local bytes = #value + #record.settings.cookie + record.settings.attribute_bytes
@@ -205,9 +232,13 @@ end
 -- Store the session if that is necessary.
 local function save(self, record)
   local settings = record.settings
-  local login = settings.login
-  local old, new = record.snapshot[login], rawget(self, login)
-  if record.known and old ~= new and new ~= nil and not same({ old }, { new }) then record.regenerated = true end
+  for i = 1, record.known and #settings.login or 0 do
+    local field = settings.login[i]
+    if not same({ record.snapshot[field] }, { rawget(self, field) }) then
+      record.regenerated = true
+      if rawget(self, "csrf_token") == record.snapshot.csrf_token then rawset(self, "csrf_token", nil) end
+    end
+  end
   if not (record.renew or record.regenerated and record.known) and same(self, record.snapshot) then return end
   if next(self) == nil then
     if not record.known then return end
@@ -254,7 +285,7 @@ local function new_index(self, key, value)
     usage.error("session.%s is a method: choose another name for the field", key)
   end
   if not record.loaded then load(self, record) end
-  if key == record.settings.login and value ~= nil and rawget(self, key) == nil then methods.regenerate(self) end
+  if record.settings.is_login[key] and value ~= nil and rawget(self, key) == nil then methods.regenerate(self) end
   rawset(self, key, value)
 end
 
@@ -271,6 +302,20 @@ local function text_option(given, name, default)
     usage.error("ls.session: %s must be a string without ';'; got %s", name, usage.quote(value))
   end
   return value
+end
+
+-- login_fields(option) -> the list of the fields, the set of them. Raises.
+local function login_fields(value)
+  local list, set = value, {}
+  if value == nil then list = { "user", "user_id", "uid" } elseif type(value) == "string" then list = { value } end
+  if type(list) ~= "table" or #list == 0 then list = { false } end
+  for _, field in ipairs(list) do
+    if type(field) ~= "string" or field == "" or methods[field] then
+      usage.error('ls.session: login must be a field, such as "user", or a list of fields; got %s', usage.quote(value))
+    end
+    set[field] = true
+  end
+  return list, set
 end
 
 local function is_store(value)
@@ -292,7 +337,8 @@ function session.new(given, ...)
   if not options.is_token(settings.cookie) then
     usage.error("ls.session: cookie must be the name of a cookie; got %s", usage.quote(settings.cookie))
   end
-  settings.login, settings.domain = text_option(given, "login", "user"), text_option(given, "domain")
+  settings.login, settings.is_login = login_fields(given.login)
+  settings.domain = text_option(given, "domain")
   settings.path, settings.same_site = text_option(given, "path", "/"), text_option(given, "same_site", "lax")
   require("luaserve.cookie").line("a", "b", { same_site = settings.same_site }) -- raises for another value
   settings.context = "session " .. settings.cookie
@@ -323,7 +369,7 @@ function session.new(given, ...)
     if not record.loaded then return end
     if not res.sent then
       save(self, record)
-      if res:header("Cache-Control") == nil then res:header("Cache-Control", "private") end
+      be_private(res)
     elseif not warned and not same(self, record.snapshot) then
       warned = true
       core.log("warn", format("%s: the session was changed after the response had begun and is not stored; call "

@@ -38,6 +38,12 @@ local function routes(to)
   end)
   to:get("/waits", function() return tostring(ls.dict("gate").waits) end)
   to:get("/go", function() ls.dict("gate").go = true return "go" end)
+  to:get("/cart/:key", function(req)
+    req.session.cart = { "tea", [math.tointeger(req.params.key) or req.params.key] = "milk" }
+    return "stored"
+  end)
+  to:get("/stream", function(req, res) res:write(req.session.user or "nobody") res:flush() end)
+  to:get("/member/:name", function(req) req.session[req.query.field] = req.params.name return "in" end)
   to:get("/copy", function(req)
     ls.dict("items"):set(1, { name = "tea", tags = { "a" } })
     req.session.item = ls.dict("items"):get(1)
@@ -178,6 +184,28 @@ class Sessions(E2E):
         self.assertNotEqual(cookie, planted)
         self.assertEqual(self.visit("/count", cookie, KEPT)[0].text, "2")
         self.assertEqual(self.visit("/", planted, KEPT)[0].text, "nobody")
+
+    def test_another_field_of_the_login_gets_a_new_id(self):
+        for field in ("user", "user_id", "uid"):
+            planted = self.visit("/count", index=KEPT)[1]
+            _, cookie = self.visit("/member/ada?field=" + field, planted, KEPT)
+            self.assertNotEqual(cookie, planted)
+            self.assertEqual(self.visit("/count", cookie, KEPT)[0].text, "2")
+            self.assertEqual(self.visit("/count", planted, KEPT)[0].text, "1")
+
+    def test_a_table_that_json_would_change(self):
+        for key, status in (("2", 200), ("3", 500), ("0", 500), ("a", 500)):
+            mark = self.server.mark()
+            response, cookie = self.visit("/cart/" + key)
+            self.assertEqual((response.status, cookie is not None), (status, status == 200), key)
+            if status == 500:
+                self.assertIn("session.cart cannot be stored in a cookie", self.server.wait_log("GET /cart/" + key, mark))
+            self.assertEqual(self.visit("/cart/" + key, index=KEPT)[0].status, 200)
+
+    def test_a_stream_that_has_used_the_session_is_private(self):
+        for index in (APP, KEPT):
+            response, _ = self.visit("/stream", self.login(index=index), index)
+            self.assertEqual((response.text, response.header("Cache-Control")), ("ada", "private"))
 
     def test_a_session_that_is_too_large(self):
         self.assertEqual(self.visit("/large/2900")[0].status, 200)

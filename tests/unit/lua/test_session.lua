@@ -151,6 +151,16 @@ function tests.a_response_that_has_used_the_session_is_private()
   end)
 end
 
+function tests.a_response_that_streams_is_private_too()
+  each(function(options)
+    local visitor = browser(options)
+    local used = visitor.visit(function(session, _, res) res.sent = session.user == nil end)
+    check.equal(used.headers["Cache-Control"], "private")
+    local before = visitor.visit(function(session, _, res) res.sent = true return session.user end)
+    check.equal(before.headers["Cache-Control"], nil)
+  end)
+end
+
 function tests.an_unused_session_ends_after_max_age()
   each(function(options)
     local visitor = browser(with(options, { max_age = 100 }))
@@ -232,6 +242,38 @@ function tests.another_user_gets_another_id()
   visitor.visit(function(session) session:regenerate() end)
   check.equal(visitor.jar.session ~= second, true)
   check.equal(visitor.visit(function(session) return session.id end).result, 2)
+end
+
+function tests.a_login_by_another_field()
+  each(function(options)
+    for _, field in ipairs { "user", "user_id", "uid", "member" } do
+      local visitor = browser(with(options, { login = field == "member" and { "member", "role" } or nil }))
+      visitor.visit(function(session) session.cart = "tea" end)
+      local planted = visitor.jar.session
+      visitor.visit(function(session) session[field] = 1 end)
+      check.equal({ field, visitor.jar.session ~= planted }, { field, true })
+      if options.store then
+        local stranger = browser(options)
+        stranger.jar.session = planted
+        check.equal(stranger.visit(function(session) return session.cart end).result, nil)
+      end
+    end
+  end)
+end
+
+function tests.another_user_gets_another_csrf_token()
+  local function token(session) return session.csrf_token end
+  each(function(options)
+    for _, change in ipairs { set_user "eve", set_user(nil) } do
+      local visitor = browser(options)
+      visitor.visit(set_user "ada")
+      visitor.visit(function(session) session.csrf_token, session.x = "of ada", 1 end)
+      visitor.visit(function(session) session.x = 2 end)
+      check.equal(visitor.visit(token).result, "of ada")
+      visitor.visit(change)
+      check.equal(visitor.visit(token).result, nil)
+    end
+  end)
 end
 
 function tests.a_logout()
@@ -361,6 +403,21 @@ function tests.what_cannot_be_stored()
   check.raises("cannot be stored: the dict is full", browser{ store = store }.visit, set_user "ada")
 end
 
+function tests.tables_that_json_would_change()
+  local function store(value) return function(session) session.cart = value end end
+  for _, case in ipairs {
+    { { [3] = "tea" }, "session.cart cannot be stored in a cookie: it has the key 3" },
+    { { 1, 2, nil, 4 }, "has the key 4" }, { { [0] = 1 }, "has the key 0" },
+    { { [1.5] = 1 }, "has the key 1.5" }, { { lists = { { [7] = 1 } } }, "session.cart.lists[1] cannot" },
+  } do
+    check.raises(case[2], browser{ secret = secret }.visit, store(case[1]))
+    check.equal(browser{ store = fake_dict() }.visit(store(case[1])).set ~= nil, true)
+  end
+  for _, fine in ipairs { {}, { 1, 2, 3 }, { a = 1, b = { {}, { c = 2 } } } } do
+    check.equal(browser{ secret = secret }.visit(store(fine)).set ~= nil, true)
+  end
+end
+
 function tests.names_of_methods_and_of_no_string()
   each(function(options)
     local visit = browser(options).visit
@@ -403,6 +460,9 @@ function tests.wrong_options()
     { { secret = secret, store = fake_dict() }, "leave secret out" }, { { store = "sessions" }, "store must be a dict" },
     { { store = {} }, "store must be a dict" }, { { secret = secret, cookie = "a b" }, "cookie must be" },
     { { secret = secret, same_site = "loose" }, "same_site must be" }, { { secret = secret, path = ";" }, "path must be" },
+    { { secret = secret, login = {} }, "login must be" }, { { secret = secret, login = 1 }, "login must be" },
+    { { secret = secret, login = { "user", "" } }, "login must be" },
+    { { secret = secret, login = "clear" }, "login must be" },
   } do
     check.raises({ check.line(1), case[2] }, function()
       new(case[1])
