@@ -120,6 +120,7 @@ function csrf.token(req, ...)
   if type(session) ~= "table" then
     usage.error("csrf.token(req) needs the request, with middleware of ls.session around it")
   end
+  require("luaserve.session").check_login(session)
   if not session.csrf_token then session.csrf_token = core.crypto_encode(base64url, core.crypto_random(token_bytes)) end
   return session.csrf_token
 end

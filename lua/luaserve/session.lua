@@ -195,8 +195,7 @@ local function write_store(record, data, created, saved, left)
   return id
 end
 
--- check_keys(value, field): raises for a table that has other keys after JSON: one that has not only strings as keys and is no
--- list with the keys 1 to n.
+-- check_keys(value, field): raises for a table that has other keys after JSON: its keys are neither all strings nor 1 to n.
 local function check_keys(value, field)
   if type(value) ~= "table" then return end
   local strings, others, wrong = 0, 0, nil
@@ -229,16 +228,28 @@ local function write_cookie(record, data, created, saved)
   return value
 end
 
--- Store the session if that is necessary.
-local function save(self, record)
-  local settings = record.settings
-  for i = 1, record.known and #settings.login or 0 do
-    local field = settings.login[i]
+-- A session that was read and has another user gets a new id; the token of the previous one is removed.
+local function check_login(self, record)
+  local login = record.settings.login
+  for i = 1, record.known and #login or 0 do
+    local field = login[i]
     if not same({ record.snapshot[field] }, { rawget(self, field) }) then
       record.regenerated = true
       if rawget(self, "csrf_token") == record.snapshot.csrf_token then rawset(self, "csrf_token", nil) end
     end
   end
+end
+
+-- check_login(session): for csrf.token, which would return the token of the previous user otherwise.
+function session.check_login(self)
+  local record = getmetatable(self)
+  if type(record) == "table" and record.settings and record.loaded then check_login(self, record) end
+end
+
+-- Store the session if that is necessary.
+local function save(self, record)
+  local settings = record.settings
+  check_login(self, record)
   if not (record.renew or record.regenerated and record.known) and same(self, record.snapshot) then return end
   if next(self) == nil then
     if not record.known then return end

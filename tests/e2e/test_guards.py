@@ -15,7 +15,7 @@ local app = ls.app()
 app:use(ls.session { store = ls.dict("sessions") })
 app:use(csrf { origins = { "https://app.example" } })
 app:get("/token", function(req) return csrf.token(req) end)
-app:get("/login", function(req) req.session.user = "ada" return csrf.token(req) end)
+app:get("/login", function(req) req.session.user = req.query.user or "ada" return csrf.token(req) end)
 app:get("/field", function(req, res) return res:html(csrf.field(req)) end)
 app:post("/", function(req) return req:form().text end)
 app:put("/", function(req) return req:body() end)
@@ -103,11 +103,13 @@ class Csrf(E2E):
         token, cookie = self.token()
         self.assertEqual(self.get("/token", [("Cookie", cookie)]).text, token)
         self.assertEqual(self.get("/field", [("Cookie", cookie)]).text, '<input type="hidden" name="_csrf" value="%s">' % token)
-        after, cookie = self.token("/login", cookie)
-        self.assertNotEqual(after, token)
-        for given, status in ((token, 403), (after, 200)):
-            response = self.ask("POST", "/", [("Cookie", cookie), ("X-CSRF-Token", given), FORM], b"text=x")
-            self.assertEqual(response.status, status)
+        for user in ("ada", "eve"):
+            after, cookie = self.token("/login?user=" + user, cookie)
+            self.assertNotEqual(after, token)
+            for given, status in ((token, 403), (after, 200)):
+                response = self.ask("POST", "/", [("Cookie", cookie), ("X-CSRF-Token", given), FORM], b"text=x")
+                self.assertEqual(response.status, status)
+            token = after
 
     def test_refusals_are_not_logged(self):
         server = self.serve(CSRF)
