@@ -12,7 +12,7 @@ import unittest
 import zlib
 
 from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, main, run_program, table, write_text
-from harness.environment import OTHER_SYSTEM
+from harness.environment import OTHER_SYSTEM, WINE
 from harness.dns import looks_up_names
 from harness.tls import certificate
 
@@ -221,13 +221,14 @@ class Requests(FetchCase):
         self.assertEqual(echoed('{ body = function() return ("a,b"):gmatch("[^,]+") end }')["body"], "ab")
 
     def test_a_large_body_both_ways(self):
+        tens = 200000 if WINE else 2000000  # with 20 MB a program that sends to itself sometimes stalls under Wine 8
         self.assertEqual(self.run_lua(
-            'local text = ("0123456789"):rep(2000000) local a = assert(ls.fetch(site .. "/echo", { body = text, '
-            'max_body = "64m" })) return a:json().body == text'), "true|true")
+            'local text = ("0123456789"):rep(%d) local a = assert(ls.fetch(site .. "/echo", { body = text, '
+            'max_body = "64m" })) return a:json().body == text' % tens), "true|true")
         self.assertEqual(self.run_lua(
-            'local n, piece = 0, ("x"):rep(100000) local a = assert(ls.fetch(site .. "/echo", { max_body = "64m", '
-            'body = function() n = n + 1 if n <= 200 then return piece end end })) return #a:json().body'),
-            "true|20000000")
+            'local n, piece = 0, ("x"):rep(%d) local a = assert(ls.fetch(site .. "/echo", { max_body = "64m", '
+            'body = function() n = n + 1 if n <= 200 then return piece end end })) return #a:json().body' % (tens / 20)),
+            "true|%d" % (10 * tens))
 
     def test_an_error_in_the_function_of_a_body_closes_the_connection(self):
         self.begin('return pcall(ls.fetch, url, { body = function() error("no data", 0) end })')
