@@ -23,7 +23,7 @@ ENGINE = os.environ.get("LUASERVE_ENGINE", "")
 WINE = os.environ.get("LUASERVE_SYSTEM") == "windows" and os.name != "nt"  # luaserve.exe, run by Python for Linux
 WINDOWS = WINE or os.name == "nt"  # luaserve.exe, whatever runs it
 SLOW = 4 if SANITIZER else 1
-WAIT = 40.0  # seconds: the longest that one wait of a test may take, in any build, on a machine that runs other work
+WAIT = 90.0  # seconds: the longest that one wait of a test may take, in any build, on a machine that runs other work
 # Wine 8: socket(AF_UNIX) fails with WSAEAFNOSUPPORT. Python for Windows has no AF_UNIX.
 HAS_UNIX_SOCKETS = not WINE and hasattr(socket, "AF_UNIX")
 # The command that sleeps, for os.execute and io.popen of a site.
