@@ -1,6 +1,7 @@
 """The life of the process: command line, failures to start, drain, signals, slow and blocking handlers, limits of the
 system."""
 import os
+import re
 import signal
 import socket
 import threading
@@ -556,7 +557,10 @@ class Draining(E2E):
         self.assertEqual(server.wait(), 1)
         named = server.logged(r"warn cut: request [0-9a-f]+ GET /waits/\d+ of 192\.0\.2\.\d+ waits at .*site.lua:5, for \d+\.\d s$")
         others = server.logged(r"warn cut: a task waits at .*site.lua:(6|8)$")
-        self.assertEqual((len(named) + len(others), len(server.logged("warn cut: 4 further tasks wait"))), (10, 1))
+        # At most 10 of a state are named. On a slow machine a handler may take more than a turn: there is a second state.
+        further = re.findall(r"warn cut: (\d+) further tasks wait", server.log())
+        self.assertEqual(len(named) + len(others) + sum(map(int, further)), 14)
+        self.assertGreaterEqual(len(named) + len(others), 10)
         self.assertTrue(server.logged(r"the drain took longer than 0.3 s; cut: HTTP 12, TCP 1, WebSocket 0; unfinished tasks: \d+"))
 
     @not_on_windows("it has no named pipes in directories")

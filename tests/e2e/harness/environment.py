@@ -8,6 +8,7 @@ Environment variables:
     LUASERVE_SANITIZER  asan or tsan: fewer repeats, fewer modules (run.py), no memory assertions, no LD_PRELOAD
 """
 import os
+import random
 import socket
 import unittest
 
@@ -45,10 +46,16 @@ def not_on_windows(reason):
 
 
 def free_port():
-    """A port without a listener a moment ago, for programs that cannot choose one themselves."""
-    with socket.socket() as probe:
-        probe.bind(("0.0.0.0", 0))
-        return probe.getsockname()[1]
+    """A port without a listener a moment ago, for programs that cannot choose one themselves. The tests that run beside
+    this one take theirs from the system, which gives from 32768 up (ip(7), ip_local_port_range), so this one is lower."""
+    while True:
+        port = random.randrange(10240, 32768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+                return port
+            except OSError:
+                pass  # taken
 
 
 def has_ipv6():
