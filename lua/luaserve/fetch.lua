@@ -7,6 +7,7 @@ local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
+local proxies = require "luaserve.fetch_proxy"
 local rules = require "luaserve.fetch_rules"
 local tcp = require "luaserve.tcp"
 usage.mark_internal()
@@ -28,6 +29,7 @@ local request_options = {
   body = true, -- string|Buffer|fun(): Data? - the body; a function is called until it returns nil
   json = true, -- any - a value that is sent as JSON
   form = true, -- table<string, any> - sent as a form, as ls.url.query makes it
+  parts = true, -- FetchPart[] - sent as a form with files
   timeout = { "total_ms_max", "seconds", 1, uint32_max, 30, none = 0 }, -- seconds for everything
   connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, 10, none = 0 }, -- seconds for lookup, addresses and TLS
   redirects = { "redirects_max", "count", 0, 100, 5, none = 0 }, -- that are followed
@@ -35,6 +37,8 @@ local request_options = {
   stream = { "stream", "flag" }, -- return when the head has arrived
   retry = { "retries_max", "count", 0, 100, 0, none = 0 }, -- further attempts after a failure without an answer
   tls = true, -- TlsClientOptions - of https://
+  proxy = true, -- string|false - URL of an HTTP proxy, `"http://host:port"`; default: that of the environment
+  jar = true, -- CookieJar - sends its cookies, and keeps those that servers set
   unix = { "unix", "text", "the path of a Unix socket" }, -- connect to it and not to the host
   public = { "public_only", "flag" }, -- refuse addresses of this machine and of private networks
 }
@@ -102,11 +106,16 @@ local function table_option(given, name)
   return text
 end
 
+local bodies = { "body", "json", "form", "parts" }
+
 -- The body and its type.
 local function read_body(given)
-  local count = (given.body ~= nil and 1 or 0) + (given.json ~= nil and 1 or 0) + (given.form ~= nil and 1 or 0)
-  if count > 1 then usage.error("ls.fetch: give one of body, json and form") end
-  if given.json ~= nil then
+  local count = 0
+  for _, name in ipairs(bodies) do count = given[name] ~= nil and count + 1 or count end
+  if count > 1 then usage.error("ls.fetch: give one of body, json, form and parts") end
+  if given.parts ~= nil then
+    return require("luaserve.fetch_parts").encode(given.parts)
+  elseif given.json ~= nil then
     local ok, text = pcall(json.encode, given.json)
     if not ok then usage.error("ls.fetch: json: %s", text:match("ls%.json%.encode: (.*)") or text) end
     return text, "application/json"
@@ -118,6 +127,29 @@ local function read_body(given)
     usage.error("ls.fetch: body must be a string, a buffer or a function; got %s", usage.quote(body))
   end
   return body
+end
+
+local function read_proxy(given)
+  if given.proxy == false then return false end
+  if given.unix or given.public then
+    usage.error("ls.fetch: with a proxy this server does not connect to the host; give one of proxy, unix and public")
+  end
+  local found, why
+  if type(given.proxy) == "string" then found, why = proxies.read(given.proxy) end
+  if not found then
+    usage.error('ls.fetch: proxy must be the URL of an HTTP proxy, such as "http://127.0.0.1:3128", or false; got %s%s',
+      type(given.proxy) == "string" and usage.quote(rules.shown(given.proxy)) or usage.quote(given.proxy),
+      why and ": " .. why or "")
+  end
+  return found
+end
+
+local function read_jar(given, fields)
+  if not require("luaserve.cookie_jar").is(given.jar) then
+    usage.error("ls.fetch: jar must be what ls.cookie_jar returns; got %s", usage.quote(given.jar))
+  end
+  if has_field(fields, "cookie") then usage.error("ls.fetch: give one of jar and the header Cookie") end
+  return given.jar
 end
 
 local no_fields = {}
@@ -134,7 +166,7 @@ local function read_request(at, given)
   end
   options.take("ls.fetch", given, fetch.calls["ls.fetch"], request)
   if given.headers ~= nil then request.fields = read_headers(given.headers) end
-  if given.body ~= nil or given.json ~= nil or given.form ~= nil then
+  if given.body ~= nil or given.json ~= nil or given.form ~= nil or given.parts ~= nil then
     local content_type
     request.method = "POST"
     request.body, content_type = read_body(given)
@@ -155,11 +187,15 @@ local function read_request(at, given)
     request.method = given.method:upper() == "CONNECT" and usage.error("ls.fetch: the method CONNECT makes a tunnel, not "
       .. "a request") or given.method
   end
-  if given.tls ~= nil then request.tls = require("luaserve.tls").client("ls.fetch", given.tls) end
+  if given.tls ~= nil and require("luaserve.tls").client("ls.fetch", given.tls) and given.tls ~= true then
+    request.tls = given.tls
+  end
   if at.secure and given.tls == false then usage.error("ls.fetch: https:// needs TLS; got tls = false") end
   if request.unix and request.public_only then
     usage.error("ls.fetch: a Unix socket is not public; give one of unix and public")
   end
+  if given.proxy ~= nil then request.proxy = read_proxy(given) end
+  if given.jar ~= nil then request.jar = read_jar(given, request.fields) end
   return request
 end
 
@@ -170,7 +206,10 @@ local function tls_key(tls)
   local names, parts = {}, {}
   for name in pairs(tls) do names[#names + 1] = name end
   table.sort(names)
-  for n, name in ipairs(names) do parts[n] = format("%s=%q", name, tls[name]) end
+  for n, name in ipairs(names) do
+    local value = tls[name]
+    parts[n] = format("%s=%q", name, type(value) == "table" and concat(value, ",") or value)
+  end
   return concat(parts, ",")
 end
 
@@ -179,6 +218,7 @@ local function key_of(request)
   local key = request.at.origin
   if request.public_only then key = key .. " public" end
   if request.unix then key = key .. " unix:" .. request.unix end
+  if request.via then key = key .. " via " .. request.via.shown .. " " .. request.via.authorization end
   if request.at.secure and request.tls then key = key .. " " .. tls_key(request.tls) end
   return key
 end
@@ -194,26 +234,47 @@ local function begin_deadline(request)
   if request.total_ms_max > 0 then request.deadline = now() + request.total_ms_max / 1000 end
 end
 
+-- The seconds that are left to connect, more than 0; nil: no limit.
+local function left_to_connect(request)
+  local ends, deadline = request.connect_deadline, request.deadline
+  if deadline and (not ends or deadline < ends) then ends = deadline end
+  return ends and math.max(ends - now(), 0.001)
+end
+
+-- The options of TLS with the name that the certificate must have, unless they name one.
+local function named(tls, host) return setmetatable(tls.server_name and {} or { server_name = host }, { __index = tls }) end
+
+-- Change the connection to the proxy to one with the server behind it. -> sock | nil, message, code
+local function tunnel(request, sock)
+  local done, message, code = proxies.tunnel(request.via, sock, request.at, left_to_connect(request))
+  if not done then return nil, message, code end
+  local tls = { timeout = left_to_connect(request) }
+  for name, value in next, request.tls or {} do tls[name] = value end
+  tls.server_name = tls.server_name or request.at.host
+  done, message, code = sock:starttls(tls)
+  if not done then return nil, message, code end
+  return sock
+end
+
 -- Connect. -> sock | nil, message, code
 local function dial(request)
-  local at, limits = request.at, { public_only = request.public_only, of_client = true }
+  local at, via, limits = request.at, request.via, { public_only = request.public_only, of_client = true }
   for name, value in next, tcp.defaults() do limits[name] = value end
-  local seconds = left(request)
+  request.connect_deadline = request.connect_ms_max > 0 and now() + request.connect_ms_max / 1000 or nil
+  local seconds = left_to_connect(request)
   limits.write_bytes_high = uint32_max
-  limits.connect_ms_max = request.connect_ms_max
-  if seconds and (limits.connect_ms_max == 0 or seconds * 1000 < limits.connect_ms_max) then
-    limits.connect_ms_max = seconds > 0 and math.ceil(seconds * 1000) or 1
-  end
-  if at.secure then
-    limits.tls = request.tls or {}
-    if request.unix and not limits.tls.server_name then
-      limits.tls = setmetatable({ server_name = at.host }, { __index = limits.tls })
-    end
+  limits.connect_ms_max = seconds and math.ceil(seconds * 1000) or 0
+  if at.secure and not via then
+    limits.tls = require("luaserve.tls").client("ls.fetch", request.tls or true)
+    if request.unix then limits.tls = named(limits.tls, at.host) end
   end
   local host, port = at.host, at.port
   if request.unix then host, port = "unix:" .. request.unix, 0 end
+  if via then host, port = via.host, via.port end
   local sock, message, code = core.connect(host, port, limits)
+  if sock and via and at.secure then return tunnel(request, sock) end
   if sock then return sock end
+  if via then return proxies.failure(via, message, code) end
   if code == "EACCES" and request.public_only then message = "the address is not public" end
   return nil, message, code
 end
@@ -231,11 +292,13 @@ local function head_of(request)
   local framing = type(body) == "function" and "Transfer-Encoding: chunked\r\n"
     or body and "Content-Length: " .. #body .. "\r\n" or of_no_body[request.method] and "Content-Length: 0\r\n" or ""
   request.decodes = accept_gzip ~= ""
+  local target, own = at.target, framing
+  if request.via and not at.secure then target, own = at.origin .. target, framing .. request.via.authorization end
   if request.fields[1] == nil then
-    local plain = body == nil and request.method == "GET"
+    local plain = body == nil and request.method == "GET" and not request.via
     if plain and rawget(at, "get") then return at.get end
-    local head = concat { request.method, " ", at.target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept,
-      accept_gzip, framing, "\r\n" }
+    local head = concat { request.method, " ", target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept,
+      accept_gzip, own, "\r\n" }
     if plain then at.get = head end
     return head
   end
@@ -245,9 +308,20 @@ local function head_of(request)
     given[field[1]:lower()] = true
   end
   request.decodes = request.decodes and not given["accept-encoding"] and not given.range -- a part cannot be inflated
-  return concat { request.method, " ", at.target, " HTTP/1.1\r\n", given.host and "" or "Host: " .. at.authority .. "\r\n",
+  return concat { request.method, " ", target, " HTTP/1.1\r\n", given.host and "" or "Host: " .. at.authority .. "\r\n",
     given["user-agent"] and "" or agent, given.accept and "" or accept, request.decodes and accept_gzip or "",
-    concat(lines), framing, "\r\n" }
+    concat(lines), own, "\r\n" }
+end
+
+-- Replace the cookies that the jar has given to an earlier request of the same fetch.
+local function put_cookies(request)
+  local fields = {}
+  for _, field in ipairs(request.fields) do
+    if field[1] ~= "Cookie" then fields[#fields + 1] = field end
+  end
+  local text = request.jar:field(request.at)
+  if text then fields[#fields + 1] = { "Cookie", text } end
+  request.fields = fields
 end
 
 local WRITE_AHEAD = 256 * 1024 -- a function of a body waits while more bytes are queued
@@ -336,6 +410,9 @@ local lasting = { EINVAL = true, EACCES = true, ECERT = true, ENOENT = true, ENO
 -- exchange(request) -> call, status, head, gzip | nil, message, code. A connection that was idle may have been closed by
 -- its server at the moment of the request, which then is sent once more on a new one.
 local function exchange(request)
+  local via, wrong = proxies.of(request)
+  if wrong then return nil, wrong, "EINVAL" end
+  request.via = via
   local key, retries, fresh = key_of(request), 0, false
   while true do
     local call, status, head, gzip, reused = attempt(request, key, fresh)
@@ -548,10 +625,14 @@ function fetch.fetch(url, given, ...)
   request.begun, request.redirected = now(), 0
   begin_deadline(request)
   while true do
+    if request.jar then put_cookies(request) end
     local call, status, head, gzip = fetch.exchange(request)
     if not call then
       if head == "ETIMEDOUT" and left(request) == 0 then return failure(request, select(2, timed_out(request))) end
       return failure(request, status, head)
+    end
+    if request.jar then
+      request.jar:keep(request.at, head:gmatch("\n[Ss][Ee][Tt]%-[Cc][Oo][Oo][Kk][Ii][Ee]:[ \t]*([^\r\n]*)"))
     end
     local next_request, message, code = redirected(request, call, status, head)
     if next_request == nil then return failure(request, message, code) end

@@ -103,7 +103,9 @@ end
 function rules.is_redirect(status) return redirects[status] or false end
 
 local safe = { GET = true, HEAD = true }
-local of_one_server = { cert = true, key = true, password = true, server_name = true, insecure = true } -- options of TLS
+local of_one_server = { -- options of TLS
+  cert = true, key = true, key_password = true, server_name = true, insecure = true,
+}
 
 -- redirect(request, status, location) -> the next request | nil, why, code. A request is { method =, at = a parsed URL,
 -- fields = a list of { name, value }, body =, ... }; further fields are passed on.

@@ -60,6 +60,7 @@ local ls = {
   connect = later("luaserve.tcp", "connect"),
   websocket = later("luaserve.ws_client", "connect"),
   fetch = later("luaserve.fetch", "fetch"), -- HTTP requests to other servers
+  cookie_jar = later("luaserve.cookie_jar", "new"),
   udp = later("luaserve.udp", "listen"),
   udp_connect = later("luaserve.udp", "connect"),
   notify = later("luaserve.notify", "notify"),

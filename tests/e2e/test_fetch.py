@@ -1,5 +1,8 @@
 """ls.fetch: requests as raw servers see them, every kind of response and of failure, kept connections, redirects, TLS,
 compression, streaming, and the end of a task that waits for an answer."""
+import base64
+import concurrent.futures
+import contextlib
 import gzip
 import json
 import os
@@ -8,6 +11,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import unittest
 import zlib
 
@@ -36,6 +40,9 @@ app:get("/chunks/:n", function(req, res) for n = 1, req.params.n do res:write("l
 app:get("/status/:n", function(req) return tonumber(req.params.n), "body" end)
 app:get("/to/:status", function(req, res) return res:redirect(req.query.at, tonumber(req.params.status)) end)
 app:post("/to/:status", function(req, res) return res:redirect(req.query.at, tonumber(req.params.status)) end)
+app:post("/parts", function(req, res)
+  for part in req:parts() do res:write(part.name, " ", tostring(part.filename), " ", part:body(), "\n") end
+end)
 app:get("/loop", function(_, res) return res:redirect("/loop") end)
 app:get("/count/:n", function(req, res)
   local n = tonumber(req.params.n)
@@ -247,7 +254,7 @@ class Requests(FetchCase):
             ('ls.fetch({})', "the first argument must be a URL"),
             ('ls.fetch(url, 5)', "options must be a table"),
             ('ls.fetch(url, { timout = 1 })', "unknown option \"timout\"; did you mean 'timeout'?"),
-            ('ls.fetch(url, { json = 1, body = "x" })', "give one of body, json and form"),
+            ('ls.fetch(url, { json = 1, body = "x" })', "give one of body, json, form and parts"),
             ('ls.fetch(url, { json = print })', "ls.fetch: json: "),
             ('ls.fetch(url, { body = true })', "body must be a string, a buffer or a function; got true"),
             ('ls.fetch(url, { body = {} })', "body must be"),
@@ -865,6 +872,246 @@ class Places(FetchCase):
             server.signal()
             self.assertNotEqual(server.wait(), 0)
             conn.ends()
+
+
+class Parts(FetchCase):
+    SITE = SITE
+
+    def test_a_form_as_the_server_reads_it(self):
+        self.begin("""return body(url .. "/", { parts = { { name = "title", body = "a \\r\\n--b" },
+            { name = "n", body = 7 }, { name = 'p"q', filename = 'x\\n".bin', body = ls.buffer():append(("z"):rep(70000)) },
+            { name = "t", filename = "t.txt", type = "text/plain", body = "t" } } })""")
+        with self.peer.accept() as conn:
+            conn.request()
+            self.assertEqual(conn.line, "POST / HTTP/1.1")
+            data = conn.take(int(conn.fields["content-length"]))
+            kind = conn.fields["content-type"]
+            boundary = kind.removeprefix("multipart/form-data; boundary=")
+            self.assertRegex(boundary, "^[0-9a-f]{32}$")
+            parts = data.decode().split("--" + boundary)
+            self.assertEqual((parts[0], parts[-1], len(parts)), ("", "--\r\n", 6))
+            self.assertEqual([part.strip("\r\n").partition("\r\n\r\n")[::2] for part in parts[1:-1]], [
+                ('Content-Disposition: form-data; name="title"', "a \r\n--b"),
+                ('Content-Disposition: form-data; name="n"', "7"),
+                ('Content-Disposition: form-data; name="p%22q"; filename="x%0A%22.bin"\r\n'
+                 "Content-Type: application/octet-stream", "z" * 70000),
+                ('Content-Disposition: form-data; name="t"; filename="t.txt"\r\nContent-Type: text/plain', "t")])
+            conn.send(response(b"ok"))
+        self.assertEqual(self.result(), "true|200|ok")
+
+    def test_parts_from_functions(self):
+        """Both kinds of functions, to req:parts of the site."""
+        self.assertEqual(self.run_lua("""
+            local n = 0
+            local function count() n = n + 1 return n <= 3 and tostring(n) or nil end
+            return body(site .. "/parts", { parts = { { name = "a", filename = "f", body = count },
+              { name = "b", body = function() return ("xyz"):gmatch(".") end }, { name = "c", body = "end" },
+              { name = "d", body = function() return nil end } } })"""), "true|200|a f 123~b nil xyz~c nil end~d nil ~")
+
+    def test_usage(self):
+        for given, message in (
+            ('parts = {}', "parts must be a list such as"),
+            ('parts = { a = 1 }', "parts must be a list such as"),
+            ('parts = { "a" }', 'parts[1] must be a table; got "a"'),
+            ('parts = { { body = "" } }', "parts[1].name is missing"),
+            ('parts = { { name = 1, body = "" } }', "parts[1].name must be a string; got 1"),
+            ('parts = { { name = "a" } }', "parts[1].body must be a string, a number, a buffer or a function; got nil"),
+            ('parts = { { name = "a", body = "", file = "" } }', 'unknown option "file"'),
+            ('parts = { { name = "a", body = "", type = "a\\r\\nb" } }', "parts[1].type contains a control character"),
+            ('parts = { { name = "a", body = "" } }, form = {}', "give one of body, json, form and parts"),
+        ):
+            self.assertIn(message, self.run_lua("return ls.fetch(url, { %s })" % given))
+
+
+class Jar(FetchCase):
+    SITE = SITE
+
+    def test_cookies_come_back(self):
+        """Also those that a redirect sets, and not to another host."""
+        self.begin("""local jar = ls.cookie_jar() body(url .. "/", { jar = jar }) body(url .. "/", { jar = jar })
+            return jar:cookies(url .. "/").b, jar:cookies("http://localhost/").a""")
+        with self.peer.accept() as conn:
+            self.assertNotIn("cookie", conn.request().fields)
+            conn.send(response(fields=["Set-Cookie: a=1; Path=/", "Location: /next", "set-cookie:  x=1; Path=/other"],
+                               status="302 Found"))
+            self.assertEqual(conn.request().fields["cookie"], "a=1")
+            conn.send(response(fields=["Set-Cookie: b=2; HttpOnly", "Set-Cookie: a=; Max-Age=0; Path=/"]))
+            self.assertEqual(conn.request().fields["cookie"], "b=2")
+            conn.send(response(fields=["Location: http://localhost:%d/" % self.peer.port], status="307 Found"))
+        with self.peer.accept() as conn:
+            self.assertNotIn("cookie", conn.request().fields)
+            conn.send(response())
+        self.assertEqual(self.result(), "true|2|nil")
+
+    def test_in_a_dict(self):
+        server = self.serve("""local ls = require "luaserve"
+            local jar, app = ls.cookie_jar(ls.dict("cookies")), ls.app()
+            ls.config { threads = 3 }
+            app:get("/fetch", function(req) return ls.fetch(req.query.url, { jar = jar }):body() end)
+            app:get("/next/:name", function(req, res)
+              res:header("Set-Cookie", { req.params.name .. "=1; Path=/; Max-Age=60" })
+              return req:header("cookie") or "none"
+            end)
+            app:get("/clear", function() jar:clear() return "" end)
+            ls.listen(0, app)""")
+        site = "http://127.0.0.1:%d" % server.port()
+        got = [server.get("/fetch?url=%s/next/%s" % (site, name)).text for name in ("a", "b", "c")]
+        self.assertEqual(got, ["none", "a=1", "a=1; b=1"])
+        with concurrent.futures.ThreadPoolExecutor(8) as pool: # none is lost
+            list(pool.map(lambda n: server.get("/fetch?url=%s/next/n%d" % (site, n)), range(24)))
+        self.assertEqual(len(server.get("/fetch?url=%s/next/z" % site).text.split("; ")), 27)
+        server.get("/clear")
+        self.assertEqual(server.get("/fetch?url=%s/next/z" % site).text, "none")
+
+    def test_usage(self):
+        self.assertIn("jar must be what ls.cookie_jar returns", self.run_lua("ls.fetch(url, { jar = {} })"))
+        self.assertIn("give one of jar and the header Cookie",
+                      self.run_lua('ls.fetch(url, { jar = ls.cookie_jar(), headers = { cookie = "a=1" } })'))
+        self.assertIn("ls.cookie_jar takes a dict", self.run_lua("ls.cookie_jar({})"))
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+            write_text(os.path.join(folder, "site.lua"), 'require "luaserve".cookie_jar()')
+            status, _, err = run_program([os.path.join(folder, "site.lua")])
+        self.assertNotEqual(status, 0)
+        self.assertIn("site.lua:1: ls.cookie_jar: each Lua state would have a jar of its own", err)
+
+
+class Proxy(FetchCase):
+    SITE = SITE
+
+    def proxied(self, target, options=""):
+        return 'return body("%s", { proxy = url%s })' % (target, options)
+
+    def test_http(self):
+        self.begin("local to = { proxy = url:gsub('//', '//us%%2Fer:p%%40ss@') .. '/' } "
+                   "return select(2, body('http://site.test/a?b#c', to)), select(2, body('http://site.test/d', to))")
+        with self.peer.accept() as conn:
+            conn.request()
+            self.assertEqual((conn.line, conn.fields["host"]), ("GET http://site.test/a?b HTTP/1.1", "site.test"))
+            self.assertEqual(conn.fields["proxy-authorization"], "Basic " + base64.b64encode(b"us/er:p@ss").decode())
+            conn.send(response(b"one"))
+            self.assertEqual(conn.request().line, "GET http://site.test/d HTTP/1.1")
+            conn.send(response(b"two"))
+        self.assertEqual(self.result(), "true|one|two")
+
+    def test_a_tunnel_that_is_refused(self):
+        for answer, message, code in (
+            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "it answered CONNECT with 407 Proxy Auth", "EACCES"),
+            ("HTTP/1.1 403 No\r\nContent-Length: 3\r\n\r\nno\n", "it answered CONNECT with 403 No", "EACCES"),
+            ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "it answered CONNECT with 502", "EUNREACH"),
+            ("HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "it answered CONNECT with 302", "EUNREACH"),
+            ("SSH-2.0-x\r\n\r\n", "invalid response", "EPROTO"),
+            ("", "the server closed the connection without a response", "ECLOSED"),
+            ("HTTP/1.1 200 OK\r\n\r\nearly", "TLS: bytes arrived before the handshake", "EPROTO"),
+        ):
+            self.begin(self.proxied("https://site.test/secret?key", ", headers = { Authorization = 'x' }"))
+            with self.peer.accept() as conn:
+                conn.request()
+                self.assertEqual((conn.line, sorted(conn.fields)), ("CONNECT site.test:443 HTTP/1.1", ["host"]))
+                conn.send(answer.encode())
+            result = self.result()
+            self.assertIn("cannot fetch https://site.test/secret: ", result)
+            self.assertIn(message, result)
+            self.assertTrue(result.endswith("|" + code), result)
+
+    def test_a_proxy_that_does_not_answer(self):
+        self.begin(self.proxied("https://site.test/", ", connect_timeout = 0.2"))
+        with self.peer.accept() as conn:
+            self.assertRegex(self.result(), r"the proxy http://127.0.0.1:\d+: timeout\|ETIMEDOUT$")
+            conn.request()
+            conn.ends()
+        result = self.run_lua('return body("http://site.test/", { proxy = "http://u:secret@127.0.0.1:1" })')
+        self.assertEqual(result, "true|cannot fetch http://site.test/: the proxy http://127.0.0.1:1: connection refused|EREFUSED")
+
+    def test_a_tunnel(self):
+        """Certificates are checked against the name of the server; the connection is kept; a task that ends closes it."""
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+            certificate(folder, "site", names=("site.test",))
+            path = folder.replace(os.sep, "/")
+            https = self.serve("""local ls = require "luaserve" local app = ls.app()
+                app:get("/", function(req) return "over TLS for " .. req.host end)
+                ls.listen { port = 0, host = "127.0.0.1", handler = app, tls = { cert = "%s/site.pem", key = "%s/site.key" } }
+                """ % (path, path))
+            to = 'body("https://%s/", { proxy = url, tls = { ca = "' + path + '/site.pem" } })'
+            self.begin("local function try(...) local a, b = body(...) return tostring(b):sub(1, 24) end "
+                       "return try(%s), try(%s)" % ((to % "site.test")[5:-1], (to % "site.test")[5:-1]))
+            with self.tunnel(https.port(), "site.test:443"):
+                self.assertEqual(self.result(), "true|over TLS for site.test|over TLS for site.test")
+            self.begin("return " + to % "other.test:8443")
+            with self.tunnel(https.port(), "other.test:8443"):
+                self.assertRegex(self.result(), r"TLS: .*\|ECERT$")
+
+    @contextlib.contextmanager
+    def tunnel(self, port, server):
+        """Answer one CONNECT and pass the bytes of both directions on."""
+        with self.peer.accept() as conn, socket.create_connection(("127.0.0.1", port)) as other:
+            self.assertEqual(conn.request().line, "CONNECT %s HTTP/1.1" % server)
+            conn.send(b"HTTP/1.1 200 Connection established\r\nContent-Length: 7\r\n\r\n")
+
+            def pump(source, sink):
+                try:
+                    while data := source.recv(65536):
+                        sink.sendall(data)
+                    sink.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass
+            threads = [threading.Thread(target=pump, args=ends) for ends in ((conn.sock, other), (other, conn.sock))]
+            for thread in threads:
+                thread.start()
+            yield
+            try:
+                conn.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the client has closed it
+            for thread in threads:
+                thread.join()
+
+    def test_the_environment(self):
+        proxy = "http://127.0.0.1:%d" % self.peer.port
+        script = """local ls = require "luaserve" ls.init(function()
+            for _, url in ipairs{ %s } do
+              local a, message, code = ls.fetch(url, { timeout = 60 })
+              print(a and a:body() or code)
+            end end)"""
+        def run(urls, env):
+            with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+                path = os.path.join(folder, "a.lua")
+                write_text(path, script % ", ".join('"%s"' % url for url in urls))
+                return run_program([path], env=env)
+        def answer(count):
+            for n in range(count):
+                with self.peer.accept() as conn:
+                    lines.append(conn.request().line)
+                    conn.send(response(b"by the proxy", fields=["Connection: close"]))
+        for env, urls, through in (
+            ({"http_proxy": proxy}, ["http://a.test/"], ["GET http://a.test/ HTTP/1.1"]),
+            ({"all_proxy": proxy.removeprefix("http://")}, ["http://a.test/"], ["GET http://a.test/ HTTP/1.1"]),
+            ({"https_proxy": proxy}, ["https://a.test/"], ["CONNECT a.test:443 HTTP/1.1"]),
+            ({"http_proxy": proxy, "no_proxy": "b.test, .c.test,d.test:81"},
+             ["http://a.test/", "http://ab.test/", "http://d.test/"],
+             ["GET http://a.test/ HTTP/1.1", "GET http://ab.test/ HTTP/1.1", "GET http://d.test/ HTTP/1.1"]),
+        ):
+            lines = []
+            thread = threading.Thread(target=answer, args=(len(through),))
+            thread.start()
+            status, out, err = run(urls, env)
+            thread.join()
+            self.assertEqual((status, lines), (0, through), err)
+        for env, code in (({"HTTP_PROXY": proxy}, "EREFUSED"), ({"http_proxy": proxy}, "EREFUSED"),
+                          ({"http_proxy": proxy, "no_proxy": "*"}, "EREFUSED")):
+            self.assertEqual(run(["http://127.0.0.1:1/"], env)[1], code + "\n")
+        status, out, err = run(["http://a.test/"], {"http_proxy": "ftp://x"})
+        self.assertEqual(out, "EINVAL\n")
+        for value in ("b.test", ".b.test", "*.b.test", "x,B.test:80"): # not asked, and there is no such name
+            out = run(["http://a.b.test/"], {"http_proxy": "http://127.0.0.1:1", "no_proxy": value})[1]
+            self.assertNotEqual(out, "EREFUSED\n", value)
+
+    def test_usage(self):
+        for value in ('"https://127.0.0.1:1"', '"ftp://a"', '"http://a/path"', '"http://u%zz@a"', "true", "{}", '""'):
+            self.assertIn("proxy must be the URL of an HTTP proxy", self.run_lua("ls.fetch(url, { proxy = %s })" % value))
+        self.assertNotIn("secret", self.run_lua('ls.fetch(url, { proxy = "https://u:secret@a" })'))
+        for other in ("public = true", 'unix = "/x"'):
+            self.assertIn("give one of proxy, unix and public",
+                          self.run_lua('ls.fetch(url, { proxy = "http://a", %s })' % other))
 
 
 class Tls(E2E):

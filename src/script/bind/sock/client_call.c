@@ -48,6 +48,7 @@ typedef struct client_call {
     bool begun;                /* a byte of the response was received */
     bool answered;             /* the head is complete */
     bool last;                 /* no payload follows `pending` */
+    bool released;             /* the connection is not the call's any more */
     bool inflated_whole_block; /* the decoder may hold more output */
 } client_call;
 
@@ -81,7 +82,7 @@ static void call_drop(client_call *call)
     call->copy = NULL;
     call->inflated_whole_block = false;
     call->pending = 0;
-    if (call->sock->tcp != NULL && state->port != NULL) ls_tcp_abort(state->ctx, call->sock->tcp);
+    if (!call->released && call->sock->tcp != NULL && state->port != NULL) ls_tcp_abort(state->ctx, call->sock->tcp);
 }
 
 static void task_ended(ls_task_end *end)
@@ -485,6 +486,16 @@ static int call_close(lua_State *L)
     return 0;
 }
 
+/* call:release(): the head was read, and the connection is to be used in another way: the call has no part in it any
+ * more. */
+static int call_release(lua_State *L)
+{
+    client_call *call = check_call(L);
+    ls_task_end_remove(&call->end);
+    call->released = true;
+    return 0;
+}
+
 /* core.client_take(key) -> an idle connection of the origin as a sock | nil */
 static int client_take(lua_State *L)
 {
@@ -535,9 +546,9 @@ static int client_new(lua_State *L)
 
 static void client_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {
-        {"head", call_head},       {"read", call_read}, {"all", call_all},     {"within", call_within},
-        {"inflate", call_inflate}, {"keep", call_keep}, {"close", call_close}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},       {"all", call_all},
+                                       {"within", call_within}, {"inflate", call_inflate}, {"keep", call_keep},
+                                       {"close", call_close},   {"release", call_release}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", call_close}, {NULL, NULL}};
     static const ls_object_type type = {.name = "call", .methods = methods, .meta = meta};
     ls_object_define(L, &type, &data_of(state)->meta_ref);

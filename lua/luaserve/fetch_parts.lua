@@ -1,0 +1,104 @@
+-- fetch_parts.lua - the option parts of ls.fetch: a form with files as multipart/form-data (RFC 7578), as browsers send it.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+usage.mark_internal()
+
+local ipairs, pairs, tostring, type = ipairs, pairs, tostring, type
+
+local parts = {}
+
+local part_options = {
+  name = true, -- string - the name of the field
+  body = true, -- string|number|Buffer|fun(): Data? - its value; a function is called until it returns nil
+  filename = true, -- string - makes the part a file
+  type = true, -- string - of the content; default of a file: application/octet-stream
+}
+parts.calls = {
+  ["ls.fetch: parts"] = { part_options, listed = true }, -- FetchPart
+}
+
+local form = 'parts must be a list such as { { name = "photo", filename = "a.png", type = "image/png", body = data } }'
+
+local function text_of(part, place, name)
+  local value = part[name]
+  if value ~= nil and type(value) ~= "string" then
+    usage.error("ls.fetch: %s.%s must be a string; got %s", place, name, usage.quote(value))
+  end
+  return value
+end
+
+-- What may not stand between the quotes, as browsers write it (HTML, "multipart/form-data encoding algorithm").
+local escapes = { ['"'] = "%22", ["\r"] = "%0D", ["\n"] = "%0A" }
+local function quoted(text) return '"' .. text:gsub('["\r\n]', escapes) .. '"' end
+
+local function head_of(part, place)
+  local name, filename, kind = text_of(part, place, "name"), text_of(part, place, "filename"), text_of(part, place, "type")
+  if not name then usage.error("ls.fetch: %s.name is missing", place) end
+  if kind and kind:find("[\0-\8\10-\31\127]") then
+    usage.error("ls.fetch: %s.type contains a control character; got %s", place, usage.quote(kind))
+  end
+  if filename and not kind then kind = "application/octet-stream" end
+  return "Content-Disposition: form-data; name=" .. quoted(name) .. (filename and "; filename=" .. quoted(filename) or "")
+    .. (kind and "\r\nContent-Type: " .. kind or "") .. "\r\n\r\n"
+end
+
+local function body_of(part, place)
+  local body = part.body
+  if type(body) == "number" then return tostring(body) end
+  if type(body) == "string" or type(body) == "function" or core.is_buffer(body) then return body end
+  usage.error("ls.fetch: %s.body must be a string, a number, a buffer or a function; got %s", place, usage.quote(body))
+end
+
+-- A function that returns the pieces one by one, and calls those that are functions until they return nil.
+local function in_turn(pieces)
+  local at, iterate, state, control = 1, nil, nil, nil
+  return function()
+    while true do
+      local piece = pieces[at]
+      if type(piece) ~= "function" then
+        at = at + 1
+        return piece
+      end
+      local data
+      if not iterate then
+        data, state, control = piece()
+        if type(data) == "function" then iterate = data end
+      end
+      if iterate then
+        data = iterate(state, control)
+        control = data
+      end
+      if data ~= nil then return data end
+      at, iterate = at + 1, nil
+    end
+  end
+end
+
+-- encode(list) -> body, content type. The body is a buffer; a function if a part has one. Raises.
+function parts.encode(list)
+  if type(list) ~= "table" or #list == 0 then usage.error("ls.fetch: %s; got %s", form, usage.quote(list)) end
+  for key in pairs(list) do
+    if math.type(key) ~= "integer" then usage.error("ls.fetch: %s; got the key %s", form, usage.quote(key)) end
+  end
+  local boundary = core.crypto_encode(1, core.crypto_random(16)) -- a part cannot contain it, by chance or intent
+  local pieces, streams = {}, false
+  for n, part in ipairs(list) do
+    local place = "parts[" .. n .. "]"
+    if type(part) ~= "table" then usage.error("ls.fetch: %s must be a table; got %s", place, usage.quote(part)) end
+    options.check_names("ls.fetch: " .. place, part, part_options, true)
+    local body = body_of(part, place)
+    streams = streams or type(body) == "function"
+    pieces[#pieces + 1] = (n > 1 and "\r\n--" or "--") .. boundary .. "\r\n" .. head_of(part, place)
+    pieces[#pieces + 1] = body
+  end
+  pieces[#pieces + 1] = "\r\n--" .. boundary .. "--\r\n"
+  local content_type = "multipart/form-data; boundary=" .. boundary
+  if streams then return in_turn(pieces), content_type end
+  local buffer = core.buffer()
+  for _, piece in ipairs(pieces) do buffer:append(piece) end
+  return buffer, content_type
+end
+
+return parts
