@@ -13,12 +13,12 @@ typedef struct outcome {
 } outcome;
 
 /* Read the bytes in pieces of `step`, with what was not consumed in front. */
-static void read_response(const uint8_t *data, size_t size, size_t step, bool to_head, outcome *out)
+static void read_response(const uint8_t *data, size_t size, size_t step, enum ls_asked asked, outcome *out)
 {
     ls_http1_reader reader;
     bool answered = false;
     size_t have = 0;
-    ls_http1_reader_init(&reader, to_head);
+    ls_http1_reader_init(&reader, asked);
     *out = (outcome){.result = LS_OK};
     do {
         have = have + step < size ? have + step : size;
@@ -31,6 +31,7 @@ static void read_response(const uint8_t *data, size_t size, size_t step, bool to
             FUZZ_HOLDS(skip <= rest && head <= (int)(rest - skip) && (head < 0) == (why != NULL));
             at = skip + (head > 0 ? (size_t)head : 0);
             answered = head > 0;
+            FUZZ_HOLDS(!answered || reader.head.status >= 200 || asked == LS_ASKED_UPGRADE);
             if (head < 0) out->result = head;
         }
         while (answered && out->result == LS_OK && (at < rest || reader.head.framing == LS_FRAMING_NONE)) {
@@ -57,10 +58,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static outcome whole, split;
     if (size == 0 || size > PAYLOAD_MAX) return 0;
-    const bool to_head = data[size - 1] == 'H';
-    read_response(data, size, size, to_head, &whole);
+    const enum ls_asked asked = data[size - 1] == 'H'   ? LS_ASKED_HEAD
+                                : data[size - 1] == 'U' ? LS_ASKED_UPGRADE
+                                                        : LS_ASKED_BODY;
+    read_response(data, size, size, asked, &whole);
     for (size_t step = 1; step < size; step += 1 + size / 16) {
-        read_response(data, size, step, to_head, &split);
+        read_response(data, size, step, asked, &split);
         FUZZ_HOLDS(split.result == whole.result && split.len == whole.len);
         FUZZ_HOLDS(memcmp(split.payload, whole.payload, whole.len) == 0);
         FUZZ_HOLDS(whole.result < 0 || split.used == whole.used);

@@ -3,9 +3,9 @@
 
 #include "base/err.h"
 
-void ls_http1_reader_init(ls_http1_reader *reader, bool to_head)
+void ls_http1_reader_init(ls_http1_reader *reader, enum ls_asked asked)
 {
-    *reader = (ls_http1_reader){.to_head = to_head};
+    *reader = (ls_http1_reader){.asked = (uint8_t)asked};
     ls_chunks_init(&reader->chunks);
 }
 
@@ -14,12 +14,12 @@ int ls_http1_read_head(ls_http1_reader *reader, const char *bytes, size_t len, s
 {
     size_t at = 0;
     for (;;) {
-        const int length = ls_http1_parse_response(bytes + at, len - at, reader->seen, bytes_max, reader->to_head,
-                                                   &reader->head, why);
+        const int length = ls_http1_parse_response(bytes + at, len - at, reader->seen, bytes_max,
+                                                   reader->asked == LS_ASKED_HEAD, &reader->head, why);
         *skip = at;
         reader->seen = length == 0 ? len - at : 0;
         if (length <= 0) return length;
-        if (reader->head.status >= 200) {
+        if (reader->head.status >= 200 || (reader->head.status == 101 && reader->asked == LS_ASKED_UPGRADE)) {
             reader->left =
                 reader->head.framing == LS_FRAMING_LENGTH ? reader->head.length : 0; /* not of a HEAD, a 304 */
             return length;

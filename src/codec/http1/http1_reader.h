@@ -10,21 +10,27 @@
 
 enum { LS_RESPONSE_INTERIM_MAX = 16 }; /* responses 1xx before the final one */
 
+enum ls_asked { /* what the request asks for, as far as the end of its response depends on it */
+                LS_ASKED_BODY,
+                LS_ASKED_HEAD,   /* the request is HEAD */
+                LS_ASKED_UPGRADE /* a response 101 may come, and is the final one */
+};
+
 typedef struct ls_http1_reader {
     ls_http_response head; /* of the final response, after ls_http1_read_head has returned it */
     ls_chunks chunks;
     uint64_t left;    /* payload bytes that follow, for LS_FRAMING_LENGTH */
     size_t seen;      /* bytes of an incomplete head that were looked at */
     uint8_t interims; /* responses 1xx so far */
-    bool to_head;     /* the request was HEAD */
+    uint8_t asked;    /* enum ls_asked */
 } ls_http1_reader;
 
-void ls_http1_reader_init(ls_http1_reader *reader, bool to_head);
+void ls_http1_reader_init(ls_http1_reader *reader, enum ls_asked asked);
 
 /* Read the head from bytes[0..len). *skip receives the length of the interim responses before it, which the caller
  * consumes, also when the head is incomplete. Returns the length of the head (> 0), which follows them and is described
  * by reader->head; 0: it is incomplete; LS_EPROTO with a static text in *why: a head is invalid or longer than
- * bytes_max, more than LS_RESPONSE_INTERIM_MAX interim responses, or 101, for which no client of this reader asks. */
+ * bytes_max, more than LS_RESPONSE_INTERIM_MAX interim responses, or 101 that was not asked for. */
 int ls_http1_read_head(ls_http1_reader *reader, const char *bytes, size_t len, size_t bytes_max, size_t *skip,
                        const char **why);
 

@@ -536,7 +536,7 @@ static int client_new(lua_State *L)
     call->state = state;
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
-    ls_http1_reader_init(&call->reader, to_head);
+    ls_http1_reader_init(&call->reader, to_head ? LS_ASKED_HEAD : LS_ASKED_BODY);
     call->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &call->end);
     return 1;

@@ -17,12 +17,12 @@ typedef struct whole {
 } whole;
 
 /* Read the bytes in pieces of `step`, as a client does that keeps what is not consumed. */
-static whole read_in_steps(const char *bytes, size_t len, size_t step, bool to_head)
+static whole read_in_steps(const char *bytes, size_t len, size_t step, enum ls_asked asked)
 {
     ls_http1_reader reader;
     whole w = {0};
     bool answered = false;
-    ls_http1_reader_init(&reader, to_head);
+    ls_http1_reader_init(&reader, asked);
     for (size_t have = step < len ? step : len; w.err == LS_OK && !w.end;
          have = have + step < len ? have + step : len) {
         const char *why = NULL;
@@ -56,11 +56,11 @@ static whole read_in_steps(const char *bytes, size_t len, size_t step, bool to_h
     return w;
 }
 
-static whole read_all(const char *bytes, size_t len, bool to_head)
+static whole read_all(const char *bytes, size_t len, enum ls_asked asked)
 {
-    const whole w = read_in_steps(bytes, len, len, to_head);
+    const whole w = read_in_steps(bytes, len, len, asked);
     for (size_t step = 1; step < len; step += step < 8 ? 1 : 13) {
-        const whole split = read_in_steps(bytes, len, step, to_head);
+        const whole split = read_in_steps(bytes, len, step, asked);
         assert_int_equal(split.err, w.err);
         assert_int_equal(split.end, w.end);
         if (w.err == LS_OK) assert_int_equal(split.used, w.used);
@@ -75,37 +75,44 @@ static void responses(void **state)
     static const struct {
         const char *text;
         unsigned status;
-        bool to_head, end;
+        enum ls_asked asked;
+        bool end;
         const char *body;
         size_t behind; /* bytes behind the end */
         int err;
     } cases[] = {
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, false, true, "hello", 0, LS_OK},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP", 200, false, true, "hello", 4, LS_OK},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello", 200, false, false, "hello", 0, LS_ETRUNCATED},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, false, true, "", 0, LS_OK},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, true, true, "", 0, LS_OK},
-        {"HTTP/1.1 204 No Content\r\n\r\nx", 204, false, true, "", 1, LS_OK},
-        {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, false, true, "", 0, LS_OK},
-        {"HTTP/1.0 200 OK\r\n\r\nto the end", 200, false, false, "to the end", 0, LS_OK},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, LS_ASKED_BODY, true, "hello", 0, LS_OK},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP", 200, LS_ASKED_BODY, true, "hello", 4, LS_OK},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello", 200, LS_ASKED_BODY, false, "hello", 0, LS_ETRUNCATED},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, LS_ASKED_BODY, true, "", 0, LS_OK},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, LS_ASKED_HEAD, true, "", 0, LS_OK},
+        {"HTTP/1.1 204 No Content\r\n\r\nx", 204, LS_ASKED_BODY, true, "", 1, LS_OK},
+        {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, LS_ASKED_BODY, true, "", 0, LS_OK},
+        {"HTTP/1.0 200 OK\r\n\r\nto the end", 200, LS_ASKED_BODY, false, "to the end", 0, LS_OK},
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\nHTTP", 200,
-         false, true, "abcde", 4, LS_OK},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", 200, false, false, "ab", 0, LS_ETRUNCATED},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 200, false, false, "abc", 0,
+         LS_ASKED_BODY, true, "abcde", 4, LS_OK},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", 200, LS_ASKED_BODY, false, "ab", 0,
          LS_ETRUNCATED},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x3\r\nabc", 200, false, false, "", 0, LS_EPROTO},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 200, LS_ASKED_BODY, false, "abc", 0,
+         LS_ETRUNCATED},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x3\r\nabc", 200, LS_ASKED_BODY, false, "", 0,
+         LS_EPROTO},
         {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: "
          "1\r\n\r\na",
-         200, false, true, "a", 0, LS_OK},
-        {"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, false, false, "", 0, LS_EPROTO},
-        {"HTTP/1.1 100 Continue\r\n\r\n", 0, false, false, "", 0, LS_ECLOSED},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, false, false, "", 0,
+         200, LS_ASKED_BODY, true, "a", 0, LS_OK},
+        {"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, LS_ASKED_BODY, false, "", 0, LS_EPROTO},
+        {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nnext", 101, LS_ASKED_UPGRADE, true, "", 4, LS_OK},
+        {"HTTP/1.1 103 \r\n\r\nHTTP/1.1 101 \r\n\r\n", 101, LS_ASKED_UPGRADE, true, "", 0, LS_OK},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", 200, LS_ASKED_UPGRADE, true, "no", 0, LS_OK},
+        {"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, LS_ASKED_HEAD, false, "", 0, LS_EPROTO},
+        {"HTTP/1.1 100 Continue\r\n\r\n", 0, LS_ASKED_BODY, false, "", 0, LS_ECLOSED},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, LS_ASKED_BODY, false, "", 0,
          LS_EPROTO},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const size_t len = strlen(cases[i].text);
-        const whole w = read_all(cases[i].text, len, cases[i].to_head);
+        const whole w = read_all(cases[i].text, len, cases[i].asked);
         if (w.err != cases[i].err || w.end != cases[i].end || w.len != strlen(cases[i].body) ||
             memcmp(w.body, cases[i].body, w.len) != 0 || (w.end && len - w.used != cases[i].behind) ||
             (cases[i].status != 0 && w.err == LS_OK && w.status != cases[i].status))
@@ -124,7 +131,7 @@ static int read_behind(unsigned interims)
         memcpy(text + len, from, sizeof interim - 1);
         len += sizeof interim - 1;
     }
-    return read_all(text, len, false).err;
+    return read_all(text, len, LS_ASKED_BODY).err;
 }
 
 static void interim_responses_have_a_limit(void **state)
@@ -140,7 +147,7 @@ static int read_head_of(size_t bytes)
     char text[256];
     const int len = snprintf(text, sizeof text, "HTTP/1.1 204 \r\nA: %0*d\r\n\r\n", (int)bytes - 22, 0);
     assert_int_equal(len, bytes);
-    return read_all(text, bytes, false).err;
+    return read_all(text, bytes, LS_ASKED_BODY).err;
 }
 
 static void the_head_has_a_limit(void **state)
