@@ -413,7 +413,6 @@ static void push_engine(lua_State *L, engine *e)
                                          {"deflate", engine_deflate},
                                          {"terminal", ls_stress_terminal_push},
                                          {NULL, NULL}};
-    char offer[LS_WS_DEFLATE_TEXT_MAX];
     luaL_newlibtable(L, functions);
     lua_pushlightuserdata(L, e);
     luaL_setfuncs(L, functions, 1);
@@ -425,9 +424,8 @@ static void push_engine(lua_State *L, engine *e)
     lua_setfield(L, -2, "version");
     lua_pushlstring(L, (const char *)ls_stress_page, ls_stress_page_len);
     lua_setfield(L, -2, "page");
-    if (ls_ws_deflate_library() == NULL) return;
-    lua_pushlstring(L, offer, ls_ws_deflate_offer(&ls_stress_deflate_options, offer));
-    lua_setfield(L, -2, "offer");
+    lua_pushboolean(L, ls_ws_deflate_library() != NULL);
+    lua_setfield(L, -2, "compresses");
 }
 
 /* Runs protected. Arguments: the engine, argc, argv. Returns the exit status. */

@@ -31,7 +31,7 @@ INVALID_RESPONSES = (
     (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "bare LF"),
     (b"HTTP/1.1 99 OK\r\n\r\n", "bad status"),
     (b"HTTP/1.1 1000 OK\r\n\r\n", "bad status line"),
-    (b"HTTP/1.1 101 Switching\r\n\r\n", "101 Switching Protocols without an Upgrade request"),
+    (b"HTTP/1.1 101 Switching\r\n\r\n", "status 101, but no upgrade was requested"),
     (b"HTTP/2.0 200 OK\r\n\r\n", "not an HTTP/1.x response"),
     (bytes(range(256)), "not an HTTP/1.x response"),
     (b"\x15\x03\x03\x00\x02\x02\x46", "the port expects TLS (https://)"),
@@ -81,9 +81,9 @@ class Responses(Stress):
         self.all_bad(ran, "read", "the server closed the connection in the middle of a response" if ended else "connection reset by the peer")
 
     def test_endless_responses(self):
-        """The time limit ends endless interim responses, a body that stalls, and floods; they take no memory."""
+        """The time limit ends a wait behind an interim response, a body that stalls, and floods; they take no memory."""
         rows = (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (H + b"Content-Length: 100\r\n\r\n", b""), \
-            (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 500), (CHUNKED, b"5\r\nhello\r\n" * 500)
+            (CHUNKED, b"5\r\nhello\r\n" * 500)
         for first, more in rows:
             def handle(conn, _, first=first, more=more):
                 if head_of(conn):
@@ -95,6 +95,22 @@ class Responses(Stress):
             with self.subTest(first + more[:40]):
                 ran = stress("-c", "2", "-n", "6", "--timeout", "300ms", self.small(handle).url)
                 self.all_bad(ran, "timeout", "no complete response within the time limit")
+
+    def test_interim_responses_have_a_limit(self):
+        """As many as ls.fetch takes: LS_RESPONSE_INTERIM_MAX."""
+        for count, good in ((16, True), (17, False)):
+            with self.subTest(count):
+                def handle(conn, _, count=count):
+                    while head_of(conn):
+                        for _ in range(count):
+                            conn.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
+                        conn.sendall(OK)
+
+                ran = stress("-c", "2", "-n", "6", self.small(handle).url)
+                if good:
+                    self.assertEqual((ran.status, ran.totals["requests"]), (0, 6), ran)
+                else:
+                    self.all_bad(ran, "answer", "too many interim responses")
 
     def test_a_flood_for_a_script(self):
         """A body for a script has a limit; past it the run goes on, and keeps little memory."""

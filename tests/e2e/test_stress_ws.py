@@ -136,13 +136,13 @@ class Echo(WebSockets):
         self.assertEqual(ran.report["websocket"]["close_codes"], {"1006": 1}, ran)
 
     def test_refused_handshakes(self):
-        for answer, text in ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "did not upgrade the connection: 404 Not Found\n"),
+        for answer, text in ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", ": the server answered 404 Not Found\n"),
                              (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 11\r\n\r\nno\xc3\xa9 key\r\n2\n",
-                              "did not upgrade the connection: 403 Forbidden: no\u00e9 key\n"),
+                              ": the server answered 403 Forbidden: no\u00e9 key\n"),
                              (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 90\r\n\r\n" + b"x" * 79 + b"\xc3\xa9",
                               ": " + 79 * "x" + "\n"),
-                             (b"HTTP/1.1 403 \r\nContent-Length: 4\r\n\r\na\x1b[m", "connection: 403\n"),
-                             (b"HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", "connection: 403 No\n"),
+                             (b"HTTP/1.1 403 \r\nContent-Length: 4\r\n\r\na\x1b[m", "answered 403\n"),
+                             (b"HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", "answered 403 No\n"),
                              (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                               b"Sec-WebSocket-Accept: " + accept("no").encode() + b"\r\n\r\n", "does not match the key"),
                              (b"SSH-2.0-x\r\n", ""), (b"", "closed the connection")):
@@ -168,11 +168,12 @@ class Echo(WebSockets):
         self.assertIn("WebSocket handshake: ", ran.err)
 
     def test_frames_behind_the_handshake(self):
-        """The server's first frames may be in the segment of its 101."""
+        """The server's first frames may be in the segment of its 101, which may follow an interim response."""
         def handle(conn, _):
             head = head_of(conn)
             if head:
-                conn.sendall(upgrade(head) + frame(PING, b"early", mask=False))
+                conn.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 ")
+                conn.sendall(upgrade(head)[len("HTTP/1.1 "):] + frame(PING, b"early", mask=False))
                 peer = Peer(conn, head)
                 assert peer.read().payload == b"early"
                 peer.echo()

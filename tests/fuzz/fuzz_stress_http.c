@@ -68,7 +68,7 @@ static ls_stress_vu *begin(unsigned options)
     w.outstanding = u->outstanding = PIPELINE;
     u->first = u->retries = 0;
     u->in_open_list = u->reconnect_later = u->used = false;
-    u->http.phase = 0;
+    u->http.phase = LS_STRESS_HTTP_START;
     u->http.buf.len = 0;
     u->state = LS_STRESS_VU_OPEN;
     for (unsigned i = 0; i < PIPELINE; i++) u->requests[i] = (ls_stress_request){.is_head = i == 1 && (options & 1)};

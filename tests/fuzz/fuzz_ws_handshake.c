@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "codec/http1/http1_parse.h"
+#include "codec/http1/http1_reader.h"
 #include "codec/ws/ws_handshake.h"
 
 static const char *const names[] = {"chat", "b"}, *const origins[] = {"https://a.example", "http://b:81"};
@@ -37,19 +38,26 @@ static void server(const uint8_t *data, size_t size)
 
 static void client(const uint8_t *data, size_t size)
 {
+    static const ls_ws_deflate_options deflate = LS_WS_DEFLATE_OPTIONS;
     char *bytes = fuzz_copy_exact(data, size);
-    const ls_ws_request request = {.host = "h", .target = "/", .protocols = {names, 2}};
-    ls_http_response head;
-    ls_ws_response out;
-    const char *why = NULL;
-    if (ls_http1_parse_response(bytes, size, 0, 4096, false, &head, NULL) > 0) {
-        const int err = ls_ws_response_check(&head, bytes, &request, "dGhlIHNhbXBsZSBub25jZQ==", &out, &why);
-        FUZZ_HOLDS((err == LS_EPROTO) == (why != NULL));
-        if (err == LS_OK) {
-            FUZZ_HOLDS(head.status == 101 && out.extensions == NULL);
-            FUZZ_HOLDS(out.protocol == NULL ||
-                       (out.protocol >= bytes && out.protocol + out.protocol_len <= bytes + size));
-        }
+    for (unsigned n = 0; n < 2; n++) {
+        const ls_ws_request request = {.host = "h",
+                                       .target = "/",
+                                       .protocols = {names, 2},
+                                       .deflate = n == 0 ? NULL : &deflate,
+                                       .key = "dGhlIHNhbXBsZSBub25jZQ=="};
+        ls_http1_reader reader;
+        ls_ws_response out;
+        const char *wrong = NULL;
+        char why[LS_WS_WHY_BYTES];
+        size_t skip;
+        ls_http1_reader_init(&reader, LS_ASKED_UPGRADE);
+        if (ls_http1_read_head(&reader, bytes, size, 4096, &skip, &wrong) <= 0) break;
+        const int err = ls_ws_response_check(&reader.head, bytes + skip, &request, &out, why);
+        FUZZ_HOLDS(memchr(why, '\0', sizeof why) != NULL);
+        FUZZ_HOLDS((err == LS_EPROTO || err == LS_EREFUSED) == (why[0] != '\0'));
+        FUZZ_HOLDS((err == LS_EREFUSED) == (reader.head.status != 101));
+        FUZZ_HOLDS(err != LS_OK || (out.protocol >= -1 && out.protocol < 2 && (n == 1 || !out.deflated)));
     }
     free(bytes);
 }

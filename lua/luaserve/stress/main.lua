@@ -10,7 +10,7 @@
 --   wait(until_ns)  returns the time, not before this one; nothing when all threads have finished
 --   join(start_ns)  stops the threads; returns the time of the end, interrupted, the first failure and the first error
 --   done(summary, latency, rates)  calls the hook done() of the script
--- They raise their messages. Its fields: processors, backend, version, page, offer, frame, deflate, descriptors,
+-- They raise their messages. Its fields: processors, backend, version, page, compresses, frame, deflate, descriptors,
 -- terminal.
 
 local figures = require "luaserve.stress.figures"

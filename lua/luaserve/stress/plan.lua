@@ -195,7 +195,7 @@ local function finish_ws(given, p, env)
     return
   end
   invalid_if(given.binary and given.text, "--text and --binary exclude each other; remove one of them")
-  invalid_if(given.compress and not env.offer,
+  invalid_if(given.compress and not env.compresses,
     "--compress needs zlib, and this luaserve was built without it")
   p.websocket, p.protocols = true, given.protocol or {}
   p.binary, p.compress = given.binary or false, given.compress or false
@@ -206,8 +206,7 @@ local function finish_ws(given, p, env)
       name == "sec-websocket-protocol" and "; use --protocol" or "")
     if name == "host" then host = line:match(":[ \t]*(.*)$") else lines[#lines + 1] = line .. "\r\n" end
   end
-  p.ws_request = { host = host, target = p.path, fields = table.concat(lines),
-    extensions = p.compress and env.offer or nil }
+  p.ws_request = { host = host, target = p.path, fields = table.concat(lines) }
 end
 
 -- ---- kinds of runs -------------------------------------------------------------------------------------------------
@@ -321,7 +320,7 @@ local function make(given, env)
 end
 
 -- make(given, env) -> the plan | nil, message, exit status. given: of options.parse and options.read_table. env:
--- processors, backend, offer (of permessage-deflate; nil without zlib), frame(binary, compressed, text), deflate(text).
+-- processors, backend, compresses (built with zlib), frame(binary, compressed, text), deflate(text).
 -- The names of the plan are those of ls_stress_plan.
 function plan.make(given, env)
   local good, result = pcall(make, given, env)

@@ -1,6 +1,7 @@
 /* ws_handshake.c - see ws_handshake.h. */
 #include "codec/ws/ws_handshake.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/digest.h"
@@ -171,13 +172,13 @@ static const ls_http_field *field_single(const ls_http_head *head, const char *b
     return *repeated ? NULL : field;
 }
 
-/* Whether the names contain this one; subprotocols are compared with case. */
-static bool names_have(const ls_ws_names *names, const char *text, size_t len)
+/* The index of the name, or -1; subprotocols are compared with case. */
+static int name_index(const ls_ws_names *names, const char *text, size_t len)
 {
     for (unsigned i = 0; i < names->count; i++) {
-        if (strlen(names->names[i]) == len && memcmp(names->names[i], text, len) == 0) return true;
+        if (strlen(names->names[i]) == len && memcmp(names->names[i], text, len) == 0) return (int)i;
     }
-    return false;
+    return -1;
 }
 
 /* Choose the subprotocol. False: an element of the list is no token. */
@@ -191,7 +192,7 @@ static bool choose_protocol(const ls_http_head *head, const char *bytes, const l
             const size_t len = (size_t)(to - from);
             if (len == 0) continue; /* RFC 9110 section 5.6.1.2 */
             if (!ls_is_token(from, len)) return false;
-            if (out->protocol == NULL && names_have(supported, from, len)) {
+            if (out->protocol == NULL && name_index(supported, from, len) >= 0) {
                 out->protocol = from;
                 out->protocol_len = len;
             }
@@ -266,7 +267,7 @@ static void put(writer *w, const char *text)
     w->len += len;
 }
 
-size_t ls_ws_request_write(const ls_ws_request *r, const char *key, char *out, size_t room)
+size_t ls_ws_request_write(const ls_ws_request *r, char *out, size_t room)
 {
     writer w = {out, room, 0};
     put(&w, "GET ");
@@ -274,14 +275,16 @@ size_t ls_ws_request_write(const ls_ws_request *r, const char *key, char *out, s
     put(&w, " HTTP/1.1\r\nHost: ");
     put(&w, r->host);
     put(&w, "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ");
-    put(&w, key);
+    put(&w, r->key);
     for (unsigned i = 0; i < r->protocols.count; i++) {
         put(&w, i == 0 ? "\r\nSec-WebSocket-Protocol: " : ", ");
         put(&w, r->protocols.names[i]);
     }
-    if (r->extensions != NULL) {
+    if (r->deflate != NULL) {
+        char offer[LS_WS_DEFLATE_TEXT_MAX + 1];
+        offer[ls_ws_deflate_offer(r->deflate, offer)] = '\0';
         put(&w, "\r\nSec-WebSocket-Extensions: ");
-        put(&w, r->extensions);
+        put(&w, offer);
     }
     put(&w, "\r\n");
     if (r->fields != NULL) put(&w, r->fields);
@@ -336,30 +339,51 @@ static const char *answer_read(const char *bytes, const ls_http_response *head, 
     return NULL;
 }
 
-int ls_ws_response_check(const ls_http_response *head, const char *bytes, const ls_ws_request *request,
-                         const char *key, ls_ws_response *out, const char **why)
+/* Negotiate what a response 101 has chosen. LS_OK; LS_EPROTO: *why receives what is wrong; or the error of ls_sha1. */
+static int answer_check(const answer *a, const ls_ws_request *request, ls_ws_response *out, const char **why)
 {
     char accept[LS_WS_ACCEPT_CHARS + 1];
+    const bool chosen = a->protocol.name != NULL;
+    int err = accept_write(request->key, accept);
+    if (err < 0) return err;
+    *out = (ls_ws_response){
+        .protocol = chosen ? name_index(&request->protocols, a->protocol.value, a->protocol.value_len) : -1};
+    if (a->accept.name == NULL)
+        *why = "Sec-WebSocket-Accept is missing";
+    else if (a->accept.value_len != LS_WS_ACCEPT_CHARS || memcmp(a->accept.value, accept, LS_WS_ACCEPT_CHARS) != 0)
+        *why = "Sec-WebSocket-Accept does not match the key";
+    else if (chosen && out->protocol < 0)
+        *why = "the server chose a subprotocol that the request did not offer";
+    else if (a->extensions.name != NULL && request->deflate == NULL)
+        *why = "the server chose an extension that the request did not offer";
+    if (*why != NULL) return LS_EPROTO;
+    if (a->extensions.name == NULL) return LS_OK;
+    err = ls_ws_deflate_check(a->extensions.value, a->extensions.value_len, request->deflate, &out->deflate, why);
+    out->deflated = err == LS_OK;
+    return err == LS_ENOENT ? LS_OK : err;
+}
+
+/* Another status than 101: "the server answered 403 Forbidden", with the printable beginning of the phrase. */
+static void refusal_write(const ls_http_response *head, const char *bytes, char why[LS_WS_WHY_BYTES])
+{
+    const char *phrase = bytes + sizeof "HTTP/1.1 200" - 1;
+    int len = 0;
+    if (*phrase == ' ') phrase++;
+    while (len < LS_WS_PHRASE_BYTES_MAX && phrase[len] >= ' ' && phrase[len] < 0x7f) len++; /* at most to the CR */
+    (void)snprintf(why, LS_WS_WHY_BYTES, "the server answered %u%s%.*s", head->status, len > 0 ? " " : "", len,
+                   phrase);
+}
+
+int ls_ws_response_check(const ls_http_response *head, const char *bytes, const ls_ws_request *request,
+                         ls_ws_response *out, char why[LS_WS_WHY_BYTES])
+{
     answer a = {.upgrade = false};
-    const char *wrong =
-        head->status == 101 ? answer_read(bytes, head, &a) : "the server did not upgrade the connection";
-    if (wrong == NULL) {
-        const int err = accept_write(key, accept);
-        if (err < 0) return err;
-        if (a.accept.name == NULL)
-            wrong = "Sec-WebSocket-Accept is missing";
-        else if (a.accept.value_len != LS_WS_ACCEPT_CHARS || memcmp(a.accept.value, accept, LS_WS_ACCEPT_CHARS) != 0)
-            wrong = "Sec-WebSocket-Accept does not match the key";
-        else if (a.protocol.name != NULL && !names_have(&request->protocols, a.protocol.value, a.protocol.value_len))
-            wrong = "the server chose a subprotocol that the request did not offer";
-        else if (a.extensions.name != NULL && request->extensions == NULL)
-            wrong = "the server chose an extension that the request did not offer";
+    if (head->status != 101) {
+        refusal_write(head, bytes, why);
+        return LS_EREFUSED;
     }
-    if (wrong != NULL) {
-        *why = wrong;
-        return LS_EPROTO;
-    }
-    *out = (ls_ws_response){a.protocol.name != NULL ? a.protocol.value : NULL, a.protocol.value_len,
-                            a.extensions.name != NULL ? a.extensions.value : NULL, a.extensions.value_len};
-    return LS_OK;
+    const char *wrong = answer_read(bytes, head, &a);
+    const int err = wrong != NULL ? LS_EPROTO : answer_check(&a, request, out, &wrong);
+    (void)snprintf(why, LS_WS_WHY_BYTES, "%s", wrong != NULL ? wrong : "");
+    return err;
 }

@@ -1,7 +1,7 @@
 /* ws_handshake.h - the opening handshake of WebSocket over HTTP/1.1, of both sides (RFC 6455 sections 4.1 and 4.2).
  *
  * Pure but for the random key of a client: heads and bytes in, a status or a code and a text out; no allocation. The
- * value of Sec-WebSocket-Extensions is negotiated by ws_deflate.h. */
+ * server negotiates the value of Sec-WebSocket-Extensions with ws_deflate.h. */
 #ifndef LS_CODEC_WS_WS_HANDSHAKE_H
 #define LS_CODEC_WS_WS_HANDSHAKE_H
 
@@ -10,6 +10,7 @@
 
 #include "codec/http1/http1_parse_response.h"
 #include "codec/http_head.h"
+#include "codec/ws/ws_deflate.h"
 
 enum { LS_WS_KEY_CHARS = 24, LS_WS_ACCEPT_CHARS = 28 }; /* base64 of 16 and of 20 bytes */
 
@@ -55,32 +56,34 @@ bool ls_ws_origin_valid(const char *origin, size_t len);
 
 /* ---- the client ------------------------------------------------------------------------------------------------- */
 
+enum { LS_WS_WHY_BYTES = 160, LS_WS_PHRASE_BYTES_MAX = 60 /* of a reason phrase in a message */ };
+
 typedef struct ls_ws_request {
-    const char *host;       /* the value of Host */
-    const char *target;     /* the path with the query */
-    ls_ws_names protocols;  /* tokens; in order of preference */
-    const char *extensions; /* the value of Sec-WebSocket-Extensions; NULL: no such field */
-    const char *fields;     /* further lines "Name: value\r\n"...; NULL: none */
+    const char *host;                     /* the value of Host */
+    const char *target;                   /* the path with the query */
+    ls_ws_names protocols;                /* tokens; in order of preference */
+    const ls_ws_deflate_options *deflate; /* of the offer of permessage-deflate; NULL: no extension is offered */
+    const char *fields;                   /* further lines "Name: value\r\n"...; NULL: none */
+    char key[LS_WS_KEY_CHARS + 1];        /* of ls_ws_key */
 } ls_ws_request;
 
 /* Make a random key (section 4.1, 7.). */
 void ls_ws_key(char out[LS_WS_KEY_CHARS + 1]);
 
-/* Write the request with a key of ls_ws_key, and a NUL if there is room. Its strings must be valid. Returns the
- * length; if that is not below `room`, the text is cut off: call again with more room, as for snprintf(3). */
-size_t ls_ws_request_write(const ls_ws_request *request, const char *key, char *out, size_t room);
+/* Write the request, and a NUL if there is room. Its strings must be valid. Returns the length; if that is not below
+ * `room`, the text is cut off: call again with more room, as for snprintf(3). */
+size_t ls_ws_request_write(const ls_ws_request *request, char *out, size_t room);
 
-typedef struct ls_ws_response { /* in the bytes of the head */
-    const char *protocol;       /* the subprotocol; NULL: none */
-    size_t protocol_len;
-    const char *extensions; /* the value of Sec-WebSocket-Extensions; NULL: none */
-    size_t extensions_len;
+typedef struct ls_ws_response {
+    int protocol;                 /* the index of the subprotocol in the request's list; -1: none */
+    bool deflated;                /* permessage-deflate was negotiated, */
+    ls_ws_deflate_params deflate; /* with these parameters */
 } ls_ws_response;
 
-/* Check the response to `request` with `key`. LS_OK; LS_EPROTO: *why receives what is wrong, a static text; after a
- * status other than 101 that is "the server did not upgrade the connection", and head->status tells more; LS_ENOTSUP:
- * built without SHA-1; LS_ENOMEM. Extensions are refused here only if the request named none. */
+/* Check the response, whose head at `bytes` was read by http1_reader.h for LS_ASKED_UPGRADE. LS_OK; LS_EREFUSED:
+ * another status than 101; LS_EPROTO; LS_ENOTSUP: built without SHA-1; LS_ENOMEM. After the first two, `why` receives
+ * what is wrong, such as "the server answered 403 Forbidden"; else "". */
 int ls_ws_response_check(const ls_http_response *head, const char *bytes, const ls_ws_request *request,
-                         const char *key, ls_ws_response *out, const char **why);
+                         ls_ws_response *out, char why[LS_WS_WHY_BYTES]);
 
 #endif

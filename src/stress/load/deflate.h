@@ -12,7 +12,7 @@
 
 typedef struct ls_stress_deflate ls_stress_deflate;
 
-/* The offer of a handshake: no context takeover in either direction. */
+/* Of the offer in a handshake: no context takeover in either direction. */
 extern const ls_ws_deflate_options ls_stress_deflate_options;
 
 /* LS_OK; LS_ENOTSUP: built without zlib; LS_ENOMEM. */

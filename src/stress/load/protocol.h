@@ -17,10 +17,12 @@ typedef struct ls_stress_proto {
     void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
     void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */
     void (*start)(ls_stress_vu *u); /* NULL: compose and send; else start the one request that was recorded */
-    /* WebSocket (ws.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them,
-     * which may be none. NULL: another protocol. */
+    /* WebSocket (ws_frames.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them,
+     * which may be none. NULL: messages are ignored. */
     bool (*message)(ls_stress_vu *u, const char *bytes, size_t len, bool last);
-    int (*upgrade)(ls_stress_vu *u); /* the handshake of WebSocket is part of the connect (ws_opening.h); else NULL */
+    /* The handshake of WebSocket is part of the connect: send its request. LS_DONE, LS_PENDING or LS_E*. `received`
+     * calls ls_stress_vu_upgraded(). NULL: another protocol. */
+    int (*upgrade)(ls_stress_vu *u);
 } ls_stress_proto;
 
 #endif

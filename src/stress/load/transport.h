@@ -28,9 +28,6 @@ typedef struct ls_stress_transport {
 
 extern const ls_stress_transport ls_stress_stream_transport, ls_stress_udp_transport;
 
-/* The handler of a stream that is OPEN. */
-extern const ls_stream_handler ls_stress_stream_handler;
-
 /* ---- called by a transport, from a packet ----------------------------------------------------------------------- */
 
 /* LS_OK, LS_E*, or LS_PENDING: no effect, because the call follows later. */

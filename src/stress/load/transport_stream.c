@@ -42,13 +42,13 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     ls_stress_vu_sent(vu_of(s), err);
 }
 
-const ls_stream_handler ls_stress_stream_handler = {.received = received, .sent = sent, .closed = released};
+static const ls_stream_handler open_handler = {.received = received, .sent = sent, .closed = released};
 
 /* The stream is connected. As ls_stress_handshake(). */
 static int connected_stream(ls_stress_vu *u)
 {
-    ls_stream_handover(u->stream, &ls_stress_stream_handler);
-    return u->worker->plan->tls != NULL ? ls_stress_handshake(u, &ls_stress_stream_handler) : LS_DONE;
+    ls_stream_handover(u->stream, &open_handler);
+    return u->worker->plan->tls != NULL ? ls_stress_handshake(u, &open_handler) : LS_DONE;
 }
 
 static void connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)

@@ -47,10 +47,20 @@ bool ls_stress_vu_send(ls_stress_vu *u)
     return true;
 }
 
+/* The handshake of WebSocket is under way. */
+static bool is_upgrading(const ls_stress_vu *u)
+{
+    return u->state == LS_STRESS_VU_CONNECTING && u->step == LS_STRESS_STEP_UPGRADE;
+}
+
+static void upgrade_failed(ls_stress_vu *u, int err, const char *why);
+
 void ls_stress_vu_sent(ls_stress_vu *u, int err)
 {
     u->tx_pending = false;
-    if (err < 0)
+    if (err < 0 && is_upgrading(u))
+        upgrade_failed(u, err, ls_err_text(err));
+    else if (err < 0)
         ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     else if (u->proto->sent != NULL)
         u->proto->sent(u);
@@ -140,14 +150,25 @@ void ls_stress_vu_complete(ls_stress_vu *u, unsigned status)
 
 /* ---- receiving -------------------------------------------------------------------------------------------------- */
 
-/* Handle a completed receive. False: the connection is closed or closing. */
+static bool is_reading(const ls_stress_vu *u)
+{
+    return (u->state == LS_STRESS_VU_OPEN && !u->stalled) || is_upgrading(u);
+}
+
+/* Handle a completed receive. False: the connection is closed or closing, or has stalled. */
 static bool handle_receive(ls_stress_vu *u, int64_t result)
 {
     ls_stress_worker *w = u->worker;
     if (result > 0) {
         if (!w->transport->deliver(u, result)) return false;
         ls_stress_arrivals_vu_ready(w, u);
-        return u->state == LS_STRESS_VU_OPEN;
+        return is_reading(u);
+    }
+    if (is_upgrading(u)) {
+        const bool ended = result == 0;
+        upgrade_failed(u, ended ? LS_ECLOSED : (int)result,
+                       ended ? "the server closed the connection" : ls_err_text((int)result));
+        return false;
     }
     /* Without close_notify a response that lasts until the close may be cut; an idle connection has lost nothing. */
     if (result == LS_ETRUNCATED && u->outstanding == 0) result = 0;
@@ -163,7 +184,7 @@ static bool handle_receive(ls_stress_vu *u, int64_t result)
 static void receive(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    while (u->state == LS_STRESS_VU_OPEN && !u->rx_pending && !u->stalled) {
+    while (is_reading(u) && !u->rx_pending) {
         int64_t result = 0;
         const int err = w->transport->receive(u, &result);
         if (err == LS_PENDING) {
@@ -228,18 +249,40 @@ static void opened(ls_stress_vu *u)
     if (u->subscriber == NULL || u->stalled) ls_stress_worker_vu_prepared(w, u); /* else by its first message */
     if (u->proto->opened != NULL && !u->proto->opened(u)) return;
     ls_stress_arrivals_vu_ready(w, u);
-    receive(u);
+}
+
+static void upgrade_failed(ls_stress_vu *u, int err, const char *why)
+{
+    ls_stress_vu_handshake_failed(u, why, "", 0);
+    connect_failed(u, err);
+}
+
+void ls_stress_vu_upgraded(ls_stress_vu *u, int err)
+{
+    if (err < 0)
+        connect_failed(u, err);
+    else
+        opened(u);
 }
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
     if (err == LS_PENDING) return;
-    if (err >= 0 && u->proto->upgrade != NULL && u->step != LS_STRESS_STEP_UPGRADE) err = u->proto->upgrade(u);
-    if (err == LS_PENDING) return;
-    if (err < 0)
+    if (err < 0) {
         connect_failed(u, err);
-    else
+        return;
+    }
+    if (u->proto->upgrade == NULL) {
         opened(u);
+    } else {
+        u->step = LS_STRESS_STEP_UPGRADE;
+        if ((err = u->proto->upgrade(u)) < 0) {
+            upgrade_failed(u, err, ls_err_text(err));
+            return;
+        }
+        u->tx_pending = err == LS_PENDING;
+    }
+    receive(u);
 }
 
 int ls_stress_vu_open(ls_stress_vu *u)

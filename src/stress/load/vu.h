@@ -13,8 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "codec/http1/http1_chunk.h"
-#include "codec/http1/http1_parse_response.h"
+#include "codec/http1/http1_reader.h"
 #include "net/stream.h"
 #include "port/timer.h"
 #include "stress/load/bytes.h"
@@ -22,6 +21,12 @@
 
 typedef struct ls_stress_worker ls_stress_worker;
 typedef struct ls_stress_vu ls_stress_vu;
+
+typedef enum ls_stress_http_phase {
+    LS_STRESS_HTTP_START, /* no byte of the response has arrived */
+    LS_STRESS_HTTP_HEAD,
+    LS_STRESS_HTTP_BODY
+} ls_stress_http_phase;
 
 typedef struct ls_stress_timer { /* of a virtual user */
     ls_timer timer;
@@ -94,14 +99,13 @@ struct ls_stress_vu {
     uint64_t numbered; /* requests of a script so far: the number of the last one */
 
     struct {
-        uint8_t phase;
+        uint8_t phase;       /* ls_stress_http_phase */
         ls_stress_bytes buf; /* an incomplete head, or the bytes for the script */
-        ls_http_response head;
-        uint64_t body_left, body_len;
+        ls_http1_reader reader;
+        uint64_t body_len;
         uint32_t crc;
         bool body_differs; /* from the expected body */
-        ls_chunks chunks;
-    } http; /* the response being received */
+    } http;                /* the response being received */
 
     struct {
         uint64_t sent, received; /* messages composed, messages echoed */
@@ -127,6 +131,9 @@ void ls_stress_vu_request(ls_stress_vu *u, uint32_t count);
 /* Turn all outstanding requests into retries; ls_stress_vu_retry() sends the retries on the next connection. */
 void ls_stress_vu_retry_later(ls_stress_vu *u);
 void ls_stress_vu_retry(ls_stress_vu *u);
+
+/* The response of proto->upgrade is complete, and accepted (LS_OK) or not: an error that is counted already. */
+void ls_stress_vu_upgraded(ls_stress_vu *u, int err);
 
 /* The connect or the oldest request exceeded the time limit. */
 void ls_stress_vu_time_out(ls_stress_vu *u);

@@ -111,9 +111,8 @@ struct ls_stress_worker {
     _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
     char first_failure[256];           /* the first failure of a request; read after the join */
 
-    uint32_t cached_len; /* HTTP: the last response head and its parse result; the next head is mostly the same */
-    bool cached_is_head;
-    ls_http_response cached;
+    uint32_t cached_len;    /* HTTP: the last head of a response, */
+    ls_http1_reader cached; /*       and its reader behind it; the next head is mostly the same */
     char cache[LS_STRESS_HEAD_CACHE_BYTES];
 
     void (*prepared)(ls_stress_worker *w, void *user); /* all first connects have ended; in the worker's thread */

@@ -10,13 +10,14 @@
 #include "stress/load/bytes.h"
 #include "stress/load/deflate.h"
 #include "stress/load/transport.h"
+#include "stress/load/vu_head.h"
 #include "stress/load/worker.h"
 
 enum { LINE_SHOWN_MAX = 80 /* bytes of a line of a response in a message */ };
 
 struct ls_stress_ws {
     uint64_t begun_ns; /* when the handshake began */
-    char key[LS_WS_KEY_CHARS + 1];
+    ls_ws_request request;
     bool in_frame, in_message, text, close_sent;
     bool deflate;        /* permessage-deflate was negotiated */
     bool compressed;     /* the message being received */
@@ -26,37 +27,14 @@ struct ls_stress_ws {
     ls_ws_head frame; /* being received */
     uint64_t at;      /* bytes of its payload received so far */
     char control[LS_WS_CONTROL_BYTES_MAX];
-    ls_stress_bytes buf;                      /* during the handshake the head of the response, then a frame to send */
-    ls_stress_bytes packed;                   /* of a compressed message in several parts */
-    bool offered;                             /* extensions */
-    char *protocols[LS_STRESS_PROTOCOLS_MAX]; /* offered */
-    unsigned protocol_count;
-    const char *protocol; /* one of them, chosen by the server; NULL: none */
+    ls_stress_bytes buf;    /* a frame to send */
+    ls_stress_bytes packed; /* of a compressed message in several parts */
+    const char *protocol;   /* chosen by the server; NULL: none */
 };
-
-static void drop_protocols(struct ls_stress_ws *ws)
-{
-    while (ws->protocol_count > 0) free(ws->protocols[--ws->protocol_count]);
-    ws->protocol = NULL;
-}
-
-static bool keep_protocols(struct ls_stress_ws *ws, const ls_ws_names *names)
-{
-    drop_protocols(ws);
-    for (unsigned i = 0; i < names->count; i++) {
-        const size_t room = strlen(names->names[i]) + 1;
-        char *copy = malloc(room);
-        if (copy == NULL) return false;
-        memcpy(copy, names->names[i], room);
-        ws->protocols[ws->protocol_count++] = copy;
-    }
-    return true;
-}
 
 void ls_stress_ws_free(ls_stress_vu *u)
 {
     if (u->ws == NULL) return;
-    drop_protocols(u->ws);
     free(u->ws->buf.at);
     free(u->ws->packed.at);
     free(u->ws);
@@ -69,22 +47,38 @@ int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **t
     if (u->ws == NULL && (u->ws = calloc(1, sizeof *u->ws)) == NULL) return LS_ENOMEM;
     struct ls_stress_ws *ws = u->ws;
     ws->in_frame = ws->in_message = ws->close_sent = ws->deflate = false;
-    ws->packed.len = ws->buf.len = 0;
+    ws->packed.len = u->http.buf.len = 0;
     ws->partial_len = 0;
     ws->code = 0;
-    ws->offered = request->extensions != NULL;
-    if (!keep_protocols(ws, &request->protocols)) return LS_ENOMEM;
-    ls_ws_key(ws->key);
+    ws->request = *request;
+    ws->request.deflate = u->worker->deflate != NULL ? &ls_stress_deflate_options : NULL;
+    ls_ws_key(ws->request.key);
+    ls_http1_reader_init(&u->http.reader, LS_ASKED_UPGRADE);
     ws->begun_ns = ls_stress_worker_now(u->worker);
-    *len = ls_ws_request_write(request, ws->key, NULL, 0);
+    *len = ls_ws_request_write(&ws->request, NULL, 0);
     if ((*text = malloc(*len + 1)) == NULL) return LS_ENOMEM;
-    (void)ls_ws_request_write(request, ws->key, *text, *len + 1);
+    (void)ls_ws_request_write(&ws->request, *text, *len + 1);
     return LS_OK;
 }
 
-static int fail_handshake(ls_stress_vu *u, const char *why, int err)
+int ls_stress_ws_upgrade(ls_stress_vu *u)
 {
-    ls_stress_vu_handshake_failed(u, why, u->ws->buf.at, u->ws->buf.len);
+    ls_stress_worker *w = u->worker;
+    const ls_stress_plan *plan = w->plan;
+    ls_ws_request request = plan->ws_request;
+    char *text, *target = NULL;
+    size_t len;
+    if (plan->mode == LS_STRESS_PLAN_FANOUT) {
+        const bool publishes = u->role == LS_STRESS_ROLE_PUBLISHER;
+        request.target = target = ls_stress_plan_topic(publishes ? plan->publish_path : request.target, u->topic);
+    }
+    int err = request.target != NULL ? ls_stress_ws_request(u, &request, &text, &len) : LS_ENOMEM;
+    free(target);
+    if (err < 0) return err;
+    err = w->transport->put(u, text, len) ? w->transport->send(u) : LS_ENOMEM;
+    free(text);
+    w->clock_stale = true;
+    if (err >= 0) ls_counter_add(&w->count.bytes_out, len);
     return err;
 }
 
@@ -106,51 +100,43 @@ static bool is_text(const char *bytes, int len)
     return len > 0 && ls_utf8_valid(bytes, (size_t)len);
 }
 
-/* The response has another status than 101: name it, and the first line of its body as far as it has been received. */
-static int refused(ls_stress_vu *u, const ls_http_response *head)
+/* Add the first line of the body of a refusal, as far as it is there. */
+static void add_body(char *why, size_t room, const ls_http_response *head, const char *body, size_t len)
 {
-    const struct ls_stress_ws *ws = u->ws;
-    const char *status = ws->buf.at + sizeof "HTTP/1.1", *body = ws->buf.at + head->bytes;
-    const int status_len = line_bytes(status, head->bytes), body_len = line_bytes(body, ws->buf.len - head->bytes);
-    const bool shown = head->framing != LS_FRAMING_CHUNKED && is_text(body, body_len);
-    char why[2 * LINE_SHOWN_MAX + 64];
-    (void)snprintf(why, sizeof why, "the server did not upgrade the connection: %.*s%s%.*s", status_len, status,
-                   shown ? ": " : "", shown ? body_len : 0, body);
-    ls_stress_vu_handshake_failed(u, why, "", 0);
-    return LS_EPROTO;
+    const int line = line_bytes(body, len);
+    const size_t at = strlen(why);
+    if (head->framing != LS_FRAMING_CHUNKED && is_text(body, line))
+        (void)snprintf(why + at, room - at, ": %.*s", line, body);
 }
 
 int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used)
 {
     ls_stress_worker *w = u->worker;
     struct ls_stress_ws *ws = u->ws;
-    const size_t before = ws->buf.len;
-    ls_http_response head;
     ls_ws_response response;
-    const char *why = NULL;
-    if (!ls_stress_bytes_add(&ws->buf, bytes, len, SIZE_MAX))
-        return fail_handshake(u, ls_err_text(LS_ENOMEM), LS_ENOMEM);
-    const int n =
-        ls_http1_parse_response(ws->buf.at, ws->buf.len, before, LS_STRESS_HEAD_BYTES_MAX, false, &head, &why);
+    ls_stress_head head;
+    char why[LS_WS_WHY_BYTES + LINE_SHOWN_MAX + 4] = "";
+    const int n = ls_stress_vu_head(u, bytes, len, &head);
     if (n == 0) return LS_EAGAIN;
-    const ls_ws_request request = {.protocols = {(const char *const *)ws->protocols, ws->protocol_count},
-                                   .extensions = ws->offered ? "" : NULL};
-    if (n > 0 && head.status != 101) return refused(u, &head);
-    int err = n < 0 ? n : ls_ws_response_check(&head, ws->buf.at, &request, ws->key, &response, &why);
-    if (err < 0) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
-    for (unsigned i = 0; response.protocol != NULL && i < ws->protocol_count; i++)
-        if (strlen(ws->protocols[i]) == response.protocol_len &&
-            memcmp(ws->protocols[i], response.protocol, response.protocol_len) == 0)
-            ws->protocol = ws->protocols[i];
-    if (response.extensions != NULL) {
-        ls_ws_deflate_params params;
-        err = ls_ws_deflate_check(response.extensions, response.extensions_len, &ls_stress_deflate_options, &params,
-                                  &why);
-        if (err < 0 && err != LS_ENOENT) return fail_handshake(u, why != NULL ? why : ls_err_text(err), err);
-        ws->deflate = err == LS_OK;
-        if (ws->deflate) ls_counter_add(&w->count.deflated, 1);
+    int err = n;
+    if (n > 0) err = ls_ws_response_check(&u->http.reader.head, head.at, &ws->request, &response, why);
+    if (err == LS_EREFUSED) {
+        add_body(why, sizeof why, &u->http.reader.head, bytes + n, len - (size_t)n);
+        head.len = 0;
     }
-    *used = (size_t)n - before;
+    u->http.buf.len = 0;
+    if (err < 0) {
+        ls_stress_vu_handshake_failed(u,
+                                      n < 0            ? head.why
+                                      : why[0] != '\0' ? why
+                                                       : ls_err_text(err),
+                                      head.at, head.len);
+        return err;
+    }
+    ws->protocol = response.protocol >= 0 ? ws->request.protocols.names[response.protocol] : NULL;
+    ws->deflate = response.deflated;
+    if (ws->deflate) ls_counter_add(&w->count.deflated, 1);
+    *used = (size_t)n;
     const uint64_t now_ns = ls_stress_worker_now(w);
     ls_counter_add(&w->count.upgrades, 1);
     ls_histogram_record(w->count.upgrade, now_ns > ws->begun_ns ? now_ns - ws->begun_ns : 0);
@@ -320,6 +306,11 @@ static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
     return n == 0 ? 0 : n - (int)before;
 }
 
+static bool take_message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
+{
+    return u->proto->message == NULL || u->proto->message(u, bytes, len, last);
+}
+
 /* Bytes of a compressed message: pass it on when it is complete. */
 static bool read_compressed(ls_stress_vu *u, const char *bytes, size_t len, bool last)
 {
@@ -337,7 +328,7 @@ static bool read_compressed(ls_stress_vu *u, const char *bytes, size_t len, bool
     }
     const int err =
         ls_stress_inflate_message(w->deflate, w->pool, bytes, len, LS_STRESS_MESSAGE_BYTES_MAX, &plain, &plain_len);
-    if (err == LS_OK) return u->proto->message(u, plain, plain_len, true);
+    if (err == LS_OK) return take_message(u, plain, plain_len, true);
     return invalid(u,
                    err == LS_EMSGSIZE ? "a compressed message is longer than 64 MiB"
                                       : "a compressed message cannot be inflated",
@@ -358,12 +349,21 @@ static bool read_payload(ls_stress_vu *u, const char *bytes, size_t len)
     const bool last = ends && ws->frame.fin;
     if (ends) ws->in_frame = false;
     if (last) ws->in_message = false;
-    return ws->compressed ? read_compressed(u, bytes, len, last) : u->proto->message(u, bytes, len, last);
+    return ws->compressed ? read_compressed(u, bytes, len, last) : take_message(u, bytes, len, last);
 }
 
 bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len)
 {
     struct ls_stress_ws *ws = u->ws;
+    if (u->state == LS_STRESS_VU_CONNECTING) {
+        size_t used = 0;
+        const int err = ls_stress_ws_response(u, bytes, len, &used);
+        if (err == LS_EAGAIN) return true;
+        ls_stress_vu_upgraded(u, err);
+        if (u->state != LS_STRESS_VU_OPEN) return false;
+        bytes += used;
+        len = u->stalled ? 0 : len - used;
+    }
     while (len > 0 && ws->code == 0) { /* what follows a Close frame is ignored */
         if (!ws->in_frame) {
             const int n = read_head(u, bytes, len);

@@ -11,15 +11,17 @@
 #include "codec/ws/ws_handshake.h"
 #include "stress/load/vu.h"
 
-/* ---- the handshake; its callers send and receive ---------------------------------------------------------------- */
+/* ---- the handshake ---------------------------------------------------------------------------------------------- */
 
-/* Begin, with the step LS_STRESS_STEP_UPGRADE: make a key, and write the request in allocated memory. Keeps what the
- * response must fit. LS_OK or LS_ENOMEM. */
+/* Begin: make a key, and write the request in allocated memory. The list of its subprotocols must be valid until the
+ * response has arrived. LS_OK or LS_ENOMEM. */
 int ls_stress_ws_request(ls_stress_vu *u, const ls_ws_request *request, char **text, size_t *len);
 
 /* The next bytes of the response. LS_DONE: counted, and *used bytes of these belong to the handshake; LS_EAGAIN: more
  * are needed; or an error, counted. */
 int ls_stress_ws_response(ls_stress_vu *u, const char *bytes, size_t len, size_t *used);
+
+int ls_stress_ws_upgrade(ls_stress_vu *u); /* of ls_stress_proto: the request of the plan */
 
 /* ---- the protocol, after the handshake -------------------------------------------------------------------------- */
 
@@ -30,7 +32,7 @@ void ls_stress_ws_closed(ls_stress_vu *u);
 
 bool ls_stress_ws_text(const ls_stress_vu *u);            /* the message that arrives is text, not binary */
 unsigned ls_stress_ws_code(const ls_stress_vu *u);        /* of the server's Close frame; 0: none so far */
-const char *ls_stress_ws_protocol(const ls_stress_vu *u); /* the subprotocol; NULL: none */
+const char *ls_stress_ws_protocol(const ls_stress_vu *u); /* the name in the request that was chosen; NULL: none */
 
 /* The length of a frame with that payload, and the frame, masked with a random key. Returns the length. */
 size_t ls_stress_ws_frame_bytes(size_t len);

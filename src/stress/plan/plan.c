@@ -60,7 +60,6 @@ static const ls_field fields[] = {FIELD(TEXT, target),
 
 static const ls_field request_fields[] = {LS_FIELD(TEXT, ls_ws_request, host),
                                           LS_FIELD(TEXT, ls_ws_request, target),
-                                          LS_FIELD(TEXT, ls_ws_request, extensions),
                                           LS_FIELD(TEXT, ls_ws_request, fields),
                                           {0}};
 

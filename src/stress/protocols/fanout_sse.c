@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stress/load/vu_head.h"
 #include "stress/protocols/fanout.h"
 #include "stress/protocols/http.h"
 #include "stress/protocols/protocols.h"
@@ -11,8 +12,6 @@
 /* ---- subscribers ------------------------------------------------------------------------------------------------ */
 
 enum { EVENT_BYTES_MAX = 1 << 20 }; /* of an event, beside the message of the run */
-
-enum phase { AT_HEAD, AT_BODY }; /* the first: ls_stress_http_closed() */
 
 static bool fail(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
@@ -27,6 +26,7 @@ static bool opened(ls_stress_vu *u)
     const ls_stress_plan *plan = u->worker->plan;
     char *path = ls_stress_plan_topic(plan->path, u->topic);
     if (path == NULL) return fail(u, ls_err_text(LS_ENOMEM), "", 0);
+    ls_http1_reader_init(&u->http.reader, LS_ASKED_BODY);
     ls_sse_reset(&u->subscriber->sse);
     u->subscriber->sse.bytes_max = LS_DELIVERY_HEAD_BYTES + plan->message_len + EVENT_BYTES_MAX;
     const bool ok = ls_stress_vu_put(u, "GET ", 4) && ls_stress_vu_put(u, path, strlen(path)) &&
@@ -36,41 +36,39 @@ static bool opened(ls_stress_vu *u)
     return ok;
 }
 
-static bool is_event_stream(const ls_stress_vu *u)
+static bool is_event_stream(const ls_http_response *response, const char *head)
 {
     static const char type[] = "text/event-stream";
     ls_pair field;
-    for (size_t at = 0; ls_http1_response_field(u->http.buf.at, &u->http.head, &at, &field);)
+    for (size_t at = 0; ls_http1_response_field(head, response, &at, &field);)
         if (ls_text_same(field.name, field.name_len, "content-type", 12))
             return field.value_len >= sizeof type - 1 &&
                    ls_text_same(field.value, sizeof type - 1, type, sizeof type - 1);
     return false;
 }
 
+/* Why the response is not one of a subscriber; NULL: it is. */
+static const char *refusal(const ls_http_response *response, const char *head)
+{
+    if (response->status != 200) return "a subscriber needs a response with status 200";
+    if (!is_event_stream(response, head)) return "a subscriber needs a response of the type text/event-stream";
+    return response->framing == LS_FRAMING_CHUNKED || response->framing == LS_FRAMING_TO_END
+               ? NULL
+               : "the response of a subscriber has a Content-Length: it ends";
+}
+
 /* Continue with the head. Returns the bytes used of these; 0: all, and the head is incomplete; or negative: failed. */
 static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    const size_t before = u->http.buf.len;
-    const char *why = NULL;
-    if (!ls_stress_bytes_add(&u->http.buf, bytes, len, SIZE_MAX))
-        return (void)fail(u, ls_err_text(LS_ENOMEM), "", 0), LS_ENOMEM;
-    const int n = ls_http1_parse_response(u->http.buf.at, u->http.buf.len, before, LS_STRESS_HEAD_BYTES_MAX, false,
-                                          &u->http.head, &why);
-    if (n == 0) return 0;
-    if (n > 0 && u->http.head.status != 200) why = "a subscriber needs a response with status 200";
-    if (n > 0 && why == NULL && !is_event_stream(u))
-        why = "a subscriber needs a response of the type text/event-stream";
-    if (n > 0 && why == NULL && u->http.head.framing != LS_FRAMING_CHUNKED &&
-        u->http.head.framing != LS_FRAMING_TO_END)
-        why = "the response of a subscriber has a Content-Length: it ends";
-    if (n < 0 || why != NULL) {
-        (void)fail(u, why, u->http.buf.at, u->http.buf.len);
+    ls_stress_head head;
+    const int used = ls_stress_vu_head(u, bytes, len, &head);
+    if (used > 0) head.why = refusal(&u->http.reader.head, head.at);
+    if (head.why != NULL) {
+        (void)fail(u, head.why, head.at, head.len);
         return LS_EPROTO;
     }
-    u->http.buf.len = 0;
-    u->http.phase = AT_BODY;
-    ls_chunks_init(&u->http.chunks);
-    return n - (int)before;
+    if (used > 0) u->http.buf.len = 0;
+    return used;
 }
 
 static bool read_events(ls_stress_vu *u, const char *bytes, size_t len)
@@ -92,17 +90,17 @@ static bool read_events(ls_stress_vu *u, const char *bytes, size_t len)
 
 static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    if (u->http.phase == AT_HEAD) {
+    if (u->http.phase != LS_STRESS_HTTP_BODY) {
         const int used = read_head(u, bytes, len);
         if (used <= 0) return used == 0;
+        u->http.phase = LS_STRESS_HTTP_BODY;
         bytes += used;
         len -= (size_t)used;
     }
-    if (u->http.head.framing == LS_FRAMING_TO_END) return read_events(u, bytes, len);
     while (len > 0) {
         ls_chunk_run run;
         const char *why = NULL;
-        if (ls_chunks_next(&u->http.chunks, bytes, len, &run, &why) < 0) return fail(u, why, bytes, len);
+        if (ls_http1_read_body(&u->http.reader, bytes, len, &run, &why) < 0) return fail(u, why, bytes, len);
         if (run.len > 0 && !read_events(u, bytes + run.from, run.len)) return false;
         if (run.end) return fail(u, "the server ended the response of a subscriber", "", 0);
         bytes += run.used;

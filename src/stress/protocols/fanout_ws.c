@@ -4,7 +4,6 @@
 
 #include "stress/load/arrivals.h"
 #include "stress/load/ws_frames.h"
-#include "stress/load/ws_opening.h"
 #include "stress/protocols/fanout.h"
 #include "stress/protocols/protocols.h"
 #include "stress/protocols/subscriber.h"
@@ -88,7 +87,7 @@ const ls_stress_proto ls_stress_ws_subscriber_proto = {
     .peer_closed = subscriber_closed_by_peer,
     .closed = ls_stress_ws_closed,
     .message = subscriber_message,
-    .upgrade = ls_stress_upgrade,
+    .upgrade = ls_stress_ws_upgrade,
     .free = subscriber_free,
 };
 
@@ -118,23 +117,12 @@ static void publisher_start(ls_stress_vu *u)
     ls_stress_worker_check_end(u->worker);
 }
 
-/* The server may send to publishers as well. */
-static bool publisher_message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
-{
-    (void)u;
-    (void)bytes;
-    (void)len;
-    (void)last;
-    return true;
-}
-
 const ls_stress_proto ls_stress_ws_publisher_proto = {
     .received = ls_stress_ws_received,
     .peer_closed = ls_stress_ws_peer_closed,
     .compose = publisher_compose,
     .closed = ls_stress_ws_closed,
     .start = publisher_start,
-    .message = publisher_message,
-    .upgrade = ls_stress_upgrade,
+    .upgrade = ls_stress_ws_upgrade,
     .free = ls_stress_ws_free,
 };

@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stress/load/vu_head.h"
 #include "stress/load/worker.h"
 #include "stress/protocols/http.h"
 #include "stress/protocols/protocols.h"
 #include "stress/scripts/script.h"
-
-enum head_phase { AT_HEAD, AT_BODY, AT_CHUNKS, AT_BODY_UNTIL_CLOSE };
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
@@ -100,7 +99,7 @@ static void check_expectations(ls_stress_vu *u)
     const ls_stress_plan *plan = u->worker->plan;
     ls_stress_worker *w = u->worker;
     ls_stress_request *request = &u->requests[u->first];
-    const unsigned status = u->http.head.status;
+    const unsigned status = u->http.reader.head.status;
     if (plan->status_from > 0)
         ls_stress_worker_count_check(w, request, "status", 6,
                                      status >= plan->status_from && status <= plan->status_to);
@@ -115,19 +114,18 @@ static void check_expectations(ls_stress_vu *u)
 static bool complete(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    const ls_stress_plan *plan = w->plan;
+    const ls_http_response *response = &u->http.reader.head;
     check_expectations(u);
     if (w->traits != NULL && w->traits->has_response) {
-        const size_t head = w->traits->wants_headers ? u->http.head.bytes : 0;
-        if (!ls_stress_script_response(w->script, u, &u->http.head, u->http.buf.at, u->http.buf.at + head,
+        const size_t head = w->traits->wants_headers ? response->bytes : 0;
+        if (!ls_stress_script_response(w->script, u, response, u->http.buf.at, u->http.buf.at + head,
                                        u->http.buf.len - head))
             return false;
         w->clock_stale = true;
     }
-    u->http.buf.len = 0;
-    u->http.phase = AT_HEAD;
-    ls_stress_vu_complete(u, u->http.head.status);
-    if (u->http.head.keep_alive && plan->keepalive) return true;
+    ls_stress_http_closed(u);
+    ls_stress_vu_complete(u, response->status);
+    if (response->keep_alive && w->plan->keepalive) return true;
     ls_stress_vu_retry_later(u);
     ls_stress_vu_close(u);
     ls_stress_worker_check_end(w);
@@ -164,84 +162,40 @@ static bool read_body(ls_stress_vu *u, const char *bytes, size_t len)
     return buffer(u, bytes, len) || bad_response(u, "not enough memory for the body", bytes, 0);
 }
 
-/* Parse a response head at `bytes`. Returns the number of bytes used; 0: all of them, and the head is incomplete; or
- * negative: an error. */
+/* The next bytes of a head; when it is complete, prepare for the body. Returns the number of bytes used; 0: all of
+ * them, and the head is incomplete; or negative: an error, handled. */
 static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
 {
     ls_stress_worker *w = u->worker;
-    const bool is_head = u->requests[u->first].is_head;
-    const char *why = NULL;
-    int used;
-    if (u->http.buf.len > 0) { /* the rest of a head that began earlier */
-        const size_t before = u->http.buf.len;
-        if (!buffer(u, bytes, len)) return LS_ENOMEM;
-        used = ls_http1_parse_response(u->http.buf.at, u->http.buf.len, before, LS_STRESS_HEAD_BYTES_MAX, is_head,
-                                       &u->http.head, &why);
-        if (used < 0) (void)bad_head(u, why, u->http.buf.at, u->http.buf.len);
-        if (used <= 0) return used;
-        u->http.buf.len = (size_t)used;
-        return used - (int)before;
-    }
-    if (w->cached_len > 0 && len >= w->cached_len && is_head == w->cached_is_head &&
-        memcmp(bytes, w->cache, w->cached_len) == 0) {
-        u->http.head = w->cached;
-        return (int)w->cached_len;
-    }
-    used = ls_http1_parse_response(bytes, len, 0, LS_STRESS_HEAD_BYTES_MAX, is_head, &u->http.head, &why);
-    if (used < 0) (void)bad_head(u, why, bytes, len);
-    if (used == 0 && !buffer(u, bytes, len)) return LS_ENOMEM;
-    if (used > 0 && used <= LS_STRESS_HEAD_CACHE_BYTES) {
-        memcpy(w->cache, bytes, (size_t)used);
-        w->cached_len = (uint32_t)used;
-        w->cached_is_head = is_head;
-        w->cached = u->http.head;
-    }
-    return used;
-}
-
-/* The head is complete: prepare for the body. */
-static bool begin_body(ls_stress_vu *u, const char *head)
-{
-    ls_stress_worker *w = u->worker;
-    if (u->http.head.status == 101)
-        return bad_response(u, "101 Switching Protocols without an Upgrade request", head, 0);
-    if (u->http.head.status < 200) { /* an interim response: the final one follows (RFC 9110 section 15.2) */
-        u->http.buf.len = 0;
-        return true;
-    }
-    if (w->traits != NULL && w->traits->wants_headers) {
-        if (u->http.buf.len == 0 && !buffer(u, head, u->http.head.bytes))
-            return bad_response(u, "not enough memory", head, 0);
+    const enum ls_asked asked = u->requests[u->first].is_head ? LS_ASKED_HEAD : LS_ASKED_BODY;
+    ls_stress_head head = {bytes, w->cached_len, NULL};
+    int used = (int)w->cached_len;
+    if (u->http.phase == LS_STRESS_HTTP_START && u->http.buf.len == 0 && used > 0 && len >= w->cached_len &&
+        asked == w->cached.asked && memcmp(bytes, w->cache, w->cached_len) == 0) {
+        u->http.reader = w->cached;
     } else {
-        u->http.buf.len = 0;
+        if (u->http.phase == LS_STRESS_HTTP_START) ls_http1_reader_init(&u->http.reader, asked);
+        u->http.phase = LS_STRESS_HTTP_HEAD;
+        used = ls_stress_vu_head(u, bytes, len, &head);
+        if (used < 0) (void)bad_head(u, head.why, head.at, head.len);
+        if (used <= 0) return used;
+        if (head.len <= LS_STRESS_HEAD_CACHE_BYTES) {
+            memcpy(w->cache, head.at, head.len);
+            w->cached_len = (uint32_t)head.len;
+            w->cached = u->http.reader;
+        }
     }
+    if (w->traits == NULL || !w->traits->wants_headers) {
+        u->http.buf.len = 0;
+    } else if (u->http.buf.len == 0 && !buffer(u, head.at, head.len)) {
+        (void)bad_response(u, "not enough memory", "", 0);
+        return LS_ENOMEM;
+    }
+    u->http.phase = LS_STRESS_HTTP_BODY;
     u->http.body_len = 0;
     u->http.crc = UINT32_MAX;
     u->http.body_differs = false;
-    switch (u->http.head.framing) {
-    case LS_FRAMING_NONE: return complete(u);
-    case LS_FRAMING_LENGTH:
-        u->http.body_left = u->http.head.length;
-        u->http.phase = AT_BODY;
-        break;
-    case LS_FRAMING_CHUNKED:
-        ls_chunks_init(&u->http.chunks);
-        u->http.phase = AT_CHUNKS;
-        break;
-    default: u->http.phase = AT_BODY_UNTIL_CLOSE; break;
-    }
-    return true;
-}
-
-static bool read_chunks(ls_stress_vu *u, const char **bytes, size_t *len)
-{
-    ls_chunk_run run;
-    const char *why = NULL;
-    if (ls_chunks_next(&u->http.chunks, *bytes, *len, &run, &why) < 0) return bad_response(u, why, *bytes, *len);
-    if (run.len > 0 && !read_body(u, *bytes + run.from, run.len)) return false;
-    *bytes += run.used;
-    *len -= run.used;
-    return run.end ? complete(u) : true;
+    return used;
 }
 
 /* A server may send 408 before it closes an idle connection (RFC 9110 section 15.5.9). */
@@ -262,31 +216,19 @@ bool ls_stress_http_received(ls_stress_vu *u, const char *bytes, size_t len)
 {
     while (len > 0) {
         if (u->outstanding == 0) return unexpected(u, bytes, len);
-        size_t n = len;
-        switch (u->http.phase) {
-        case AT_HEAD: {
-            int used = read_head(u, bytes, len);
-            if (used == 0) return true;
-            if (used == LS_ENOMEM) (void)bad_response(u, "not enough memory", bytes, 0);
-            if (used < 0) return false;
-            if (!begin_body(u, bytes)) return false;
-            n = (size_t)used;
-            break;
+        if (u->http.phase != LS_STRESS_HTTP_BODY) {
+            const int used = read_head(u, bytes, len);
+            if (used <= 0) return used == 0;
+            bytes += used;
+            len -= (size_t)used;
         }
-        case AT_BODY:
-            if (n > u->http.body_left) n = (size_t)u->http.body_left;
-            u->http.body_left -= n;
-            if (!read_body(u, bytes, n) || (u->http.body_left == 0 && !complete(u))) return false;
-            break;
-        case AT_CHUNKS:
-            if (!read_chunks(u, &bytes, &len)) return false;
-            continue;
-        default:
-            if (!read_body(u, bytes, n)) return false;
-            break;
-        }
-        bytes += n;
-        len -= n;
+        ls_chunk_run run;
+        const char *why = NULL;
+        if (ls_http1_read_body(&u->http.reader, bytes, len, &run, &why) < 0) return bad_response(u, why, bytes, len);
+        if (run.len > 0 && !read_body(u, bytes + run.from, run.len)) return false;
+        bytes += run.used;
+        len -= run.used;
+        if (run.end && !complete(u)) return false;
     }
     return true;
 }
@@ -294,10 +236,10 @@ bool ls_stress_http_received(ls_stress_vu *u, const char *bytes, size_t len)
 /* The server closed: between responses, or at the end of a body that lasts until the close. */
 void ls_stress_http_peer_closed(ls_stress_vu *u)
 {
-    if (u->http.phase == AT_BODY_UNTIL_CLOSE) {
+    if (u->http.phase == LS_STRESS_HTTP_BODY && ls_http1_read_end(&u->http.reader) == LS_OK) {
         (void)complete(u);
     } else if (u->outstanding > 0) {
-        if (u->http.phase != AT_HEAD || u->http.buf.len > 0)
+        if (u->http.phase != LS_STRESS_HTTP_START)
             ls_stress_worker_record_failure(u->worker, "the server closed the connection in the middle of a response",
                                             u->http.buf.at, u->http.buf.len);
         ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
@@ -310,7 +252,7 @@ void ls_stress_http_peer_closed(ls_stress_vu *u)
 
 void ls_stress_http_closed(ls_stress_vu *u)
 {
-    u->http.phase = AT_HEAD;
+    u->http.phase = LS_STRESS_HTTP_START;
     u->http.buf.len = 0;
 }
 

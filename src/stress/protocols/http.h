@@ -7,7 +7,7 @@
 /* Of ls_stress_proto. */
 bool ls_stress_http_received(ls_stress_vu *u, const char *bytes, size_t len);
 void ls_stress_http_peer_closed(ls_stress_vu *u);
-void ls_stress_http_closed(ls_stress_vu *u); /* drop a partial response: u->http.phase is 0, at the head */
+void ls_stress_http_closed(ls_stress_vu *u); /* drop a partial response: the next bytes begin one */
 
 /* Build the CRC-32 table. Call once, before any worker runs. */
 void ls_stress_http_init(void);

@@ -5,7 +5,6 @@
 
 #include "stress/load/worker.h"
 #include "stress/load/ws_frames.h"
-#include "stress/load/ws_opening.h"
 #include "stress/protocols/echo.h"
 #include "stress/protocols/protocols.h"
 
@@ -69,6 +68,6 @@ const ls_stress_proto ls_stress_ws_echo_proto = {
     .compose = compose,
     .closed = closed,
     .message = message,
-    .upgrade = ls_stress_upgrade,
+    .upgrade = ls_stress_ws_upgrade,
     .free = ls_stress_ws_free,
 };

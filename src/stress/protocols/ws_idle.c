@@ -4,7 +4,6 @@
 #include "stress/load/arrivals.h"
 #include "stress/load/worker.h"
 #include "stress/load/ws_frames.h"
-#include "stress/load/ws_opening.h"
 #include "stress/protocols/protocols.h"
 
 /* ---- idle ------------------------------------------------------------------------------------------------------- */
@@ -14,15 +13,6 @@ static bool ignore(ls_stress_vu *u, const char *bytes, size_t len)
     (void)u;
     (void)bytes;
     (void)len;
-    return true;
-}
-
-static bool ignore_message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
-{
-    (void)u;
-    (void)bytes;
-    (void)len;
-    (void)last;
     return true;
 }
 
@@ -62,8 +52,7 @@ const ls_stress_proto ls_stress_ws_hold_proto = {
     .received = ls_stress_ws_received,
     .peer_closed = ws_peer_closed,
     .closed = ls_stress_ws_closed,
-    .message = ignore_message,
-    .upgrade = ls_stress_upgrade,
+    .upgrade = ls_stress_ws_upgrade,
     .free = ls_stress_ws_free,
 };
 
@@ -99,7 +88,6 @@ const ls_stress_proto ls_stress_ws_cycle_proto = {
     .peer_closed = cycle_peer_closed,
     .closed = ls_stress_ws_closed,
     .start = begin_close,
-    .message = ignore_message,
-    .upgrade = ls_stress_upgrade,
+    .upgrade = ls_stress_ws_upgrade,
     .free = ls_stress_ws_free,
 };

@@ -26,7 +26,7 @@ static const char ws_meta[] = "luaserve.stress.ws";
 static void push_ws(lua_State *L, struct ls_stress_scenario *sc)
 {
     if (sc->ws_ref == LUA_NOREF) {
-        *(struct ls_stress_scenario **)lua_newuserdatauv(L, sizeof(void *), 0) = sc;
+        *(struct ls_stress_scenario **)lua_newuserdatauv(L, sizeof(void *), 1) = sc; /* its value: the subprotocol */
         luaL_setmetatable(L, ws_meta);
         sc->ws_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
@@ -47,6 +47,8 @@ static int continue_upgrade(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (sc->socket == LS_STRESS_SOCKET_OPEN) {
         push_ws(L, sc);
+        lua_pushstring(L, ls_stress_ws_protocol(sc->u)); /* nil for NULL */
+        (void)lua_setiuservalue(L, -2, 1);
         return 1;
     }
     if (sc->socket == LS_STRESS_SOCKET_FAILED)
@@ -61,19 +63,22 @@ static int vu_ws_open(lua_State *L)
 {
     struct ls_stress_scenario *sc = ls_stress_scenario_running(L, "vu:ws");
     ls_ws_request request = sc->u->worker->plan->ws_request;
-    const char *names[LS_STRESS_PROTOCOLS_MAX];
     unsigned count = 0;
     char *text;
     size_t len;
-    if (sc->socket != LS_STRESS_SOCKET_NONE || sc->peer_closed || sc->closed) {
-        if (sc->closed) return push_failure(L, "closed", "ECLOSED");
-        return continue_upgrade(L, LUA_OK, (lua_KContext)sc);
+    if (sc->closed || (sc->peer_closed && sc->socket != LS_STRESS_SOCKET_OPEN))
+        return push_failure(L, "closed", "ECLOSED");
+    if (sc->socket == LS_STRESS_SOCKET_OPEN) {
+        push_ws(L, sc);
+        return 1;
     }
     if (sc->in.len > sc->in_at)
         return luaL_error(L, "vu:ws: the connection has bytes that sock:receive has not taken");
     lua_settop(L, 4);
     if (!lua_isnil(L, 2)) request.target = lua_tostring(L, 2);
     if (!lua_isnil(L, 3)) request.fields = lua_tostring(L, 3);
+    luaL_checkstack(L, LS_STRESS_PROTOCOLS_MAX + LUA_MINSTACK, NULL); /* the names stay here until the response */
+    const char **names = lua_newuserdatauv(L, LS_STRESS_PROTOCOLS_MAX * sizeof *names, 0);
     while (lua_istable(L, 4) && count < LS_STRESS_PROTOCOLS_MAX &&
            lua_rawgeti(L, 4, (lua_Integer)count + 1) == LUA_TSTRING)
         names[count++] = lua_tostring(L, -1);
@@ -197,7 +202,7 @@ static int ws_index(lua_State *L)
     const struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)luaL_checkudata(L, 1, ws_meta);
     const char *name = luaL_checkstring(L, 2);
     if (strcmp(name, "protocol") == 0) {
-        lua_pushstring(L, ls_stress_ws_protocol(sc->u)); /* nil for NULL */
+        (void)lua_getiuservalue(L, 1, 1);
     } else if (strcmp(name, "code") == 0) {
         const unsigned code = ls_stress_ws_code(sc->u);
         if (code == 0)

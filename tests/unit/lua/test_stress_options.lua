@@ -10,7 +10,7 @@ local tests = {}
 local env = {
   processors = 8,
   backend = "epoll",
-  offer = "permessage-deflate",
+  compresses = true,
   frame = function(binary, compressed, text)
     return string.format("<%s%s %s>", binary and "binary" or "text", compressed and " packed" or "", text)
   end,
@@ -200,9 +200,9 @@ function tests.messages_become_frames()
   local p = good "--message|hi|--pipeline|3|--binary|ws://h:81/a?b"
   check.equal({ p.mode, p.message_len, p.request_len, p.request, p.packed },
     { "echo", 2, 11, ("<binary hi>"):rep(3), nil })
-  check.equal({ p.ws_request.target, p.ws_request.host, p.ws_request.extensions }, { "/a?b", "h:81", nil })
+  check.equal({ p.ws_request.target, p.ws_request.host, p.compress }, { "/a?b", "h:81", false })
   p = good "--size|300|--compress|ws://h/"
-  check.equal({ p.packed, p.request_len, p.ws_request.extensions }, { "<text packed small>", 307, "permessage-deflate" })
+  check.equal({ p.packed, p.request_len, p.compress }, { "<text packed small>", 307, true })
   check.equal(good("--size|200|--compress|ws://h/").packed, nil)
   p = good "-H|Host: other|-H|A: b|-H|C: d|--protocol|x|--protocol|y|ws://h/"
   check.equal({ p.ws_request.host, p.ws_request.fields, p.protocols, p.message },

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "codec/http1/http1_reader.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock/connect.h"
@@ -20,8 +21,7 @@
 
 enum {
     OBJECT = LS_CONNECTING_TLS + 1, /* stack index */
-    HEAD_BYTES_MAX = 16384,         /* of the response, with interim responses before it */
-    PHRASE_BYTES_MAX = 60           /* of the reason phrase in a message */
+    HEAD_BYTES_MAX = 16384          /* of a response; fits into the block */
 };
 
 typedef struct client_link { /* user data of the connection */
@@ -39,13 +39,12 @@ typedef struct opening {
     ls_ws_deflate_options wanted;
     ls_ws_deflate deflate; /* first what the offer may need, then what was negotiated */
     ls_ws_request request; /* its texts belong to the table of limits */
-    char key[LS_WS_KEY_CHARS + 1];
-    char extensions[LS_WS_DEFLATE_TEXT_MAX + 1];
+    ls_ws_response response;
 
     ls_block *block; /* received bytes */
-    size_t len, seen, interim_bytes;
-    uint32_t head_bytes; /* of the response that was accepted; 0: not yet */
-    int protocol;        /* the index of the subprotocol in request.protocols; -1: none */
+    size_t len;
+    ls_http1_reader reader;
+    uint32_t head_bytes; /* before the frames, when the response was accepted; 0: not yet */
     bool compress;       /* offer to compress messages */
     bool opened;         /* the object has its connection */
     int err;             /* of the handshake; LS_OK: the dial has failed */
@@ -102,21 +101,6 @@ static void fail_stream(ls_thread_ctx *ctx, opening *o, int err)
     fail(ctx, o, err, err == LS_ETIMEDOUT ? "timeout: the server has not answered the handshake" : "");
 }
 
-/* Another status than 101: "the server answered 403 Forbidden". */
-static void fail_status(ls_thread_ctx *ctx, opening *o, unsigned status)
-{
-    char text[sizeof o->text], phrase[PHRASE_BYTES_MAX + 1];
-    const char *from = o->block->data + sizeof "HTTP/1.1 200" - 1, *const end = memchr(from, '\r', o->len);
-    size_t len = 0;
-    if (*from == ' ') from++;
-    while (from + len < end && len < PHRASE_BYTES_MAX && from[len] >= ' ' && from[len] < 0x7f) len++;
-    memcpy(phrase, from, len);
-    phrase[len] = '\0';
-    (void)snprintf(text, sizeof text, "the server answered %u%s%s", status, len > 0 ? " " : "", phrase);
-    o->status = status;
-    fail(ctx, o, LS_EREFUSED, text);
-}
-
 /* The request was sent and the response accepted: the stream becomes a WebSocket. */
 static void open_ws(ls_thread_ctx *ctx, opening *o)
 {
@@ -147,73 +131,39 @@ static void open_ws(ls_thread_ctx *ctx, opening *o)
 
 /* ---- the response ----------------------------------------------------------------------------------------------- */
 
-/* What the server answered to the offer of permessage-deflate. */
-static int negotiate(opening *o, const ls_ws_response *response, const char **why)
+/* Take over what was negotiated about permessage-deflate. */
+static int take_deflate(opening *o)
 {
-    ls_ws_deflate_params params;
-    int err = LS_ENOENT;
-    if (response->extensions != NULL)
-        err = ls_ws_deflate_check(response->extensions, response->extensions_len, &o->wanted, &params, why);
-    if (o->request.extensions != NULL) ls_ws_deflate_end(&o->deflate);
-    if (err == LS_ENOENT) return LS_OK;
-    if (err < 0) return err;
-    return ls_ws_deflate_begin(ls_state_runtime(o->c.task->state)->ws_deflates, &params, o->wanted.bytes_min, true,
-                               &o->deflate);
+    if (o->request.deflate != NULL) ls_ws_deflate_end(&o->deflate);
+    if (!o->response.deflated) return LS_OK;
+    return ls_ws_deflate_begin(ls_state_runtime(o->c.task->state)->ws_deflates, &o->response.deflate,
+                               o->wanted.bytes_min, true, &o->deflate);
 }
 
-static int protocol_index(const opening *o, const ls_ws_response *response)
+/* Read what was received. LS_PENDING: more is needed; else the handshake has ended, or waits for the end of the send. */
+static int read_response(ls_thread_ctx *ctx, opening *o)
 {
-    for (unsigned n = 0; response->protocol != NULL && n < o->request.protocols.count; n++) {
-        if (strlen(o->names[n]) == response->protocol_len &&
-            memcmp(o->names[n], response->protocol, response->protocol_len) == 0)
-            return (int)n;
-    }
-    return -1;
-}
-
-/* An interim response (RFC 9110 section 15.2): the final one follows. */
-static void skip_interim(opening *o, size_t head)
-{
-    memmove(o->block->data, o->block->data + head, o->len - head);
-    o->len -= head;
-    o->seen = 0;
-    o->interim_bytes += head;
-}
-
-/* Parse what was received. LS_PENDING: more is needed; else the handshake has ended, or waits for the end of the
- * send. */
-static int parse(ls_thread_ctx *ctx, opening *o)
-{
-    ls_http_response head;
-    ls_ws_response response;
+    char text[sizeof o->text] = "";
     const char *why = "", *const bytes = o->block->data;
-    int length;
-    for (;;) {
-        length =
-            ls_http1_parse_response(bytes, o->len, o->seen, HEAD_BYTES_MAX - o->interim_bytes, false, &head, &why);
-        if (length <= 0 || head.status >= 200 || head.status == 101) break;
-        skip_interim(o, (size_t)length);
-    }
-    o->seen = o->len;
-    if (length == 0) return LS_PENDING;
+    size_t skip;
+    const int length = ls_http1_read_head(&o->reader, bytes, o->len, HEAD_BYTES_MAX, &skip, &why);
+    int err = length;
     if (length < 0) {
-        char text[sizeof o->text];
         (void)snprintf(text, sizeof text, "invalid response to the handshake: %s", why);
-        fail(ctx, o, length, text);
-        return LS_DONE;
+    } else if (length == 0) {
+        o->len -= skip;
+        memmove(o->block->data, bytes + skip, o->len);
+        return LS_PENDING;
+    } else {
+        err = ls_ws_response_check(&o->reader.head, bytes + skip, &o->request, &o->response, text);
+        if (err == LS_OK) err = take_deflate(o);
     }
-    if (head.status != 101) {
-        fail_status(ctx, o, head.status);
-        return LS_DONE;
-    }
-    int err = ls_ws_response_check(&head, bytes, &o->request, o->key, &response, &why);
-    if (err == LS_OK) err = negotiate(o, &response, &why);
+    if (err == LS_EREFUSED) o->status = o->reader.head.status;
     if (err < 0) {
-        fail(ctx, o, err, err == LS_EPROTO ? why : "");
+        fail(ctx, o, err, text);
         return LS_DONE;
     }
-    o->protocol = protocol_index(o, &response);
-    o->head_bytes = head.bytes;
+    o->head_bytes = (uint32_t)(skip + (size_t)length);
     if (!ls_stream_sending(o->stream)) open_ws(ctx, o);
     return LS_DONE;
 }
@@ -223,7 +173,7 @@ static int take(ls_thread_ctx *ctx, opening *o, int64_t result)
 {
     if (result > 0) {
         o->len += (size_t)result;
-        return parse(ctx, o);
+        return read_response(ctx, o);
     }
     if (result == 0)
         fail(ctx, o, LS_ECLOSED, "the server closed the connection instead of answering the handshake");
@@ -274,11 +224,11 @@ static const ls_stream_handler handshake_handler = {
 
 static int queue_request(ls_thread_ctx *ctx, opening *o)
 {
-    const size_t room = ls_ws_request_write(&o->request, o->key, NULL, 0) + 1;
+    const size_t room = ls_ws_request_write(&o->request, NULL, 0) + 1;
     if (room > LS_BLOCK_LARGE) return LS_EMSGSIZE;
     char *to = ls_stream_room(ctx, o->stream, room);
     if (to == NULL) return LS_ENOMEM;
-    ls_stream_commit(o->stream, ls_ws_request_write(&o->request, o->key, to, room));
+    ls_stream_commit(o->stream, ls_ws_request_write(&o->request, to, room));
     return LS_OK;
 }
 
@@ -347,8 +297,8 @@ static int open_ended(lua_State *L, int status, lua_KContext context)
     (void)status;
     (void)context;
     if (!o->opened) return o->err < 0 ? push_error(L, o) : ls_connecting_failed(L, &o->c);
-    if (o->protocol >= 0) {
-        lua_pushstring(L, o->names[o->protocol]);
+    if (o->response.protocol >= 0) {
+        lua_pushstring(L, o->names[o->response.protocol]);
         lua_setiuservalue(L, OBJECT, LS_WS_PROTOCOL);
     }
     lua_settop(L, OBJECT);
@@ -367,8 +317,7 @@ static void offer(const ls_state *state, opening *o)
     const ls_ws_deflate_params most = {true, true, o->wanted.server_bits, o->wanted.client_bits};
     if (o->wanted.takeover && ls_ws_deflate_begin(store, &most, o->wanted.bytes_min, true, &o->deflate) < 0)
         o->wanted.takeover = false;
-    o->extensions[ls_ws_deflate_offer(&o->wanted, o->extensions)] = '\0';
-    o->request.extensions = o->extensions;
+    o->request.deflate = &o->wanted;
 }
 
 /* core.websocket(host, port, { host=, target=, fields=, protocols=, compress..., connect_ms_max=, tls=, limits of
@@ -383,7 +332,6 @@ static int core_websocket(lua_State *L)
     opening *o =
         (opening *)(void *)ls_connecting_new(L, sizeof *o + names * sizeof o->names[0], data_of(state)->meta_ref);
     ls_node_init(&o->node);
-    o->protocol = -1;
     o->c.handler = &handshake_handler;
     o->c.user_bytes = ls_ws_room(sizeof(client_link));
     o->c.live = &ls_wss_of(state)->live;
@@ -402,7 +350,8 @@ static int core_websocket(lua_State *L)
     luaL_argcheck(L, o->request.host != NULL && o->request.target != NULL, 3, "host and target expected");
     o->object = ls_ws_push(L); /* at OBJECT */
     offer(state, o);
-    ls_ws_key(o->key);
+    ls_ws_key(o->request.key);
+    ls_http1_reader_init(&o->reader, LS_ASKED_UPGRADE);
     return ls_connecting_begin(L, &o->c);
 }
 

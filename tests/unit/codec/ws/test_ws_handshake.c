@@ -1,6 +1,7 @@
 /* test_ws_handshake.c - the opening handshake: each rule of the server and of the client, subprotocols, origins. */
 /* sanitizers: asan; no thread starts */
 #include "codec/http1/http1_parse.h"
+#include "codec/http1/http1_reader.h"
 #include "codec/ws/ws_handshake.h"
 
 #include <stdio.h>
@@ -280,33 +281,37 @@ static void valid_origins(void **unused)
 
 /* ---- the client ------------------------------------------------------------------------------------------------- */
 
+static const ls_ws_deflate_options deflate = LS_WS_DEFLATE_OPTIONS;
 static const ls_ws_request asked = {.host = "server.example.com",
                                     .target = "/chat?x=1",
                                     .protocols = LIST("chat", "superchat"),
-                                    .extensions = "permessage-deflate",
-                                    .fields = "Origin: http://example.com\r\n"};
-static const ls_ws_request bare = {.host = "h", .target = "/"};
+                                    .deflate = &deflate,
+                                    .fields = "Origin: http://example.com\r\n",
+                                    .key = KEY};
+static const ls_ws_request bare = {.host = "h", .target = "/", .key = KEY};
 
 static void writes_the_request(void **unused)
 {
     static const char whole[] = "GET /chat?x=1 HTTP/1.1\r\nHost: server.example.com\r\nConnection: Upgrade\r\n"
                                 "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " KEY "\r\n"
                                 "Sec-WebSocket-Protocol: chat, superchat\r\n"
-                                "Sec-WebSocket-Extensions: permessage-deflate\r\nOrigin: http://example.com\r\n\r\n";
+                                "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; "
+                                "client_no_context_takeover; client_max_window_bits\r\n"
+                                "Origin: http://example.com\r\n\r\n";
     char text[512];
     (void)unused;
-    assert_int_equal(ls_ws_request_write(&asked, KEY, text, sizeof text), sizeof whole - 1);
+    assert_int_equal(ls_ws_request_write(&asked, text, sizeof text), sizeof whole - 1);
     assert_string_equal(text, whole);
     for (size_t room = 0; room <= sizeof whole; room++) { /* never past the room, and always with the NUL */
         char *exact = test_copy_exact(text, room);
-        assert_int_equal(ls_ws_request_write(&asked, KEY, exact, room), sizeof whole - 1);
+        assert_int_equal(ls_ws_request_write(&asked, exact, room), sizeof whole - 1);
         if (room > 0) {
             assert_memory_equal(exact, whole, room - 1);
             assert_int_equal(exact[room - 1], '\0');
         }
         free(exact);
     }
-    (void)ls_ws_request_write(&bare, KEY, text, sizeof text);
+    (void)ls_ws_request_write(&bare, text, sizeof text);
     assert_string_equal(text, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                               "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " KEY "\r\n\r\n");
 }
@@ -315,41 +320,51 @@ static void writes_the_request(void **unused)
 static void the_server_accepts_the_request(void **unused)
 {
     const ls_ws_policy policy = {.protocols = LIST("superchat"), .any_origin = true};
-    char text[512], key[LS_WS_KEY_CHARS + 1], again[LS_WS_KEY_CHARS + 1];
+    char text[512], again[LS_WS_KEY_CHARS + 1];
+    ls_ws_request own = asked;
     ls_ws_handshake out;
     (void)unused;
-    ls_ws_key(key);
+    ls_ws_key(own.key);
     ls_ws_key(again);
-    assert_int_equal(strlen(key), LS_WS_KEY_CHARS);
-    assert_string_not_equal(key, again);
-    (void)ls_ws_request_write(&asked, key, text, sizeof text);
+    assert_int_equal(strlen(own.key), LS_WS_KEY_CHARS);
+    assert_string_not_equal(own.key, again);
+    (void)ls_ws_request_write(&own, text, sizeof text);
     assert_int_equal(check_with(text, false, &policy, &out), 101);
     assert_int_equal(out.protocol_len, 9);
 }
 
-static int check_response(const char *text, const ls_ws_request *request, ls_ws_response *out, const char **why)
+static int check_response(const char *text, const ls_ws_request *request, ls_ws_response *out,
+                          char why[LS_WS_WHY_BYTES])
 {
-    ls_http_response head;
-    *why = NULL;
-    const int parsed = ls_http1_parse_response(text, strlen(text), 0, 4096, false, &head, why);
+    ls_http1_reader reader;
+    const char *wrong = NULL;
+    size_t skip;
+    ls_http1_reader_init(&reader, LS_ASKED_UPGRADE);
+    char *copy = test_copy_exact(text, strlen(text));
+    const int parsed = ls_http1_read_head(&reader, copy, strlen(text), 4096, &skip, &wrong);
     if (parsed <= 0) fail_msg("%d for: %s", parsed, text);
-    *why = NULL;
-    return ls_ws_response_check(&head, text, request, KEY, out, why);
+    const int err = ls_ws_response_check(&reader.head, copy + skip, request, out, why);
+    free(copy);
+    return err;
 }
 
 static void rules_of_the_response(void **unused)
 {
 #define ANSWER   "HTTP/1.1 101 Switching Protocols\r\n"
 #define ACCEPTED "Sec-WebSocket-Accept: " ACCEPT "\r\n"
+#define AGREED   "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n"
     static const struct {
         const char *text, *why;
     } cases[] = {
+        {"HTTP/1.1 103 \r\n\r\n" ANSWER FIELDS ACCEPTED "\r\n", NULL},
         {ANSWER FIELDS ACCEPTED "\r\n", NULL},
         {ANSWER "upgrade: WebSocket\r\nconnection: keep-alive, upgrade\r\n" ACCEPTED "\r\n", NULL},
         {ANSWER FIELDS ACCEPTED "Sec-WebSocket-Protocol: superchat\r\n\r\n", NULL},
-        {ANSWER FIELDS ACCEPTED "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n", NULL},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "did not upgrade"},
-        {"HTTP/1.1 403 Forbidden\r\n" FIELDS ACCEPTED "\r\n", "did not upgrade"},
+        {ANSWER FIELDS ACCEPTED AGREED "\r\n", NULL},
+        {ANSWER FIELDS ACCEPTED "Sec-WebSocket-Extensions:\r\n\r\n", NULL},
+        {ANSWER FIELDS ACCEPTED "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n",
+         "the server ignored server_no_context_takeover"},
+        {ANSWER FIELDS ACCEPTED "Sec-WebSocket-Extensions: x\r\n\r\n", "an extension that was not offered"},
         {ANSWER "Connection: Upgrade\r\n" ACCEPTED "\r\n", "\"Upgrade: websocket\" is missing"},
         {ANSWER "Upgrade: h2c\r\nConnection: Upgrade\r\n" ACCEPTED "\r\n", "Upgrade is not"},
         {ANSWER "Upgrade: websocket\r\n" ACCEPTED "\r\n", "\"Connection: upgrade\" is missing"},
@@ -370,34 +385,54 @@ static void rules_of_the_response(void **unused)
     if (!has_sha1()) skip();
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         ls_ws_response out;
-        const char *why;
-        const int result = check_response(cases[n].text, &asked, &out, &why);
-        if (cases[n].why == NULL ? result != LS_OK : result != LS_EPROTO || strstr(why, cases[n].why) == NULL)
-            fail_msg("%d (%s) for: %s", result, why != NULL ? why : "", cases[n].text);
+        char why[LS_WS_WHY_BYTES];
+        const int result = check_response(cases[n].text, &asked, &out, why);
+        if (cases[n].why == NULL ? result != LS_OK || why[0] != '\0'
+                                 : result != LS_EPROTO || strstr(why, cases[n].why) == NULL)
+            fail_msg("%d (%s) for: %s", result, why, cases[n].text);
+    }
+}
+
+static void refusals_have_the_status_and_the_phrase(void **unused)
+{
+#define TEN "0123456789"
+    static const char *const cases[][2] = {
+        {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "the server answered 200 OK"},
+        {"HTTP/1.1 403 Forbidden\r\n" FIELDS ACCEPTED "\r\n", "the server answered 403 Forbidden"},
+        {"HTTP/1.1 426\r\n\r\n", "the server answered 426"},
+        {"HTTP/1.1 426 \r\n\r\n", "the server answered 426"},
+        {"HTTP/1.1 500 A\tb\r\n\r\n", "the server answered 500 A"},
+        {"HTTP/1.1 500 A\xffz\r\n\r\n", "the server answered 500 A"},
+        {"HTTP/1.1 503 " TEN TEN TEN TEN TEN TEN "\r\n\r\n", "the server answered 503 " TEN TEN TEN TEN TEN TEN},
+        {"HTTP/1.1 503 " TEN TEN TEN TEN TEN TEN "x\r\n\r\n", "the server answered 503 " TEN TEN TEN TEN TEN TEN},
+    };
+    (void)unused;
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        ls_ws_response out;
+        char why[LS_WS_WHY_BYTES];
+        assert_int_equal(check_response(cases[n][0], &asked, &out, why), LS_EREFUSED);
+        assert_string_equal(why, cases[n][1]);
     }
 }
 
 static void what_was_negotiated(void **unused)
 {
-    static const char text[] = ANSWER FIELDS ACCEPTED "Sec-WebSocket-Protocol: chat\r\n"
-                                                      "Sec-WebSocket-Extensions: permessage-deflate; x\r\n\r\n";
+    static const char text[] = ANSWER FIELDS ACCEPTED AGREED "Sec-WebSocket-Protocol: superchat\r\n\r\n";
     ls_ws_response out;
-    const char *why;
+    char why[LS_WS_WHY_BYTES];
     (void)unused;
     if (!has_sha1()) skip();
-    assert_int_equal(check_response(text, &asked, &out, &why), LS_OK);
-    assert_int_equal(out.protocol_len, 4);
-    assert_memory_equal(out.protocol, "chat", 4);
-    assert_int_equal(out.extensions_len, 21);
-    assert_memory_equal(out.extensions, "permessage-deflate; x", 21);
-    assert_int_equal(check_response(text, &bare, &out, &why), LS_EPROTO); /* neither was asked for */
+    assert_int_equal(check_response(text, &asked, &out, why), LS_OK);
+    assert_int_equal(out.protocol, 1);
+    assert_true(out.deflated && !out.deflate.server_takeover && !out.deflate.client_takeover);
+    assert_int_equal(out.deflate.server_bits, LS_WS_DEFLATE_BITS_MAX);
+    assert_int_equal(check_response(text, &bare, &out, why), LS_EPROTO); /* neither was asked for */
     assert_non_null(strstr(why, "subprotocol"));
-    assert_int_equal(check_response(ANSWER FIELDS ACCEPTED "Sec-WebSocket-Extensions: x\r\n\r\n", &bare, &out, &why),
-                     LS_EPROTO);
+    assert_int_equal(check_response(ANSWER FIELDS ACCEPTED AGREED "\r\n", &bare, &out, why), LS_EPROTO);
     assert_non_null(strstr(why, "extension"));
-    assert_int_equal(check_response(ANSWER FIELDS ACCEPTED "\r\n", &bare, &out, &why), LS_OK);
-    assert_null(out.protocol);
-    assert_null(out.extensions);
+    assert_int_equal(check_response(ANSWER FIELDS ACCEPTED "\r\n", &bare, &out, why), LS_OK);
+    assert_int_equal(out.protocol, -1);
+    assert_false(out.deflated);
 }
 
 int main(void)
@@ -413,6 +448,7 @@ int main(void)
         cmocka_unit_test(writes_the_request),
         cmocka_unit_test(the_server_accepts_the_request),
         cmocka_unit_test(rules_of_the_response),
+        cmocka_unit_test(refusals_have_the_status_and_the_phrase),
         cmocka_unit_test(what_was_negotiated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
