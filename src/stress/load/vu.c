@@ -350,6 +350,18 @@ void ls_stress_vu_time_out(ls_stress_vu *u)
     connect_failed(u, LS_ETIMEDOUT);
 }
 
+void ls_stress_vu_peer_closed(ls_stress_vu *u, const char *why)
+{
+    if (u->outstanding > 0 || u->role == LS_STRESS_ROLE_LISTENER) {
+        if (why != NULL) ls_stress_worker_record_failure(u->worker, why, "", 0);
+        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
+        return;
+    }
+    if (!u->used)
+        u->reconnect_later = true; /* a server that accepts and closes: not again and again without a pause */
+    ls_stress_vu_close(u);
+}
+
 void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
     ls_stress_worker *w = u->worker;
@@ -359,6 +371,7 @@ void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
     w->outstanding -= u->outstanding;
     w->retries -= u->retries;
     u->outstanding = u->retries = u->first = 0;
+    u->reconnect_later |= u->role == LS_STRESS_ROLE_LISTENER;
     if (!w->ending) w->ended_ns = w->now_ns;
     ls_stress_vu_close(u);
     ls_stress_worker_check_end(w);

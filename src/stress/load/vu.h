@@ -152,8 +152,13 @@ bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len);
 /* Send the output. False: the connection failed. */
 bool ls_stress_vu_send(ls_stress_vu *u);
 
-/* Count all outstanding requests as failed, and close the connection; the worker opens it again. */
+/* Count all outstanding requests as failed, or one error, and close the connection; the worker opens it again, that of a
+ * listener not at once. */
 void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
+
+/* The peer has closed: outstanding requests have failed, and so has a listener, because of `why` (NULL: nothing to
+ * record); an idle connection closes without an error. */
+void ls_stress_vu_peer_closed(ls_stress_vu *u, const char *why);
 
 /* The oldest request has ended; nothing is recorded. */
 void ls_stress_vu_retire(ls_stress_vu *u);

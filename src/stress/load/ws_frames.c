@@ -384,26 +384,15 @@ bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len)
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
-void ls_stress_ws_lost(ls_stress_vu *u)
-{
-    char why[80];
-    const unsigned code = u->ws->code;
-    if (code == 0) count_code(u, LS_WS_ABNORMAL);
-    (void)snprintf(why, sizeof why, "the server closed the WebSocket with the code %u", code);
-    ls_stress_worker_record_failure(u->worker,
-                                    code == 0 ? "the server closed the connection without a Close frame" : why, "", 0);
-}
-
 void ls_stress_ws_peer_closed(ls_stress_vu *u)
 {
-    if (u->outstanding > 0) {
-        ls_stress_ws_lost(u);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
-    } else {
-        if (u->ws->code == 0) count_code(u, LS_WS_ABNORMAL);
-        if (!u->used) u->reconnect_later = true;
-        ls_stress_vu_close(u);
-    }
+    char why[80] = "the server closed the connection without a Close frame";
+    const unsigned code = u->ws->code;
+    if (code == 0)
+        count_code(u, LS_WS_ABNORMAL);
+    else
+        (void)snprintf(why, sizeof why, "the server closed the WebSocket with the code %u", code);
+    ls_stress_vu_peer_closed(u, why);
 }
 
 /* The Close frame of an orderly end, if the socket takes it at once. */

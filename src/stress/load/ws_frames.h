@@ -27,7 +27,6 @@ int ls_stress_ws_upgrade(ls_stress_vu *u); /* of ls_stress_proto: the request of
 
 bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len); /* of ls_stress_proto */
 void ls_stress_ws_peer_closed(ls_stress_vu *u);
-void ls_stress_ws_lost(ls_stress_vu *u); /* record why the server ended the connection */
 void ls_stress_ws_closed(ls_stress_vu *u);
 
 bool ls_stress_ws_text(const ls_stress_vu *u);            /* the message that arrives is text, not binary */

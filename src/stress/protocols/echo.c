@@ -100,15 +100,7 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 
 static void peer_closed(ls_stress_vu *u)
 {
-    if (u->outstanding > 0) {
-        if (u->echo.at > 0)
-            ls_stress_worker_record_failure(u->worker, "the server closed the connection in the middle of an echo", "",
-                                            0);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
-    } else {
-        if (!u->used) u->reconnect_later = true;
-        ls_stress_vu_close(u);
-    }
+    ls_stress_vu_peer_closed(u, u->echo.at > 0 ? "the server closed the connection in the middle of an echo" : NULL);
 }
 
 void ls_stress_echo_closed(ls_stress_vu *u)

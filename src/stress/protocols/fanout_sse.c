@@ -16,7 +16,6 @@ enum { EVENT_BYTES_MAX = 1 << 20 }; /* of an event, beside the message of the ru
 static bool fail(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
     ls_stress_worker_record_failure(u->worker, why, bytes, len);
-    u->reconnect_later = true;
     ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
     return false;
 }
@@ -111,9 +110,7 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
 
 static void peer_closed(ls_stress_vu *u)
 {
-    ls_stress_worker_record_failure(u->worker, "the server closed the connection of a subscriber", "", 0);
-    u->reconnect_later = true;
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
+    ls_stress_vu_peer_closed(u, "the server closed the connection of a subscriber");
 }
 
 const ls_stress_proto ls_stress_sse_subscriber_proto = {

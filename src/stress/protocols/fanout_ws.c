@@ -73,18 +73,10 @@ static void subscriber_free(ls_stress_vu *u)
     ls_stress_fanout_free(u);
 }
 
-/* A subscriber has no requests: that the server closes it during the run is an error. */
-static void subscriber_closed_by_peer(ls_stress_vu *u)
-{
-    ls_stress_ws_lost(u);
-    u->reconnect_later = true;
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
-}
-
 const ls_stress_proto ls_stress_ws_subscriber_proto = {
     .opened = subscriber_opened,
     .received = ls_stress_ws_received,
-    .peer_closed = subscriber_closed_by_peer,
+    .peer_closed = ls_stress_ws_peer_closed,
     .closed = ls_stress_ws_closed,
     .message = subscriber_message,
     .upgrade = ls_stress_ws_upgrade,

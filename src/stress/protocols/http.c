@@ -238,15 +238,11 @@ void ls_stress_http_peer_closed(ls_stress_vu *u)
 {
     if (u->http.phase == LS_STRESS_HTTP_BODY && ls_http1_read_end(&u->http.reader) == LS_OK) {
         (void)complete(u);
-    } else if (u->outstanding > 0) {
-        if (u->http.phase != LS_STRESS_HTTP_START)
+    } else {
+        if (u->outstanding > 0 && u->http.phase != LS_STRESS_HTTP_START)
             ls_stress_worker_record_failure(u->worker, "the server closed the connection in the middle of a response",
                                             u->http.buf.at, u->http.buf.len);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
-    } else {
-        if (!u->used)
-            u->reconnect_later = true; /* a server that accepts and closes would be connected to without a pause */
-        ls_stress_vu_close(u);
+        ls_stress_vu_peer_closed(u, NULL);
     }
 }
 

@@ -16,16 +16,9 @@ static bool ignore(ls_stress_vu *u, const char *bytes, size_t len)
     return true;
 }
 
-static void lost(ls_stress_vu *u)
-{
-    u->reconnect_later = true;
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
-}
-
 static void peer_closed(ls_stress_vu *u)
 {
-    ls_stress_worker_record_failure(u->worker, "the server closed an idle connection", "", 0);
-    lost(u);
+    ls_stress_vu_peer_closed(u, "the server closed an idle connection");
 }
 
 static void closed(ls_stress_vu *u)
@@ -41,16 +34,10 @@ static bool send_subscribe(ls_stress_vu *u)
     return text == NULL || ls_stress_ws_send(u, LS_WS_TEXT, text, strlen(text));
 }
 
-static void ws_peer_closed(ls_stress_vu *u)
-{
-    ls_stress_ws_lost(u);
-    lost(u);
-}
-
 const ls_stress_proto ls_stress_ws_hold_proto = {
     .opened = send_subscribe,
     .received = ls_stress_ws_received,
-    .peer_closed = ws_peer_closed,
+    .peer_closed = ls_stress_ws_peer_closed,
     .closed = ls_stress_ws_closed,
     .upgrade = ls_stress_ws_upgrade,
     .free = ls_stress_ws_free,

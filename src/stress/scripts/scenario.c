@@ -69,6 +69,14 @@ void ls_stress_scenario_consume(struct ls_stress_scenario *sc, size_t used)
     if (sc->in_at == sc->in.len) sc->in_at = sc->in.len = 0;
 }
 
+int ls_stress_scenario_failure(lua_State *L, const char *message, const char *code)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, message);
+    lua_pushstring(L, code);
+    return 3;
+}
+
 struct ls_stress_scenario *ls_stress_scenario_running(lua_State *L, const char *what)
 {
     struct ls_stress_scenario *sc = ls_stress_script_of(L)->running;
@@ -311,12 +319,10 @@ static void peer_closed(ls_stress_vu *u)
 {
     struct ls_stress_scenario *sc = u->scenario;
     sc->peer_closed = true;
-    if (u->outstanding == 0) {
-        if (!u->used) u->reconnect_later = true;
-        ls_stress_vu_close(u);
-    } else {
+    if (u->outstanding > 0)
         wake(sc);
-    }
+    else
+        ls_stress_vu_peer_closed(u, NULL);
 }
 
 static void sent(ls_stress_vu *u)

@@ -42,7 +42,7 @@ struct ls_stress_scenario {
     char until[LS_STRESS_UNTIL_BYTES_MAX];
     bool running;             /* the coroutine runs */
     bool suspended;           /* the coroutine has yielded */
-    bool round_done, failed;  /* the function returned; it raised an error */
+    bool round_done;          /* the function has returned */
     bool peer_closed, closed; /* the server closed; the script called sock:close() or ws:close() */
     bool round_posted;
     ls_op next_round;
@@ -62,6 +62,9 @@ bool ls_stress_scenario_has_input(const struct ls_stress_scenario *sc, size_t *l
 void ls_stress_scenario_consume(struct ls_stress_scenario *sc, size_t used); /* bytes of `in` */
 
 void ls_stress_scenario_resume(struct ls_stress_scenario *sc, int arguments);
+
+/* Push nil, message, code. Returns 3. */
+int ls_stress_scenario_failure(lua_State *L, const char *message, const char *code);
 
 /* The scenario whose coroutine L is running; else raises an error that begins with `what`. */
 struct ls_stress_scenario *ls_stress_scenario_running(lua_State *L, const char *what);

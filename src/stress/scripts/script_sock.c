@@ -52,9 +52,7 @@ static int continue_receive(lua_State *L, int status, lua_KContext context)
         return 1;
     }
     if (!sc->peer_closed && !sc->closed) return lua_yieldk(L, 0, 0, continue_receive);
-    lua_pushnil(L);
-    lua_pushliteral(L, "closed");
-    lua_pushliteral(L, "ECLOSED");
+    (void)ls_stress_scenario_failure(L, "closed", "ECLOSED");
     lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", sc->in.len - sc->in_at);
     ls_stress_scenario_consume(sc, sc->in.len - sc->in_at);
     return 4;
@@ -106,12 +104,7 @@ static int sock_send(lua_State *L)
     const bool datagram = sc->u->worker->plan->kind == LS_STRESS_TARGET_UDP;
     const size_t before = sc->out.len;
     const int count = lua_gettop(L);
-    if (sc->peer_closed || sc->closed) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "closed");
-        lua_pushliteral(L, "ECLOSED");
-        return 3;
-    }
+    if (sc->peer_closed || sc->closed) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     for (int i = 2; i <= count; i++) luaL_checkstring(L, i);
     if (datagram) lua_concat(L, count - 1), lua_settop(L, 2);
     for (int i = 2; i <= lua_gettop(L); i++) {
@@ -130,14 +123,6 @@ static int sock_send(lua_State *L)
 static int sock_close(lua_State *L)
 {
     check_sock(L)->closed = true;
-    return 0;
-}
-
-static int sleep_done(lua_State *L, int status, lua_KContext context)
-{
-    (void)L;
-    (void)status;
-    (void)context;
     return 0;
 }
 
@@ -168,7 +153,7 @@ static int vu_sleep(lua_State *L)
         return luaL_error(L, "not enough memory");
     u->timer_pending = true;
     sc->want = LS_STRESS_WANT_TIME;
-    return lua_yieldk(L, 0, 0, sleep_done);
+    return lua_yield(L, 0);
 }
 
 void ls_stress_script_sock_define(lua_State *L)

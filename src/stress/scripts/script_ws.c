@@ -33,14 +33,6 @@ static void push_ws(lua_State *L, struct ls_stress_scenario *sc)
     lua_rawgeti(L, LUA_REGISTRYINDEX, sc->ws_ref);
 }
 
-static int push_failure(lua_State *L, const char *message, const char *code)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, message);
-    lua_pushstring(L, code);
-    return 3;
-}
-
 static int continue_upgrade(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
@@ -52,8 +44,8 @@ static int continue_upgrade(lua_State *L, int status, lua_KContext context)
         return 1;
     }
     if (sc->socket == LS_STRESS_SOCKET_FAILED)
-        return push_failure(L, "the server did not accept the handshake of WebSocket", "EPROTO");
-    if (sc->peer_closed) return push_failure(L, "closed", "ECLOSED");
+        return ls_stress_scenario_failure(L, "the server did not accept the handshake of WebSocket", "EPROTO");
+    if (sc->peer_closed) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     return lua_yieldk(L, 0, context, continue_upgrade);
 }
 
@@ -67,7 +59,7 @@ static int vu_ws_open(lua_State *L)
     char *text;
     size_t len;
     if (sc->closed || (sc->peer_closed && sc->socket != LS_STRESS_SOCKET_OPEN))
-        return push_failure(L, "closed", "ECLOSED");
+        return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     if (sc->socket == LS_STRESS_SOCKET_OPEN) {
         push_ws(L, sc);
         return 1;
@@ -128,7 +120,7 @@ static int ws_send(lua_State *L)
     const char *data = luaL_checklstring(L, 2, &len);
     const bool text = luaL_checkoption(L, 3, "text", kinds) == 0;
     luaL_argcheck(L, !text || ls_utf8_valid(data, len), 2, "text must be UTF-8; send other bytes as \"binary\"");
-    if (is_over(sc)) return push_failure(L, "closed", "ECLOSED");
+    if (is_over(sc)) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     put_frame(L, sc, text ? LS_WS_TEXT : LS_WS_BINARY, data, len);
     lua_pushboolean(L, 1);
     return 1;
@@ -147,7 +139,7 @@ static int continue_message(lua_State *L, int status, lua_KContext context)
         ls_stress_scenario_consume(sc, MESSAGE_HEAD + len);
         return 2;
     }
-    if (is_over(sc)) return push_failure(L, "closed", "ECLOSED");
+    if (is_over(sc)) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     return lua_yieldk(L, 0, context, continue_message);
 }
 
@@ -186,7 +178,7 @@ static int ws_close(lua_State *L)
                   "a code is 1000 to 1003, 1007 to 1014, or 3000 to 4999");
     luaL_argcheck(L, len <= LS_WS_REASON_BYTES_MAX && ls_utf8_valid(reason, len), 3,
                   "a reason is UTF-8 of at most 123 bytes");
-    if (is_over(sc)) return push_failure(L, "closed", "ECLOSED");
+    if (is_over(sc)) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     payload[0] = (char)(code >> 8);
     payload[1] = (char)code;
     memcpy(payload + 2, reason, len);
