@@ -1,7 +1,6 @@
 /* stream_pool.c - see stream_pool.h: a hash table of entries, and a list of them by age. */
 #include "net/stream_pool.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +12,7 @@ enum { BUCKETS = 256 };
 
 typedef struct pooled {
     ls_node age;         /* the list of all; of one that is being closed, a local list */
+    bool checked;        /* a sweep is looking at the stream, without the mutex: it alone removes the entry */
     struct pooled *next; /* in the bucket, the youngest first */
     ls_stream *stream;
     uint64_t since_ms;
@@ -24,8 +24,8 @@ typedef struct pooled {
 struct ls_stream_pool {
     ls_port *port;
     ls_mutex mutex;
-    ls_node all; /* the oldest first */
-    unsigned count;
+    ls_node all;            /* the oldest first */
+    unsigned count, drains; /* drains: how often ls_stream_pool_drain was called */
     ls_timer timer;
     bool armed; /* the packet of the timer has not been handled */
     pooled *buckets[BUCKETS];
@@ -54,6 +54,14 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
 
 /* Nothing is posted while the stream is idle, so `received` and `sent` are not called. */
 static const ls_stream_handler idle_handler = {.closed = closed};
+
+static void closed_last(ls_thread_ctx *ctx, ls_stream *s)
+{
+    (void)ctx; /* ls_stream_pool_close frees it: the packet of a goodbye that waits for room does not come any more */
+    (void)s;
+}
+
+static const ls_stream_handler last_handler = {.closed = closed_last};
 
 /* The mutex is held. */
 static void remove_entry(ls_stream_pool *pool, pooled *p)
@@ -87,21 +95,41 @@ static void arm(ls_stream_pool *pool)
     pool->armed = ls_timer_set(pool->port, &pool->timer, at_ns) == LS_OK;
 }
 
-void ls_stream_pool_sweep(ls_thread_ctx *ctx, ls_stream_pool *pool, uint64_t now_ms)
+/* Whether the stream may stay. The mutex is held, but not while TLS reads. */
+static bool check(ls_thread_ctx *ctx, ls_stream_pool *pool, pooled *p)
+{
+    const unsigned drains = pool->drains;
+    p->checked = true;
+    ls_mutex_unlock(&pool->mutex);
+    const bool idle = ls_stream_is_idle(ctx, p->stream);
+    ls_mutex_lock(&pool->mutex);
+    p->checked = false;
+    return idle && drains == pool->drains;
+}
+
+/* Close those that have ended, or all. */
+static void sweep(ls_thread_ctx *ctx, ls_stream_pool *pool, uint64_t now_ms, bool all)
 {
     ls_node ended;
     ls_node_init(&ended);
     ls_mutex_lock(&pool->mutex);
+    pool->drains += all;
     for (ls_node *node = pool->all.next, *next; node != &pool->all; node = next) {
         pooled *p = LS_CONTAINER(node, pooled, age);
-        next = node->next;
         const uint64_t idle_ms = now_ms > p->since_ms ? now_ms - p->since_ms : 0; /* put meanwhile by another thread */
-        if (idle_ms < LS_STREAM_POOL_IDLE_MS && ls_stream_is_idle(ctx, p->stream)) continue;
+        const bool stays = p->checked || (!all && idle_ms < LS_STREAM_POOL_IDLE_MS && check(ctx, pool, p));
+        next = node->next;
+        if (stays) continue;
         remove_entry(pool, p);
         ls_list_push(&ended, &p->age);
     }
     ls_mutex_unlock(&pool->mutex);
     close_all(ctx, &ended);
+}
+
+void ls_stream_pool_sweep(ls_thread_ctx *ctx, ls_stream_pool *pool, uint64_t now_ms)
+{
+    sweep(ctx, pool, now_ms, false);
 }
 
 static void tick(ls_thread_ctx *ctx, ls_op *op)
@@ -134,12 +162,26 @@ int ls_stream_pool_open(ls_port *port, ls_stream_pool **out)
 
 void ls_stream_pool_drain(ls_thread_ctx *ctx, ls_stream_pool *pool)
 {
-    ls_stream_pool_sweep(ctx, pool, UINT64_MAX);
+    sweep(ctx, pool, 0, true);
+}
+
+void ls_stream_pool_disconnect(ls_thread_ctx *ctx, ls_stream_pool *pool)
+{
+    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
+        ls_stream *s = LS_CONTAINER(node, pooled, age)->stream;
+        ls_stream_handover(s, &last_handler);
+        ls_stream_close(ctx, s);
+    }
 }
 
 void ls_stream_pool_close(ls_stream_pool *pool)
 {
-    assert(pool->count == 0);
+    while (!ls_list_empty(&pool->all)) {
+        pooled *p = LS_CONTAINER(pool->all.next, pooled, age);
+        ls_list_remove(&p->age);
+        ls_stream_free(p->stream);
+        free(p);
+    }
     ls_mutex_close(&pool->mutex);
     free(pool);
 }
@@ -160,6 +202,7 @@ static void add(ls_stream_pool *pool, pooled *p, ls_node *extra)
     ls_list_push(&pool->all, &p->age);
     if (++pool->count <= LS_STREAM_POOL_MAX) return;
     pooled *oldest = LS_CONTAINER(pool->all.next, pooled, age);
+    while (oldest->checked) oldest = LS_CONTAINER(oldest->age.next, pooled, age); /* at least the new one is not */
     remove_entry(pool, oldest);
     ls_list_push(extra, &oldest->age);
 }
@@ -187,12 +230,12 @@ void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *ke
     close_all(ctx, &extra);
 }
 
-/* The youngest of the origin, removed from the table; NULL: none. */
+/* The youngest of the origin that no sweep is looking at, removed from the table; NULL: none. */
 static pooled *take_any(ls_stream_pool *pool, uint32_t hash, const char *key, size_t key_len)
 {
     ls_mutex_lock(&pool->mutex);
     pooled *p = pool->buckets[hash % BUCKETS];
-    while (p != NULL && !is_of(p, hash, key, key_len)) p = p->next;
+    while (p != NULL && (p->checked || !is_of(p, hash, key, key_len))) p = p->next;
     if (p != NULL) remove_entry(pool, p);
     ls_mutex_unlock(&pool->mutex);
     return p;

@@ -6,7 +6,8 @@
  *
  * Nothing is posted to an idle stream, so any thread may take it at once. ls_stream_pool_take asks the system whether
  * the peer has sent or closed meanwhile, and does not return such a stream. While streams are idle, a timer does the same
- * every LS_STREAM_POOL_TICK_MS and closes them, as it closes those that have been idle for LS_STREAM_POOL_IDLE_MS.
+ * every LS_STREAM_POOL_TICK_MS and closes them, as it closes those that have been idle for LS_STREAM_POOL_IDLE_MS. It
+ * looks at one stream at a time, which cannot be taken meanwhile; the others can.
  *
  * Any thread. */
 #ifndef LS_NET_STREAM_POOL_H
@@ -25,9 +26,11 @@ typedef struct ls_stream_pool ls_stream_pool;
 
 /* LS_OK, LS_ENOMEM or the error of the mutex. */
 int ls_stream_pool_open(ls_port *port, ls_stream_pool **out);
-/* Close the idle streams. */
+/* Close the idle streams. One at which the timer is looking on another thread closes there. */
 void ls_stream_pool_drain(ls_thread_ctx *ctx, ls_stream_pool *pool);
-/* Free the pool, after ls_stream_pool_drain. No thread runs any more and the port is closed. */
+/* Close the idle streams for the last time. No thread runs any more, the port is open; ls_stream_pool_close follows. */
+void ls_stream_pool_disconnect(ls_thread_ctx *ctx, ls_stream_pool *pool);
+/* Free the pool and the streams in it. No thread runs any more and the port is closed. */
 void ls_stream_pool_close(ls_stream_pool *pool);
 
 /* Give a stream to the pool: nothing is pending, nothing is queued, it has no unread bytes. A stream past a limit is

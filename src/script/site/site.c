@@ -83,7 +83,7 @@ void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx)
 {
     if (runtime->streams == NULL) return;
     ls_pool_enter(ctx->pool); /* TLS says goodbye */
-    ls_stream_pool_drain(ctx, runtime->streams);
+    ls_stream_pool_disconnect(ctx, runtime->streams);
 }
 
 void ls_site_runtime_close(ls_runtime *runtime)

@@ -1,9 +1,11 @@
 /* test_stream_pool.c - idle streams: taken by origin, the limits, the ends that a peer or time brings. */
-/* sanitizers: asan; no thread starts */
 #include "stream_fixture.h"
 
 #include <stdio.h>
 
+#include "base/thread.h"
+#include "fake_filter.h"
+#include "net/stream_internal.h"
 #include "net/stream_pool.h"
 
 enum { STREAMS_MAX = LS_STREAM_POOL_MAX + 1 };
@@ -194,6 +196,188 @@ static void the_timer_sweeps_while_streams_are_idle(void **state)
     close_pool();
 }
 
+/* ---- while a sweep looks at a stream -------------------------------------------------------------------------------- */
+
+static struct {
+    ls_filter_type type; /* of a filter that calls `meanwhile` when a stream is looked at, once */
+    void (*meanwhile)(void);
+    int freed;
+} looked;
+
+static bool look(const ls_filter *f)
+{
+    void (*const meanwhile)(void) = looked.meanwhile;
+    looked.meanwhile = NULL;
+    if (meanwhile != NULL) meanwhile();
+    return fake_has_input(f);
+}
+
+/* A new stream with such a filter. */
+static ls_stream *make_filtered(void (*meanwhile)(void))
+{
+    ls_stream *s = make();
+    fake_filter *f = fake_open(&looked.freed);
+    looked.type = fake_type;
+    looked.type.has_input = look;
+    looked.meanwhile = meanwhile;
+    looked.freed = 0;
+    f->base.type = &looked.type;
+    ls_stream_set_filter(s, &f->base);
+    return s;
+}
+
+static void sweep(void)
+{
+    ls_stream_pool_sweep(&at.w.place.ctx, at.pool, ls_clock_coarse_ms());
+}
+
+static struct {
+    ls_mutex mutex;
+    ls_cond ended;
+    bool has_ended;
+    ls_thread thread;
+    ls_stream *first, *second; /* that the thread has taken */
+} taker;
+
+static void take_twice(void *arg)
+{
+    (void)arg;
+    taker.first = take("k");
+    taker.second = take("k");
+    ls_mutex_lock(&taker.mutex);
+    taker.has_ended = true;
+    ls_cond_signal(&taker.ended);
+    ls_mutex_unlock(&taker.mutex);
+}
+
+static void await_taker(void)
+{
+    assert_int_equal(ls_thread_start(&taker.thread, "taker", take_twice, NULL), LS_OK);
+    ls_mutex_lock(&taker.mutex);
+    while (!taker.has_ended && ls_cond_wait_ms(&taker.ended, &taker.mutex, WIRE_PATIENCE_MS)) continue;
+    assert_true(taker.has_ended);
+    ls_mutex_unlock(&taker.mutex);
+    ls_thread_join(&taker.thread);
+}
+
+static void another_thread_takes_while_a_sweep_looks_at_a_stream(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_mutex_open(&taker.mutex), LS_OK);
+    assert_int_equal(ls_cond_open(&taker.ended), LS_OK);
+    open_pool();
+    ls_stream *filtered = make_filtered(await_taker), *other = make();
+    put("k", filtered);
+    put("k", other);
+    sweep();
+    assert_null(looked.meanwhile);
+    assert_ptr_equal(taker.first, other);
+    assert_null(taker.second); /* not the one that the sweep looks at */
+    assert_int_equal(ls_stream_pool_count(at.pool), 1);
+    assert_ptr_equal(take("k"), filtered);
+    put("k", filtered);
+    put("k", other);
+    close_pool();
+    assert_int_equal(looked.freed, 1);
+    ls_cond_close(&taker.ended);
+    ls_mutex_close(&taker.mutex);
+}
+
+static void drain(void)
+{
+    ls_stream_pool_drain(&at.w.place.ctx, at.pool);
+}
+
+static void a_drain_closes_the_stream_at_which_a_sweep_looks(void **state)
+{
+    (void)state;
+    open_pool();
+    put("k", make_filtered(drain));
+    put("k", make());
+    sweep();
+    assert_null(looked.meanwhile);
+    assert_int_equal(ls_stream_pool_count(at.pool), 0);
+    assert_int_equal(looked.freed, 1);
+    assert_true(is_closed(1));
+    close_pool();
+}
+
+static void put_one_more(void)
+{
+    put("one more", make());
+}
+
+static void the_oldest_is_another_one_while_a_sweep_looks_at_it(void **state)
+{
+    char key[16];
+    (void)state;
+    open_pool();
+    put("k", make_filtered(NULL));
+    for (unsigned n = 1; n < LS_STREAM_POOL_MAX; n++) {
+        (void)snprintf(key, sizeof key, "k%u", n);
+        put(key, make());
+    }
+    looked.meanwhile = put_one_more;
+    sweep();
+    assert_null(looked.meanwhile);
+    assert_int_equal(ls_stream_pool_count(at.pool), LS_STREAM_POOL_MAX);
+    assert_int_equal(looked.freed, 0);
+    assert_true(is_closed(1));
+    close_pool();
+}
+
+/* ---- the close of a server --------------------------------------------------------------------------------------- */
+
+/* The other end reads what was sent before, and then this. */
+static void expect_behind(unsigned number, const char *bytes, size_t len)
+{
+    char last[8] = "", got[4096];
+    for (ssize_t n; (n = recv(at.theirs[number], got, sizeof got, 0)) > 0;) {
+        assert_true((size_t)n >= len); /* of a local stream: in the pieces of its sender */
+        memcpy(last, got + (size_t)n - len, len);
+    }
+    assert_memory_equal(last, bytes, len);
+}
+
+/* As a server closes that runs in a program: no packet is taken any more. */
+static void close_as_a_server_does(void)
+{
+    ls_stream_pool_disconnect(&at.w.place.ctx, at.pool);
+    ls_port_close(at.w.place.port);
+    ls_stream_pool_close(at.pool);
+    ls_deadlines_close(at.w.deadlines);
+    ls_pool_close(at.w.place.ctx.pool);
+    ls_pools_close(at.w.place.pools);
+}
+
+static void a_close_says_goodbye(void **state)
+{
+    (void)state;
+    open_pool();
+    put("k", make_filtered(NULL));
+    put("k", make());
+    close_as_a_server_does();
+    assert_int_equal(looked.freed, 1);
+    expect_behind(0, "\0\0", 2);
+    expect_behind(1, "", 0);
+    close(at.theirs[0]);
+    close(at.theirs[1]);
+}
+
+static void a_close_frees_the_stream_whose_goodbye_has_no_room(void **state)
+{
+    static const char plenty[65536];
+    (void)state;
+    open_pool();
+    ls_stream *s = make_filtered(NULL);
+    while (send(ls_sock_fd(s->sock), plenty, sizeof plenty, MSG_DONTWAIT) > 0) continue;
+    assert_int_equal(errno, EAGAIN);
+    put("k", s);
+    close_as_a_server_does();
+    assert_int_equal(looked.freed, 1);
+    close(at.theirs[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +388,11 @@ int main(void)
         cmocka_unit_test(one_more_than_the_limit_of_all_closes_the_oldest),
         cmocka_unit_test(a_sweep_closes_what_is_old_or_ended),
         cmocka_unit_test(the_timer_sweeps_while_streams_are_idle),
+        cmocka_unit_test(another_thread_takes_while_a_sweep_looks_at_a_stream),
+        cmocka_unit_test(a_drain_closes_the_stream_at_which_a_sweep_looks),
+        cmocka_unit_test(the_oldest_is_another_one_while_a_sweep_looks_at_it),
+        cmocka_unit_test(a_close_says_goodbye),
+        cmocka_unit_test(a_close_frees_the_stream_whose_goodbye_has_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
