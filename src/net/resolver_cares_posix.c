@@ -3,11 +3,15 @@
  * c-ares owns its sockets and reports the events it wants for each one; a one-shot level-triggered poll watches for
  * them.
  *
+ * Addresses are kept as long as their records allow (name_cache.h); those of the hosts file have no time to live and are
+ * looked up each time.
+ *
  * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has
  * returned. */
 #define _GNU_SOURCE
 #include "net/resolver.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +20,11 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/signals.h"
+#include "net/name_cache.h"
+
+#ifndef ARES_OPT_QUERY_CACHE
+#define ARES_OPT_QUERY_CACHE 0 /* c-ares before 1.24 has no cache */
+#endif
 
 enum { TIMEOUT_MS = 2000, TRIES = 3 }; /* of one query to one name server; the timeout doubles with each round */
 
@@ -27,6 +36,7 @@ struct ls_resolver {
     bool armed, closing, ended; /* ended: the channel is destroyed */
     unsigned queries;           /* not complete yet */
     ls_node completed;          /* lookups whose done() is to be called */
+    ls_name_cache cache;
 };
 
 typedef struct cares_lookup {
@@ -34,7 +44,8 @@ typedef struct cares_lookup {
     ls_resolver *resolver;
     ls_node node; /* resolver->completed */
     uint16_t port;
-    bool complete, reported, dropped;
+    bool complete, dropped;
+    char name[];
 } cares_lookup;
 
 /* ---- sockets ---------------------------------------------------------------------------------------------------- */
@@ -108,7 +119,6 @@ static void update(ls_thread_ctx *ctx, ls_resolver *r)
     while (!ls_list_empty(&r->completed)) {
         cares_lookup *l = LS_CONTAINER(r->completed.next, cares_lookup, node);
         ls_list_remove(&l->node);
-        l->reported = true;
         l->base.done(ctx, &l->base);
     }
 }
@@ -125,6 +135,17 @@ static int code_of(int status)
     case ARES_ENOTFOUND: return LS_ENOENT;
     default: return LS_ESYS;
     }
+}
+
+/* The time in seconds for which a result may be kept: the least one of its records, which aliases are, too. */
+static uint32_t ttl_of(const struct ares_addrinfo *info)
+{
+    int ttl = INT_MAX;
+    for (const struct ares_addrinfo_node *node = info->nodes; node != NULL; node = node->ai_next)
+        if (node->ai_ttl < ttl) ttl = node->ai_ttl;
+    for (const struct ares_addrinfo_cname *alias = info->cnames; alias != NULL; alias = alias->next)
+        if (alias->ttl < ttl) ttl = alias->ttl;
+    return ttl > 0 ? (uint32_t)ttl : 0; /* of 32 bits with the highest one set: 0 (RFC 2181 section 8) */
 }
 
 static void lookup_completed(void *user, int status, int timeouts, struct ares_addrinfo *info)
@@ -145,7 +166,11 @@ static void lookup_completed(void *user, int status, int timeouts, struct ares_a
         addr->port = l->port;
         if (addr->family != LS_ADDR_NONE) l->base.count++;
     }
-    if (info != NULL) ares_freeaddrinfo(info);
+    if (info != NULL) {
+        if (status == ARES_SUCCESS)
+            ls_name_cache_add(&r->cache, l->name, ttl_of(info), ls_clock_coarse_ms(), l->base.addrs, l->base.count);
+        ares_freeaddrinfo(info);
+    }
     if (l->base.err == LS_OK && l->base.count == 0) l->base.err = LS_ENOENT;
     if (l->dropped)
         free(l);
@@ -157,19 +182,26 @@ int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uin
                        void *user, ls_lookup **out)
 {
     const struct ares_addrinfo_hints hints = {.ai_flags = 0}; /* both families, in the order of RFC 6724 */
-    cares_lookup *l = calloc(1, sizeof *l);
+    const size_t name_bytes = strlen(name) + 1;
+    cares_lookup *l = calloc(1, sizeof *l + name_bytes);
     if (l == NULL) return LS_ENOMEM;
+    memcpy(l->name, name, name_bytes);
     l->base.done = done;
     l->base.user = user;
     l->resolver = r;
     l->port = port;
     ls_node_init(&l->node);
+    *out = &l->base;
+    l->base.count =
+        ls_name_cache_find(&r->cache, name, port, ls_clock_coarse_ms(), l->base.addrs, LS_LOOKUP_ADDRS_MAX);
+    if (l->base.count > 0) {
+        l->complete = true;
+        return LS_DONE;
+    }
     r->queries++;
     ares_getaddrinfo(r->channel, name, NULL, &hints, lookup_completed, l);
-    *out = &l->base;
     if (l->complete) { /* immediately: found in the hosts file, or failed */
         ls_list_remove(&l->node);
-        l->reported = true;
         return LS_DONE;
     }
     update(ctx, r);
@@ -198,10 +230,12 @@ int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char
     r->polls = polls;
     r->timer.op = (ls_op){.done = timer_done, .actor = actor};
     ls_node_init(&r->completed);
+    ls_name_cache_init(&r->cache);
     struct ares_options options = {
         .timeout = TIMEOUT_MS, .tries = TRIES, .sock_state_cb = socket_state_changed, .sock_state_cb_data = r};
-    const int status =
-        ares_init_options(&r->channel, &options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
+    /* With a time of 0 c-ares has no cache of its own, in which names that do not exist would be, too. */
+    const int status = ares_init_options(
+        &r->channel, &options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB | ARES_OPT_QUERY_CACHE);
     if (status != ARES_SUCCESS) {
         err = code_of(status);
         goto fail_alloc;
@@ -229,6 +263,7 @@ bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *r)
     }
     if (r->armed && ls_timer_cancel(ctx->port, &r->timer)) r->armed = false;
     if (r->armed) return false; /* its packet is on its way */
+    ls_name_cache_clear(&r->cache);
     free(r);
     return true;
 }
@@ -242,5 +277,6 @@ void ls_resolver_close(ls_resolver *r)
 {
     r->closing = true; /* the port is closed, and its registrations with it */
     if (!r->ended) ares_destroy(r->channel);
+    ls_name_cache_clear(&r->cache);
     free(r);
 }

@@ -125,9 +125,25 @@ class Connect(E2E):
                          'true|nil|cannot look up "missing.test": no such name|ENOENT')
 
     @looks_up_names
+    def test_a_name_is_asked_for_again_when_its_time_has_passed(self):
+        """The record has a minute. A name that does not exist is asked for each time."""
+        if WINDOWS:
+            self.skipTest("Windows keeps the names")
+        asked = {}
+        for name in ("again.test", "missing.test"):
+            call = "local s = ls.connect('%s', PORT) return s and s.remote" % name
+            first = self.run_lua(call)
+            before = self.dns.asked_about[name]
+            for _ in range(3):
+                self.assertEqual(self.run_lua(call), first)
+            asked[name] = self.dns.asked_about[name] - before
+        self.assertEqual(asked["again.test"], 0)
+        self.assertGreaterEqual(asked["missing.test"], 3)
+
+    @looks_up_names
     def test_a_slow_name_server_costs_the_asker_only(self):
-        self.dns.hold("two.test")
-        self.run_lua("return ls.connect('two.test', PORT)", wait=False)
+        self.dns.hold("held.test")
+        self.run_lua("return ls.connect('held.test', PORT)", wait=False)
         with Conn(self.server.at()) as other:  # on any thread and state, before the name server answers
             for n in range(10):
                 other.send(b"return ls.connect('one.test', %d) and %d\n" % (self.to, n))

@@ -3,6 +3,7 @@
 With c-ares the site's `nameservers` names it. On Windows the program asks the system; under Wine that is
 getaddrinfo(3), which names.c replaces."""
 import atexit
+import collections
 import functools
 import os
 import re
@@ -56,13 +57,13 @@ class Dns:
     back."""
 
     NAMES = {"one.test": ["127.0.0.1"], "two.test": ["127.0.0.2", "127.0.0.1"], "six.test": ["::1"],
-             "both.test": ["::1", "127.0.0.1"]}
+             "both.test": ["::1", "127.0.0.1"], "held.test": ["127.0.0.1"], "again.test": ["127.0.0.1"]}
 
     def __init__(self):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.bind(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
-        self.asked = 0
+        self.asked, self.asked_about = 0, collections.Counter()
         self.held, self.answers = None, []
         threading.Thread(target=self.run, daemon=True).start()
 
@@ -78,6 +79,7 @@ class Dns:
                 labels.append(question[at + 1:at + 1 + question[at]].decode())
                 at += 1 + question[at]
             name = ".".join(labels).lower()
+            self.asked_about[name] += 1
             kind = struct.unpack(">H", question[at + 1:at + 3])[0]
             if name == "silent.test":
                 continue
