@@ -13,11 +13,11 @@ typedef struct ls_stress_proto {
     bool (*received)(ls_stress_vu *u, const char *bytes, size_t len); /* bytes of a stream, or one datagram */
     void (*peer_closed)(ls_stress_vu *u);                             /* the peer closed its sending side */
     bool (*compose)(ls_stress_vu *u, uint32_t count);                 /* output the bytes of `count` requests */
-    void (*closed)(ls_stress_vu *u);                                  /* the socket closes: drop partial input */
-    void (*sent)(ls_stress_vu *u);                                    /* a pending send succeeded; may be NULL */
-    void (*free)(ls_stress_vu *u);                                    /* free the protocol's memory; may be NULL */
-    void (*start)(ls_stress_vu *u); /* NULL: compose and send; else start the one request that was recorded */
-    /* WebSocket (ws_frames.h): the next bytes of a message, whose kind is ls_stress_ws_text(). `last`: it ends with them,
+    void (*closed)(ls_stress_vu *u); /* the socket closes: drop partial input; may be NULL */
+    void (*sent)(ls_stress_vu *u);   /* a pending send succeeded; may be NULL */
+    void (*free)(ls_stress_vu *u);   /* free the protocol's memory; may be NULL */
+    void (*start)(ls_stress_vu *u);  /* NULL: compose and send; else start the one request that was recorded */
+    /* WebSocket (ws_frames.h): the next bytes of a message, whose kind is u->ws->text. `last`: it ends with them,
      * which may be none. NULL: messages are ignored. */
     bool (*message)(ls_stress_vu *u, const char *bytes, size_t len, bool last);
     /* The handshake of WebSocket is part of the connect: send its request. LS_DONE, LS_PENDING or LS_E*. `received`

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/stream.h"
 #include "stress/load/transport.h"
-#include "stress/load/vu_handshake.h"
 #include "stress/load/worker.h"
 
 /* Output longer than a block, in memory of its own. */
@@ -26,6 +24,7 @@ static void released(ls_thread_ctx *ctx, ls_stream *s)
     (void)ctx;
     ls_stress_vu *u = vu_of(s);
     u->stream = NULL;
+    ls_handshake_close(&u->handshake);
     ls_stream_free(s);
     ls_stress_vu_released(u);
 }
@@ -44,11 +43,51 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 
 static const ls_stream_handler open_handler = {.received = received, .sent = sent, .closed = released};
 
-/* The stream is connected. As ls_stress_handshake(). */
+/* ---- connect ---------------------------------------------------------------------------------------------------- */
+
+/* The result of a step of the TLS handshake. LS_DONE: the stream encrypts; LS_PENDING; or LS_E*, counted. */
+static int tls_stepped(ls_stress_vu *u, int err)
+{
+    ls_stress_worker *w = u->worker;
+    if (err == LS_PENDING) return err;
+    w->clock_stale = true;
+    if (err < 0) {
+        const char *why = ls_handshake_why(&u->handshake, err);
+        ls_stress_vu_handshake_failed(u, why[0] != '\0' ? why : ls_err_text(err), "", 0);
+        return err;
+    }
+    const uint64_t now_ns = ls_stress_worker_now(w), start_ns = u->handshake_start_ns;
+    const bool resumed = ls_tls_resumed(ls_stream_filter(u->stream));
+    ls_counter_add(resumed ? &w->count.handshakes_resumed : &w->count.handshakes_full, 1);
+    ls_histogram_record(w->count.handshake, now_ns > start_ns ? now_ns - start_ns : 0);
+    ls_stream_handover(u->stream, &open_handler);
+    return LS_DONE;
+}
+
+static void tls_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    ls_stress_vu *u = vu_of(s);
+    ls_stress_vu_connected(u, tls_stepped(u, ls_handshake_received(ctx, s, &u->handshake, result)));
+}
+
+static void tls_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    ls_stress_vu *u = vu_of(s);
+    ls_stress_vu_connected(u, tls_stepped(u, ls_handshake_sent(ctx, s, &u->handshake, err)));
+}
+
+static const ls_stream_handler tls_handler = {.received = tls_received, .sent = tls_sent, .closed = released};
+
+/* The stream is connected. As tls_stepped(). */
 static int connected_stream(ls_stress_vu *u)
 {
-    ls_stream_handover(u->stream, &open_handler);
-    return u->worker->plan->tls != NULL ? ls_stress_handshake(u, &open_handler) : LS_DONE;
+    const ls_stress_plan *plan = u->worker->plan;
+    ls_stream_handover(u->stream, plan->tls != NULL ? &tls_handler : &open_handler);
+    if (plan->tls == NULL) return LS_DONE;
+    u->step = LS_STRESS_STEP_TLS;
+    u->handshake_start_ns = ls_stress_worker_now(u->worker);
+    const int err = ls_handshake_open(&u->handshake, plan->tls, plan->host);
+    return tls_stepped(u, err < 0 ? err : ls_handshake_begin(&u->worker->ctx, u->stream, &u->handshake));
 }
 
 static void connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -76,6 +115,8 @@ static int open_stream(ls_stress_vu *u)
     err = ls_stream_connect(&w->ctx, u->stream, &w->to);
     return err == LS_DONE ? connected_stream(u) : err;
 }
+
+/* ---- send, receive, close --------------------------------------------------------------------------------------- */
 
 static void free_long(ls_external *external)
 {
@@ -141,7 +182,7 @@ static void close_stream(ls_stress_vu *u)
 
 static void free_stream(ls_stress_vu *u)
 {
-    ls_stress_handshake_drop(u);
+    ls_handshake_close(&u->handshake);
     if (u->stream != NULL) ls_stream_free(u->stream);
 }
 

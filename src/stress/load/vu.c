@@ -11,22 +11,22 @@
 
 /* ---- sending ---------------------------------------------------------------------------------------------------- */
 
-bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len)
+static bool appended(ls_stress_vu *u, size_t len, bool good)
 {
     assert(!u->tx_pending);
     u->output += len;
-    if (u->worker->transport->put(u, bytes, len)) return true;
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return false;
+    if (!good) ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
+    return good;
+}
+
+bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len)
+{
+    return appended(u, len, u->worker->transport->put(u, bytes, len));
 }
 
 bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    assert(!u->tx_pending);
-    u->output += len;
-    if (u->worker->transport->put_static(u, bytes, len)) return true;
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return false;
+    return appended(u, len, u->worker->transport->put_static(u, bytes, len));
 }
 
 bool ls_stress_vu_send(ls_stress_vu *u)
@@ -330,7 +330,7 @@ void ls_stress_vu_close(ls_stress_vu *u)
     if (u->state == LS_STRESS_VU_CONNECTING) w->connecting--;
     if (u->state == LS_STRESS_VU_OPEN) {
         atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1, memory_order_relaxed);
-        u->proto->closed(u);
+        if (u->proto->closed != NULL) u->proto->closed(u);
     }
     u->state = LS_STRESS_VU_CLOSING;
     w->clock_stale = true;

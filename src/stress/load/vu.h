@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "codec/http1/http1_reader.h"
-#include "net/stream.h"
+#include "net/handshake.h"
 #include "port/timer.h"
 #include "stress/load/bytes.h"
 #include "stress/measure/counters.h"
@@ -63,11 +63,12 @@ typedef enum ls_stress_step {
 
 struct ls_stress_vu {
     ls_stress_worker *worker;
-    ls_stream *stream;                     /* of a stream target; NULL: closed */
-    struct ls_stress_udp *udp;             /* of a datagram target */
-    size_t output;                         /* bytes to send */
-    struct ls_stress_handshake *handshake; /* while a TLS handshake runs; else NULL */
-    struct ls_stress_ws *ws;               /* of a WebSocket; the next connection uses it again. NULL until needed */
+    ls_stream *stream;         /* of a stream target; NULL: closed */
+    struct ls_stress_udp *udp; /* of a datagram target */
+    size_t output;             /* bytes to send */
+    ls_handshake handshake;    /* open while a TLS handshake runs */
+    uint64_t handshake_start_ns;
+    struct ls_stress_ws *ws; /* of a WebSocket; the next connection uses it again. NULL until needed */
     const struct ls_stress_proto *proto;
     uint32_t index;         /* in the whole run, from 0 */
     uint8_t state;          /* ls_stress_vu_state */

@@ -15,23 +15,6 @@
 
 enum { LINE_SHOWN_MAX = 80 /* bytes of a line of a response in a message */ };
 
-struct ls_stress_ws {
-    uint64_t begun_ns; /* when the handshake began */
-    ls_ws_request request;
-    bool in_frame, in_message, text, close_sent;
-    bool deflate;        /* permessage-deflate was negotiated */
-    bool compressed;     /* the message being received */
-    uint16_t code;       /* of the server's Close frame; 0: none so far */
-    uint8_t partial_len; /* of a head of which more bytes are missing */
-    char partial[LS_WS_HEAD_BYTES_MAX];
-    ls_ws_head frame; /* being received */
-    uint64_t at;      /* bytes of its payload received so far */
-    char control[LS_WS_CONTROL_BYTES_MAX];
-    ls_stress_bytes buf;    /* a frame to send */
-    ls_stress_bytes packed; /* of a compressed message in several parts */
-    const char *protocol;   /* chosen by the server; NULL: none */
-};
-
 void ls_stress_ws_free(ls_stress_vu *u)
 {
     if (u->ws == NULL) return;
@@ -160,11 +143,6 @@ size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, bool compressed, const char 
     return n + len;
 }
 
-bool ls_stress_ws_deflates(const ls_stress_vu *u)
-{
-    return u->ws->deflate;
-}
-
 size_t ls_stress_ws_message(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *data, size_t len, char *out)
 {
     ls_stress_worker *w = u->worker;
@@ -206,27 +184,7 @@ bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size
     return ls_stress_ws_send(u, LS_WS_CLOSE, payload, 2 + len);
 }
 
-void ls_stress_ws_close_sent(ls_stress_vu *u)
-{
-    u->ws->close_sent = true;
-}
-
 /* ---- frames that are received ----------------------------------------------------------------------------------- */
-
-bool ls_stress_ws_text(const ls_stress_vu *u)
-{
-    return u->ws->text;
-}
-
-unsigned ls_stress_ws_code(const ls_stress_vu *u)
-{
-    return u->ws->code;
-}
-
-const char *ls_stress_ws_protocol(const ls_stress_vu *u)
-{
-    return u->ws->protocol;
-}
 
 static bool invalid(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {

@@ -11,6 +11,25 @@
 #include "codec/ws/ws_handshake.h"
 #include "stress/load/vu.h"
 
+struct ls_stress_ws {
+    uint64_t begun_ns; /* when the handshake began */
+    ls_ws_request request;
+    const char *protocol; /* of its names the one that the server chose; NULL: none */
+    bool deflate;         /* permessage-deflate was negotiated */
+    bool close_sent;
+    uint16_t code; /* of the server's Close frame; 0: none so far */
+
+    bool in_frame, in_message;
+    bool text, compressed; /* the message being received */
+    uint8_t partial_len;   /* of a head of which more bytes are missing */
+    char partial[LS_WS_HEAD_BYTES_MAX];
+    ls_ws_head frame; /* being received */
+    uint64_t at;      /* bytes of its payload received so far */
+    char control[LS_WS_CONTROL_BYTES_MAX];
+    ls_stress_bytes buf;    /* a frame to send */
+    ls_stress_bytes packed; /* of a compressed message in several parts */
+};
+
 /* ---- the handshake ---------------------------------------------------------------------------------------------- */
 
 /* Begin: make a key, and write the request in allocated memory. The list of its subprotocols must be valid until the
@@ -29,15 +48,9 @@ bool ls_stress_ws_received(ls_stress_vu *u, const char *bytes, size_t len); /* o
 void ls_stress_ws_peer_closed(ls_stress_vu *u);
 void ls_stress_ws_closed(ls_stress_vu *u);
 
-bool ls_stress_ws_text(const ls_stress_vu *u);            /* the message that arrives is text, not binary */
-unsigned ls_stress_ws_code(const ls_stress_vu *u);        /* of the server's Close frame; 0: none so far */
-const char *ls_stress_ws_protocol(const ls_stress_vu *u); /* the name in the request that was chosen; NULL: none */
-
 /* The length of a frame with that payload, and the frame, masked with a random key. Returns the length. */
 size_t ls_stress_ws_frame_bytes(size_t len);
 size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, bool compressed, const char *payload, size_t len, char *out);
-
-bool ls_stress_ws_deflates(const ls_stress_vu *u); /* permessage-deflate was negotiated */
 
 /* The frame of a message, compressed if that was negotiated and makes it shorter: at most ls_stress_ws_frame_bytes(len)
  * bytes. Returns the length. */
@@ -48,8 +61,6 @@ bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *pa
 
 /* Send a Close frame, unless one was sent. False: the connection closes. */
 bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size_t len);
-
-void ls_stress_ws_close_sent(ls_stress_vu *u); /* a Close frame was sent by other means */
 
 void ls_stress_ws_free(ls_stress_vu *u);
 

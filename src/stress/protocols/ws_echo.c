@@ -34,7 +34,7 @@ static bool compose(ls_stress_vu *u, uint32_t count)
     const ls_stress_plan *plan = u->worker->plan;
     if (!plan->numbered) {
         u->echo.sent += count;
-        return plan->packed != NULL && ls_stress_ws_deflates(u)
+        return plan->packed != NULL && u->ws->deflate
                    ? ls_stress_vu_put_static(u, plan->packed, plan->packed_len * count)
                    : ls_stress_vu_put_static(u, plan->request, plan->request_len * count);
     }
@@ -46,8 +46,7 @@ static bool compose(ls_stress_vu *u, uint32_t count)
 
 static bool message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
 {
-    if (u->outstanding == 0 || ls_stress_ws_text(u) == u->worker->plan->binary)
-        return ls_stress_echo_mismatch(u, bytes, len);
+    if (u->outstanding == 0 || u->ws->text == u->worker->plan->binary) return ls_stress_echo_mismatch(u, bytes, len);
     const char *expected = ls_stress_echo_expected(u);
     const size_t left = u->echo.len - u->echo.at;
     if (len > left || memcmp(expected + u->echo.at, bytes, len) != 0 || (last && len != left))

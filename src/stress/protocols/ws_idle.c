@@ -21,12 +21,7 @@ static void peer_closed(ls_stress_vu *u)
     ls_stress_vu_peer_closed(u, "the server closed an idle connection");
 }
 
-static void closed(ls_stress_vu *u)
-{
-    (void)u;
-}
-
-const ls_stress_proto ls_stress_hold_proto = {.received = ignore, .peer_closed = peer_closed, .closed = closed};
+const ls_stress_proto ls_stress_hold_proto = {.received = ignore, .peer_closed = peer_closed};
 
 static bool send_subscribe(ls_stress_vu *u)
 {
@@ -55,7 +50,7 @@ static void begin_close(ls_stress_vu *u)
 /* The server's Close frame, then the end of the connection, which the server begins (RFC 6455 section 7.1.1). */
 static void cycle_peer_closed(ls_stress_vu *u)
 {
-    if (ls_stress_ws_code(u) == 0 || u->outstanding == 0) {
+    if (u->ws->code == 0 || u->outstanding == 0) {
         ls_stress_ws_peer_closed(u);
         return;
     }

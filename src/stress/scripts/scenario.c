@@ -279,7 +279,7 @@ static bool message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
 {
     struct ls_stress_scenario *sc = u->scenario;
     const uint32_t size = (uint32_t)(sc->part.len + len);
-    const char kind = ls_stress_ws_text(u);
+    const char kind = u->ws->text;
     bool ok = last || ls_stress_scenario_add(&sc->part, bytes, len);
     if (last) {
         ok = ls_stress_scenario_add(&sc->in, &size, sizeof size) && ls_stress_scenario_add(&sc->in, &kind, 1) &&

@@ -46,6 +46,8 @@ extern const char ls_stress_script_arguments[], ls_stress_script_vu_ws[], ls_str
 /* Append to s->out. Raises when out of memory. */
 void ls_stress_script_put(lua_State *L, ls_stress_script *s, const char *bytes, size_t len);
 void ls_stress_script_put_text(lua_State *L, ls_stress_script *s, const char *text);
+bool ls_stress_script_field(lua_State *L, ls_pair *out); /* the key and the value on top; false: not strings */
+void ls_stress_script_put_field(lua_State *L, ls_stress_script *s, const ls_pair *field); /* a header line */
 
 /* Append the end of a head, with a Content-Length unless the head has one, and the body at `index`: a string, or nil
  * or false for no body. Raises an error that begins with `caller` for another type. */

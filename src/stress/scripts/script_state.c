@@ -107,6 +107,21 @@ void ls_stress_script_put_text(lua_State *L, ls_stress_script *s, const char *te
     ls_stress_script_put(L, s, text, strlen(text));
 }
 
+bool ls_stress_script_field(lua_State *L, ls_pair *out)
+{
+    out->name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &out->name_len) : NULL;
+    out->value = lua_tolstring(L, -1, &out->value_len);
+    return out->name != NULL && out->value != NULL;
+}
+
+void ls_stress_script_put_field(lua_State *L, ls_stress_script *s, const ls_pair *field)
+{
+    ls_stress_script_put(L, s, field->name, field->name_len);
+    ls_stress_script_put_text(L, s, ": ");
+    ls_stress_script_put(L, s, field->value, field->value_len);
+    ls_stress_script_put_text(L, s, "\r\n");
+}
+
 /* True if these header lines have a Content-Length. */
 static bool has_length(const char *head, size_t len)
 {

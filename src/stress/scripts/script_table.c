@@ -39,18 +39,14 @@ static void put_headers(lua_State *L, ls_stress_script *s, int index)
     luaL_checktype(L, index, LUA_TTABLE);
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
-        size_t len, value_len;
-        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
-        const char *value = lua_tolstring(L, -1, &value_len);
-        if (name == NULL || value == NULL || !ls_is_token(name, len) || !ls_is_field_value(value, value_len)) {
+        ls_pair field;
+        if (!ls_stress_script_field(L, &field) || !ls_is_token(field.name, field.name_len) ||
+            !ls_is_field_value(field.value, field.value_len)) {
             luaL_error(L,
                        "request() returned an invalid header: a header is a token and a string without line breaks");
             return;
         }
-        ls_stress_script_put(L, s, name, len);
-        ls_stress_script_put_text(L, s, ": ");
-        ls_stress_script_put(L, s, value, value_len);
-        ls_stress_script_put_text(L, s, "\r\n");
+        ls_stress_script_put_field(L, s, &field);
         lua_pop(L, 1);
     }
 }

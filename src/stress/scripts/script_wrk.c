@@ -165,7 +165,6 @@ static bool put_or_default(lua_State *L, ls_stress_script *s, int index, const c
 static int wrk_format(lua_State *L)
 {
     ls_stress_script *s = ls_stress_script_of(L);
-    size_t len;
     bool has_host = false;
     s->out.len = 0;
     lua_settop(L, 4);
@@ -179,19 +178,13 @@ static int wrk_format(lua_State *L)
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_pushnil(L);
     while (lua_next(L, 3) != 0) {
-        size_t value_len;
-        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : NULL;
-        const char *value = lua_tolstring(L, -1, &value_len);
-        if (name == NULL || value == NULL)
+        ls_pair field;
+        if (!ls_stress_script_field(L, &field))
             return luaL_error(L, "wrk.format: the headers contain a %s; names and values must be strings",
                               luaL_typename(L, -1));
-        if (len == 4 && memcmp(name, "Host", 4) == 0) has_host = true;
-        if (len != 14 || memcmp(name, "Content-Length", 14) != 0) { /* put_body() sets the length */
-            ls_stress_script_put(L, s, name, len);
-            ls_stress_script_put_text(L, s, ": ");
-            ls_stress_script_put(L, s, value, value_len);
-            ls_stress_script_put_text(L, s, "\r\n");
-        }
+        if (strcmp(field.name, "Host") == 0) has_host = true;
+        if (strcmp(field.name, "Content-Length") != 0) /* put_body() sets the length */
+            ls_stress_script_put_field(L, s, &field);
         lua_pop(L, 1);
     }
     if (!has_host) {

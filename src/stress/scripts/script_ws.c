@@ -39,7 +39,7 @@ static int continue_upgrade(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (sc->socket == LS_STRESS_SOCKET_OPEN) {
         push_ws(L, sc);
-        lua_pushstring(L, ls_stress_ws_protocol(sc->u)); /* nil for NULL */
+        lua_pushstring(L, sc->u->ws->protocol); /* nil for NULL */
         (void)lua_setiuservalue(L, -2, 1);
         return 1;
     }
@@ -183,7 +183,7 @@ static int ws_close(lua_State *L)
     payload[1] = (char)code;
     memcpy(payload + 2, reason, len);
     put_frame(L, sc, LS_WS_CLOSE, payload, 2 + len);
-    ls_stress_ws_close_sent(sc->u);
+    sc->u->ws->close_sent = true;
     sc->closed = true;
     sc->want = LS_STRESS_WANT_END;
     return lua_yieldk(L, 0, (lua_KContext)sc, continue_close);
@@ -196,7 +196,7 @@ static int ws_index(lua_State *L)
     if (strcmp(name, "protocol") == 0) {
         (void)lua_getiuservalue(L, 1, 1);
     } else if (strcmp(name, "code") == 0) {
-        const unsigned code = ls_stress_ws_code(sc->u);
+        const unsigned code = sc->u->ws->code;
         if (code == 0)
             lua_pushnil(L);
         else
