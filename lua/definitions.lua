@@ -533,7 +533,7 @@ function definitions.generate(sources)
         local required = name and line:match('`require "luaserve%.([%w_]+)"`')
         if required == "test" then required = nil end -- its file has more
         if required then model.required[required], model.modules[name] = class, true end
-        if required or name == "describe" or name == "it" then model.called[class] = true end
+        if required or name == "describe" or name == "it" or name == "check" then model.called[class] = true end
       end
     end
   end

@@ -45,6 +45,7 @@ local ls = {
     decode = later("luaserve.url", "decode"),
     query = later("luaserve.url", "query"),
   }),
+  check = later("luaserve.check", "new"), -- values that must have a given form
   now = core.now,
   sleep = core.sleep,
   after = core.after,

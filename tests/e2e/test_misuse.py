@@ -83,7 +83,7 @@ local more = {
   function(req, res) res:redirect("/", 302, {}) end, function(req, res) res:file("x", {}, 1) end,
   function(req, res) res:type("html", "utf-8") end, function(req, res) res:flush("x") end,
   function(req, res) res:abort("x") end, function(req, res) req:header("A", "b") end,
-  function(req, res) req:json({}, 1) end, function(req, res) req:body(1) end, function(req, res) req:form(1) end,
+  function(req, res) req:json({}, {}, 1) end, function(req, res) req:body(1) end, function(req, res) req:form({}, {}, 1) end,
   function(req, res) req:form_all(1) end, function(req, res) req:buffer(1) end, function(req, res) req:chunks(1) end,
 }
 app:get("/arguments", function(req, res)
@@ -243,7 +243,8 @@ class Misuse(E2E):
                   "res:status(status): got \"OK\"", "res:header(name, value): got \"c\"",
                   "res:cookie(name, value, options): got 1", "res:redirect(url, status): got a table",
                   "res:file(path, options): got 1", "res:type(name): got \"utf-8\"", "res:flush()", "res:abort()",
-                  "req:header(name): got \"b\"", "req:json(options): got 1", "req:body(): got 1", "req:form(): got 1",
+                  "req:header(name): got \"b\"", "req:json(schema, options): got 1", "req:body(): got 1",
+                  "req:form(schema, options): got 1",
                   "req:form_all(): got 1", "req:buffer(): got 1", "req:chunks(): got 1"]
         self.assertEqual(len(calls), len(wanted))
         for said, part in zip(calls, wanted):

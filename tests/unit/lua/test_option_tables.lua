@@ -11,7 +11,7 @@ local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
   "channel", "file", "notify", "session", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch" }
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -74,6 +74,14 @@ local calls = {
   ["ls.websocket"] = function(given)
     line = check.line(1)
     ls.websocket("wss://a/", given)
+  end,
+  ["ls.check"] = function(given)
+    line = check.line(1)
+    ls.check("string", given)
+  end,
+  ["req:json"] = function(given) -- the core calls this function of the module
+    line = check.line(1)
+    require("luaserve.check").read_body("json", { json = function() return {} end }, { a = "any?" }, given)
   end,
   ["ls.fetch"] = function(given)
     line = check.line(1)

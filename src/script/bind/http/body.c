@@ -355,13 +355,48 @@ static int req_buffer(lua_State *L)
     return body_get(L, WANT_BUFFER);
 }
 
+/* Whether the argument of req:json is a schema of check.lua: options follow it, or it is an object of ls.check, or a table
+ * of strings and tables. */
+static bool is_schema(lua_State *L)
+{
+    const int top = lua_gettop(L);
+    if (!lua_isnoneornil(L, 3)) return true;
+    if (lua_type(L, 2) != LUA_TTABLE) return false;
+    bool found = lua_getmetatable(L, 2) != 0;
+    if (!found) {
+        lua_pushnil(L);
+        found = lua_next(L, 2) != 0 && (lua_type(L, -1) == LUA_TSTRING || lua_type(L, -1) == LUA_TTABLE);
+    }
+    lua_settop(L, top);
+    return found;
+}
+
+static int schema_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    return lua_gettop(L);
+}
+
+/* req:json or req:form with a schema: check.lua, which reads the body without one. */
+static int read_checked(lua_State *L, const char *kind)
+{
+    ls_push_function(L, "luaserve.check", "read_body");
+    lua_pushstring(L, kind);
+    lua_rotate(L, 1, 2);
+    lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, schema_done);
+    return schema_done(L, LUA_OK, 0);
+}
+
 typedef struct json_options {
     bool object, array, null;
 } json_options;
 
 /* req:json([options: JsonOptions]) -> value: table
+ * req:json(schema: Check|table [, options: CheckBodyOptions]) -> value: table | given: table, errors: table<string, string>
  * The body, decoded from JSON: an object or an array. Any other body raises, and gives a 400 or 415 if the site does not
- * catch that. A null in an object is absent. Waits until the body is complete.
+ * catch that. A null in an object is absent. With a schema of `ls.check`, a body that does not fit raises, and gives a 422.
+ * Waits until the body is complete.
  * options is a JsonOptions: options of req:json.
  * options.object: boolean - the body must be an object
  * options.array: boolean - the body must be an array
@@ -371,7 +406,8 @@ static int req_json(lua_State *L)
     static const ls_option options[] = {LS_OPTION(json_options, object), LS_OPTION(json_options, array),
                                         LS_OPTION(json_options, null), LS_OPTIONS_END};
     json_options given = {false};
-    ls_check_arguments(L, 2, "req:json(options)");
+    ls_check_arguments(L, 3, "req:json(schema, options)");
+    if (is_schema(L)) return read_checked(L, "json");
     ls_options_take(L, 2, "req:json", options, &given);
     if (given.object && given.array) return luaL_error(L, "req:json: object and array exclude each other");
     return body_get(L, WANT_JSON | (given.object ? WANT_OBJECT : 0) | (given.array ? WANT_ARRAY : 0) |
@@ -379,11 +415,15 @@ static int req_json(lua_State *L)
 }
 
 /* req:form() -> form: table<string, string>
+ * req:form(schema: Check|table [, options: CheckBodyOptions]) -> form: table<string, any> | given: table<string, string>,
+ * errors: table<string, string>
  * The fields of an HTML form of either type; of several with one name the first. Parts with a file name are left out.
- * Another body raises, and gives a 400 or 415 if the site does not catch that. Waits until the body is complete. */
+ * Another body raises, and gives a 400 or 415 if the site does not catch that. With a schema of `ls.check`, strings become
+ * numbers and booleans, and a form that does not fit raises, and gives a 422. Waits until the body is complete. */
 static int req_form(lua_State *L)
 {
-    ls_check_arguments(L, 1, "req:form()");
+    ls_check_arguments(L, 3, "req:form(schema, options)");
+    if (!lua_isnoneornil(L, 2) || !lua_isnoneornil(L, 3)) return read_checked(L, "form");
     return body_get(L, WANT_FORM);
 }
 

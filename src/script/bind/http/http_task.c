@@ -141,7 +141,7 @@ typedef struct http_failure {
     int dispatch_ref;
     bool retry; /* create a task for `failed` */
     ls_task *next;
-    char refused[256]; /* not "": the handler refused the request's body, for this reason */
+    char refused[LS_REFUSED_BYTES]; /* not "": the handler refused the request's body, for this reason */
 } http_failure;
 
 bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool failing)
@@ -265,13 +265,13 @@ int ls_http_client_mistake(lua_State *L, const ls_request *r, int index, char *r
     return body_was_refused(L, r, index, reason, reason_bytes) ? r->refused : 0;
 }
 
-/* Respond without Lua. The body is `line`, short and without a line break. */
+/* Respond without Lua. The body is `line`, short and without a line break; JSON if it begins with a brace. */
 static void respond_without_lua(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *line)
 {
     ls_slice text[] = {ls_slice_static(line, strlen(line)), ls_slice_static("\n", 1)};
     ls_exchange_drop_content(x);
     x->status = status;
-    x->type = "text/plain; charset=utf-8";
+    x->type = *line == '{' ? ls_type_json : "text/plain; charset=utf-8";
     (void)ls_exchange_respond(ctx, x, text, 2);
 }
 

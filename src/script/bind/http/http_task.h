@@ -23,6 +23,9 @@ bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool fa
 /* ls_http_handler.start of the listeners of a site: enters a free state unless x->actor is one. */
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 
+/* Bytes of the reason why a body was refused, with its NUL. That of check.lua is JSON, of at most 2,000 bytes. */
+enum { LS_REFUSED_BYTES = 2048 };
+
 /* The status for a handler that ended with the error at `index` because of a mistake of the client: a body that did not
  * arrive whole, or that req:json refused, whose reason is copied. 0: it is a failure of the handler. */
 int ls_http_client_mistake(lua_State *L, const ls_request *request, int index, char *reason, size_t reason_bytes);

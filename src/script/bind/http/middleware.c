@@ -8,6 +8,7 @@
 #include "script/bind/http/middleware.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include <lauxlib.h>
 
@@ -112,7 +113,7 @@ static int error_handled(lua_State *L, int status, lua_KContext context)
 /* The error at the top of the stack becomes the response: the one of a mistake of the client, or that of app:error. */
 static int answer_error(lua_State *L, ls_request *r)
 {
-    char refused[256] = "";
+    char refused[LS_REFUSED_BYTES] = "";
     const int error = lua_gettop(L), mistake = ls_http_client_mistake(L, r, error, refused, sizeof refused);
     ls_exchange_drop_content(r->x);
     r->status_set = false;
@@ -126,6 +127,9 @@ static int answer_error(lua_State *L, ls_request *r)
         r->x->status = mistake;
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         if (refused[0] != '\0') lua_pushfstring(L, "%s\n", refused);
+        if (refused[0] == '{') /* as in http_task.c */
+            (void)ls_exchange_header(r->state->ctx, r->x, "Content-Type", 12, ls_type_json, strlen(ls_type_json),
+                                     true);
         ls_request_describe(L, r, refused[0] != '\0' ? LS_ANSWER_BODY : LS_ANSWER_STATUS, -2);
         return 0;
     }

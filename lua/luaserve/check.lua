@@ -1,0 +1,383 @@
+-- check.lua - ls.check: values that must have a given form, such as the JSON or the form of a request.
+--
+-- A schema is read once, when the site loads, into nodes { kind, optional, default, min, max, pattern, one_of, ... }; the
+-- node of a list has `item`, the node of an object `fields`, a list of { name, node } in the order of the names, and the
+-- set `known` of these names. A value is checked with a state { errors = by path, count, unknown, convert }.
+
+local core = require "luaserve.core"
+local json = require "luaserve.json"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local concat, find, format, sort = table.concat, string.find, string.format, table.sort
+local getmetatable, ipairs, next, pairs, pcall, rawget = getmetatable, ipairs, next, pairs, pcall, rawget
+local setmetatable, tonumber, tostring, type = setmetatable, tonumber, tostring, type
+local math_type, tointeger, utf8_len = math.type, math.tointeger, utf8.len
+
+local check = {}
+
+local check_options = {
+  unknown = { "unknown", "choice", "drop", "refuse", "drop" }, -- fields that the schema does not have
+  convert = { "convert", "flag" }, -- strings become numbers and booleans, as of a form
+}
+local body_options = {
+  refuse = { "refuse", "flag", nil, nil, true }, -- a wrong body raises, and gives a 422; else the errors are returned
+  unknown = { "unknown", "choice", "drop", "refuse", "drop" }, -- fields that the schema does not have
+}
+check.calls = {
+  ["ls.check"] = { check_options, listed = true }, -- CheckOptions
+  ["req:json"] = { body_options, listed = true }, -- CheckBodyOptions
+}
+
+-- The limits of schemas, of the errors of a value, and of the JSON text of a 422. Tests read them.
+check.limits = { levels = 16, errors = 20, answer_bytes = 2000 }
+
+-- What a value of each kind must be. The last two are no names of types.
+local expected = {
+  string = "a string", integer = "a whole number", number = "a number", boolean = "true or false",
+  table = "an object or list", any = "any value", object = "an object", list = "a list",
+}
+local types = {}
+for name in pairs(expected) do types[name] = name ~= "object" and name ~= "list" or nil end
+local rules = { is = true, optional = true, default = true, min = true, max = true, pattern = true, one_of = true,
+  message = true }
+local sized = { string = " characters", list = " items", integer = "", number = "" }
+local example = '{ is = "string", max = 80 }'
+
+-- ---- schemas ---------------------------------------------------------------------------------------------------------
+
+-- fail(path, format, ...): raises with the path of the field.
+local function raiser(call)
+  return function(path, ...)
+    usage.error("%s: %s%s", call, path == "" and "" or path .. ": ", format(...))
+  end
+end
+
+local read
+
+local function read_name(text, path, fail)
+  local name, mark = text:match("^(.-)(%??)$")
+  if not types[name] then
+    local hint = usage.suggest(name, types)
+    fail(path, "unknown type %s%s", usage.quote(text), hint ~= "" and hint
+      or '; the types are "string", "integer", "number", "boolean", "table" and "any", with "?" behind the name of an '
+        .. "optional one; limits are written as " .. example)
+  end
+  return { kind = name, optional = mark == "?" or nil }
+end
+
+local function read_limit(node, name, value, path, fail)
+  local unit = sized[node.kind]
+  if not unit then fail(path, "%s is for strings, numbers and lists", name) end
+  local counts = node.kind == "string" or node.kind == "list"
+  if counts and not (math_type(value) == "integer" and value >= 0) or type(value) ~= "number" or value ~= value then
+    fail(path, "%s must be %s; got %s", name, counts and "a number of" .. unit or "a number", usage.quote(value))
+  end
+  node[name] = value
+end
+
+local function read_one_of(node, list, path, fail)
+  if type(list) ~= "table" or #list == 0 then
+    fail(path, 'one_of must be a list of values, such as { "a", "b" }; got %s', usage.quote(list))
+  end
+  local set, shown = {}, {}
+  for i, value in ipairs(list) do
+    if type(value) ~= "string" and type(value) ~= "number" then
+      fail(path, "one_of must have strings or numbers; got %s", usage.quote(value))
+    end
+    set[value] = true
+    if i <= 10 then shown[i] = tostring(value) end
+  end
+  if #list > 10 then shown[11] = "..." end
+  node.one_of, node.choices = set, concat(shown, ", ")
+end
+
+local run
+
+-- The schema in the form { is = schema, max = ... }.
+local function read_rule(given, path, level, fail)
+  local node = read(given.is, path, level, fail)
+  for name in pairs(given) do
+    if not rules[name] then
+      fail(path, "unknown name %s beside `is`%s", usage.quote(name), usage.suggest(name, rules))
+    end
+  end
+  for _, name in ipairs { "min", "max" } do
+    if given[name] ~= nil then read_limit(node, name, given[name], path, fail) end
+  end
+  if node.min and node.max and node.min > node.max then
+    fail(path, "min (%s) must not be above max (%s)", node.min, node.max)
+  end
+  if given.pattern ~= nil then
+    if node.kind ~= "string" then fail(path, "pattern is for strings") end
+    if type(given.pattern) ~= "string" or not pcall(find, "", given.pattern) then
+      fail(path, 'pattern must be a pattern of Lua, such as "^%%d+$"; got %s', usage.quote(given.pattern))
+    end
+    node.pattern = given.pattern
+  end
+  if given.one_of ~= nil then read_one_of(node, given.one_of, path, fail) end
+  if given.message ~= nil then
+    if type(given.message) ~= "string" then
+      fail(path, "message must be a string; got %s", usage.quote(given.message))
+    end
+    node.message = given.message
+  end
+  if given.optional ~= nil then
+    if type(given.optional) ~= "boolean" then
+      fail(path, "optional must be true or false; got %s", usage.quote(given.optional))
+    end
+    node.optional = given.optional or nil
+  end
+  if given.default ~= nil then
+    if type(given.default) == "table" then fail(path, "default must be a string, a number or a boolean; got a table") end
+    local state = { errors = {}, count = 0 }
+    run(node, given.default, "", state)
+    if state.count > 0 then fail(path, "default %s", state.errors[""]) end
+    node.default = given.default
+  end
+  return node
+end
+
+local function read_fields(given, path, level, fail)
+  local node = { kind = "object", fields = {}, known = {} }
+  for name in pairs(given) do
+    if type(name) ~= "string" then
+      fail(path, "the names of fields are strings; got %s", usage.quote(name))
+    end
+    node.fields[#node.fields + 1] = name
+  end
+  sort(node.fields)
+  for i, name in ipairs(node.fields) do
+    local at = path == "" and name or path .. "." .. name
+    local schema = given[name]
+    if type(schema) ~= "string" and type(schema) ~= "table" then
+      fail(at, 'a type is a string such as "integer?" or a table; got %s; limits are written as %s', usage.quote(schema),
+        example)
+    end
+    node.fields[i] = { name, read(schema, at, level + 1, fail) }
+    node.known[name] = true
+  end
+  return node
+end
+
+-- read(schema, path, level, fail) -> its node. Raises by fail.
+function read(schema, path, level, fail)
+  if level > check.limits.levels then fail(path, "more than %d levels", check.limits.levels) end
+  if check.is(schema) then
+    local node = {}
+    for name, value in pairs(schema.node) do node[name] = value end
+    return node
+  end
+  if type(schema) == "string" then return read_name(schema, path, fail) end
+  if type(schema) ~= "table" then
+    fail(path, 'a schema is a table such as { name = "string", age = "integer?" }; got %s', usage.quote(schema))
+  end
+  if schema.is ~= nil then return read_rule(schema, path, level, fail) end
+  if schema[1] == nil then return read_fields(schema, path, level, fail) end
+  for name in pairs(schema) do
+    if name ~= 1 then
+      fail(path, "the schema of a list has one entry, the schema of its items: { \"string\" }; got %s as well; "
+        .. 'limits are written as { is = { "string" }, max = 10 }, choices as { is = "string", one_of = { "a", "b" } }',
+        usage.quote(name))
+    end
+  end
+  return { kind = "list", item = read(schema[1], path .. "[]", level + 1, fail) }
+end
+
+-- ---- values ----------------------------------------------------------------------------------------------------------
+
+local booleans = { ["true"] = true, on = true, yes = true, ["1"] = true,
+  ["false"] = false, off = false, no = false, ["0"] = false }
+
+-- The value of a form, a string or a list of strings, as one of the kind of the node; nil: it is absent.
+local function converted(node, value)
+  if node.kind == "list" then
+    local list = {}
+    for _, one in ipairs(type(value) == "table" and value or { value }) do
+      if one ~= "" then list[#list + 1] = one end
+    end
+    if #list > 0 or not node.optional then return list end
+    return nil
+  end
+  if type(value) == "table" and node.kind ~= "object" and node.kind ~= "table" then value = value[1] end
+  if value == "" then value = nil end
+  if node.kind == "boolean" and value == nil and not node.optional and node.default == nil then return false end
+  if type(value) ~= "string" then return value end
+  local text = value:match("^%s*(.-)%s*$")
+  if node.kind == "integer" and find(text, "^[+-]?%d+$") then return tonumber(text) end
+  if node.kind == "number" and find(text, "^[+-]?%.?%d[%d.eE+-]*$") then return tonumber(text) or value end
+  if node.kind == "boolean" then
+    local known = booleans[text:lower()]
+    if known ~= nil then return known end
+  end
+  return value
+end
+
+local names = { table = "an object or list", string = "a string", number = "a number", boolean = "a boolean" }
+
+local function kind_of(value)
+  if type(value) == "table" then return rawget(value, 1) ~= nil and "a list" or "an object" end
+  return names[type(value)] or "a " .. type(value)
+end
+
+local function add(state, path, text)
+  if state.count >= check.limits.errors or state.errors[path] then return end
+  state.count = state.count + 1
+  state.errors[path] = text
+end
+
+-- What is wrong with the limits of a value of the right kind, or nil.
+local function limit_fault(node, value)
+  local min, max, size, verb = node.min, node.max, value, "be"
+  if (min or max) and node.kind == "string" then
+    size, verb = utf8_len(value) or #value, "have"
+  elseif node.kind == "list" then
+    size, verb = #value, "have"
+  end
+  if min and size < min or max and size > max then
+    local unit = sized[node.kind]
+    if min and max then return format("must %s %s to %s%s", verb, min, max, unit) end
+    return format("must %s at %s %s%s", verb, min and "least" or "most", min or max, unit)
+  end
+  if node.one_of and not node.one_of[value] then return "must be one of " .. node.choices end
+  if node.pattern and not find(value, node.pattern) then return "has an invalid form" end
+end
+
+local function fits(kind, value)
+  if kind == "any" then return true end
+  if kind == "integer" then return math_type(value) == "integer" end
+  if kind == "number" then return type(value) == "number" and value - value == 0 end -- neither NaN nor infinite
+  if kind == "object" then return type(value) == "table" and rawget(value, 1) == nil end
+  if kind == "list" then return type(value) == "table" and (rawget(value, 1) ~= nil or next(value) == nil) end
+  return type(value) == kind
+end
+
+-- run(node, value, path, state) -> the checked copy of the value; what is wrong goes into state.errors.
+function run(node, value, path, state)
+  if value == json.null then value = nil end
+  if state.convert then value = converted(node, value) end
+  if value == nil then
+    if node.default ~= nil then return node.default end
+    if not node.optional then add(state, path, "is missing") end
+    return nil
+  end
+  local kind = node.kind
+  if kind == "integer" and type(value) == "number" then value = tointeger(value) or value end
+  if not fits(kind, value) then
+    add(state, path, node.message or "must be " .. expected[kind] .. "; got " .. kind_of(value))
+    return nil
+  end
+  local fault = limit_fault(node, value)
+  if fault then
+    add(state, path, node.message or fault)
+    return nil
+  end
+  if kind == "list" then
+    local list = {}
+    for i = 1, #value do
+      if state.count >= check.limits.errors then break end
+      list[i] = run(node.item, value[i], path .. "[" .. i .. "]", state)
+    end
+    return json.array(list)
+  elseif kind == "object" then
+    local fields, prefix = {}, path == "" and "" or path .. "."
+    for _, field in ipairs(node.fields) do
+      if state.count >= check.limits.errors then break end
+      fields[field[1]] = run(field[2], rawget(value, field[1]), prefix .. field[1], state)
+    end
+    if state.unknown == "refuse" then
+      for name in next, value do
+        if not node.known[name] then
+          local shown = type(name) == "string" and name:sub(1, 60) or tostring(name)
+          add(state, prefix .. shown, "is unknown")
+        end
+      end
+    end
+    return fields
+  end
+  return value
+end
+
+-- ---- the calls -------------------------------------------------------------------------------------------------------
+
+local metatable = { __name = "check" }
+
+-- is(value) -> whether value is a check of ls.check.
+function check.is(value) return type(value) == "table" and getmetatable(value) == metatable end
+
+local function run_all(self, value, unknown, convert)
+  local state = { errors = {}, count = 0, unknown = unknown or self.unknown, convert = convert or self.convert }
+  local checked = run(self.node, value, "", state)
+  if state.count > 0 then return nil, state.errors end
+  return checked
+end
+
+-- check is a Check: a function that checks values, of ls.check.
+-- check(value: any) -> value: any | nil, errors: table<string, string>
+-- The checked copy of the value, or what is wrong by the path of the field, such as `tags[2]`.
+function metatable.__call(self, value) return run_all(self, value) end
+
+local function new(call, schema, unknown, convert)
+  return setmetatable({ node = read(schema, "", 1, raiser(call)), unknown = unknown, convert = convert }, metatable)
+end
+
+-- ls.check(schema: Schema [, options: CheckOptions]) -> check: Check
+-- Makes a function that checks values. Raises for a wrong schema, with the path of the field.
+-- type Schema: string|table - such as `"integer?"`, `{ name = "string" }`, `{ "string" }`, `{ is = "string", max = 80 }`
+function check.new(schema, given, ...)
+  usage.no_more("ls.check(schema, options)", given, ...)
+  if given ~= nil and type(given) ~= "table" then
+    usage.error('ls.check: the second argument is a table of options, such as { unknown = "refuse" }; got %s',
+      usage.quote(given))
+  end
+  local settings = options.take("ls.check", given or {}, check.calls["ls.check"], {})
+  return new("ls.check", schema, settings.unknown, settings.convert)
+end
+
+-- The JSON text of the answer 422, of at most limits.answer_bytes; fields without room are left out.
+local function answer(errors)
+  local paths, shown, bytes = {}, {}, 40
+  for path in pairs(errors) do paths[#paths + 1] = path end
+  sort(paths)
+  for _, path in ipairs(paths) do
+    local text = json.encode(path) .. ":" .. json.encode(errors[path])
+    bytes = bytes + #text + 1
+    if bytes <= check.limits.answer_bytes then shown[#shown + 1] = text end
+  end
+  return '{"error":"invalid fields","fields":{' .. concat(shown, ",") .. "}}"
+end
+
+-- read_body("json"|"form", req, schema [, options]) -> value | given, errors: for req:json and req:form with a schema.
+function check.read_body(kind, req, schema, given)
+  local call = "req:" .. kind
+  if given ~= nil and type(given) ~= "table" then
+    usage.error("%s: the second argument is a table of options, such as { refuse = false }; got %s", call,
+      usage.quote(given))
+  end
+  local settings = options.take(call, given or {}, check.calls["req:json"], {})
+  local self = check.is(schema) and schema or new(call, schema)
+  local body = self.node.kind
+  local values
+  if kind == "form" then
+    if body ~= "object" then usage.error("%s: the schema of a form is a table of fields", call) end
+    for _, field in ipairs(self.node.fields) do
+      if field[2].fields or field[2].item and (field[2].item.fields or field[2].item.item) then
+        usage.error("%s: %s: a form has no fields within fields", call, field[1])
+      end
+    end
+    values = req:form_all()
+  else
+    if body ~= "object" and body ~= "list" then
+      usage.error('%s: the schema must be a table of fields, or of a list: { "string" }', call)
+    end
+    values = req:json { [body == "list" and "array" or "object"] = true }
+  end
+  local value, errors = run_all(self, values, given and given.unknown, kind == "form")
+  if not errors then return value end
+  if not settings.refuse then return kind == "form" and req:form() or values, errors end
+  core.refuse(req, 422, answer(errors))
+end
+
+return check
