@@ -28,7 +28,8 @@ local crypto -- luaserve.crypto
 -- ls.dir: string - the directory of the site, an absolute path; for a site that is no file the working directory
 -- ls.json: Json - encodes and decodes JSON
 -- ls.html: Html - text for HTML pages
--- ls.url: Url - percent-encoding and query strings
+-- ls.url: Url - URLs, percent-encoding and query strings
+-- ls.date: Date - dates as text, and back
 -- ls.file: File - reads and writes files
 -- ls.log: Log - writes lines to the log
 -- ls.crypto: Crypto - digests, random bytes, password hashes, sealed texts
@@ -43,9 +44,17 @@ local ls = {
   url = usage.strict("ls.url", {
     encode = core.url_encode,
     decode = later("luaserve.url", "decode"),
+    parse = later("luaserve.url", "parse"),
+    build = later("luaserve.url", "build"),
     query = later("luaserve.url", "query"),
   }),
   check = later("luaserve.check", "new"), -- values that must have a given form
+  date = usage.strict("ls.date", {
+    http = later("luaserve.date", "http"),
+    iso = later("luaserve.date", "iso"),
+    parse = later("luaserve.date", "parse"),
+  }),
+  env = later("luaserve.env", "read"),
   now = core.now,
   sleep = core.sleep,
   after = core.after,

@@ -12,7 +12,7 @@ from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
 CLASSES = {"ls.": "luaserve", "ls.json.": "luaserve.Json", "ls.log.": "luaserve.Log", "ls.html.": "luaserve.Html",
-           "ls.url.": "luaserve.Url", "ls.file.": "luaserve.File", "ls.crypto.": "luaserve.Crypto", "hasher:": "luaserve.Hasher", "app:": "luaserve.App", "req:": "luaserve.Request", "res:": "luaserve.Response",
+           "ls.url.": "luaserve.Url", "ls.date.": "luaserve.Date", "ls.file.": "luaserve.File", "ls.crypto.": "luaserve.Crypto", "hasher:": "luaserve.Hasher", "app:": "luaserve.App", "req:": "luaserve.Request", "res:": "luaserve.Response",
            "buffer:": "luaserve.Buffer", "job:": "luaserve.Job", "timer:": "luaserve.Timer", "n:": "luaserve.Notify",
            "socket:": "luaserve.Socket", "sock:": "luaserve.Sock", "ws:": "luaserve.WebSocket", "c:": "luaserve.UdpClient", "dict:": "luaserve.Dict",
            "channel:": "luaserve.Channel", "semaphore:": "luaserve.Semaphore", "stats": "luaserve.Stats"}

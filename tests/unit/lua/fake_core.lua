@@ -127,6 +127,23 @@ function core.file_list(path, details)
   return names
 end
 
+-- The parameters without "&" in a value, undecoded.
+function core.query(text, lists)
+  local all = {}
+  for name, value in text:gmatch("([^&=]+)=?([^&]*)") do
+    if lists then
+      all[name] = all[name] or {}
+      table.insert(all[name], value)
+    else
+      all[name] = all[name] or value
+    end
+  end
+  return all
+end
+
+function core.http_date(seconds) return "http " .. seconds end
+function core.http_date_parse(text) return math.tointeger(tonumber(text:match("^http (%-?%d+)$"))) end
+
 function core.url_encode(text)
   return (text:gsub("[^%w._~-]", function(char) return string.format("%%%02X", char:byte()) end))
 end

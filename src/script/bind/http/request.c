@@ -613,10 +613,23 @@ static int core_time_max(lua_State *L)
     return 0;
 }
 
+/* core.query(text, lists) -> the decoded parameters of a query string: as req.query, or as req.query_all. */
+static int core_query(lua_State *L)
+{
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    if (lua_toboolean(L, 2))
+        ls_request_push_lists(L, text, len);
+    else
+        ls_request_push_pairs(L, text, len);
+    return 1;
+}
+
 static const luaL_Reg request_functions[] = {{"params", ls_core_params},     {"last_segment", ls_core_last_segment},
                                              {"body_max", ls_core_body_max}, {"refuse", ls_core_refuse},
                                              {"time_max", core_time_max},    {"too_large", core_too_large},
-                                             {"chain", ls_core_chain},       {NULL, NULL}};
+                                             {"chain", ls_core_chain},       {"query", core_query},
+                                             {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",
                                      .bytes = sizeof(ls_requests),

@@ -57,6 +57,17 @@ static int core_http_date(lua_State *L)
     return 1;
 }
 
+/* core.http_date_parse(text) -> seconds since 1970 | nil: for one of the three formats of RFC 9110 5.6.7. */
+static int core_http_date_parse(lua_State *L)
+{
+    size_t len;
+    int64_t seconds;
+    const char *text = luaL_checklstring(L, 1, &len);
+    if (!ls_http_date_parse(text, len, ls_clock_wall_s(), &seconds)) return 0;
+    lua_pushinteger(L, seconds);
+    return 1;
+}
+
 enum { STATS_MAX = 128 };
 typedef struct stats_list { /* filled by the server's code, in which nothing may raise; then copied into a table */
     unsigned count;
@@ -152,6 +163,7 @@ static const luaL_Reg functions[] = {{"now", core_now},
                                      {"processors", core_processors},
                                      {"percent_decode", core_percent_decode},
                                      {"http_date", core_http_date},
+                                     {"http_date_parse", core_http_date_parse},
                                      {NULL, NULL}};
 
 const ls_module ls_core_module = {.name = "core", .functions = functions, .define = core_define};

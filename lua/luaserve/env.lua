@@ -1,0 +1,31 @@
+-- env.lua - ls.env: variables of the environment.
+
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local getenv, select, type = os.getenv, select, type -- a site may replace the globals
+
+local env = {}
+
+-- What a variable is when nobody has set it.
+local usual = { LUASERVE_ENV = "production" }
+
+-- ls.env(name [, default: any]) -> value: any
+-- The variable of the environment, a string, or the default. Raises when the variable is not set and there is no default.
+-- `LUASERVE_ENV` is "development" for `luaserve dev`, "test" for `luaserve test`, else "production" unless it is set.
+function env.read(...)
+  local name, default = ...
+  if type(name) ~= "string" or name == "" or name:find("[=\0]") then
+    usage.error('ls.env takes the name of a variable, such as "DATABASE_URL"; got %s', usage.quote(name))
+  end
+  usage.no_more("ls.env(name, default)", default, select(3, ...))
+  local value = getenv(name) or usual[name]
+  if value == nil and select("#", ...) < 2 then
+    usage.error("ls.env: the environment variable %s is not set; set it, or give a default: ls.env(%q, default)", name,
+      name)
+  end
+  if value == nil then return default end
+  return value
+end
+
+return env
