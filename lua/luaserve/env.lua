@@ -7,7 +7,7 @@ local getenv, select, type = os.getenv, select, type -- a site may replace the g
 
 local env = {}
 
--- What a variable is when nobody has set it.
+-- Variables that have a value when they are not set.
 local usual = { LUASERVE_ENV = "production" }
 
 -- ls.env(name [, default: any]) -> value: any

@@ -87,7 +87,7 @@ local function invalid(text, why) return nil, "invalid URL " .. usage.quote(text
 -- parts.password: string? - decoded
 -- parts.host: string? - in lower case, an IPv6 address without brackets
 -- parts.port: integer? - also that of http, https, ws and wss when the URL has none
--- parts.path: string - as it is written, "" if there is none
+-- parts.path: string - encoded, as in the text
 -- parts.query: table<string, string> - the parameters, decoded; the first of each name
 -- parts.query_all: table<string, string[]> - the same, with all values of each name
 -- parts.fragment: string? - decoded
@@ -132,8 +132,8 @@ local part_names = { scheme = true, user = true, password = true, host = true, p
   query_all = true, fragment = true }
 
 -- ls.url.build(parts: UrlParts|table) -> text
--- The URL of its parts, as ls.url.parse gives them; `query_all` is not used. The path is text as it is written, or a list
--- of segments, which are encoded. The query is a string, or a table for ls.url.query. Raises for parts that are no URL.
+-- The URL of its parts, as ls.url.parse gives them; `query_all` is not used. The path is encoded text, or a list of
+-- segments, which are encoded. The query is encoded text, or a table for ls.url.query. Raises for parts that are no URL.
 function url.build(parts, ...)
   local function wrong(name, expected)
     usage.error("ls.url.build: %s must be %s; got %s", name, expected, usage.quote(parts[name]))

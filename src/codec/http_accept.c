@@ -1,6 +1,8 @@
 /* http_accept.c - see http_accept.h. Weights are in thousandths, as the grammar has three digits (RFC 9110 12.4.2). */
 #include "codec/http_accept.h"
 
+#include <string.h>
+
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 
@@ -77,9 +79,12 @@ unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_
     return count;
 }
 
-enum ls_accept_page ls_accept_page(const ls_http_head *head, const char *bytes)
+int ls_accept_weight(const ls_http_head *head, const char *bytes, const char *type, size_t len, bool *named)
 {
-    int html = WEIGHT_NONE, text = WEIGHT_NONE, any = WEIGHT_NONE;
+    enum { TYPE, SUBTYPES, ANY, RANGES };
+    const char *const slash = memchr(type, '/', len);
+    const size_t main_len = slash != NULL ? (size_t)(slash - type) : len;
+    int weights[RANGES] = {WEIGHT_NONE, WEIGHT_NONE, WEIGHT_NONE};
     bool present = false;
     for (uint32_t i = 0; i < head->field_count; i++) {
         const ls_http_field *field = &head->fields[i];
@@ -88,14 +93,25 @@ enum ls_accept_page ls_accept_page(const ls_http_head *head, const char *bytes)
         present = true;
         while (ls_list_next(&at, end, &from, &to)) {
             const int weight = parse_element(from, &to);
+            const size_t range = (size_t)(to - from);
             if (weight == WEIGHT_NONE) continue;
-            if (IS(from, to, "text/html")) html = weight;
-            if (IS(from, to, "text/*")) text = weight;
-            if (IS(from, to, "*/*")) any = weight;
+            if (ls_text_same(from, range, type, len)) weights[TYPE] = weight;
+            if (range == main_len + 2 && ls_text_same(from, main_len, type, main_len) && from[range - 2] == '/' &&
+                from[range - 1] == '*')
+                weights[SUBTYPES] = weight;
+            if (IS(from, to, "*/*")) weights[ANY] = weight;
         }
     }
-    if (html > 0) return LS_PAGE_NAMED;
-    if (html == 0) return LS_PAGE_REFUSED;
-    const int range = text != WEIGHT_NONE ? text : any;
-    return !present || range > 0 ? LS_PAGE_POSSIBLE : LS_PAGE_REFUSED;
+    *named = weights[TYPE] > 0;
+    for (int n = TYPE; n < RANGES; n++) {
+        if (weights[n] != WEIGHT_NONE) return weights[n];
+    }
+    return present ? 0 : WEIGHT_ONE;
+}
+
+enum ls_accept_page ls_accept_page(const ls_http_head *head, const char *bytes)
+{
+    bool named;
+    if (ls_accept_weight(head, bytes, "text/html", 9, &named) == 0) return LS_PAGE_REFUSED;
+    return named ? LS_PAGE_NAMED : LS_PAGE_POSSIBLE;
 }

@@ -1,5 +1,5 @@
-/* http_accept.h - content negotiation (RFC 9110 12.5): Accept-Encoding for files that exist in several codings, and
- * whether Accept asks for a page. Pure. */
+/* http_accept.h - content negotiation (RFC 9110 12.5): Accept-Encoding for files that exist in several codings, and the
+ * media types of Accept. Pure. */
 #ifndef LS_CODEC_HTTP_ACCEPT_H
 #define LS_CODEC_HTTP_ACCEPT_H
 
@@ -14,6 +14,11 @@ enum ls_coding { LS_CODING_BR, LS_CODING_GZIP, LS_CODINGS };
  * wants at least as much as the file as it is (identity). Returns their number; 0 without Accept-Encoding. An element
  * with invalid syntax is ignored. */
 unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_coding out[LS_CODINGS]);
+
+/* The weight of a media type such as "text/html" in Accept, from 0, not acceptable, to 1000. The most specific range
+ * that has the type decides: the type, "text" with all subtypes, all types; parameters of a range but "q" are ignored.
+ * 1000 without the field. *named receives whether a range is the type itself, with a weight above 0. */
+int ls_accept_weight(const ls_http_head *head, const char *bytes, const char *type, size_t len, bool *named);
 
 enum ls_accept_page {
     LS_PAGE_NAMED,    /* Accept names text/html: a browser opens a page */

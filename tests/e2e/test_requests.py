@@ -73,6 +73,15 @@ app:post("/pieces", function(req)
   return tostring(n)
 end)
 app:post("/twice", function(req) return req:body() .. req:body() end)
+app:get("/accepts", function(req) return req:accepts("html", "json", "text/csv") or "none" end)
+app:get("/accepts-twice", function(req) return tostring(req:accepts "html") .. " " .. req:accepts("text/csv") end)
+app:get("/accepts-vary", function(req, res)
+  res:header("Vary", "Origin")
+  return req:accepts ".html"
+end)
+app:get("/accepts-none", function(req) return req:accepts() or "" end)
+app:get("/accepts-number", function(req) return req:accepts(5) or "" end)
+app:get("/accepts-unknown", function(req) return req:accepts("htmml") or "" end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
@@ -159,6 +168,21 @@ class Requests(E2E):
         self.assertEqual([got["remote"], got["ip"], got["port"]], [mine, "127.0.0.1", int(mine.split(":")[1])])
         self.assertEqual([got["local_addr"], got["local_ip"], got["local_port"]],
                          [theirs, "127.0.0.1", int(theirs.split(":")[1])])
+
+    def test_accepts(self):
+        for accept, kind in {None: "html", "": "none", "*/*": "html", "application/json": "json", "image/png": "none",
+                             "text/html;q=0.5, application/json;q=0.5": "html", "text/*;q=0.1, */*;q=0.2": "json",
+                             "text/html;q=0": "none", "text/csv": "text/csv", "text/html;q=x, text/csv;q=0.001": "text/csv"}.items():
+            with self.subTest(accept):
+                response = self.get("/accepts", [("Accept", accept)] if accept is not None else [])
+                self.assertEqual((response.text, response.all("vary")), (kind, ["Accept"]))
+        response = self.get("/accepts-twice", [("Accept", "text/csv")])
+        self.assertEqual((response.text, response.all("vary")), ("nil text/csv", ["Accept"]))
+        self.assertEqual(self.get("/accepts-vary").all("vary"), ["Origin", "Accept"])
+        for call, says in (("accepts-none", "string expected, got no value"), ("accepts-number", "unknown type '5'"),
+                           ("accepts-unknown", "req:accepts: unknown type 'htmml'; write a media type")):
+            self.assertEqual(self.get("/" + call).status, 500)
+            self.server.wait_log("/%s: .*site.lua:\\d+: .*%s" % (call, says))
 
     def test_ids_differ(self):
         with self.connect() as conn:

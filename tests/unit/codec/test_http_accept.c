@@ -96,6 +96,36 @@ static void whether_a_page_is_wanted(void **state)
     }
 }
 
+static void the_weight_of_a_type(void **state)
+{
+    static const struct {
+        const char *fields, *type;
+        int weight;
+        bool named;
+    } cases[] = {
+        {"", "application/json", 1000, false},
+        {"Accept: application/json\r\n", "application/json", 1000, true},
+        {"Accept: APPLICATION/JSON; charset=utf-8; q=0.5\r\n", "application/json", 500, true},
+        {"Accept: application/json;q=0, */*\r\n", "application/json", 0, false},
+        {"Accept: application/*;q=0.25, */*\r\n", "application/json", 250, false},
+        {"Accept: application/*;q=0.25, */*;q=0.75\r\n", "text/plain", 750, false},
+        {"Accept: applicatio/*, application/jso, application/jsonx, */json\r\n", "application/json", 0, false},
+        {"Accept: text/html\r\nAccept: application/json;q=0.001\r\n", "application/json", 1, true},
+        {"Accept: application/json;q=1.001\r\n", "application/json", 0, false}, /* an invalid element is ignored */
+        {"Accept:\r\n", "application/json", 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ls_http_head head;
+        bool named = !cases[i].named;
+        char *copy = parsed(cases[i].fields, &head), *type = test_copy_exact(cases[i].type, strlen(cases[i].type));
+        assert_int_equal(ls_accept_weight(&head, copy, type, strlen(cases[i].type), &named), cases[i].weight);
+        assert_int_equal(named, cases[i].named);
+        free(type);
+        free(copy);
+    }
+}
+
 static void names_of_downloads(void **state)
 {
     static const char *const cases[][2] = {
@@ -128,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_accepted_codings),
         cmocka_unit_test(whether_a_page_is_wanted),
+        cmocka_unit_test(the_weight_of_a_type),
         cmocka_unit_test(names_of_downloads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec/http_accept.h"
 #include "codec/http_text.h"
+#include "codec/http_type.h"
 #include "net/addr.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
@@ -255,6 +257,49 @@ static int req_header(lua_State *L)
     const char *name = luaL_checklstring(L, 2, &len);
     ls_check_arguments(L, 2, "req:header(name)");
     push_header(L, r->x, name, len);
+    return 1;
+}
+
+/* Push the media type that the string at `index` names: itself, or that of an extension of file names. */
+static const char *push_type(lua_State *L, int index)
+{
+    const char *name = luaL_checkstring(L, index);
+    if (strchr(name, '/') != NULL) return lua_pushstring(L, name);
+    const char *type = ls_http_type_of_extension(strcmp(name, "text") == 0 ? "txt" : name + (*name == '.'));
+    if (type == NULL)
+        luaL_error(L,
+                   "req:accepts: unknown type '%s'; write a media type, such as \"text/plain\", or the extension of a "
+                   "file name, such as \"html\"",
+                   name);
+    return lua_pushlstring(L, type, strcspn(type, "; "));
+}
+
+/* req:accepts(type: string, ...: string) -> type: string | nil
+ * The first of the types that the client wants most (Accept, RFC 9110 section 12.5.1), or nil if it wants none of them. A
+ * type is a media type or the extension of a file name: `req:accepts("html", "json")`. Adds `Vary: Accept` to the response. */
+static int req_accepts(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    const int count = lua_gettop(L);
+    int best = 0, best_weight = 0;
+    (void)luaL_checkstring(L, 2);
+    for (int n = 2; n <= count; n++) {
+        bool named;
+        const char *type = push_type(L, n);
+        const int weight = ls_accept_weight(&r->x->head, r->x->bytes, type, strlen(type), &named);
+        lua_pop(L, 1);
+        if (weight <= best_weight) continue;
+        best = n;
+        best_weight = weight;
+    }
+    size_t len = 0;
+    const char *vary = ls_exchange_find(r->x, "Vary", 4, &len);
+    if (vary == NULL || !ls_text_same(vary, len, "Accept", 6)) /* a response that has begun remains as it is */
+        (void)ls_exchange_header(r->state->ctx, r->x, "Vary", 4, "Accept", 6, false);
+    if (best != 0)
+        lua_pushvalue(L, best);
+    else
+        lua_pushnil(L);
     return 1;
 }
 
@@ -552,7 +597,7 @@ int ls_core_params(lua_State *L)
 
 void ls_request_define_req(lua_State *L, ls_requests *requests)
 {
-    static const luaL_Reg methods[] = {{"header", req_header}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"header", req_header}, {"accepts", req_accepts}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", req_gc}, {"__tostring", req_tostring}, {NULL, NULL}};
     static const luaL_Reg headers[] = {{"__index", headers_index}, {NULL, NULL}};
     static const luaL_Reg lists[] = {{"__index", lists_index}, {NULL, NULL}};

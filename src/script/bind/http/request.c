@@ -625,10 +625,14 @@ static int core_query(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg request_functions[] = {{"params", ls_core_params},     {"last_segment", ls_core_last_segment},
-                                             {"body_max", ls_core_body_max}, {"refuse", ls_core_refuse},
-                                             {"time_max", core_time_max},    {"too_large", core_too_large},
-                                             {"chain", ls_core_chain},       {"query", core_query},
+static const luaL_Reg request_functions[] = {{"params", ls_core_params},
+                                             {"last_segment", ls_core_last_segment},
+                                             {"body_max", ls_core_body_max},
+                                             {"refuse", ls_core_refuse},
+                                             {"time_max", core_time_max},
+                                             {"too_large", core_too_large},
+                                             {"chain", ls_core_chain},
+                                             {"query", core_query},
                                              {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",
