@@ -23,7 +23,7 @@ local definitions = {}
 local usual = { -- types of names
   message = "string", code = "Code", name = "string", text = "string", topic = "string", path = "string", host = "string",
   pattern = "string", port = "integer", max = "integer", seconds = "number", timeout = "number", ttl = "number",
-  key = "string|integer", value = "any", data = "Data", status = "integer",
+  sql = "string", key = "string|integer", value = "any", data = "Data", status = "integer",
   note = "string", got = "any", expected = "any",
 }
 local scoped = { options = true, event = true, info = true } -- names whose class is that of their comment

@@ -99,6 +99,7 @@ local ls = {
     __pairs = function() return pairs(require "luaserve.crypto") end,
   }),
   session = later("luaserve.session", "new"),
+  sqlite = later("luaserve.sqlite", "open"), -- databases in files
   templates = later("luaserve.template", "open"), -- pages from the files of a folder
   inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
   safe_join = core.safe_join, -- a path below a directory, from untrusted input

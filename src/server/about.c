@@ -12,6 +12,7 @@
 #include "luaserve.h"
 #include "net/tls.h"
 #include "port/port.h"
+#include "script/shared/database.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)
@@ -33,18 +34,20 @@ int ls_server_version_number(void)
 const char *ls_server_build(void)
 {
     static LS_THREAD_LOCAL char text[512];
-    const char *tls = ls_tls_library(); /* these two: of the shared library that runs, not of the headers */
+    const char *tls = ls_tls_library(); /* these three: of the shared library that runs, not of the headers */
     const char *zlib = ls_ws_deflate_library();
+    const char *sqlite = ls_db_library();
     snprintf(text, sizeof text,
              "Lua: " LUA_RELEASE "\n"
              "JSON: lua-cjson\n"
              "names: " LS_RESOLVER "\n"
              "TLS: %s\n"
              "compression: %s%s\n"
+             "SQLite: %s\n"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
              tls != NULL ? tls : "not built in", zlib != NULL ? "zlib " : "not built in", zlib != NULL ? zlib : "",
-             ls_httpsys_supported() ? " http.sys" : "");
+             sqlite != NULL ? sqlite : "not built in", ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
 

@@ -37,6 +37,7 @@
     X(notify)         \
     X(socket)         \
     X(dict)           \
+    X(sqlite)         \
     X(wait)           \
     X(channel)        \
     X(semaphore)      \

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "script/core/generation.h"
 #include "script/core/state.h"
+#include "script/shared/database.h"
 #include "script/shared/shared.h"
 #include "script/shared/topic.h"
 
@@ -127,6 +128,14 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "topic_dropped", (double)topics.dropped);
     each(to, "topic_closed", (double)topics.closed);
     each(to, "topic_retained_bytes", (double)topics.retained_bytes);
+    ls_db_stats databases;
+    ls_db_stat(runtime->shared, &databases);
+    each(to, "sqlite_connections", (double)databases.connections);
+    each(to, "sqlite_waiting", (double)databases.waiting);
+    each(to, "sqlite_statements", (double)databases.statements);
+    each(to, "sqlite_moved", (double)databases.moved);
+    each(to, "sqlite_commits", (double)databases.commits);
+    each(to, "sqlite_busy_seconds", (double)databases.busy_ns / 1e9);
     if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }
 

@@ -32,8 +32,10 @@ void ls_shared_close(ls_shared *shared)
 {
     while (!ls_list_empty(&shared->objects)) {
         ls_shared_object *object = LS_CONTAINER(shared->objects.next, ls_shared_object, node);
+        char *name = object->name;
         ls_list_remove(&object->node);
         object->kind->close(object);
+        free(name);
     }
     ls_mutex_close(&shared->lock);
     free(shared);
@@ -79,17 +81,34 @@ int ls_shared_get(ls_shared *shared, const ls_shared_kind *kind, const char *nam
                   const void *options, ls_shared_object **out, char *before)
 {
     int err;
+    const size_t name_bytes = strlen(name) + 1;
+    char *copy = NULL;
     ls_mutex_lock(&shared->lock);
     ls_shared_object *object = find(shared, kind, name);
     if (object != NULL) {
         err = define_again(shared, object, where, options, before);
+    } else if ((copy = malloc(name_bytes)) == NULL) {
+        err = LS_ENOMEM;
     } else if ((err = kind->open(options, &object)) == LS_OK) {
         object->kind = kind;
-        (void)snprintf(object->name, sizeof object->name, "%s", name);
+        object->name = memcpy(copy, name, name_bytes);
         note_definition(shared, object, where);
         ls_list_push(&shared->objects, &object->node);
+    } else {
+        free(copy);
     }
     if (err == LS_OK) *out = object;
     ls_mutex_unlock(&shared->lock);
     return err;
+}
+
+void ls_shared_each(ls_shared *shared, const ls_shared_kind *kind, void (*fn)(ls_shared_object *object, void *to),
+                    void *to)
+{
+    ls_mutex_lock(&shared->lock);
+    for (ls_node *node = shared->objects.next; node != &shared->objects; node = node->next) {
+        ls_shared_object *object = LS_CONTAINER(node, ls_shared_object, node);
+        if (object->kind == kind) fn(object, to);
+    }
+    ls_mutex_unlock(&shared->lock);
 }

@@ -19,7 +19,7 @@ enum { LS_SHARED_NAME_BYTES_MAX = 100, LS_SHARED_WHERE_BYTES = 80 };
 
 typedef struct ls_shared_kind {
     const char *name; /* "dict" */
-    /* Make an object. LS_OK, or LS_ENOMEM with *out untouched. Called under the lock of the registry. */
+    /* Make an object. LS_OK, or a code with *out untouched. Called under the lock of the registry. */
     int (*open)(const void *options, ls_shared_object **out);
     void (*close)(ls_shared_object *object); /* free it: no state is left */
     /* The site defines the object again with `options`. `reloaded`: a new generation of the site does so for the first
@@ -31,9 +31,9 @@ typedef struct ls_shared_kind {
 struct ls_shared_object { /* the first field of every object */
     ls_node node;
     const ls_shared_kind *kind;
-    uint32_t generation;                     /* of the site that defined it last */
-    char name[LS_SHARED_NAME_BYTES_MAX + 1]; /* set before the first use, never changed */
-    char where[LS_SHARED_WHERE_BYTES];       /* position of its definition: "site.lua:12" */
+    uint32_t generation;               /* of the site that defined it last */
+    char *name;                        /* set before the first use, never changed; the registry frees it */
+    char where[LS_SHARED_WHERE_BYTES]; /* position of its definition: "site.lua:12" */
 };
 
 /* LS_OK or LS_ENOMEM. */
@@ -41,12 +41,16 @@ int ls_shared_open(ls_shared **out);
 /* Close every object and free the registry. No state is left. */
 void ls_shared_close(ls_shared *shared);
 
+/* Call fn(object, to) for each object of the kind, under the lock of the registry. */
+void ls_shared_each(ls_shared *shared, const ls_shared_kind *kind, void (*fn)(ls_shared_object *object, void *to),
+                    void *to);
+
 /* A new generation of the site begins to load. */
 void ls_shared_next_generation(ls_shared *shared);
 
-/* Find the object `name` of this kind, or make it. `name` has 1 to LS_SHARED_NAME_BYTES_MAX bytes. `options` goes to
+/* Find the object `name` of this kind, or make it. `options` goes to
  * the functions of the kind; NULL if the caller gives none, then an existing object is found whatever its options are.
- * Returns LS_OK, LS_ENOMEM, or LS_EEXIST if the object has other options: `before` (LS_SHARED_WHERE_BYTES) then
+ * Returns LS_OK, LS_ENOMEM, another code of `open`, or LS_EEXIST if the object has other options: `before` (LS_SHARED_WHERE_BYTES) then
  * receives the position of its definition. */
 int ls_shared_get(ls_shared *shared, const ls_shared_kind *kind, const char *name, const char *where,
                   const void *options, ls_shared_object **out, char *before);

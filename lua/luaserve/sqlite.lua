@@ -1,0 +1,238 @@
+-- sqlite.lua - ls.sqlite: checks the arguments, and what needs no C: transactions, migrations, rows one by one, backups.
+-- The core runs the statements (src/script/bind/data/database_object.c): it returns a result, nil, message, code for a
+-- failure, or false and a message, which is raised at the line of the site.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local pack, unpack, setmetatable, type = table.pack, table.unpack, setmetatable, type
+local core_run, core_rows, core_more = core.sqlite_run, core.sqlite_rows, core.sqlite_more
+local EXEC, QUERY, ONE = 0, 1, 2
+
+local sqlite = {}
+
+local sqlite_options = {
+  readers = { "readers", "count", 1, 16, 2 }, -- statements that read at a time
+  sync = { "sync", "flag", nil, nil, true }, -- a write waits until the device has it
+}
+sqlite.calls = {
+  ["ls.sqlite"] = { sqlite_options }, -- SqliteOptions
+}
+
+local function strict(what, methods)
+  return {
+    __index = setmetatable(methods, {
+      __index = function(_, name)
+        usage.error("%s has no method %s%s", what, usage.quote(name), usage.suggest(name, methods))
+      end,
+    }),
+    __name = what,
+    __metatable = false,
+  }
+end
+
+local function check_call(self, sql, name, kind)
+  if type(self) ~= "table" or self.handle == nil then
+    usage.error("'%s' is a method of a %s: call it with a colon, as in db:%s(sql); got %s for the %s", name, kind, name,
+      usage.quote(self), kind)
+  elseif type(sql) ~= "string" then
+    usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
+  end
+end
+
+-- results(call, ...) -> the results of the core; raises for a call that is wrong.
+local function results(call, result, message, ...)
+  if result == false then usage.error("%s: %s", call, message) end
+  return result, message, ...
+end
+
+-- db is a Database: an SQLite database that all Lua states share. Its methods wait.
+local methods = {}
+
+-- db:exec(sql, ...: any) -> result: SqliteResult | nil, message, code
+-- Runs a statement. The values behind it are those of its parameters.
+--
+-- result is a SqliteResult: what db:exec returns.
+-- result.changes: integer - number of rows that were inserted, updated or deleted
+-- result.last_id: integer - rowid of the row that was inserted last
+function methods.exec(self, sql, ...)
+  check_call(self, sql, "db:exec", "database")
+  return results("db:exec", core_run(self.handle, EXEC, sql, ...))
+end
+
+-- db:query(sql, ...: any) -> rows: table[] | nil, message, code
+-- Runs a statement, and returns all rows of its result: tables by the names of the columns, without those that are NULL.
+function methods.query(self, sql, ...)
+  check_call(self, sql, "db:query", "database")
+  return results("db:query", core_run(self.handle, QUERY, sql, ...))
+end
+
+-- db:one(sql, ...: any) -> row: table? | nil, message, code
+-- Runs a statement, and returns the first row of its result; nil without one.
+function methods.one(self, sql, ...)
+  check_call(self, sql, "db:one", "database")
+  return results("db:one", core_run(self.handle, ONE, sql, ...))
+end
+
+-- db:rows(sql, ...: any) -> iterator: fun(): table?
+-- Iterates over the rows of a result, of which some are in memory at a time. Raises when it fails.
+function methods.rows(self, sql, ...)
+  check_call(self, sql, "db:rows", "database")
+  local rows, more, call = core_rows(self.handle, sql, ...)
+  if not rows then usage.error("db:rows: %s", more) end
+  local at = 0
+  return function()
+    at = at + 1
+    local row = rows[at]
+    if row == nil and more then
+      rows, more = core_more(call)
+      if not rows then usage.error("db:rows: %s", more) end
+      at, row = 1, rows[1]
+    end
+    return row
+  end, nil, nil, call
+end
+
+-- tx is a Transaction: the statements of a transaction; the argument of the function of db:transaction.
+local tx_methods = {}
+
+-- run_in(tx, call, fn, ...) -> the results of fn. After a failure the statements of the transaction return that.
+local function run_in(tx, call, how, sql, ...)
+  check_call(tx, sql, call, "transaction")
+  local failure = tx.failure
+  if failure then return nil, failure[1], failure[2] end
+  local result, message, code = results(call, core_run(tx.handle, how, sql, ...))
+  if code ~= nil then tx.failure = { message, code } end
+  return result, message, code
+end
+
+-- tx:exec(sql, ...: any) -> result: SqliteResult | nil, message, code
+-- As db:exec.
+function tx_methods.exec(self, sql, ...) return run_in(self, "tx:exec", EXEC, sql, ...) end
+
+-- tx:query(sql, ...: any) -> rows: table[] | nil, message, code
+-- As db:query.
+function tx_methods.query(self, sql, ...) return run_in(self, "tx:query", QUERY, sql, ...) end
+
+-- tx:one(sql, ...: any) -> row: table? | nil, message, code
+-- As db:one.
+function tx_methods.one(self, sql, ...) return run_in(self, "tx:one", ONE, sql, ...) end
+
+local tx_meta = strict("a transaction", tx_methods)
+
+-- begin(db, call) -> handle, which must be closed, tx | nil, message, code
+local function begin(self, call)
+  local handle, message, code = results(call, core.sqlite_begin(self.handle))
+  if not handle then return nil, message, code end
+  return handle, setmetatable({ handle = handle, failure = false }, tx_meta)
+end
+
+-- db:transaction(fn: fun(tx: Transaction): ...) -> ...: any | nil, message, code
+-- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
+-- undone after an error, a statement that fails, and when the function returns nil or false with a reason.
+function methods.transaction(self, fn, ...)
+  check_call(self, "", "db:transaction", "database")
+  if type(fn) ~= "function" then
+    usage.error("db:transaction: the argument must be a function(tx); got %s", usage.quote(fn))
+  end
+  usage.no_more("db:transaction(fn)", fn, ...)
+  local handle, tx, code = begin(self, "db:transaction")
+  if not handle then return nil, tx, code end
+  local _ <close> = handle
+  local result = pack(fn(tx))
+  if tx.failure then return nil, tx.failure[1], tx.failure[2] end
+  if not result[1] and result[2] ~= nil then return unpack(result, 1, result.n) end
+  local ok, message
+  ok, message, code = results("db:transaction", core.sqlite_commit(handle))
+  if not ok then return nil, message, code end
+  if result.n == 0 then return true end
+  return unpack(result, 1, result.n)
+end
+
+-- db:migrate(migrations: string[]) -> true | nil, message, code
+-- Brings the database to the version of the list: runs the statements behind those that it has run before, in one
+-- transaction. The number of them is in `pragma user_version`.
+function methods.migrate(self, list, ...)
+  check_call(self, "", "db:migrate", "database")
+  if type(list) ~= "table" then
+    usage.error('db:migrate: the argument must be a list such as { "create table ..." }; got %s', usage.quote(list))
+  end
+  usage.no_more("db:migrate{ ... }", list, ...)
+  for i = 1, #list do
+    if type(list[i]) ~= "string" then
+      usage.error("db:migrate: migration %d must be a string with statements; got %s", i, usage.quote(list[i]))
+    end
+  end
+  local row, message, code = core_run(self.handle, ONE, "pragma user_version")
+  if not row then return nil, message, code end
+  if row.user_version == #list then return true end
+  local handle, tx
+  handle, tx, code = begin(self, "db:migrate")
+  if not handle then return nil, tx, code end
+  local _ <close> = handle
+  row, message, code = tx:one("pragma user_version") -- another state may have been first
+  if not row then return nil, message, code end
+  if row.user_version > #list then
+    usage.error("db:migrate: the database has version %d, and the list has %d: it was made by a newer site",
+      row.user_version, #list)
+  end
+  for i = row.user_version + 1, #list do
+    local ok
+    ok, message, code = core.sqlite_script(handle, list[i])
+    if ok == false then usage.error("db:migrate: migration %d: %s", i, message) end
+    if not ok then return nil, ("migration %d: %s"):format(i, message), code end
+  end
+  if row.user_version < #list then
+    row, message, code = tx:exec("pragma user_version = " .. #list)
+    if not row then return nil, message, code end
+  end
+  return results("db:migrate", core.sqlite_commit(handle))
+end
+
+-- db:backup(path) -> true | nil, message, code
+-- Writes a copy of the database to a file, which it replaces in one step. The database can be used meanwhile.
+function methods.backup(self, path, ...)
+  check_call(self, "", "db:backup", "database")
+  if type(path) ~= "string" or path == "" or path:find("\0", 1, true) then
+    usage.error('db:backup: path must be a string, such as "backup/site.db"; got %s', usage.quote(path))
+  end
+  usage.no_more("db:backup(path)", path, ...)
+  local part = path .. ".part"
+  core.file_remove(part) -- of a backup that was interrupted
+  local ok, message, code = results("db:backup", core.sqlite_backup(self.handle, part))
+  if not ok then
+    core.file_remove(part)
+    return nil, path .. ": " .. message, code
+  end
+  return core.file_rename(part, path)
+end
+
+local meta = strict("a database", methods)
+local opened = {} -- by path; the objects of this state
+
+-- ls.sqlite(path [, options: SqliteOptions]) -> db: Database
+-- Opens an SQLite database, or makes it: the same one in all Lua states, which a reload does not close. `":memory:"` is one
+-- without a file. Raises when it cannot be opened.
+function sqlite.open(path, given, ...)
+  if given == nil and opened[path] and select("#", ...) == 0 then return opened[path] end
+  if type(path) ~= "string" or path == "" or path:find("%c") then
+    usage.error('ls.sqlite: path must be a string, such as "site.db" or ":memory:"; got %s', usage.quote(path))
+  elseif given ~= nil and type(given) ~= "table" then
+    usage.error("ls.sqlite: options must be a table, such as { readers = 4 }; got %s", usage.quote(given))
+  end
+  usage.no_more("ls.sqlite(path, options)", given, ...)
+  local out = options.take("ls.sqlite", given or {}, sqlite.calls["ls.sqlite"], {})
+  local handle, message = core.sqlite(path, usage.where(), out.readers or 2, out.sync ~= false, given ~= nil)
+  if handle == nil then
+    usage.error("ls.sqlite: %s", message)
+  elseif not handle then
+    usage.error("ls.sqlite: %s has other options at %s, which stay until a restart", usage.quote(path), message)
+  end
+  opened[path] = setmetatable({ handle = handle }, meta)
+  return opened[path]
+end
+
+return sqlite
