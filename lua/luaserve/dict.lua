@@ -15,6 +15,8 @@ local name_bytes_max = 100 -- LS_SHARED_NAME_BYTES_MAX
 
 local dict_options = {
   size = { "bytes_max", "size", 4096, 1 << 40, "16m" }, -- memory of the dict
+  file = { "file", "text", "the path of a file" }, -- keeps the dict over restarts
+  sync = { "sync", "flag", nil, nil, false }, -- with file, a write waits until the device has it
   evict = { "evict", "flag", nil, nil, false }, -- remove the entries used least recently when it is full
 }
 dict.calls = {
@@ -140,9 +142,14 @@ function dict.open(name, given, ...)
   end
   usage.no_more("ls.dict(name, options)", given, ...)
   local out = given and options.take("ls.dict", given, dict.calls["ls.dict"], {}) or {}
-  local found, where, size, other_evict = core.dict(name, usage.where(), methods, out.bytes_max, out.evict)
-  if not found then
-    usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s', name, where, size, tostring(other_evict))
+  if out.sync and not out.file then usage.error("ls.dict: sync = true needs the option file") end
+  local found, where, size, other_evict, file, sync = core.dict(name, usage.where(), methods, out.bytes_max, out.evict,
+    out.file, out.sync)
+  if found == nil then
+    usage.error("ls.dict: %s", where)
+  elseif not found then
+    usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s%s', name, where, size, tostring(other_evict),
+      file == "none" and not out.file and "" or (", file %s, sync = %s"):format(file, tostring(sync)))
   end
   opened[name] = found
   if out.evict then evicting[found] = true end

@@ -2,10 +2,12 @@
 #include "script/shared/dict.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/memory.h"
 #include "script/shared/dict_internal.h"
+#include "script/shared/dict_store.h"
 #include "script/shared/hash.h"
 
 enum { BUCKETS_FIRST = 16, SHARD_BYTES = 64 * 1024 /* a dict has one shard for each of these */ };
@@ -182,7 +184,10 @@ bool ls_dict_expire(ls_dict *dict, const ls_dict_key *key, uint64_t ms)
     ls_dict_access access;
     ls_dict_enter(&access, dict, key);
     ls_dict_entry *entry = ls_dict_find(&access);
-    if (entry != NULL) ls_dict_set_expiry(&access, entry, ms);
+    if (entry != NULL) {
+        ls_dict_set_expiry(&access, entry, ms);
+        ls_dict_changed(&access, entry);
+    }
     ls_dict_leave(&access);
     return entry != NULL;
 }
@@ -216,6 +221,13 @@ void ls_dict_clear(ls_dict *dict)
 static void shards_close(ls_dict *dict, unsigned count)
 {
     for (unsigned n = 0; n < count; n++) {
+        ls_node *changed = &dict->shards[n].changed; /* of a store that could not write them */
+        while (!ls_list_empty(changed)) {
+            ls_dict_entry *entry = LS_CONTAINER(changed->next, ls_dict_entry, changed);
+            ls_list_remove(&entry->changed);
+            ls_dict_value_drop(&entry->value);
+            free(entry);
+        }
         ls_mutex_close(&dict->shards[n].lock);
         free(dict->shards[n].buckets);
     }
@@ -229,12 +241,28 @@ static int shard_open(ls_dict_shard *shard, unsigned index)
                              .expires_first_ms = UINT64_MAX,
                              .sweep_first_ms = UINT64_MAX};
     ls_node_init(&shard->used);
+    ls_node_init(&shard->changed);
     atomic_init(&shard->oldest_ms, UINT64_MAX);
     shard->buckets = calloc(shard->bucket_count, sizeof(ls_dict_entry *));
     if (shard->buckets == NULL) return LS_ENOMEM;
     const int err = ls_mutex_open(&shard->lock);
     if (err < 0) free(shard->buckets);
     return err;
+}
+
+static int open_store(ls_dict *dict, const ls_dict_options *options)
+{
+    const size_t bytes = strlen(options->file) + 1;
+    char *file = malloc(bytes);
+    int err = LS_ENOMEM;
+    if (file != NULL) err = ls_dict_store_open(dict, options, &dict->store);
+    if (err < 0) {
+        free(file);
+        return err;
+    }
+    dict->file = memcpy(file, options->file, bytes);
+    dict->sync = options->sync;
+    return LS_OK;
 }
 
 static int dict_open(const void *given, ls_shared_object **out)
@@ -256,6 +284,12 @@ static int dict_open(const void *given, ls_shared_object **out)
         shards_close(dict, n);
         goto fail;
     }
+    if (options != NULL && options->file != NULL && (*options->error = open_store(dict, options)) < 0) {
+        ls_dict_clear(dict);
+        shards_close(dict, dict->shard_count);
+        free(dict);
+        return *options->error;
+    }
     *out = &dict->base;
     return LS_OK;
 
@@ -267,6 +301,9 @@ fail:
 static void dict_close(ls_shared_object *object)
 {
     ls_dict *dict = (ls_dict *)(void *)object;
+    if (dict->store != NULL) ls_dict_store_close(dict->store);
+    dict->store = NULL;
+    free((char *)(uintptr_t)dict->file); /* NOLINT(performance-no-int-to-ptr) */
     ls_dict_clear(dict);
     shards_close(dict, dict->shard_count);
     free(dict);
@@ -274,8 +311,15 @@ static void dict_close(ls_shared_object *object)
 
 ls_dict_options ls_dict_options_get(const ls_dict *dict)
 {
-    return (ls_dict_options){atomic_load_explicit(&dict->bytes_max, memory_order_relaxed),
-                             atomic_load_explicit(&dict->evict, memory_order_relaxed)};
+    return (ls_dict_options){.bytes_max = atomic_load_explicit(&dict->bytes_max, memory_order_relaxed),
+                             .evict = atomic_load_explicit(&dict->evict, memory_order_relaxed),
+                             .file = dict->file,
+                             .sync = dict->sync};
+}
+
+ls_dict_store *ls_dict_store_of(const ls_dict *dict)
+{
+    return dict->store;
 }
 
 bool ls_dict_refuses_first(ls_dict *dict, int err)
@@ -288,6 +332,9 @@ static bool dict_redefine(ls_shared_object *object, const void *given, bool relo
 {
     ls_dict *dict = (ls_dict *)(void *)object;
     const ls_dict_options *options = given, now = ls_dict_options_get(dict);
+    const bool same_file =
+        options->file == NULL ? dict->file == NULL : dict->file != NULL && strcmp(options->file, dict->file) == 0;
+    if (!same_file || options->sync != dict->sync) return false; /* a restart opens another one */
     if (options->bytes_max == now.bytes_max && options->evict == now.evict) return true;
     if (!reloaded) return false;
     atomic_store_explicit(&dict->bytes_max, options->bytes_max, memory_order_relaxed);

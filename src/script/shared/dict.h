@@ -29,6 +29,12 @@ typedef struct ls_dict_list ls_dict_list;
 typedef struct ls_dict_options {
     uint64_t bytes_max;
     bool evict; /* remove the least recently used entries when the dict is full; false: refuse the new one */
+    /* Of a dict that is kept over restarts (dict_store.h). */
+    const char *file, *name; /* NULL: only in memory; the name of the dict */
+    bool sync;               /* a write waits until it is in the file */
+    int *error;              /* receives the code when it cannot be opened, */
+    char *message;           /* and the reason */
+    size_t message_bytes;
 } ls_dict_options;
 
 enum {
@@ -78,6 +84,8 @@ extern const ls_shared_kind ls_dict_kind;
 
 /* The options in force. */
 ls_dict_options ls_dict_options_get(const ls_dict *dict);
+/* The store of the dict; NULL: it is only in memory. */
+struct ls_dict_store *ls_dict_store_of(const ls_dict *dict);
 /* Whether this is the first call for the dict and err, LS_ELIMIT or LS_EMSGSIZE: its first refusal of an entry for
  * either is logged. */
 bool ls_dict_refuses_first(ls_dict *dict, int err);

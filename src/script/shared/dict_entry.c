@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "script/shared/dict_internal.h"
+#include "script/shared/dict_store.h"
 #include "script/shared/hash.h"
 
 enum {
@@ -118,6 +119,14 @@ static ls_dict_entry **bucket_of(const ls_dict_shard *shard, uint64_t hash)
     return &shard->buckets[hash & (shard->bucket_count - 1)];
 }
 
+void ls_dict_changed(ls_dict_access *access, ls_dict_entry *entry)
+{
+    if (access->dict->store == NULL) return;
+    ls_list_remove(&entry->changed);
+    ls_list_push(&access->shard->changed, &entry->changed);
+    ls_dict_store_note(access->dict->store);
+}
+
 void ls_dict_unlink(ls_dict_access *access, ls_dict_entry *entry)
 {
     ls_dict_shard *shard = access->shard;
@@ -129,6 +138,11 @@ void ls_dict_unlink(ls_dict_access *access, ls_dict_entry *entry)
     if (entry->expires_ms != 0) shard->expiring--;
     shard->count--;
     ls_dict_release(access->dict, ls_dict_key_bytes(entry->key_len) + ls_dict_value_bytes(&entry->value));
+    if (access->dict->store != NULL) { /* the store frees it when it has deleted the row */
+        entry->removed = true;
+        ls_dict_changed(access, entry);
+        return;
+    }
     entry->next = access->garbage;
     access->garbage = entry;
 }
@@ -227,6 +241,7 @@ void ls_dict_touch(ls_dict_access *access, ls_dict_entry *entry)
 {
     access->shard->versions += access->dict->shard_count;
     entry->version = access->shard->versions;
+    ls_dict_changed(access, entry);
 }
 
 void ls_dict_set_expiry(ls_dict_access *access, ls_dict_entry *entry, uint64_t ttl_ms)
@@ -253,6 +268,7 @@ ls_dict_entry *ls_dict_insert(ls_dict_access *access, ls_dict_value value, uint6
                              .value = value,
                              .key_len = (uint32_t)access->key_len,
                              .key_is_integer = access->key->bytes == NULL};
+    ls_node_init(&entry->changed);
     memcpy(entry->key, access->key_bytes, access->key_len);
     *bucket = entry;
     shard->count++;

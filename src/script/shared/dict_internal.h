@@ -11,6 +11,8 @@
 typedef struct ls_dict_entry {
     struct ls_dict_entry *next; /* of the bucket; of the garbage of an access */
     ls_node used;
+    ls_node changed;              /* in the list of the shard, until the store has taken it */
+    bool removed;                 /* it is in that list only */
     uint64_t used_ms, expires_ms; /* of ls_clock_coarse_ms; expires_ms 0: never */
     uint64_t version, hash;
     ls_dict_value value;
@@ -30,6 +32,7 @@ typedef struct ls_dict_shard {
     ls_dict_entry **buckets;
     size_t bucket_count, count; /* bucket_count: a power of two */
     ls_node used;               /* all entries, the most recently used last */
+    ls_node changed;            /* entries for the store; without one, empty */
     uint64_t versions;          /* the last version; modulo the number of shards, it is the index of the shard */
     size_t expiring;            /* entries with expires_ms */
     uint64_t expires_first_ms;  /* not after the first expiry of an entry; UINT64_MAX without one */
@@ -45,6 +48,9 @@ struct ls_dict {
     _Atomic unsigned refused; /* bits, see ls_dict_refuses_first */
     _Atomic uint64_t bytes;
     uint64_t seed[2];
+    struct ls_dict_store *store; /* NULL: the dict is only in memory */
+    const char *file;            /* of the store */
+    bool sync;
     unsigned shard_count; /* a power of two */
     ls_dict_shard *shards;
 };
@@ -87,6 +93,9 @@ void ls_dict_unlink(ls_dict_access *access, ls_dict_entry *entry); /* remove it;
 void ls_dict_touch(ls_dict_access *access, ls_dict_entry *entry);  /* written: a new version */
 
 void ls_dict_set_expiry(ls_dict_access *access, ls_dict_entry *entry, uint64_t ttl_ms); /* 0: never */
+
+/* The entry has changed: the store writes it. */
+void ls_dict_changed(ls_dict_access *access, ls_dict_entry *entry);
 
 /* Count `bytes` more if they fit. */
 bool ls_dict_reserve(ls_dict *dict, size_t bytes);

@@ -466,6 +466,76 @@ static inline const unsigned char *read_number(const unsigned char *at, uint64_t
     return at;
 }
 
+/* ---- code of a file ------------------------------------------------------------------------------------------ */
+
+const char *ls_value_text(const ls_value *value, size_t *len)
+{
+    uint64_t number;
+    if (value->code[0] != CODE_STRING) return NULL;
+    const unsigned char *at = read_number(value->code + 1, &number);
+    *len = (size_t)number;
+    return (const char *)at;
+}
+
+const char *ls_value_code(const ls_value *value, size_t *len)
+{
+    *len = value->len;
+    return (const char *)value->code;
+}
+
+/* The end of the number at `at`; NULL: it goes beyond `end`, or has more than 64 bits. */
+static const unsigned char *check_number(const unsigned char *at, const unsigned char *end, uint64_t *number)
+{
+    const unsigned char *last = at;
+    while (last < end && *last >= 0x80 && last - at < NUMBER_BYTES_MAX) last++;
+    return last == end || last - at == NUMBER_BYTES_MAX ? NULL : read_number(at, number);
+}
+
+/* The end of the code at `at`; NULL: it is not one. `key`: of a table. */
+static const unsigned char *check_code(const unsigned char *at, const unsigned char *end, unsigned depth, bool key)
+{
+    uint64_t number;
+    uint32_t counts[2];
+    double value;
+    if (at == NULL || at == end || depth > LS_VALUE_DEPTH_MAX) return NULL;
+    const unsigned char type = *at++;
+    switch (type) {
+    case CODE_NIL:
+    case CODE_NULL: return key ? NULL : at;
+    case CODE_FALSE:
+    case CODE_TRUE: return at;
+    case CODE_INTEGER: return check_number(at, end, &number);
+    case CODE_FLOAT:
+        if ((size_t)(end - at) < sizeof value) return NULL;
+        memcpy(&value, at, sizeof value);
+        return key && value != value ? NULL : at + sizeof value;
+    case CODE_STRING:
+        at = check_number(at, end, &number);
+        return at != NULL && number <= (size_t)(end - at) ? at + number : NULL;
+    case CODE_TABLE:
+    case CODE_ARRAY: break;
+    default: return NULL;
+    }
+    if (key || (size_t)(end - at) < sizeof counts) return NULL;
+    memcpy(counts, at, sizeof counts);
+    at += sizeof counts;
+    if (counts[0] > (size_t)(end - at) || counts[1] > (size_t)(end - at)) return NULL; /* each has a byte at least */
+    for (uint32_t n = 0; n < counts[0] && at != NULL; n++) at = check_code(at, end, depth + 1, false);
+    for (uint32_t n = 0; n < counts[1] && at != NULL; n++) {
+        at = check_code(at, end, depth + 1, true);
+        at = check_code(at, end, depth + 1, false);
+    }
+    return at;
+}
+
+ls_value *ls_value_of_code(const char *code, size_t len)
+{
+    const unsigned char *begin = (const unsigned char *)code, *end = begin + len;
+    return check_code(begin, end, 0, false) == end && len > 0 ? value_new(code, len) : NULL;
+}
+
+/* ---- push, continued ------------------------------------------------------------------------------------------ */
+
 static const unsigned char *push_table(lua_State *L, const unsigned char *at, int copy_meta, bool array);
 
 /* Push the value whose code begins at `at`. copy_meta: stack index of the metatable of copies, or 0 for plain tables.

@@ -49,6 +49,13 @@ int ls_value_pack(lua_State *L, int index, const ls_value_options *options, ls_v
 /* A value that is a string of these bytes. NULL: out of memory. */
 ls_value *ls_value_string(const char *bytes, size_t len);
 
+/* The bytes of a string; NULL for a value of another type. */
+const char *ls_value_text(const ls_value *value, size_t *len);
+
+/* The code of the value, which a file can keep, and a value of such a code. NULL: damaged, or out of memory. */
+const char *ls_value_code(const ls_value *value, size_t *len);
+ls_value *ls_value_of_code(const char *code, size_t len);
+
 ls_value *ls_value_hold(ls_value *value); /* +1 reference; returns `value` */
 void ls_value_drop(ls_value *value);      /* -1 reference; the last one frees the value. NULL is allowed */
 

@@ -7,6 +7,8 @@
 #ifndef LS_SCRIPT_WAITER_H
 #define LS_SCRIPT_WAITER_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 #include "base/list.h"
 
@@ -15,6 +17,7 @@ struct ls_waiter {
     ls_node node;
     void (*wake)(ls_waiter *waiter);
     struct ls_message *message; /* channel: of a sender, the message to send; of a receiver, the received message */
+    uint64_t number;            /* dict_store.h: of the change that it waits for */
     int result;                 /* LS_EAGAIN: it waits; else LS_OK or LS_ECLOSED */
 };
 

@@ -12,12 +12,14 @@
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/dict_value.h"
+#include "script/bind/data/wait.h"
 #include "script/bind/modules.h"
 #include "script/core/runtime.h"
 #include "script/core/state.h"
 #include "script/core/udata.h"
 #include "script/shared/copy.h"
 #include "script/shared/dict.h"
+#include "script/shared/dict_store.h"
 #include "script/shared/shared.h"
 
 static const char dict_tag;
@@ -29,6 +31,7 @@ typedef struct dict_object {
     const void *tag;
     ls_dict *dict;                  /* of the server: it outlives every state */
     bool observed;                  /* in dev mode */
+    bool sync;                      /* a write waits until it is in the file */
     uint64_t versions[CACHE_SLOTS]; /* of the cached copies; LS_DICT_ABSENT: no copy */
 } dict_object;
 
@@ -62,6 +65,62 @@ static dict_object *check_called(lua_State *L, const char *call)
     dict_object *object = check_object(L, SELF);
     if (object->observed) report(L, SELF, call);
     return object;
+}
+
+/* ---- writes that wait --------------------------------------------------------------------------------------- */
+
+static bool sync_cancel(void *store, ls_waiter *waiter)
+{
+    return ls_dict_store_cancel(store, waiter);
+}
+
+static void sync_give_back(void *store, ls_waiter *waiter)
+{
+    (void)store; /* the change stays */
+    (void)waiter;
+}
+
+static const ls_wait_kind sync_kind = {sync_cancel, sync_give_back, false, NULL};
+
+enum { RAISES = -1 }; /* in place of the number of results: none, and a failure raises */
+
+static int sync_failed(lua_State *L, int results, int err)
+{
+    if (results == RAISES) return luaL_error(L, "the dict is changed, but not its file: %s", ls_err_text(err));
+    return ls_push_failure_text(L, err, "the dict is changed, but not its file, which is tried again: %s",
+                                ls_err_text(err));
+}
+
+static int sync_done(lua_State *L, int status, lua_KContext context)
+{
+    ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
+    struct ls_message *none;
+    (void)status;
+    const int err = ls_wait_end(L, wait, &none);
+    const int results = (int)lua_tointeger(L, 1);
+    if (err != LS_OK) return sync_failed(L, results, err == LS_ETIMEDOUT ? LS_ECANCELED : err);
+    return results == RAISES ? 0 : results;
+}
+
+/* A method has changed the dict, and its `results` are on top of the stack: with sync = true, return them when the change
+ * is in the file. */
+static int written(lua_State *L, const dict_object *object, int results)
+{
+    const int count = results == RAISES ? 0 : results;
+    if (!object->sync) return count;
+    ls_dict_store *store = ls_dict_store_of(object->dict);
+    int err = LS_OK;
+    if (!ls_task_can_wait(L)) {
+        err = ls_dict_store_block(store);
+        return err < 0 ? sync_failed(L, results, err) : count;
+    }
+    lua_pushinteger(L, results); /* the results stay on top of it */
+    lua_replace(L, 1);
+    ls_wait *wait = ls_wait_get(L, &sync_kind, store);
+    if (wait == NULL) return luaL_error(L, "not enough memory");
+    if (ls_dict_store_wait(store, &wait->waiter) == LS_PENDING) return ls_wait_suspend(L, wait, -1, false, sync_done);
+    ls_wait_drop(wait);
+    return count;
 }
 
 /* ---- methods ----------------------------------------------------------------------------------------------- */
@@ -114,7 +173,8 @@ static int dict_get(lua_State *L)
 
 static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
 {
-    ls_dict *dict = check_called(L, mode == LS_DICT_SET ? "set" : "add")->dict;
+    const dict_object *object = check_called(L, mode == LS_DICT_SET ? "set" : "add");
+    ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     const uint64_t ttl_ms = ls_dict_check_ttl(L, VALUE + 1);
     char message[LS_VALUE_MESSAGE_BYTES];
@@ -125,7 +185,8 @@ static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
     int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) return luaL_argerror(L, VALUE, message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, mode, ttl_ms, 0);
-    return ls_dict_push_done(L, dict, &key, err);
+    const int results = ls_dict_push_done(L, dict, &key, err);
+    return err < 0 ? results : written(L, object, results);
 }
 
 /* dict:set(key, value [, ttl]) -> true | nil, message, code
@@ -153,11 +214,11 @@ static int dict_replace(lua_State *L)
  * Removes a key. */
 static int dict_delete(lua_State *L)
 {
-    ls_dict *dict = check_called(L, "delete")->dict;
+    const dict_object *object = check_called(L, "delete");
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     ls_check_arguments(L, KEY, "dict:delete(key)");
-    lua_pushboolean(L, ls_dict_remove(dict, &key));
-    return 1;
+    lua_pushboolean(L, ls_dict_remove(object->dict, &key));
+    return written(L, object, 1);
 }
 
 /* dict:incr(key [, by: number [, init: number [, ttl]]]) -> value: number | nil, message, code
@@ -165,7 +226,8 @@ static int dict_delete(lua_State *L)
  * the time to live of that new entry. */
 static int dict_incr(lua_State *L)
 {
-    ls_dict *dict = check_called(L, "incr")->dict;
+    const dict_object *object = check_called(L, "incr");
+    ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     if (lua_isnil(L, VALUE)) return luaL_argerror(L, VALUE, "number expected, got nil; to add 1, write 1");
     const ls_dict_value by = ls_dict_check_number(L, VALUE, 1), init = ls_dict_check_number(L, VALUE + 1, 0);
@@ -178,7 +240,7 @@ static int dict_incr(lua_State *L)
             L, &key, sum.type == LS_DICT_INTEGER ? "would exceed the range of an integer" : "is not a number");
     if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
     ls_dict_push_scalar(L, &sum);
-    return 1;
+    return written(L, object, 1);
 }
 
 /* dict:ttl(key) -> seconds: number|false|nil
@@ -202,12 +264,12 @@ static int dict_ttl(lua_State *L)
  * Sets the time to live; without seconds the entry does not expire any more. */
 static int dict_expire(lua_State *L)
 {
-    ls_dict *dict = check_dict(L, SELF);
+    const dict_object *object = check_object(L, SELF);
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     const uint64_t ms = ls_dict_check_ttl(L, VALUE);
     ls_check_arguments(L, VALUE, "dict:expire(key, seconds)");
-    lua_pushboolean(L, ls_dict_expire(dict, &key, ms));
-    return 1;
+    lua_pushboolean(L, ls_dict_expire(object->dict, &key, ms));
+    return written(L, object, 1);
 }
 
 /* dict:len() -> count: integer
@@ -222,15 +284,17 @@ static int dict_len(lua_State *L)
  * Removes all entries. */
 static int dict_clear(lua_State *L)
 {
-    ls_dict_clear(check_called(L, "clear")->dict);
-    return 0;
+    const dict_object *object = check_called(L, "clear");
+    ls_dict_clear(object->dict);
+    return written(L, object, 0);
 }
 
 static const char not_a_list[] = "is not a list";
 
 static int push(lua_State *L, bool head)
 {
-    ls_dict *dict = check_called(L, head ? "lpush" : "rpush")->dict;
+    const dict_object *object = check_called(L, head ? "lpush" : "rpush");
+    ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     const int count = lua_gettop(L) - KEY;
     char message[LS_VALUE_MESSAGE_BYTES];
@@ -250,7 +314,7 @@ static int push(lua_State *L, bool head)
     if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
     if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
     lua_pushinteger(L, (lua_Integer)len);
-    return 1;
+    return written(L, object, 1);
 }
 
 /* dict:lpush(key, ...) -> length: integer | nil, message, code
@@ -269,7 +333,8 @@ static int dict_rpush(lua_State *L)
 
 static int pop(lua_State *L, bool head)
 {
-    ls_dict *dict = check_dict(L, SELF);
+    const dict_object *object = check_object(L, SELF);
+    ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     ls_dict_value value;
     ls_check_arguments(L, KEY, head ? "dict:lpop(key)" : "dict:rpop(key)");
@@ -281,7 +346,7 @@ static int pop(lua_State *L, bool head)
         ls_value_give(L, value.as.value, false);
     else
         ls_dict_push_scalar(L, &value);
-    return 1;
+    return written(L, object, 1);
 }
 
 /* dict:lpop(key) -> value | nil, message, code
@@ -346,7 +411,8 @@ static int dict_index(lua_State *L)
 /* dict[key] = value. The upvalue: the table of the methods, whose names are not read by dict[key]. */
 static int dict_newindex(lua_State *L)
 {
-    ls_dict *dict = check_called(L, "[key] = value")->dict;
+    const dict_object *object = check_called(L, "[key] = value");
+    ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_index(L, KEY);
     char message[LS_VALUE_MESSAGE_BYTES];
     ls_dict_value value;
@@ -362,7 +428,7 @@ static int dict_newindex(lua_State *L)
     if (err == LS_EINVAL) return luaL_error(L, "dict: %s", message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SET, 0, 0);
     if (err < 0) return luaL_error(L, "%s", ls_dict_push_reason(L, dict, &key, err));
-    return 0;
+    return written(L, object, RAISES);
 }
 
 /* ---- functions for dict.lua -------------------------------------------------------------------------------- */
@@ -384,7 +450,8 @@ static int core_dict_read(lua_State *L)
  * that cannot be shared. */
 static int core_dict_swap(lua_State *L)
 {
-    ls_dict *dict = check_called(L, "update")->dict;
+    const dict_object *object = check_called(L, "update");
+    ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_key(L, 2);
     const lua_Integer version = luaL_checkinteger(L, 4);
     char message[LS_VALUE_MESSAGE_BYTES];
@@ -392,7 +459,8 @@ static int core_dict_swap(lua_State *L)
     int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) return ls_push_failure_text(L, err, "%s", message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SWAP, 0, (uint64_t)version);
-    return ls_dict_push_done(L, dict, &key, err);
+    const int results = ls_dict_push_done(L, dict, &key, err);
+    return err < 0 ? results : written(L, object, results);
 }
 
 /* core.dict_observe(dict, fn): before each call that reads an entry, or writes into the dict, fn(call, dict, ...) is called
@@ -529,12 +597,23 @@ static void push_metatable(lua_State *L, int object, int more)
     lua_setfield(L, -2, "__index");
 }
 
-/* core.dict(name, where, methods [, bytes_max, evict]) -> dict | false, position of a definition with other options,
- * its size as text, its evict */
+/* core.dict(name, where, methods [, bytes_max, evict, file, sync]) -> dict | false, position of a definition with other
+ * options, its size as text, its evict, its file, its sync | nil, message, code: the file cannot be opened */
 static int core_dict(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1), *where = luaL_checkstring(L, 2);
-    const ls_dict_options options = {(uint64_t)luaL_optinteger(L, 4, 0), lua_toboolean(L, 5)};
+    char message[300] = "";
+    int error = LS_OK;
+    lua_settop(L, 7);
+    const bool has_file = !lua_isnil(L, 6);
+    const ls_dict_options options = {.bytes_max = (uint64_t)luaL_optinteger(L, 4, 0),
+                                     .evict = lua_toboolean(L, 5),
+                                     .file = has_file ? ls_push_site_path(L, 6) : NULL,
+                                     .name = name,
+                                     .sync = lua_toboolean(L, 7),
+                                     .error = &error,
+                                     .message = message,
+                                     .message_bytes = sizeof message};
     const bool has_options = !lua_isnoneornil(L, 4);
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *found = NULL;
@@ -550,10 +629,14 @@ static int core_dict(lua_State *L)
         lua_pushstring(L, before);
         (void)ls_dict_push_size(L, other.bytes_max);
         lua_pushboolean(L, other.evict);
-        return 4;
+        lua_pushstring(L, other.file != NULL ? other.file : "none");
+        lua_pushboolean(L, other.sync);
+        return 6;
     }
+    if (error < 0) return ls_push_failure_text(L, error, "%s: %s", lua_tostring(L, 6), message);
     if (err < 0) return luaL_error(L, "not enough memory");
-    *object = (dict_object){.tag = &dict_tag, .dict = (ls_dict *)(void *)found};
+    ls_dict *dict = (ls_dict *)(void *)found;
+    *object = (dict_object){.tag = &dict_tag, .dict = dict, .sync = ls_dict_options_get(dict).sync};
     push_metatable(L, self, 3);
     lua_setmetatable(L, self);
     return 1;

@@ -1,0 +1,38 @@
+/* dict_store.h - the file of a dict that is kept over restarts: a table of an SQLite database.
+ *
+ * The dict is loaded when it is opened and stays in memory. A change puts its entry into the list of its shard; a removed
+ * entry stays in that list until its row is deleted. The thread of the store takes all changes that have come, and
+ * writes them in one transaction; then it waits for more, LS_DICT_STORE_MS when no task waits for it.
+ *
+ *     every change up to number `stored` is in the file
+ *
+ * With `sync` the commit waits for the device, and tasks wait for their change. Without, it does not: a crash of the
+ * program loses what was changed in the last moments, one of the system a little more. A write that fails is logged, and
+ * tried again; the tasks that wait get the error.
+ *
+ * Rows: key (TEXT, INTEGER), value (TEXT, INTEGER, REAL; a BLOB for all others), expires (milliseconds since 1970 or
+ * NULL). The BLOBs are marshalled values (marshal.h); one that is damaged makes the load fail. */
+#ifndef LS_SCRIPT_SHARED_DICT_STORE_H
+#define LS_SCRIPT_SHARED_DICT_STORE_H
+
+#include "script/shared/dict.h"
+#include "script/shared/waiter.h"
+
+typedef struct ls_dict_store ls_dict_store;
+
+enum { LS_DICT_STORE_MS = 50, LS_DICT_STORE_RETRY_MS = 1000 };
+
+/* Open the file, and load the dict. LS_OK, or a code with the reason in options->message. Without SQLite, LS_ENOTSUP. */
+int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_store **out);
+/* Write what has changed, and close the file. */
+void ls_dict_store_close(ls_dict_store *store);
+
+/* A change was put into a list. The lock of its shard is held. */
+void ls_dict_store_note(ls_dict_store *store);
+
+/* Wait until all changes made so far are in the file. LS_PENDING: the waiter will be decided, with LS_OK or a code. */
+int ls_dict_store_wait(ls_dict_store *store, ls_waiter *waiter);
+bool ls_dict_store_cancel(ls_dict_store *store, ls_waiter *waiter); /* true: it is not decided */
+int ls_dict_store_block(ls_dict_store *store);                      /* the same on this thread */
+
+#endif
