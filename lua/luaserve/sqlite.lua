@@ -44,9 +44,9 @@ local function check_call(self, sql, name, kind)
 end
 
 -- results(call, ...) -> the results of the core; raises for a call that is wrong.
-local function results(call, result, message, ...)
-  if result == false then usage.error("%s: %s", call, message) end
-  return result, message, ...
+local function results(call, result, ...)
+  if result == false then usage.error("%s: %s", call, (...)) end
+  return result, ...
 end
 
 -- db is a Database: an SQLite database that all Lua states share. Its methods wait.
@@ -99,14 +99,18 @@ end
 -- tx is a Transaction: the statements of a transaction; the argument of the function of db:transaction.
 local tx_methods = {}
 
--- run_in(tx, call, fn, ...) -> the results of fn. After a failure the statements of the transaction return that.
+local function note_failure(tx, result, message, code)
+  if not code then return result end
+  tx.failure = { message, code }
+  return nil, message, code
+end
+
+-- run_in(tx, call, how, sql, ...) -> the results of the statement. After a failure the statements of the transaction return that.
 local function run_in(tx, call, how, sql, ...)
   check_call(tx, sql, call, "transaction")
   local failure = tx.failure
   if failure then return nil, failure[1], failure[2] end
-  local result, message, code = results(call, core_run(tx.handle, how, sql, ...))
-  if code ~= nil then tx.failure = { message, code } end
-  return result, message, code
+  return note_failure(tx, results(call, core_run(tx.handle, how, sql, ...)))
 end
 
 -- tx:exec(sql, ...: any) -> result: SqliteResult | nil, message, code

@@ -25,7 +25,7 @@ typedef struct fixture {
 
 static ls_dict *open_dict(fixture *f, uint64_t bytes_max, bool evict)
 {
-    const ls_dict_options options = {bytes_max, evict};
+    const ls_dict_options options = {.bytes_max = bytes_max, .evict = evict};
     ls_shared_object *object = NULL;
     char before[LS_SHARED_WHERE_BYTES];
     assert_int_equal(ls_shared_open(&f->shared), LS_OK);
@@ -526,7 +526,7 @@ static void iteration_reads_keys_only(void **state)
 
 static void a_dict_is_found_by_its_name(void **state)
 {
-    const ls_dict_options small = {8192, true}, large = {16384, false};
+    const ls_dict_options small = {.bytes_max = 8192, .evict = true}, large = {.bytes_max = 16384};
     ls_shared *shared;
     ls_shared_object *a = NULL, *b = NULL;
     char before[LS_SHARED_WHERE_BYTES] = "";

@@ -41,7 +41,7 @@ static uint64_t next_random(uint64_t *state) /* xorshift64 */
 
 static ls_dict *open_dict(ls_shared **registry, uint64_t bytes_max)
 {
-    const ls_dict_options options = {bytes_max, true};
+    const ls_dict_options options = {.bytes_max = bytes_max, .evict = true};
     ls_shared_object *object = NULL;
     char before[LS_SHARED_WHERE_BYTES];
     assert_int_equal(ls_shared_open(registry), LS_OK);

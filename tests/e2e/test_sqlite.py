@@ -1,0 +1,420 @@
+"""ls.sqlite: statements, values, transactions, rows, migrations, backups, limits, errors, crashes."""
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import threading
+
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, in_parallel, main, repeats, temporary_folder
+
+PRELUDE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 4 }
+local db = ls.sqlite("site.db", { readers = 2 })
+db:migrate { "create table item (id integer primary key, name text unique, n, data blob)" }
+local gate = ls.channel("gate")
+local slow = "with recursive c(n) as (select 1 union all select n + 1 from c where n < ?) select count(*) as n from c"
+local env = setmetatable({ db = db, ls = ls, gate = gate, slow = slow, memory = ls.sqlite(":memory:") }, { __index = _G })
+app:post("/run", function(req) -- the text of a chunk; its results as a list
+  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
+  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
+  results.n = nil
+  return results
+end)
+app:get("/hello", function() return "hello" end)
+app:get("/slow", { timeout = 1 }, function() return db:one(slow, 10 ^ 12) end)
+app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+HAS_SQLITE = "SQLite: not built in" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True,
+                                                         check=False).stdout
+
+
+class Sqlite(E2E):
+    SITE = PRELUDE
+
+    @classmethod
+    def setUpClass(cls):
+        if HAS_SQLITE:
+            super().setUpClass()
+
+    def setUp(self):
+        if not HAS_SQLITE:
+            self.skipTest(OTHER_SYSTEM + "this luaserve has no SQLite")
+        super().setUp()
+        self.run_lua("return db:exec 'delete from item'")
+
+    def results(self, code, server=None):
+        with (server or self.server).connect() as conn:
+            response = conn.ask("POST", "/run", body=code.encode())
+        self.assertEqual(response.status, 200, response.text)
+        return json.loads(response.text)
+
+    def run_lua(self, code, server=None):
+        """The results of the chunk."""
+        results = self.results(code, server)
+        self.assertTrue(results[0], results)
+        return results[1:]
+
+    def raises(self, code, message):
+        results = self.results(code)
+        self.assertFalse(results[0], results)
+        self.assertIn(message, results[1])
+
+    def fails(self, code, message, error):
+        results = self.run_lua(code)
+        self.assertEqual((results[0], results[2]), (None, error), results)
+        self.assertIn(message, results[1])
+
+    def stat(self, name):
+        return self.run_lua("return ls.stats().sqlite_%s" % name)[0]
+
+    # ---- statements ------------------------------------------------------------------------------------------------
+
+    def test_exec_returns_changes_and_the_last_id(self):
+        self.assertEqual(self.run_lua("return db:exec('insert into item(id, name) values(7, ?)', 'a')"),
+                         [{"changes": 1, "last_id": 7}])
+        self.assertEqual(self.run_lua("return db:exec('update item set n = 1').changes"), [1])
+        self.assertEqual(self.run_lua("return db:exec('update item set n = 1 where id = 8').changes"), [0])
+        self.assertEqual(self.run_lua("return db:exec('select 1').changes"), [0])
+
+    def test_values_come_back_as_they_were(self):
+        self.assertEqual(self.run_lua(r"""
+          local function same(value) return db:one("select ? as v", value).v end
+          for _, value in ipairs { math.maxinteger, math.mininteger, 0, 1.5, -1e300, "", "a\0b", "\xff", "äöü", 1.0 } do
+            local got = same(value)
+            assert(got == value and math.type(got) == math.type(value), value)
+          end
+          assert(same(true) == 1 and same(false) == 0)
+          assert(same(nil) == nil and same(ls.json.null) == nil)
+          local blob = same(ls.buffer("a\0b", "c"))
+          assert(type(blob) == "userdata" and blob:tostring() == "a\0bc")
+          assert(same(ls.buffer()):tostring() == "")
+          return db:one("select typeof(?) as a, typeof(?) as b, typeof(?) as c, typeof(?) as d", 1, 1.0, "x", ls.buffer("x"))
+        """), [{"a": "integer", "b": "real", "c": "text", "d": "blob"}])
+
+    def test_named_parameters_take_the_fields_of_a_table(self):
+        self.assertEqual(self.run_lua("""
+          return db:one("select :a as a, @b as b, $c as c, :none as none", { a = 1, b = "x", c = 2.5, more = {} })
+        """), [{"a": 1, "b": "x", "c": 2.5}])
+
+    def test_rows_are_tables_without_null(self):
+        self.assertEqual(self.run_lua("return db:query 'select 1 as a, null as b union all select null, 2'"),
+                         [[{"a": 1}, {"b": 2}]])
+        self.assertEqual(self.run_lua("return #db:query 'select * from item', db:one 'select * from item'"), [0, None])
+
+    def test_returning_gives_rows_of_a_write(self):
+        self.assertEqual(self.run_lua("return db:query \"insert into item(name) values('a'), ('b') returning name\""),
+                         [[{"name": "a"}, {"name": "b"}]])
+
+    def test_wrong_statements_raise(self):
+        for code, message in (
+                ("db:query 'select * form item'", 'db:query: near "form": syntax error at byte 10 in: select * form item'),
+                ("db:exec 'insert into none values(1)'", "no such table: none"),
+                ("db:one('select ?')", "the statement has 1 parameter; got 0 values"),
+                ("db:one('select 1', 2)", "the statement has 0 parameters; got 1 value"),
+                ("db:one('select ?', {})", "to parameters with names"),
+                ("db:one('select ?, ?', {}, 1)", "a value must be nil, a boolean, a number, a string or a buffer; got a table"),
+                ("db:exec 'select 1; select 2'", "several statements"),
+                ("db:exec ' -- nothing'", "no statement"),
+                ("db:exec 'begin'", "db:transaction(fn)"),
+                ("db:exec 'savepoint a'", "db:transaction(fn)"),
+                ("db:exec \"attach 'x.db' as x\"", "ls.sqlite"),
+                ("db:exec 'pragma journal_mode = delete'", "see its options"),
+                ("db:exec(1)", "the statement must be a string; got 1"),
+                ("db.exec('select 1')", "call it with a colon"),
+                ("db:qery('select 1')", "did you mean 'query'?"),
+                ("ls.sqlite('')", "path must be a string"),
+                ("ls.sqlite('site.db', { reader = 1 })", "did you mean 'readers'?"),
+                ("ls.sqlite('site.db', { readers = 17 })", "readers must be from 1 to 16"),
+                ("ls.sqlite('site.db', { readers = 3 })", "site.lua:5, which stay until a restart"),
+                ("db:transaction()", "the argument must be a function"),
+                ("db:migrate { 1 }", "migration 1 must be a string"),
+        ):
+            with self.subTest(code):
+                self.raises(code, message)
+
+    def test_failures_are_results(self):
+        self.run_lua("db:exec \"insert into item(id, name) values(1, 'a')\"")
+        self.fails("return db:exec \"insert into item(name) values('a')\"", "UNIQUE constraint failed: item.name", "EEXIST")
+        self.fails("return db:query \"insert into item(id) values(1)\"", "UNIQUE constraint failed: item.id", "EEXIST")
+        self.fails("return db:one('select json_extract(?, 1)', '{')", "malformed JSON", "EINVAL")
+
+    def test_a_value_has_at_most_64_mib(self):
+        self.assertEqual(self.run_lua("return db:one('select length(zeroblob(?)) as n', 64 << 20).n"), [64 << 20])
+        self.fails("return db:one('select length(zeroblob(?)) as n', (64 << 20) + 1)", "too big", "EMSGSIZE")
+
+    def test_a_full_database_is_enospc(self):
+        self.run_lua("""
+          local pages = db:one("pragma page_count").page_count
+          db:exec("pragma max_page_count = " .. pages + 10)
+        """)
+        self.fails("return db:exec('insert into item(data) values(zeroblob(1000000))')", "full", "ENOSPC")
+        self.run_lua("db:exec 'pragma max_page_count = 1000000'")
+        self.assertEqual(self.run_lua("return db:exec('insert into item(n) values(1)').changes"), [1])
+
+    def test_a_long_result_is_complete(self):
+        self.assertEqual(self.run_lua("""
+          local rows = db:query(slow:gsub("select count%(%*%) as n", "select n, 'some text' as t"), 100000)
+          local sum, count = 0, 0
+          for row in db:rows(slow:gsub("select count%(%*%) as n", "select n"), 100000) do
+            sum, count = sum + row.n, count + 1
+          end
+          return #rows, rows[1].n, rows[100000].n, rows[77777].t, sum, count
+        """), [100000, 1, 100000, "some text", 5000050000, 100000])
+
+    def test_64_results_at_a_time_may_have_rows_left(self):
+        self.assertEqual(self.run_lua("""
+          local sql = slow:gsub("select count%(%*%) as n", "select n, zeroblob(1000) as b")
+          local open = {}
+          for n = 1, 64 do
+            local next, _, _, close = db:rows(sql, 1000)
+            assert(next().n == 1)
+            open[n] = close
+          end
+          local fine, message = pcall(db.rows, db, sql, 1000)
+          for n = 1, 64 do local _ <close> = open[n] end
+          for row in db:rows(sql, 1000) do
+            if row.n == 2 then break end -- the loop gives the connection back
+          end
+          for _ = 1, 200 do for row in db:rows(sql, 1000) do break end end
+          return fine, message:match("too many results[^:]*"), db:one("select 1 as n").n
+        """), [False, "too many results at a time, of which rows are left", 1])
+
+    # ---- transactions --------------------------------------------------------------------------------------------------
+
+    def test_a_transaction_is_committed_or_undone(self):
+        count = "return db:one('select count(*) as n from item').n"
+        self.assertEqual(self.run_lua("""
+          return db:transaction(function(tx)
+            tx:exec("insert into item(name) values('a')")
+            assert(tx:one("select count(*) as n from item").n == 1)
+            assert(db:one("select count(*) as n from item").n == 0) -- a reader sees what is committed
+            return "x", tx:query("select name from item")[1].name
+          end)
+        """), ["x", "a"])
+        self.assertEqual(self.run_lua(count), [1])
+        self.assertEqual(self.run_lua("return db:transaction(function() end)"), [True])
+        self.fails("""return db:transaction(function(tx)
+          tx:exec("insert into item(name) values('b')")
+          local r, m, c = tx:exec("insert into item(name) values('a')")
+          assert(r == nil and c == "EEXIST")
+          local _, again = tx:exec("insert into item(name) values('c')") -- what failed has ended it
+          assert(again == m)
+          return 1
+        end)""", "UNIQUE", "EEXIST")
+        self.assertEqual(self.run_lua("""
+          return db:transaction(function(tx) tx:exec("delete from item") return nil, "no", "EINVAL" end)
+        """), [None, "no", "EINVAL"])
+        self.raises("db:transaction(function(tx) tx:exec('delete from item') error('oops') end)", "oops")
+        self.raises("db:transaction(function(tx) tx:exec('delete form item') end)", 'tx:exec: near "form"')
+        self.raises("db:transaction(function(tx) db:exec('delete from item') end)", "use the argument of its function")
+        self.raises("local t db:transaction(function(tx) t = tx end) t:exec('delete from item')",
+                    "the transaction has ended")
+        self.assertEqual(self.run_lua(count), [1])
+
+    def test_a_transaction_of_a_task_that_is_ended_is_undone(self):
+        with self.server.connect() as conn:
+            conn.send(b"POST /run HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n" + (
+                "db:transaction(function(tx) tx:exec 'insert into item(n) values(1)' gate:receive() end)".ljust(100).encode()))
+            self.eventually(lambda: self.run_lua("return ls.stats().tasks >= 0")[0], "the server answers")
+            self.run_lua("while ls.stats().sqlite_statements == 0 do ls.sleep(0.001) end")
+            done = []
+            writer = threading.Thread(target=lambda: done.append(self.run_lua("return db:exec('update item set n = 2')")))
+            writer.start()
+            self.eventually(lambda: self.stat("waiting") == 1, "another write waits for the transaction")
+        writer.join(WAIT)  # the client has left, so the task has ended
+        self.assertEqual(done, [[{"changes": 0, "last_id": done[0][0]["last_id"]}]])
+
+    def test_writes_that_wait_are_committed_together(self):
+        holder = threading.Thread(target=self.run_lua, args=(
+            "db:transaction(function(tx) tx:exec 'delete from item' gate:receive() end)",))
+        statements = self.stat("statements")
+        holder.start()
+        self.eventually(lambda: self.stat("statements") >= statements + 2, "the transaction has the writer")
+        writers = [threading.Thread(target=self.run_lua, args=("db:exec('insert into item(name) values(?)', %d)" % n,))
+                   for n in range(20)]
+        for writer in writers:
+            writer.start()
+        self.eventually(lambda: self.stat("waiting") == 20, "all wait")
+        commits = self.stat("commits")
+        self.run_lua("gate:send(1)")
+        for thread in writers + [holder]:
+            thread.join(WAIT)
+        self.assertEqual(self.stat("commits") - commits, 2)  # of the transaction, of the 20
+        self.assertEqual(self.run_lua("return db:one('select count(*) as n from item').n"), [20])
+
+    def test_a_statement_that_undoes_a_group_does_not_undo_the_others(self):
+        self.run_lua("db:exec \"insert into item(name) values('taken')\"")
+        holder = threading.Thread(target=self.run_lua, args=(
+            "db:transaction(function(tx) tx:exec 'update item set n = 1' gate:receive() end)",))
+        statements = self.stat("statements")
+        holder.start()
+        self.eventually(lambda: self.stat("statements") >= statements + 2, "the transaction has the writer")
+        results = {}
+
+        def write(name):
+            results[name] = self.run_lua("return db:exec('insert or rollback into item(name) values(?)', '%s')" % name)
+
+        threads = []
+        for name in ("a", "taken", "b"):
+            threads.append(threading.Thread(target=write, args=(name,)))
+            threads[-1].start()
+            self.eventually(lambda: self.stat("waiting") == len(threads), "it waits")
+        self.run_lua("gate:send(1)")
+        for thread in threads + [holder]:
+            thread.join(WAIT)
+        self.assertEqual((results["a"][0]["changes"], results["taken"][2], results["b"][0]["changes"]), (1, "EEXIST", 1))
+        self.assertEqual(self.run_lua("return db:one('select count(*) as n from item').n"), [3])
+
+    # ---- time ------------------------------------------------------------------------------------------------------------
+
+    def test_readers_that_are_busy_delay_no_other_request(self):
+        conns = [self.connect() for _ in range(4)]
+        for conn in conns:
+            conn.send(b"GET /forever HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.eventually(lambda: self.stat("waiting") >= 2, "two statements run, and two wait")
+        with self.server.connect() as conn:
+            for _ in range(repeats(200)):
+                self.assertEqual(conn.get("/hello").text, "hello")
+        self.assertEqual(self.run_lua("return db:exec('insert into item(n) values(1)').changes"), [1])
+        for conn in conns:
+            conn.close()  # which interrupts their statements
+        self.assertEqual(self.run_lua("return db:one(slow, 1000000).n"), [1000000])
+        self.eventually(lambda: self.stat("waiting") == 0, "no statement waits")
+
+    def test_the_deadline_of_a_request_interrupts_its_statement(self):
+        self.assertEqual([r.status for r in in_parallel([lambda: self.get("/slow")] * 3)], [503] * 3)
+        self.assertEqual(self.run_lua("return db:one(slow, 1000000).n"), [1000000])
+
+    def test_another_program_may_hold_the_lock(self):
+        with contextlib.closing(sqlite3.connect(self.server.dir + "/site.db", isolation_level=None)) as other:
+            other.execute("begin immediate")
+            done = []
+            moved = self.stat("moved")
+            writer = threading.Thread(target=lambda: done.append(self.run_lua("return db:exec('insert into item(n) values(1)')")))
+            writer.start()
+            self.eventually(lambda: self.stat("moved") > moved, "the write waits for the lock")
+            self.assertEqual(self.run_lua("return db:one('select count(*) as n from item').n"), [0])  # readers do not
+            other.execute("commit")
+            writer.join(WAIT)
+            self.assertEqual(done[0][0]["changes"], 1)
+            other.execute("begin immediate")
+            self.fails("return db:exec('insert into item(n) values(2)')", "locked", "EBUSY")  # after 5 s
+            other.execute("rollback")
+
+    # ---- files -----------------------------------------------------------------------------------------------------------
+
+    def test_a_backup_is_a_whole_database(self):
+        self.run_lua("db:exec \"insert into item(name) values('a')\"")
+        path = self.server.dir + "/copy.db"
+        for _ in range(2):  # the second replaces the first
+            self.assertEqual(self.run_lua("return db:backup('copy.db')"), [True])
+            with contextlib.closing(sqlite3.connect(path)) as copy:
+                self.assertEqual(copy.execute("select name from item").fetchall(), [("a",)])
+                self.assertEqual(copy.execute("pragma integrity_check").fetchall(), [("ok",)])
+        self.assertFalse(os.path.exists(path + ".part"))
+        results = self.run_lua("return db:backup('none/copy.db')")
+        self.assertEqual((results[0], results[1].split(":")[0]), (None, "none/copy.db"))
+        self.assertEqual(self.run_lua("memory:exec 'create table if not exists t(a)' return memory:backup('memory.db')"), [True])
+        with contextlib.closing(sqlite3.connect(self.server.dir + "/memory.db")) as copy:
+            self.assertEqual(copy.execute("select count(*) from t").fetchall(), [(0,)])
+
+    def test_a_database_in_memory_is_one_for_all_states_and_survives_a_reload(self):
+        server = self.serve(PRELUDE)
+        self.run_lua("memory:exec 'create table kept(a)' memory:exec 'insert into kept values(5)'", server)
+        server.reload()
+        for _ in range(4):
+            self.assertEqual(self.run_lua("return memory:one('select a from kept').a", server), [5])
+        self.assertEqual(self.run_lua("return memory:transaction(function(tx) return tx:one('select a from kept').a end)",
+                                      server), [5])
+        server.stop()
+
+    def test_files_that_are_no_databases_are_refused(self):
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        with open(folder + "/text.db", "w", encoding="utf-8") as out:
+            out.write("no database at all" * 100)
+        head = "local ls = require 'luaserve'\n"
+        self.refuses(head + "ls.sqlite('%s/text.db')" % folder, "site.lua:2: ls.sqlite: %s/text.db: file is not a database" % folder)
+        self.refuses(head + "ls.sqlite('%s/none/a.db')" % folder, "unable to open database file")
+        self.refuses(head + "ls.sqlite('%s')" % folder, "unable to open database file")
+
+    def test_a_damaged_file_is_eio(self):
+        self.run_lua("for n = 1, 300 do db:exec('insert into item(name, data) values(?, zeroblob(2000))', 'n' .. n) end")
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        self.assertEqual(self.run_lua("return db:backup('%s/bad.db')" % folder), [True])
+        with open(folder + "/bad.db", "r+b") as out:
+            out.seek(8192)
+            out.write(b"\xff" * 400000)
+        self.fails("local bad = ls.sqlite('%s/bad.db') return bad:query('select * from item')" % folder, "malformed", "EIO")
+
+    def test_migrations_run_once_and_in_order(self):
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        site = PRELUDE.replace('"site.db"', '"%s/m.db"' % folder)
+        lists = ["'create table a(x); insert into a values(1);'", "'insert into a values(2) -- comment'",
+                 "'insert into a values(3)'"]
+
+        def migrated(count):
+            return site.replace("db:migrate {", "db:migrate { %s } --" % ", ".join(lists[:count]))
+
+        for count, rows in ((1, 1), (3, 3), (3, 3)):
+            server = self.serve(migrated(count))
+            self.assertEqual(self.run_lua("return #db:query 'select x from a'", server), [rows])
+            server.stop()
+        self.refuses(migrated(2), "the database has version 3, and the list has 2")
+        lists.append("'insert into a values(4); insert into b values(5)'")
+        self.refuses(migrated(4), "site.lua:6: db:migrate: migration 4: no such table: b")
+        server = self.serve(migrated(3))  # the fourth was undone
+        self.assertEqual(self.run_lua("return #db:query 'select x from a'", server), [3])
+        server.stop()
+
+    def test_what_was_acknowledged_is_there_after_a_crash(self):
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        site = PRELUDE.replace('"site.db"', '"%s/crash.db"' % folder)
+        acknowledged = set()
+        for crash in range(repeats(20)):
+            server = self.serve(site)
+
+            def write(worker, crash=crash, server=server):
+                for n in range(1000000):
+                    name = "%d-%d-%d" % (crash, worker, n)
+                    code = "assert(db:exec('insert into item(name) values(?)', '%s'))" % name
+                    if worker == 3:  # two rows, or none
+                        code = "assert(db:transaction(function(tx) for _, n in ipairs { '%s', '%s' } do " \
+                               "tx:exec('insert into item(name) values(?)', n) end end))" % (name, name + "+")
+                    try:
+                        if not self.results(code, server)[0]:
+                            raise AssertionError(name)
+                    except (OSError, EOFError, json.JSONDecodeError):
+                        return
+                    except Exception:  # pylint: disable=broad-except
+                        if server.alive():
+                            raise
+                        return
+                    acknowledged.add(name)
+
+            before = len(acknowledged)
+            threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
+            for thread in threads:
+                thread.start()
+            self.eventually(lambda before=before: len(acknowledged) > before + 10, "writes are acknowledged")
+            server.kill()
+            for thread in threads:
+                thread.join(WAIT)
+            with contextlib.closing(sqlite3.connect(folder + "/crash.db")) as check:
+                self.assertEqual(check.execute("pragma integrity_check").fetchall(), [("ok",)])
+                names = {row[0] for row in check.execute("select name from item")}
+            self.assertLessEqual(acknowledged, names)
+            self.assertEqual([n for n in names if "-3-" in n and not n.endswith("+") and n + "+" not in names], [])
+            server.cleanup()
+
+
+if __name__ == "__main__":
+    main()
