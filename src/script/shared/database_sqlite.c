@@ -521,6 +521,7 @@ static bool try_once(ls_db_job *job, bool *again)
     ls_db *db = job->db;
     const bool wrote = job->writes;
     bool opens;
+    if (wrote && !takes_place(db)) return false;
     ls_mutex_lock(&db->lock);
     ls_db_conn *conn = take_conn(db, job->writes, &opens);
     ls_mutex_unlock(&db->lock);
@@ -532,14 +533,26 @@ static bool try_once(ls_db_job *job, bool *again)
     return done;
 }
 
+/* Whether the statement goes to the writer by its first word, without a reader that prepares it. The reader finds the
+ * others, such as those that begin with WITH or a comment. */
+static bool begins_as_write(const char *sql)
+{
+    static const char *const reads[] = {"select", "with", "values", "pragma", "explain"};
+    while (*sql == ' ' || *sql == '\t' || *sql == '\n' || *sql == '\r') sql++;
+    for (unsigned n = 0; n < sizeof reads / sizeof *reads; n++)
+        if (sqlite3_strnicmp(sql, reads[n], (int)strlen(reads[n])) == 0) return false;
+    return (*sql >= 'a' && *sql <= 'z') || (*sql >= 'A' && *sql <= 'Z');
+}
+
 bool ls_db_try(ls_db_job *job)
 {
     ls_db *db = job->db;
     bool again = false, done = false;
     job->error = LS_OK;
     job->misuse = false;
-    if (db->memory) job->writes = true;
-    if (job->what != LS_DB_RUN || job->more) return false;
+    if (job->more) return false;
+    if (db->memory || (job->what == LS_DB_RUN && begins_as_write(job->sql.data))) job->writes = true;
+    if (job->what != LS_DB_RUN) return false;
     if (job->lease != NULL) {
         ls_db_conn *conn = job->lease->conn;
         done = has_ended(conn, job) || run_in_place(conn, job, false);
