@@ -380,9 +380,9 @@ class Sqlite(E2E):
         site = PRELUDE.replace('"site.db"', '"%s/crash.db"' % folder)
         acknowledged = set()
         for crash in range(repeats(20)):
-            server = self.serve(site)
+            server, killed = self.serve(site), threading.Event()
 
-            def write(worker, crash=crash, server=server):
+            def write(worker, crash=crash, server=server, killed=killed):
                 for n in range(1000000):
                     name = "%d-%d-%d" % (crash, worker, n)
                     code = "assert(db:exec('insert into item(name) values(?)', '%s'))" % name
@@ -392,10 +392,8 @@ class Sqlite(E2E):
                     try:
                         if not self.results(code, server)[0]:
                             raise AssertionError(name)
-                    except (OSError, EOFError, json.JSONDecodeError):
-                        return
                     except Exception:  # pylint: disable=broad-except
-                        if server.alive():
+                        if not killed.is_set():
                             raise
                         return
                     acknowledged.add(name)
@@ -405,6 +403,7 @@ class Sqlite(E2E):
             for thread in threads:
                 thread.start()
             self.eventually(lambda before=before: len(acknowledged) > before + 10, "writes are acknowledged")
+            killed.set()
             server.kill()
             for thread in threads:
                 thread.join(WAIT)

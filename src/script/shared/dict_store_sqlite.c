@@ -232,14 +232,15 @@ static int load(ls_dict_store *store, const ls_dict_options *options)
         const ls_dict_key key = key_of(row);
         const uint64_t expires_ms = (uint64_t)sqlite3_column_int64(row, 2);
         result = SQLITE_OK;
-        if (expires_ms != 0 && expires_ms <= now_ms) continue; /* its row goes with the next write of the key */
+        if (expires_ms != 0 && expires_ms <= now_ms) continue; /* its row is deleted below */
         if ((err = load_value(store->dict, &key, row, expires_ms != 0 ? expires_ms - now_ms : 0)) < 0) break;
     }
     (void)sqlite3_finalize(row);
     if (result == SQLITE_DONE || err < 0) result = SQLITE_OK;
     if (result == SQLITE_OK && err == LS_OK) {
-        char *expired = table_sql("delete from \"dict %s\" where expires <= unixepoch() * 1000", options->name);
-        result = sqlite3_exec(store->handle, expired, NULL, NULL, NULL);
+        char *expired =
+            sqlite3_mprintf("delete from \"dict %w\" where expires <= %lld", options->name, (long long)now_ms);
+        result = expired == NULL ? SQLITE_NOMEM : sqlite3_exec(store->handle, expired, NULL, NULL, NULL);
         sqlite3_free(expired);
     }
     if (result != SQLITE_OK) {

@@ -1,0 +1,184 @@
+"""ls.dict with file: kept over restarts, expiry, many changes in one write, sync, failures of the file, crashes."""
+import contextlib
+import json
+import shutil
+import sqlite3
+import subprocess
+import threading
+
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, main, repeats, temporary_folder
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 4 }
+local kept = ls.dict("kept", { file = "%s/dicts.db", size = "4m" })
+local sync = ls.dict("sync", { file = "%s/dicts.db", sync = true })
+local env = setmetatable({ kept = kept, sync = sync, ls = ls }, { __index = _G })
+app:post("/run", function(req)
+  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
+  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
+  results.n = nil
+  return results
+end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+HAS_SQLITE = "SQLite: not built in" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True,
+                                                         check=False).stdout
+
+
+class DictFile(E2E):
+    def setUp(self):
+        if not HAS_SQLITE:
+            self.skipTest(OTHER_SYSTEM + "this luaserve has no SQLite")
+        super().setUp()
+        self.folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.site = SITE.replace("%s", self.folder)
+
+    def results(self, server, code):
+        with server.connect() as conn:
+            response = conn.ask("POST", "/run", body=code.encode())
+        self.assertEqual(response.status, 200, response.text)
+        return json.loads(response.text)
+
+    def run_lua(self, server, code):
+        results = self.results(server, code)
+        self.assertTrue(results[0], results)
+        return results[1:]
+
+    def rows(self, sql):
+        with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db")) as file:
+            return file.execute(sql).fetchall()
+
+    def test_every_kind_of_value_is_there_after_a_restart(self):
+        server = self.serve(self.site)
+        self.run_lua(server, r"""
+          kept.text, kept.empty, kept.binary = "äöü", "", "a\0\xff"
+          kept.int, kept.least, kept.float, kept.yes, kept.no, kept.null = 1 << 62, math.mininteger, 0.1, true, false, ls.json.null
+          kept.table = { a = { 1, 2.5, "x", { deep = true } }, [5] = "five", [true] = ls.json.array {} }
+          kept[7], kept["7"], kept[""] = "integer key", "string key", "empty key"
+          kept:rpush("list", 1, "two", { 3 }, false)
+          kept:set("later", 1, 1000)
+          kept:set("soon", 1, 0.001)
+          kept.gone, kept.again = 1, 1
+          kept.gone = nil
+          kept:delete("again") kept.again = 2
+          kept:incr("count", 5)
+          kept:update("count", function(n) return n + 1 end)
+          kept:add("expires", 1) kept:expire("expires", 2000)
+        """)
+        server.stop()
+        server = self.serve(self.site)
+        self.assertEqual(self.run_lua(server, r"""
+          assert(kept.text == "äöü" and kept.empty == "" and kept.binary == "a\0\xff")
+          assert(kept.int == 1 << 62 and kept.least == math.mininteger and kept.float == 0.1 and math.type(kept.int) == "integer")
+          assert(kept.yes == true and kept.no == false and kept.null == ls.json.null)
+          assert(kept.table.a[4].deep and kept.table.a[2] == 2.5 and kept.table[5] == "five")
+          assert(ls.json.encode(kept.table[true]) == "[]")
+          assert(kept[7] == "integer key" and kept["7"] == "string key" and kept[""] == "empty key")
+          local list = kept:range("list")
+          assert(#list == 4 and list[2] == "two" and list[3][1] == 3 and list[4] == false)
+          assert(kept:ttl("later") > 900 and kept:ttl("later") <= 1000 and kept:ttl("expires") > 1900)
+          return kept.soon, kept.gone, kept.again, kept.count, #kept
+        """), [None, None, 2, 6, 18])
+        self.run_lua(server, "kept:clear()")
+        server.stop()
+        self.assertEqual(self.rows('select count(*) from "dict kept"'), [(0,)])
+
+    def test_entries_can_be_read_with_sql(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "sync.a, sync[5], sync.f = 'text', 2, 1.5")
+        self.assertEqual(self.rows('select key, value, expires from "dict sync" order by key'),
+                         [(5, 2, None), ("a", "text", None), ("f", 1.5, None)])
+        server.stop()
+
+    def test_changes_are_written_without_a_stop(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "for n = 1, 1000 do kept[n] = n end for n = 1, 500 do kept[n] = nil end")
+        self.eventually(lambda: self.rows('select count(*), sum(key) from "dict kept"') == [(500, 375250)], "500 are in the file")
+        server.kill()
+        server = self.serve(self.site)
+        self.assertEqual(self.run_lua(server, "return #kept, kept[501], kept[500]"), [500, 501, None])
+        server.stop()
+
+    def test_what_sync_has_acknowledged_is_there_after_a_crash(self):
+        acknowledged = {}
+        for crash in range(repeats(20)):
+            server, killed = self.serve(self.site), threading.Event()
+            for key, value in acknowledged.items():
+                if key.startswith("%d-" % (crash - 1)):
+                    self.assertGreaterEqual(self.run_lua(server, "return sync['%s'] or 0" % key)[0], value, key)
+
+            def write(key, server=server, killed=killed):
+                for n in range(1, 1000000):
+                    how = ("sync['%s'] = %d", "assert(sync:set('%s', %d))", "assert(sync:update('%s', function() return %d end))")[n % 3]
+                    try:
+                        if not self.results(server, how % (key, n))[0]:
+                            raise AssertionError(key)
+                    except Exception:  # pylint: disable=broad-except
+                        if not killed.is_set():
+                            raise
+                        return
+                    acknowledged[key] = n
+
+            keys = ["%d-%d" % (crash, worker) for worker in range(4)]
+            threads = [threading.Thread(target=write, args=(key,)) for key in keys]
+            for thread in threads:
+                thread.start()
+            self.eventually(lambda keys=keys: sum(acknowledged.get(key, 0) for key in keys) > 10, "writes are acknowledged")
+            killed.set()
+            server.kill()
+            for thread in threads:
+                thread.join(WAIT)
+            self.assertEqual(self.rows("pragma integrity_check"), [("ok",)])
+            server.cleanup()
+        stored = dict(self.rows('select key, value from "dict sync"'))
+        self.assertEqual([key for key, value in acknowledged.items() if stored.get(key, 0) < value], [])
+
+    def test_a_file_that_cannot_be_written_is_an_error_of_sync(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "sync.a = 1")
+        with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db", isolation_level=None)) as other:
+            other.execute("begin immediate")
+            results = self.run_lua(server, "return sync:set('a', 2)")  # after 5 s
+            self.assertEqual((results[0], results[2]), (None, "EBUSY"), results)
+            server.wait_log('the dict "sync" cannot be written to its file, which is tried again: database is locked')
+            other.execute("rollback")
+        self.assertEqual(self.run_lua(server, "return sync:set('b', 3), sync.a"), [True, 2])
+        self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 2), ("b", 3)])
+        server.stop()
+
+    def test_wrong_options_and_files_are_refused(self):
+        head = "local ls = require 'luaserve'\n"
+        file = self.folder + "/a.db"
+        self.refuses(head + "ls.dict('d', { sync = true })", "site.lua:2: ls.dict: sync = true needs the option file")
+        self.refuses(head + "ls.dict('d', { file = 5 })", "file must be the path of a file")
+        self.refuses(head + "ls.dict('d', { file = '%s/none/a.db' })" % self.folder, "unable to open database file")
+        self.refuses(head + "ls.dict('d')\nls.dict('d', { file = '%s' })" % file, "has other options at")
+        with open(file, "w", encoding="utf-8") as out:
+            out.write("no database" * 1000)
+        self.refuses(head + "ls.dict('d', { file = '%s' })" % file, "site.lua:2: ls.dict: %s: file is not a database" % file)
+
+    def test_a_damaged_entry_is_refused_at_the_start(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "sync.a = { 1, 2, 3 }")
+        server.stop()
+        whole = self.rows('select value from "dict sync"')[0][0]
+        damaged = [whole[:n] for n in range(len(whole))] + [whole + b"\0", b"v\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                   b"l\x04", b"l\x09" + b"\0" * 8, b"v\x07\xff\xff\xff\x7f\0\0\0\0"]
+        for value in damaged:
+            with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db")) as file:
+                file.execute('update "dict sync" set value = ?', (value,))
+                file.commit()
+            self.refuses(self.site, "an entry of the dict is damaged")
+
+    def test_a_dict_that_has_become_too_small_is_refused(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "for n = 1, 100 do sync[n] = ('x'):rep(1000) end")
+        server.stop()
+        self.refuses(self.site.replace("sync = true", 'size = "64k"'), "the entries in the file do not fit: give a larger size")
+
+
+if __name__ == "__main__":
+    main()
