@@ -435,6 +435,8 @@ local function warn_index(name, key)
     .. "Use dict:get(key) for keys that clients choose", name))
 end
 
+local next_index = {} -- a key of what a request has read: the length of the dict + 1
+
 -- watch_request(entries, name, call, dict, key, value, ttl): a call in a request. It is wrong to set an entry that was
 -- read before, because another request may write it in between: in another state at any time, in the same one while the
 -- request waits. In order: to remove it; to set it with a time to live, as sessions and caches do; and all writes under a
@@ -446,6 +448,15 @@ local function watch_request(entries, name, call, dict, key, value, ttl)
   if call == "[key]" then
     if type(key) == "string" then warn_index(name, key) end
     call = "get"
+  end
+  if call == "#" then
+    keys[next_index] = key + 1
+    return
+  end
+  if key == keys[next_index] and (call == "set" or call == "[key] = value") then
+    warn(usage.caller() or core.dev.site, string.format("appends to the dict %q at its length + 1: another request may do "
+      .. "so at the same time, and one of the two is lost. Use rpush and range on a list under one key, or incr for a "
+      .. "number that nobody else gets", name))
   end
   if call == "get" then
     if keys[key] == nil then keys[key] = runs end
@@ -460,7 +471,7 @@ end
 -- state.watch_dict(name, dict, evicts): the site has opened this dict. `evicts`: it is a cache.
 function state.watch_dict(name, dict, evicts)
   core.dict_observe(dict, function(call, _, ...)
-    if not variables then return note_dict(call, dict, ...) end
+    if not variables then return call ~= "#" and note_dict(call, dict, ...) end
     local entries = not evicts and reads[running()]
     if entries and select("#", ...) > 0 then watch_request(entries, name, call, dict, ...) end
   end)

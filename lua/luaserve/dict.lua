@@ -1,6 +1,7 @@
 -- dict.lua - ls.dict: checks the name and the options, and the methods that need no C: keys, update, pairs.
 
 local core = require "luaserve.core"
+local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 usage.mark_internal()
@@ -61,7 +62,7 @@ function methods.keys(self, pattern, max, ...)
   usage.no_more("dict:keys(pattern, max)", max, ...)
   local ok, reason = pcall(find, "", pattern or "")
   if not ok then malformed(pattern, reason) end
-  local found, count, cursor = {}, 0, 0
+  local found, count, cursor = json.array {}, 0, 0
   if max == 0 then return found end
   repeat
     local batch, length

@@ -426,6 +426,18 @@ end
 
 local all = {} -- of this state
 
+-- Functions and tables of Lua with names that pages have for values of their own, such as the next page. A template does not
+-- see them, for {% if next then %} would always be true.
+local hidden = {}
+for _, name in ipairs { "arg", "debug", "error", "load", "next", "package", "print", "select", "warn" } do
+  hidden[name] = _G[name]
+end
+
+local function global(_, name)
+  local value = _G[name]
+  if value ~= hidden[name] then return value end
+end
+
 -- ls.templates(folder: string [, options: TemplatesOptions]) -> views: Views
 -- Compiles the templates below a folder: HTML files at once, others when they are used. Only while the site loads.
 function template.open(folder, given, ...)
@@ -450,7 +462,7 @@ function template.open(folder, given, ...)
   own.template = functions_of(own)
 
   local fallback = setmetatable({ template = own.template },
-    { __index = setmetatable(own.template, { __index = _G }) })
+    { __index = setmetatable(own.template, { __index = global }) })
   for name, value in pairs(globals or {}) do fallback[name] = value end
   own.environment = {
     __index = function(environment, name)

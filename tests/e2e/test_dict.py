@@ -118,6 +118,9 @@ class Dict(E2E):
             ('return d:range("x")', [None, 'the value of "x" is not a list', "EINVAL"]),
             ('d:rpush("l", 1, 2) d:update("l", function(l) l[3] = 3 return l end) return #d.l, d:llen("l")',
              [3, None, 'the value of "l" is not a list', "EINVAL"]),
+            ("return ls.json.encode { d:range('none'), d:keys('none') }", ["[[],[]]"]),
+            ("d:set('j', ls.json.decode('[[1],{}]')) d:update('j', function(j) table.remove(j[1]) return j end) "
+             "return ls.json.encode(d.j)", ["[[],{}]"]),
         )
         for code, wanted in cases:
             with self.subTest(code):
@@ -246,6 +249,10 @@ class Dict(E2E):
             ("d.get('k')", "'get' is a method of a dict: call it with a colon, such as object:get(...); got string for the object"),
             ("d:keys(5)", "dict:keys: pattern must be a string; got 5"),
             ("d:keys('x', 1.5)", "dict:keys: max must be a whole number; got 1.5"),
+            ("table.insert(d, 1)", "keep the list under one key: dict:rpush(key, value)"),
+            ("table.remove(d)", "keep the list under one key"),
+            ("table.sort(d)", "keep the list under one key"),
+            ("table.move({ 1 }, 1, 1, 1, d)", "keep the list under one key"),
             ("ls.dict()", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
             ("ls.dict(('n'):rep(101))", "chunk:1: ls.dict: the name must be a string of 1 to 100 bytes"),
             ("ls.dict('x', { sizes = 5 })", "chunk:1: ls.dict: unknown option \"sizes\"; did you mean 'size'?"),

@@ -108,6 +108,28 @@ end)""")
         self.assertEqual(len(server.logged("warn .* reads and then sets")), 3)
         server.stop()
 
+    def test_an_entry_that_is_appended_at_the_length(self):
+        server = self.dev("""
+local d, log = ls.dict("n"), ls.dict("log")
+app:post("/", function(req)
+  d[#d + 1] = req:body()
+  log:set(#log + 1, "x")
+  return #d + #log .. ""
+end)
+app:post("/in-order", function()
+  d:rpush("list", #d)
+  d[50] = #d
+  d:set("length", #d)
+  return "x"
+end)""")
+        for path in ("/", "/", "/in-order"):
+            self.assertEqual(server.ask("POST", path, body=b"x").status, 200)
+        for line, name in ((6, "n"), (7, "log")):
+            server.wait_log(r'warn \S*site\.lua:%d: appends to the dict "%s" at its length \+ 1: another request may do so '
+                            r"at the same time" % (line, name))
+        self.assertEqual(len(server.logged("warn")), 2)
+        server.stop()
+
     def test_a_key_of_a_client_that_reads_with_an_index(self):
         server = self.dev("""
 local sessions = ls.dict("sessions")

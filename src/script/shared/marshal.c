@@ -575,6 +575,12 @@ static int table_room(uint32_t count) /* of lua_createtable: a hint */
     return count > INT32_MAX / 2 ? INT32_MAX / 2 : (int)count;
 }
 
+void ls_array_set_mark(lua_State *L)
+{
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &ls_array_mark);
+    lua_setmetatable(L, -2);
+}
+
 static const unsigned char *push_table(lua_State *L, const unsigned char *at, int copy_meta, bool array)
 {
     uint32_t counts[2];
@@ -592,10 +598,7 @@ static const unsigned char *push_table(lua_State *L, const unsigned char *at, in
         at = push_any(L, at, copy_meta);
         lua_rawset(L, table);
     }
-    if (array) {
-        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &ls_array_mark);
-        lua_setmetatable(L, table);
-    }
+    if (array) ls_array_set_mark(L);
     if (copy_meta != 0) {
         ls_copy_push(L, table, copy_meta);
         lua_replace(L, table);

@@ -27,6 +27,8 @@ enum {
 /* Its address is the key of the mark of ls.json.array: a field of the metatables of arrays, and the first of these
  * metatables in the registry. lua_cjson.c sets both. */
 extern const char ls_array_mark;
+/* Mark the table at the top: ls.json writes it as [] while it is empty. */
+void ls_array_set_mark(lua_State *L);
 
 typedef struct ls_value_options {
     size_t bytes_max; /* of the copy, as ls_value_bytes() counts them; 0: no limit */

@@ -24,6 +24,12 @@ local function page(text, values, files, options)
   return views_of(all, options):render("page.html", values)
 end
 
+function tests.names_of_lua_that_pages_have_too()
+  check.equal(page("{% if next or error or package or debug or arg then %}wrong{% end %}{{select}}{{print}}{{load}}"), "")
+  check.equal(page("{{next}}{{error}}", { next = 2, error = "none" }), "2none")
+  check.equal(page("{% for _, x in ipairs{1} do %}{{x}}{{type(x)}}{{table.concat{1}}}{% end %}"), "1number1")
+end
+
 function tests.a_text_without_tags_is_the_page()
   for _, text in ipairs { "", "\n", "<p>a</p>\r\n", "a\0b\r\\n\"'", "{ {} {x} {{ }", "{%", "{- a", "a{", "{{a", "{-x-}only one", "\\\\ \\" } do
     check.equal(page(text), text)

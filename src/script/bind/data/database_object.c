@@ -16,6 +16,7 @@
 #include "script/core/runtime.h"
 #include "script/core/udata.h"
 #include "script/shared/database.h"
+#include "script/shared/marshal.h"
 
 static const char database_tag, call_tag;
 
@@ -336,6 +337,7 @@ static void new_rows(lua_State *L, const ls_db_job *job)
 {
     lua_settop(L, CALL);
     lua_createtable(L, job->row_count > ROWS_HINT_MAX ? ROWS_HINT_MAX : (int)job->row_count, 0);
+    ls_array_set_mark(L);
 }
 
 /* ---- statements ------------------------------------------------------------------------------------------------------ */

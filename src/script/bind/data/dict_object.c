@@ -276,7 +276,10 @@ static int dict_expire(lua_State *L)
  * The number of entries. */
 static int dict_len(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)ls_dict_count(check_dict(L, SELF)));
+    const dict_object *object = check_object(L, SELF);
+    lua_settop(L, SELF); /* Lua passes the operand twice */
+    lua_pushinteger(L, (lua_Integer)ls_dict_count(object->dict));
+    if (object->observed) report(L, SELF, "#");
     return 1;
 }
 
@@ -391,6 +394,7 @@ static int dict_range(lua_State *L)
     if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
     if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
     ls_dict_give_list(L, values, count, LS_DICT_COPY_READ_ONLY_VALUES);
+    ls_array_set_mark(L);
     return 1;
 }
 

@@ -16,6 +16,7 @@
 #include "script/bind/modules.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
+#include "script/shared/marshal.h"
 
 enum {
     READ_AT_ONCE = 65536, /* bytes: a longer file is read in a second step, into memory that Lua counts */
@@ -395,6 +396,7 @@ static int list_done(lua_State *L, int status, lua_KContext context)
         return fail(L, c, err, lua_pushfstring(L, "has more than %d names", NAMES_MAX));
     if (err < 0) return done(L, status, context);
     lua_createtable(L, (int)c->names->count, 0);
+    ls_array_set_mark(L);
     for (unsigned i = 0; i < c->names->count; i++) {
         const struct ls_file_name *name = &c->names->names[i];
         if (c->flags) push_info(L, &name->info);
