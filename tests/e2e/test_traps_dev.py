@@ -123,7 +123,8 @@ app:post("/in-order", function()
   return "x"
 end)""")
         for path in ("/", "/", "/in-order"):
-            self.assertEqual(server.ask("POST", path, body=b"x").status, 200)
+            with server.connect() as conn:
+                self.assertEqual(conn.ask("POST", path, body=b"x").status, 200)
         for line, name in ((6, "n"), (7, "log")):
             server.wait_log(r'warn \S*site\.lua:%d: appends to the dict "%s" at its length \+ 1: another request may do so '
                             r"at the same time" % (line, name))
