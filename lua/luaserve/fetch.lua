@@ -393,7 +393,7 @@ local function attempt(request, key, fresh)
   end
   request.sending, request.raised = nil, nil
   request.timing = { connect = reused and 0 or now() - begun, reused = reused }
-  local call = core.client_call(sock, request.method == "HEAD")
+  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body")
   send_request(request, sock, call)
   call:within(left(request))
   local status, head, gzip, silent = call:head()

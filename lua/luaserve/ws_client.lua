@@ -1,8 +1,10 @@
--- ws_client.lua - ls.websocket: checks the URL and the options and converts them to the names and units of the core.
+-- ws_client.lua - ls.websocket: checks the URL and the options and converts them to the names and units of the core; then
+-- the opening handshake, on a connection like those of ls.fetch.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
+local tcp = require "luaserve.tcp"
 local tls = require "luaserve.tls"
 local ws = require "luaserve.ws"
 usage.mark_internal()
@@ -96,6 +98,42 @@ local function read_headers(lines, headers)
   for _, header in ipairs(options.fields(headers, check_header)) do field(lines, header[1], header[2]) end
 end
 
+-- Why the response was not received, as ls.websocket says it.
+local function no_response(message, code)
+  if code == "ETIMEDOUT" then
+    message = "timeout: the server has not answered the handshake"
+  elseif code == "ECLOSED" or code == "ETRUNCATED" then
+    message, code = "the server closed the connection instead of answering the handshake", "ECLOSED"
+  elseif code == "EPROTO" then
+    message = message:gsub("^invalid response:", "invalid response to the handshake:")
+  end
+  return nil, message, code
+end
+
+-- open(host, port, out) -> ws | nil, message, code, status
+local function open(host, port, out)
+  local opening, request = core.ws_opening(out)
+  local deadline = out.connect_ms_max > 0 and core.now() + out.connect_ms_max / 1000
+  local limits = { connect_ms_max = out.connect_ms_max, tls = out.tls, write_bytes_high = 2 ^ 32 - 1 }
+  for name, value in next, tcp.defaults() do
+    if limits[name] == nil then limits[name] = value end
+  end
+  local sock, message, code = core.connect(host, port, limits)
+  if not sock then return nil, message, code end
+  local call = core.client_call(sock, "upgrade")
+  sock:send(request)
+  call:within(deadline and math.max(deadline - core.now(), 0) or nil)
+  local status, head, why = call:head()
+  if not status then return no_response(head, why) end
+  sock:flush() -- a server may answer before it has taken all of the request
+  local opened
+  opened, message, code = core.ws_open(sock, opening, head)
+  if opened then return opened end
+  call:close()
+  if code == "EREFUSED" then return nil, message, code, status end
+  return nil, message, code
+end
+
 -- ls.websocket(url: string [, options: WebSocketClientOptions]) -> ws | nil, message, code, status
 -- Connects to a WebSocket server: `"ws://host:port/path"`, or `"wss://..."` with TLS. Waits for the end of the handshake;
 -- `status` is that of a response other than 101. Not while the site loads.
@@ -130,7 +168,7 @@ function client.connect(url, opts, ...)
     usage.error("ls.websocket: the option tls needs a URL with wss://; got %s", usage.quote(url))
   end
   out.fields = table.concat(lines)
-  return core.websocket(host, port, out)
+  return open(host, port, out)
 end
 
 return client

@@ -165,7 +165,7 @@ class Client(ClientCase):
             self.assertEqual(self.result(), "true|hello|text|true|binary")
 
     def test_the_size_of_the_head(self):
-        for size, accepted in ((16384, True), (16385, False)):
+        for size, accepted in ((65536, True), (65537, False)):
             self.begin("return ls.websocket(ws_url)")
             with self.peer.accept() as conn:
                 rest = size - len(conn.head("X: ")) - 7000 - len("Y: \r\n")

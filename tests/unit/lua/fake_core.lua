@@ -13,7 +13,7 @@ local function recorded(name)
 end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
-  "stats", "tcp", "connect", "websocket", "udp", "udp_connect", "notify", "socket",
+  "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
   "dict", "dict_read", "dict_swap", "dict_scan",
   "safe_join" } do
   core[name] = recorded(name)

@@ -5,12 +5,13 @@ local client = require "luaserve.ws_client"
 
 local tests = {}
 
+-- The connection is refused: the core has got everything by then. -> host, port, options of the handshake, limits
 local function connected(...)
   core.take_calls()
   client.connect(...)
-  local call = core.take_calls()[1]
-  check.equal(call[1], "websocket")
-  return call[2], call[3], call[4]
+  local of = {}
+  for _, call in ipairs(core.take_calls()) do of[call[1]] = call end
+  return of.connect[2], of.connect[3], of.ws_opening[2], of.connect[4]
 end
 
 function tests.urls()
@@ -36,7 +37,8 @@ function tests.defaults_and_options()
     compress_takeover = false, compress_bits = 15, compress_bytes_min = 256, message_bytes_max = 1 << 20,
     write_bytes_high = 262144, ping_ms = 30000, pong_ms = 30000, message_ms_max = 60000, close_ms_max = 5000,
     send_stall_ms_max = 60000 })
-  _, _, out = connected("wss://a", {
+  local limits
+  _, _, out, limits = connected("wss://a", {
     timeout = false, compress = { context = true, window = 9, min_size = "1k" }, protocols = { "x" }, max_message = "2m",
     ping = false, origin = "http://b", headers = { B = { 1, "2" }, A = "3" }, tls = { insecure = true },
   })
@@ -45,7 +47,9 @@ function tests.defaults_and_options()
     compress = true, compress_takeover = true, compress_bits = 9, compress_bytes_min = 1024, protocols = { "x" },
     message_bytes_max = 2 * 1024 ^ 2 // 1 | 0, ping_ms = 0, tls = { insecure = true, min = "1.2" },
   })
-  _, _, out = connected("ws://a", { compress = false })
+  check.fields(limits, { connect_ms_max = 0, tls = out.tls, receive_ms_max = 60000 })
+  _, _, out, limits = connected("ws://a", { compress = false, timeout = 2 })
+  check.fields(limits, { connect_ms_max = 2000 })
   check.equal(out.compress, false)
 end
 

@@ -1,4 +1,5 @@
-/* client_call.c - one request of an HTTP client on a connection: the half of ls.fetch that touches every byte.
+/* client_call.c - one request of an HTTP client on a connection: the half of ls.fetch that touches every byte, and the
+ * handshake of ls.websocket.
  *
  * lua/luaserve/fetch.lua decides: it takes an idle connection from the pool of the server (net/stream_pool.h) or dials
  * (connect.c), which gives a sock, writes the request with sock:send, and makes a call of the sock, which reads the
@@ -45,6 +46,7 @@ typedef struct client_call {
     ls_inflate *inflate;       /* NULL: the body is taken as it is */
     size_t pending;            /* leading received bytes that are payload and not delivered yet */
     uint64_t payload;          /* bytes that were found so far */
+    bool of_client;            /* its waits end when the client of the task leaves */
     bool begun;                /* a byte of the response was received */
     bool answered;             /* the head is complete */
     bool last;                 /* no payload follows `pending` */
@@ -124,7 +126,7 @@ static int receive(lua_State *L, client_call *call)
     return tcp->receive_end != LS_OK ? tcp->receive_end : ls_tcp_fill(call->state->ctx, tcp);
 }
 
-/* Suspend the task until bytes arrive, the deadline passes, or the client of the task leaves. */
+/* Suspend the task until bytes arrive, the deadline passes, or the client of the task leaves (call->of_client). */
 static int wait_for_more(lua_State *L, client_call *call, lua_KContext context, lua_KFunction k)
 {
     ls_task *task = call->state->current;
@@ -135,11 +137,11 @@ static int wait_for_more(lua_State *L, client_call *call, lua_KContext context, 
     if (call->deadline_ns != 0 && now_ns >= call->deadline_ns) return fail(L, call, LS_ETIMEDOUT);
     const uint64_t ms = call->deadline_ns != 0 ? (call->deadline_ns - now_ns) / 1000000u + 1 : 0;
     tcp->receive_ms_max = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-    if (ls_wait_expect_end(task) < 0) {
+    if (call->of_client && ls_wait_expect_end(task) < 0) {
         call_drop(call);
         return ls_task_left_error(L, "ls.fetch: ");
     }
-    task->takes = true;
+    task->takes = call->of_client;
     ls_tcp_receive_begins(tcp, task);
     return ls_task_yield(L, context, k);
 }
@@ -525,18 +527,22 @@ static int client_inflates(lua_State *L)
     return 1;
 }
 
-/* core.client_call(sock, to_head) -> call. `to_head`: the request is HEAD. */
+/* core.client_call(sock [, asked]) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may follow,
+ * and the call goes on when the client of the task leaves; else "body". */
 static int client_new(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     ls_tcp_object *sock = ls_tcp_check(L);
-    const bool to_head = lua_toboolean(L, 2);
+    static const char *const names[] = {
+        [LS_ASKED_BODY] = "body", [LS_ASKED_HEAD] = "head", [LS_ASKED_UPGRADE] = "upgrade", NULL};
+    const enum ls_asked asked = (enum ls_asked)luaL_checkoption(L, 2, "body", names);
     client_call *call = ls_object_new(L, sizeof *call, 1, &call_tag, data_of(state)->meta_ref);
     call->sock = sock;
     call->state = state;
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
-    ls_http1_reader_init(&call->reader, to_head ? LS_ASKED_HEAD : LS_ASKED_BODY);
+    call->of_client = asked != LS_ASKED_UPGRADE;
+    ls_http1_reader_init(&call->reader, asked);
     call->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &call->end);
     return 1;

@@ -1,10 +1,13 @@
-/* connect.c - see connect.h; and ls.connect, which makes a sock of the connection. */
-#include "script/bind/sock/connect.h"
-
+/* connect.c - core.connect: a dial (net/dial.h) for which a task waits; then a sock. ls.connect, ls.fetch and ls.websocket
+ * make their connections with it.
+ *
+ * The userdata at index CONNECTING of the task's stack owns the dial, so that nothing stays open when the task ends
+ * early. Thread: the one that holds the state's actor. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "net/dial.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/wait.h"
@@ -28,21 +31,47 @@ static connect_data *data_of(const ls_state *state)
     return ls_state_data(state, LS_SLOT_connect);
 }
 
+/* Stack indexes. TLS: the options of ls_option_tls_client with server_name, or nil: plain. */
+enum { CONNECTING = 1, HOST = 2, LIMITS = 3, TLS = 4 };
+
+typedef struct connecting {
+    ls_node node;    /* in the list of the state while `dial` is not NULL */
+    ls_dial *dial;   /* NULL: not started, or ended */
+    ls_tls *tls;     /* NULL: plain */
+    ls_task *task;   /* the task that waits */
+    uint32_t ms_max; /* 0: no limit */
+    uint16_t port;
+    bool public_only; /* as in ls_dial_options; a field of the limits */
+    bool of_client;   /* the dial ends when the client of the task leaves; a field of the limits */
+    bool again;       /* the second attempt, after garbage sockets were closed */
+    ls_tcp_config config;
+    ls_tcp *tcp; /* the connection, until the sock owns it; NULL: not connected */
+    ls_dial_result result;
+    char why[256]; /* of the result */
+} connecting;
+
 /* ---- the end of a dial ---------------------------------------------------------------------------------------- */
 
-void ls_connecting_drop(ls_state *state, ls_connecting *c)
+/* The finalizer. Again: no effect. */
+static int drop_connecting(lua_State *L)
 {
+    connecting *c = lua_touserdata(L, 1);
+    ls_state *state = ls_state_of(L);
     ls_list_remove(&c->node);
     if (c->dial != NULL && state->port != NULL) ls_dial_cancel(state->ctx, c->dial);
     if (c->dial != NULL && state->port == NULL) ls_dial_free(c->dial);
     if (c->tls != NULL) ls_tls_drop(c->tls);
+    if (c->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, c->tcp);
     c->dial = NULL;
     c->tls = NULL;
+    c->tcp = NULL;
+    return 0;
 }
 
-int ls_connecting_fail(lua_State *L, int err)
+/* Finalize the userdata now, then push nil, message, code. */
+static int fail(lua_State *L, int err)
 {
-    if (luaL_callmeta(L, LS_CONNECTING, "__gc")) lua_pop(L, 1);
+    if (luaL_callmeta(L, CONNECTING, "__gc")) lua_pop(L, 1);
     return ls_push_failure(L, err);
 }
 
@@ -53,9 +82,9 @@ static int fail_name(lua_State *L, int err)
                          : err == LS_EINVAL    ? "invalid host name"
                          : err == LS_ENOTSUP   ? "not supported by the resolver: " LS_RESOLVER
                                                : ls_err_text(err);
-    const int count = ls_connecting_fail(L, err);
+    const int count = fail(L, err);
     lua_pushliteral(L, "cannot look up \"");
-    lua_pushvalue(L, LS_CONNECTING_HOST); /* may contain NUL */
+    lua_pushvalue(L, HOST); /* may contain NUL */
     lua_pushfstring(L, "\": %s", reason);
     lua_concat(L, 3);
     lua_replace(L, -3);
@@ -65,13 +94,14 @@ static int fail_name(lua_State *L, int err)
 /* nil, "TLS: why", code */
 static int fail_tls(lua_State *L, int err, const char *why)
 {
-    (void)ls_connecting_fail(L, err);
+    (void)fail(L, err);
     return ls_push_tls_failure(L, err, why);
 }
 
-static int dial(lua_State *L, ls_connecting *c);
+static int dial(lua_State *L, connecting *c);
 
-int ls_connecting_failed(lua_State *L, ls_connecting *c)
+/* Push nil, message, code; or dial once more, if no descriptor was free and garbage sockets were closed. */
+static int dial_failed(lua_State *L, connecting *c)
 {
     if (!c->again && ls_sockets_collect(L, c->result.err)) {
         c->again = true;
@@ -80,21 +110,33 @@ int ls_connecting_failed(lua_State *L, ls_connecting *c)
     switch (c->result.phase) {
     case LS_DIAL_NAME: return fail_name(L, c->result.err);
     case LS_DIAL_TLS: return fail_tls(L, c->result.err, c->why);
-    default: return ls_connecting_fail(L, c->result.err);
+    default: return fail(L, c->result.err);
     }
 }
 
 static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *result)
 {
-    ls_connecting *c = user;
+    connecting *c = user;
     c->dial = NULL;
     ls_list_remove(&c->node);
     c->result = *result;
     (void)snprintf(c->why, sizeof c->why, "%s", result->why);
-    if (result->stream != NULL)
-        c->connected(ctx, c, result->stream);
-    else
-        ls_task_wake(ctx, c->task, LS_OK);
+    if (result->stream != NULL) c->tcp = ls_tcp_connected(c->task->state, result->stream, &c->config);
+    ls_task_wake(ctx, c->task, LS_OK);
+}
+
+static int dial_ended(lua_State *L, int status, lua_KContext context)
+{
+    connecting *c = lua_touserdata(L, CONNECTING);
+    (void)status;
+    (void)context;
+    if (c->of_client) c->task->takes = false;
+    if (c->dial != NULL) return fail(L, LS_ECANCELED); /* the task resumes only to end, or its client left */
+    if (c->tcp == NULL) return dial_failed(L, c);
+    if (c->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(c->tcp), true, c->config.keepalive_s);
+    (void)ls_tcp_push(L, c->tcp);
+    c->tcp = NULL; /* the sock owns it */
+    return 1;
 }
 
 /* ---- dial ------------------------------------------------------------------------------------------------------ */
@@ -116,22 +158,14 @@ static int resolver_of(ls_state *state, ls_resolver **out)
 static const char *server_name(lua_State *L)
 {
     const char *name = NULL;
-    if (lua_isnil(L, LS_CONNECTING_TLS)) return NULL;
-    if (lua_getfield(L, LS_CONNECTING_TLS, "server_name") == LUA_TSTRING) name = lua_tostring(L, -1);
+    if (lua_isnil(L, TLS)) return NULL;
+    if (lua_getfield(L, TLS, "server_name") == LUA_TSTRING) name = lua_tostring(L, -1);
     lua_pop(L, 1); /* the table holds it */
     return name;
 }
 
-static int dial_ended(lua_State *L, int status, lua_KContext context)
-{
-    ls_connecting *c = lua_touserdata(L, LS_CONNECTING);
-    if (c->of_client) c->task->takes = false;
-    if (c->dial != NULL)
-        return ls_connecting_fail(L, LS_ECANCELED); /* the task resumes only to end, or its client left */
-    return c->ended(L, status, context);
-}
-
-static int dial(lua_State *L, ls_connecting *c)
+/* Dial, and suspend the task. */
+static int dial(lua_State *L, connecting *c)
 {
     ls_state *state = ls_state_of(L);
     ls_resolver *resolver = NULL;
@@ -139,128 +173,73 @@ static int dial(lua_State *L, ls_connecting *c)
     const ls_dial_options options = {.port = state->port,
                                      .deadlines = ls_state_runtime(state)->deadlines,
                                      .actor = &state->actor,
-                                     .host = lua_tostring(L, LS_CONNECTING_HOST),
+                                     .host = lua_tostring(L, HOST),
                                      .port_number = c->port,
                                      .public_only = c->public_only,
                                      .ms_max = c->ms_max,
                                      .tls = c->tls,
                                      .server_name = server_name(L),
-                                     .handler = c->handler,
-                                     .user_bytes = c->user_bytes,
-                                     .live = c->live};
+                                     .handler = &ls_tcp_handler,
+                                     .user_bytes = ls_tcp_own_bytes,
+                                     .live = &ls_tcps_of(state)->live};
     int err = LS_OK;
     ls_cpu_poll(L); /* before a dial refers to a task that was told to end */
     if (ls_addr_parse(options.host, c->port, &numeric) == LS_EINVAL && ls_addr_is_name(options.host))
         err = resolver_of(state, &resolver);
     if (err == LS_OK) err = ls_dial_start(state->ctx, &options, resolver, dial_done, c, &c->dial);
     if (err == LS_EINVAL) return fail_name(L, err);
-    if (err < 0) return ls_connecting_fail(L, err);
+    if (err < 0) return fail(L, err);
     c->task = state->current;
     if (c->of_client) {
-        if (ls_wait_expect_end(c->task) < 0) return ls_connecting_fail(L, LS_ECANCELED);
+        if (ls_wait_expect_end(c->task) < 0) return fail(L, LS_ECANCELED);
         c->task->takes = true;
     }
     ls_list_push(&data_of(state)->dialling, &c->node);
     return ls_task_yield(L, 0, dial_ended);
 }
 
-ls_connecting *ls_connecting_new(lua_State *L, size_t bytes, int meta_ref)
-{
-    static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", ls_connecting, ms_max),
-                                       LS_OPTION(ls_connecting, public_only), LS_OPTION(ls_connecting, of_client),
-                                       LS_OPTIONS_END};
-    const lua_Integer port = luaL_checkinteger(L, 2);
-    luaL_checkstring(L, 1);
-    luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
-    luaL_checktype(L, 3, LUA_TTABLE);
-    ls_task_may_wait(L);
-    lua_settop(L, 3);
-    ls_connecting *c = lua_newuserdatauv(L, bytes, 0);
-    memset(c, 0, bytes);
-    ls_node_init(&c->node);
-    c->port = (uint16_t)port;
-    ls_options_read(L, 3, limits, c);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
-    lua_setmetatable(L, -2);
-    lua_insert(L, LS_CONNECTING);
-    lua_remove(L, LS_CONNECTING_LIMITS); /* the port */
-    lua_getfield(L, LS_CONNECTING_LIMITS, "tls");
-    return c;
-}
-
 /* Read the options for TLS, and take a context with them. LS_OK, or an error with its reason in c->why. */
-static int take_tls(lua_State *L, ls_connecting *c)
+static int take_tls(lua_State *L, connecting *c)
 {
     ls_tls_cert cert;
     ls_tls_options options;
-    ls_option_tls_client(L, LS_CONNECTING_TLS, &cert, &options);
+    ls_option_tls_client(L, TLS, &cert, &options);
     return ls_tls_contexts_get(ls_state_runtime(ls_state_of(L))->tls_contexts, &options, &c->tls, c->why,
                                sizeof c->why);
 }
 
-int ls_connecting_begin(lua_State *L, ls_connecting *c)
+/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
+ * limits: of a sock; connect_ms_max; public_only, of_client: see above; tls: see TLS. */
+static int core_connect(lua_State *L)
 {
+    static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", connecting, ms_max),
+                                       LS_OPTION(connecting, public_only), LS_OPTION(connecting, of_client),
+                                       LS_OPTIONS_END};
     size_t len;
-    const char *host = lua_tolstring(L, LS_CONNECTING_HOST, &len);
-    if (!lua_isnil(L, LS_CONNECTING_TLS)) {
+    const char *host = luaL_checklstring(L, 1, &len);
+    const lua_Integer port = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
+    luaL_checktype(L, 3, LUA_TTABLE);
+    ls_task_may_wait(L);
+    lua_settop(L, 3);
+    connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
+    memset(c, 0, sizeof *c);
+    ls_node_init(&c->node);
+    c->port = (uint16_t)port;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, data_of(ls_state_of(L))->meta_ref);
+    lua_setmetatable(L, -2);
+    lua_insert(L, CONNECTING);
+    lua_remove(L, LIMITS); /* the port */
+    lua_getfield(L, LIMITS, "tls");
+    ls_options_read(L, LIMITS, limits, c);
+    ls_options_read(L, LIMITS, ls_tcp_options, &c->config);
+    if (!lua_isnil(L, TLS)) {
         const int err = take_tls(L, c);
         if (err < 0) return fail_tls(L, err, c->why);
     }
     if (strlen(host) != len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
     ls_sockets_make_room(L);
     return dial(L, c);
-}
-
-/* ---- ls.connect ------------------------------------------------------------------------------------------------ */
-
-typedef struct connecting {
-    ls_connecting c;
-    ls_tcp_config config;
-    ls_tcp *tcp; /* the result, until the sock owns it */
-} connecting;
-
-static int drop_connecting(lua_State *L)
-{
-    connecting *own = lua_touserdata(L, 1);
-    ls_state *state = ls_state_of(L);
-    ls_connecting_drop(state, &own->c);
-    if (own->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, own->tcp);
-    own->tcp = NULL;
-    return 0;
-}
-
-static void connected(ls_thread_ctx *ctx, ls_connecting *c, ls_stream *s)
-{
-    connecting *own = (connecting *)(void *)c;
-    own->tcp = ls_tcp_connected(c->task->state, s, &own->config);
-    ls_task_wake(ctx, c->task, LS_OK);
-}
-
-static int connect_ended(lua_State *L, int status, lua_KContext context)
-{
-    connecting *own = lua_touserdata(L, LS_CONNECTING);
-    (void)status;
-    (void)context;
-    if (own->tcp == NULL) return ls_connecting_failed(L, &own->c);
-    if (own->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(own->tcp), true, own->config.keepalive_s);
-    (void)ls_tcp_push(L, own->tcp);
-    own->tcp = NULL; /* the sock owns it */
-    return 1;
-}
-
-/* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
- * limits: of a sock; see connect.h for the others. */
-static int core_connect(lua_State *L)
-{
-    const ls_state *state = ls_state_of(L);
-    connecting *own = (connecting *)(void *)ls_connecting_new(L, sizeof *own, data_of(state)->meta_ref);
-    ls_options_read(L, LS_CONNECTING_LIMITS, ls_tcp_options, &own->config);
-    own->c.handler = &ls_tcp_handler;
-    own->c.user_bytes = ls_tcp_own_bytes;
-    own->c.live = &ls_tcps_of(state)->live;
-    own->c.connected = connected;
-    own->c.ended = connect_ended;
-    return ls_connecting_begin(L, &own->c);
 }
 
 /* ---- the module -------------------------------------------------------------------------------------------- */
@@ -288,7 +267,7 @@ static void connect_close(ls_thread_ctx *ctx, ls_state *state)
 {
     connect_data *data = data_of(state);
     while (!ls_list_empty(&data->dialling)) {
-        ls_connecting *c = LS_CONTAINER(data->dialling.next, ls_connecting, node);
+        connecting *c = LS_CONTAINER(data->dialling.next, connecting, node);
         ls_list_remove(&c->node);
         ls_dial_cancel(ctx, c->dial);
         c->dial = NULL;
