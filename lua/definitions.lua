@@ -353,7 +353,7 @@ local function read_options(sources)
       local count = 0
       for name in names:gmatch("[%w_.]+") do
         count = count + 1
-        local list = (by_module[name:match("^[%w_]+")] or by_module[module])[name] -- ws.limits
+        local list = (by_module[name:match("^([%w_]+)%.")] or by_module[module])[name] -- ws.limits
         if not list then error(call .. ": no table " .. name, 0) end
         for _, option in ipairs(list) do
           add(class, class.fields, option_of(call, option[1], calls[call][count][option[1]], option[2]))

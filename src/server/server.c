@@ -751,6 +751,7 @@ int ls_server_run(ls_server *server)
     if (err == LS_OK) err = ls_server_join(server);
     server->cut = err == LS_ETIMEDOUT || err == LS_ECANCELED;
     if (err == LS_ETIMEDOUT) ls_server_abort(server);
+    if (server->cut) ls_runtime_kill_processes(server->runtime);
     if (!server->cut) ls_workers_stop(server->workers);    /* else ls_server_close */
     if (err == LS_OK && begun == LS_ESCRIPT) return begun; /* logged already */
     if (err == LS_OK)

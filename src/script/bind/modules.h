@@ -20,6 +20,7 @@
     X(listener)       \
     X(job)            \
     X(timer)          \
+    X(process)        \
     X(serve)          \
     X(file)           \
     X(files)          \

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/memory.h"
+#include "port/child.h"
 #include "script/core/generation.h"
 #include "script/core/state.h"
 #include "script/shared/database.h"
@@ -64,6 +65,15 @@ void ls_runtime_close(ls_runtime *runtime)
     ls_bytecode_close(runtime->bytecode);
     ls_mutex_close(&runtime->mutex);
     ls_memory_aligned_free(runtime);
+}
+
+void ls_runtime_kill_processes(ls_runtime *runtime)
+{
+    ls_mutex_lock(&runtime->mutex);
+    for (int n = 0; n < LS_PROCESSES_MAX; n++) {
+        if (runtime->processes[n] > 0) ls_child_end(&(ls_child){.pid = runtime->processes[n]}, true);
+    }
+    ls_mutex_unlock(&runtime->mutex);
 }
 
 void ls_runtime_add(ls_runtime *runtime, ls_generation *generation)

@@ -27,6 +27,8 @@ typedef struct ls_site_host {
     struct ls_interrupts *interrupts;                      /* bind/interrupt.h; NULL: none */
 } ls_site_host;
 
+enum { LS_PROCESSES_MAX = 64 }; /* of ls.process, at once */
+
 typedef struct ls_runtime {
     ls_port *port;                           /* NULL before the server opens it */
     struct ls_deadlines *deadlines;          /* the same; of all streams */
@@ -49,8 +51,9 @@ typedef struct ls_runtime {
     _Atomic uint64_t load_ns_max, load_cpu_ns_max; /* from then, and processor time of one chunk */
     _Atomic uint64_t cpu_ns_max;                   /* the limit of the youngest generation that has started */
 
-    ls_mutex mutex; /* guards the list, and what the states grow by */
+    ls_mutex mutex; /* guards the list, what the states grow by, and the processes */
     ls_generation *generations;
+    int processes[LS_PROCESSES_MAX]; /* process groups of ls.process; 0: a free place; -1: one is being started */
 } ls_runtime;
 
 enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LOAD_MS_MAX = 60000 };
@@ -61,6 +64,9 @@ int ls_runtime_open(const ls_site_host *host, ls_runtime **out);
 int ls_runtime_watch(ls_runtime *runtime, unsigned count);
 /* No generation is open. No worker runs. */
 void ls_runtime_close(ls_runtime *runtime);
+
+/* The server ends with tasks that have not ended: kill the processes of ls.process. */
+void ls_runtime_kill_processes(ls_runtime *runtime);
 
 void ls_runtime_add(ls_runtime *runtime, ls_generation *generation);
 void ls_runtime_remove(ls_runtime *runtime, ls_generation *generation);

@@ -15,7 +15,7 @@ end
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
   "dict", "dict_read", "dict_swap", "dict_scan",
-  "safe_join" } do
+  "safe_join", "process" } do
   core[name] = recorded(name)
 end
 
@@ -128,6 +128,8 @@ function core.file_list(path, details)
 end
 
 -- The parameters without "&" in a value, undecoded.
+function core.environment() return { "HOME=/root", "LANG=C", "EMPTY=" } end
+
 function core.query(text, lists)
   local all = {}
   for name, value in text:gmatch("([^&=]+)=?([^&]*)") do

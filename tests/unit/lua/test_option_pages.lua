@@ -23,6 +23,7 @@ local sections = {
   { "fetch", "Options", { "ls.fetch" } },
   { "notify", "ls.notify", { "ls.notify" } }, { "dict", "ls.dict", { "ls.dict" } },
   { "channel", "ls.channel", { "ls.channel" } }, { "static", "Static files", { "app:static" } },
+  { "process", "ls.process", { "ls.process" } },
   { "check", "ls.check", { "ls.check" } }, { "check", "Requests", { "req:json" } },
   { "session", "ls.session", { "ls.session" } },
   { "templates", "ls.templates", { "ls.templates" } },
@@ -48,7 +49,7 @@ local elsewhere = {
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
   "dict", "channel", "notify", "session", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check" } do
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -11,7 +11,8 @@ local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
   "channel", "file", "notify", "session", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check" }
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
+  "process" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -74,6 +75,10 @@ local calls = {
   ["ls.websocket"] = function(given)
     line = check.line(1)
     ls.websocket("wss://a/", given)
+  end,
+  ["ls.process"] = function(given)
+    line = check.line(1)
+    ls.process({ "true" }, given)
   end,
   ["ls.check"] = function(given)
     line = check.line(1)

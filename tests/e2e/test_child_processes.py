@@ -1,0 +1,243 @@
+"""ls.process: a program runs without a shell while the task waits, within limits, and never outlives what waits for it."""
+import glob
+import json
+import os
+
+from harness import E2E, main, not_on_windows, temporary_folder
+
+SITE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { drain_timeout = 1 }
+local fine, message = pcall(ls.process, { "true" })
+app:get("/loading", function() return tostring(fine) .. " " .. message end)
+app:post("/run", function(req)
+  local given = req:json()
+  local result, text, code, rest = ls.process(given.argv, given.options)
+  return { result = result, message = text, code = code, rest = rest }
+end)
+app:post("/large", function(req) -- the size and the digest of what cat repeats
+  local body = req:buffer()
+  local result = assert(ls.process({ "cat" }, { stdin = body, max_out = "64m" }))
+  return { #result.out, result.out == body:tostring() }
+end)
+app:get("/bytes", function() return assert(ls.process({ "printf", "a\\000\\377" })).out end)
+local function sleeps(req) return ls.process { "sh", "-c", "echo $$ > " .. req.query.file .. "; exec sleep 600" } end
+app:get("/sleeps", function(req) sleeps(req) return "no" end)
+app:get("/stubborn", function(req)
+  ls.process { "sh", "-c", "trap '' TERM; echo $$ > " .. req.query.file .. "; while :; do sleep 600; done" }
+  return "no"
+end)
+app:get("/short", { timeout = 0.5 }, function(req) sleeps(req) return "no" end)
+app:get("/caught", function(req) return tostring(pcall(sleeps, req)) end)
+app:get("/fill", function()
+  local function sleeps()
+    repeat
+      ls.sleep(0.001)
+      local _, _, code = ls.process({ "sleep", "600" }, { timeout = false })
+    until code ~= "ELIMIT"
+  end
+  for _ = 1, 64 do ls.spawn(sleeps) end
+  local result, text, code
+  repeat
+    ls.sleep(0.001)
+    result, text, code = ls.process { "true" }
+  until not result
+  return { message = text, code = code }
+end)
+app:get("/other", function() return "other" end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+def children(pid):
+    """The children of a process, also the zombies."""
+    found = []
+    for path in glob.glob("/proc/%d/task/*/children" % pid):
+        try:
+            with open(path, encoding="ascii") as file:
+                found += [int(text) for text in file.read().split()]
+        except OSError:
+            continue
+    return found
+
+
+def is_running(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@not_on_windows("ls.process is not on Windows yet")
+class Processes(E2E):
+    SITE = SITE
+
+    def setUp(self):
+        super().setUp()
+        self.folder = temporary_folder()
+
+    def run_it(self, argv, **options):
+        return json.loads(self.ask("POST", "/run", body=json.dumps({"argv": argv, "options": options}).encode()).body)
+
+    def is_result(self, argv, expected, **options):
+        answer = self.run_it(argv, **options)
+        result = answer.get("result") or answer.get("rest") or {}
+        self.assertEqual({name: result.get(name) for name in expected}, expected, answer)
+        return answer
+
+    def pid_from(self, path):
+        pid = []
+
+        def written():
+            try:
+                with open(path, encoding="ascii") as file:
+                    pid[:] = file.read().split("\n")[:-1]
+            except OSError:
+                pass
+            return pid
+        self.eventually(written, "the process has written its number")
+        return int(pid[0])
+
+    def has_no_children(self, server=None):
+        server = server or self.server
+        self.eventually(lambda: not children(server.process.pid), "the server has no children")
+
+    def test_results(self):
+        self.is_result(["echo", "a b", 5, "$HOME;*"], {"code": 0, "out": "a b 5 $HOME;*\n", "err": "", "signal": None})
+        self.is_result(["sh", "-c", "echo no >&2; exit 3"], {"code": 3, "out": "", "err": "no\n"})
+        self.is_result(["sh", "-c", "kill -9 $$"], {"code": 137, "signal": 9})
+        self.is_result(["cat"], {"code": 0, "out": ""})
+        self.is_result(["cat"], {"code": 0, "out": "text"}, stdin="text")
+        self.is_result(["true"], {"code": 0, "out": ""}, stdin="x" * 1000000)  # which it does not read
+        self.assertEqual(self.get("/bytes").body, b"a\0\xff")
+        body = os.urandom(1 << 20) * 5
+        self.assertEqual(json.loads(self.ask("POST", "/large", body=body).body), [len(body), True])
+
+    def test_a_program_that_cannot_be_started(self):
+        answer = self.run_it(["no-such-program"])
+        self.assertRegex(answer["message"], "^cannot start no-such-program in /.*: not found$")
+        self.assertEqual(answer["code"], "ENOENT")
+        self.assertEqual(self.run_it(["/"])["code"], "EACCES")
+        answer = self.run_it(["true"], cwd="/no/such/folder")
+        self.assertEqual((answer["message"], answer["code"]), ("cannot start true in /no/such/folder: not found", "ENOENT"))
+        self.assertRegex(self.get("/loading").text, "^false .*ls.process cannot be called while the site loads; call it in")
+
+    def test_the_surroundings_of_a_program(self):
+        self.is_result(["pwd"], {"out": self.server.dir + "\n"})
+        self.is_result(["pwd"], {"out": "/usr\n"}, cwd="/usr")
+        self.is_result(["env"], {"out": "A=1\nB=2\n"}, clear_env=True, env={"A": "1", "B": 2, "C": False})
+        self.is_result(["sh", "-c", "echo $A-$HOME-$PATH"], {"out": "x--%s\n" % os.environ["PATH"]},
+                       env={"A": "x", "HOME": False})
+        self.is_result(["sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"], {"out": "0 1 2 3 "})  # 3: of ls
+        masks = self.run_it(["sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status"])["result"]["out"].split()
+        self.assertEqual([int(mask, 16) & 0x7fffffff for mask in masks[1::2]], [0, 0])  # without those of the C library
+
+    def test_the_limits_of_output(self):
+        for name, argv in (("out", ["head", "-c", "10000", "/dev/zero"]), ("err", ["sh", "-c", "head -c 10000 /dev/zero >&2"])):
+            self.is_result(argv, {"code": 0, name: "\0" * 10000}, **{"max_" + name: 10000})
+            answer = self.is_result(argv, {name: "\0" * 9999}, **{"max_" + name: 9999})
+            self.assertEqual((answer["message"], answer["code"]),
+                             ("the process was ended: it has written more than max_" + name, "EMSGSIZE"))
+        answer = self.run_it(["yes"])
+        self.assertEqual((answer["code"], len(answer["rest"]["out"])), ("EMSGSIZE", 1 << 20))
+        answer = self.is_result(["echo", "x"], {"out": ""}, max_out=0)
+        self.assertEqual(answer["code"], "EMSGSIZE")
+        self.is_result(["true"], {"code": 0, "out": ""}, max_out=0)
+        self.has_no_children()
+
+    def test_the_limit_of_time(self):
+        answer = self.is_result(["sh", "-c", "echo begun; exec sleep 600"], {"out": "begun\n", "signal": 15, "code": 143},
+                                timeout=0.5)
+        self.assertEqual((answer["message"], answer["code"]), ("timeout: the process was ended", "ETIMEDOUT"))
+        answer = self.is_result(["sh", "-c", "trap 'echo ended; exit 7' TERM; sleep 600 & wait"], {"code": 7}, timeout=0.5)
+        self.assertEqual(answer["code"], "ETIMEDOUT")
+        self.is_result(["sh", "-c", "trap '' TERM; while :; do sleep 600; done"], {"signal": 9}, timeout=0.5)
+        self.has_no_children()
+
+    def test_what_a_program_leaves_behind_ends_with_it(self):
+        answer = self.is_result(["sh", "-c", "sleep 600 & echo $!"], {"code": 0})
+        self.eventually(lambda: not is_running(int(answer["result"]["out"])), "the process in the background is killed")
+        self.has_no_children()
+
+    def test_a_client_that_leaves_ends_the_program(self):
+        for path in ("sleeps", "caught", "stubborn"):
+            file = os.path.join(self.folder, path)
+            conn = self.connect()
+            conn.send(b"GET /%s?file=%s HTTP/1.1\r\nHost: h\r\n\r\n" % (path.encode(), file.encode()))
+            pid = self.pid_from(file)
+            self.assertTrue(is_running(pid))
+            conn.close()
+            self.eventually(lambda pid=pid: not is_running(pid), "the program of a client that has left is ended")
+        self.has_no_children()
+        self.server.wait_log("GET /sleeps: .*the process was ended: the client has left")
+
+    def test_the_time_of_a_route_ends_the_program(self):
+        file = os.path.join(self.folder, "pid")
+        response = self.get("/short?file=" + file)
+        self.assertEqual(response.status, 503)
+        pid = self.pid_from(file)
+        self.eventually(lambda: not is_running(pid), "the program is ended")
+        self.has_no_children()
+
+    def test_other_requests_run_meanwhile(self):
+        conn = self.connect()
+        file = os.path.join(self.folder, "pid")
+        conn.send(b"GET /sleeps?file=%s HTTP/1.1\r\nHost: h\r\n\r\n" % file.encode())
+        self.pid_from(file)
+        self.assertEqual(self.get("/other").text, "other")
+        conn.close()
+        self.has_no_children()
+
+    def test_nothing_is_left_of_programs(self):
+        self.run_it(["true"])
+        before = self.quiet_fds()
+        for n in range(20):
+            self.run_it(["echo", "x"], stdin="y" * n)
+            self.run_it(["no-such-program"])
+            self.run_it(["yes"], max_out=n)
+        self.has_no_children()
+        self.eventually(lambda: self.server.fds() <= before, "no descriptor is left")
+
+    def test_the_number_at_once_and_the_stop(self):
+        server = self.serve(SITE)
+        answer = json.loads(server.get("/fill").body)
+        self.assertEqual(answer, {"message": "64 processes of ls.process run already", "code": "ELIMIT"})
+        self.eventually(lambda: len(children(server.process.pid)) == 64, "64 programs run")
+        pids = children(server.process.pid)
+        server.signal()
+        self.assertEqual(server.wait(), 1)  # it does not wait longer than drain_timeout for the tasks
+        for pid in pids:
+            self.eventually(lambda pid=pid: not is_running(pid), "a stop ends the programs")
+
+    def test_a_stubborn_program_at_the_stop(self):
+        server = self.serve(SITE)
+        file = os.path.join(self.folder, "pid")
+        conn = self.connect(server=server)
+        conn.send(b"GET /stubborn?file=%s HTTP/1.1\r\nHost: h\r\n\r\n" % file.encode())
+        pid = self.pid_from(file)
+        server.signal()
+        server.wait_log("draining")
+        server.signal()  # at once
+        server.wait()
+        self.eventually(lambda: not is_running(pid), "a stop kills the program")
+
+    def test_a_reload_lets_the_program_of_a_request_end(self):
+        server = self.serve(SITE)
+        conn = self.connect(server=server)
+        file = os.path.join(self.folder, "go")
+        body = json.dumps({"argv": ["sh", "-c", "echo $$ > %s.pid; while [ ! -e %s ]; do sleep 0.05; done; echo went"
+                                    % (file, file)]}).encode()
+        conn.send(b"POST /run HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+                  + body)
+        self.pid_from(file + ".pid")
+        server.reload()
+        with open(file, "w", encoding="ascii"):
+            pass
+        self.assertEqual(json.loads(conn.response("POST").body)["result"]["out"], "went\n")
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
