@@ -528,7 +528,7 @@ function definitions.generate(sources)
         if name and not scoped[name] then
           if model.prefixes[name] then error(path .. ": " .. name .. " is declared twice", 0) end
           model.prefixes[name] = class_named(class).name
-          if name:find("^ls") then model.modules[name] = true end
+          if name:find("^ls") or name:find("^test%.") then model.modules[name] = true end
         end
         local required = name and line:match('`require "luaserve%.([%w_]+)"`')
         if required == "test" then required = nil end -- its file has more

@@ -1,6 +1,7 @@
 -- test.lua - the module of test files: describe, it, hooks, assertions and servers. `luaserve test` runs the files;
 -- test/file.lua runs the blocks that this module collects.
 
+local clock = require "luaserve.test.clock"
 local diff = require "luaserve.test.diff"
 local usage = require "luaserve.usage"
 usage.mark_internal()
@@ -8,7 +9,9 @@ usage.mark_internal()
 -- test is a Test: the table that `require "luaserve.test"` returns in a test file.
 -- test.describe: TestDescribe - defines a block of tests
 -- test.it: TestIt - defines a test
+-- test.clock: TestClock - the time of the site under test
 local test = {
+  clock = usage.strict("test.clock", { advance = clock.advance }),
   running = false,        -- whether the tests of the file run; test/file.lua sets it
   describe_error = false, -- the message handler of the file that is loaded
 }

@@ -7,6 +7,7 @@ local server = require "luaserve.test.server"
 local system = require "luaserve.test.system"
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
+local clock = require "luaserve.test.clock"
 usage.mark_internal()
 
 local file = {}
@@ -14,6 +15,8 @@ local file = {}
 local EXCERPT_LINES = 2      -- before and after the line of a failure
 local CPU_SECONDS_MIN = 0.25 -- the least limit of processor time: a report needs some as well
 local GLOBALS = { "describe", "it", "pending", "before", "after", "before_each", "after_each" }
+
+local function now() return core.now() - core.clock_moved() end -- of the limits of tests: not that of test.clock
 
 local function report(event) system.report(require("cjson").encode(event)) end -- names and messages may have any bytes
 
@@ -105,11 +108,11 @@ local function run_within(run, seconds, fn)
   local thread
   local limit = core.interrupt()
   limit:within(seconds)
-  local begun = ls.now()
+  local begun = now()
   local job = ls.spawn(core.interruptible, limit, function()
     thread = coroutine.running()
     local ok, err = xpcall(fn, run.handler)
-    return { err = not ok and err or nil, seconds = ls.now() - begun }
+    return { err = not ok and err or nil, seconds = now() - begun }
   end)
   -- Both limits end a function that computes in spite of xpcall, and wait raises the error; a loop also keeps the timer of
   -- the wait from running until it is stopped, so the second wait may be the one that raises.
@@ -184,7 +187,7 @@ local function run_test(run, one)
   local seconds = inherited(one, "timeout") or run.timeout
   local names = path_of(one.block, one.name)
   report { event = "begin", names = names, timeout = seconds }
-  local begun = ls.now()
+  local begun = now()
   local blocks, found = {}, nil
   local block = one.block
   while block do
@@ -206,7 +209,7 @@ local function run_test(run, one)
   local fake = package.loaded["luaserve.test.fetch"]
   local unexpected = fake and fake.finish()
   found = found or unexpected and { status = "fail", message = unexpected, lines = {} }
-  result(run, names, found and found.status or "pass", ls.now() - begun, one.line, found)
+  result(run, names, found and found.status or "pass", now() - begun, one.line, found)
 end
 
 -- Whether a test runs: nil, or "skip", "pending"; false when the filter or `only` leaves it out.
@@ -295,6 +298,7 @@ end
 function file.main(settings)
   local run = { name = settings.file, short_name = settings.file, timeout = settings.timeout, filter = settings.filter,
     bail = settings.bail, handler = handler_of(settings.file) }
+  clock.install()
   server.root, server.log_level = settings.root, settings.log_level
   local folder = settings.file:match("^(.*)[/\\][^/\\]*$") or "."
   if folder ~= settings.root then package.path = folder .. "/?.lua;" .. folder .. "/?/init.lua;" .. package.path end
@@ -319,6 +323,7 @@ function file.main(settings)
   end
   ls.config { threads_max = 1, max_cpu = 2 * math.max(longest(root, run.timeout), CPU_SECONDS_MIN) }
   ls.init(function()
+    core.clock_real()
     local ok, message = xpcall(run_all, debug.traceback, run, root)
     if not ok then
       result(run, { "running the file" }, "error", 0, nil, { message = message })

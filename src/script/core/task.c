@@ -497,6 +497,32 @@ bool ls_task_try_alarm(ls_task *task, double seconds)
     return true;
 }
 
+bool ls_tasks_wait(const ls_state *state)
+{
+    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task != state->current && !task->waiting && !task->killed) return false;
+    }
+    return true;
+}
+
+uint64_t ls_task_alarms_next(const ls_state *state)
+{
+    uint64_t next = UINT64_MAX;
+    for (const ls_alarm *alarm = state->alarms; alarm != NULL; alarm = alarm->all_next) {
+        if (alarm->task != NULL && !alarm->task->of_test && alarm->timer.at_ns < next) next = alarm->timer.at_ns;
+    }
+    return next;
+}
+
+void ls_task_alarms_move(ls_state *state, uint64_t ns)
+{
+    for (ls_alarm *alarm = state->alarms; alarm != NULL; alarm = alarm->all_next) {
+        if (alarm->task != NULL && !alarm->task->of_test)
+            (void)ls_timer_move(state->ctx->port, &alarm->timer, alarm->timer.at_ns - ns); /* or it has expired */
+    }
+}
+
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
 {
     if (!ls_task_try_alarm(task, seconds)) luaL_error(L, "not enough memory");

@@ -46,6 +46,7 @@ struct ls_task {
     bool long_lived;      /* it goes on in an old site: a WebSocket's, or begun by one */
     bool client_left;     /* before the response to `client` was complete */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
+    bool of_test;         /* the task that runs the tests: its alarms do not follow the clock of a test */
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;            /* for the run that `op` starts */
     unsigned blocked;     /* number of C calls on its stack that it cannot yield across */
@@ -143,6 +144,11 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
 bool ls_task_try_alarm(ls_task *task, double seconds); /* the same; false: out of memory */
 /* Set due_ns of a task that waits. */
 void ls_task_watch(ls_task *task);
+/* For the clock of a test: whether all tasks but the current one wait; the time of the earliest alarm of a task of the site, or UINT64_MAX; and all of these alarms
+ * earlier by `ns`. */
+bool ls_tasks_wait(const ls_state *state);
+uint64_t ls_task_alarms_next(const ls_state *state);
+void ls_task_alarms_move(ls_state *state, uint64_t ns);
 /* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
 

@@ -86,7 +86,7 @@ void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key
     access->key_len = key->bytes != NULL ? key->len : sizeof key->integer;
     access->hash = ls_hash(dict->seed, access->key_bytes, access->key_len);
     access->shard = &dict->shards[access->hash >> 32 & (dict->shard_count - 1)];
-    access->now_ms = ls_clock_coarse_ms();
+    access->now_ms = ls_dict_now_ms();
     access->garbage = NULL;
     ls_mutex_lock(&access->shard->lock);
 }
@@ -214,7 +214,7 @@ void ls_dict_sweep_all(ls_dict_access *access)
 
 void ls_dict_enter_shard(ls_dict_access *access, ls_dict *dict, unsigned shard)
 {
-    *access = (ls_dict_access){.dict = dict, .shard = &dict->shards[shard], .now_ms = ls_clock_coarse_ms()};
+    *access = (ls_dict_access){.dict = dict, .shard = &dict->shards[shard], .now_ms = ls_dict_now_ms()};
     ls_mutex_lock(&access->shard->lock);
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
 #include "script/shared/dict.h"
 
@@ -13,7 +14,7 @@ typedef struct ls_dict_entry {
     ls_node used;
     ls_node changed;              /* in the list of the shard, until the store has taken it */
     bool removed;                 /* it is in that list only */
-    uint64_t used_ms, expires_ms; /* of ls_clock_coarse_ms; expires_ms 0: never */
+    uint64_t used_ms, expires_ms; /* of ls_dict_now_ms; expires_ms 0: never */
     uint64_t version, hash;
     ls_dict_value value;
     uint32_t key_len;
@@ -70,6 +71,12 @@ typedef struct ls_dict_access {
 void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key);
 void ls_dict_enter_shard(ls_dict_access *access, ls_dict *dict, unsigned shard);
 void ls_dict_leave(ls_dict_access *access);
+
+/* The coarse clock of the site. */
+static inline uint64_t ls_dict_now_ms(void)
+{
+    return ls_clock_coarse_ms() + ls_clock_moved_ns() / 1000000;
+}
 
 static inline bool ls_dict_is_over(const ls_dict_entry *entry, uint64_t now_ms)
 {

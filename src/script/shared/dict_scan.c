@@ -94,7 +94,7 @@ int ls_dict_scan(ls_dict *dict, uint64_t *cursor, bool values, ls_dict_items *it
 {
     unsigned index = (unsigned)(*cursor >> SHARD_SHIFT);
     uint64_t bucket = *cursor & (((uint64_t)1 << SHARD_SHIFT) - 1);
-    const uint64_t now_ms = ls_clock_coarse_ms();
+    const uint64_t now_ms = ls_dict_now_ms();
     int err = LS_OK;
     clear(items);
     while (index < dict->shard_count && items->count < LS_DICT_SCAN_ITEMS && err == LS_OK) {

@@ -18,7 +18,7 @@
  * The time of a monotonic clock. */
 static int core_now(lua_State *L)
 {
-    lua_pushnumber(L, (double)ls_clock_ns() / 1e9);
+    lua_pushnumber(L, (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9);
     return 1;
 }
 

@@ -488,8 +488,7 @@ static void process_free_all(ls_state *state)
     }
 }
 
-static const luaL_Reg functions[] = {
-    {"process", core_process}, {"environment", core_environment}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"process", core_process}, {"environment", core_environment}, {NULL, NULL}};
 
 const ls_module ls_process_module = {.name = "process",
                                      .bytes = sizeof(processes),

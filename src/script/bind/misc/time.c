@@ -1,4 +1,4 @@
-/* time.c - ls.sleep, ls.after, ls.every.
+/* time.c - ls.sleep, ls.after, ls.every, and the clock of `luaserve test` (lua/luaserve/test/clock.lua).
  *
  * A timer that the top of the file makes is a definition (core/generation.h): it runs in the first state only, for the
  * whole server. The handles that the other states get refer to the definition: they can cancel it.
@@ -315,6 +315,56 @@ static int core_every(lua_State *L)
     return timer_new(L, true, "ls.every");
 }
 
+/* ---- the clock of a test ------------------------------------------------------------------------------------- */
+
+/* core.clock_moved() -> seconds by which the tests have moved the clock */
+static int core_clock_moved(lua_State *L)
+{
+    lua_pushnumber(L, (double)ls_clock_moved_ns() / 1e9);
+    return 1;
+}
+
+/* core.clock_real(): the waits of this task, which runs the tests, do not follow their clock. */
+static int core_clock_real(lua_State *L)
+{
+    ls_state_of(L)->current->of_test = true;
+    return 0;
+}
+
+/* core.clock_settled() -> whether all other tasks wait */
+static int core_clock_settled(lua_State *L)
+{
+    lua_pushboolean(L, ls_tasks_wait(ls_state_of(L)));
+    return 1;
+}
+
+/* core.clock_step(target|nil, seconds) -> target, whether a timer is due. Moves the clock to the time `target`, without it
+ * by `seconds` from now, or only to the first timer or wait of the site that is due before. */
+static int core_clock_step(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    const ls_node *all = &timers_of(state)->all;
+    const uint64_t now = ls_clock_ns(), time = now + ls_clock_moved_ns();
+    const uint64_t target =
+        lua_isnil(L, 1) ? time + (uint64_t)(luaL_checknumber(L, 2) * 1e9) : (uint64_t)luaL_checkinteger(L, 1);
+    uint64_t ns = target > time ? target - time : 0, next = ls_task_alarms_next(state);
+    for (const ls_node *node = all->next; node != all; node = node->next) {
+        const script_timer *t = LS_CONTAINER(node, script_timer, node);
+        if (!t->stopped && t->due_ns != 0 && t->due_ns < next) next = t->due_ns;
+    }
+    const bool due = next != UINT64_MAX && next <= now + ns;
+    if (due) ns = next > now ? next - now : 0;
+    for (ls_node *node = all->next; node != all; node = node->next) {
+        script_timer *t = LS_CONTAINER(node, script_timer, node);
+        if (!t->stopped && t->due_ns != 0 && ls_timer_move(state->port, &t->timer, t->due_ns - ns)) t->due_ns -= ns;
+    }
+    ls_task_alarms_move(state, ns);
+    ls_clock_move(ns);
+    lua_pushinteger(L, (lua_Integer)target);
+    lua_pushboolean(L, due);
+    return 2;
+}
+
 static void timer_start(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_node *all = &timers_of(state)->all;
@@ -403,8 +453,14 @@ static void timer_define(lua_State *L, ls_state *state)
     ls_object_define(L, &type, &timers_of(state)->meta_ref);
 }
 
-static const luaL_Reg functions[] = {
-    {"sleep", core_sleep}, {"after", core_after}, {"every", core_every}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"sleep", core_sleep},
+                                     {"after", core_after},
+                                     {"every", core_every},
+                                     {"clock_moved", core_clock_moved},
+                                     {"clock_real", core_clock_real},
+                                     {"clock_step", core_clock_step},
+                                     {"clock_settled", core_clock_settled},
+                                     {NULL, NULL}};
 
 const ls_module ls_timer_module = {.name = "timer",
                                    .bytes = sizeof(timers),

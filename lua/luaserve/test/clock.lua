@@ -1,0 +1,47 @@
+-- clock.lua - test.clock: the time of the site under test, moved forward.
+--
+-- ls.now, ls.sleep, timers, times to live and waits follow the clock of the core. What Lua calls the time of day follows
+-- it by the functions here. The limits of the tests, and connections, take their real time.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local date, floor, real_time, type = os.date, math.floor, os.time, type
+
+local seconds_max = 1e9
+
+-- test.clock is a TestClock: the time of the site under test.
+local clock = {}
+
+local function now() return real_time() + floor(core.clock_moved()) end
+
+-- install(): os.time and os.date follow the clock. Before the modules that keep these functions are loaded.
+function clock.install()
+  function os.time(given) return given and real_time(given) or now() end -- luacheck: ignore 122
+  function os.date(form, seconds) return date(form or "%c", seconds or now()) end -- luacheck: ignore 122
+end
+
+-- Let the others run until they wait: timers that are due, tasks that have been started.
+local function settle()
+  repeat core.sleep(0) until core.clock_settled()
+end
+
+-- test.clock.advance(seconds: number)
+-- Moves the time forward. What becomes due meanwhile runs in its order, each at its time: timers, ends of `ls.sleep` and
+-- other waits. Waits until these have run to their next wait.
+function clock.advance(seconds, ...)
+  if type(seconds) ~= "number" or not (seconds >= 0 and seconds <= seconds_max) then
+    usage.error("test.clock.advance takes seconds, from 0 to 1e9; got %s", usage.quote(seconds))
+  end
+  usage.no_more("test.clock.advance(seconds)", seconds, ...)
+  if not core.can_wait() then usage.error("test.clock.advance: call it in a test or a hook") end
+  local target, due
+  settle()
+  repeat
+    target, due = core.clock_step(target, seconds)
+    settle()
+  until not due
+end
+
+return clock
