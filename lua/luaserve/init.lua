@@ -102,6 +102,7 @@ local ls = {
   sqlite = later("luaserve.sqlite", "open"), -- databases in files
   process = later("luaserve.process", "run"),
   templates = later("luaserve.template", "open"), -- pages from the files of a folder
+  watch = later("luaserve.watch", "add"), -- files for luaserve dev
   inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }

@@ -483,6 +483,9 @@ function template.open(folder, given, ...)
   return views
 end
 
+-- is(value) -> whether value is a result of ls.templates.
+function template.is(value) return getmetatable(value) == views_meta end
+
 -- respond(res, name, values) -> res: res:render.
 function template.respond(res, name, values)
   local views = all[1]

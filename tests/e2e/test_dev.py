@@ -181,6 +181,35 @@ ls.listen""", 1)
         self.assertEqual(server.get("/late").text, "y")
         server.stop()
 
+    def test_files_that_the_site_names(self):
+        site = SITE.replace('return "one"', 'return text').replace("local app", """
+local text = ""
+for _, name in ipairs { "menu.csv", "data/a", "data/sub/b", "later" } do
+  local file = io.open(ls.dir .. "/" .. name)
+  if file then
+    text = text .. file:read("a")
+    file:close()
+  end
+end
+ls.watch("menu.csv", "data", ls.templates("views"))
+ls.watch "later"
+local app""", 1).replace("ls.listen", """
+app:get("/wrong", function()
+  local ok, none = pcall(ls.watch)
+  local _, number = pcall(ls.watch, "menu.csv", 5)
+  return none .. " " .. number
+end)
+ls.listen""", 1)
+        server = self.dev(site, {"menu.csv": "1", "data/a": "2", "data/sub/b": "3", "data/.hidden": "", "views/x.html": ""})
+        self.assertEqual(server.get("/").text, "123")
+        for name, text in (("menu.csv", "m23"), ("data/a", "ma3"), ("data/sub/b", "mab"), ("later", "mabl")):
+            self.change(server, lambda name=name, text=text: self.write(name, text[-1] if name == "later" else
+                                                                         text[("menu.csv", "data/a", "data/sub/b").index(name)]))
+            self.eventually(lambda text=text: server.get("/").text == text, "the change of " + name)
+        self.assertRegex(server.get("/wrong").text, r'ls.watch takes files and folders, such as "data/menu.csv"; got nil '
+                                                    r".*ls.watch takes files and folders, .*; got 5")
+        server.stop()
+
     def test_templates(self):
         site = SITE.replace('return "one"', 'return require("luaserve").inspect(views:render("page.html"))').replace("local app", '''
 local views = ls.templates("views")
