@@ -14,7 +14,7 @@ usage.mark_internal()
 local concat, find, format, sort = table.concat, string.find, string.format, table.sort
 local getmetatable, ipairs, next, pairs, pcall, rawget = getmetatable, ipairs, next, pairs, pcall, rawget
 local setmetatable, tonumber, tostring, type = setmetatable, tonumber, tostring, type
-local math_type, tointeger, utf8_len = math.type, math.tointeger, utf8.len
+local math_type, tointeger, utf8_len, content = math.type, math.tointeger, utf8.len, core.dict_content
 
 local check = {}
 
@@ -265,6 +265,7 @@ function run(node, value, path, state)
   end
   local kind = node.kind
   if kind == "integer" and type(value) == "number" then value = tointeger(value) or value end
+  if kind == "object" or kind == "list" then value = content(value) end -- of a read-only copy of a dict
   if not fits(kind, value) then
     add(state, path, node.message or "must be " .. expected[kind] .. "; got " .. kind_of(value))
     return nil

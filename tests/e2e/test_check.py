@@ -31,6 +31,11 @@ app:post("/page", function(req)
   if errors then return 422, { form = form, errors = errors } end
   return form
 end)
+local d = ls.dict("d")
+app:get("/copy", function()
+  d.item = { name = "a", tags = { "x", "y" } }
+  return assert(item(d.item))
+end)
 local function asks(fn) return function(req) fn(req) end end
 app:post("/wrong", asks(function(req) req:json { name = "strin" } end))
 app:post("/wrong-option", asks(function(req) req:json(item, { refuze = false }) end))
@@ -111,6 +116,9 @@ class Check(E2E):
                 b'Content-Disposition: form-data; name="age"\r\n\r\n20\r\n--b--\r\n'
         response = self.post("/form", parts, "multipart/form-data; boundary=b")
         self.assertEqual(json.loads(response.body), {"name": "Ada", "age": 20, "news": False, "tags": []})
+
+    def test_a_value_of_a_dict(self):
+        self.assertEqual(json.loads(self.get("/copy").body), {"name": "a", "tags": ["x", "y"]})
 
     def test_a_query(self):
         self.assertEqual(json.loads(self.get("/query?page=2&tag=a&tag=b").body), {"page": 2, "tag": ["a", "b"]})

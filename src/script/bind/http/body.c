@@ -17,6 +17,7 @@
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
 #include "script/bind/option.h"
+#include "script/shared/copy.h"
 
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 
@@ -362,10 +363,12 @@ static bool is_schema(lua_State *L)
     const int top = lua_gettop(L);
     if (!lua_isnoneornil(L, 3)) return true;
     if (lua_type(L, 2) != LUA_TTABLE) return false;
-    bool found = lua_getmetatable(L, 2) != 0;
+    bool found = luaL_getmetafield(L, 2, "__name") == LUA_TSTRING && strcmp(lua_tostring(L, -1), "check") == 0;
     if (!found) {
+        lua_pushvalue(L, 2);
+        ls_copy_open(L, -1);
         lua_pushnil(L);
-        found = lua_next(L, 2) != 0 && (lua_type(L, -1) == LUA_TSTRING || lua_type(L, -1) == LUA_TTABLE);
+        found = lua_next(L, -2) != 0 && (lua_type(L, -1) == LUA_TSTRING || lua_type(L, -1) == LUA_TTABLE);
     }
     lua_settop(L, top);
     return found;
