@@ -97,7 +97,7 @@ function process.run(argv, given, ...)
     end
     input = input:tostring()
   end
-  return core.process(list, environment(given.env, settings.clear_env), settings.cwd or ".", input,
+  return core.process(list, environment(given.env, settings.clear_env), settings.cwd or core.dir, input,
     settings.out_bytes_max, settings.err_bytes_max, settings.ms_max > 0 and settings.ms_max / 1000 or nil)
 end
 

@@ -14,7 +14,7 @@ local function passed(...)
 end
 
 function tests.the_defaults()
-  check.equal(passed { "sort", 5, -1.5 }, { argv = { "sort", "5", "-1.5" }, cwd = ".", out = 1048576, err = 1048576,
+  check.equal(passed { "sort", 5, -1.5 }, { argv = { "sort", "5", "-1.5" }, cwd = "/site", out = 1048576, err = 1048576,
     seconds = 60.0 })
 end
 
