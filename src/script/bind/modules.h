@@ -38,8 +38,8 @@
     X(notify)         \
     X(socket)         \
     X(dict)           \
-    X(sqlite)         \
     X(wait)           \
+    X(sqlite)         \
     X(channel)        \
     X(semaphore)      \
     X(host)           \

@@ -27,6 +27,9 @@ int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_st
 /* Write what has changed, and close the file. */
 void ls_dict_store_close(ls_dict_store *store);
 
+/* No waiter of any store is woken any more once those that wait are cancelled: the port is about to be closed. */
+void ls_dict_stores_disconnect(ls_shared *shared);
+
 /* A change was put into a list. The lock of its shard is held. */
 void ls_dict_store_note(ls_dict_store *store);
 

@@ -17,6 +17,11 @@ void ls_dict_store_close(ls_dict_store *store)
     (void)store;
 }
 
+void ls_dict_stores_disconnect(ls_shared *shared)
+{
+    (void)shared;
+}
+
 void ls_dict_store_note(ls_dict_store *store)
 {
     (void)store;

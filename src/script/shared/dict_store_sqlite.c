@@ -35,6 +35,7 @@ struct ls_dict_store {
     ls_mutex lock;
     ls_cond wake, done; /* for the thread; for ls_dict_store_block */
     ls_node waiters;    /* their number is in message, see waits_for */
+    bool waking;        /* the thread wakes waiters, without the lock */
     bool idle, closing; /* the thread waits for a change; it writes the rest and ends */
     unsigned blocked;
     uint64_t noted, stored; /* numbers of changes */
@@ -137,7 +138,7 @@ static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, 
         value = (ls_dict_value){.type = LS_DICT_FLOAT, .as.number = sqlite3_column_double(row, 1)};
         break;
     case SQLITE_TEXT:
-        if ((value.as.value = ls_value_string(bytes, len)) == NULL) return LS_ENOMEM;
+        if ((value.as.value = ls_value_string(len > 0 ? bytes : "", len)) == NULL) return LS_ENOMEM;
         break;
     default:
         if (len == 0) return LS_EIO;
@@ -452,9 +453,12 @@ static void store_main(void *arg)
         ls_node_init(&woken);
         ls_mutex_lock(&store->lock);
         decide(store, number, err, &woken);
+        store->waking = true;
         ls_mutex_unlock(&store->lock);
         ls_waiters_wake(&woken);
         ls_mutex_lock(&store->lock);
+        store->waking = false;
+        ls_cond_broadcast(&store->done);
         if (err < 0 && store->closing) break;
         if (err < 0) (void)ls_cond_wait_ms(&store->wake, &store->lock, LS_DICT_STORE_RETRY_MS);
     }
@@ -498,6 +502,21 @@ int ls_dict_store_block(ls_dict_store *store)
     store->blocked--;
     ls_mutex_unlock(&store->lock);
     return err;
+}
+
+static void wait_for_wakes(ls_shared_object *object, void *unused)
+{
+    ls_dict_store *store = ls_dict_store_of((ls_dict *)(void *)object);
+    (void)unused;
+    if (store == NULL) return;
+    ls_mutex_lock(&store->lock);
+    while (store->waking) ls_cond_wait(&store->done, &store->lock);
+    ls_mutex_unlock(&store->lock);
+}
+
+void ls_dict_stores_disconnect(ls_shared *shared)
+{
+    ls_shared_each(shared, &ls_dict_kind, wait_for_wakes, NULL);
 }
 
 void ls_dict_store_close(ls_dict_store *store)

@@ -16,6 +16,7 @@
 #include "script/core/runtime.h"
 #include "script/core/udata.h"
 #include "script/shared/database.h"
+#include "script/shared/dict_store.h"
 #include "script/shared/marshal.h"
 
 static const char database_tag, call_tag;
@@ -559,10 +560,13 @@ static void define(lua_State *L, ls_state *state)
     data->spare_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
+/* Behind `wait`, which has cancelled the waiters of the state. */
 static void disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
+    ls_shared *shared = ls_state_runtime(state)->shared;
     (void)ctx;
-    ls_db_disconnect(ls_state_runtime(state)->shared);
+    ls_db_disconnect(shared);
+    ls_dict_stores_disconnect(shared);
 }
 
 static const luaL_Reg functions[] = {{"sqlite", core_sqlite},
