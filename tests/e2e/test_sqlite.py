@@ -104,6 +104,7 @@ class Sqlite(E2E):
     def test_rows_are_tables_without_null(self):
         self.assertEqual(self.run_lua("return db:query 'select 1 as a, null as b union all select null, 2'"),
                          [[{"a": 1}, {"b": 2}]])
+        self.assertEqual(self.run_lua("return ls.json.encode(db:query 'select * from item')"), ["[]"])
         self.assertEqual(self.run_lua("return #db:query 'select * from item', db:one 'select * from item'"), [0, None])
 
     def test_returning_gives_rows_of_a_write(self):

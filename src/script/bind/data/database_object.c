@@ -338,7 +338,7 @@ static void new_rows(lua_State *L, const ls_db_job *job)
 {
     lua_settop(L, CALL);
     lua_createtable(L, job->row_count > ROWS_HINT_MAX ? ROWS_HINT_MAX : (int)job->row_count, 0);
-    ls_array_set_mark(L);
+    ls_array_set_mark(L); /* [] in JSON, also without a row */
 }
 
 /* ---- statements ------------------------------------------------------------------------------------------------------ */
