@@ -161,7 +161,7 @@ end
 function jar:for_url(at)
   local found, now, path, domain = {}, time(), path_of(at), at.host
   repeat
-    for _, cookie in ipairs(self.entries:get(domain) or found) do
+    for _, cookie in ipairs(self.entries:get(domain) or {}) do
       if cookie.ends > now and path_matches(path, cookie.path) and (at.secure or not cookie.secure)
         and (domain == at.host or not cookie.host_only) then
         found[#found + 1] = cookie

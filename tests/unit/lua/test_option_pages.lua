@@ -26,6 +26,7 @@ local sections = {
   { "process", "ls.process", { "ls.process" } },
   { "check", "ls.check", { "ls.check" } }, { "check", "Requests", { "req:json" } },
   { "session", "ls.session", { "ls.session" } },
+  { "sqlite", "ls.sqlite", { "ls.sqlite" } },
   { "templates", "ls.templates", { "ls.templates" } },
   { "middleware", "csrf", { "csrf" } },
   { "middleware", "basic_auth", { "basic_auth" } }, { "middleware", "bearer_auth", { "bearer_auth" } },
@@ -48,7 +49,7 @@ local elsewhere = {
 
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
-  "dict", "channel", "notify", "session", "csrf", "signature", "basic_auth",
+  "dict", "channel", "notify", "session", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
