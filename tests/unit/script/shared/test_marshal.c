@@ -366,6 +366,53 @@ static void out_of_memory_in_lua(void **state)
     lua_close(L);
 }
 
+/* A file may be damaged: each proper prefix of a code is refused, and a code with one changed byte is refused, or makes
+ * a value. */
+static void the_code_of_a_value_is_checked(void **state)
+{
+    static const char *const expressions[] = {"'text'",
+                                              "1 << 62",
+                                              "-1",
+                                              "0.5",
+                                              "true",
+                                              "{}",
+                                              "{ 1, 2.5, 'x', a = { b = { false } } }",
+                                              "{ [true] = 1, [7.5] = 2, x = nested(20) }",
+                                              "nested(100)"};
+    lua_State *L = open_state();
+    (void)state;
+    for (unsigned n = 0; n < sizeof expressions / sizeof *expressions; n++) {
+        ls_value *value = pack(L, expressions[n]);
+        size_t len;
+        const char *code = ls_value_code(value, &len);
+        for (size_t part = 0; part <= len; part++) {
+            char *copy = test_copy_exact(code, part);
+            ls_value *again = ls_value_of_code(copy, part);
+            assert_int_equal(again != NULL, part == len);
+            if (again != NULL) {
+                ls_value_push(L, again);
+                evaluate(L, expressions[n]);
+                assert_true_in_lua(L, "return same(...)", 2);
+            }
+            ls_value_drop(again);
+            free(copy);
+        }
+        for (size_t at = 0; at < len; at++) {
+            char *copy = test_copy_exact(code, len);
+            for (int byte = 0; byte < 256; byte++) {
+                copy[at] = (char)byte;
+                ls_value *other = ls_value_of_code(copy, len);
+                if (other != NULL) ls_value_push(L, other);
+                ls_value_drop(other);
+                lua_settop(L, 0);
+            }
+            free(copy);
+        }
+        ls_value_drop(value);
+    }
+    lua_close(L);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_buffer_becomes_a_string),
         cmocka_unit_test(a_copy_refuses_writes),
         cmocka_unit_test(a_copy_is_read_as_a_table),
+        cmocka_unit_test(the_code_of_a_value_is_checked),
         cmocka_unit_test(out_of_memory_is_reported),
         cmocka_unit_test(out_of_memory_in_lua),
     };
