@@ -3,10 +3,9 @@ import contextlib
 import json
 import shutil
 import sqlite3
-import subprocess
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, main, repeats, temporary_folder
+from harness import E2E, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
 
 SITE = r"""
 local ls = require "luaserve"
@@ -23,8 +22,7 @@ app:post("/run", function(req)
 end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
-HAS_SQLITE = "SQLite: not built in" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True,
-                                                         check=False).stdout
+HAS_SQLITE = has_sqlite()
 
 
 class DictFile(E2E):

@@ -4,10 +4,9 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, in_parallel, main, repeats, temporary_folder
+from harness import E2E, OTHER_SYSTEM, WAIT, has_sqlite, in_parallel, main, repeats, temporary_folder
 
 PRELUDE = r"""
 local ls = require "luaserve"
@@ -29,8 +28,7 @@ app:get("/slow", { timeout = 1 }, function() return db:one(slow, 10 ^ 12) end)
 app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
-HAS_SQLITE = "SQLite: not built in" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True,
-                                                         check=False).stdout
+HAS_SQLITE = has_sqlite()
 
 
 class Sqlite(E2E):

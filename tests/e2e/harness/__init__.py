@@ -20,12 +20,12 @@ from harness.environment import (ENGINE, EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUA
                                  SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals, not_on_windows,
                                  repeats, system)
 from harness.terminal import fcntl, grp, needs_terminal, pty, pwd, termios
-from harness.server import REPORT, Server, lua_paths, many_files, run_program, scratch, temporary_folder, write_text
+from harness.server import REPORT, Server, has_sqlite, lua_paths, many_files, run_program, scratch, temporary_folder, write_text
 
 __all__ = [
     "ENGINE", "EXIT_STATUS_LOST", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "REPORT", "ROOT", "SANITIZER",
     "SLEEP", "SLOW", "WAIT", "WINDOWS", "WINE", "Closed", "Conn", "E2E", "Framing", "Response", "Server",
-    "TimedOut", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "in_parallel", "lua_paths", "main", "many_files",
+    "TimedOut", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "has_sqlite", "in_parallel", "lua_paths", "main", "many_files",
     "needs_terminal", "no_refusals", "not_on_windows", "pty", "pwd", "repeats", "request", "run_program", "scratch",
     "system", "table", "temporary_folder", "termios", "write_text",
 ]

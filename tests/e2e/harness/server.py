@@ -36,6 +36,11 @@ def lua_paths(text):
     return text
 
 
+def has_sqlite():
+    """Whether the program under test was built with SQLite."""
+    return "SQLite: not built in" not in run_program(["--version"])[1]
+
+
 class Server:
     """One server process. It writes `site` as site.lua into a directory of its own, starts the program, and waits for
     `listeners` lines `listening on`. `@DIR@` in the site and in `env` stands for the directory.
