@@ -25,6 +25,9 @@ app:post("/run", function(req) -- the text of a chunk; its results as a list
 end)
 app:get("/hello", function() return "hello" end)
 app:get("/slow", { timeout = 1 }, function() return db:one(slow, 10 ^ 12) end)
+app:get("/rows", { timeout = 1 }, function()
+  for row in db:rows(slow:gsub("select count%(%*%) as n", "select n from c where n %% 1000000 = 0 -- "), 10 ^ 12) do env.last = row.n end
+end)
 app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
@@ -287,6 +290,7 @@ class Sqlite(E2E):
 
     def test_the_deadline_of_a_request_interrupts_its_statement(self):
         self.assertEqual([r.status for r in in_parallel([lambda: self.get("/slow")] * 3)], [503] * 3)
+        self.assertEqual([r.status for r in in_parallel([lambda: self.get("/rows")] * 3)], [503] * 3)
         self.assertEqual(self.run_lua("return db:one(slow, 1000000).n"), [1000000])
 
     def test_another_program_may_hold_the_lock(self):

@@ -404,6 +404,7 @@ static int step(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt, size_t bat
         const int result = sqlite3_step(stmt);
         if (result != SQLITE_ROW) return result;
         if (!add_row(job, stmt)) return SQLITE_NOMEM;
+        if (job->one && !conn->running->writes) return SQLITE_DONE;
         if (batch == 0 && job->rows.len > LS_DB_ROWS_BYTES_MAX) {
             *wrong = "the rows have more than 64 MiB";
             return SQLITE_TOOBIG;

@@ -104,6 +104,7 @@ struct ls_db_job {
     ls_db_bytes values; /* the parameters. `named`: each behind its name, an LS_DB_TEXT without the mark */
     unsigned value_count;
     bool named;
+    bool one;         /* of the rows only the first one; a statement that writes still ends */
     ls_db_job *lease; /* of the transaction; NULL: none */
 
     /* The result. */
@@ -118,6 +119,7 @@ struct ls_db_job {
     int64_t changes, last_id;
 
     struct ls_db_conn *conn; /* leased, or with the rest of the rows */
+    bool busy;               /* from ls_db_queue until it has ended, also without a waiter */
     ls_db_job *queued_lease; /* a reference */
 };
 

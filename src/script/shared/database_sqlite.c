@@ -172,7 +172,7 @@ void ls_db_job_release(ls_db_job *job)
 {
     ls_db *db = job->db;
     ls_mutex_lock(&db->lock);
-    ls_db_conn *conn = job->conn;
+    ls_db_conn *conn = job->busy ? NULL : job->conn; /* a job that runs, and was cancelled, releases it at its end */
     const bool transaction = conn != NULL && job->what == LS_DB_BEGIN;
     bool posted = false;
     if (transaction) { /* undone on the pool, or here while the site loads */
@@ -215,6 +215,7 @@ static void finish(ls_db_job *job)
     const bool dropped = job->waiter == NULL;
     job->queued_lease = NULL;
     job->waiter = NULL;
+    job->busy = false;
     db->stats.statements++;
     ls_mutex_unlock(&db->lock);
     if (dropped) ls_db_job_release(job);
@@ -235,6 +236,7 @@ bool ls_db_cancel(ls_db_job *job, ls_waiter *waiter)
         queued = !ls_list_empty(&job->node);
         if (queued) {
             ls_list_remove(&job->node);
+            job->busy = false;
             db->stats.waiting--;
         }
     }
@@ -311,6 +313,10 @@ static bool run_job(ls_db_conn *conn, ls_db_job *job)
         (void)ls_db_conn_script(conn, job, job->sql.data, job->sql.len);
         return true;
     case LS_DB_RUN: break;
+    }
+    if (conn->running == NULL && atomic_load_explicit(&job->canceled, memory_order_relaxed)) {
+        ls_db_job_fail(job, LS_ECANCELED, "no task waits for the statement");
+        return true;
     }
     if (conn->running == NULL && (statement = ls_db_conn_prepare(conn, job)) == NULL) return true;
     if (statement != NULL && statement->writes && !conn->writer) {
@@ -569,6 +575,7 @@ static void queued(ls_db_job *job, ls_waiter *waiter)
     atomic_fetch_add_explicit(&job->refs, 1, memory_order_relaxed);
     if (job->lease != NULL) atomic_fetch_add_explicit(&job->lease->refs, 1, memory_order_relaxed);
     job->queued_lease = job->lease;
+    job->busy = true;
     job->waiter = waiter;
 }
 
@@ -601,6 +608,7 @@ int ls_db_queue(ls_db_job *job, ls_waiter *waiter, ls_port *port)
     ls_db_job_drop(job->queued_lease);
     job->queued_lease = NULL;
     job->waiter = NULL;
+    job->busy = false;
     ls_db_job_drop(job);
     ls_db_job_fail(job, LS_ENOMEM, "not enough memory for a thread");
     return LS_ENOMEM;

@@ -95,6 +95,7 @@ static ls_db_job *call_push(lua_State *L, enum ls_db_what what)
     call->job->what = what;
     call->job->lease = lease;
     call->job->writes = what == LS_DB_BEGIN;
+    call->job->one = false;
     return call->job;
 }
 
@@ -156,8 +157,11 @@ static ls_db_job *finished(lua_State *L, lua_KContext context)
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     const call_object *call = lua_touserdata(L, CALL);
     struct ls_message *none;
-    if (wait != NULL && (ls_wait_end(L, wait, &none) != LS_OK || ls_state_of(L)->current->cpu_exceeded))
+    const int result = wait != NULL ? ls_wait_end(L, wait, &none) : LS_OK;
+    if (wait != NULL && (result != LS_OK || ls_state_of(L)->current->cpu_exceeded)) {
+        ls_db_job_release(call->job);
         ls_state_end_run(L);
+    }
     return call->job;
 }
 
@@ -395,6 +399,7 @@ static int core_sqlite_run(lua_State *L)
     ls_db_job *job = call_push(L, LS_DB_RUN);
     if (job == NULL) return 2;
     const char *wrong = take_arguments(L, 3, job);
+    job->one = how == HOW_ONE;
     if (wrong != NULL) {
         lua_pushboolean(L, 0);
         lua_pushstring(L, wrong);
@@ -403,11 +408,22 @@ static int core_sqlite_run(lua_State *L)
     return run(L, job, ends[how]);
 }
 
+static void result_ended(ls_task_end *end)
+{
+    const call_object *call = LS_CONTAINER(end, call_object, end);
+    if (call->job != NULL) ls_db_job_release(call->job);
+}
+
 static int rows_done(lua_State *L, int status, lua_KContext context)
 {
     ls_db_job *job = finished(L, context);
+    call_object *call = lua_touserdata(L, CALL);
+    const ls_state *state = ls_state_of(L);
     (void)status;
+    ls_task_end_remove(&call->end);
     if (job->error < 0) return push_failure(L, job);
+    call->end.run = result_ended;
+    if (job->more && state->current != NULL) ls_task_end_add(state->current, &call->end);
     new_rows(L, job);
     add_rows(L, job);
     lua_pushboolean(L, job->more);

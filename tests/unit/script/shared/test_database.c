@@ -113,7 +113,7 @@ static void a_long_statement_does_not_end_in_place(void **state)
     ls_db_job *job = job_new(&p, "select 7 as a");
     assert_true(ls_db_try(job));
     assert_int_equal(job->row_count, 1);
-    set_sql(job, NUMBERS("3000000") "select count(*) from c");
+    set_sql(job, NUMBERS("300000") "select count(*) from c");
     for (int n = 0; n < 2; n++) { /* the second time it is known to be slow */
         assert_false(ls_db_try(job));
         ls_db_block(job);
@@ -144,10 +144,24 @@ static void a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not(vo
     job = job_new(&p, "create table t(a)");
     assert_true(ls_db_try(job));
     assert_int_equal(job->error, LS_OK);
-    set_sql(job, "insert into t " NUMBERS("3000000") "select n from c"); /* interrupted, undone and run again */
+    set_sql(job, "insert into t " NUMBERS("300000") "select n from c"); /* interrupted, undone and run again */
     assert_false(ls_db_try(job));
     ls_db_block(job);
-    assert_int_equal(job->changes, 3000000);
+    assert_int_equal(job->changes, 300000);
+    ls_db_job_drop(job);
+    place_close(&p);
+}
+
+static void of_one_row_the_rest_is_not_read(void **state)
+{
+    place p;
+    (void)state;
+    place_open(&p, 1, true);
+    ls_db_job *job = job_new(&p, NUMBERS("1000000000000") "select n from c");
+    job->one = true;
+    assert_true(ls_db_try(job));
+    assert_int_equal(job->row_count, 1);
+    assert_false(job->more);
     ls_db_job_drop(job);
     place_close(&p);
 }
@@ -257,11 +271,19 @@ static void dispatch_until(net_place *net, const waiting *w)
         if (ls_port_wait(net->port, &net->ctx, &packet, 1, 10) == 1) ls_packet_dispatch(&net->ctx, &packet);
 }
 
-static void dispatch_rest(net_place *net, place *p)
+static void run_anywhere(net_place *net, ls_db_job *job)
 {
-    ls_packet packet;
+    waiting w;
+    if (ls_db_try(job)) return;
+    queue(net, job, &w);
+    dispatch_until(net, &w);
+}
+
+/* The port is closed first, as in a server: its threads have ended then. */
+static void pool_close(net_place *net, place *p)
+{
     ls_db_disconnect(p->shared);
-    while (ls_port_wait(net->port, &net->ctx, &packet, 1, 100) == 1) ls_packet_dispatch(&net->ctx, &packet);
+    net_release(net);
 }
 
 static void a_job_that_is_cancelled_gives_its_connection_back(void **state)
@@ -289,9 +311,39 @@ static void a_job_that_is_cancelled_gives_its_connection_back(void **state)
     ls_db_job_drop(forever);
     ls_db_job_drop(waits);
     ls_db_job_drop(last);
-    dispatch_rest(&net, &p);
+    pool_close(&net, &p);
     place_close(&p);
-    net_release(&net);
+}
+
+/* A task that ends while its rows are read cancels the job and releases it: the pool does so behind it. */
+static void a_result_that_is_read_is_released_behind_its_reader(void **state)
+{
+    place p;
+    net_place net;
+    waiting first;
+    (void)state;
+    net_open(&net);
+    place_open(&p, 1, true);
+    for (int round = 0; round < 20; round++) {
+        ls_db_job *rows = job_new(
+                      &p, NUMBERS("1000000000000") "select n, zeroblob(100000) as b from c where n % 1000 = 1"),
+                  *last = job_new(&p, "select 2");
+        run_anywhere(&net, rows);
+        assert_true(rows->more);
+        queue(&net, rows, &first);
+        (void)ls_db_cancel(rows, &first.waiter); /* or it has its next rows already */
+        ls_db_job_release(rows);
+        ls_db_job_drop(rows);
+        run_anywhere(&net, last);
+        assert_int_equal(last->row_count, 1);
+        ls_db_job_drop(last);
+    }
+    ls_db_stats stats;
+    ls_packet packet;
+    for (ls_db_stat(p.shared, &stats); stats.connections != 2; ls_db_stat(p.shared, &stats))
+        if (ls_port_wait(net.port, &net.ctx, &packet, 1, 10) == 1) ls_packet_dispatch(&net.ctx, &packet);
+    pool_close(&net, &p);
+    place_close(&p);
 }
 
 static void a_transaction_whose_begin_is_cancelled_has_not_the_writer(void **state)
@@ -318,10 +370,9 @@ static void a_transaction_whose_begin_is_cancelled_has_not_the_writer(void **sta
     ls_db_job_drop(holder);
     ls_db_job_drop(begin);
     ls_db_job_drop(insert);
-    dispatch_rest(&net, &p);
     assert_int_equal(integer_of(&p, "select count(*) from t"), 1);
+    pool_close(&net, &p);
     place_close(&p);
-    net_release(&net);
 }
 
 /* ---- values, memory ------------------------------------------------------------------------------------------------ */
@@ -391,10 +442,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_statement_does_not_end_in_place),
         cmocka_unit_test(a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not),
+        cmocka_unit_test(of_one_row_the_rest_is_not_read),
         cmocka_unit_test(a_long_result_comes_in_batches),
         cmocka_unit_test(results_with_rows_left_have_a_limit),
         cmocka_unit_test(a_transaction_is_undone_unless_it_is_committed),
         cmocka_unit_test(a_job_that_is_cancelled_gives_its_connection_back),
+        cmocka_unit_test(a_result_that_is_read_is_released_behind_its_reader),
         cmocka_unit_test(a_transaction_whose_begin_is_cancelled_has_not_the_writer),
         cmocka_unit_test(values_are_read_as_they_were_put),
         cmocka_unit_test(without_memory_a_job_fails_and_nothing_is_lost),
