@@ -105,7 +105,7 @@ local function note_failure(tx, result, message, code)
   return nil, message, code
 end
 
--- run_in(tx, call, how, sql, ...) -> the results of the statement. After a failure the statements of the transaction return that.
+-- run_in(tx, call, how, sql, ...) -> the results of the statement. After a failure all statements return that failure.
 local function run_in(tx, call, how, sql, ...)
   check_call(tx, sql, call, "transaction")
   local failure = tx.failure

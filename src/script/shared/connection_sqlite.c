@@ -12,7 +12,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-enum { PROGRESS_OPS = 100, WAYS = 4, SHOWN_BYTES = 200, BUSY_STEP_MS = 2, CACHE_KIB = 4096 };
+enum {
+    PROGRESS_OPS = 100,
+    CLOCK_ROWS = 8 /* between two looks at the clock */,
+    WAYS = 4,
+    SHOWN_BYTES = 200,
+    BUSY_STEP_MS = 2,
+    CACHE_KIB = 4096
+};
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -410,7 +417,8 @@ static int step(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt, size_t bat
             return SQLITE_TOOBIG;
         }
         if (batch == 0) continue;
-        if (job->rows.len >= batch || (conn->until_ns != 0 && ls_clock_ns() > conn->until_ns)) return SQLITE_ROW;
+        const bool looks = conn->until_ns != 0 && job->row_count % CLOCK_ROWS == 0;
+        if (job->rows.len >= batch || (looks && ls_clock_ns() > conn->until_ns)) return SQLITE_ROW;
     }
 }
 

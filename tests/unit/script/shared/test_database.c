@@ -141,9 +141,10 @@ static void a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not(vo
     assert_int_equal(job->changes, 1);
     ls_db_job_drop(job);
     assert_int_equal(open_path(&p, ":memory:", 1, true), LS_OK);
-    job = job_new(&p, "create table t(a)");
+    run_sql(&p, "create table t(a)");
+    job = job_new(&p, "insert into t values(1)");
     assert_true(ls_db_try(job));
-    assert_int_equal(job->error, LS_OK);
+    assert_int_equal(job->changes, 1);
     set_sql(job, "insert into t " NUMBERS("300000") "select n from c"); /* interrupted, undone and run again */
     assert_false(ls_db_try(job));
     ls_db_block(job);
@@ -424,7 +425,8 @@ static void without_memory_a_job_fails_and_nothing_is_lost(void **state)
         run(job);
         test_allocations_left = -1;
         const int error = job->error;
-        const size_t rows = job->row_count;
+        size_t rows = job->row_count;
+        for (; job->more; rows += job->row_count) run(job); /* a slow machine gives some of them at a time */
         ls_db_job_drop(job);
         if (error == LS_OK) {
             assert_int_equal(rows, 100);
