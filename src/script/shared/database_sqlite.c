@@ -395,8 +395,10 @@ static void run_jobs(ls_db_conn *conn, ls_db_job **jobs, unsigned taken)
     if (!conn->writer || taken == 1) {
         if (!run_job(conn, jobs[0])) {
             ls_mutex_lock(&conn->db->lock);
-            wait_for_conn(jobs[0], &conn->db->writes);
+            const bool waits = jobs[0]->waiter != NULL;
+            if (waits) wait_for_conn(jobs[0], &conn->db->writes);
             ls_mutex_unlock(&conn->db->lock);
+            if (!waits) finish(jobs[0]);
             return;
         }
         if (conn->writer && is_single(jobs[0])) count(conn->db, &conn->db->stats.commits, 1);
@@ -705,13 +707,7 @@ fail:
 static void database_close(ls_shared_object *object)
 {
     ls_db *db = ls_db_of(object);
-    queue *const queues[] = {&db->reads, &db->writes};
-    for (unsigned n = 0; n < 2; n++)
-        while (!ls_list_empty(&queues[n]->jobs)) {
-            ls_db_job *job = LS_CONTAINER(queues[n]->jobs.next, ls_db_job, node);
-            ls_list_remove(&job->node);
-            ls_db_job_drop(job);
-        }
+    assert(ls_list_empty(&db->reads.jobs) && ls_list_empty(&db->writes.jobs)); /* their waiters are cancelled */
     database_free(db);
 }
 

@@ -90,7 +90,10 @@ static ls_db_job *call_push(lua_State *L, enum ls_db_what what)
     } else {
         call = ls_object_new(L, sizeof *call, 0, &call_tag, data->call_ref);
         call->job = ls_db_job_new(db);
-        if (call->job == NULL) luaL_error(L, "not enough memory");
+        if (call->job == NULL) {
+            luaL_error(L, "not enough memory");
+            return NULL;
+        }
     }
     call->job->what = what;
     call->job->lease = lease;
