@@ -607,12 +607,12 @@ int ls_db_queue(ls_db_job *job, ls_waiter *waiter, ls_port *port)
     ls_mutex_unlock(&db->lock);
     if (posted) return LS_PENDING;
     if (job->lease == NULL && !job->more) give_unlocked(conn);
+    ls_db_job_fail(job, LS_ENOMEM, "not enough memory for a thread");
     ls_db_job_drop(job->queued_lease);
     job->queued_lease = NULL;
     job->waiter = NULL;
     job->busy = false;
     ls_db_job_drop(job);
-    ls_db_job_fail(job, LS_ENOMEM, "not enough memory for a thread");
     return LS_ENOMEM;
 }
 
