@@ -283,7 +283,13 @@ end
 
 local agent = format("User-Agent: luaserve/%s\r\n", core.version)
 local accept = "Accept: */*\r\n"
-local accept_gzip = core.client_inflates() and "Accept-Encoding: gzip\r\n" or ""
+local accept_codings -- a line with the codings of this build; "": none
+
+local function codings_line()
+  local names = {}
+  for n, coding in ipairs(core.codings()) do names[n] = coding.name end
+  return #names > 0 and "Accept-Encoding: " .. concat(names, ", ") .. "\r\n" or ""
+end
 local of_no_body = { POST = true, PUT = true, PATCH = true }
 
 -- The head of the request as text. Sets request.decodes: the answer may be compressed without the site's doing.
@@ -291,14 +297,15 @@ local function head_of(request)
   local at, body = request.at, request.body
   local framing = type(body) == "function" and "Transfer-Encoding: chunked\r\n"
     or body and "Content-Length: " .. #body .. "\r\n" or of_no_body[request.method] and "Content-Length: 0\r\n" or ""
-  request.decodes = accept_gzip ~= ""
+  accept_codings = accept_codings or codings_line()
+  request.decodes = accept_codings ~= ""
   local target, own = at.target, framing
   if request.via and not at.secure then target, own = at.origin .. target, framing .. request.via.authorization end
   if request.fields[1] == nil then
     local plain = body == nil and request.method == "GET" and not request.via
     if plain and rawget(at, "get") then return at.get end
     local head = concat { request.method, " ", target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept,
-      accept_gzip, own, "\r\n" }
+      accept_codings, own, "\r\n" }
     if plain then at.get = head end
     return head
   end
@@ -309,7 +316,7 @@ local function head_of(request)
   end
   request.decodes = request.decodes and not given["accept-encoding"] and not given.range -- a part cannot be inflated
   return concat { request.method, " ", target, " HTTP/1.1\r\n", given.host and "" or "Host: " .. at.authority .. "\r\n",
-    given["user-agent"] and "" or agent, given.accept and "" or accept, request.decodes and accept_gzip or "",
+    given["user-agent"] and "" or agent, given.accept and "" or accept, request.decodes and accept_codings or "",
     concat(lines), own, "\r\n" }
 end
 
@@ -381,7 +388,7 @@ local function keep(request, call)
   if request.sending then call:close() else call:keep(request.key) end
 end
 
--- One attempt. -> call, status, head, gzip | nil, message, code, whether it may be made again, whether on a used connection
+-- One attempt. -> call, status, head, coding | nil, message, code, whether it may be made again, on a used connection
 local function attempt(request, key, fresh)
   local begun = now()
   local sock = not fresh and core.client_take(key) or nil
@@ -396,18 +403,18 @@ local function attempt(request, key, fresh)
   local call = core.client_call(sock, request.method == "HEAD" and "head" or "body")
   send_request(request, sock, call)
   call:within(left(request))
-  local status, head, gzip, silent = call:head()
+  local status, head, coding, silent = call:head()
   if request.raised then error(request.raised, 0) end
-  if status then return call, status, head, gzip end
-  local may_repeat = silent and gzip ~= "ETIMEDOUT" and rules.idempotent[request.method]
+  if status then return call, status, head, coding end
+  local may_repeat = silent and coding ~= "ETIMEDOUT" and rules.idempotent[request.method]
     and type(request.body) ~= "function"
-  return nil, head, gzip, may_repeat, reused
+  return nil, head, coding, may_repeat, reused
 end
 
 local lasting = { EINVAL = true, EACCES = true, ECERT = true, ENOENT = true, ENOTSUP = true, EPROTO = true,
   ECANCELED = true }
 
--- exchange(request) -> call, status, head, gzip | nil, message, code. A connection that was idle may have been closed by
+-- exchange(request) -> call, status, head, coding | nil, message, code. A connection that was idle may have been closed by
 -- its server at the moment of the request, which then is sent once more on a new one.
 local function exchange(request)
   local via, wrong = proxies.of(request)
@@ -415,12 +422,12 @@ local function exchange(request)
   request.via = via
   local key, retries, fresh = key_of(request), 0, false
   while true do
-    local call, status, head, gzip, reused = attempt(request, key, fresh)
+    local call, status, head, coding, reused = attempt(request, key, fresh)
     if call then
       request.key = key
-      return call, status, head, gzip
+      return call, status, head, coding
     end
-    local message, code, may_repeat = status, head, gzip
+    local message, code, may_repeat = status, head, coding
     local seconds = left(request)
     if seconds and seconds <= 0 then return timed_out(request) end
     if reused and may_repeat then
@@ -626,7 +633,7 @@ function fetch.fetch(url, given, ...)
   begin_deadline(request)
   while true do
     if request.jar then put_cookies(request) end
-    local call, status, head, gzip = fetch.exchange(request)
+    local call, status, head, coding = fetch.exchange(request)
     if not call then
       if head == "ETIMEDOUT" and left(request) == 0 then return failure(request, select(2, timed_out(request))) end
       return failure(request, status, head)
@@ -639,11 +646,11 @@ function fetch.fetch(url, given, ...)
     if next_request then
       request = next_request
     else
-      local decoded = gzip and request.decodes
+      local decoded = coding and request.decodes
       if decoded then
-        local inflates
-        inflates, message, code = call:inflate()
-        if not inflates then
+        local decodes
+        decodes, message, code = call:decode(coding)
+        if not decodes then
           call:close()
           return failure(request, message, code)
         end

@@ -97,7 +97,7 @@ local refused = { [403] = "EACCES", [407] = "EACCES" }
 -- parsed URL. A failure closes it.
 function proxy.tunnel(via, sock, at, seconds)
   local server = at.authority:find(":%d+$") and at.authority or at.authority .. ":" .. at.port
-  local call = core.client_call(sock, true)
+  local call = core.client_call(sock, "head")
   sock:send("CONNECT " .. server .. " HTTP/1.1\r\nHost: " .. server .. "\r\n" .. via.authorization .. "\r\n")
   call:within(seconds)
   local status, head, code = call:head()

@@ -7,7 +7,7 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/terminal.h"
-#include "codec/ws/ws_deflate.h"
+#include "codec/coding/http_coding.h"
 #include "http/httpsys/httpsys.h"
 #include "luaserve.h"
 #include "net/tls.h"
@@ -34,19 +34,24 @@ int ls_server_version_number(void)
 const char *ls_server_build(void)
 {
     static LS_THREAD_LOCAL char text[512];
-    const char *tls = ls_tls_library(); /* these three: of the shared library that runs, not of the headers */
-    const char *zlib = ls_ws_deflate_library();
+    const char *tls = ls_tls_library(); /* these: of the shared libraries that run, not of the headers */
     const char *sqlite = ls_db_library();
+    char compression[100] = "";
+    size_t at = 0;
+    for (unsigned n = 0; n < LS_CODINGS; n++)
+        if (ls_coding_built((enum ls_coding)n))
+            at += (size_t)snprintf(compression + at, sizeof compression - at, "%s%s", at > 0 ? ", " : "",
+                                   ls_codings[n]->library());
     snprintf(text, sizeof text,
              "Lua: " LUA_RELEASE "\n"
              "JSON: lua-cjson\n"
              "names: " LS_RESOLVER "\n"
              "TLS: %s\n"
-             "compression: %s%s\n"
+             "compression: %s\n"
              "SQLite: %s\n"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
-             tls != NULL ? tls : "not built in", zlib != NULL ? "zlib " : "not built in", zlib != NULL ? zlib : "",
+             tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
              sqlite != NULL ? sqlite : "not built in", ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }

@@ -27,7 +27,7 @@ end
 -- The call object of ls.fetch (script/bind/sock/client_call.c) with a body that is here already.
 local methods = {}
 local call_meta = { __index = methods }
-for _, name in ipairs { "within", "inflate", "keep", "close" } do methods[name] = function() end end
+for _, name in ipairs { "within", "decode", "keep", "close" } do methods[name] = function() end end
 function methods:all(max)
   if #self.rest > max then return nil, "the body is too large", "EMSGSIZE" end
   return self.rest

@@ -91,7 +91,7 @@ static int transfer_field(response_parse *p, const char *at, const char *end)
 
 static void encoding_field(response_parse *p, const char *at, const char *end)
 {
-    p->head->gzip = !(p->saw & SAW_ENCODING) && (is_name(at, end, "gzip", 4) || is_name(at, end, "x-gzip", 6));
+    p->head->coding = (int8_t)(p->saw & SAW_ENCODING ? -1 : ls_coding_find(at, (size_t)(end - at)));
     p->saw |= SAW_ENCODING;
 }
 
@@ -170,7 +170,7 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
     response_parse p = {.at = bytes, .end = bytes + (is_full ? bytes_max : len), .head = out};
     if (!is_full && seen >= STATUS_LINE_PREFIX && seen < len && memchr(bytes + seen - 1, '\n', len - seen + 1) == NULL)
         return 0;
-    *out = (ls_http_response){0};
+    *out = (ls_http_response){.coding = -1};
     int step;
     if ((step = status_line(&p)) > 0 && (step = field_section(&p)) > 0 && (step = check_fields(&p, to_head)) > 0) {
         out->bytes = (uint32_t)(p.at - bytes);

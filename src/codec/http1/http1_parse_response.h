@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "codec/coding/http_coding.h"
 #include "codec/http_text.h"
 
 enum { LS_RESPONSE_FIELDS_MAX = 256 };
@@ -27,7 +28,7 @@ typedef struct ls_http_response {
     uint16_t status; /* 100 to 999 */
     uint8_t version_minor;
     uint8_t framing; /* enum ls_framing */
-    bool gzip;       /* Content-Encoding: gzip, or its old name x-gzip, and nothing else */
+    int8_t coding;   /* enum ls_coding: the one name in Content-Encoding; -1: none, another, or several */
     bool keep_alive; /* another request may follow on this connection (RFC 9112 section 9.3) */
     uint32_t bytes;  /* length of the head, including its empty line */
     uint64_t length; /* of the body, for LS_FRAMING_LENGTH */

@@ -19,7 +19,9 @@ for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", 
   core[name] = recorded(name)
 end
 
-function core.client_inflates() return true end
+function core.codings()
+  return { { name = "zstd", min = 1, max = 19, usual = 3 }, { name = "gzip", min = 1, max = 9, usual = 5 } }
+end
 function core.client_take() end
 core.results.now = { 0 }
 function core.is_buffer() return false end

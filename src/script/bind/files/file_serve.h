@@ -3,7 +3,7 @@
 #ifndef LS_SCRIPT_FILE_SERVE_H
 #define LS_SCRIPT_FILE_SERVE_H
 
-#include "codec/http_accept.h"
+#include "codec/coding/http_accept.h"
 #include "script/bind/files/file_response.h"
 
 enum { LS_SERVE_PATH_BYTES = 4096 }; /* with the terminator; PATH_MAX of Linux */

@@ -27,8 +27,12 @@ enum { STEP_FILE, STEP_FALLBACK, STEP_CODED }; /* ls_serve.step; STEP_CODED + n:
 enum { NAME_ROOM = 256, LINES_ROOM = LS_FILE_LINES_MAX / 2, LIST_MAX = 10000 };
 
 static const char static_tag;
-static const char *const coding_suffixes[LS_CODINGS] = {".br", ".gz"};
-static const char *const coding_lines[LS_CODINGS] = {"Content-Encoding: br\r\n", "Content-Encoding: gzip\r\n"};
+enum { SIBLINGS = 2 };
+static const enum ls_coding siblings[SIBLINGS] = {LS_CODING_BR,
+                                                  LS_CODING_GZIP}; /* the first of two equals is served */
+static const char *const coding_suffixes[LS_CODINGS] = {[LS_CODING_BR] = ".br", [LS_CODING_GZIP] = ".gz"};
+static const char *const coding_lines[LS_CODINGS] = {
+    [LS_CODING_BR] = "Content-Encoding: br\r\n", [LS_CODING_GZIP] = "Content-Encoding: gzip\r\n"};
 
 typedef struct static_config { /* user value 1: the function `headers`, or nil */
     const void *tag;
@@ -341,7 +345,8 @@ static int core_static_get(lua_State *L)
         lua_pushinteger(L, 404);
         return 1;
     }
-    if (config->precompressed) s.coding_count = ls_accept_codings(&r->x->head, r->x->bytes, s.codings);
+    if (config->precompressed)
+        s.coding_count = ls_accept_codings(&r->x->head, r->x->bytes, siblings, SIBLINGS, s.codings);
     if (s.path[s.path_len - 1] == '/') { /* a folder without an index */
         const int count = missing(L, &s, config);
         if (count != LS_SERVE_NEXT) return count;

@@ -3,7 +3,7 @@
  *
  * lua/luaserve/fetch.lua decides: it takes an idle connection from the pool of the server (net/stream_pool.h) or dials
  * (connect.c), which gives a sock, writes the request with sock:send, and makes a call of the sock, which reads the
- * response: codec/http1/http1_reader.h finds the payload in the received blocks, codec/http_inflate.h decodes gzip. At
+ * response: codec/http1/http1_reader.h finds the payload in the received blocks, codec/http_coding.h decodes it. At
  * the end the connection goes back to the pool.
  *
  * The call belongs to the task that makes it: when that task ends first, by an error, its time limit or the loss of its
@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "codec/coding/http_coding.h"
 #include "codec/http1/http1_reader.h"
-#include "codec/http_inflate.h"
 #include "net/stream_pool.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
@@ -39,19 +39,20 @@ typedef struct client_call {
     ls_task_end end;      /* of the task that made the call */
     uint64_t deadline_ns; /* of ls_clock_ns; 0: none */
     const char *why;      /* of LS_EPROTO */
+    const char *damaged;  /* the name of the content coding, if that is why */
     char *copy;           /* the received bytes of a head that is spread over several blocks; NULL: not needed */
     size_t copy_len, copy_room;
     ls_http1_reader reader;
-    ls_slice piece;            /* of the body, on its way to Lua */
-    ls_inflate *inflate;       /* NULL: the body is taken as it is */
-    size_t pending;            /* leading received bytes that are payload and not delivered yet */
-    uint64_t payload;          /* bytes that were found so far */
-    bool of_client;            /* its waits end when the client of the task leaves */
-    bool begun;                /* a byte of the response was received */
-    bool answered;             /* the head is complete */
-    bool last;                 /* no payload follows `pending` */
-    bool released;             /* the connection is not the call's any more */
-    bool inflated_whole_block; /* the decoder may hold more output */
+    ls_slice piece;           /* of the body, on its way to Lua */
+    ls_decoder *decoder;      /* NULL: the body is taken as it is */
+    size_t pending;           /* leading received bytes that are payload and not delivered yet */
+    uint64_t payload;         /* bytes that were found so far */
+    bool of_client;           /* its waits end when the client of the task leaves */
+    bool begun;               /* a byte of the response was received */
+    bool answered;            /* the head is complete */
+    bool last;                /* no payload follows `pending` */
+    bool released;            /* the connection is not the call's any more */
+    bool decoded_whole_block; /* the decoder may hold more output */
 } client_call;
 
 static const char call_tag;
@@ -78,11 +79,11 @@ static void call_drop(client_call *call)
     ls_state *state = call->state;
     ls_task_end_remove(&call->end);
     ls_slice_drop(&call->piece);
-    ls_inflate_close(call->inflate);
+    ls_decoder_close(call->decoder);
     free(call->copy);
-    call->inflate = NULL;
+    call->decoder = NULL;
     call->copy = NULL;
-    call->inflated_whole_block = false;
+    call->decoded_whole_block = false;
     call->pending = 0;
     if (!call->released && call->sock->tcp != NULL && state->port != NULL) ls_tcp_abort(state->ctx, call->sock->tcp);
 }
@@ -98,7 +99,9 @@ static int fail(lua_State *L, client_call *call, int err)
     const bool begun = call->begun;
     const char *why = call->why != NULL ? call->why : ls_err_text(err);
     call_drop(call);
-    if (err == LS_EPROTO)
+    if (err == LS_EPROTO && call->damaged != NULL)
+        (void)ls_push_failure_text(L, err, "invalid response: the content coding %s is damaged", call->damaged);
+    else if (err == LS_EPROTO)
         (void)ls_push_failure_text(L, err, "invalid response: %s", why);
     else if (err == LS_ETRUNCATED || (err == LS_ECLOSED && begun))
         (void)ls_push_failure_text(L, LS_ETRUNCATED, "the response was cut off before its end");
@@ -208,12 +211,16 @@ static int find_head(client_call *call, ls_tcp *tcp, const char **bytes)
     return length;
 }
 
-/* The head is complete: push the status, the text and whether the body is compressed by gzip. */
+/* The head is complete: push the status, the text, and the number of the coding if there is a body that can be decoded. */
 static int push_head(lua_State *L, client_call *call, ls_tcp *tcp, const char *bytes, size_t length)
 {
     lua_pushinteger(L, call->reader.head.status);
     lua_pushlstring(L, bytes, length); /* copies before it collects, and a finalizer may close the sock */
-    lua_pushboolean(L, call->reader.head.gzip && call->reader.head.framing != LS_FRAMING_NONE);
+    const int coding = call->reader.head.coding;
+    if (coding >= 0 && ls_coding_built((enum ls_coding)coding) && call->reader.head.framing != LS_FRAMING_NONE)
+        lua_pushinteger(L, coding);
+    else
+        lua_pushboolean(L, 0);
     if (call->sock->tcp != tcp) return fail(L, call, LS_ECLOSED);
     ls_tcp_consume(tcp, length);
     free(call->copy);
@@ -240,7 +247,7 @@ static int head_continue(lua_State *L, int status, lua_KContext context)
     return err == LS_PENDING ? wait_for_more(L, call, context, head_continue) : fail(L, call, err);
 }
 
-/* call:head() -> status, head, gzip | nil, message, code, whether no byte of the response was received */
+/* call:head() -> status, head, coding or false | nil, message, code, whether no byte of the response was received */
 static int call_head(lua_State *L)
 {
     const client_call *call = check_call(L);
@@ -282,21 +289,21 @@ static void consume_payload(client_call *call, size_t n)
 }
 
 /* Decode into a new block. LS_DONE: call->piece, or nothing came out; LS_E*. */
-static int inflate_piece(lua_State *L, client_call *call)
+static int decode_piece(lua_State *L, client_call *call)
 {
-    ls_block *block = ls_state_block(L, call->pending > STRING_BYTES_MAX / 8 || call->inflated_whole_block
+    ls_block *block = ls_state_block(L, call->pending > STRING_BYTES_MAX / 8 || call->decoded_whole_block
                                             ? LS_BLOCK_LARGE
                                             : LS_BLOCK_SMALL); /* may run finalizers */
     ls_tcp *tcp = call->sock->tcp;
     size_t in = call->pending, len = block->cap;
-    int err = call->inflate == NULL || (in > 0 && tcp == NULL)
+    int err = call->decoder == NULL || (in > 0 && tcp == NULL)
                   ? LS_ECLOSED
-                  : ls_inflate_run(call->inflate, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
-    if (err == LS_EPROTO) call->why = "the content coding gzip is damaged";
+                  : ls_decoder_run(call->decoder, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
+    if (err == LS_EPROTO) call->damaged = ls_decoder_name(call->decoder);
     if (err == LS_EMSGSIZE) call->why = "the compressed body grows too much";
     if (err == LS_OK) {
         if (in > 0) consume_payload(call, in);
-        call->inflated_whole_block = len == block->cap;
+        call->decoded_whole_block = len == block->cap;
         if (len > 0) {
             call->piece = (ls_slice){block, block->data, len};
             return LS_DONE;
@@ -311,19 +318,19 @@ static int take_piece(lua_State *L, client_call *call)
 {
     ls_slice_drop(&call->piece); /* one that an error has left */
     for (;;) {
-        int err = call->inflated_whole_block ? LS_DONE : find_payload(L, call);
+        int err = call->decoded_whole_block ? LS_DONE : find_payload(L, call);
         if (err != LS_DONE) return err;
-        if (call->pending == 0 && !call->inflated_whole_block) {
-            if (call->inflate == NULL || call->payload == 0 || ls_inflate_ended(call->inflate)) return LS_DONE;
+        if (call->pending == 0 && !call->decoded_whole_block) {
+            if (call->decoder == NULL || call->payload == 0 || ls_decoder_ended(call->decoder)) return LS_DONE;
             return LS_ETRUNCATED;
         }
-        if (call->inflate == NULL) {
+        if (call->decoder == NULL) {
             const ls_slice *head = &call->sock->tcp->head;
             call->piece = (ls_slice){ls_block_hold(head->block), head->ptr, call->pending};
             consume_payload(call, call->pending);
             return LS_DONE;
         }
-        err = inflate_piece(L, call);
+        err = decode_piece(L, call);
         if (err != LS_DONE || call->piece.len > 0) return err;
     }
 }
@@ -403,12 +410,12 @@ static int all_continue(lua_State *L, int status, lua_KContext context)
     client_call *call = lua_touserdata(L, 1);
     const uint64_t bytes_max = (uint64_t)lua_tointeger(L, ALL_MAX);
     int err = resume(L, call, status);
-    if (err == LS_OK && call->inflate == NULL && call->reader.left > bytes_max) err = LS_EMSGSIZE; /* Content-Length */
+    if (err == LS_OK && call->decoder == NULL && call->reader.left > bytes_max) err = LS_EMSGSIZE; /* Content-Length */
     while (err == LS_OK && (err = take_piece(L, call)) == LS_DONE) {
         const ls_buffer *all = lua_touserdata(L, ALL_BUFFER);
         if (call->piece.len > bytes_max - (all != NULL ? all->len : 0))
             err = LS_EMSGSIZE;
-        else if (call->piece.len == 0 || (call->inflate == NULL && call->last && call->pending == 0))
+        else if (call->piece.len == 0 || (call->decoder == NULL && call->last && call->pending == 0))
             return push_all(L, call);
         else
             add_piece(L, call);
@@ -437,11 +444,13 @@ static int call_within(lua_State *L)
     return 0;
 }
 
-/* call:inflate() -> true | nil, message, code. Decode the body. */
-static int call_inflate(lua_State *L)
+/* call:decode(coding) -> true | nil, message, code. Decode the body. */
+static int call_decode(lua_State *L)
 {
     client_call *call = check_call(L);
-    return ls_push_result(L, call->inflate != NULL ? LS_OK : ls_inflate_open(&call->inflate));
+    const lua_Integer coding = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, coding >= 0 && coding < LS_CODINGS, 2, "no coding");
+    return ls_push_result(L, call->decoder != NULL ? LS_OK : ls_decoder_open((enum ls_coding)coding, &call->decoder));
 }
 
 static int keep_continue(lua_State *L, int status, lua_KContext context)
@@ -520,13 +529,6 @@ static int client_take(lua_State *L)
     return 1;
 }
 
-/* core.client_inflates() -> whether call:inflate works in this build */
-static int client_inflates(lua_State *L)
-{
-    lua_pushboolean(L, ls_inflate_supported());
-    return 1;
-}
-
 /* core.client_call(sock [, asked]) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may follow,
  * and the call goes on when the client of the task leaves; else "body". */
 static int client_new(lua_State *L)
@@ -553,7 +555,7 @@ static int client_new(lua_State *L)
 static void client_define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},       {"all", call_all},
-                                       {"within", call_within}, {"inflate", call_inflate}, {"keep", call_keep},
+                                       {"within", call_within}, {"decode", call_decode},   {"keep", call_keep},
                                        {"close", call_close},   {"release", call_release}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", call_close}, {NULL, NULL}};
     static const ls_object_type type = {.name = "call", .methods = methods, .meta = meta};
@@ -566,8 +568,30 @@ static void client_drain(ls_thread_ctx *ctx, ls_state *state)
     ls_stream_pool_drain(ctx, ls_state_runtime(state)->streams);
 }
 
+/* core.codings() -> { { name =, min =, max =, usual = the levels }... }: those that are built in, the best first */
+static int core_codings(lua_State *L)
+{
+    static const enum ls_coding order[LS_CODINGS] = {LS_CODING_ZSTD, LS_CODING_BR, LS_CODING_GZIP};
+    lua_newtable(L);
+    for (unsigned n = 0; n < LS_CODINGS; n++) {
+        const ls_coding_type *type = ls_codings[order[n]];
+        if (!ls_coding_built(order[n])) continue;
+        lua_createtable(L, 0, 4);
+        lua_pushstring(L, type->name);
+        lua_setfield(L, -2, "name");
+        lua_pushinteger(L, type->level_min);
+        lua_setfield(L, -2, "min");
+        lua_pushinteger(L, type->level_max);
+        lua_setfield(L, -2, "max");
+        lua_pushinteger(L, type->level_default);
+        lua_setfield(L, -2, "usual");
+        lua_rawseti(L, 1, (lua_Integer)lua_rawlen(L, 1) + 1);
+    }
+    return 1;
+}
+
 static const luaL_Reg functions[] = {
-    {"client_take", client_take}, {"client_call", client_new}, {"client_inflates", client_inflates}, {NULL, NULL}};
+    {"client_take", client_take}, {"client_call", client_new}, {"codings", core_codings}, {NULL, NULL}};
 
 const ls_module ls_client_call_module = {.name = "client_call",
                                          .bytes = sizeof(call_data),

@@ -1,7 +1,7 @@
 /* test_http_accept.c - Accept-Encoding and Accept, and the Content-Disposition of downloads. */
 /* sanitizers: asan; no thread starts */
+#include "codec/coding/http_accept.h"
 #include "codec/http1/http1_parse.h"
-#include "codec/http_accept.h"
 
 #include <stdio.h>
 
@@ -20,16 +20,15 @@ static char *parsed(const char *fields, ls_http_head *head)
     return copy;
 }
 
-static const char *codings(const char *fields)
+static const char *codings(const char *fields, const enum ls_coding *offered, unsigned count_offered)
 {
-    static const char *const names[] = {"br ", "gzip "};
-    static char text[16];
+    static char text[24];
     enum ls_coding out[LS_CODINGS];
     ls_http_head head;
     char *copy = parsed(fields, &head);
-    const unsigned count = ls_accept_codings(&head, copy, out);
+    const unsigned count = ls_accept_codings(&head, copy, offered, count_offered, out);
     text[0] = '\0';
-    for (unsigned i = 0; i < count; i++) strcat(text, names[out[i]]);
+    for (unsigned i = 0; i < count; i++) strcat(strcat(text, ls_codings[out[i]]->name), " ");
     free(copy);
     return text;
 }
@@ -68,7 +67,29 @@ static void the_accepted_codings(void **state)
         {"Accept-Encodings: br\r\n", ""},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) assert_string_equal(codings(cases[i][0]), cases[i][1]);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(codings(cases[i][0], (const enum ls_coding[]){LS_CODING_BR, LS_CODING_GZIP}, 2),
+                            cases[i][1]);
+}
+
+/* The order of the offer decides between equals, and what is not offered does not count. */
+static void the_order_of_the_offer(void **state)
+{
+    static const enum ls_coding three[] = {LS_CODING_ZSTD, LS_CODING_BR, LS_CODING_GZIP},
+                                other[] = {LS_CODING_GZIP, LS_CODING_BR, LS_CODING_ZSTD};
+    static const char all[] = "Accept-Encoding: gzip, deflate, br, zstd\r\n",
+                      some[] = "Accept-Encoding: zstd;q=0.2, br;q=0.5, gzip;q=0.5\r\n",
+                      any[] = "Accept-Encoding: gzip;q=0.4, *\r\n";
+    (void)state;
+    assert_string_equal(codings(all, three, 3), "zstd br gzip ");
+    assert_string_equal(codings(all, other, 3), "gzip br zstd ");
+    assert_string_equal(codings(all, other, 1), "gzip ");
+    assert_string_equal(codings(all, other, 0), "");
+    assert_string_equal(codings(some, three, 3), "br gzip zstd ");
+    assert_string_equal(codings(some, other, 3), "gzip br zstd ");
+    assert_string_equal(codings(any, three, 3), "zstd br ");
+    assert_string_equal(codings("Accept-Encoding: gzip, br;q=0.9, zstd;q=0.8, identity;q=0.9\r\n", three, 3),
+                        "gzip br ");
 }
 
 static void whether_a_page_is_wanted(void **state)
@@ -157,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_accepted_codings),
+        cmocka_unit_test(the_order_of_the_offer),
         cmocka_unit_test(whether_a_page_is_wanted),
         cmocka_unit_test(the_weight_of_a_type),
         cmocka_unit_test(names_of_downloads),

@@ -1,19 +1,19 @@
-/* http_accept.h - content negotiation (RFC 9110 12.5): Accept-Encoding for files that exist in several codings, and the
- * media types of Accept. Pure. */
+/* http_accept.h - content negotiation (RFC 9110 12.5): Accept-Encoding for content that exists in several codings, and
+ * the media types of Accept. Pure. */
 #ifndef LS_CODEC_HTTP_ACCEPT_H
 #define LS_CODEC_HTTP_ACCEPT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "codec/coding/http_coding.h"
 #include "codec/http_head.h"
 
-enum ls_coding { LS_CODING_BR, LS_CODING_GZIP, LS_CODINGS };
-
-/* The codings that the request accepts, the most wanted first, br before gzip at the same weight. Only those that it
- * wants at least as much as the file as it is (identity). Returns their number; 0 without Accept-Encoding. An element
- * with invalid syntax is ignored. */
-unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_coding out[LS_CODINGS]);
+/* Those of the `count` offered codings that the request accepts, the most wanted first, and in the order of the offer at
+ * the same weight. Only those that it wants at least as much as the content as it is (identity). Returns their number; 0
+ * without Accept-Encoding. An element with invalid syntax is ignored. */
+unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, const enum ls_coding *offered, unsigned count,
+                           enum ls_coding out[LS_CODINGS]);
 
 /* The weight of a media type such as "text/html" in Accept, from 0, not acceptable, to 1000. The most specific range
  * that has the type decides: the type, "text" with all subtypes, all types; parameters of a range but "q" are ignored.

@@ -1,5 +1,5 @@
 /* http_accept.c - see http_accept.h. Weights are in thousandths, as the grammar has three digits (RFC 9110 12.4.2). */
-#include "codec/http_accept.h"
+#include "codec/coding/http_accept.h"
 
 #include <string.h>
 
@@ -50,9 +50,12 @@ static int parse_element(const char *from, const char **to)
     return weight;
 }
 
-unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_coding out[LS_CODINGS])
+unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, const enum ls_coding *offered, unsigned count,
+                           enum ls_coding out[LS_CODINGS])
 {
-    int br = WEIGHT_NONE, gzip = WEIGHT_NONE, identity = WEIGHT_NONE, any = WEIGHT_NONE;
+    int weights[LS_CODINGS], identity = WEIGHT_NONE, any = WEIGHT_NONE;
+    unsigned accepted = 0;
+    for (unsigned n = 0; n < LS_CODINGS; n++) weights[n] = WEIGHT_NONE;
     for (uint32_t i = 0; i < head->field_count; i++) {
         const ls_http_field *field = &head->fields[i];
         if (field->name.len != 15 || !ls_text_same(bytes + field->name.at, 15, "accept-encoding", 15)) continue;
@@ -60,23 +63,23 @@ unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, enum ls_
         while (ls_list_next(&at, end, &from, &to)) {
             const int weight = parse_element(from, &to);
             if (weight == WEIGHT_NONE) continue;
-            if (IS(from, to, "br")) br = weight;
-            if (IS(from, to, "gzip") || IS(from, to, "x-gzip")) gzip = weight; /* RFC 9110 8.4.1.3 */
+            const int coding = ls_coding_find(from, (size_t)(to - from));
+            if (coding >= 0) weights[coding] = weight;
             if (IS(from, to, "identity")) identity = weight;
             if (IS(from, to, "*")) any = weight;
         }
     }
-    if (br == WEIGHT_NONE) br = any;
-    if (gzip == WEIGHT_NONE) gzip = any;
     if (identity == WEIGHT_NONE) identity = any;
-    unsigned count = 0;
-    const bool gzip_first = gzip > br;
-    for (unsigned n = 0; n < LS_CODINGS; n++) {
-        const bool is_gzip = (n == 0) == gzip_first;
-        const int weight = is_gzip ? gzip : br;
-        if (weight > 0 && weight >= identity) out[count++] = is_gzip ? LS_CODING_GZIP : LS_CODING_BR;
+    for (unsigned n = 0; n < count; n++) {
+        int *const weight = &weights[offered[n]];
+        unsigned at = accepted;
+        if (*weight == WEIGHT_NONE) *weight = any;
+        if (*weight <= 0 || *weight < identity) continue;
+        for (; at > 0 && weights[out[at - 1]] < *weight; at--) out[at] = out[at - 1];
+        out[at] = offered[n];
+        accepted++;
     }
-    return count;
+    return accepted;
 }
 
 int ls_accept_weight(const ls_http_head *head, const char *bytes, const char *type, size_t len, bool *named)
