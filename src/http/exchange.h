@@ -53,7 +53,7 @@ enum {                     /* bits of `how` */
  * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
 typedef struct ls_transport {
     /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
-     * slices are the begin of the body, often all of it. */
+     * slices are the begin of the body, often all of it. LS_PENDING, of coded/coded.h alone: the whole body follows later. */
     int (*head)(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
     /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is queued. */
     int (*data)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
@@ -126,9 +126,10 @@ struct ls_exchange {
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
-    /* Two that few exchanges have, side by side: they cost the others least. */
-    ls_block *trailers;   /* of the request, as received, data[0..to): see ls_exchange_add_trailers. NULL: none */
-    ls_block *end_fields; /* trailers of the response, lines in data[0..to), or NULL: see ls_exchange_trailer */
+    /* What few exchanges have, side by side: it costs the others least. */
+    ls_block *trailers;     /* of the request, as received, data[0..to): see ls_exchange_add_trailers. NULL: none */
+    ls_block *end_fields;   /* trailers of the response, lines in data[0..to), or NULL: see ls_exchange_trailer */
+    struct ls_coded *coded; /* NULL: the response has no content coding: see coded/coded.h */
 
     ls_http_head head; /* large */
     ls_op op;          /* starts the exchange when no actor was free; a kept request ends before it */
@@ -225,14 +226,19 @@ bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at);
 /* The same for the trailers of the response. */
 bool ls_exchange_next_end_field(const ls_exchange *x, ls_response_field *at);
 
-/* Drop the blocks of fields and trailers, when the exchange ends. */
+/* Of coded/coded.h: the end of x->coded; the bytes of the body that were queued. */
+void ls_coded_drop(struct ls_coded *coded);
+uint64_t ls_coded_bytes(const ls_exchange *x);
+
+/* Drop the blocks of fields and trailers, and the coding, when the exchange ends. */
 static inline void ls_exchange_drop_fields(ls_exchange *x)
 {
     /* One branch for most exchanges. */
-    if (((uintptr_t)x->fields | (uintptr_t)x->trailers | (uintptr_t)x->end_fields) == 0) return;
+    if (((uintptr_t)x->fields | (uintptr_t)x->trailers | (uintptr_t)x->end_fields | (uintptr_t)x->coded) == 0) return;
     if (x->fields != NULL) ls_block_drop(x->fields);
     if (x->trailers != NULL) ls_block_drop(x->trailers);
     if (x->end_fields != NULL) ls_block_drop(x->end_fields);
+    if (x->coded != NULL) ls_coded_drop(x->coded);
 }
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and

@@ -67,7 +67,7 @@ LS_NOINLINE static int respond_with_trailers(ls_thread_ctx *ctx, ls_exchange *x,
     const int err = begin_with_trailers(ctx, x, x->length, slices, count);
     if (err < 0) return ls_exchange_fail(x, err);
     x->response = LS_RESPONSE_OPEN;
-    return ls_exchange_finish(ctx, x);
+    return err == LS_PENDING ? LS_DONE : ls_exchange_finish(ctx, x);
 }
 
 int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count)
@@ -81,7 +81,7 @@ int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
     if (x->end_fields != NULL) return respond_with_trailers(ctx, x, slices, count);
     const int err = begin(ctx, x, (int64_t)x->written, slices, count);
     if (err < 0) return ls_exchange_fail(x, err);
-    x->response = LS_RESPONSE_DONE;
+    x->response = err == LS_PENDING ? LS_RESPONSE_OPEN : LS_RESPONSE_DONE;
     return LS_DONE;
 }
 

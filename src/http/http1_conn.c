@@ -122,6 +122,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->fields = NULL;
     x->fields_len = 0;
     x->trailers = x->end_fields = NULL;
+    x->coded = NULL;
     x->length = -1;
     x->written = 0;
     x->error = 0;

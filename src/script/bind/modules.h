@@ -14,6 +14,7 @@
     X(core)           \
     X(config)         \
     X(request)        \
+    X(compress)       \
     X(text)           \
     X(crypto)         \
     X(path)           \

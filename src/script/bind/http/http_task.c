@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "codec/http_text.h"
 #include "http/exchange_run.h"
+#include "script/bind/http/compress.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/site_listener.h"
@@ -89,7 +90,7 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         return r->x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
     }
     ls_http_result_respond(L, r);
-    return http_done(L, r);
+    return r->x->coded != NULL ? ls_compress_finish(L, r, http_done) : http_done(L, r);
 }
 
 static int http_main(lua_State *L) /* (exchange as light userdata) */

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/random.h"
+#include "http/coded/coded.h"
 #include "http/exchange_memory.h"
 #include "net/addr.h"
 #include "script/bind/bind.h"
@@ -44,7 +45,7 @@ static void inject_ended(ls_thread_ctx *ctx, ls_memory_exchange *m)
 
 bool ls_is_injected(const ls_exchange *x)
 {
-    return x->transport == &ls_memory_transport &&
+    return ls_coded_inner(x) == &ls_memory_transport &&
            LS_CONTAINER((uintptr_t)x, ls_memory_exchange, x)->released == inject_ended;
 }
 

@@ -91,9 +91,9 @@ struct ls_request {
     ls_slice *body;        /* received so far */
     unsigned body_count, body_room;
     size_t body_len;
-    ls_block *body_fill; /* the last block that small pieces of the body are copied into, or NULL */
-    ls_node waiters;     /* tasks that wait for the exchange */
-    ls_block *out;       /* parts not yet passed to the transport: out[out_from .. out_len) */
+    ls_block *body_fill;           /* the last block that small pieces of the body are copied into, or NULL */
+    ls_node waiters;               /* tasks that wait for the exchange */
+    ls_block *out;                 /* parts not yet passed to the transport: out[out_from .. out_len) */
     uint32_t out_from, out_len;
     ls_flush flush;    /* sends the parts when the task waits */
     uint64_t written;  /* bytes written as parts */

@@ -1,0 +1,127 @@
+/* compress.c - the core of luaserve.compress (lua/luaserve/compress.lua): the rules of a site, and the wait for a long response
+ * that other threads encode. http/coded/coded.h has the rest. */
+#include "script/bind/http/compress.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "http/coded/coded.h"
+#include "script/bind/bind_aux.h"
+#include "script/core/udata.h"
+
+static const char rules_tag;
+
+typedef struct rules_object {
+    const void *tag;
+    ls_coded_rules *rules;
+} rules_object;
+
+/* core.compress_rules(bytes_min, types, cache_bytes_max, codings, levels) -> object. types: as of ls_coded_rules; codings: a
+ * list of names of core.codings, the best first; levels: those of each. */
+static int core_compress_rules(lua_State *L)
+{
+    size_t types_len;
+    const lua_Integer bytes_min = luaL_checkinteger(L, 1), cache_bytes_max = luaL_checkinteger(L, 3);
+    const char *types = luaL_checklstring(L, 2, &types_len);
+    const lua_Integer count = luaL_len(L, 4);
+    luaL_argcheck(L, count <= LS_CODINGS, 4, "too many codings");
+    rules_object *object =
+        ls_object_new(L, sizeof *object, 0, &rules_tag, *(int *)ls_state_data(ls_state_of(L), LS_SLOT_compress));
+    ls_coded_rules *rules = ls_coded_rules_open(types_len + 1, (size_t)cache_bytes_max);
+    if (rules == NULL) return luaL_error(L, "not enough memory");
+    object->rules = rules;
+    rules->bytes_min = (uint64_t)bytes_min;
+    memcpy(rules->types, types, types_len + 1);
+    for (lua_Integer n = 1; n <= count; n++) {
+        size_t len;
+        lua_rawgeti(L, 4, n);
+        lua_rawgeti(L, 5, n);
+        const char *name = luaL_checklstring(L, -2, &len);
+        const int coding = ls_coding_find(name, len);
+        if (coding < 0) return luaL_error(L, "unknown coding '%s'", name);
+        rules->codings[rules->count++] = (enum ls_coding)coding;
+        rules->levels[coding] = (int)luaL_checkinteger(L, -1);
+        lua_pop(L, 2);
+    }
+    return 1;
+}
+
+static int rules_drop(lua_State *L) /* __gc */
+{
+    rules_object *object = lua_touserdata(L, 1);
+    if (object->rules != NULL) ls_coded_rules_drop(object->rules);
+    object->rules = NULL;
+    return 0;
+}
+
+/* core.compress(req, rules): they apply to the response unless it has begun, or others apply. */
+static int core_compress(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    const rules_object *object = ls_udata_check(L, 2, &rules_tag, sizeof *object, "rules");
+    if (ls_coded_begin(r->x, object->rules) < 0) return luaL_error(L, "not enough memory");
+    return 0;
+}
+
+/* ---- a long response ---------------------------------------------------------------------------------------------- */
+
+typedef struct long_response { /* on the stack of the task */
+    ls_task_work w;
+    struct ls_coded *coded;
+    ls_request *request;
+    int (*done)(lua_State *L, ls_request *request);
+    bool working;
+} long_response;
+
+static int64_t run(ls_work *work)
+{
+    return ls_coded_work(LS_CONTAINER(work, long_response, w.work)->coded);
+}
+
+static int finish_continue(lua_State *L, int status, lua_KContext context)
+{
+    long_response *l = (long_response *)context; /* NOLINT(performance-no-int-to-ptr) */
+    ls_request *r = l->request;
+    ls_thread_ctx *ctx = r->state->ctx;
+    (void)status;
+    if (l->working) {
+        const int err = (int)ls_task_work_result(&l->w);
+        l->working = false;
+        if (err < 0 && r->x->error == 0)
+            (void)ls_exchange_fail(r->x, err);
+        else if (err == LS_OK)
+            (void)ls_coded_put(ctx, r->x);
+    }
+    if (!ls_coded_waits(r->x)) return l->done(L, r);
+    const int sent = ls_exchange_flush(ctx, r->x);
+    if (sent < 0) return l->done(L, r);
+    if (sent == LS_PENDING) return ls_request_wait(L, r, context, finish_continue);
+    l->working = true;
+    return ls_task_await(L, &l->w, context, finish_continue);
+}
+
+int ls_compress_finish(lua_State *L, ls_request *r, int (*done)(lua_State *L, ls_request *request))
+{
+    lua_settop(L, 0);
+    if (!ls_coded_waits(r->x)) return done(L, r);
+    long_response *l = lua_newuserdatauv(L, sizeof *l, 0);
+    *l = (long_response){.coded = r->x->coded, .request = r, .done = done};
+    l->w.work.run = run;
+    r->task->time_ms_max = 0; /* as for other whole responses, the deadlines of the connection apply */
+    ls_task_progress(r->task);
+    return finish_continue(L, LUA_OK, (lua_KContext)l);
+}
+
+static void compress_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg meta[] = {{"__gc", rules_drop}, {NULL, NULL}};
+    luaL_newlib(L, meta);
+    *(int *)ls_state_data(state, LS_SLOT_compress) = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static const luaL_Reg functions[] = {
+    {"compress_rules", core_compress_rules}, {"compress", core_compress}, {NULL, NULL}};
+
+/* The data: the reference of the metatable of rules. */
+const ls_module ls_compress_module = {
+    .name = "compress", .bytes = sizeof(int), .functions = functions, .define = compress_define};

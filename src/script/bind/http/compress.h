@@ -1,0 +1,12 @@
+/* compress.h - the content codings of luaserve.compress in the task of a request. Thread: the one that holds the state's
+ * actor. */
+#ifndef LS_SCRIPT_COMPRESS_H
+#define LS_SCRIPT_COMPRESS_H
+
+#include "script/bind/http/request.h"
+
+/* The response was described and passed on: continue with `done` when all of it is queued. A long one is encoded by other
+ * threads while the task waits. The stack of L is cleared. */
+int ls_compress_finish(lua_State *L, ls_request *request, int (*done)(lua_State *L, ls_request *request));
+
+#endif
