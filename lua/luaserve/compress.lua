@@ -7,7 +7,7 @@ local usage = require "luaserve.usage"
 usage.mark_internal()
 
 local concat, find, lower, type = table.concat, string.find, string.lower, type
-local begin = core.compress
+local begin, decode = core.compress, core.decompress
 
 -- compress is a Compress: middleware that compresses responses, `require "luaserve.compress"`.
 local compress = {}
@@ -109,6 +109,18 @@ local function new(given, ...)
     begin(req, rules)
     return next()
   end
+end
+
+local function requests(req, _, next)
+  decode(req)
+  return next()
+end
+
+-- compress.requests() -> middleware: Middleware
+-- Makes middleware for which req:body and its like decode a body with Content-Encoding. Another coding is refused with 415.
+function compress.requests(...)
+  usage.no_more("compress.requests()", nil, ...)
+  return requests
 end
 
 return setmetatable(compress, { __call = function(_, ...) return new(...) end })

@@ -339,7 +339,7 @@ app:get("/fetch", function(req)
   local a = assert(ls.fetch("http://127.0.0.1:" .. req.local_port .. req.query.path))
   return { a.headers["content-encoding"] or "none", #a:body() }
 end)
-app:get("/accept", function(req) return req.headers["accept-encoding"] end)
+app:get("/accept", compress.requests(), function(req) return req.headers["accept-encoding"] end)
 ls.listen("127.0.0.1:0", app)
 """
         server = self.serve(site)
@@ -367,9 +367,102 @@ class Misuse(CompressCase):
             ("{ level = { gzip = 10 } }", "compress: level.gzip must be a whole number from 1 to 9; got 10"),
             ("{ level = { deflate = 1 } }", 'compress: level has the keys'),
             ("{ min_size = -1 }", "compress: min_size"),
+            (".requests(1)", "too many arguments for compress.requests()"),
         ):
             with self.subTest(given):
                 self.refuses(site % given, message)
+
+
+REQUESTS = r"""
+local ls = require "luaserve"
+local compress = require "luaserve.compress"
+local app = ls.app()
+app:post("/raw", function(req) return ls.buffer(req:body()) end)
+app:use("/in", compress.requests())
+app:post("/in/body", { max_body = 1000 }, function(req) return req:body() end)
+app:post("/in/free", { max_body = false }, function(req) return tostring(#req:body()) end)
+app:post("/in/json", function(req) return req:json() end)
+app:post("/in/form", function(req) return req:form().a end)
+app:post("/in/chunks", { max_body = 1000 }, function(req) local n = 0 for chunk in req:chunks() do n = n + #chunk end return tostring(n) end)
+app:post("/in/parts", function(req) for part in req:parts() do return part:body() end end)
+app:post("/in/caught", { max_body = 1000 }, function(req) return tostring(select(2, pcall(req.body, req))) end)
+app:post("/late", function(req, _, next) req:body() next() end, compress.requests(), function(req) return req:body() end)
+app:post("/unread", compress.requests(), function() return "unread" end)
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+class Requests(CompressCase):
+    SITE = REQUESTS
+
+    def post(self, path, body, coding="gzip", *fields):
+        return self.ask("POST", path, [("Content-Encoding", coding), *fields], body)
+
+    def test_a_body_is_decoded(self):
+        data = gzip.compress(b"hello")
+        for coding, body in (("gzip", data), ("x-gzip", data), ("GZIP", data), ("identity", b"hello"), ("gzip", b""),
+                             ("gzip", data[:3] and gzip.compress(b"hel") + gzip.compress(b"lo"))):
+            response = self.post("/in/body", body, coding)
+            self.assertEqual((response.status, response.text), (200, "hello" if body else ""))
+        self.assertEqual(self.post("/raw", data).body, data)
+        self.assertEqual(self.post("/in/json", gzip.compress(b'{"a":1}'), "gzip", ("Content-Type", "application/json")).text, '{"a":1}')
+        self.assertEqual(self.post("/in/form", gzip.compress(b"a=b"), "gzip",
+                                   ("Content-Type", "application/x-www-form-urlencoded")).text, "b")
+        form = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\npart\r\n--x--\r\n'
+        self.assertEqual(self.post("/in/parts", gzip.compress(form), "gzip",
+                                   ("Content-Type", "multipart/form-data; boundary=x")).text, "part")
+        self.assertEqual(self.ask("POST", "/in/body", body=b"plain").text, "plain")
+        self.assertEqual(self.post("/unread", data).text, "unread")
+        with self.server.connect() as conn:  # each byte in a chunk of its own
+            conn.send(request("POST", "/in/body", [("Content-Encoding", "gzip"), ("Transfer-Encoding", "chunked")]))
+            for byte in data:
+                conn.send(b"1\r\n%c\r\n" % byte)
+            conn.send(b"0\r\n\r\n")
+            self.assertEqual(conn.response().text, "hello")
+            self.assertEqual(conn.ask("POST", "/in/body", [("Content-Encoding", "gzip")], data).text, "hello")
+
+    def test_limits_count_decoded_bytes(self):
+        for path in ("/in/body", "/in/chunks"):
+            self.assertEqual(self.post(path, gzip.compress(b"x" * 1000)).status, 200)
+            response = self.post(path, gzip.compress(b"x" * 1001))
+            self.assertEqual((response.status, response.closes), (413, True))
+        self.assertIn("decoded, is larger than its limit", self.post("/in/caught", gzip.compress(b"x" * 1001)).text)
+        self.assertEqual(self.post("/in/body", b"x" * 1001).status, 413)  # announced
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
+        self.assertEqual(self.post("/in/free", bomb).status, 413)
+        self.assertEqual(self.post("/in/free", gzip.compress(bytes(1 << 20))).text, str(1 << 20))
+        text = os.urandom(1 << 20).hex().encode()
+        self.assertEqual(self.post("/in/free", gzip.compress(text)).text, str(len(text)))
+
+    def test_what_is_refused(self):
+        accepted = ", ".join(self.codings)
+        for coding in ("deflate", "compress", "gzip, gzip", "gzip, br", "x"):
+            response = self.post("/in/body", b"x", coding)
+            self.assertEqual((response.status, response.header("Accept-Encoding")), (415, accepted), coding)
+            self.assertEqual(response.text, "the Content-Encoding must be one of: %s; got %s\n" % (accepted, coding))
+        response = self.ask("POST", "/in/body", [("Content-Encoding", "gzip"), ("Content-Encoding", "gzip")], b"x")
+        self.assertEqual(response.status, 415)
+        data = gzip.compress(b"hello")
+        for body in (b"plain text", data[:-1], data[:5], data[:-6] + b"\0\0" + data[-4:]):
+            response = self.post("/in/body", body)
+            self.assertEqual((response.status, response.text), (400, "Bad Request\n"))
+        self.assertEqual(self.post("/late", data).status, 500)
+        self.server.wait_log("compress.requests: the body was read before")
+
+    def test_the_other_codings(self):
+        if "br" not in self.codings or "zstd" not in self.codings:
+            self.skipTest("built without brotli or zstd")
+        text = b"hello, hello, hello\n" * 40
+        zstd = shutil.which("zstd")
+        if zstd:
+            packed = subprocess.run([zstd, "-c", "-q"], input=text, capture_output=True, check=True).stdout
+            for body in (packed, packed + packed[:0]):
+                self.assertEqual(self.post("/in/body", body, "zstd").body, text)
+            self.assertEqual(self.post("/in/body", packed[:-1], "zstd").status, 400)
+        self.assertEqual(self.post("/in/body", bytes.fromhex("0b028068656c6c6f03"), "br").text, "hello")
+        self.assertEqual(self.post("/in/body", bytes.fromhex("0b028068656c6c6f0300"), "br").status, 400)
+        self.assertEqual(self.post("/in/body", b"\xff" * 9, "br").status, 400)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ extern const luaL_Reg ls_body_methods[]; /* of req */
 int ls_core_body_max(lua_State *L);
 int ls_core_refuse(lua_State *L);
 
+/* body_coding.c */
+int ls_core_decompress(lua_State *L);
+
 /* res_upgrade.c */
 int ls_res_upgrade(lua_State *L);
 

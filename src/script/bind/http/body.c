@@ -32,12 +32,19 @@ static int body_failed(lua_State *L, ls_request *r, int err)
     r->body_error = err;
     switch (err) {
     case LS_EMSGSIZE:
+        if (r->coding != NULL) return luaL_error(L, "the request body, decoded, is larger than its limit");
         return luaL_error(L, "the request body is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
     case LS_ETIMEDOUT: return luaL_error(L, "the request body arrived too slowly");
     case LS_EPROTO: return luaL_error(L, "the request body is malformed");
     case LS_ENOMEM: return luaL_error(L, "not enough memory for the request body");
     default: return ls_task_left_error(L, "the request body is not whole: ");
     }
+}
+
+/* As ls_exchange_read, after the decoding of the body. */
+static int read_piece(ls_request *r, ls_slice *out)
+{
+    return r->coding != NULL ? ls_body_coding_read(r, out) : ls_exchange_read(r->state->ctx, r->x, out);
 }
 
 static bool body_push(ls_request *r, ls_slice slice)
@@ -103,8 +110,7 @@ static void push_body_string(lua_State *L, ls_request *r)
     ls_request_cache(L, r, 1, LS_REQ_BODY);
 }
 
-/* Raise for the reason on top of the stack, which is the body of the response if the site does not catch the error. */
-static int refuse_body(lua_State *L, ls_request *r, int status)
+int ls_body_refuse(lua_State *L, ls_request *r, int status)
 {
     ls_request_cache(L, r, 1, LS_REQ_REFUSED);
     r->refused = status;
@@ -115,7 +121,7 @@ static int refuse_type(lua_State *L, ls_request *r, const char *expected, ls_spa
 {
     const char *given = lua_pushlstring(L, r->x->bytes + type.at, type.len < 100 ? type.len : 100);
     lua_pushfstring(L, "the Content-Type must be %s; %s%s", expected, type.len > 0 ? "got " : "it is missing", given);
-    return refuse_body(L, r, 415);
+    return ls_body_refuse(L, r, 415);
 }
 
 /* The media type of the Content-Type, without parameters; empty: it is missing. */
@@ -197,7 +203,7 @@ static int push_json(lua_State *L, ls_request *r, int want)
     const char *text = lua_tolstring(L, -1, &len), *const end = text + len, *at = text + strspn(text, " \t\r\n");
     if ((*at != '{' || want & WANT_ARRAY) && (*at != '[' || want & WANT_OBJECT)) {
         lua_pushfstring(L, "the request body must be %s; got %s", expected, json_kind(at, end));
-        return refuse_body(L, r, 400);
+        return ls_body_refuse(L, r, 400);
     }
     lua_pushcfunction(L, decode_protected);
     lua_pushvalue(L, -2);
@@ -208,7 +214,7 @@ static int push_json(lua_State *L, ls_request *r, int want)
     }
     if (status == LUA_ERRMEM) return lua_error(L); /* the body may be valid */
     lua_pushfstring(L, "the request body must be %s; it is malformed: %s", expected, lua_tostring(L, -1));
-    return refuse_body(L, r, 400);
+    return ls_body_refuse(L, r, 400);
 }
 
 /* Whether the string, or each string of the list, at `index` is UTF-8. */
@@ -235,7 +241,7 @@ static int check_form(lua_State *L, ls_request *r)
     for (lua_pushnil(L); lua_next(L, form) != 0; lua_pop(L, 1)) {
         if (is_utf8(L, form + 1) && is_utf8(L, form + 2)) continue;
         lua_pushliteral(L, "the form must be UTF-8");
-        return refuse_body(L, r, 400);
+        return ls_body_refuse(L, r, 400);
     }
     return 1;
 }
@@ -252,7 +258,7 @@ static int push_multipart(lua_State *L, ls_request *r, bool all)
     else
         lua_pushnil(L);
     lua_call(L, 3, 2);
-    if (lua_isnil(L, -2)) return refuse_body(L, r, 400);
+    if (lua_isnil(L, -2)) return ls_body_refuse(L, r, 400);
     lua_pop(L, 1);
     return check_form(L, r);
 }
@@ -309,7 +315,7 @@ static int body_read(lua_State *L, int status, lua_KContext context)
     lua_settop(L, 1);
     for (;;) {
         ls_slice slice;
-        const int err = ls_exchange_read(r->state->ctx, r->x, &slice);
+        const int err = read_piece(r, &slice);
         if (err == LS_PENDING) {
             if (!ls_task_can_wait(L))
                 r->body_state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
@@ -445,7 +451,7 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     ls_slice slice;
     (void)status;
     lua_settop(L, 1);
-    const int err = ls_exchange_read(r->state->ctx, r->x, &slice);
+    const int err = read_piece(r, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
     if (err < 0) return body_failed(L, r, err);
     if (slice.len == 0) {
@@ -525,7 +531,7 @@ int ls_core_refuse(lua_State *L)
     const int status = (int)luaL_checkinteger(L, 2);
     (void)luaL_checkstring(L, 3);
     lua_settop(L, 3);
-    return refuse_body(L, r, status);
+    return ls_body_refuse(L, r, status);
 }
 
 /* core.body_max(req, bytes|nil) -> whether the announced Content-Length exceeds the new limit. nil: no limit. */

@@ -18,6 +18,13 @@ void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 /* Push a table from each name to the list of its values, in order. Another name reads as an empty list. */
 void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 
+/* Raise for the reason on top of the stack: it is the response, with this status, unless the site catches the error. */
+int ls_body_refuse(lua_State *L, ls_request *request, int status);
+
+/* body_coding.c: as ls_exchange_read, for a request with `coding`; and its end. */
+int ls_body_coding_read(ls_request *request, ls_slice *out);
+void ls_body_coding_drop(ls_request *request);
+
 /* Push req.ip, behind a trusted proxy that of its client; "-": of app:inject. Also outside of the task. May raise. */
 void ls_request_push_ip(lua_State *L, const ls_request *r);
 

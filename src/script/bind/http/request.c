@@ -151,6 +151,7 @@ static inline void end(ls_thread_ctx *ctx, ls_request *r)
     r->x = NULL;
     r->task = NULL;
     if (r->body != NULL) ls_request_drop_body(r);
+    if (r->coding != NULL) ls_body_coding_drop(r);
     if (r->answer != LS_ANSWER_NONE) drop_answer(r);
     if (r->out != NULL) {
         ls_block_drop(r->out);
@@ -633,6 +634,7 @@ static const luaL_Reg request_functions[] = {{"params", ls_core_params},
                                              {"too_large", core_too_large},
                                              {"chain", ls_core_chain},
                                              {"query", core_query},
+                                             {"decompress", ls_core_decompress},
                                              {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",

@@ -92,6 +92,7 @@ struct ls_request {
     unsigned body_count, body_room;
     size_t body_len;
     ls_block *body_fill;           /* the last block that small pieces of the body are copied into, or NULL */
+    struct ls_body_coding *coding; /* the body is decoded: body_coding.c; NULL: it is not */
     ls_node waiters;               /* tasks that wait for the exchange */
     ls_block *out;                 /* parts not yet passed to the transport: out[out_from .. out_len) */
     uint32_t out_from, out_len;
