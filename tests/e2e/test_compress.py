@@ -465,5 +465,56 @@ class Requests(CompressCase):
         self.assertEqual(self.post("/in/body", b"\xff" * 9, "br").status, 400)
 
 
+TAGS = r"""
+local ls = require "luaserve"
+local etag, compress = require "luaserve.etag", require "luaserve.compress"
+local app = ls.app()
+app:use(compress { min_size = 0, codings = { "gzip" } }, etag())
+app:get("/text", function(req) return req.query.text or "text" end)
+app:get("/table", function() return { a = 1 } end)
+app:get("/json", function(_, res) return res:json({ a = 1 }) end)
+app:get("/typed", function(_, res) res:type("application/problem+json") return { a = 1 } end)
+app:get("/html", function(_, res) return res:html("text") end)
+app:get("/buffer", function() return ls.buffer("text") end)
+app:get("/number", function(_, res) res:send(7) end)
+app:get("/own", function() return "text", { ETag = '"own"' } end)
+app:get("/missing", function() return 404, "text" end)
+app:get("/parts", function(_, res) res:write("text") end)
+app:post("/text", function() return "text" end)
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+class Tags(CompressCase):
+    SITE = TAGS
+
+    def test_a_tag_of_the_body(self):
+        tags = {}
+        for path in ("text", "text?text=other", "table", "json", "typed", "html", "buffer", "number"):
+            with self.subTest(path), self.server.connect() as conn:
+                whole = conn.get("/" + path)
+                tag = whole.header("ETag")
+                self.assertRegex(tag, r'\A"[0-9a-f]{32}"\Z')
+                tags[path] = tag
+                self.assertEqual(conn.ask("HEAD", "/" + path).header("ETag"), tag)
+                again = conn.get("/" + path, [("If-None-Match", '"x", ' + tag)])
+                self.assertEqual((again.status, again.header("ETag"), again.header("Content-Type")), (304, tag, None))
+                self.assertEqual(conn.get("/" + path, [("If-None-Match", '"x"')]).body, whole.body)
+                self.assertEqual(conn.get("/" + path, [("If-Match", '"x"')]).status, 412)
+                packed = conn.get("/" + path, GZIP)
+                self.assertEqual((packed.header("ETag"), unpacked(packed)), ("W/" + tag, whole.body))
+                again = conn.get("/" + path, GZIP + [("If-None-Match", "W/" + tag)])
+                self.assertEqual((again.status, again.header("ETag")), (304, "W/" + tag))
+                self.assertEqual(whole.header("Content-Type"), packed.header("Content-Type"))
+        self.assertEqual(tags["table"], tags["json"])
+        self.assertEqual(len({tags[path] for path in ("text", "text?text=other", "table", "typed", "html", "number")}), 6)
+
+    def test_what_gets_none(self):
+        self.assertEqual(self.get("/own").header("ETag"), '"own"')
+        for path in ("/missing", "/parts"):
+            self.assertIsNone(self.get(path).header("ETag"))
+        self.assertIsNone(self.ask("POST", "/text", body=b"").header("ETag"))
+
+
 if __name__ == "__main__":
     main()

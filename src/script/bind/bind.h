@@ -21,6 +21,9 @@ int ls_core_refuse(lua_State *L);
 /* body_coding.c */
 int ls_core_decompress(lua_State *L);
 
+/* etag.c */
+int ls_core_etag(lua_State *L);
+
 /* res_upgrade.c */
 int ls_res_upgrade(lua_State *L);
 

@@ -634,6 +634,7 @@ static const luaL_Reg request_functions[] = {{"params", ls_core_params},
                                              {"too_large", core_too_large},
                                              {"chain", ls_core_chain},
                                              {"query", core_query},
+                                             {"etag", ls_core_etag},
                                              {"decompress", ls_core_decompress},
                                              {NULL, NULL}};
 

@@ -1,0 +1,41 @@
+/* etag.c - the core of luaserve.etag (lua/luaserve/etag.lua): the entity tag of a body, and what the conditions of the
+ * request say about it. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "codec/base64.h"
+#include "codec/http_condition.h"
+#include "script/bind/bind.h"
+#include "script/bind/http/request.h"
+#include "script/shared/hash.h"
+
+/* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits, the same
+ * on each server and after each start. */
+int ls_core_etag(lua_State *L)
+{
+    enum { HEX_BYTES = 16 };
+    static const uint64_t seeds[2][2] = {{0x6c75617365727665, 0x65746167}, {0x65746167, 0x6c75617365727665}};
+    const ls_request *r = ls_request_check_req(L, 1);
+    size_t len, type_len;
+    const char *body = luaL_checklstring(L, 2, &len), *type = luaL_checklstring(L, 3, &type_len);
+    const uint64_t of_type = ls_hash(seeds[0], type, type_len);
+    uint8_t bytes[HEX_BYTES];
+    char tag[2 * HEX_BYTES + 2];
+    for (unsigned half = 0; half < 2; half++) {
+        const uint64_t seed[2] = {seeds[half][0] ^ of_type, seeds[half][1]};
+        const uint64_t hash = ls_hash(seed, body, len);
+        for (unsigned n = 0; n < 8; n++) bytes[8 * half + n] = (uint8_t)(hash >> 8 * n);
+    }
+    tag[0] = tag[sizeof tag - 1] = '"';
+    ls_hex_write(bytes, sizeof bytes, tag + 1);
+    lua_pushlstring(L, tag, sizeof tag);
+
+    const ls_validators v = {.etag = tag, .etag_len = sizeof tag};
+    ls_conditions conditions;
+    ls_conditions_of(&r->x->head, r->x->bytes, &conditions);
+    if (!conditions.any) return 1;
+    switch (ls_condition_evaluate(&conditions, &v, ls_clock_wall_s())) {
+    case LS_CONDITION_NOT_MODIFIED: lua_pushinteger(L, 304); return 2;
+    case LS_CONDITION_FAILED: lua_pushinteger(L, 412); return 2;
+    default: return 1;
+    }
+}
