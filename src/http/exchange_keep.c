@@ -83,6 +83,7 @@ ls_exchange *ls_exchange_keep(const ls_exchange *x)
     copy->conn = k;
     copy->actor = x->actor;
     copy->id = x->id;
+    copy->id_field = x->id_field;
     copy->secure = x->secure;
     copy->body_bytes_max = x->body_bytes_max;
     copy->body_bytes = x->body_bytes;

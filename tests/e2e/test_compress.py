@@ -1,4 +1,4 @@
-"""The middleware luaserve.compress, etag: what is compressed, by which coding, and what the client gets when;
+"""The middleware luaserve.compress, etag and request_id: what is compressed, by which coding, and what the client gets when;
 request bodies with a content coding."""
 # long; large bodies
 import gzip
@@ -467,9 +467,9 @@ class Requests(CompressCase):
 
 TAGS = r"""
 local ls = require "luaserve"
-local etag, compress = require "luaserve.etag", require "luaserve.compress"
+local etag, request_id, compress = require "luaserve.etag", require "luaserve.request_id", require "luaserve.compress"
 local app = ls.app()
-app:use(compress { min_size = 0, codings = { "gzip" } }, etag())
+app:use(request_id(), compress { min_size = 0, codings = { "gzip" } }, etag())
 app:get("/text", function(req) return req.query.text or "text" end)
 app:get("/table", function() return { a = 1 } end)
 app:get("/json", function(_, res) return res:json({ a = 1 }) end)
@@ -480,13 +480,15 @@ app:get("/number", function(_, res) res:send(7) end)
 app:get("/own", function() return "text", { ETag = '"own"' } end)
 app:get("/missing", function() return 404, "text" end)
 app:get("/parts", function(_, res) res:write("text") end)
+app:get("/id", function(req) return req.request_id .. " " .. req.id end)
+app:get("/fail", function() error("no luck") end)
 app:post("/text", function() return "text" end)
-ls.listen("127.0.0.1:0", app)
+ls.listen("127.0.0.1:0", app, { trusted = { @TRUSTED@ } })
 """
 
 
 class Tags(CompressCase):
-    SITE = TAGS
+    SITE = TAGS.replace("@TRUSTED@", '"127.0.0.1"')
 
     def test_a_tag_of_the_body(self):
         tags = {}
@@ -514,6 +516,25 @@ class Tags(CompressCase):
         for path in ("/missing", "/parts"):
             self.assertIsNone(self.get(path).header("ETag"))
         self.assertIsNone(self.ask("POST", "/text", body=b"").header("ETag"))
+
+    def test_the_id_of_a_request(self):
+        for given, taken in (("abc-123.4:5=6@7", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("a/b", False),
+                             ("", False), ('a"b', False)):
+            with self.subTest(given):
+                response = self.get("/id", [("X-Request-Id", given)])
+                named, own = response.text.split(" ")
+                self.assertRegex(own, r"\A[0-9a-f]{16}\Z")
+                self.assertEqual(named, given if taken else own)
+                self.assertEqual(response.header("X-Request-Id"), named)
+        response = self.get("/fail", [("X-Request-Id", "the-one-that-fails")])
+        self.assertEqual((response.status, response.header("X-Request-Id")), (500, "the-one-that-fails"))
+        self.server.wait_log("request the-one-that-fails GET /fail: .*no luck")
+
+    def test_an_id_of_a_stranger_is_not_taken(self):
+        server = self.serve(TAGS.replace("@TRUSTED@", '"192.0.2.1"'))
+        named, own = server.get("/id", [("X-Request-Id", "forged")]).text.split(" ")
+        self.assertEqual(named, own)
+        server.stop()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ local sections = {
   { "templates", "ls.templates", { "ls.templates" } },
   { "middleware", "csrf", { "csrf" } },
   { "middleware", "basic_auth", { "basic_auth" } }, { "middleware", "bearer_auth", { "bearer_auth" } },
-  { "compress", "compress", { "compress" } },
+  { "compress", "compress", { "compress" } }, { "middleware", "request_id", { "request_id" } },
   { "middleware", "rate_limit", { "rate_limit" } },
   { "middleware", "cors", { "cors" } }, { "middleware", "secure_headers", { "secure_headers" } },
   { "crypto", "ls.crypto.jwt.sign", { "ls.crypto.jwt.sign" } },
@@ -51,7 +51,7 @@ local elsewhere = {
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
   "dict", "channel", "notify", "session", "sqlite", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress" } do
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -12,7 +12,7 @@ local function handler() end
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
   "channel", "file", "notify", "session", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
-  "process", "compress" }
+  "process", "compress", "request_id" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -155,6 +155,10 @@ local calls = {
   ["compress"] = function(given)
     line = check.line(1)
     require "luaserve.compress"(given)
+  end,
+  ["request_id"] = function(given)
+    line = check.line(1)
+    require "luaserve.request_id"(given)
   end,
   ["cors"] = function(given)
     given.origins, line = given.origins or { "https://a.example" }, check.line(1)

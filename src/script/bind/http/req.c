@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/http_accept.h"
+#include "codec/coding/http_accept.h"
+#include "codec/http_chars.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 #include "net/addr.h"
@@ -337,14 +338,50 @@ static void push_forwarded(lua_State *L, ls_request *r, const ls_state_listener 
     ls_request_cache(L, r, 1, LS_REQ_FORWARDED);
 }
 
+/* The listener, if the peer is one of its trusted proxies; else NULL. */
+static const ls_state_listener *trusting(const ls_request *r)
+{
+    const ls_state_listener *listener = ls_listener_of(r->state, r->dispatch_ref);
+    return listener != NULL && listener->trusted_count > 0 && r->x->remote != NULL &&
+                   ls_networks_have(listener->trusted, listener->trusted_count, r->x->remote)
+               ? listener
+               : NULL;
+}
+
+/* Whether the text can name a request in logs: characters of a token, and : = @ only. */
+static bool is_request_id(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!ls_char_is(text[i], LS_CHAR_TOKEN) && strchr(":=@", text[i]) == NULL) return false;
+    return len > 0 && len <= LS_REQUEST_ID_BYTES_MAX;
+}
+
+/* core.request_id(req, name) -> the value of the field `name`, in lower case, if a trusted proxy sends one that can name a
+ * request: the log names the request by it; else req.id. */
+int ls_core_request_id(lua_State *L)
+{
+    size_t len;
+    const ls_request *r = ls_request_check_req(L, 1);
+    ls_exchange *x = r->x;
+    const char *name = luaL_checklstring(L, 2, &len);
+    const ls_http_field *field = trusting(r) != NULL ? ls_http_head_find(&x->head, x->bytes, name, len) : NULL;
+    if (field != NULL && is_request_id(x->bytes + field->value.at, field->value.len)) {
+        x->id_field = (uint32_t)(field - x->head.fields) + 1;
+        push_span(L, x, field->value);
+    } else {
+        char id[17];
+        ls_request_id_text(x->id, id);
+        lua_pushlstring(L, id, 16);
+    }
+    return 1;
+}
+
 /* Push the field from what a trusted proxy says, if the client is one and says something about it. A port may be
  * unknown: nil. */
 static bool take_forwarded(lua_State *L, ls_request *r, enum req_field field)
 {
-    const ls_state_listener *listener = ls_listener_of(r->state, r->dispatch_ref);
-    if (listener == NULL || listener->trusted_count == 0 || r->x->remote == NULL ||
-        !ls_networks_have(listener->trusted, listener->trusted_count, r->x->remote))
-        return false;
+    const ls_state_listener *listener = trusting(r);
+    if (listener == NULL) return false;
     if (!ls_request_cached(L, r, 1, LS_REQ_FORWARDED)) push_forwarded(L, r, listener);
     const int type = lua_getfield(L, -1, field_names[field]);
     if (type == LUA_TBOOLEAN && !lua_toboolean(L, -1)) lua_pushnil(L);

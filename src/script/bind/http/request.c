@@ -487,7 +487,9 @@ void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES])
     char id[17];
     size_t at;
     ls_request_id_text(x->id, id);
-    at = (size_t)snprintf(out, LS_REQUEST_NAME_BYTES, "request %s %.*s ", id,
+    const ls_span named = x->id_field > 0 ? head->fields[x->id_field - 1].value : (ls_span){0};
+    at = (size_t)snprintf(out, LS_REQUEST_NAME_BYTES, "request %.*s %.*s ", named.len > 0 ? (int)named.len : 16,
+                          named.len > 0 ? x->bytes + named.at : id,
                           head->method_name.len < 20 ? (int)head->method_name.len : 20,
                           x->bytes + head->method_name.at);
     if (head->path_is_root || head->path.len == 0)
@@ -636,6 +638,7 @@ static const luaL_Reg request_functions[] = {{"params", ls_core_params},
                                              {"query", core_query},
                                              {"etag", ls_core_etag},
                                              {"decompress", ls_core_decompress},
+                                             {"request_id", ls_core_request_id},
                                              {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",

@@ -228,8 +228,9 @@ void ls_request_id_text(uint64_t id, char out[17]);
 bool ls_is_injected(const ls_exchange *x);       /* inject.c: the request is one of app:inject */
 const char *ls_no_upgrade(const ls_exchange *x); /* inject.c: why ls_exchange_upgrade has returned LS_ENOTSUP */
 
-/* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. */
-enum { LS_REQUEST_NAME_BYTES = 256 };
+/* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. The id is that of
+ * x->id_field, if it is set. */
+enum { LS_REQUEST_NAME_BYTES = 304, LS_REQUEST_ID_BYTES_MAX = 64 };
 void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES]);
 
 /* Log that the body of the request was refused, with the address of the client (req.ip). May raise. */

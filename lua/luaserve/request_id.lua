@@ -1,0 +1,44 @@
+-- request_id.lua - middleware that names a request for the logs of several servers: by the identifier that a trusted proxy
+-- sends, else by req.id.
+
+local core = require "luaserve.core"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local lower, type = string.lower, type
+local name_request = core.request_id
+
+-- request_id is a RequestId: middleware that names requests, `require "luaserve.request_id"`.
+local request_id = {}
+
+local id_options = {
+  header = true, -- string - the field of the request and of the response; default "X-Request-Id"
+}
+request_id.calls = {
+  ["request_id"] = { id_options, listed = true }, -- RequestIdOptions
+}
+
+-- request_id([options: RequestIdOptions]) -> middleware: Middleware
+-- Makes middleware that sets req.request_id and a field of the response. The log names the request so.
+local function new(given, ...)
+  if given ~= nil and type(given) ~= "table" then
+    usage.error('request_id takes a table of options: request_id{ header = "X-Request-Id" }; got %s', usage.quote(given))
+  end
+  usage.no_more("request_id(options)", given, ...)
+  given = given or {}
+  options.take("request_id", given, request_id.calls.request_id, {})
+  local header = given.header or "X-Request-Id"
+  if not options.is_token(header) then
+    usage.error('request_id: header must be the name of a header field; got %s', usage.quote(header))
+  end
+  local field = lower(header)
+  return function(req, res, next)
+    local id = name_request(req, field)
+    req.request_id = id
+    res:header(header, id)
+    return next()
+  end
+end
+
+return setmetatable(request_id, { __call = function(_, ...) return new(...) end })
