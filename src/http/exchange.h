@@ -70,6 +70,8 @@ typedef struct ls_transport {
     /* See ls_exchange_upgrade, which has checked what is no matter of the transport. NULL: see no_upgrade. */
     int (*upgrade)(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                    const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
+    /* See ls_exchange_unexpect_end. NULL: there is nothing to wait for. */
+    int (*unexpect_end)(ls_thread_ctx *ctx, ls_exchange *x);
     /* The local address of the connection; valid until the release. */
     const struct ls_addr *(*local)(const ls_exchange *x);
     const char *no_upgrade; /* if upgrade is NULL: the reason */

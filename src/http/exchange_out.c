@@ -150,6 +150,12 @@ void ls_exchange_abort(ls_thread_ctx *ctx, ls_exchange *x)
     if (!lost) (void)x->transport->flush(ctx, x);
 }
 
+int ls_exchange_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    if (x->error != 0) return x->error;
+    return x->transport->unexpect_end != NULL && x->body_done ? x->transport->unexpect_end(ctx, x) : LS_DONE;
+}
+
 int ls_exchange_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                         const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
 {

@@ -75,10 +75,14 @@ int ls_exchange_finish(ls_thread_ctx *ctx, ls_exchange *x);
  * the connection. */
 void ls_exchange_abort(ls_thread_ctx *ctx, ls_exchange *x);
 
+/* Before an upgrade: end the receive that ls_exchange_expect_end has posted. LS_DONE; LS_PENDING: call again in x->wake;
+ * x->error. */
+int ls_exchange_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x);
+
 /* Take the connection over (RFC 9110 sections 7.8 and 9.3.6): queue the head of the response, which is 101 with
  * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand the
- * connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. The actor of the stream
- * is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The exchange stays valid
+ * connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. ls_exchange_unexpect_end has
+ * returned LS_DONE just before. The actor of the stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The exchange stays valid
  * until its release, without a connection and without its TLS session: its response is complete, x->status is the one
  * that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not read to its
  * end, the request did not ask for this protocol (Connection and Upgrade), or x->status of a CONNECT is not 2xx;

@@ -314,9 +314,13 @@ static void receive_ended(ls_http1_conn *c, ls_exchange *x, int64_t result)
 static void end_received(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    e->link &= (uint8_t)~LS_H1_EXPECTS_END;
+    const bool unexpects = e->link & LS_H1_UNEXPECTS;
+    e->link &= (uint8_t) ~(LS_H1_EXPECTS_END | LS_H1_UNEXPECTS);
     if (ls_http1_expected(c, result) < 0) e->link |= LS_H1_LOST;
-    if (e->link & LS_H1_LOST) ls_http1_detach(ctx, c, e);
+    if (e->link & LS_H1_LOST)
+        ls_http1_detach(ctx, c, e);
+    else if (unexpects)
+        ls_exchange_wake(ctx, &e->x);
 }
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -411,6 +415,7 @@ const ls_transport ls_http1_transport = {
     .more = ls_http1_more,
     .returned = returned,
     .upgrade = ls_http1_upgrade,
+    .unexpect_end = ls_http1_unexpect_end,
     .local = local,
     .hints = true,
 };

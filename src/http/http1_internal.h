@@ -92,6 +92,7 @@ enum {
     LS_H1_DETACHED = 4,     /* the socket of the lost connection is closed, or has moved; only the exchange is left */
     LS_H1_UPGRADED = 8,     /* it has moved to the stream of another protocol */
     LS_H1_EXPECTS_END = 16, /* a receive of the end of the stream is pending, see ls_http1_more */
+    LS_H1_UNEXPECTS = 32,   /* that receive was cancelled: wake the handler when it has ended */
 };
 
 /* The exchange and its HTTP/1.1 state, in one small pool block. */
@@ -257,6 +258,7 @@ int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
 
 /* http1_upgrade.c */
+int ls_http1_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x);
 int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                      const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
 

@@ -19,6 +19,15 @@ static int move(ls_http1_conn *c, const ls_stream_handler *handler, size_t user_
     return err;
 }
 
+int ls_http1_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x)
+{
+    (void)ctx;
+    if (!ls_stream_receiving(x->stream)) return LS_DONE;
+    ls_http1_of(x)->link |= LS_H1_UNEXPECTS;
+    ls_stream_cancel_recv(x->stream);
+    return LS_PENDING;
+}
+
 int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                      const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out)
 {
@@ -29,7 +38,7 @@ int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, s
     int err;
     if (!tunnel && !(x->head.upgrade && ls_http_head_upgrades_to(&x->head, x->bytes, protocol, protocol_len)))
         return LS_EINVAL;
-    assert(!ls_stream_receiving(s));                 /* the body is complete */
+    assert(!ls_stream_receiving(s));                 /* see ls_exchange_unexpect_end */
     if (!ls_http1_end_watch(c, e)) return LS_ERESET; /* its packet follows: the connection is lost */
     const size_t begin = ls_stream_end(s);
     e->local = *x->transport->local(x);

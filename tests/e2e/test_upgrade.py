@@ -4,6 +4,7 @@ import threading
 
 from harness import E2E, WAIT, Server, WINDOWS, free_port, main, request
 from harness import tls
+from harness.websocket import WebSocket
 
 SITE = r"""
 local ls = require "luaserve"
@@ -431,6 +432,35 @@ class Connect(E2E):
                 ('app:route("CONNECT", "*", { max_body = 1 }, print)', "a route for CONNECT * has no options")):
             self.refuses(begin + text + ' ls.listen { host = "127.0.0.1", port = 0, handler = app }', message)
 
+
+class BehindAWait(E2E):
+    def test_an_upgrade_after_a_fetch(self):
+        """ls.fetch waits for the end of the client, too: that receive ends before the connection moves."""
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:get("/user", function() ls.sleep(0.01) return "ada" end)
+            app:use(function(req, res, next)
+              if req.path ~= "/user" then assert(ls.fetch("http://" .. req.host .. "/user", { timeout = 10 })) end
+              next()
+            end)
+            app:get("/raw", function(req, res)
+              local sock = assert(res:upgrade("echo/1"))
+              for data in sock:chunks() do sock:send(data) end
+            end)
+            app:ws("/ws", function(ws) for message in ws:messages() do ws:send(message) end end)
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""")
+        host = "127.0.0.1:%d" % server.port()
+        conn = self.connect(server=server)
+        conn.send(request("GET", "/raw", [("Connection", "upgrade"), ("Upgrade", "echo/1")], host=host))
+        self.assertEqual(conn.head().status, 101)
+        conn.send(b"hello")
+        self.assertEqual(conn.take(5), b"hello")
+        with WebSocket(server.at(), "/ws", headers={"Host": host}) as ws:
+            ws.send("hello")
+            self.assertEqual(ws.receive(), "hello")
+        conn.close()
+        server.stop()
 
 if __name__ == "__main__":
     main()

@@ -50,6 +50,13 @@ static int push_refusal(lua_State *L, const ls_exchange *x, const char *protocol
     return ls_push_failure_text(L, err, "the client did not ask for the protocol '%s'", protocol);
 }
 
+static int upgrade_again(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    return ls_res_upgrade(L);
+}
+
 /* res:upgrade([protocol: string]) -> sock | nil, message, code
  * Responds 101, or to CONNECT, which names no protocol, with the status that the handler has set (200), and takes the
  * connection over. The sock belongs to the handler: it closes when the handler ends. EINVAL: the client did not ask for
@@ -65,6 +72,7 @@ int ls_res_upgrade(lua_State *L)
     ls_res_check_undescribed(L, r, "res:upgrade");
     const char *protocol = check_protocol(L, x, &len);
     lua_settop(L, 2);
+    if (ls_exchange_unexpect_end(r->state->ctx, x) == LS_PENDING) return ls_request_wait(L, r, 0, upgrade_again);
     ls_request_keep_tls(L, r); /* afterwards the session is that of the sock */
     ls_tcp_config config = {0};
     ls_push_function(L, "luaserve.tcp", "defaults");

@@ -299,6 +299,16 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
     return LS_OK;
 }
 
+static int ws_accept(lua_State *L);
+
+static int accept_again(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    lua_settop(L, 2);
+    return ws_accept(L);
+}
+
 /* The handler of the route: (req, res) -> nothing, or a status and a text. Upvalue: the route. */
 static int ws_accept(lua_State *L)
 {
@@ -315,6 +325,7 @@ static int ws_accept(lua_State *L)
     }
     if (state->draining) return refuse(L, r, 503, "the server stops");
     if (state->current != r->task) return luaL_error(L, "app:ws: the handshake must run in the task of the request");
+    if (ls_exchange_unexpect_end(state->ctx, r->x) == LS_PENDING) return ls_request_wait(L, r, 0, accept_again);
 
     if (route->takes_request) ls_request_keep_tls(L, r); /* afterwards the session is that of the WebSocket */
     ls_ws_object *o = ls_ws_push(L);
