@@ -117,6 +117,12 @@ static int answer_error(lua_State *L, ls_request *r)
     const int error = lua_gettop(L), mistake = ls_http_client_mistake(L, r, error, refused, sizeof refused);
     ls_exchange_drop_content(r->x);
     r->status_set = false;
+    if (ls_task_is_left_error(L, error) && r->body_error == LS_OK) { /* a page of app:error would have no reader */
+        log_error(L, r, LS_LOG_INFO);
+        r->x->status = 500;
+        ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
+        return 0;
+    }
     if (mistake != 0) {
         (void)ls_error_describe(L, error);
         if (r->body_error != LS_OK && !ls_task_is_left_error(L, error))
