@@ -247,6 +247,30 @@ function app_methods:static(prefix, folder, opts, ...)
   return self
 end
 
+-- app:proxy(prefix: string, servers: string|(string|ProxyServer)[] [, options: ProxyOptions]) -> app
+-- Adds routes for every method of the prefix and the paths below it, which other servers answer: URLs such as
+-- "http://127.0.0.1:9000". More specific routes take precedence. Raises on an invalid URL or option. RFC 9110 section 7.6.
+function app_methods:proxy(prefix, servers, opts, ...)
+  check_can_define("app:proxy", self)
+  usage.no_more("app:proxy(prefix, servers, options)", opts, ...)
+  local segments = router.parse("app:proxy", prefix)
+  if segments[#segments].rest then usage.error("app:proxy: the prefix must not contain *%s", segments[#segments].rest) end
+  if segments[#segments].text == "" then segments[#segments] = nil end
+  local proxy, where = require("luaserve.proxy").new(servers, opts), usage.caller()
+  local below = table.move(segments, 1, #segments, 1, {})
+  below[#below + 1] = { rest = "path" }
+  for _, path in ipairs { below, #segments > 0 and segments or nil } do
+    local key = "any " .. router.shape(path)
+    if self.seen[key] then
+      usage.error("app:proxy: %s is already defined at %s", prefix, self.seen[key].where or "?")
+    end
+    local route = { method = "any", segments = path, proxy = proxy, where = where, skip = #segments, max_body = false }
+    self.seen[key] = route
+    self.routes[#self.routes + 1] = route
+  end
+  return self
+end
+
 local function set_once(fname, app, field, signature, fn, ...)
   check_can_define(fname, app)
   check_function(fname, fn, signature)

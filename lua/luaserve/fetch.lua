@@ -213,7 +213,7 @@ local function tls_key(tls)
   return concat(parts, ",")
 end
 
--- The key of the origin in the pool: see net/stream_pool.h.
+-- fetch.key_of(request) -> the key of the origin in the pool: see net/stream_pool.h. { at =, unix =, tls = } suffices.
 local function key_of(request)
   local key = request.at.origin
   if request.public_only then key = key .. " public" end
@@ -222,6 +222,7 @@ local function key_of(request)
   if request.at.secure and request.tls then key = key .. " " .. tls_key(request.tls) end
   return key
 end
+fetch.key_of = key_of
 
 local function timed_out(request)
   return nil, format("timeout after %g s", request.total_ms_max / 1000), "ETIMEDOUT"
@@ -256,9 +257,10 @@ local function tunnel(request, sock)
   return sock
 end
 
--- Connect. -> sock | nil, message, code
+-- fetch.dial(request) -> sock | nil, message, code. Connects. { at =, unix =, tls =, connect_ms_max = } suffices;
+-- of_client = false: the client of the task may leave meanwhile.
 local function dial(request)
-  local at, via, limits = request.at, request.via, { public_only = request.public_only, of_client = true }
+  local at, via, limits = request.at, request.via, { public_only = request.public_only, of_client = request.of_client ~= false }
   for name, value in next, tcp.defaults() do limits[name] = value end
   request.connect_deadline = request.connect_ms_max > 0 and now() + request.connect_ms_max / 1000 or nil
   local seconds = left_to_connect(request)
@@ -278,6 +280,7 @@ local function dial(request)
   if code == "EACCES" and request.public_only then message = "the address is not public" end
   return nil, message, code
 end
+fetch.dial = dial
 
 -- ---- sending -------------------------------------------------------------------------------------------------------
 

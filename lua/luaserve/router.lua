@@ -353,6 +353,11 @@ local function add_leaf(flat, method, segments, leaf)
   table.insert(flat.methods[method], { segments = segments, leaf = leaf })
 end
 
+local function has_param(segments)
+  for _, segment in ipairs(segments) do if segment.param then return true end end
+  return false
+end
+
 local function flatten(flat, app, prefix, parent)
   local scope = new_scope(parent, app, prefix)
   for _, route in ipairs(app.routes) do
@@ -360,8 +365,9 @@ local function flatten(flat, app, prefix, parent)
     if #prefix > 0 and #route.segments == 1 and route.segments[1].text == "" then at[2] = prefix end
     for _, segments in ipairs(at) do
       add_leaf(flat, route.method, segments, {
-        run = wrap(scope.uses, route.fn or route.files:runner(#prefix + route.skip, scope.not_found), route.uses),
-        files = route.files, scope = scope, max_body = route.max_body,
+        run = wrap(scope.uses, route.fn or (route.files or route.proxy):runner(#prefix + route.skip, scope.not_found),
+          route.uses),
+        files = route.files or route.proxy and not has_param(segments), scope = scope, max_body = route.max_body,
         time_max = route.time_max, limited = route.max_body ~= nil or route.time_max ~= nil,
         where = route.where, shown = route.shown,
       })
@@ -530,8 +536,8 @@ function router.compile(app)
     end)(req, res)
   end
 
-  -- recent[method][path] -> the run function of the app:static that a trie has found for the path. Bounded: a method
-  -- with recent_max paths begins again.
+  -- recent[method][path] -> the run function of the app:static or app:proxy that a trie has found for the path. Bounded: a
+  -- method with recent_max paths begins again.
   local recent, recent_count = {}, {}
   for method in pairs(tries) do recent[method], recent_count[method] = {}, 0 end
 

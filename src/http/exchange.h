@@ -125,6 +125,7 @@ struct ls_exchange {
     bool close; /* close the connection after the response; set by the transport if the client does not keep it. Later
                     * also when the connection cannot be kept: see exchange_out.h */
     bool has_type;    /* `fields` contains Content-Type */
+    bool has_date;    /* `fields` contains the Date of an upstream server */
     const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;

@@ -77,7 +77,7 @@ static char *put_usual(char *to, ls_http1_thread *thread, const ls_exchange *x, 
 {
     const ls_http1_ready *ready = NULL;
     const bool has_server = x->fields_len > 0 && ls_exchange_has_field(x, "server", 6); /* the site's own */
-    if (!has_server && x->status == 200 && type_len > 0 && x->framing == LS_FRAMED_BY_LENGTH &&
+    if (!has_server && !x->has_date && x->status == 200 && type_len > 0 && x->framing == LS_FRAMED_BY_LENGTH &&
         (ready = ready_for(thread, x->type)) != NULL) {
         to = put(to, ready->text, ready->len);
         to = ls_put_number(to, (uint64_t)length);
@@ -85,7 +85,7 @@ static char *put_usual(char *to, ls_http1_thread *thread, const ls_exchange *x, 
     }
     to = put_status(to, x->status);
     if (!has_server) to = PUT(to, "Server: luaserve\r\n");
-    to = put_date(to, thread);
+    if (!x->has_date) to = put_date(to, thread);
     if (type_len > 0) {
         to = PUT(to, "Content-Type: ");
         to = put(to, x->type, type_len);
@@ -314,7 +314,7 @@ int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const c
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     if (x->fields_len == 0 || !ls_exchange_has_field(x, "server", 6)) to = PUT(to, "Server: luaserve\r\n");
-    to = put_date(to, ls_http1_thread_of(ls_http1_engine(c), ctx));
+    if (!x->has_date) to = put_date(to, ls_http1_thread_of(ls_http1_engine(c), ctx));
     if (protocol_len > 0) {
         to = PUT(to, "Connection: upgrade\r\nUpgrade: ");
         to = put(to, protocol, protocol_len);

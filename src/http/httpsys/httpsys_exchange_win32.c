@@ -31,7 +31,7 @@ static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     ls_httpsys_out_drop(e);
     memset(&e->response, 0, sizeof e->response);
     e->x.fields_len = 0;
-    e->x.has_type = false;
+    e->x.has_type = e->x.has_date = false;
     ls_exchange_drop_trailers(&e->x);
     e->x.error = 0;
     e->x.response = LS_RESPONSE_NONE;

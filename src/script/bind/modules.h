@@ -29,6 +29,7 @@
     X(inject)         \
     X(topic)          \
     X(sse)            \
+    X(proxy)          \
     X(tcp)            \
     X(connect)        \
     X(client_call)    \

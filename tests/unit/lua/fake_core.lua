@@ -14,6 +14,7 @@ end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
+  "proxy_send", "proxy_go_on", "proxy_refuse", "proxy_failed", "proxy_mark",
   "dict", "dict_read", "dict_swap", "dict_scan",
   "safe_join", "process" } do
   core[name] = recorded(name)
@@ -22,6 +23,16 @@ end
 function core.codings()
   return { { name = "zstd", min = 1, max = 19, usual = 3 }, { name = "gzip", min = 1, max = 9, usual = 5 } }
 end
+
+-- An upstream server of app:proxy is its options, with the fields active and share.
+function core.proxy_upstream(options) return options end
+function core.proxy_load(upstream) return upstream.active or 0, upstream.share or 1 end
+function core.proxy_hash(text)
+  local sum = 5381
+  for n = 1, #text do sum = ((sum ~ text:byte(n)) * 0x9E3779B97F4A7C15) ~ (sum >> 29) end
+  return ((sum >> 12) + 0.5) / 2 ^ 52
+end
+
 function core.client_take() end
 core.results.now = { 0 }
 function core.is_buffer() return false end

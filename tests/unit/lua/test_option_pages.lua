@@ -35,6 +35,8 @@ local sections = {
   { "middleware", "cors", { "cors" } }, { "middleware", "secure_headers", { "secure_headers" } },
   { "crypto", "ls.crypto.jwt.sign", { "ls.crypto.jwt.sign" } },
   { "crypto", "ls.crypto.jwt.verify", { "ls.crypto.jwt.verify" } },
+  { "proxy", "Proxy options", { "app:proxy" } }, { "proxy", "Options of a server", { "app:proxy: server" } },
+  { "proxy", "Options of health", { "app:proxy: health" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
 }
 
@@ -51,7 +53,7 @@ local elsewhere = {
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
   "dict", "channel", "notify", "session", "sqlite", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id" } do
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id", "proxy" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -12,7 +12,7 @@ local function handler() end
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
   "channel", "file", "notify", "session", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
-  "process", "compress", "request_id" }
+  "process", "compress", "request_id", "proxy" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -176,6 +176,18 @@ local calls = {
     line = check.line(1)
     ls.app():static("/", ".", given)
   end,
+  ["app:proxy"] = function(given)
+    line = check.line(1)
+    ls.app():proxy("/", "https://a", given)
+  end,
+  ["app:proxy: health"] = function(given)
+    line = check.line(1)
+    ls.app():proxy("/", "http://a", { health = given })
+  end,
+  ["app:proxy: server"] = function(given)
+    given.url, line = given.url or "http://a", check.line(1)
+    ls.app():proxy("/", given)
+  end,
   ["app:ws"] = function(given)
     line = check.line(1)
     ls.app():ws("/", given, handler)
@@ -218,7 +230,7 @@ end
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
 -- `true`: a table and a function are allowed.
 local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true,
-  check = true, key = true, origins = 5 }
+  check = true, key = true, origins = 5, balance = 5, request = 5, response = 5 }
 local other_message = { handler = "is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.

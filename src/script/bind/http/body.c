@@ -24,8 +24,7 @@ enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
 enum { WANT_KIND = 3, WANT_OBJECT = 4, WANT_NULL = 8, WANT_ALL = 16, WANT_ARRAY = 32 }; /* options of the last two */
 
-/* The body cannot be read: raise. */
-static int body_failed(lua_State *L, ls_request *r, int err)
+int ls_request_body_failed(lua_State *L, ls_request *r, int err)
 {
     r->body_state = LS_BODY_FAILED;
     ls_request_drop_body(r);
@@ -321,12 +320,12 @@ static int body_read(lua_State *L, int status, lua_KContext context)
                 r->body_state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
             return ls_request_wait(L, r, context, body_read);
         }
-        if (err < 0) return body_failed(L, r, err);
+        if (err < 0) return ls_request_body_failed(L, r, err);
         if (slice.len == 0) {
             ls_slice_drop(&slice);
             break;
         }
-        if (!body_keep_slice(r, slice)) return body_failed(L, r, LS_ENOMEM);
+        if (!body_keep_slice(r, slice)) return ls_request_body_failed(L, r, LS_ENOMEM);
     }
     r->body_state = LS_BODY_WHOLE;
     return body_ready(L, r, (int)context);
@@ -453,14 +452,14 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     lua_settop(L, 1);
     const int err = read_piece(r, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
-    if (err < 0) return body_failed(L, r, err);
+    if (err < 0) return ls_request_body_failed(L, r, err);
     if (slice.len == 0) {
         ls_slice_drop(&slice);
         lua_pushnil(L);
         return 1;
     }
     /* lua_pushlstring may raise: until then the request owns the slice. */
-    if (!body_keep_slice(r, slice)) return body_failed(L, r, LS_ENOMEM);
+    if (!body_keep_slice(r, slice)) return ls_request_body_failed(L, r, LS_ENOMEM);
     lua_pushlstring(L, slice.ptr, slice.len);
     ls_request_drop_body(r);
     return 1;

@@ -169,6 +169,8 @@ static inline void ls_request_flush_later(ls_request *request)
     ls_state_flush_later(request->state, &request->flush);
 }
 
+/* The body cannot be read, because of `err` of ls_exchange_read: raise, and note the status. */
+int ls_request_body_failed(lua_State *L, ls_request *request, int err);
 /* Free the received body. */
 void ls_request_drop_body(ls_request *request);
 

@@ -1,0 +1,339 @@
+-- proxy.lua - app:proxy: which upstream server gets a request, what changes in it, and what answers when none does.
+-- http/proxy.h moves the bytes; script/shared/peer.h has what all Lua states know about a server.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+local rules = require "luaserve.fetch_rules"
+local fetch = require "luaserve.fetch"
+usage.mark_internal()
+
+local send, concat, type, log = core.proxy_send, table.concat, type, math.log
+
+local fname = "app:proxy"
+local uint32_max = 2 ^ 32 - 1
+local RETRIES_KEPT, RETRY_SHARE = 10, 0.2 -- budget of retries in each Lua state: at most, and what a request adds
+local ORIGIN_BYTES_MAX = 100
+local PAUSE_S = 0.1 -- before a retry at the same server
+
+local proxy = {}
+
+local proxy_options = {
+  balance = true, -- "round_robin"|"least"|fun(req: Request): string? - chooses the server; default "round_robin"
+  health = true, -- ProxyHealth|false - when a server gets no requests; default: {} with several servers
+  host = true, -- string - the Host that the server gets: "keep", that of the client, or a name; default: that of the URL
+  max_body = { "body_bytes_max", "size", 0, math.maxinteger, false, none = math.maxinteger }, -- largest body; then 413
+  request = true, -- fun(req: Request, upstream: ProxyUpstream): ... - changes the request, or answers it
+  response = true, -- fun(res: Response, upstream: ProxyUpstream): ... - changes the head of the response, or replaces it
+  retry = { "retries_max", "count", 0, 100, 1, none = 0 }, -- further attempts
+  strip = { "strip", "flag" }, -- the server gets the path without the prefix
+  timeout = { "timeout_ms", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds without a byte of the server; then 504
+  connect_timeout = { "connect_ms_max", "seconds", 1, uint32_max, 5 }, -- seconds for lookup, addresses and TLS
+  tls = true, -- TlsClientOptions - of https://
+}
+local health_options = {
+  path = true, -- string - the target of the checks; without it only requests tell
+  interval = { "interval_ms", "seconds", 1, uint32_max, 5 }, -- seconds between two checks
+  timeout = { "check_ms_max", "seconds", 1, uint32_max, 2 }, -- seconds for a check
+  fails = { "fails_max", "count", 1, 1000, 3 }, -- failed requests or checks in a row, after which the server is down
+  passes = { "passes", "count", 1, 1000, 1 }, -- passed checks in a row, after which it is up again
+  down = { "down_ms", "seconds", 1, uint32_max, 10 }, -- seconds without requests after failed ones
+  slow_start = { "slow_ms", "seconds", 1, uint32_max, false, none = 0 }, -- seconds from a tenth of its weight to all
+}
+local server_options = {
+  url = true, -- string - "http://host:port/prefix", "https://..." or "unix:/path"
+  weight = { "weight", "count", 1, 1000, 1 }, -- its part of the requests
+}
+
+proxy.calls = {
+  ["app:proxy"] = { proxy_options }, -- ProxyOptions
+  ["app:proxy: health"] = { health_options }, -- ProxyHealth
+  ["app:proxy: server"] = { server_options }, -- ProxyServer
+}
+
+-- upstream is a ProxyUpstream: what a hook of app:proxy reads and changes.
+-- upstream.url: string - of the server
+-- upstream.headers: table<string, string|number|(string|number)[]|false> - fields to set; false removes that of the client
+-- upstream.path: string? - path and query for the server, in place of those of the request
+
+-- ---- servers -------------------------------------------------------------------------------------------------------
+
+-- server(value, self) -> { at =, unix =, tls =, weight =, url =, object = } of a URL or a table with one.
+local function server(value, self)
+  local given = type(value) == "table" and value or { url = value }
+  local out = options.take(fname, given, proxy.calls["app:proxy: server"], {}, "server.")
+  local url = given.url
+  if type(url) ~= "string" then
+    usage.error('%s: server.url must be a URL such as "http://127.0.0.1:9000"; got %s', fname, usage.quote(url))
+  end
+  local path = url:match("^unix:(/.+)$")
+  local at, why = rules.parse(path and "http://localhost/" or url)
+  if not at then usage.error("%s: invalid URL %s: %s", fname, usage.quote(rules.shown(url)), why) end
+  if at.target:find("?", 1, true) then usage.error("%s: the URL of a server has no query: %s", fname, usage.quote(url)) end
+  if self.tls and not at.secure then usage.error("%s: the option tls is for https://; got %s", fname, usage.quote(url)) end
+  out.at, out.unix, out.url, out.tls = at, path, url, at.secure and self.tls or nil
+  out.origin, out.connect_ms_max, out.of_client = path and url or at.origin, self.connect_ms_max, false
+  if #out.origin > ORIGIN_BYTES_MAX then
+    usage.error("%s: the URL of a server has at most %d bytes: %s", fname, ORIGIN_BYTES_MAX, usage.quote(url))
+  end
+  local host = self.host or at.authority
+  out.object = core.proxy_upstream { origin = out.origin, key = fetch.key_of(out), host = host ~= "keep" and host or nil,
+    prefix = (at.target:gsub("/$", "")), timeout_ms = self.timeout_ms, slow_ms = self.slow_ms or 0,
+    pauses = self.response ~= nil, body_bytes_max = self.body_bytes_max or math.maxinteger }
+  out.current = 0
+  return out
+end
+
+-- ---- balance -------------------------------------------------------------------------------------------------------
+
+-- Each choice gets the servers to choose from, a list of { server, share of its weight }, and the request.
+local choices = {}
+
+-- Smooth weighted round robin: the one that is furthest behind its weight.
+function choices.round_robin(list)
+  local total, best = 0, nil
+  for _, one in ipairs(list) do
+    local weight = one[1].weight * one[2]
+    one[1].current, total = one[1].current + weight, total + weight
+    if not best or one[1].current > best.current then best = one[1] end
+  end
+  best.current = best.current - total
+  return best
+end
+
+function choices.least(list)
+  local least, equal = math.huge, {}
+  for _, one in ipairs(list) do
+    local load = (core.proxy_load(one[1].object) + 1) / (one[1].weight * one[2])
+    if load < least then least, equal = load, {} end
+    if load == least then equal[#equal + 1] = one end
+  end
+  return choices.round_robin(equal)
+end
+
+-- Rendezvous hashing: without a server only its own keys move.
+local function by_key(fn)
+  return function(list, req)
+    local key = fn(req)
+    if key == nil then return choices.round_robin(list) end
+    if type(key) ~= "string" then usage.error("%s: the function balance must return a string or nil; got %s", fname,
+      usage.quote(key)) end
+    local most, best = 0, nil
+    for _, one in ipairs(list) do
+      local score = -one[1].weight / log(core.proxy_hash(one[1].origin .. "\0" .. key))
+      if score > most then most, best = score, one[1] end
+    end
+    return best
+  end
+end
+
+-- The server for the next attempt; `tried` is a set of those that have failed. nil: all are down.
+local function pick(self, req, tried)
+  local list, others = {}, {}
+  for _, one in ipairs(self.servers) do
+    local share = 1
+    if self.fails_max then
+      local _
+      _, share = core.proxy_load(one.object)
+    end
+    if share > 0 then
+      list[#list + 1] = { one, share }
+      if tried and not tried[one] then others[#others + 1] = list[#list] end
+    end
+  end
+  if others[1] then list = others end
+  return list[1] and self.choose(list, req)
+end
+
+-- ---- health --------------------------------------------------------------------------------------------------------
+
+-- Check the server; `count` is the number of equal results in a row, negative for failures.
+local function check(self, one, count)
+  local answer = fetch.fetch(one.at.origin .. self.path, { timeout = self.check_ms_max / 1000, stream = true,
+    redirects = false, unix = one.unix, tls = one.tls })
+  local passed = answer ~= nil and answer.status < 400
+  if answer then answer:close() end
+  count = passed == (count > 0) and count + (passed and 1 or -1) or passed and 1 or -1
+  if count == self.passes or count == -self.fails_max then
+    core.proxy_mark(one.object, passed)
+    if one.healthy ~= passed then
+      core.log(passed and "info" or "warn",
+        ("app:proxy: the server %s is %s"):format(rules.shown(one.url), passed and "up" or "down"))
+    end
+    one.healthy = passed
+  end
+  return count
+end
+
+local function begin_checks(self)
+  for _, one in ipairs(self.servers) do
+    local count, checking = 0, false
+    one.healthy = true
+    core.every(self.interval_ms / 1000, function()
+      if checking then return end
+      checking = true
+      count = check(self, one, count)
+      checking = false
+    end)
+  end
+end
+
+-- ---- hooks ---------------------------------------------------------------------------------------------------------
+
+local function invalid_field(name, what)
+  usage.error("%s: upstream.headers: %s %s", fname, what, usage.quote(name))
+end
+
+-- The fields of a hook -> lines to add, names to leave out: see proxy_head.h.
+local function changes(headers)
+  if next(headers) == nil then return nil end
+  local lines, names = {}, { "" }
+  for name, value in pairs(headers) do
+    if not options.is_token(name) then invalid_field(name, "invalid header name") end
+    if rules.is_own(name) or name:lower() == "host" then
+      invalid_field(name, "the proxy writes the field itself:")
+    end
+    names[#names + 1] = name:lower()
+    for _, one in ipairs(type(value) == "table" and value or { value }) do
+      if type(one) ~= "string" and type(one) ~= "number" and one ~= false or tostring(one):find("[\0-\8\10-\31\127]") then
+        invalid_field(name, "invalid value of the field")
+      end
+      if one then lines[#lines + 1] = name .. ": " .. one .. "\r\n" end
+    end
+  end
+  names[#names + 1] = ""
+  return concat(lines), concat(names, "\n")
+end
+
+local function check_path(path)
+  if path ~= nil and (type(path) ~= "string" or not path:find("^/[!-~\128-\255]*$") or path:find("#", 1, true)) then
+    usage.error("%s: upstream.path must be a path such as /a?b=1; got %s", fname, usage.quote(path))
+  end
+  return path
+end
+
+-- ---- a request -----------------------------------------------------------------------------------------------------
+
+-- Whether the budget has one more retry: failures do not multiply the load.
+local function may_retry(self)
+  if self.budget < 1 then return false end
+  self.budget = self.budget - 1
+  return true
+end
+
+-- One attempt. -> true | call | nil, message, code, whether it may be made again, on a used connection
+local function attempt(one, res, strip, fresh, lines, drops, path)
+  if not fresh then
+    local call, message, code, again, reused = send(res, one.object, nil, strip, lines, drops, path)
+    if call ~= false then return call, message, code, again, reused end
+  end
+  local sock, message, code = fetch.dial(one)
+  if not sock then return nil, message, code, "unsent", false end
+  return send(res, one.object, sock, strip, lines, drops, path)
+end
+
+local function log_failure(req, one, message, what)
+  core.log("warn", ("app:proxy: %s %s: %s: %s%s"):format(req.method, req.path, rules.shown(one.url), message, what))
+end
+
+local function fail(req, one, message, code, begun)
+  log_failure(req, one, message, "")
+  if begun then return nil end
+  return code == "ETIMEDOUT" and 504 or code == "EINVAL" and 400 or 502
+end
+
+local function answer(self, strip, req, res)
+  local tries, fresh, tried = 0, false, nil
+  local one = #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
+  if self.budget < RETRIES_KEPT then self.budget = self.budget + RETRY_SHARE end
+  while true do
+    if not one then
+      res:header("Retry-After", 1)
+      return 503
+    end
+    local upstream, lines, drops, path
+    if self.hooks then upstream = { url = one.url, headers = {} } end
+    if self.request then
+      local results = table.pack(self.request(req, upstream))
+      if results[1] ~= nil then return table.unpack(results, 1, results.n) end
+      lines, drops = changes(upstream.headers)
+      path = check_path(upstream.path)
+    end
+    local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, path)
+    if call == true then return end
+    if call then
+      local results = table.pack(self.response(res, upstream))
+      if results[1] ~= nil then
+        core.proxy_refuse(res, call)
+        return table.unpack(results, 1, results.n)
+      end
+      call, message, code, again, reused = core.proxy_go_on(res, call)
+      if call then return end
+    end
+    local safe = again == "unsent" or again and rules.idempotent[req.method]
+    if safe and reused and not fresh then
+      fresh = true -- the server has closed an idle connection at this moment
+    else
+      if self.fails_max and code ~= "EINVAL" then core.proxy_failed(one.object, self.fails_max, self.down_ms) end
+      if not safe or code == "EINVAL" or code == "ETIMEDOUT" and again ~= "unsent" or tries >= self.retries_max
+        or not may_retry(self) then
+        return fail(req, one, message, code, again == nil)
+      end
+      log_failure(req, one, message, "; it is sent again")
+      tries, tried, fresh = tries + 1, tried or {}, false
+      tried[one] = true
+      one = pick(self, req, tried)
+      if one and tried[one] then core.sleep(PAUSE_S) end
+    end
+  end
+end
+
+local proxy_meta = {}
+proxy_meta.__index = proxy_meta
+
+-- proxy:runner(skip) -> the function of a route. `skip`: the segments of its prefix.
+function proxy_meta:runner(skip)
+  local strip = self.strip and skip or 0
+  return function(req, res) return answer(self, strip, req, res) end
+end
+
+local function check_option(given, name, expected, ok)
+  if given ~= nil and not ok then usage.error("%s: %s must be %s; got %s", fname, name, expected, usage.quote(given)) end
+end
+
+-- proxy.new(servers, options) -> the proxy of an app:proxy. Raises at the line of the caller.
+function proxy.new(servers, opts)
+  opts = opts or {}
+  if type(opts) ~= "table" then
+    usage.error("%s: options must be a table such as { strip = true }; got %s", fname, usage.quote(opts))
+  end
+  local self = options.take(fname, opts, proxy.calls[fname], { budget = RETRIES_KEPT })
+  local balance, health, host = opts.balance, opts.health, opts.host
+  check_option(balance, "balance", '"round_robin", "least" or a function', type(balance) == "function" or choices[balance])
+  check_option(opts.request, "request", "a function(req, upstream)", type(opts.request) == "function")
+  check_option(opts.response, "response", "a function(res, upstream)", type(opts.response) == "function")
+  check_option(host, "host", '"keep" or a host such as "example.org:8080"',
+    type(host) == "string" and host:find("^[%w._:%[%]-]+$"))
+  check_option(health, "health", 'false or a table such as { path = "/up" }', health == false or type(health) == "table")
+  self.choose = type(balance) == "function" and by_key(balance) or choices[balance or "round_robin"]
+  self.request, self.response, self.host = opts.request, opts.response, host
+  self.hooks = opts.request ~= nil or opts.response ~= nil
+  if opts.tls ~= nil and require("luaserve.tls").client(fname, opts.tls) then
+    self.tls = opts.tls == true and {} or opts.tls
+  end
+  if type(servers) ~= "table" or servers.url ~= nil then servers = { servers } end
+  if #servers == 0 then usage.error('%s needs a server, such as "http://127.0.0.1:9000"', fname) end
+  if health == nil and #servers > 1 then health = {} end
+  if health then
+    options.take(fname, health, proxy.calls["app:proxy: health"], self, "health.")
+    self.path = health.path
+    check_option(self.path, "health.path", 'a path such as "/up"',
+      type(self.path) == "string" and self.path:find("^/[!-~]*$"))
+  end
+  self.servers = {}
+  for n, value in ipairs(servers) do self.servers[n] = server(value, self) end
+  if self.path then begin_checks(self) end
+  return setmetatable(self, proxy_meta)
+end
+
+return proxy

@@ -1,0 +1,303 @@
+/* proxy_head.c - see proxy_head.h. */
+#include "http/proxy/proxy_head.h"
+
+#include "base/err.h"
+#include "codec/http_chars.h"
+#include "codec/http_text.h"
+
+enum { OWN_BYTES = 512 }; /* of the fields that are written here, without those of the client and of the change */
+
+#define SAME(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
+#define PUT(to, literal)         put(to, literal, sizeof(literal) - 1)
+
+static char *put(char *to, const void *bytes, size_t len)
+{
+    if (len > 0) memcpy(to, bytes, len);
+    return to + len;
+}
+
+static char *put_text(char *to, ls_proxy_text text)
+{
+    return put(to, text.ptr, text.len);
+}
+
+static bool begins(const char *name, size_t len, const char *with, size_t with_len)
+{
+    return len >= with_len && ls_text_same(name, with_len, with, with_len);
+}
+
+/* Whether a field of that name concerns one connection only, whatever Connection says. */
+static bool is_hop(const char *name, size_t len)
+{
+    switch (len) {
+    case 2: return SAME(name, len, "te");
+    case 7: return SAME(name, len, "upgrade") || SAME(name, len, "trailer");
+    case 10: return SAME(name, len, "connection") || SAME(name, len, "keep-alive");
+    case 14: return SAME(name, len, "content-length"); /* each side has a framing of its own */
+    case 16: return SAME(name, len, "proxy-connection");
+    case 17: return SAME(name, len, "transfer-encoding");
+    case 18: return SAME(name, len, "proxy-authenticate");
+    case 19: return SAME(name, len, "proxy-authorization");
+    default: return false;
+    }
+}
+
+/* Whether the list, a value of Connection, has this name. */
+static bool lists(const char *at, size_t len, const char *name, size_t name_len)
+{
+    const char *const end = at + len, *from, *to;
+    while (ls_list_next(&at, end, &from, &to))
+        if (ls_text_same(from, (size_t)(to - from), name, name_len)) return true;
+    return false;
+}
+
+/* ---- the target ------------------------------------------------------------------------------------------------ */
+
+/* Whether path[0..len) has a segment "." or "..", also with %2e. */
+static bool has_dots(const char *path, size_t len)
+{
+    const char *const end = path + len;
+    for (const char *at = path; at < end;) {
+        unsigned dots = 0;
+        bool others = false;
+        if (*at == '/') at++;
+        for (; at < end && *at != '/' && *at != '\\'; at++) {
+            const bool encoded = end - at >= 3 && at[0] == '%' && at[1] == '2' && ls_char_lower(at[2]) == 'e';
+            if (*at == '.' || encoded)
+                dots++;
+            else
+                others = true;
+            if (encoded) at += 2;
+        }
+        if (!others && (dots == 1 || dots == 2)) return true;
+        if (at < end && *at == '\\') at++; /* a separator to some servers */
+    }
+    return false;
+}
+
+/* The path behind the first `strip` segments: "" or from a slash on. */
+static ls_proxy_text rest_of(const char *path, size_t len, unsigned strip)
+{
+    const char *const end = path + len;
+    for (; strip > 0 && path < end; strip--) do
+            path++;
+        while (path < end && *path != '/');
+    return (ls_proxy_text){path, (size_t)(end - path)};
+}
+
+static char *put_target(char *to, const ls_exchange *x, const ls_proxy_change *change)
+{
+    const ls_http_head *head = &x->head;
+    if (change->target.ptr != NULL) return put_text(to, change->target);
+    const ls_proxy_text path = rest_of(x->bytes + head->path.at, head->path.len, change->strip);
+    to = put_text(to, change->prefix);
+    to = path.len > 0 ? put_text(to, path) : change->prefix.len == 0 ? PUT(to, "/") : to;
+    if (!head->has_query) return to;
+    *to++ = '?';
+    return put(to, x->bytes + head->query.at, head->query.len);
+}
+
+/* ---- the fields of the request --------------------------------------------------------------------------------- */
+
+typedef struct forwarding {
+    const ls_exchange *x;
+    const ls_proxy_change *change;
+    bool has_proto, has_host, has_forwarded; /* by a trusted client */
+} forwarding;
+
+static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
+{
+    for (uint32_t n = 0; n < x->head.field_count; n++) {
+        const ls_http_field *field = &x->head.fields[n];
+        if (SAME(x->bytes + field->name.at, field->name.len, "connection") &&
+            lists(x->bytes + field->value.at, field->value.len, name, len))
+            return true;
+    }
+    return false;
+}
+
+static bool drops(ls_proxy_text names, const char *name, size_t len)
+{
+    for (size_t at = 1; names.ptr != NULL && at < names.len;) {
+        const char *const from = names.ptr + at, *to = memchr(from, '\n', names.len - at);
+        if (ls_text_same(from, (size_t)(to - from), name, len)) return true;
+        at += (size_t)(to - from) + 1;
+    }
+    return false;
+}
+
+/* Whether the field of the client is passed on as it is; those of `f` are noted, or written later. */
+static bool passes(forwarding *f, const char *name, size_t len, bool any_connection)
+{
+    const bool trusted = f->change->trusted;
+    if (is_hop(name, len) || SAME(name, len, "host") || SAME(name, len, "expect") || SAME(name, len, "http2-settings"))
+        return false;
+    if (any_connection && connection_lists(f->x, name, len)) return false;
+    if (drops(f->change->drops, name, len)) return false;
+    if (begins(name, len, "x-forwarded-", 12)) {
+        if (!trusted || SAME(name, len, "x-forwarded-for")) return false;
+        f->has_proto = f->has_proto || SAME(name, len, "x-forwarded-proto");
+        f->has_host = f->has_host || SAME(name, len, "x-forwarded-host");
+        return true;
+    }
+    if (SAME(name, len, "forwarded")) {
+        f->has_forwarded = trusted;
+        return false;
+    }
+    return trusted || !SAME(name, len, "x-real-ip");
+}
+
+/* The values of all fields of that name, each with ", " behind it. */
+static char *put_list(char *to, const ls_exchange *x, const char *name, size_t len)
+{
+    for (uint32_t n = 0; n < x->head.field_count; n++) {
+        const ls_http_field *field = &x->head.fields[n];
+        if (field->value.len == 0 || !ls_text_same(x->bytes + field->name.at, field->name.len, name, len)) continue;
+        to = put(to, x->bytes + field->value.at, field->value.len);
+        to = PUT(to, ", ");
+    }
+    return to;
+}
+
+static char *put_forwarding(char *to, const forwarding *f)
+{
+    const ls_exchange *x = f->x;
+    const ls_proxy_text host = {x->bytes + x->head.host.at, x->head.host.len};
+    const ls_proxy_text proto = {"https", x->secure ? 5 : 4};
+    char text[LS_ADDR_TEXT_BYTES];
+    const bool known = x->remote != NULL && (x->remote->family == LS_ADDR_IP4 || x->remote->family == LS_ADDR_IP6);
+    const bool six = known && x->remote->family == LS_ADDR_IP6;
+    if (known) (void)ls_addr_host(x->remote, text);
+    const size_t text_len = known ? strlen(text) : 0;
+    char *const line = to;
+    to = PUT(to, "X-Forwarded-For: ");
+    char *const value = to;
+    if (f->change->trusted) to = put_list(to, x, "x-forwarded-for", 15);
+    to = put(to, text, text_len);
+    if (text_len == 0 && to > value) to -= 2; /* ", " */
+    to = to > value ? PUT(to, "\r\n") : line;
+    if (!f->has_proto) to = PUT(put_text(PUT(to, "X-Forwarded-Proto: "), proto), "\r\n");
+    if (!f->has_host && host.len > 0) to = PUT(put_text(PUT(to, "X-Forwarded-Host: "), host), "\r\n");
+    if (!f->has_forwarded) return to;
+    to = put_list(PUT(to, "Forwarded: "), x, "forwarded", 9);
+    to = PUT(to, "for=");
+    to = six ? PUT(put(PUT(to, "\"["), text, text_len), "]\"") : known ? put(to, text, text_len) : PUT(to, "unknown");
+    return PUT(put_text(PUT(to, ";proto="), proto), "\r\n");
+}
+
+bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change)
+{
+    const ls_span path = x->head.path;
+    const ls_proxy_text rest = rest_of(x->bytes + path.at, path.len, change->strip);
+    return change->target.ptr != NULL || !has_dots(rest.ptr, rest.len);
+}
+
+int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,
+                         bool *chunked)
+{
+    const ls_http_head *head = &x->head;
+    /* A field grows by the space behind its colon and, in a list, by ", "; Host and the target may stand twice. */
+    const size_t room = head->bytes + 3 * head->field_count + head->host.len + change->host.len + change->prefix.len +
+                        change->target.len + change->lines.len + OWN_BYTES;
+    char *const from = room <= LS_BLOCK_LARGE ? ls_stream_room(ctx, up, room) : NULL;
+    if (from == NULL) return room > LS_BLOCK_LARGE ? LS_ELIMIT : LS_ENOMEM;
+    forwarding f = {.x = x, .change = change};
+    const bool any_connection = ls_http_head_find(head, x->bytes, "connection", 10) != NULL;
+    char *to = put(from, x->bytes + head->method_name.at, head->method_name.len);
+    *to++ = ' ';
+    to = PUT(put_target(to, x, change), " HTTP/1.1\r\nHost: ");
+    to = change->host.ptr != NULL ? put_text(to, change->host) : put(to, x->bytes + head->host.at, head->host.len);
+    to = PUT(to, "\r\n");
+    for (uint32_t n = 0; n < head->field_count; n++) {
+        const ls_http_field *field = &head->fields[n];
+        const char *const name = x->bytes + field->name.at;
+        if (!passes(&f, name, field->name.len, any_connection)) continue;
+        to = PUT(put(to, name, field->name.len), ": ");
+        to = PUT(put(to, x->bytes + field->value.at, field->value.len), "\r\n");
+    }
+    to = put_forwarding(to, &f);
+    to = head->version == 10 ? PUT(to, "Via: 1.0 luaserve\r\n") : PUT(to, "Via: 1.1 luaserve\r\n");
+    to = put_text(to, change->lines);
+    const bool has_length = change->has_length || head->has_length;
+    *chunked = head->has_body && !has_length;
+    if (*chunked)
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    else if (has_length)
+        to =
+            PUT(ls_put_number(PUT(to, "Content-Length: "), change->has_length ? change->length : head->content_length),
+                "\r\n");
+    if (x->continue_due) to = PUT(to, "Expect: 100-continue\r\n");
+    const ls_http_field *upgrade =
+        head->upgrade && x->body_done ? ls_http_head_find(head, x->bytes, "upgrade", 7) : NULL;
+    if (upgrade != NULL)
+        to = PUT(put(PUT(to, "Connection: Upgrade\r\nUpgrade: "), x->bytes + upgrade->value.at, upgrade->value.len),
+                 "\r\n");
+    to = PUT(to, "\r\n");
+    ls_stream_commit(up, (size_t)(to - from));
+    return LS_OK;
+}
+
+/* ---- the response ---------------------------------------------------------------------------------------------- */
+
+bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_proxy_text *value)
+{
+    ls_pair field;
+    for (size_t at = 0; ls_http1_response_field(bytes, head, &at, &field);) {
+        if (!ls_text_same(field.name, field.name_len, name, strlen(name))) continue;
+        *value = (ls_proxy_text){field.value, field.value_len};
+        return true;
+    }
+    return false;
+}
+
+typedef struct lines { /* on their way to the exchange */
+    size_t len;
+    char text[2048];
+} lines;
+
+static int flush_lines(ls_thread_ctx *ctx, ls_exchange *x, lines *out)
+{
+    const int err = out->len > 0 ? ls_exchange_lines(ctx, x, out->text, out->len) : LS_OK;
+    out->len = 0;
+    return err;
+}
+
+static int add_line(ls_thread_ctx *ctx, ls_exchange *x, lines *out, const ls_pair *field)
+{
+    const size_t need = field->name_len + field->value_len + sizeof ": \r\n" - 1;
+    if (need > sizeof out->text)
+        return ls_exchange_header(ctx, x, field->name, field->name_len, field->value, field->value_len, false);
+    const int err = need > sizeof out->text - out->len ? flush_lines(ctx, x, out) : LS_OK;
+    char *to = PUT(put(out->text + out->len, field->name, field->name_len), ": ");
+    to = PUT(put(to, field->value, field->value_len), "\r\n");
+    out->len = (size_t)(to - out->text);
+    return err;
+}
+
+int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head)
+{
+    ls_proxy_text connection = {NULL, 0};
+    const bool any = ls_proxy_response_field(bytes, head, "connection", &connection), own = x->fields_len > 0;
+    bool has_length = false;
+    lines out = {0};
+    ls_pair field;
+    int err = LS_OK;
+    x->status = head->status;
+    x->type = NULL;
+    for (size_t at = 0; err == LS_OK && ls_http1_response_field(bytes, head, &at, &field);) {
+        const char *const name = field.name;
+        const size_t len = field.name_len;
+        has_length = has_length || SAME(name, len, "content-length");
+        if (is_hop(name, len) || (any && lists(connection.ptr, connection.len, name, len))) continue;
+        if (own && !SAME(name, len, "set-cookie") && !SAME(name, len, "vary") && ls_exchange_has_field(x, name, len))
+            continue;
+        if (SAME(name, len, "date")) x->has_date = true;
+        if (SAME(name, len, "content-type")) x->has_type = true;
+        err = add_line(ctx, x, &out, &field);
+    }
+    if (err == LS_OK) err = flush_lines(ctx, x, &out);
+    static const char via[] = "Via: 1.1 luaserve\r\n";
+    if (err == LS_OK) err = ls_exchange_lines(ctx, x, via, sizeof via - 1);
+    x->length = has_length && ls_status_is_framed(x->status) ? (int64_t)head->length : -1;
+    return err;
+}

@@ -1,0 +1,54 @@
+/* proxy_head.h - the heads of a reverse proxy (RFC 9110 section 7.6): the request of a client as a request to an upstream
+ * server, and the head of its response as the response of the exchange.
+ *
+ * Fields of the connection stay behind: Connection and those that it names, Keep-Alive, Proxy-Connection, TE,
+ * Transfer-Encoding, Upgrade (which follows again if both sides may change the protocol), Trailer, because trailers are
+ * not passed on, and Proxy-Authenticate and Proxy-Authorization. The request gets Via and
+ *
+ *     X-Forwarded-For     the address of the client, behind the list that a trusted client has sent
+ *     X-Forwarded-Proto   http or https, and
+ *     X-Forwarded-Host    the Host of the request, unless a trusted client has sent the field
+ *     Forwarded           only behind that of a trusted client (RFC 7239): such a proxy uses it
+ *
+ * What other clients say about themselves in these fields, in others that begin with X-Forwarded- and in X-Real-IP is
+ * dropped. Thread: inside x->actor. */
+#ifndef LS_HTTP_PROXY_HEAD_H
+#define LS_HTTP_PROXY_HEAD_H
+
+#include "codec/http1/http1_parse_response.h"
+#include "http/exchange.h"
+
+typedef struct ls_proxy_text {
+    const char *ptr; /* NULL: none */
+    size_t len;
+} ls_proxy_text;
+
+typedef struct ls_proxy_change {
+    ls_proxy_text host;   /* of the field Host; none: that of the client */
+    ls_proxy_text prefix; /* is put before the path, without a slash at its end */
+    ls_proxy_text target; /* replaces path, query and prefix */
+    ls_proxy_text lines;  /* valid fields "Name: value\r\n"..., which are added */
+    ls_proxy_text
+        drops;       /* the names of fields that are left out, in lower case, each between line feeds: "\na\nb\n" */
+    unsigned strip;  /* number of segments that the path loses at its begin */
+    bool trusted;    /* the client is a proxy of the site: see above */
+    uint64_t length; /* of a body that was received already, for has_length */
+    bool has_length;
+} ls_proxy_change;
+
+/* Whether the path has no segment "." or "..", also percent-encoded, which could leave the prefix. */
+bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change);
+
+/* Queue the head of the request on `up`. *chunked receives whether the body follows in the chunked coding. LS_OK; LS_ELIMIT:
+ * the head is longer than LS_BLOCK_LARGE; LS_ENOMEM. */
+int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,
+                         bool *chunked);
+
+/* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange has
+ * already replaces those of its name, but Set-Cookie and Vary, to which they are added. LS_OK, LS_ELIMIT or LS_ENOMEM. */
+int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head);
+
+/* The value of the first field of that name in a head; false: it has no such field. */
+bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_proxy_text *value);
+
+#endif

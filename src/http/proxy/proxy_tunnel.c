@@ -1,0 +1,119 @@
+/* proxy_tunnel.c - the connections of a proxy after a response 101 (RFC 9110 section 7.8): what one side sends goes to the
+ * other one, without a copy. The end of a direction is passed on when its bytes were sent; an error of a side closes both. */
+#include "base/err.h"
+#include "http/proxy/proxy.h"
+
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
+
+static const ls_stream_handler handler = {.received = received, .sent = sent, .closed = ls_proxy_closed};
+
+static ls_proxy *proxy_of(ls_stream *s)
+{
+    return ((ls_proxy_room *)ls_stream_user(s))->proxy;
+}
+
+static bool is_up(const ls_proxy *p, const ls_stream *s)
+{
+    return s == p->up;
+}
+
+/* Queue what `from` has received. LS_OK; LS_ECLOSED: it has ended; LS_E*. */
+static int pass(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to, int64_t result)
+{
+    if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
+    ls_slice slice = ls_stream_take(from);
+    p->large = result >= LS_BLOCK_SMALL;
+    const int err = ls_stream_push(ctx, to, &slice);
+    if (err < 0) ls_slice_drop(&slice);
+    return err;
+}
+
+/* Move one direction until it waits. LS_PENDING, or LS_DONE: it has ended, and the other side knows; LS_E*. */
+static int move(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to)
+{
+    const bool of_server = is_up(p, from);
+    int64_t result;
+    for (;;) {
+        int err = ls_stream_flush(ctx, to);
+        if (err < 0) return err;
+        if (p->ended[of_server]) {
+            if (err == LS_PENDING) return err;
+            if (p->ended[of_server] == 1) err = ls_stream_shutdown(ctx, to);
+            p->ended[of_server] = 2;
+            return err < 0 ? err : LS_DONE;
+        }
+        if (ls_stream_queued(to) >= LS_PROXY_QUEUE_BYTES || ls_stream_receiving(from)) return LS_PENDING;
+        ls_stream_recv_within(from, 0);
+        err = ls_stream_recv(ctx, from, NULL, p->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, &result);
+        if (err == LS_PENDING) return err;
+        err = pass(ctx, p, from, to, err < 0 ? err : result);
+        if (err == LS_ECLOSED)
+            p->ended[of_server] = 1;
+        else if (err < 0)
+            return err;
+    }
+}
+
+/* Move both. LS_PENDING; LS_ECLOSED: both have ended; LS_E*. */
+static int move_both(ls_thread_ctx *ctx, ls_proxy *p)
+{
+    const int there = move(ctx, p, p->client, p->up);
+    const int back = there >= 0 ? move(ctx, p, p->up, p->client) : there;
+    if (back < 0) return back;
+    return there == LS_PENDING || back == LS_PENDING ? LS_PENDING : LS_ECLOSED;
+}
+
+static void run(ls_thread_ctx *ctx, ls_proxy *p, int err)
+{
+    if (err == LS_OK && (err = move_both(ctx, p)) == LS_PENDING) return;
+    ls_proxy_end(ctx, p, err);
+    p->done(ctx, p);
+}
+
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    ls_proxy *p = proxy_of(s);
+    int err = pass(ctx, p, s, is_up(p, s) ? p->client : p->up, result);
+    if (err == LS_ECLOSED) p->ended[is_up(p, s)] = 1;
+    run(ctx, p, err == LS_ECLOSED ? LS_OK : err);
+}
+
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    run(ctx, proxy_of(s), err);
+}
+
+int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
+{
+    ls_upgraded client;
+    ls_proxy_text protocol;
+    int err = ls_exchange_unexpect_end(ctx, p->x);
+    p->upgrade_waits = err == LS_PENDING;
+    if (err != LS_DONE) return err;
+    if (!ls_proxy_response_field(p->in->data + p->in->from, &p->reader.head, "upgrade", &protocol)) {
+        p->why = "a response 101 without Upgrade";
+        return LS_EPROTO;
+    }
+    err = ls_exchange_upgrade(ctx, p->x, protocol.ptr, protocol.len, &handler, sizeof(ls_proxy_room), &client);
+    if (err == LS_EINVAL) p->why = "a response 101 for a protocol that was not asked for";
+    if (err < 0) return err == LS_EINVAL ? LS_EPROTO : err;
+    p->upgraded = true;
+    p->in->from += p->reader.head.bytes;
+    p->client = client.stream;
+    *(ls_proxy_room *)ls_stream_user(p->client) = (ls_proxy_room){.proxy = p, .live = p->live, .limit = client.limit};
+    atomic_fetch_add(p->live, 1);
+    ls_stream_handover(p->up, &handler);
+    if (p->in->from < p->in->to) {
+        ls_slice rest = {p->in, p->in->data + p->in->from, p->in->to - p->in->from};
+        p->in = NULL;
+        if (ls_stream_push(ctx, p->client, &rest) < 0) {
+            ls_slice_drop(&rest);
+            return LS_ENOMEM;
+        }
+    } else {
+        ls_block_drop(p->in);
+        p->in = NULL;
+    }
+    return move_both(ctx, p);
+}

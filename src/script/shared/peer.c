@@ -1,0 +1,45 @@
+/* peer.c - see peer.h. */
+#include "script/shared/peer.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+
+#define LEAST 0.1 /* share of a server that was down */
+
+static int peer_open(const void *options, ls_shared_object **out)
+{
+    ls_peer *peer = calloc(1, sizeof *peer);
+    (void)options;
+    if (peer == NULL) return LS_ENOMEM;
+    *out = &peer->shared;
+    return LS_OK;
+}
+
+static void peer_close(ls_shared_object *object)
+{
+    free(object);
+}
+
+const ls_shared_kind ls_peer_kind = {.name = "upstream", .open = peer_open, .close = peer_close};
+
+double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms)
+{
+    const uint64_t until_ms = atomic_load_explicit(&peer->down_until_ms, memory_order_relaxed);
+    if (atomic_load_explicit(&peer->unhealthy, memory_order_relaxed) || now_ms < until_ms) return 0;
+    if (until_ms == 0 || now_ms - until_ms >= slow_ms) return 1;
+    return LEAST + (1 - LEAST) * (double)(now_ms - until_ms) / slow_ms;
+}
+
+void ls_peer_failed(ls_peer *peer, uint64_t now_ms, uint32_t fails_max, uint32_t down_ms)
+{
+    if (atomic_fetch_add(&peer->fails, 1) + 1 < fails_max) return;
+    atomic_store(&peer->fails, 0);
+    atomic_store(&peer->down_until_ms, now_ms + down_ms);
+}
+
+void ls_peer_mark(ls_peer *peer, uint64_t now_ms, bool healthy)
+{
+    const bool was = !atomic_exchange(&peer->unhealthy, !healthy);
+    if (healthy && !was) atomic_store(&peer->down_until_ms, now_ms); /* it starts slowly */
+}

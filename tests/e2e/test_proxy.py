@@ -1,0 +1,703 @@
+"""app:proxy: requests as upstream servers see them, every kind of response and of failure, bodies of any size both ways,
+upgrades, events, balance, health, retries, hooks, and clients that leave."""
+import concurrent.futures
+import threading
+
+from harness import E2E, WINDOWS, free_port, main, request, table, temporary_folder
+from harness.conn import Closed, chunked
+from harness.environment import SANITIZER, WINE
+from harness.peer import Peer, response
+from harness.websocket import WebSocket
+
+SITE = r"""
+local ls = require "luaserve"
+ls.config { threads = 2, drain_timeout = 5 }
+local app, trusting, site = ls.app(), ls.app(), ls.app()
+local peer, odd, dead = "http://127.0.0.1:@PEER@", "http://127.0.0.1:@ODD@", "http://127.0.0.1:@DEAD@"
+local own = "unix"
+app:use("/middleware", function(req, res, next)
+  if req.query.read then req:body() end
+  res:header("X-Frame-Options", "DENY"):header("Set-Cookie", "own=1")
+  next()
+  if res:status() == 502 then return 502, "our own page\n" end
+end)
+app:proxy("/raw", peer)
+app:proxy("/strip", peer .. "/base/", { strip = true, host = "keep" })
+app:proxy("/v/:n", peer, { strip = true, host = "named.example:81" })
+app:proxy("/middleware", peer)
+app:proxy("/odd", odd, { strip = true })
+app:proxy("/dead", dead)
+app:proxy("/slow", peer, { timeout = 0.3 })
+app:proxy("/small", peer, { max_body = 5 })
+app:proxy("/none", peer, { retry = false })
+app:proxy("/hook", peer, {
+  request = function(req, upstream)
+    if req.query.stop then return 403, "stopped\n" end
+    if req.query.path then upstream.path = req.query.path end
+    local headers = upstream.headers
+    headers["X-Url"], headers["user-agent"], headers["X-List"] = upstream.url, false, { "a", 2 }
+    if req.query.bad then headers[req.query.bad] = "x" end
+  end,
+  response = function(res, upstream)
+    res:header("Server", nil):header("X-From", upstream.url)
+    if res:header("x-secret") then return 418, "no secrets\n" end
+    if res:status() == 404 then res:status(410) end
+  end,
+})
+app:proxy("/two", { dead, { url = peer, weight = 2 } }, { strip = true })
+app:get("/raw/here", function() return "a route of the site\n" end)
+app:error(function(req, res, err) return "error: " .. tostring(err) end)
+trusting:proxy("/", peer)
+site:any("/len", function(req)
+  local n = 0
+  for piece in req:chunks() do n = n + #piece end
+  return tostring(n)
+end)
+site:get("/bytes/:n", function(req, res) -- without a length
+  local piece = ("x"):rep(50000)
+  for _ = 1, tonumber(req.params.n) // #piece do res:write(piece) end
+end)
+site:any("/echo", function(req, res)
+  for piece in req:chunks() do res:write(piece) res:flush() end
+end)
+site:ws("/ws", function(ws) for message in ws:messages() do ws:send(message) end end)
+site:get("/events", function(req, res)
+  local sse = res:sse()
+  sse:send("first")
+  ls.channel("go"):receive()
+  sse:send("second")
+end)
+site:get("/go", function() ls.channel("go"):send(true) end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = trusting, trusted = { "127.0.0.1" } }
+ls.listen { host = "127.0.0.1", port = @SITE@, handler = site, max_body = "1g" }
+app = ls.app()
+app:proxy("/", "http://127.0.0.1:@SITE@")
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+OK = response(b"ok")
+
+
+def serve_odd(peer, answers):
+    """Answer each connection with the bytes that its target names, then close it."""
+    def one(conn):
+        with conn:
+            try:
+                conn.try_send(answers[int(conn.request().line.split()[1].split("/")[1])])
+            except (EOFError, OSError):
+                pass
+
+    def loop():
+        while True:
+            try:
+                conn = peer.accept()
+            except OSError:
+                return
+            threading.Thread(target=one, args=(conn,), daemon=True).start()
+
+    peer.listener.settimeout(None)
+    threading.Thread(target=loop, daemon=True).start()
+
+
+def head_of(length):
+    """A response with a head of so many bytes."""
+    text = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+    while length - len(text) - 2 > 2000:
+        text += b"X: %s\r\n" % (b"x" * 1000)
+    return text + b"X: %s\r\n\r\n" % (b"x" * (length - len(text) - 7)) + b"ok"
+
+
+H = b"HTTP/1.1 200 OK\r\n"
+INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
+CUT, EITHER = "cut", "cut, or 502 if the head has not left"
+ODD = [  # name, what the server sends before it closes, the result: a status, the body of a 200, or CUT
+    ("nothing", b"", 502),
+    ("another protocol", b"SSH-2.0-x\r\n\r\n", 502),
+    ("another version", b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n", 502),
+    ("half a head", H + b"Content-Le", 502),
+    ("a bare LF", b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", 502),
+    ("a folded line", H + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", 502),
+    ("a space before the colon", H + b"Content-Length : 0\r\n\r\n", 502),
+    ("NUL in a value", H + b"X: a\0b\r\nContent-Length: 0\r\n\r\n", 502),
+    ("both lengths", H + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 502),
+    ("two lengths", H + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok", 502),
+    ("a signed length", H + b"Content-Length: +2\r\n\r\nok", 502),
+    ("an unknown coding", H + b"Transfer-Encoding: gzip\r\n\r\n", 502),
+    ("a bad chunk size", H + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\nok\r\n0\r\n\r\n", 502),
+    ("a head of the longest length", head_of(65535), b"ok"),
+    ("a head one byte longer", head_of(65536), 502),
+    ("a head without an end", H + b"X: " + b"x" * 200000, 502),
+    ("16 interim responses", INTERIM * 16 + OK, b"ok"),
+    ("17 interim responses", INTERIM * 17 + OK, 502),
+    ("an upgrade that was not asked for", b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n", 502),
+    ("less than announced", H + b"Content-Length: 10\r\n\r\nhello", CUT),
+    ("nothing of what was announced", H + b"Content-Length: 10\r\n\r\n", EITHER),
+    ("more than announced", H + b"Content-Length: 5\r\n\r\nhello" + OK, b"hello"),
+    ("no last chunk", H + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", CUT),
+    ("a part of a chunk", H + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", CUT),
+    ("trailers without an end", H + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: a\r\n", CUT),
+    ("trailers", H + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: a\r\n\r\n", b"hello"),
+    ("a body to the end", H + b"\r\nhello", b"hello"),
+    ("a body to the end of HTTP/1.0", b"HTTP/1.0 200 OK\r\n\r\nhello", b"hello"),
+    ("an empty body to the end", H + b"\r\n", b""),
+    ("204 with a body", b"HTTP/1.1 204 N\r\n\r\nhello", 204),
+    ("205 with a body", b"HTTP/1.1 205 R\r\nContent-Length: 5\r\n\r\nhello", 205),
+    ("304", b"HTTP/1.1 304 N\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\n", 304),
+    ("a status without a name", b"HTTP/1.1 299\r\nContent-Length: 0\r\n\r\n", 299),
+    ("1,000 chunks", H + b"Transfer-Encoding: chunked\r\n\r\n" + chunked([b"ab"] * 1000), b"ab" * 1000),
+]
+
+
+class ProxyCase(E2E):
+    LISTENERS = 4
+
+    @classmethod
+    def setUpClass(cls):
+        cls.peer, cls.odd = Peer(), Peer()
+        cls.addClassCleanup(cls.peer.close)
+        cls.addClassCleanup(cls.odd.close)
+        serve_odd(cls.odd, [answer for _, answer, _ in ODD])
+        cls.dead, cls.site_port = free_port(), free_port()
+        ports = {"@PEER@": cls.peer.port, "@ODD@": cls.odd.port, "@DEAD@": cls.dead, "@SITE@": cls.site_port}
+        cls.SITE = SITE
+        for name, port in ports.items():
+            cls.SITE = cls.SITE.replace(name, str(port))
+        super().setUpClass()
+
+    def through(self, data, answer=OK, index=0):
+        """Send a request; the request of the proxy, and its response to `answer` of the peer."""
+        conn = self.connect(index).send(data)
+        with self.peer.accept() as upstream:
+            seen = upstream.request()
+            upstream.send(answer)
+            return seen, conn.response(data.split(b" ")[0].decode())
+
+
+class Requests(ProxyCase):
+    def test_a_request_and_its_response(self):
+        seen, got = self.through(request("GET", "/raw/a%20b/..c?x=1&y", [("User-Agent", "me"), ("X-A", "1"), ("X-A", "2")]),
+                                 response(b"hello", ["X-B: 1", "X-B: 2", "Server: origin", "Date: Sun, 06 Nov 1994 08:49:37 GMT",
+                                                     "Content-Type: text/x"], "203 Fine"))
+        self.assertEqual(seen.line, "GET /raw/a%20b/..c?x=1&y HTTP/1.1")
+        self.assertEqual(seen.lines, [
+            "Host: 127.0.0.1:%d" % self.peer.port, "User-Agent: me", "X-A: 1", "X-A: 2", "X-Forwarded-For: 127.0.0.1",
+            "X-Forwarded-Proto: http", "X-Forwarded-Host: h", "Via: 1.1 luaserve"])
+        self.assertEqual((got.status, got.text), (203, "hello"))
+        self.assertEqual(sorted(got.headers), [
+            ("Content-Length", "5"), ("Content-Type", "text/x"), ("Date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("Server", "origin"), ("Via", "1.1 luaserve"), ("X-B", "1"), ("X-B", "2")])
+
+    def test_fields_of_a_connection_are_not_passed_on(self):
+        seen, got = self.through(
+            request("GET", "/raw", [("Connection", "X-Mine, keep-alive"), ("X-Mine", "1"), ("Keep-Alive", "5"), ("TE", "trailers"),
+                                    ("Proxy-Connection", "close"), ("Proxy-Authorization", "x"), ("Trailer", "a"),
+                                    ("Upgrade", "h2c"), ("HTTP2-Settings", "x"), ("X-Kept", "1")]),
+            response(b"ok", ["Connection: close, X-Theirs", "X-Theirs: 1", "Keep-Alive: 5", "Proxy-Authenticate: x",
+                             "Upgrade: h2c", "X-Kept: 2"]))
+        names = {line.split(":")[0] for line in seen.lines}
+        self.assertEqual(names, {"Host", "X-Kept", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Via"})
+        self.assertEqual({name for name, _ in got.headers}, {"Content-Length", "Date", "Server", "Via", "X-Kept"})
+
+    def test_what_a_client_says_about_itself_counts_only_from_a_trusted_one(self):
+        said = [("X-Forwarded-For", "192.0.2.1"), ("X-Forwarded-For", "192.0.2.2"), ("X-Forwarded-Proto", "https"),
+                ("X-Forwarded-Host", "a.example"), ("X-Forwarded-Port", "1"), ("X-Real-IP", "192.0.2.1"),
+                ("Forwarded", 'for=192.0.2.1;proto=https')]
+        seen, _ = self.through(request("GET", "/raw", said))
+        self.assertEqual([line for line in seen.lines if "orward" in line or "Real" in line], [
+            "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: h"])
+        seen, _ = self.through(request("GET", "/raw", said), index=1)
+        self.assertEqual(sorted(line for line in seen.lines if "orward" in line or "Real" in line), [
+            "Forwarded: for=192.0.2.1;proto=https, for=127.0.0.1;proto=http", "X-Forwarded-For: 192.0.2.1, 192.0.2.2, 127.0.0.1",
+            "X-Forwarded-Host: a.example", "X-Forwarded-Port: 1", "X-Forwarded-Proto: https", "X-Real-IP: 192.0.2.1"])
+
+    def test_paths_and_hosts(self):
+        for target, line, host in [
+                ("/strip/a/b?c", "GET /base/a/b?c HTTP/1.1", "h"), ("/strip/", "GET /base/ HTTP/1.1", "h"),
+                ("/strip", "GET /base HTTP/1.1", "h"), ("/strip?a", "GET /base?a HTTP/1.1", "h"),
+                ("/%73trip/a", "GET /base/a HTTP/1.1", "h"), ("/v/7/x//y", "GET /x//y HTTP/1.1", "named.example:81"),
+                ("/v/7", "GET / HTTP/1.1", "named.example:81"), ("http://other/raw/a", "GET /raw/a HTTP/1.1", None)]:
+            seen, _ = self.through(request("GET", target))
+            self.assertEqual((seen.line, seen.fields["host"]), (line, host or "127.0.0.1:%d" % self.peer.port))
+        self.assertEqual(self.get("/raw/here").text, "a route of the site\n")
+
+    def test_a_path_that_could_leave_the_prefix_is_refused(self):
+        table(self, [(target, target) for target in [
+            "/raw/../x", "/raw/..", "/raw/.", "/raw/a/%2e%2E/x", "/raw/.%2e", "/strip/./a", "/raw/..\\x", "/raw/a\\..\\x"]],
+            lambda target: self.assertEqual(self.get(target).status, 400))
+
+    def test_methods_and_their_framing(self):
+        for method, body, expected in [("POST", b"abc", "3"), ("PUT", b"", "0"), ("DELETE", None, None), ("PROPFIND", b"x", "1")]:
+            seen, got = self.through(request(method, "/raw", body=body))
+            self.assertEqual((seen.line, seen.fields.get("content-length"), got.text), (method + " /raw HTTP/1.1", expected, "ok"))
+        seen, got = self.through(request("HEAD", "/raw"), b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n")
+        self.assertEqual((seen.line, got.status, got.header("content-length"), got.body), ("HEAD /raw HTTP/1.1", 200, "1234", b""))
+        seen, got = self.through(b"GET /raw HTTP/1.0\r\nHost: h\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                 + chunked([b"a", b"b"]))
+        self.assertEqual((seen.fields["via"], got.text), ("1.0 luaserve", "ab"))
+
+    def test_a_chunked_body_stays_chunked(self):
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        with self.peer.accept() as upstream:
+            self.assertEqual(upstream.request().fields["transfer-encoding"], "chunked")
+            self.assertEqual(upstream.take(8), b"3\r\nabc\r\n")  # before the client has sent the rest
+            conn.send(b"10\r\n0123456789abcdef\r\n0\r\nX: y\r\n\r\n")
+            self.assertEqual(upstream.take(27), b"10\r\n0123456789abcdef\r\n0\r\n\r\n")
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+
+    def test_100_continue_comes_from_the_server(self):
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        with self.peer.accept() as upstream:
+            self.assertEqual(upstream.request().fields["expect"], "100-continue")
+            upstream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.assertEqual(conn.head().status, 100)
+            conn.send(b"hi")
+            self.assertEqual(upstream.take(2), b"hi")
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        with self.peer.accept() as upstream:  # a refusal without the body
+            upstream.request()
+            upstream.send(response(b"no", status="417 No"))
+            got = conn.response()
+            self.assertEqual((got.status, got.interim, got.closes), (417, [], True))
+
+    def test_early_hints_are_passed_on(self):
+        _, got = self.through(request("GET", "/raw"), b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nX: y\r\n\r\n" + OK)
+        self.assertEqual((got.interim, got.text), ([103], "ok"))
+
+    def test_a_kept_connection_serves_further_requests(self):
+        conn = self.connect()
+        with self.peer.accept_after(lambda: conn.send(request("GET", "/raw/1"))) as upstream:
+            for n in range(3):
+                self.assertEqual(upstream.request().line, "GET /raw/%d HTTP/1.1" % (n + 1))
+                upstream.send(OK)
+                self.assertEqual(conn.response().text, "ok")
+                if n < 2:
+                    conn.send(request("GET", "/raw/%d" % (n + 2)))
+
+    def test_a_stale_connection_is_not_an_error(self):
+        conn = self.connect().send(request("GET", "/raw/1"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+            conn.send(request("GET", "/raw/2"))
+            upstream.request()  # and it closes the connection instead of an answer
+        with self.peer.accept() as upstream:
+            self.assertEqual(upstream.request().line, "GET /raw/2 HTTP/1.1")
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+            conn.send(request("POST", "/raw/3", body=b"x"))
+            upstream.request()  # which is not sent again
+        self.assertEqual(conn.response().status, 502)
+
+    def test_pipelined_requests_are_answered_in_order(self):
+        conn = self.connect().send(request("GET", "/raw/1") + request("POST", "/raw/2", body=b"b") + request("GET", "/raw/here"))
+        with self.peer.accept() as upstream:
+            for body in b"", b"b":
+                upstream.request()
+                upstream.take(len(body))
+                upstream.send(response(b"body " + body))
+            self.assertEqual([conn.response().text for _ in range(3)], ["body ", "body b", "a route of the site\n"])
+
+    def test_middleware_before_and_behind(self):
+        seen, got = self.through(request("POST", "/middleware?read=1", body=b"abc"),
+                                 response(b"ok", ["X-Frame-Options: ALLOW", "Set-Cookie: a=1", "Set-Cookie: b=2"]))
+        self.assertEqual(seen.fields["content-length"], "3")
+        self.assertEqual(got.all("X-Frame-Options"), ["DENY"])
+        self.assertEqual(got.all("Set-Cookie"), ["own=1", "a=1", "b=2"])
+        conn = self.connect().send(request("POST", "/middleware", body=b"abc"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+        got = conn.response()
+        self.assertEqual((got.status, got.text), (502, "our own page\n"))
+
+    def test_a_body_that_was_read_before_is_sent(self):
+        conn = self.connect().send(b"POST /middleware?read=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                   + chunked([b"abc", b"def"]))
+        with self.peer.accept() as upstream:
+            self.assertEqual(upstream.request().fields["content-length"], "6")
+            self.assertEqual(upstream.take(6), b"abcdef")
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+
+
+class Bad(ProxyCase):
+    def test_odd_responses(self):
+        def check(case):
+            number, expected = case
+            with self.server.connect() as conn:
+                conn.send(request("GET", "/odd/%d" % number))
+                if expected in (CUT, EITHER):
+                    try:
+                        got = conn.response()
+                    except Closed:
+                        return
+                    if expected == EITHER and got.status == 502:
+                        return
+                    raise AssertionError("a response that looks complete: %r" % got)
+                got = conn.response()
+                if isinstance(expected, bytes):
+                    self.assertEqual((got.status, got.body), (200, expected))
+                else:
+                    self.assertEqual(got.status, expected)
+                conn.send(request("GET", "/raw/here"))  # the connection of the client is sound
+                self.assertEqual(conn.response().text, "a route of the site\n")
+        table(self, [(name, (n, expected)) for n, (name, _, expected) in enumerate(ODD)], check, workers=8)
+        self.assertEqual(self.server.logged("not enough memory|traceback"), [])
+
+    def test_a_response_that_breaks_off_is_broken_off(self):
+        for begin, rest in [(b"Content-Length: 10\r\n\r\nhello", b""), (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", b"zz\r\n"),
+                            (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", b"5\r\nhelloo\r\n0\r\n\r\n")]:
+            conn = self.connect().send(request("GET", "/raw"))
+            with self.peer.accept() as upstream:
+                upstream.request()
+                upstream.send(H + begin)
+                self.assertEqual(conn.head().status, 200)
+                conn.line(b"hello")
+                upstream.send(rest)
+                if not rest:
+                    upstream.reset()
+                self.assertNotIn(b"0\r\n\r\n", conn.rest())
+
+    def test_no_server(self):
+        got = self.get("/dead/x")
+        self.assertEqual((got.status, got.text), (502, "Bad Gateway\n"))
+        self.server.wait_log(r"warn app:proxy: GET /dead/x: http://127.0.0.1:\d+: connection refused")
+
+    def test_a_silent_server(self):
+        conn = self.connect().send(request("GET", "/slow"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+            self.assertEqual(conn.response().status, 504)
+            upstream.ends()
+        conn = self.connect().send(request("GET", "/slow"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+            upstream.send(H + b"Content-Length: 10\r\n\r\nhello")
+            self.assertEqual(conn.head().status, 200)
+            self.assertEqual(conn.rest(), b"hello")
+
+    def test_a_body_that_is_too_long_or_invalid(self):
+        seen, got = self.through(request("POST", "/small", body=b"12345"))
+        self.assertEqual(got.status, 200)
+        self.assertEqual(self.ask("POST", "/small", body=b"123456").status, 413)
+        conn = self.connect().send(b"POST /small HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n")
+        with self.peer.accept() as upstream:
+            upstream.ends()
+        self.assertEqual(conn.response().status, 413)
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        with self.peer.accept() as upstream:
+            upstream.ends()
+        self.assertEqual(conn.response().status, 400)
+
+    def test_a_server_that_answers_before_the_end_of_the_request(self):
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabc")
+        with self.peer.accept() as upstream:
+            upstream.request()
+            upstream.send(response(b"too long", status="413 Long"))
+            got = conn.response()
+            self.assertEqual((got.status, got.text), (413, "too long"))
+            upstream.ends()  # it is not used for another request
+
+    def test_a_client_that_leaves_ends_the_call(self):
+        for leave in "close", "reset", "half_close":
+            conn = self.connect().send(request("GET", "/raw"))
+            with self.peer.accept() as upstream:
+                upstream.request()
+                getattr(conn, leave)()
+                upstream.ends()
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+        with self.peer.accept() as upstream:
+            upstream.request()
+            conn.close()
+            upstream.ends()
+        conn = self.connect().send(request("GET", "/raw"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+            upstream.send(H + b"Content-Length: 1000000\r\n\r\nhello")
+            conn.head()
+            conn.close()
+            upstream.ends()
+
+
+class Streams(ProxyCase):
+    SIZE = 2000000 if WINE or SANITIZER else 50000000
+
+    def test_large_bodies(self):
+        data = b"0123456789" * (self.SIZE // 10)
+        with self.server.connect(3) as conn:
+            self.assertEqual(conn.ask("POST", "/len", body=data).text, str(len(data)))
+            self.assertEqual(conn.ask("POST", "/len", [("Transfer-Encoding", "chunked")], chunked([data])).text, str(len(data)))
+            self.assertEqual(len(conn.get("/bytes/%d" % self.SIZE).body), self.SIZE)
+
+    def test_both_directions_at_a_time(self):
+        data = b"0123456789" * (self.SIZE // 10)
+        with self.server.connect(3) as conn, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(conn.send, request("POST", "/echo", body=data))
+            self.assertTrue(conn.response("POST").body == data)
+            sent.result()
+
+    def test_a_slow_reader_stops_the_server(self):
+        conn = self.connect(rcvbuf=4096).send(request("GET", "/raw"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+            upstream.send(H + b"Content-Length: 1000000000\r\n\r\n")
+            upstream.sock.setblocking(False)
+            sent, stalls = 0, 0
+            while stalls < 50 and sent < 200000000:
+                try:
+                    sent += upstream.sock.send(b"x" * 65536)
+                    stalls = 0
+                except BlockingIOError:
+                    stalls += 1
+                    self.server.get("/raw/here", index=0)  # meanwhile it has turns to receive
+            self.assertLess(sent, 200000000)
+            conn.close()
+
+    def test_websockets(self):
+        with WebSocket(self.server.at(3), "/ws") as ws:
+            for message in "hello", "x" * 100000, "":
+                ws.send(message)
+                self.assertEqual(ws.receive(), message)
+            ws.close()
+
+    def test_another_protocol_and_half_closes(self):
+        conn = self.connect().send(request("GET", "/raw", [("Connection", "Upgrade"), ("Upgrade", "chat/1, chat/2")]) + b"early")
+        with self.peer.accept() as upstream:
+            upstream.request()
+            self.assertEqual((upstream.fields["connection"], upstream.fields["upgrade"]), ("Upgrade", "chat/1, chat/2"))
+            upstream.send(b"HTTP/1.1 101 Fine\r\nConnection: Upgrade\r\nUpgrade: chat/2\r\nX: y\r\n\r\nhello")
+            got = conn.head()
+            self.assertEqual((got.status, got.header("upgrade"), got.header("x")), (101, "chat/2", "y"))
+            self.assertEqual(conn.take(5), b"hello")
+            self.assertEqual(upstream.take(5), b"early")
+            conn.send(b"last")
+            conn.half_close()
+            self.assertEqual(upstream.take(4), b"last")
+            self.assertEqual(upstream.sock.recv(1), b"")
+            upstream.send(b"bye")
+            self.assertEqual(conn.take(3), b"bye")
+        conn.expect_end()
+
+    def test_upgrades_that_are_refused(self):
+        upgrade = [("Connection", "Upgrade"), ("Upgrade", "chat")]
+        _, got = self.through(request("GET", "/raw", upgrade), response(b"no", status="426 No"))
+        self.assertEqual((got.status, got.text), (426, "no"))
+        for fields in b"Upgrade: other\r\n", b"":
+            _, got = self.through(request("GET", "/raw", upgrade), b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\n" + fields + b"\r\n")
+            self.assertEqual(got.status, 502)
+
+    def test_events_arrive_one_by_one(self):
+        with self.server.connect(3) as conn:
+            conn.send(request("GET", "/events"))
+            self.assertEqual(conn.head().header("content-type"), "text/event-stream")
+            conn.line(b"data: first\n\n")
+            self.assertEqual(self.get("/go", index=2).status, 204)
+            conn.line(b"data: second\n\n")
+            conn.line(b"0\r\n\r\n")
+
+    def test_injected_requests_are_not_upgraded(self):
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:proxy("/", "http://127.0.0.1:%d")
+            local outer = ls.app()
+            outer:post("/", function(req)
+              local got = app:inject { method = "POST", path = "/in", body = "abc", headers = { Host = "h" } }
+              return got.status, got.body
+            end)
+            ls.listen { host = "127.0.0.1", port = 0, handler = outer }""" % self.peer.port)
+        conn = self.connect(server=server).send(request("POST", "/", body=b""))
+        with self.peer.accept() as upstream:
+            self.assertEqual(upstream.request().line, "POST /in HTTP/1.1")
+            self.assertEqual(upstream.take(3), b"abc")
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+        server.stop()
+
+
+class Hooks(ProxyCase):
+    def test_a_request_is_changed(self):
+        seen, _ = self.through(request("GET", "/hook?path=/other%3Fa=1", [("User-Agent", "me"), ("x-list", "theirs")]))
+        self.assertEqual(seen.line, "GET /other?a=1 HTTP/1.1")
+        self.assertNotIn("user-agent", seen.fields)
+        self.assertEqual([line for line in seen.lines if line.lower().startswith("x-list")], ["X-List: a", "X-List: 2"])
+        self.assertEqual(seen.fields["x-url"], "http://127.0.0.1:%d" % self.peer.port)
+
+    def test_a_request_is_answered(self):
+        got = self.get("/hook?stop=1")
+        self.assertEqual((got.status, got.text), (403, "stopped\n"))
+        for name in "Content-Length", "Connection", "Host", "a%20b":
+            got = self.get("/hook?bad=" + name)
+            self.assertEqual(got.status, 500)
+            self.assertRegex(got.text, "upstream.headers: ")
+
+    def test_a_response_is_changed(self):
+        _, got = self.through(request("GET", "/hook"), response(b"x" * 100000, ["Server: a", "X-Y: z"], "404 No"))
+        self.assertEqual((got.status, got.header("server"), got.header("x-y"), len(got.body)), (410, "luaserve", "z", 100000))
+        self.assertEqual(got.header("x-from"), "http://127.0.0.1:%d" % self.peer.port)
+
+    def test_a_response_is_replaced(self):
+        _, got = self.through(request("GET", "/hook"), response(b"x", ["X-Secret: 1", "Content-Encoding: gzip", "ETag: 1"]))
+        self.assertEqual((got.status, got.text), (418, "no secrets\n"))
+        self.assertEqual({name for name, _ in got.headers}, {"Content-Length", "Content-Type", "Date", "Server"})
+
+
+class Balance(ProxyCase):
+    def test_another_server_answers_when_one_is_down(self):
+        for n in range(4):
+            conn = self.connect().send(request("POST", "/two/%d" % n, body=b"x"))
+            with self.peer.accept() as upstream:
+                self.assertEqual(upstream.request().line, "POST /%d HTTP/1.1" % n)
+                upstream.send(OK)
+                self.assertEqual(conn.response().text, "ok")
+
+    def balanced(self, count, options, paths):
+        """The server that answers each path, of sites that answer with their number."""
+        ports = [free_port() for _ in range(count)]
+        server = self.serve("""
+            local ls = require "luaserve"
+            ls.config { threads = 1, states = 1 }
+            for n, port in ipairs { %s } do
+              local app = ls.app()
+              app:get("/*path", function() return tostring(n) end)
+              ls.listen { host = "127.0.0.1", port = port, handler = app }
+            end
+            local app = ls.app()
+            app:proxy("/", { %s }, %s)
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % (
+            ", ".join(map(str, ports)),
+            ", ".join('{ url = "http://127.0.0.1:%d", weight = %d }' % (port, n + 1) for n, port in enumerate(ports)), options),
+            listeners=count + 1)
+        with server.connect(count) as conn:
+            found = [conn.get(path).text for path in paths]
+        server.stop()
+        return found
+
+    def test_weights(self):
+        found = self.balanced(3, '{ balance = "round_robin" }', ["/"] * 60)
+        self.assertEqual([found.count(n) for n in ("1", "2", "3")], [10, 20, 30])
+        found = self.balanced(2, '{ balance = "least" }', ["/"] * 30)
+        self.assertEqual(found.count("2"), 30)  # one at a time: (0 + 1) / 2 is the least
+
+    def test_a_key_always_finds_its_server(self):
+        options = '{ balance = function(req) return req.query.k end }'
+        found = self.balanced(3, options, ["/?k=%d" % (n % 20) for n in range(60)])
+        self.assertEqual(found[:20], found[20:40])
+        self.assertEqual(found[:20], found[40:])
+        self.assertEqual(len(set(found)), 3)
+
+    def test_checks_find_a_server_that_is_down_and_up_again(self):
+        port = free_port()
+        backend = """
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:get("/up", function() return "up" end)
+            app:get("/x", function() return "x" end)
+            ls.listen { host = "127.0.0.1", port = %d, handler = app }""" % port
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:proxy("/", "http://127.0.0.1:%d", { health = { path = "/up", interval = 0.05, fails = 2, passes = 2 } })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % port)
+        server.wait_log("warn app:proxy: the server http://127.0.0.1:%d is down" % port)
+        got = server.get("/x")
+        self.assertEqual((got.status, got.header("retry-after")), (503, "1"))
+        up = self.serve(backend)
+        server.wait_log("info app:proxy: the server http://127.0.0.1:%d is up" % port)
+        self.assertEqual(server.get("/x").text, "x")
+        server.stop()
+        up.stop()
+
+    def test_servers_over_tls_and_unix_sockets(self):
+        port, path = free_port(), "/up" if WINDOWS else temporary_folder() + "/up"
+        other = "" if WINDOWS else 'ls.listen { path = "%s", handler = site }' % path
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app, site = ls.app(), ls.app()
+            site:any("/*path", function(req) return req.path .. " " .. tostring(req.secure) .. " " .. req.body(req) end)
+            app:proxy("/tls", "https://127.0.0.1:%d", { tls = { insecure = true } })
+            app:proxy("/checked", "https://127.0.0.1:%d")
+            app:proxy("/unix", "unix:%s")
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }
+            ls.listen { host = "127.0.0.1", port = %d, handler = site, tls = "self-signed" }
+            %s""" % (port, port, path, port, other), listeners=2 if WINDOWS else 3)
+        with server.connect() as conn:
+            for n in range(3):  # the second one on a kept connection
+                self.assertEqual(conn.ask("POST", "/tls/%d" % n, body=b"x" * 50000).text, "/tls/%d true %s" % (n, "x" * 50000))
+            if not WINDOWS:
+                self.assertEqual(conn.get("/unix/a").text, "/unix/a false ")
+            self.assertEqual(conn.get("/checked").status, 502)
+        server.wait_log("warn app:proxy: GET /checked: https://127.0.0.1:[0-9]+: TLS")
+        server.stop()
+
+    def test_usage(self):
+        def refuse(case):
+            call, message = case
+            self.refuses('local ls = require "luaserve"\nls.app():proxy(%s)' % call, message)
+        table(self, [(call, (call, message)) for call, message in [
+            ('"/a"', "app:proxy needs a server"), ('"/a", {}', "app:proxy needs a server"),
+            ('"/a", "ftp://x"', 'invalid URL "ftp://x"'), ('"/a", "http://x/?a"', "has no query"),
+            ('"/a", 5', "server.url must be a URL"), ('"/*a", "http://x"', "must not contain"),
+            ('"/a", "http://x", { cache = {} }', 'unknown option "cache"'),
+            ('"/a", "http://x", { balance = "best" }', "balance must be"),
+            ('"/a", "http://x", { request = 1 }', "request must be a function"),
+            ('"/a", "http://x", { health = { path = "up" } }', "health.path must be"),
+            ('"/a", "http://x", { health = { fail = 1 } }', 'unknown option "fail"'),
+            ('"/a", "http://x", { host = "a b" }', "host must be"),
+            ('"/a", "http://x", { tls = { insecure = true } }', "the option tls is for https://"),
+            ('"/a", { "http://" .. ("a"):rep(93), "http://" .. ("a"):rep(94) }', "has at most 100 bytes"),
+            ('"/a", { { url = "http://x", weight = 0 } }', "weight must be from 1"),
+            ('"/a", "http://x/" .. ("a"):rep(10), { timeout = "1" }', "timeout must be a number of seconds"),
+        ]], refuse)
+
+
+class Ends(ProxyCase):
+    def test_a_stop_waits_for_a_response_and_a_reload_keeps_it(self):
+        server = self.serve("""
+            local ls = require "luaserve"
+            ls.config { drain_timeout = 10 }
+            local app = ls.app()
+            app:proxy("/", "http://127.0.0.1:%d")
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.peer.port)
+        conn = self.connect(server=server).send(request("GET", "/"))
+        with self.peer.accept() as upstream:
+            upstream.request()
+            if not WINDOWS:
+                server.reload()
+            upstream.send(H + b"Content-Length: 10\r\n\r\nhello")
+            conn.head()
+            server.signal()
+            server.wait_log("draining")
+            upstream.send(b"world")
+            self.assertEqual(conn.take(10), b"helloworld")
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_stop_ends_what_takes_too_long(self):
+        server = self.serve("""
+            local ls = require "luaserve"
+            ls.config { drain_timeout = 0.05 }
+            local app = ls.app()
+            app:proxy("/", "http://127.0.0.1:%d", { timeout = false })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.peer.port)
+        waits = self.connect(server=server).send(request("GET", "/"))
+        begun = self.connect(server=server).send(request("GET", "/"))
+        tunnel = self.connect(server=server).send(request("GET", "/", [("Connection", "Upgrade"), ("Upgrade", "a")]))
+        upstreams = [self.peer.accept().request() for _ in range(3)]
+        for upstream in upstreams:
+            if "upgrade" in upstream.fields:
+                upstream.send(b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n")
+        self.assertEqual(tunnel.head().status, 101)
+        server.signal()
+        for upstream in upstreams:
+            upstream.ends()
+            upstream.sock.close()
+        for conn in waits, begun, tunnel:
+            conn.try_send(b"")
+        self.assertIn(server.wait(), (0, 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+-- luaserve.proxy with a fake of the core: which server gets a request, what is sent again, and what answers at the end.
+local check = require "check"
+local core = require "luaserve.core"
+local proxy = require "luaserve.proxy"
+
+local tests = {}
+
+-- A proxy of these servers, and run(method) -> what its function returns, the ports of the attempts. `outcome(upstream,
+-- n)`: the results of core.proxy_send for the attempt number n, or nil for a success.
+local function proxy_of(servers, options, outcome)
+  local one = proxy.new(servers, options)
+  local run = one:runner(1)
+  local attempts
+  local function with_fake(fn, ...)
+    local send = core.results.proxy_send
+    core.results.proxy_send = function(_, upstream, sock)
+      if not sock and one.idle ~= true then return false end
+      attempts[#attempts + 1] = upstream.origin:match("%d+$")
+      local results = outcome and outcome(upstream, #attempts)
+      if results then return table.unpack(results, 1, 5) end
+      return true
+    end
+    core.results.connect = { {} }
+    local results = table.pack(fn(...))
+    core.results.proxy_send, core.results.connect = send, nil
+    return table.unpack(results, 1, results.n)
+  end
+  local res = { header = function() end, status = function() return 200 end }
+  return function(method, query)
+    attempts = {}
+    local status = with_fake(run, { method = method or "GET", path = "/", query = query or {} }, res)
+    return status, table.concat(attempts, " ")
+  end, one
+end
+
+local function failure(code, again, reused) return { nil, "it fails", code, again, reused or false } end
+
+local three = { "http://h:1", { url = "http://h:2", weight = 2 }, { url = "http://h:3", weight = 3 } }
+
+local function counts_of(run, times)
+  local counts = { ["1"] = 0, ["2"] = 0, ["3"] = 0 }
+  for _ = 1, times do
+    local _, at = run()
+    counts[at] = counts[at] + 1
+  end
+  return { counts["1"], counts["2"], counts["3"] }
+end
+
+function tests.servers_in_turn_get_their_weight()
+  local run, one = proxy_of(three)
+  check.equal(counts_of(run, 60), { 10, 20, 30 })
+  one.servers[3].object.share = 0 -- it is down
+  check.equal(counts_of(run, 30)[3], 0)
+  one.servers[3].object.share = 0.5
+  counts_of(run, 9)
+  check.equal(counts_of(run, 90), { 20, 40, 30 })
+end
+
+function tests.the_server_with_the_fewest_requests_for_its_weight()
+  local run, one = proxy_of(three, { balance = "least" })
+  one.servers[1].object.active, one.servers[2].object.active, one.servers[3].object.active = 0, 2, 9
+  check.equal(select(2, run()), "1") -- (0 + 1) / 1, (2 + 1) / 2, (9 + 1) / 3
+  one.servers[1].object.active = 1
+  check.equal(select(2, run()), "2")
+  one.servers[3].object.active = 3
+  check.equal(select(2, run()), "3")
+end
+
+function tests.a_key_moves_only_when_its_server_is_down()
+  local run, one = proxy_of(three, { balance = function(req) return req.query.k end })
+  local before, moved = {}, 0
+  for n = 1, 300 do before[n] = select(2, run("GET", { k = "key" .. n })) end
+  one.servers[1].object.share = 0
+  for n = 1, 300 do
+    local now = select(2, run("GET", { k = "key" .. n }))
+    if before[n] == "1" then moved = moved + 1 else check.equal(now, before[n]) end
+    check.equal(now ~= "1", true)
+  end
+  check.equal({ moved > 20 and moved < 90, moved }, { true, moved }) -- a sixth
+end
+
+function tests.what_is_sent_again()
+  local function attempts(method, results, options)
+    local run = proxy_of({ "http://h:1" }, options, function() return results end)
+    return { run(method) }
+  end
+  check.equal(attempts("GET", failure("ERESET", true)), { 502, "1 1" })
+  check.equal(attempts("GET", failure("ERESET", true), { retry = 3 }), { 502, "1 1 1 1" })
+  check.equal(attempts("GET", failure("ERESET", true), { retry = false }), { 502, "1" })
+  check.equal(attempts("GET", failure("ERESET", false)), { 502, "1" })
+  check.equal(attempts("POST", failure("ERESET", true)), { 502, "1" })
+  check.equal(attempts("GET", failure("ETIMEDOUT", true)), { 504, "1" })
+  check.equal(attempts("GET", failure("EINVAL", false)), { 400, "1" })
+  check.equal(attempts("GET", failure("ETRUNCATED", nil)), { nil, "1" }) -- the response has begun
+end
+
+function tests.a_stale_connection_costs_no_attempt()
+  local run, one = proxy_of({ "http://h:1" }, { retry = false }, function(_, n)
+    if n == 1 then return failure("ECLOSED", true, true) end
+  end)
+  one.idle = true
+  check.equal({ run() }, { nil, "1 1" })
+  check.equal({ run("POST") }, { 502, "1" })
+end
+
+function tests.another_server_gets_the_second_attempt()
+  local run = proxy_of({ "http://h:1", "http://h:2" }, nil, function(upstream)
+    if upstream.origin == "http://h:1" then return failure("ERESET", true) end
+  end)
+  for _ = 1, 10 do
+    local status, attempts = run()
+    check.equal({ status, attempts:sub(-1) }, { nil, "2" })
+  end
+end
+
+function tests.retries_have_a_budget()
+  local run = proxy_of({ "http://h:1" }, nil, function() return failure("ERESET", true) end)
+  local sent_again = 0
+  for _ = 1, 100 do
+    local _, attempts = run()
+    if attempts == "1 1" then sent_again = sent_again + 1 end
+  end
+  check.equal(sent_again >= 29 and sent_again <= 30, true) -- 10, and a fifth of 100
+end
+
+function tests.all_servers_are_down()
+  local run, one = proxy_of({ "http://h:1", "http://h:2" })
+  one.servers[1].object.share, one.servers[2].object.share = 0, 0
+  check.equal({ run() }, { 503, "" })
+end
+
+return tests
