@@ -213,7 +213,7 @@ ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.o
                 "cookie", "accept", "if-none-match", "content-type", "transfer-encoding", "x-forwarded-for", "te", "x-hop",
                 "keep-alive")}, {
                 "cookie": "c=1; d=2", "accept": "text/html, */*", "if-none-match": '"x"', "content-type": "text/x",
-                "transfer-encoding": "chunked", "x-forwarded-for": "192.0.2.1, 127.0.0.1", "te": None, "x-hop": None,
+                "transfer-encoding": None, "x-forwarded-for": "127.0.0.1", "te": None, "x-hop": None,
                 "keep-alive": None})
             self.assertEqual(len(conn.get("/api/large", [token]).body), 9 * 2**20)
             head = conn.ask("HEAD", "/api/large", [token])
@@ -229,7 +229,7 @@ ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.o
         raw = r"""
 local answers = {
   ["/api/no-byte"] = "HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n", ["/api/no-http"] = "220 mail\r\n\r\n",
-  ["/api/nothing"] = "", ["/api/whole"] = "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+  ["/api/whole"] = "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
 ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):match("^GET (%S+)")]) end)
 """
@@ -237,9 +237,11 @@ ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):matc
             ', "127.0.0.1:8082"', "") + raw)
         token = [("Authorization", "Bearer secret")]
         self.assertEqual(server.get("/api/whole", token).text, "ok")
-        self.assertEqual([server.get(path, token).status for path in ("/api/no-http", "/api/nothing")], [502, 502])
-        with self.assertRaises(Closed):
-            server.get("/api/no-byte", token)
+        try:  # closed, or 502 if the head has not left when the backend closes
+            self.assertEqual(server.get("/api/no-byte", token).status, 502)
+        except Closed:
+            pass
+        self.assertEqual(server.get("/api/no-http", token).status, 502)
         run.stop(server)
 
     def test_a_login_that_cannot_be_stored_is_none(self):
@@ -553,8 +555,8 @@ end)
             second.send(request("GET", "/api/x", token))
             self.assertEqual(second.response().text, "ok")
             self.assertEqual(server.get("/test/go").status, 204)
-            self.assertEqual(first.response().status, 502)
-        self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn cannot fetch"))
+            self.assertEqual(first.response().text, "ok")  # of the other backend
+        self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn app:proxy: "))
         run.stop(server)
 
 
