@@ -33,7 +33,7 @@ struct ls_udp {
     bool both_families;
     _Atomic unsigned batch_max;
     _Atomic uint32_t datagram_bytes_max;
-    _Atomic bool gather;
+    _Atomic bool gather, in_order;
 
     _Atomic uint32_t inside; /* threads between enter and leave, plus CLOSED */
     _Atomic bool stopping;
@@ -169,8 +169,9 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
         receive(ctx, udp);
         return;
     }
+    const bool in_order = atomic_load_explicit(&udp->in_order, memory_order_relaxed);
     atomic_fetch_add(&udp->busy, 1);
-    receive(ctx, udp); /* post the next receive first: another thread may take it while this one handles the batch */
+    if (!in_order) receive(ctx, udp); /* another thread may take the next batch while this one handles the batch */
     count(&udp->received, batch->count);
     count(&udp->batches, 1);
     for (unsigned i = 0; i < batch->count; i++)
@@ -180,6 +181,7 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
         udp->batch(ctx, atomic_load_explicit(&udp->user, memory_order_acquire), udp, batch);
     else
         ls_datagrams_drop(batch);
+    if (in_order) receive(ctx, udp);
     atomic_fetch_sub(&udp->busy, 1);
 }
 
@@ -401,6 +403,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     atomic_init(&udp->batch_max, setup->batch);
     atomic_init(&udp->datagram_bytes_max, setup->datagram_bytes_max);
     atomic_init(&udp->gather, setup->gather);
+    atomic_init(&udp->in_order, setup->in_order);
     udp->both_families = at != NULL && at->family == LS_ADDR_IP6 && is_any(at);
     udp->send_op.done = sent;
     udp->retry.op.done = retry_due;
@@ -470,6 +473,7 @@ void ls_udp_replace(ls_udp *udp, const ls_udp_setup *setup, void *user)
     atomic_store_explicit(&udp->batch_max, setup->batch, memory_order_relaxed);
     atomic_store_explicit(&udp->datagram_bytes_max, setup->datagram_bytes_max, memory_order_relaxed);
     atomic_store_explicit(&udp->gather, setup->gather, memory_order_relaxed);
+    atomic_store_explicit(&udp->in_order, setup->in_order, memory_order_relaxed);
     atomic_store_explicit(&udp->drops_own, setup->group_count == 0, memory_order_relaxed);
     atomic_store(&udp->user, user);
 }

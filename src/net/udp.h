@@ -1,7 +1,8 @@
 /* udp.h - a UDP socket on the port that receives and sends in batches. Any thread.
  *
  * A bound socket has one chain of receives: when a batch arrives, the next receive is posted, then `batch` runs. So a
- * slow handler delays only its own batch. A failed receive is retried later; only stop and close end the chain.
+ * slow handler delays only its own batch, and another thread may handle the next batch first. With `in_order` the next
+ * receive is posted when `batch` has returned. A failed receive is retried later; only stop and close end the chain.
  *
  * A datagram whose source is the socket's own address is dropped, because a reply to it would be received again,
  * without end. A socket in a multicast group receives its own datagrams.
@@ -27,6 +28,7 @@ typedef struct ls_udp_setup {
     uint32_t recv_buffer_bytes, send_buffer_bytes; /* SO_RCVBUF, SO_SNDBUF; 0: the system's default */
     bool reuse_port;     /* several sockets (processes) may share the address; each receives a copy of multicast */
     bool gather;         /* as op->recv_from.gather (port/datagram.h); ignored for a batch of 1 */
+    bool in_order;       /* a batch is handled after the one before it */
     bool broadcast;      /* may send to broadcast addresses */
     bool loop_set, loop; /* multicast loopback: whether this machine receives its own multicast */
     uint8_t ttl;         /* of multicast; 0: the system's default, which is 1 */

@@ -31,12 +31,20 @@ static void unknown_interface(const ls_endpoint_want *want)
                    ls_addr_text(&want->at, text));
 }
 
+/* One state handles the datagrams in the order in which they were received. */
+static ls_udp_setup setup_of(const ls_endpoint_want *want)
+{
+    ls_udp_setup setup = ls_site_udp_get(want->site, want->index)->setup;
+    setup.in_order = ls_site_settings_get(want->site)->states_max == 1;
+    return setup;
+}
+
 static int udp_open(const ls_endpoint_want *want, ls_endpoint **out)
 {
     udp_endpoint *u = calloc(1, sizeof *u);
     if (u == NULL) return LS_ENOMEM;
     u->port = want->env->port;
-    u->setup = ls_site_udp_get(want->site, want->index)->setup;
+    u->setup = setup_of(want);
     const int err = ls_udp_open(want->env->port, &u->setup, &want->at, ls_site_udp_batch,
                                 ls_site_udp_user(want->site, want->index), &u->udp);
     if (err < 0) {
@@ -58,7 +66,7 @@ static bool udp_is_open(const ls_endpoint *e)
 static int udp_prepare(ls_endpoint *e, const ls_endpoint_want *want)
 {
     udp_endpoint *u = of(e);
-    u->next_setup = ls_site_udp_get(want->site, want->index)->setup;
+    u->next_setup = setup_of(want);
     u->next_user = ls_site_udp_user(want->site, want->index);
     const int err = ls_udp_change(u->udp, &u->setup, &u->next_setup);
     if (err < 0) {

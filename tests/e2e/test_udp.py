@@ -5,7 +5,7 @@ import socket
 import time
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, main, not_on_windows
+from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, main, not_on_windows, repeats
 from harness.udp import TOP, Udp, UdpClient, ports
 
 
@@ -44,6 +44,27 @@ class Server(Udp):
         server.wait_log("in a UDP handler:.*on purpose")
         server.wait_log("in a UDP handler: a UDP handler must return a string, a buffer or nothing; got a table")
         server.wait_log("got a boolean")
+        server.stop()
+
+    def test_one_state_handles_the_datagrams_in_the_order_in_which_they_were_received(self):
+        # The timer makes batches wait for the state; with one datagram in each, every pair of them may change places.
+        server, port = self.udp("""
+          ls.config { states = 1 }
+          local last, wrong = -1, 0
+          ls.udp({ port = 0, host = "127.0.0.1", batch = 1, receive_buffer = "4m" }, function(data)
+            if data == "result" then return wrong .. " " .. last end
+            local n = tonumber(data)
+            if n ~= last + 1 then wrong = wrong + 1 end
+            last = n
+          end)
+          ls.every(0.001, function() for _ = 1, 10000 do end end)""", flags=("--threads", "4"))
+        client = self.client(port)
+        sent = 0
+        for _ in range(repeats(100)):
+            for _ in range(50):  # few enough for the socket's receive buffer
+                client.send(b"%d" % sent)
+                sent += 1
+            self.assertEqual(client.ask(b"result"), b"0 %d" % (sent - 1))
         server.stop()
 
     def test_replies_go_to_the_right_peers_in_order(self):

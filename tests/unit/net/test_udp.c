@@ -14,14 +14,20 @@ typedef struct fixture { /* a bound ls_udp, and an ordinary socket as its peer *
     ls_udp *udp;
     int peer;
     ls_sockaddr at, from; /* addresses of the ls_udp and of the peer */
-    bool reply;
+    bool reply, nested;
+    int inside, deepest; /* calls of `handle`, and the most of them at one time */
     int batches, largest, datagrams, cut;
     size_t bytes;
 } fixture;
 
+static void pump(fixture *w);
+
 static void handle(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
     fixture *w = user;
+    if (++w->inside > w->deepest) w->deepest = w->inside;
+    if (w->nested) pump(w); /* as another worker would meanwhile */
+    w->inside--;
     w->batches++;
     w->datagrams += (int)batch->count;
     if ((int)batch->count > w->largest) w->largest = (int)batch->count;
@@ -113,6 +119,35 @@ static void fixture_close(fixture *w)
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+static void in_order_a_batch_waits_for_the_one_before_it(void **state)
+{
+    enum { SENT = 8 };
+    (void)state;
+    for (int in_order = 0; in_order <= 1; in_order++) {
+        ls_udp_setup setup;
+        fixture w;
+        ls_udp_setup_defaults(&setup);
+        setup.batch = 1;
+        setup.in_order = in_order;
+        fixture_open(&w, &setup);
+        w.nested = true;
+        for (int n = 0; n < SENT; n++) peer_send(&w, "x", 1);
+        ls_udp_start(&w.place.ctx, w.udp);
+        pump(&w);
+        assert_int_equal(w.batches, SENT);
+        assert_int_equal(w.deepest, in_order ? 1 : SENT);
+        setup.in_order = !in_order; /* as a reload that changes the number of states */
+        ls_udp_replace(w.udp, &setup, &w);
+        w.deepest = 0;
+        for (int n = 0; n < SENT; n++) peer_send(&w, "x", 1);
+        pump(&w);
+        assert_int_equal(w.batches, 2 * SENT);
+        /* The receive that completes first was posted before the change. */
+        assert_int_equal(w.deepest, in_order ? SENT : 1);
+        fixture_close(&w);
+    }
+}
 
 static void batches_in_and_replies_out(void **state)
 {
@@ -636,6 +671,7 @@ static void many_threads_send_receive_and_close(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_order_a_batch_waits_for_the_one_before_it),
         cmocka_unit_test(batches_in_and_replies_out),
         cmocka_unit_test(truncated_datagrams_are_marked),
         cmocka_unit_test(without_memory_it_retries),

@@ -455,21 +455,17 @@ void ls_site_udp_batch(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams
 {
     ls_site_udp_entry *entry = user;
     ls_state *state = ls_generation_enter_own(entry->generation, ctx, "", 0);
-    if (state != NULL) {
+    waiting_batch *w = NULL;
+    if (state != NULL && !ls_actor_has_waiting(&state->actor)) { /* earlier batches may wait in it */
         run_batch(ctx, state, entry, udp, batch);
-        ls_actor_leave(&state->actor, ctx);
-        return;
-    }
-    waiting_batch *w = calloc(1, sizeof *w);
-    if (w == NULL) {
+    } else if ((w = calloc(1, sizeof *w)) == NULL) {
         ls_log(LS_LOG_ERROR, "not enough memory to run a UDP handler: %u datagrams dropped", batch->count);
         ls_datagrams_drop(batch);
-        return;
+    } else {
+        *w = (waiting_batch){.entry = entry, .udp = udp, .batch = batch};
+        ls_generation_post(entry->generation, ctx, &w->op, run_waiting);
     }
-    w->entry = entry;
-    w->udp = udp;
-    w->batch = batch;
-    ls_generation_post(entry->generation, ctx, &w->op, run_waiting);
+    if (state != NULL) ls_actor_leave(&state->actor, ctx);
 }
 
 /* ---- definitions ------------------------------------------------------------------------------------------- */
