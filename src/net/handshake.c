@@ -6,7 +6,7 @@
 
 void ls_handshake_refresh(ls_tls *tls)
 {
-    char why[512] = "";
+    char why[2048] = "";
     const int err = ls_tls_reload(tls, false, why, sizeof why);
     if (err < 0)
         ls_log(LS_LOG_ERROR, "%s; the certificates in use stay", why);

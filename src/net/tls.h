@@ -47,9 +47,14 @@ void ls_tls_drop(ls_tls *tls);
 const char *ls_tls_library(void); /* "OpenSSL 3.0.15", for --version; NULL: not built in */
 
 /* Read the files again if they changed; `force`: in any case. Handshakes that begin later use the new
- * certificates; sessions that exist keep theirs. On failure the old ones stay, and `why` says why. LS_OK, also when
- * nothing changed. Any thread. */
+ * certificates; sessions that exist keep theirs. Logs each new certificate. On failure the old ones stay, and `why` says
+ * why; without `force` that holds for each of several certificates on its own. LS_OK, also when nothing changed. Any
+ * thread. */
 int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
+
+/* The certificates should have these names, one per line (NULL: none): a renewal that leaves one without is a warning in
+ * the log. `more`: beside those of earlier calls, else instead of them. Any thread. */
+void ls_tls_expect_names(ls_tls *tls, const char *names, bool more);
 
 /* SHA-256 of the default certificate in hexadecimal with colons. */
 void ls_tls_fingerprint(const ls_tls *tls, char out[96]);

@@ -136,8 +136,7 @@ void ls_tls_pair_drop(ls_tls_pair *pair)
     *pair = (ls_tls_pair){NULL, NULL, NULL};
 }
 
-/* "2026-01-31" */
-static const char *date_of(const ASN1_TIME *time, char to[16])
+const char *ls_tls_day_of(const ASN1_TIME *time, char to[16])
 {
     struct tm tm;
     if (ASN1_TIME_to_tm(time, &tm) == 1)
@@ -153,10 +152,10 @@ void ls_tls_pair_warn(const X509 *cert, const char *path, const ls_tls_text *why
     if (why->bytes == 0 || why->text[0] != '\0') return; /* the first warning */
     if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0)
         (void)ls_tls_fail(why, 0, "the certificate in '%s' expired on %s", path,
-                          date_of(X509_get0_notAfter(cert), day));
+                          ls_tls_day_of(X509_get0_notAfter(cert), day));
     else if (X509_cmp_current_time(X509_get0_notBefore(cert)) > 0)
         (void)ls_tls_fail(why, 0, "the certificate in '%s' is not valid before %s", path,
-                          date_of(X509_get0_notBefore(cert), day));
+                          ls_tls_day_of(X509_get0_notBefore(cert), day));
 }
 
 /* ---- made in memory ----------------------------------------------------------------------------------------- */

@@ -321,40 +321,76 @@ fail_names:
     return err;
 }
 
-static int add_file(ls_tls_gen *gen, const ls_tls_config *config, const ls_tls_cert *files, const ls_tls_text *why)
+static int add_file(ls_tls_gen *gen, const ls_tls_config *config, const ls_tls_cert *files, ls_tls_pair *out,
+                    const ls_tls_text *why)
 {
     ls_tls_pair pair;
     int err = ls_tls_pair_read(files, &pair, why);
     if (err < 0) return err;
     err = add_pair(gen, config, &pair, files->cert, why);
-    if (err == LS_OK) ls_tls_pair_warn(pair.cert, files->cert, why);
-    ls_tls_pair_drop(&pair);
+    if (err == LS_OK)
+        *out = pair;
+    else
+        ls_tls_pair_drop(&pair);
     return err;
 }
 
-int ls_tls_gen_build(ls_tls *tls, ls_tls_gen **out, const ls_tls_text *why)
+/* The certificate in use, instead of one that cannot be used. */
+static int keep_pair(ls_tls_gen *gen, const ls_tls_config *config, const ls_tls_cert *files, const ls_tls_pair *used,
+                     ls_tls_pair *out, const ls_tls_text *why)
+{
+    const int err = add_pair(gen, config, used, files->cert, why);
+    if (err < 0) return err;
+    *out = (ls_tls_pair){used->cert, X509_chain_up_ref(used->chain), used->key};
+    (void)X509_up_ref(out->cert);
+    (void)EVP_PKEY_up_ref(out->key);
+    return out->chain != NULL ? LS_OK : LS_ENOMEM;
+}
+
+static int add_files(ls_tls_gen *gen, ls_tls *tls, bool keep, ls_tls_pair *pairs, int *broken, const ls_tls_text *why)
 {
     const ls_tls_config *config = &tls->config;
+    size_t used = 0;
     int err = LS_OK;
+    for (unsigned i = 0; i < config->cert_count && err == LS_OK; i++) {
+        const ls_tls_text rest = {why->text + used, why->bytes - used};
+        err = add_file(gen, config, &config->certs[i], &pairs[i], &rest);
+        if (err >= 0 || err == LS_ENOMEM || err == LS_EMFILE || !keep) continue;
+        *broken = err;
+        used += strlen(rest.text);
+        const ls_tls_text next = {why->text + used, why->bytes - used};
+        (void)ls_tls_fail(&next, 0, "; ");
+        used += strlen(next.text);
+        err = keep_pair(gen, config, &config->certs[i], &tls->pairs[i], &pairs[i], why);
+    }
+    if (used > 0 && err == LS_OK) why->text[used - 2] = '\0'; /* the last separator */
+    for (unsigned i = 0; i < config->cert_count && err == LS_OK; i++)
+        ls_tls_pair_warn(pairs[i].cert, config->certs[i].cert, why);
+    return err;
+}
+
+int ls_tls_gen_build(ls_tls *tls, bool keep, ls_tls_pair *pairs, ls_tls_gen **out, const ls_tls_text *why)
+{
+    const ls_tls_config *config = &tls->config;
+    int err = LS_OK, broken = LS_OK;
     ls_tls_gen *gen = OPENSSL_zalloc(sizeof *gen);
     if (gen == NULL) return LS_ENOMEM;
     atomic_init(&gen->refs, 1);
     gen->tls = tls;
     gen->sites = OPENSSL_zalloc((config->cert_count + 1) * sizeof *gen->sites);
-    if (gen->sites == NULL) err = LS_ENOMEM;
-    for (unsigned i = 0; i < config->cert_count && err == LS_OK; i++)
-        err = add_file(gen, config, &config->certs[i], why);
+    err = gen->sites == NULL ? LS_ENOMEM : add_files(gen, tls, keep, pairs, &broken, why);
     if (err == LS_OK && config->self_signed.cert != NULL)
         err = add_pair(gen, config, &config->self_signed, "(self-signed)", why);
     if (err == LS_OK && gen->site_count == 0) { /* a client without a certificate */
         err = open_ctx(gen, config, &gen->sites[0].ctx, why);
         if (err == LS_OK) gen->site_count = 1;
     }
-    if (err == LS_OK)
-        *out = gen;
-    else
+    if (err < 0) {
         ls_tls_gen_drop(gen);
-    return err;
+        return err;
+    }
+    *out = gen;
+    return broken;
 }
 
 void ls_tls_gen_drop(ls_tls_gen *gen)

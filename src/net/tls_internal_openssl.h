@@ -55,6 +55,7 @@ typedef struct ls_tls_pair { /* a certificate with its chain and key */
 int ls_tls_pair_read(const ls_tls_cert *files, ls_tls_pair *out, const ls_tls_text *why);
 int ls_tls_pair_make(ls_tls_pair *out); /* P-256, for localhost; LS_ENOMEM */
 void ls_tls_pair_drop(ls_tls_pair *pair);
+const char *ls_tls_day_of(const ASN1_TIME *time, char to[16]);                     /* "2026-01-31" */
 void ls_tls_pair_warn(const X509 *cert, const char *path, const ls_tls_text *why); /* expired, not yet valid */
 
 /* The DNS names that a certificate is for, in lower case: of its subjectAltName, without any the commonName. */
@@ -154,13 +155,18 @@ struct ls_tls {
     ls_mutex reload_lock;
     struct ls_tls_seen *seen; /* the watched files at the last build; guarded by reload_lock */
     unsigned seen_count;
-    ls_mutex lock; /* of the following, held for at most a few microseconds */
+    ls_tls_pair *pairs; /* those in use, cert_count; guarded by reload_lock */
+    char *names;        /* ls_tls_expect_names; guarded by reload_lock */
+    ls_mutex lock;      /* of the following, held for at most a few microseconds */
     ls_tls_gen *gen;
     ls_tls_tickets tickets;
     ls_tls_cache cache;
 };
 
-int ls_tls_gen_build(ls_tls *tls, ls_tls_gen **out, const ls_tls_text *why);
+/* Build a generation from the files. `pairs`, of cert_count empty ones, receives their certificates. `keep`: the one in
+ * use takes the place of a certificate that cannot be used; the result is then the error of the last such one, *out is set
+ * all the same, and `why` names all. *out stays NULL on another failure. */
+int ls_tls_gen_build(ls_tls *tls, bool keep, ls_tls_pair *pairs, ls_tls_gen **out, const ls_tls_text *why);
 void ls_tls_gen_drop(ls_tls_gen *gen);
 /* Split a list of ciphers into those of TLS 1.2 and 1.3, and check each name. */
 int ls_tls_ciphers_parse(ls_tls_config *config, const char *list, const ls_tls_text *why);

@@ -14,6 +14,7 @@
 
 #include "base/digest.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "net/tls_internal_openssl.h"
 #include "port/shared_file.h"
 
@@ -227,20 +228,48 @@ static bool look_at_files(ls_tls *tls)
     return changed;
 }
 
+static void drop_pairs(const ls_tls *tls, ls_tls_pair *pairs)
+{
+    for (unsigned i = 0; pairs != NULL && i < tls->config.cert_count; i++) ls_tls_pair_drop(&pairs[i]);
+    OPENSSL_free(pairs);
+}
+
+/* Log which certificates are new, and the names that were expected and that no certificate has now. */
+static void log_renewal(const ls_tls *tls, const ls_tls_pair *before, bool names)
+{
+    char day[16], name[256];
+    bool renewed = false;
+    for (unsigned i = 0; before != NULL && i < tls->config.cert_count; i++) {
+        if (X509_cmp(before[i].cert, tls->pairs[i].cert) == 0) continue;
+        renewed = true;
+        ls_log(LS_LOG_INFO, "a new certificate is in use: '%s', valid until %s", tls->config.certs[i].cert,
+               ls_tls_day_of(X509_get0_notAfter(tls->pairs[i].cert), day));
+    }
+    if (!renewed || !names || tls->names == NULL) return;
+    for (const char *at = tls->names; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "\n"), at);
+        if (!ls_tls_has_name(tls, name))
+            ls_log(LS_LOG_WARN, "tls: no certificate has the name '%s' of hosts: browsers refuse it", name);
+    }
+}
+
 /* Read everything, then replace the generation and the ticket keys. The sessions that a client has cached go with the
  * old generation: a server that resumes one is not verified again. */
-static int build(ls_tls *tls, const ls_tls_text *why)
+static int build(ls_tls *tls, bool force, const ls_tls_text *why)
 {
+    const unsigned count = tls->config.cert_count;
+    const bool keep = !force && count > 1 && why->bytes > 0;
     ls_tls_tickets *tickets = NULL; /* as large as its limit: not for the stack */
     ls_tls_cache outdated;
     ls_tls_gen *gen = NULL;
-    int err = LS_OK;
-    if (tls->config.tickets != NULL) {
+    ls_tls_pair *pairs = OPENSSL_zalloc((count + 1) * sizeof *pairs);
+    int err = pairs == NULL ? LS_ENOMEM : LS_OK;
+    if (err == LS_OK && tls->config.tickets != NULL) {
         tickets = OPENSSL_zalloc(sizeof *tickets);
         err = tickets == NULL ? LS_ENOMEM : ls_tls_tickets_read(tls->config.tickets, tickets, why);
     }
-    if (err == LS_OK) err = ls_tls_gen_build(tls, &gen, why);
-    if (err == LS_OK) {
+    if (err == LS_OK) err = ls_tls_gen_build(tls, keep, pairs, &gen, why);
+    if (gen != NULL) {
         ls_mutex_lock(&tls->lock);
         ls_tls_gen *old = tls->gen;
         tls->gen = gen;
@@ -250,7 +279,12 @@ static int build(ls_tls *tls, const ls_tls_text *why)
         ls_mutex_unlock(&tls->lock);
         if (old != NULL) ls_tls_gen_drop(old);
         ls_tls_cache_clear(&outdated);
+        ls_tls_pair *const before = tls->pairs;
+        tls->pairs = pairs;
+        pairs = before;
+        log_renewal(tls, before, !force);
     }
+    drop_pairs(tls, pairs);
     if (tickets != NULL) OPENSSL_clear_free(tickets, sizeof *tickets);
     ERR_clear_error();
     return err;
@@ -277,7 +311,7 @@ int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why_text, siz
         goto fail_config;
     if ((err = list_files(tls)) < 0) goto fail_config;
     (void)look_at_files(tls);
-    if ((err = build(tls, &why)) < 0) goto fail_config;
+    if ((err = build(tls, true, &why)) < 0) goto fail_config;
     *out = tls;
     return LS_OK;
 
@@ -301,13 +335,27 @@ int ls_tls_reload(ls_tls *tls, bool force, char *why_text, size_t why_bytes)
     (void)ls_tls_fail(&why, 0, "%s", "");
     ls_mutex_lock(&tls->reload_lock);
     const bool changed = look_at_files(tls);
-    if (changed || force) err = build(tls, &why);
+    if (changed || force) err = build(tls, force, &why);
     if (err < 0 && why_bytes > 0 && why_text[0] == '\0') (void)ls_tls_fail(&why, err, "%s", ls_err_text(err));
     /* A lack of memory or descriptors is not the fault of the files: the next reload tries again. */
     if (err == LS_ENOMEM || err == LS_EMFILE)
         for (unsigned i = 0; i < tls->seen_count; i++) tls->seen[i].err = 1;
     ls_mutex_unlock(&tls->reload_lock);
     return err;
+}
+
+void ls_tls_expect_names(ls_tls *tls, const char *names, bool more)
+{
+    ls_mutex_lock(&tls->reload_lock);
+    const char *const before = more && tls->names != NULL ? tls->names : "";
+    const size_t bytes = names != NULL ? strlen(before) + strlen(names) + 2 : 0;
+    char *all = bytes > 0 ? OPENSSL_malloc(bytes) : NULL; /* without memory there is no warning */
+    if (all != NULL) snprintf(all, bytes, "%s%s%s", before, *before != '\0' ? "\n" : "", names);
+    if (all != NULL || !more) {
+        OPENSSL_free(tls->names);
+        tls->names = all;
+    }
+    ls_mutex_unlock(&tls->reload_lock);
 }
 
 ls_tls *ls_tls_hold(ls_tls *tls)
@@ -324,7 +372,9 @@ void ls_tls_drop(ls_tls *tls)
     BIO_meth_free(tls->bio);
     EVP_CIPHER_free(tls->aes128);
     EVP_CIPHER_free(tls->aes256);
+    drop_pairs(tls, tls->pairs);
     drop_config(&tls->config);
+    OPENSSL_free(tls->names);
     OPENSSL_free(tls->seen);
     ls_mutex_close(&tls->reload_lock);
     ls_mutex_close(&tls->lock);

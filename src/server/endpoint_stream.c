@@ -126,6 +126,7 @@ static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options,
     const ls_site_listener *listener = ls_site_listener_get(want->site, want->index);
     if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", listener->where, why);
     ls_endpoint_check_names(listener, s->tls);
+    ls_tls_expect_names(s->tls, options->names, fresh);
     s->self_signed = options->self_signed;
     return LS_OK;
 }

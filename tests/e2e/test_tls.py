@@ -523,6 +523,44 @@ class Changed(TlsCase):
             self.assertIn(b"true", tls.read_all(before))
         server.stop()
 
+    def test_each_of_several_certificates_is_renewed_on_its_own(self):
+        tls.certificate(self.dir, "renewed", ["two.example"])
+        tls.certificate(self.dir, "nameless", ["other.example"])
+        for name in ("a", "b"):
+            for end in (".pem", ".key"):
+                shutil.copy(self.path({"a": "one", "b": "two"}[name] + end), self.path(name + end))
+        server = self.serve_here(APP + """ls.listen{ host = "127.0.0.1", port = 0,
+          hosts = { ["one.example"] = app, ["two.example"] = app },
+          tls = { { cert = "a.pem", key = "a.key" }, { cert = "b.pem", key = "b.key" } } }""")
+
+        def served(name):
+            try:
+                with tls.client(server.port(), name=name) as conn:
+                    return conn.getpeercert(True)
+            except ssl.SSLError:
+                return None
+
+        def renew(source):
+            for end in (".key", ".pem"):
+                with open(self.path(source + end), "rb") as new:
+                    self.replace("b" + end, new.read())
+            with open(self.path(source + ".pem")) as pem:
+                return ssl.PEM_cert_to_DER_cert(pem.read())
+
+        first = served("one.example")
+        self.replace("a.pem", b"-----BEGIN CERTIFICATE-----\nbroken\n")
+        renewed = renew("renewed")
+        self.eventually(lambda: served("two.example") == renewed, "the certificate beside the broken one is renewed")
+        self.assertEqual(served("one.example"), first)
+        server.wait_log(r"error '.*a\.pem' holds .*; the certificates in use stay")
+        server.wait_log(r"info a new certificate is in use: '.*b\.pem', valid until \d{4}-\d\d-\d\d")
+        self.assertEqual(server.logged("no certificate has the name"), [])
+        nameless = renew("nameless")
+        self.eventually(lambda: served("other.example") == nameless, "the one without the name is used")
+        server.wait_log("warn tls: no certificate has the name 'two.example' of hosts: browsers refuse it")
+        self.assertEqual(server.logged("no certificate has the name 'one.example' of hosts"), [])
+        server.stop()
+
     def test_a_reload(self):
         """It reads the certificates at once; those in use stay if one of them cannot be used, and so does the site."""
         site = APP + """app:get("/site", function() return "site 1" end)
