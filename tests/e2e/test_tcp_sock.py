@@ -262,7 +262,8 @@ class Sock(E2E):
             self.assertEqual(self.answer("until " + pattern, data.encode()), expected.encode(), (pattern, data))
 
     def test_iterators(self):
-        self.assertEqual(self.answer("lines", b"a\nb\r\nlast"), b"[a][b][last]ECLOSED")
+        self.assertEqual(self.answer("lines", b"a\nb\r\nlast\n"), b"[a][b][last]ECLOSED")
+        self.assertEqual(self.answer("lines", b"a\nb\r\nlast"), b"[a][b]ETRUNCATED")
         self.assertEqual(self.answer("lines", b"a\n" + b"x" * 100001), b"[a]EMSGSIZE")
         data = random.Random(4).randbytes(2_000_000)
         conn = self.act("chunks", end=False)

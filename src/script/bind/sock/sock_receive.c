@@ -259,11 +259,14 @@ static void log_end(lua_State *L, ls_tcp *tcp, int err)
 {
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
-    if (err != LS_ETIMEDOUT && err != LS_EMSGSIZE) return;
+    const char *const why = err == LS_EMSGSIZE     ? "a line is longer than max_line"
+                            : err == LS_ETIMEDOUT  ? "nothing came for read_timeout seconds"
+                            : err == LS_ETRUNCATED ? "the last line has no end, and was dropped"
+                                                   : NULL;
+    if (why == NULL) return;
     ls_stream_peer(ls_tcp_stream(tcp), &peer);
     ls_log(ls_state_runtime(ls_state_of(L))->dev != NULL ? LS_LOG_INFO : LS_LOG_DEBUG,
-           "connection from %s: the loop over what it sends ends: %s", ls_addr_text(&peer, text),
-           err == LS_EMSGSIZE ? "a line is longer than max_line" : "nothing came for read_timeout seconds");
+           "connection from %s: the loop over what it sends ends: %s", ls_addr_text(&peer, text), why);
 }
 
 /* The end of an iteration; sock.ended keeps the reason. tcp NULL: the sock is closed. */
@@ -338,8 +341,8 @@ static int lines_continue(lua_State *L, int status, lua_KContext context)
     if (status == LUA_OK || err == LS_OK) err = try_line(L, tcp);
     if (err == LS_DONE) return 1;
     if (err == LS_PENDING) return wait_for_more(L, tcp, context, lines_continue);
-    if (err == LS_ECLOSED && has_bytes(L, tcp, 1) && push_bytes(L, tcp, tcp->received, 0))
-        return 1; /* the last line may lack its end */
+    if (err == LS_ECLOSED && has_bytes(L, tcp, 1))
+        err = LS_ETRUNCATED; /* the last line lacks its end: it may be cut off */
     return iteration_ends(L, tcp, err);
 }
 
@@ -351,7 +354,7 @@ static int lines_next(lua_State *L)
 
 /* sock:lines() -> iterator: fun(): string?
  * Iterates over the lines, without their ends. The loop ends at the end of the stream, at an error, a timeout or a line
- * that is too long; sock.ended is the reason. */
+ * that is too long; sock.ended is the reason, "ETRUNCATED" when the last line has no end. Its bytes stay unread. */
 int ls_sock_lines(lua_State *L)
 {
     return iterate(L, lines_next);

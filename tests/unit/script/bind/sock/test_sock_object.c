@@ -86,6 +86,7 @@ static void lines(void **state)
     static const char serve[] = "while true do local d, e, c, part = sock:receive('*l') "
                                 "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
     static const char iterate[] = "for line in sock:lines() do sock:send('[', line, ']') end sock:send(sock.ended)";
+    char text[200];
     (void)state;
     talk("", serve, PIECES("one\r\ntwo\n\n\r\na\rb\nrest"), "[one][two][][][a\rb]nil|closed|ECLOSED|rest");
     talk("", serve, PIECES("on", "e\r", "\ntwo", "\n", "\r", "\n"), "[one][two][]nil|closed|ECLOSED|");
@@ -101,7 +102,11 @@ static void lines(void **state)
     talk("line_bytes_max = 5", serve, PIECES("12345\r\r\n"), "nil|message too long|EMSGSIZE|nil");
     talk("line_bytes_max = 5", "sock:receive('*l') sock:send(sock:receive(7))", PIECES("123456\n"),
          "123456\n"); /* the bytes stay */
-    talk("", iterate, PIECES("a\nb", "\r\nc"), "[a][b][c]ECLOSED");
+    talk("", iterate, PIECES("a\nb", "\r\n"), "[a][b]ECLOSED");
+    talk("", iterate, PIECES("a\nb", "\r\nc"), "[a][b]ETRUNCATED"); /* it may be the first half of a line */
+    talk("", iterate, PIECES("a\nb\r\n\r"), "[a][b]ETRUNCATED");
+    (void)snprintf(text, sizeof text, "%s sock:send(sock:receive('*a'))", iterate);
+    talk("", text, PIECES("a\nlast"), "[a]ETRUNCATEDlast"); /* the bytes stay */
     talk("line_bytes_max = 2", iterate, PIECES("ab\nabc\n"), "[ab]EMSGSIZE");
 }
 
