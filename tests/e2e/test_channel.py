@@ -448,6 +448,33 @@ check(ls.semaphore("g", 1000000).permits, 1000000)
 fails("too many arguments", ls.semaphore, "x", 1, 1)
 """)
 
+    def test_a_task_does_not_wait_for_its_own_permit(self):
+        server = self.serve("""local ls = require "luaserve" local app = ls.app() local one, two = ls.semaphore("one", 1), ls.semaphore("two", 2)
+local function save() one:with(function() end) end -- line 2
+app:get("/with", function() one:with(function() -- line 3
+  save() end) end)
+app:get("/acquire", function()
+  one:acquire() -- line 6
+  return tostring(select(3, one:acquire(0.01))) .. " " .. select(2, pcall(one.acquire, one)) end)
+app:get("/two", function() return two:with(function() return two:with(function()
+  return two.held .. " " .. tostring(pcall(two.with, two, print)) end) end) end)
+app:get("/held", function() return one.held .. two.held .. "" end)
+app:get("/other", function() return one:with(function() return "free" end) end)
+ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do one:with(save) end end)
+ls.listen("127.0.0.1:0", app)
+""", listeners=2)
+        said = "semaphore 'one': this task holds all its permits since %ssite.lua:%d, and would wait for itself without end"
+        with server.connect(0) as conn:
+            conn.send(b"x\n")
+            server.wait_log("error connection from .*site.lua:2: " + said % (".*", 12))
+        self.assertEqual(server.get("/with", index=1).status, 500)
+        server.wait_log("site.lua:2: " + said % (".*", 3))
+        self.assertRegex(server.get("/acquire", index=1).text, "^ETIMEDOUT " + said % (".*", 6))
+        self.assertEqual(server.get("/two", index=1).text, "2 false")
+        self.assertEqual(server.get("/held", index=1).text, "00")
+        self.assertEqual(server.get("/other", index=1).text, "free")
+        server.stop()
+
     def test_semaphore(self):
         self.run_lua(r"""
 local gate = ls.semaphore("one", 1)

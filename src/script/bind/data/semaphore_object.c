@@ -3,6 +3,7 @@
  * A permit belongs to the task that has acquired it, in the list of ends of the task (task.h): it does not outlast the
  * task. semaphore:with() also keeps it in a to-be-closed object on the stack: the end of the function and an error
  * close it. A coroutine that is dropped while it is inside `with` returns the permit when it is collected. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,12 +100,63 @@ static int acquire_decided(lua_State *L, int status, lua_KContext context)
     return acquire_result(L, semaphore, result);
 }
 
+static int semaphore_with(lua_State *L);
+static void permit_task_ended(ls_task_end *end);
+
+/* The permits of the semaphore that the task holds. `line`: of the last call of acquire among them, or "". */
+static unsigned held_by(const ls_task *task, const ls_semaphore *semaphore, char line[80])
+{
+    unsigned count = 0;
+    line[0] = '\0';
+    for (ls_task_end *end = task->ends; end != NULL; end = end->next) {
+        if (end->run == held_ended && LS_CONTAINER(end, held_permit, end)->semaphore == semaphore) {
+            if (line[0] == '\0') (void)snprintf(line, 80, "%s", LS_CONTAINER(end, held_permit, end)->line);
+            count++;
+        } else if (end->run == permit_task_ended && LS_CONTAINER(end, permit, end)->semaphore == semaphore) {
+            count++;
+        }
+    }
+    return count;
+}
+
+/* The line of the innermost call of `with` whose function runs in this coroutine, or "". */
+static void line_of_with(lua_State *L, char line[80])
+{
+    lua_Debug ar;
+    bool inside = false;
+    line[0] = '\0';
+    for (int level = 1; lua_getstack(L, level, &ar); level++) { /* 0 is this call */
+        (void)lua_getinfo(L, "fSl", &ar);
+        const bool with = lua_tocfunction(L, -1) == semaphore_with;
+        lua_pop(L, 1);
+        if (with) inside = true;
+        if (!inside || ar.currentline <= 0) continue;
+        (void)snprintf(line, 80, "%s:%d", ar.short_src, ar.currentline);
+        return;
+    }
+}
+
+/* Raise if this task would wait for a permit of its own. */
+static void check_own(lua_State *L, ls_semaphore *semaphore)
+{
+    char line[80], with[80] = "";
+    const ls_task *task = ls_state_of(L)->current;
+    if (task == NULL || held_by(task, semaphore, line) < ls_semaphore_permits(semaphore)) return;
+    if (line[0] == '\0') line_of_with(L, with);
+    const char *const at = line[0] != '\0' ? line : with;
+    luaL_error(L,
+               "semaphore '%s': this task holds all its permits%s%s, and would wait for itself without end; take the "
+               "permit once, around all that needs it, and call a function inside that takes none",
+               ls_semaphore_name(semaphore), at[0] != '\0' ? " since " : "", at);
+}
+
 /* Take a permit; wait for it at most `timeout` seconds if that is not negative. `k` continues if the call waits; else
  * *result is LS_OK or LS_EAGAIN, and the function returns -1. */
 static int acquire(lua_State *L, ls_semaphore *semaphore, double timeout, lua_KFunction k, int *result)
 {
     *result = ls_semaphore_acquire(semaphore, NULL);
     if (*result != LS_EAGAIN || timeout == 0) return -1;
+    if (timeout < 0) check_own(L, semaphore);
     ls_task_may_wait(L);
     ls_wait *wait = ls_wait_get(L, &acquire_kind, semaphore);
     if (wait == NULL) return luaL_error(L, "not enough memory");
