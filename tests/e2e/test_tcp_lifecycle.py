@@ -8,6 +8,41 @@ from harness import E2E, HAS_UNIX_SOCKETS, WAIT, fcntl, main, not_on_windows, te
 
 
 class Lifecycle(E2E):
+    def test_text_that_a_handler_returns_is_a_warning(self):
+        server = self.serve("""local ls = require 'luaserve'
+ls.config { states = 1 }
+ls.tcp('127.0.0.1:0', function(sock) -- line 3
+  local what = sock:receive()
+  if what == 'send' then return sock:send('sent') end
+  if what == 'false' then return false end
+  return what == 'buffer' and ls.buffer('x') or 'text'
+end)""")
+        for what, answer in ((b"send", b"sent"), (b"false", b"")):
+            with server.connect() as conn:
+                conn.send(what + b"\n")
+                self.assertEqual(conn.rest(), answer)
+        self.assertEqual(server.logged("returned a"), [])
+        for what in (b"text", b"buffer", b"text"):
+            with server.connect() as conn:
+                conn.send(what + b"\n")
+                self.assertEqual(conn.rest(), b"")
+        server.wait_log(r"warn .*site\.lua:3: a function of ls\.tcp returned a string, which is not sent \(logged once\): use sock:send")
+        server.stop()
+        self.assertEqual(len(server.logged("returned a")), 1)
+
+    @unittest.skipIf(SANITIZER, "what the process leaves behind at once would be a report")
+    def test_os_exit_in_a_handler_is_logged(self):
+        server = self.serve("""local ls = require 'luaserve'
+ls.tcp('127.0.0.1:0', function(sock)
+  sock:receive()
+  os.exit(7) -- line 4
+end)""")
+        with server.connect() as conn:
+            conn.send(b"x\n")
+            self.assertEqual(server.wait(), 7)
+        self.assertEqual(len(server.logged(r"warn os\.exit at .*site\.lua:4 ends the server at once: open requests and connections are cut\. "
+                                           r"ls\.stop\(\) ends it in order")), 1, server.log())
+
     def test_check_and_log(self):
         server = self.serve("require 'luaserve'.tcp('127.0.0.1:0', print)", flags=("--check",), listeners=0)
         self.assertEqual(server.wait(), 0)

@@ -4,7 +4,10 @@
 #include <lauxlib.h>
 #include <lualib.h>
 
+#include "base/log.h"
+#include "script/core/generation.h"
 #include "script/core/state.h"
+#include "script/core/task.h"
 
 /* math.randomseed of a further state: while the site loads, the index of the state is added to the second number of the
  * seed. Each state runs the file of the site, and math.randomseed(os.time()) would give all of them one sequence. */
@@ -44,12 +47,28 @@ static int os_date(lua_State *L)
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
+/* os.exit ends the whole server, which a handler rarely means: the log says so. */
+static int os_exit(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    if (!state->loading && ls_generation_serves(state->generation)) {
+        char line[80];
+        ls_task_line(L, line, sizeof line);
+        ls_log(LS_LOG_WARN, "os.exit%s%s ends the server at once: open requests and connections are cut. ls.stop() ends it in order",
+               line[0] != '\0' ? " at " : "", line);
+    }
+    return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
 static int os_open(lua_State *L)
 {
     luaopen_os(L);
     lua_getfield(L, -1, "date");
     lua_pushcclosure(L, os_date, 1);
     lua_setfield(L, -2, "date");
+    lua_getfield(L, -1, "exit");
+    lua_pushcclosure(L, os_exit, 1);
+    lua_setfield(L, -2, "exit");
     return 1;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
 #include "script/bind/sock/listeners.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
@@ -440,12 +441,31 @@ static void log_cut(ls_tcp *tcp, const ls_task *task)
 
 static char cut; /* its address is the owner of a task whose log_cut was called */
 
+/* A handler returned text as those of ls.listen and ls.udp do: it is not sent. Logged once. */
+static void log_returned(const ls_state *state, lua_State *co, unsigned listener)
+{
+    lua_Debug ar;
+    ls_tcps *tcps = ls_tcps_of(state);
+    if (tcps->returned_logged) return;
+    tcps->returned_logged = true;
+    lua_rawgeti(co, LUA_REGISTRYINDEX, ls_listeners_of(state)->at[listener].dispatch_ref);
+    (void)lua_getinfo(co, ">S", &ar);
+    ls_log(LS_LOG_WARN,
+           "%s:%d: a function of ls.tcp returned a %s, which is not sent (logged once): use sock:send(text)",
+           ar.short_src, ar.linedefined, luaL_typename(co, -1));
+}
+
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     char name[LOG_NAME_BYTES];
     const bool logged = task->owner == &cut;
-    (void)count;
     if (logged) task->owner = NULL;
+    const ls_tcp *const tcp = task->owner;
+    if (status == LUA_OK && count > 0 && tcp != NULL && tcp->listener != LS_LISTENER_CONTROL) {
+        lua_settop(task->co, -count); /* the first result */
+        if (lua_type(task->co, -1) == LUA_TSTRING || ls_buffer_test(task->co, -1) != NULL)
+            log_returned(task->state, task->co, tcp->listener);
+    }
     if (status != LUA_OK && task->canceled && !task->timed_out) {
         if (!logged) log_cut(task->owner, task);
     } else if (status != LUA_OK) {
@@ -485,6 +505,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     task->owner = order.tcp;
     order.tcp->owner = &task->owner;
     order.tcp->served = true;
+    order.tcp->listener = (uint8_t)server->index;
     ls_task_count(task);
     ls_task_run(ctx, task, 1);
 }

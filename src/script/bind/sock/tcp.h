@@ -78,6 +78,7 @@ struct ls_tcp {   /* the user data of a stream */
     bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
     bool client;                          /* of ls.connect */
     bool served;                          /* by a task of ls.tcp, whose `owner` it is */
+    uint8_t listener;                     /* served: the index */
     bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
 };
 
@@ -171,6 +172,7 @@ typedef struct ls_tcps {    /* of a state */
     _Atomic uint32_t live;  /* sockets and dials that still wait for packets, those that linger included */
     ls_tcp *unflushed;      /* connections with output of the running task */
     ls_flush flush;         /* flushes them */
+    bool returned_logged;   /* a handler returned text */
     unsigned ended;         /* connections that have ended since the last collection for them */
     int meta_ref;           /* of sock */
 } ls_tcps;
