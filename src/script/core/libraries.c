@@ -54,8 +54,10 @@ static int os_exit(lua_State *L)
     if (!state->loading && ls_generation_serves(state->generation)) {
         char line[80];
         ls_task_line(L, line, sizeof line);
-        ls_log(LS_LOG_WARN, "os.exit%s%s ends the server at once: open requests and connections are cut. ls.stop() ends it in order",
-               line[0] != '\0' ? " at " : "", line);
+        ls_log(
+            LS_LOG_WARN,
+            "os.exit%s%s ends the server at once: open requests and connections are cut. ls.stop() ends it in order",
+            line[0] != '\0' ? " at " : "", line);
     }
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }

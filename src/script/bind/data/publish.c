@@ -242,7 +242,7 @@ static void batch_ended(ls_thread_ctx *ctx, void *user)
     ls_state_flush(ctx, state, false);
     if (!data->retiring || !ls_topic_inbox_idle(data->inbox)) return;
     data->retiring = false;
-    ls_topic_functions_end(state, false);
+    ls_topic_functions_retire(state);
 }
 
 static void topic_define(lua_State *L, ls_state *state)
@@ -267,13 +267,13 @@ static void topic_retire(ls_thread_ctx *ctx, ls_state *state)
     (void)ctx;
     ls_topic_data *data = ls_topic_data_of(state);
     data->retiring = !ls_topic_inbox_idle(data->inbox);
-    if (!data->retiring) ls_topic_functions_end(state, false);
+    if (!data->retiring) ls_topic_functions_retire(state);
 }
 
 static void topic_close(ls_thread_ctx *ctx, ls_state *state)
 {
     (void)ctx;
-    ls_topic_functions_end(state, true);
+    ls_topic_functions_end(state);
     ls_topic_inbox_close(ls_topic_data_of(state)->inbox);
 }
 

@@ -28,8 +28,10 @@ int ls_core_subscribe(lua_State *L);
 void ls_topic_functions_define(lua_State *L, ls_topic_data *data);
 /* The state starts: deliver retained messages to the functions that subscribed while the site loaded. */
 void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state);
-/* No further messages for the functions; `drop`: nor those that wait. */
-void ls_topic_functions_end(ls_state *state, bool drop);
+/* No further messages for the functions, but for those of connections that outlive the generation. */
+void ls_topic_functions_retire(ls_state *state);
+/* Nor those that wait, for any. */
+void ls_topic_functions_end(ls_state *state);
 /* No task runs any more. */
 void ls_topic_functions_abandon(ls_state *state);
 

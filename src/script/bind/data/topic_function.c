@@ -4,13 +4,17 @@
  * handle keeps itself in the registry until the subscription has ended, its queue is empty and no task runs.
  *
  * Two generations of a site may exist at the same time, each with a function for the same messages. Every publication
- * belongs to one generation (ls_topics_site_starts), and a function takes those of its own. */
+ * belongs to one generation (ls_topics_site_starts), and a function takes those of its own. But one that the handler of a
+ * connection has subscribed belongs to this connection: it takes all messages as long as the connection, or for WebSockets
+ * one of the state, outlives the generation. */
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/publish_internal.h"
+#include "script/bind/sock/tcp.h"
+#include "script/core/generation.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
 
@@ -24,8 +28,11 @@ typedef struct topic_function { /* the handle; user value 1 is the function, 2 t
     ls_state *state;
     ls_node node, ready; /* in the lists of the state */
     int self_ref;
-    bool ended;  /* no further messages */
-    bool behind; /* a message was dropped since the queue was empty */
+    bool ended;          /* no further messages */
+    bool behind;         /* a message was dropped since the queue was empty */
+    bool long_lived;     /* subscribed by a task that is (task.h) */
+    ls_task_end handler; /* of the task of ls.tcp that has subscribed */
+    char line[80];       /* of the call */
     ls_task *task;
     ls_publication *current; /* of the task, until the function has its data */
     ls_publication **queue;  /* a ring */
@@ -129,6 +136,7 @@ static void begin(ls_thread_ctx *ctx, topic_function *f)
         return;
     }
     f->task = task;
+    task->long_lived = f->long_lived;
     f->current = queue_take(f);
     lua_pushcfunction(task->co, function_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, f->self_ref);
@@ -165,11 +173,18 @@ static bool receive(topic_function *f, ls_publication *p)
     return true;
 }
 
+/* It belongs to a connection, with which it outlives its generation. */
+static bool of_connection(const topic_function *f)
+{
+    return f->long_lived || f->handler.at != NULL;
+}
+
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
     (void)ctx;
-    if (p->site != f->state->generation->topic_site) return LS_ECLOSED; /* a function of that generation takes it */
+    if (p->site != f->state->generation->topic_site && !of_connection(f))
+        return LS_ECLOSED; /* a function of that generation takes it */
     return receive(f, p) ? LS_OK : LS_ELIMIT;
 }
 
@@ -180,9 +195,17 @@ static const ls_subscriber_kind function_kind = {.deliver = deliver};
 static void end(topic_function *f, bool drop)
 {
     f->ended = true;
+    ls_task_end_remove(&f->handler);
     ls_subscriber_end(&f->subscriber);
     if (drop) queue_drop(f);
     release(f);
+}
+
+/* The handler of a connection has ended: so does what it has subscribed, in an old site. */
+static void handler_ended(ls_task_end *ending)
+{
+    topic_function *f = LS_CONTAINER(ending, topic_function, handler);
+    if (f->state->retired) end(f, false);
 }
 
 /* ls.subscribe(topic, fn: fun(data: string, topic: string)) -> subscription | nil, message, code
@@ -197,7 +220,9 @@ int ls_core_subscribe(lua_State *L)
     luaL_checktype(L, 2, LUA_TFUNCTION);
     ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
     lua_settop(L, 2);
-    if (state->retired) return ls_push_failure(L, LS_ECLOSED);
+    const bool long_lived = state->current != NULL && state->current->long_lived,
+               serves = state->current != NULL && ls_tcp_serves(state->current);
+    if (state->retired && (state->draining || !(long_lived || serves))) return ls_push_failure(L, LS_ECLOSED);
     topic_function *f = ls_object_new(L, sizeof *f, 2, &function_tag, data->meta_ref);
     f->state = state;
     f->self_ref = LUA_NOREF;
@@ -218,6 +243,10 @@ int ls_core_subscribe(lua_State *L)
         return ls_push_failure(L, err);
     }
     f->ended = false;
+    f->long_lived = long_lived;
+    f->handler.run = handler_ended;
+    if (serves) ls_task_end_add(state->current, &f->handler);
+    ls_task_line(L, f->line, sizeof f->line);
     ls_list_push(&data->functions, &f->node);
     if (retained != NULL) {
         if (state->started) (void)receive(f, retained); /* else at the start */
@@ -268,12 +297,47 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
     ls_state_flush(ctx, state, false);
 }
 
-void ls_topic_functions_end(ls_state *state, bool drop)
+/* Connections of the old site stay open: a function that sends to them, as from a table of the state, sends nothing any
+ * more. Logged by the first state of the generation that has some. */
+static void warn_of_connections(const ls_state *state)
+{
+    ls_generation *generation = state->generation;
+    const unsigned connections = atomic_load(&state->long_lived) + ls_tcp_served_count(state);
+    bool first = true;
+    if (atomic_load(&generation->draining) || connections == 0 || generation->runtime->dev != NULL) return;
+    const ls_node *const list = &ls_topic_data_of(state)->functions;
+    for (const ls_node *node = list->next; node != list; node = node->next) {
+        const topic_function *f = LS_CONTAINER(node, topic_function, node);
+        if (f->ended || of_connection(f)) continue;
+        if (first && atomic_exchange(&generation->subscribers_warned, true)) return;
+        first = false;
+        ls_log(
+            LS_LOG_WARN,
+            "the function of ls.subscribe at %s ends with the old site, whose WebSockets and TCP connections stay "
+            "open: "
+            "it sends them nothing any more. ws:subscribe and sock:subscribe go on, as does ls.subscribe inside their "
+            "handlers",
+            f->line);
+    }
+}
+
+void ls_topic_functions_retire(ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    warn_of_connections(state);
+    for (ls_node *node = data->functions.next, *next; node != &data->functions; node = next) {
+        topic_function *f = LS_CONTAINER(node, topic_function, node);
+        next = node->next;
+        if (state->draining || !of_connection(f)) end(f, false);
+    }
+}
+
+void ls_topic_functions_end(ls_state *state)
 {
     ls_topic_data *data = ls_topic_data_of(state);
     for (ls_node *node = data->functions.next, *next; node != &data->functions; node = next) {
         next = node->next;
-        end(LS_CONTAINER(node, topic_function, node), drop);
+        end(LS_CONTAINER(node, topic_function, node), true);
     }
 }
 
