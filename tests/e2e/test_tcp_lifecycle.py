@@ -3,11 +3,31 @@ drains."""
 import signal
 import socket
 import time
+import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, WAIT, fcntl, main, not_on_windows, termios
+from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, fcntl, main, not_on_windows, termios
 
 
 class Lifecycle(E2E):
+    def test_a_tick_that_waits_for_a_client_is_a_warning(self):
+        server = self.serve("""local ls = require 'luaserve'
+ls.config { states = 1 }
+local players = {}
+ls.every(0.01, function()
+  for sock in pairs(players) do sock:send(("x"):rep(200000)) end -- line 5
+end)
+ls.every(0.01, function() ls.sleep(0.05) end)
+ls.tcp({ port = 0, host = '127.0.0.1', read_timeout = false }, function(sock)
+  players[sock] = true
+  for line in sock:lines() do end
+  players[sock] = nil
+end)""")
+        with server.connect(rcvbuf=4096):
+            server.wait_log(r"warn ls\.every: calls are omitted, because the one before has waited for \d+\.\d s, now at .*site\.lua:5 "
+                            r"\(logged once for this timer\)\. A sock:send waits for a client that does not read: test sock\.queued")
+        server.stop()
+        self.assertEqual(len(server.logged("calls are omitted")), 1)
+
     def test_text_that_a_handler_returns_is_a_warning(self):
         server = self.serve("""local ls = require 'luaserve'
 ls.config { states = 1 }

@@ -31,6 +31,9 @@ typedef struct script_timer {
     bool stopped;       /* no more ticks */
     bool packet_coming; /* stopped too late: its packet is still under way */
     bool running;       /* a tick runs */
+    bool omitted;       /* the log says that ticks were omitted */
+    ls_task *task;      /* of the tick that runs */
+    uint64_t began_ns;  /* the time at which it began */
     bool handle;        /* the site may still hold it */
     bool set_by_task;   /* not at the top of the file */
     bool long_lived;    /* by a task that is (task.h) */
@@ -41,7 +44,7 @@ typedef struct definition {
     _Atomic bool canceled; /* by any state; the first one notices it at the next tick */
 } definition;
 
-enum { DEFINITIONS_MAX = 1024 };
+enum { DEFINITIONS_MAX = 1024, OMITTED_NS = 1000000000 };
 
 static const char timer_tag;
 
@@ -144,7 +147,25 @@ static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     if (status != LUA_OK) ls_task_log_error(ctx, task, "in a timer");
     ls_task_release(ctx, task, status == LUA_OK);
     t->running = false;
+    t->task = NULL;
     timer_free_if_unused(t);
+}
+
+/* The tick before still runs. A wait of a second and more may mean that all of the function's work stands still, as when
+ * it sends to a client that does not read. Logged once for each timer. */
+static void timer_omit(script_timer *t)
+{
+    char line[80];
+    const ls_task *task = t->task;
+    const uint64_t ns = ls_clock_ns() - t->began_ns;
+    if (t->omitted || task == NULL || !task->waiting || ns < OMITTED_NS) return;
+    t->omitted = true;
+    ls_task_line(task->co, line, sizeof line);
+    ls_log(
+        LS_LOG_WARN,
+        "ls.every: calls are omitted, because the one before has waited for %.1f s, now at %s (logged once for this "
+        "timer). A sock:send waits for a client that does not read: test sock.queued before it",
+        (double)ns / 1e9, line);
 }
 
 static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
@@ -158,11 +179,13 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
         return;
     }
     if (t->running) {
-        ls_log(LS_LOG_DEBUG, "timer tick skipped: the previous tick is still running");
+        timer_omit(t);
     } else {
         ls_task *task = ls_task_begin(state, ctx, timer_ended, t, "in a timer");
         if (task != NULL) {
             t->running = true;
+            t->task = task;
+            t->began_ns = ls_clock_ns();
             task->long_lived = t->long_lived;
             lua_pushcfunction(task->co, timer_main);
             lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
