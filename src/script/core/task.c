@@ -184,7 +184,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = task->long_lived = task->client_left = false;
+    task->counted = task->long_lived = task->serves = task->client_left = false;
     task->time_ms_max = 0;
     task->due_ns = 0;
     task->serial = 0;

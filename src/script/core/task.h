@@ -44,6 +44,7 @@ struct ls_task {
     bool gave_way;        /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;         /* in state->busy */
     bool long_lived;      /* it goes on in an old site: a WebSocket's, or begun by one */
+    bool serves;          /* it is the handler of a connection of ls.tcp */
     bool client_left;     /* before the response to `client` was complete */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
     bool of_test;         /* the task that runs the tests: its alarms do not follow the clock of a test */

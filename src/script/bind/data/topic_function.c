@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/publish_internal.h"
-#include "script/bind/sock/tcp.h"
 #include "script/core/generation.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
@@ -221,7 +220,7 @@ int ls_core_subscribe(lua_State *L)
     ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
     lua_settop(L, 2);
     const bool long_lived = state->current != NULL && state->current->long_lived,
-               serves = state->current != NULL && ls_tcp_serves(state->current);
+               serves = state->current != NULL && state->current->serves;
     if (state->retired && (state->draining || !(long_lived || serves))) return ls_push_failure(L, LS_ECLOSED);
     topic_function *f = ls_object_new(L, sizeof *f, 2, &function_tag, data->meta_ref);
     f->state = state;
@@ -302,7 +301,9 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
 static void warn_of_connections(const ls_state *state)
 {
     ls_generation *generation = state->generation;
-    const unsigned connections = atomic_load(&state->long_lived) + ls_tcp_served_count(state);
+    unsigned connections = atomic_load(&state->long_lived);
+    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
+        connections += LS_CONTAINER(node, ls_task, node)->serves;
     bool first = true;
     if (atomic_load(&generation->draining) || connections == 0 || generation->runtime->dev != NULL) return;
     const ls_node *const list = &ls_topic_data_of(state)->functions;

@@ -478,22 +478,6 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     ls_state_count_ended(ctx, state, &tcps->ended, atomic_load_explicit(&tcps->count, memory_order_relaxed));
 }
 
-bool ls_tcp_serves(const ls_task *task)
-{
-    return task->ended == serve_ended && task->owner != NULL;
-}
-
-unsigned ls_tcp_served_count(const ls_state *state)
-{
-    const ls_node *const open = &ls_tcps_of(state)->open;
-    unsigned count = 0;
-    for (const ls_node *node = open->next; node != open; node = node->next) {
-        const ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
-        count += tcp->served && tcp->listener != LS_LISTENER_CONTROL;
-    }
-    return count;
-}
-
 /* Close a stream that no state takes: its user stays zero, because the server may be freed before the stream is
  * closed. */
 static void refuse(ls_thread_ctx *ctx, const ls_tcp_server *server, ls_stream *s)
@@ -519,6 +503,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     ls_task *task = order.task;
     task->ended = serve_ended;
     task->owner = order.tcp;
+    task->serves = server->index != LS_LISTENER_CONTROL;
     order.tcp->owner = &task->owner;
     order.tcp->served = true;
     order.tcp->listener = (uint8_t)server->index;

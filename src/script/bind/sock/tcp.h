@@ -111,11 +111,6 @@ void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms);
 void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server);
 extern const size_t ls_tcp_user_bytes;
 
-/* Whether the task is the handler of a connection of ls.tcp. */
-bool ls_tcp_serves(const ls_task *task);
-/* The open connections of ls.tcp in the state. */
-unsigned ls_tcp_served_count(const ls_state *state);
-
 /* Close the connection for Lua: wakes the receiver, sends the queue and the messages of topics that wait for it, then
  * closes the socket and frees the connection. */
 void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp);
