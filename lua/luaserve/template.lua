@@ -44,7 +44,7 @@ local parameters = "local _ENV,context,___,___d,___e,___o,___i,___b,___w,___h,te
 
 -- The state of a compilation: `out`, the parts of the chunk; `code`, the parts that the author wrote; `expressions` and
 -- `statements`, the indices in `out` of these; `pieces`, how many operands the open concatenation has; `ahead`, the line
--- breaks that the chunk has and the template has not reached yet.
+-- breaks that the chunk has and the template has not reached yet; `name`, the template in messages.
 local writer = {}
 writer.__index = writer
 
@@ -183,27 +183,40 @@ kinds["-"] = function(w, before, content, text, at, from, stop)
   return behind_break(w, text, at)
 end
 
+-- Raise for the tag at `at` in `text`, which has no end. `from`: what is in front of it is written.
+local function no_end(w, text, from, at, tag, ending)
+  local _, breaks = gsub(concat(w.out) .. sub(text, from, at - 1), "\n", "")
+  error(format("%s:%d: %s has no end: %s is missing; to write the characters themselves, put a \\ before them: \\%s",
+    w.name, breaks - w.ahead + 1, tag, ending, tag), 0)
+end
+
 -- Write the template `text`. A "\" in front of a tag makes it text; two make one.
 function parse(w, text)
   local from, at = 1, find(text, "{", 1, true)
   while at do
     local kind = sub(text, at + 1, at + 1)
-    local stop = closers[kind] and find(text, closers[kind], at + 2, true)
-    local behind, inner, inner_stop = stop and stop + 2, nil, nil
-    if stop and kind == "-" then -- without a second one it is text
-      local tag = sub(text, at, stop + 1)
+    local ending = closers[kind]
+    local stop = ending and find(text, ending, at + 2, true)
+    local tag, behind, inner, inner_stop = "{" .. kind, stop and stop + 2, nil, nil
+    if stop and kind == "-" then -- in a style sheet, as "a{-webkit-...", it is text
+      tag = sub(text, at, stop + 1)
       local second = find(text, tag, behind, true)
+      ending = find(tag, "^{%-%s*[%w_]+%s*%-}$") and "a second " .. tag
       inner, inner_stop, behind = behind, second and second - 1, second and second + #tag
+    elseif kind == "-" then
+      ending = nil
     end
-    if behind then
+    if behind or ending then
       local slashes = match(sub(text, at > 2 and at - 2 or 1, at - 1), "\\*$")
       if #slashes == 1 then
         w:text(sub(text, from, at - 2))
         from = at
-      else
+      elseif behind then
         from = kinds[kind](w, sub(text, from, at - 1 - #slashes // 2), sub(text, at + 2, stop - 1), text, behind, inner,
           inner_stop)
         at = from - 1
+      else
+        no_end(w, text, from, at, tag, ending)
       end
     end
     at = find(text, "{", at + 1, true)
@@ -214,8 +227,9 @@ end
 
 local function mentions(code, name) return find(code, "%f[%w_]" .. name .. "%f[^%w_]") ~= nil end
 
-local function write(text, separate)
-  local w = { out = {}, code = {}, expressions = {}, statements = {}, pieces = 0, ahead = 0, separate = separate }
+local function write(text, name, separate)
+  local w = { out = {}, code = {}, expressions = {}, statements = {}, pieces = 0, ahead = 0, separate = separate,
+    name = name }
   setmetatable(w, writer)
   parse(w, text)
   return w, concat(w.code, " ")
@@ -252,8 +266,9 @@ end
 -- compile(text, chunk_name) -> a function with the parameters `parameters`; it returns the layout and the blocks. Raises
 -- "file:line: ..." for a syntax error.
 local function compile(text, chunk_name)
-  local w, code = write(text)
-  if mentions(code, "echo") then w = write(text, true) end -- it appends between two expressions
+  local name = sub(chunk_name, 2)
+  local w, code = write(text, name)
+  if mentions(code, "echo") then w = write(text, name, true) end -- it appends between two expressions
   local head = parameters
   if mentions(code, "layout") then head = head .. " local layout" end
   if mentions(code, "blocks") then head = head .. " local blocks=context.blocks or {}" end

@@ -156,6 +156,8 @@ class Templates(E2E):
         for views, message in (
                 ({"a.html": "fine", "sub/b.html": "<p>\n{% if x %}\n</p>"}, "views/sub/b.html:2: 'then' expected before the text"),
                 ({"a.html": "{% for i = 1, 2 do %}\n\n"}, "views/a.html:3: 'end' expected (to close 'for' at line 1)"),
+                ({"a.html": "<p>\n{# secret"}, r"views/a.html:2: {# has no end: #} is missing; to write the characters "
+                                              r"themselves, put a \ before them: \{#"),
                 ({"a.html": "\n\n{{a b}}"}, "views/a.html:3: unexpected 'b' in the expression a b"),
                 (VIEWS, "site.lua:4: ls.templates: nowhere: not found")):
             server = self.start(views, SITE.replace('"views"', '"views"' if views != VIEWS else '"nowhere"'), listeners=0)

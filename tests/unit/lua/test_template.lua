@@ -31,7 +31,8 @@ function tests.names_of_lua_that_pages_have_too()
 end
 
 function tests.a_text_without_tags_is_the_page()
-  for _, text in ipairs { "", "\n", "<p>a</p>\r\n", "a\0b\r\\n\"'", "{ {} {x} {{ }", "{%", "{- a", "a{", "{{a", "{-x-}only one", "\\\\ \\" } do
+  for _, text in ipairs { "", "\n", "<p>a</p>\r\n", "a\0b\r\\n\"'", "{ {} {x} { { }", "{- a", "a{",
+    "a{-webkit-box:1}\n{-b: c-}", "\\\\ \\", "\\{- a" } do
     check.equal(page(text), text)
   end
 end
@@ -78,9 +79,28 @@ end
 function tests.a_backslash_makes_a_tag_text()
   for text, expected in pairs {
     ["\\{{v}}"] = "{{v}}", ["\\\\{{v}}"] = "\\1", ["\\{*v*}{{v}}"] = "{*v*}1", ["\\{% v %}"] = "{% v %}",
-    ["\\{# v #}"] = "{# v #}", ["\\{(v)}"] = "{(v)}", ["\\{[v]}"] = "{[v]}", ["\\{-a-}x\\{-a-}"] = "{-a-}x\\{-a-}",
+    ["\\{# v #}"] = "{# v #}", ["\\{(v)}"] = "{(v)}", ["\\{[v]}"] = "{[v]}", ["\\{-a-}x\\{-a-}"] = "{-a-}x{-a-}",
+    ["\\{{v} \\{%"] = "{{v} {%", ["\\{# v"] = "{# v", ["{{v}}\\{(a"] = "1{(a",
     ["\\\\{% v = 2 %}{{v}}"] = "\\2", ["\\x{{v}}"] = "\\x1",
   } do check.equal(page(text, { v = 1 }), expected) end
+end
+
+function tests.a_tag_without_an_end_is_an_error()
+  for text, message in pairs {
+    ["\n{{x"] = "2: {{ has no end: }} is", ["{{x}"] = "1: {{ has no end: }} is", ["a\n\n{# secret"] = "3: {# has no end: #} is",
+    ["{* x"] = "1: {* has no end: *} is", ["{% if"] = "1: {% has no end: %} is", ["{(a.html"] = "1: {( has no end: )} is",
+    ["{[a"] = "1: {[ has no end: ]} is", ["\\\\{{x"] = "1: {{ has no end", ["{{1}}\n{{x"] = "2: {{ has",
+    ["\n{-head-}\nx"] = "2: {-head-} has no end: a second {-head-} is", ["{- raw -}"] = "1: {- raw -} has no end: a second",
+    ["{-a-}\n\n{{x\n{-a-}{{2}}"] = "3: {{ has", ["{-a-}x{-b-}"] = "1: {-a-} has", ["{% a = 1 -- b %}\n{# c #}\n\n{{x"] = "4: {{ has",
+    ["{-raw-}\n{{x\n{-raw-}\n{*"] = "4: {* has",
+  } do
+    local ok, err = pcall(page, text)
+    check.equal(ok, false)
+    check.equal(err:find("views/page.html:" .. message, 1, true), 1, text .. " -> " .. err)
+  end
+  check.equal(select(2, pcall(page, "{{x")),
+    "views/page.html:1: {{ has no end: }} is missing; to write the characters themselves, put a \\ before them: \\{{")
+  check.equal(select(2, pcall(page, "{*template.compile('{' .. '{x')*}")):match("has no end.*"):sub(1, 10), "has no end")
 end
 
 function tests.includes_share_the_values_or_have_their_own()
