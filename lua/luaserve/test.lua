@@ -19,7 +19,7 @@ local test = {
 -- ---- blocks --------------------------------------------------------------------------------------------------------
 
 -- A block: { name =, parent =, items = { tests and blocks in their order }, before = {}, after = {}, before_each = {},
--- after_each = {}, timeout =, skip =, only = }. A test: { name =, block =, fn =, line =, timeout =, skip =, only = }.
+-- after_each = {}, line =, timeout =, skip =, only = }. A test: { name =, block =, fn =, line =, timeout =, skip =, only = }.
 local function new_block(name, parent)
   return { name = name, parent = parent, items = {}, before = {}, after = {}, before_each = {}, after_each = {} }
 end
@@ -57,22 +57,22 @@ local function named(call, name, a, b)
   return fn, given and given.timeout
 end
 
+local function line_of_call()
+  local info = debug.getinfo(4, "l")
+  return info and info.currentline or 0
+end
+
 local function add_block(call, mark, name, a, b)
   check_collecting(call)
   local fn, timeout = named(call, name, a, b)
   local parent, block = collecting, new_block(name, collecting)
-  block.timeout = timeout
+  block.timeout, block.line = timeout, line_of_call()
   if mark then block[mark] = true end
   parent.items[#parent.items + 1] = block
   collecting = block
   local ok, err = xpcall(fn, test.describe_error or debug.traceback)
   collecting = parent
   if not ok then error(err, 0) end
-end
-
-local function line_of_call()
-  local info = debug.getinfo(4, "l")
-  return info and info.currentline or 0
 end
 
 local function add_test(call, mark, name, a, b)

@@ -25,7 +25,7 @@ class Folder:
 
     def run(self, *args, env=None, status=None, test=None):
         done = subprocess.run([LUASERVE, "test", *args], capture_output=True, text=True, cwd=self.where, timeout=4 * WAIT,
-                              stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})), check=False)
+                              stdin=subprocess.DEVNULL, env={**os.environ, "CI": "", **(env or {})}, check=False)
         if REPORT.search(done.stdout + done.stderr):
             raise AssertionError("sanitizer reports:\n" + done.stdout + done.stderr)
         if status is not None:
@@ -186,10 +186,30 @@ it("four", function() end)""", status=0)
         self.assertEqual([line for line in lines if " - " in line], [
             "ok 1 - x_test.lua: one # SKIP", "ok 2 - x_test.lua: a > two # SKIP", "not ok 3 - x_test.lua: three # TODO",
             "ok 4 - x_test.lua: four"])
-        self.assertEqual(self.points("""
-it("one", function() error "x" end)
+
+    def test_only(self):
+        text = """it("one", function() error "x" end)
 it.only("two", function() end)
-describe.only("a", function() it("three", function() end) end)""", status=0), [(True, "two"), (True, "a > three")])
+describe.only("a", function() it("three", function() end) end)
+describe("b", function() it("four", function() error "x" end) end)
+pending("five")"""
+        folder = self.folder(x_test_lua=text, y_test_lua="describe.only('c', function() it('six', function() end) end)\n"
+                             "it('seven', function() end)", z_test_lua="it.only('eight', function() end)")
+        only = ("3 tests did not run because of it.only at x_test.lua:2", "1 test did not run because of describe.only at y_test.lua:1")
+        done = folder.run("--junit", "out.xml", status=0, test=self)
+        self.assertRegex(done.stdout, r"\n4 passed, 4 skipped in .*\n%s\n%s\n$" % only)
+        self.assertNotIn("seven", done.stdout)
+        cases = ElementTree.parse(os.path.join(folder.where, "out.xml")).getroot().findall("testsuite/testcase")
+        self.assertEqual([case.get("name") for case in cases if case.find("skipped") is not None], ["one", "four", "five", "seven"])
+        self.assertEqual(cases[0].find("skipped").get("message"), "it.only at x_test.lua:2")
+        for ci, status in (("true", 1), ("1", 1), ("false", 0), ("0", 0)):
+            done = folder.run("--tap", env={"CI": ci}, status=status, test=self)
+            self.assertIn("ok 1 - x_test.lua: one # SKIP it.only at x_test.lua:2\nok 2 - x_test.lua: two\n", done.stdout)
+            end = ": this fails the run, because the environment has CI" if status else ""
+            self.assertTrue(done.stdout.endswith("1..8\n# 4 passed, 0 failed, 4 skipped, 0 pending\n# %s%s\n# %s%s\n" % (
+                only[0], end, only[1], end)), done.stdout)
+        self.assertIn("\n1 passed in", folder.run("--filter", "two", env={"CI": "1"}, status=0, test=self).stdout)
+        folder.run("z_test.lua", env={"CI": "1"}, status=0, test=self)
 
     def test_filter(self):
         text = """
@@ -495,6 +515,27 @@ local site = require "site"
 it("a", function() test.equal(site:inject { path = "/" }.body, "hello") end)""",
                   site='local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", function() ls.sleep(0.001) return "hello" end)\n'
                        'ls.listen(1, app)\nreturn app')
+
+
+    def test_calls_at_the_top_that_have_no_effect(self):
+        site = """local ls = require "luaserve"
+local app, ran = ls.app(), {}
+ls.init(function() ran[#ran + 1] = "init" end)
+ls.on("log", function() end)
+%s
+app:get("/", function() return ran end)
+return app"""
+        for call, name in (('ls.every(0.001, function() ran[2] = "tick" end)', "every"), ("ls.after(0, function() end)", "after"),
+                           ('ls.on("start", function() end)', "on"), ('ls.subscribe("t", function() end)', "subscribe"), ("", None)):
+            test = """local app = require "site"
+it("a", function() test.equal(app:inject { path = "/" }:json(), { "init" }) end)
+it("b", function() local rest; ls.every(0.001, function() rest = true end) repeat ls.sleep(0.001) until rest end)"""
+            folder = self.folder(a_test_lua=HEAD + test, b_test_lua=HEAD + test, site_lua=site % (call + " " + call))
+            note = "luaserve test: note: ./site.lua:5: ls.%s at the top of a file has no effect in the process of a test " \
+                   "file, unlike ls.init: test the whole site with test.serve\n"
+            self.assertEqual(folder.run(status=0, test=self).stderr, note % name if name else "")
+        done = self.folder(a_test_lua=HEAD + 'ls.every("x", function() end)').run(status=1, test=self)
+        self.assertIn("a_test.lua:2: loading the file\n   bad argument #1 to 'every' (number expected, got string)", done.stdout)
 
 
 class Fetches(Tests):

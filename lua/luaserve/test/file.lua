@@ -212,11 +212,11 @@ local function run_test(run, one)
   result(run, names, found and found.status or "pass", now() - begun, one.line, found)
 end
 
--- Whether a test runs: nil, or "skip", "pending"; false when the filter or `only` leaves it out.
+-- Whether a test runs: "run", or "skip", "pending", "only"; false when the filter leaves it out.
 local function state_of(run, one)
   local full = table.concat(path_of(one.block, one.name), " ")
   if run.filter and not full:find(run.filter) then return false end
-  if run.only and not inherited(one, "only") then return false end
+  if run.only and not inherited(one, "only") then return "only" end
   if one.pending then return "pending" end
   if inherited(one, "skip") then return "skip" end
   return "run"
@@ -255,6 +255,8 @@ local function run_block(run, block)
         local state = state_of(run, one)
         if state == "run" then
           run_test(run, one)
+        elseif state == "only" then
+          result(run, path_of(one.block, one.name), "skip", 0, one.line, { only = run.only })
         elseif state then
           result(run, path_of(one.block, one.name), state, 0, one.line)
         end
@@ -265,11 +267,13 @@ local function run_block(run, block)
   if found then result(run, path_of(block, "after"), "error", 0, nil, found) end
 end
 
-local function has_only(block)
+-- first_only(name, block) -> "it.only at FILE:LINE" of the first one in the block, or nil
+local function first_only(name, block)
   for _, one in ipairs(block.items) do
-    if one.only or one.items and has_only(one) then return true end
+    if one.only then return string.format("%s.only at %s:%d", one.items and "describe" or "it", name, one.line) end
+    local found = one.items and first_only(name, one)
+    if found then return found end
   end
-  return false
 end
 
 -- The longest timeout of the tests: twice that bounds the processor time of one task, such as the handler of an inject.
@@ -283,7 +287,7 @@ end
 
 local function run_all(run, root)
   test.running = true
-  run.only = has_only(root)
+  run.only = first_only(run.name, root)
   run_block(run, root)
   report { event = "begin", names = { "end of the file" }, timeout = 60 }
   for _, message in ipairs(server.stop_all()) do
@@ -291,6 +295,28 @@ local function run_all(run, root)
   end
   report { event = "end" }
   system.finish(0)
+end
+
+-- ---- calls of the site that do nothing here --------------------------------------------------------------------------
+
+-- Report the first call, while the file loads, of a function whose effect begins with the serving of a site, as which
+-- this process does not serve. Returns the function that ends this.
+local function watch_top()
+  local loading = true
+  for _, name in ipairs { "after", "every", "on", "subscribe" } do
+    local original = ls[name]
+    ls[name] = function(first, ...)
+      if loading and (name ~= "on" or first == "start") then
+        loading = false
+        report { event = "note", text = string.format("%s: ls.%s at the top of a file has no effect in the process of a "
+          .. "test file, unlike ls.init: test the whole site with test.serve", usage.caller() or "?", name) }
+      end
+      local results = table.pack(pcall(original, first, ...))
+      if results[1] then return table.unpack(results, 2, results.n) end
+      usage.error("%s", (tostring(results[2]):gsub("'luaserve%.core%.", "'")))
+    end
+  end
+  return function() loading = false end
 end
 
 -- main(settings): loads the test file and runs its tests when the server has started. settings: file, root (the folder
@@ -314,7 +340,9 @@ function file.main(settings)
     local chunk
     chunk, why = load(text:gsub("^\xef\xbb\xbf", ""):gsub("^#[^\n]*", "--"), "@" .. settings.file, "t")
     if chunk then run.short_name = debug.getinfo(chunk, "S").short_src end
+    local loaded = watch_top()
     root, err = test.collect(chunk or function() error(why, 0) end, run.handler)
+    loaded()
   end
   if not root then
     result(run, { "loading the file" }, "error", 0, nil, err)

@@ -45,8 +45,8 @@ there is no such folder, below the current one. Folders whose names begin with a
       command.help_option,
     },
     notes = [[
-Exit status: 0 all tests passed, 1 a test failed, 2 the command line is wrong or no test was found. The variable NO_COLOR
-turns colours off. The page lua/docs/testing.md describes test files.]],
+Exit status: 0 all tests passed, 1 a test failed (or CI is set and it.only left out a test), 2 the command line is wrong or
+no test was found. The variable NO_COLOR turns colours off. The page lua/docs/testing.md describes test files.]],
   }
 end
 

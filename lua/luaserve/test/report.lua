@@ -2,7 +2,9 @@
 -- XML. A reporter has the functions begin(file), result(file, event) and finish(totals); its output goes to write(text).
 --
 -- event: names (of the blocks and the test), status (pass, fail, error, skip, pending), seconds, line, and for a failure
--- message, lines (the differences), where, excerpt, traceback. totals: pass, fail, skip, pending, seconds.
+-- message, lines (the differences), where, excerpt, traceback; `only`, "it.only at FILE:LINE", of a skipped test that did
+-- not run because of it. totals: pass, fail, skip, pending, seconds; only, a list of { text, count of such tests }; ci,
+-- whether these fail the run.
 
 local report = {}
 
@@ -45,6 +47,16 @@ local function details(event)
   return out
 end
 
+-- only_lines(totals) -> a line for each file in which `only` has left out tests
+local function only_lines(totals)
+  local out = {}
+  for n, one in ipairs(totals.only) do
+    out[n] = string.format("%d test%s did not run because of %s%s", one.count, one.count == 1 and "" or "s", one.text,
+      totals.ci and ": this fails the run, because the environment has CI" or "")
+  end
+  return out
+end
+
 local function message_of(event) return event.message or "failed" end
 
 -- ---- for people ----------------------------------------------------------------------------------------------------
@@ -69,6 +81,7 @@ function report.human(write, colours)
   end
 
   function self.result(file, event)
+    if event.only then return end -- finish has their number
     local names = event.names
     for depth = 1, #names - 1 do -- the headings of blocks that have not been printed
       if shown[depth] ~= names[depth] then
@@ -100,6 +113,7 @@ function report.human(write, colours)
     end
     local text = string.format("%s in %.2f s", table.concat(parts, ", "), totals.seconds)
     write("\n" .. style(totals.fail > 0 and "fail" or "pass", text) .. "\n")
+    for _, line in ipairs(only_lines(totals)) do write(style(totals.ci and "fail" or "skip", printable(line)) .. "\n") end
   end
   return self
 end
@@ -128,7 +142,7 @@ function report.tap(write)
     count = count + 1
     local bad = is_failed(event) or event.status == "pending"
     write(string.format("%s %d - %s%s\n", bad and "not ok" or "ok", count, tap_text(file .. ": " .. full_name(event)),
-      event.status == "skip" and " # SKIP" or event.status == "pending" and " # TODO" or ""))
+      event.status == "skip" and " # SKIP" .. (event.only and " " .. tap_text(event.only) or "") or event.status == "pending" and " # TODO" or ""))
     if not is_failed(event) then return end
     write("  ---\n  message: " .. yaml_string(message_of(event)) .. "\n  severity: " .. event.status .. "\n")
     write("  at: " .. yaml_string(place(file, event)) .. "\n")
@@ -143,6 +157,7 @@ function report.tap(write)
   function self.finish(totals)
     write(string.format("1..%d\n# %d passed, %d failed, %d skipped, %d pending\n", count, totals.pass, totals.fail,
       totals.skip, totals.pending))
+    for _, line in ipairs(only_lines(totals)) do write("# " .. tap_text(line) .. "\n") end
   end
   return self
 end
@@ -192,7 +207,7 @@ function report.junit(write)
       "time", string.format("%.3f", event.seconds) })
     if event.status == "pass" then return write("/>\n") end
     if not is_failed(event) then
-      return write(">\n      <skipped" .. attributes { "message", event.status } .. "/>\n    </testcase>\n")
+      return write(">\n      <skipped" .. attributes { "message", event.only or event.status } .. "/>\n    </testcase>\n")
     end
     local kind = event.status == "fail" and "failure" or "error"
     local text = { place(file, event), message_of(event), table.unpack(details(event)) }

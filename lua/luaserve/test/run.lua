@@ -85,6 +85,8 @@ end
 
 -- ---- one file ------------------------------------------------------------------------------------------------------
 
+local notes = {} -- set of the texts that were printed
+
 -- Run a test file; calls result(event) for each test. Returns whether it may go on (not so after a crash with --bail).
 local function run_file(settings, name, result)
   local root = run.root_of(name)
@@ -121,6 +123,9 @@ local function run_file(settings, name, result)
       return process:close()
     elseif event.event == "begin" then
       current, limit = event.names, event.timeout + GRACE_SECONDS
+    elseif event.event == "note" then
+      if not notes[event.text] then io.stderr:write("luaserve test: note: ", event.text, "\n") end
+      notes[event.text] = true
     else
       result(event)
     end
@@ -145,7 +150,9 @@ local function run_all(settings)
   reporters[#reporters + 1] = settings.tap and report.tap(write)
     or report.human(write, system.terminal() and (os.getenv("NO_COLOR") or "") == "")
   local empty = {} -- files without a test
-  local totals, begun = { pass = 0, fail = 0, skip = 0, pending = 0, seconds = 0 }, ls.now()
+  local ci = os.getenv("CI")
+  local totals, begun = { pass = 0, fail = 0, skip = 0, pending = 0, seconds = 0, only = {},
+    ci = ci ~= nil and ci ~= "" and ci ~= "0" and ci ~= "false" }, ls.now()
   for _, name in ipairs(files) do
     local open = false -- a file without a test that the filter chooses is not shown
     run_file(settings, name, function(event)
@@ -156,6 +163,14 @@ local function run_all(settings)
       open = true
       local kind = event.status == "error" and "fail" or event.status
       totals[kind] = totals[kind] + 1
+      if event.only then
+        local last = totals.only[#totals.only]
+        if not last or last.text ~= event.only then
+          last = { text = event.only, count = 0 }
+          totals.only[#totals.only + 1] = last
+        end
+        last.count = last.count + 1
+      end
     end)
     if not open and not settings.filter then empty[#empty + 1] = name end
     if settings.bail and totals.fail > 0 then break end
@@ -166,7 +181,7 @@ local function run_all(settings)
   if #empty < #files then
     for _, name in ipairs(empty) do io.stderr:write("luaserve test: no tests found in ", name, ": no call of it()\n") end
   end
-  if totals.fail > 0 then return system.finish(STATUS_FAILED) end
+  if totals.fail > 0 or totals.ci and #totals.only > 0 then return system.finish(STATUS_FAILED) end
   if totals.pass + totals.skip + totals.pending == 0 then
     return fail_usage("no tests found%s in %s", settings.filter and
       string.format(" whose name matches %q", settings.filter) or ": no call of it()", table.concat(files, ", "))
