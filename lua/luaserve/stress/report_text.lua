@@ -141,6 +141,10 @@ local function warnings(put, f)
   if f.statuses(100, 599) > 0 and f.statuses(200, 399) == 0 then
     put("WARNING: NO RESPONSE HAD A STATUS OF 2xx OR 3xx\n")
   end
+  if f.statuses_ignored then
+    put("Warning: no threshold is about statuses, which are no errors: for responses with 4xx and 5xx add\n"
+      .. "  --threshold '4xx == 0' --threshold '5xx == 0'\n")
+  end
   if r.points_cut then put("Warning: the time series ends before the run does; the totals are complete\n") end
 end
 

@@ -77,6 +77,26 @@ function tests.an_open_loop_prints_both_latencies()
   has_not(text, "Warning")
 end
 
+function tests.statuses_that_no_threshold_and_no_check_looks_at()
+  local function run(status, ...)
+    local s = samples.open(sample, samples.plan("-n", "2", ...))
+    s:response(1, 200, 100000)
+    s:response(1, status, 100000)
+    s:tick(SECOND)
+    return printed.report(figures.make(samples.plan("-n", "2", ...), s:finish()))
+  end
+  local warning = "\nWarning: no threshold is about statuses, which are no errors: for responses with 4xx and 5xx add\n"
+    .. "  --threshold '4xx == 0' --threshold '5xx == 0'\n"
+  local url = "http://127.0.0.1:8080/"
+  for _, status in ipairs { 400, 599 } do
+    has(run(status, "--threshold", "errors == 0", "--threshold", "p99 < 1s", url), warning)
+    has_not(run(status, "--threshold", "errors == 0", "--threshold", "5xx == 0", url), warning)
+    has_not(run(status, "--threshold", "200 >= 1", url), warning)
+    has_not(run(status, url), warning)
+  end
+  has_not(run(399, "--threshold", "errors == 0", url), warning)
+end
+
 function tests.a_late_load_generator_is_reported()
   local text = report_of("ramp")
   has(text, "Warning: the load generator itself was behind its schedule, by 3.30ms or more for 1% of the requests and by "
