@@ -3,18 +3,19 @@
 --   luaserve examples/kv.lua 7002              then, in another terminal:  nc 127.0.0.1 7002
 --
 --   set <key> <bytes>                  and that number of bytes and a line end on the next line(s)     STORED
+--                                      or SERVER_ERROR and the reason
 --   get <key>                          VALUE <key> <bytes>, the value, END; or END alone
 --   delete <key>                       DELETED or NOT_FOUND
 --   count                              the number of keys
 --   quit
 --
 -- Requests may be pipelined; the responses are sent together when no further request has arrived. All Lua states share the
--- values, in a dict. When it is full, the least recently used ones go.
+-- values, in a dict. When it is full, the values that were not used for longest go.
 
 local ls = require "luaserve"
 
 local VALUE_MAX, KEY_MAX = 1024 * 1024, 250
-local values = ls.dict("values", { size = "64m" })
+local values = ls.dict("values", { size = "64m", evict = true })
 
 local commands = {}
 
@@ -31,8 +32,8 @@ function commands.set(sock, key, bytes)
     sock:send("CLIENT_ERROR bad data chunk\n")
     return false
   end
-  values:set(key, value)
-  sock:send("STORED\n")
+  local stored, message = values:set(key, value)
+  sock:send(stored and "STORED\n" or "SERVER_ERROR " .. message .. "\n")
 end
 
 function commands.get(sock, key)

@@ -6,7 +6,7 @@
 --   curl -i http://127.0.0.1:8080/1                         302, to the URL
 --   curl http://127.0.0.1:8080/latest                       the latest links with the number of their visits, as JSON
 --
--- An address may add 20 links a minute. A link that has not been used for longest goes when the dict is full.
+-- An address may add 20 links a minute. When the dict is full, new links are refused with 507.
 
 local ls = require "luaserve"
 
@@ -20,10 +20,13 @@ local lists = ls.dict("lists", { size = "64k" })
 
 app:post("/", function(req)
   local url = req:body()
-  if not url:find("^https?://[^%s%c]+$") or #url > 2000 then return 400, "send a URL such as https://example.org/\n" end
+  if not url:find("^https?://[^%s%c]+$") or #url > 2000 or not utf8.len(url) then -- JSON has UTF-8 only
+    return 400, "send a URL such as https://example.org/\n"
+  end
   if added:incr(req.ip, 1, 0, 60) > ADDED_MAX then return 429, "too many links; try again in a minute\n" end
   local id = visits:incr("last id")
-  links[id] = { url = url, at = os.time() }
+  local stored, message = links:set(id, { url = url, at = os.time() })
+  if not stored then return 507, message .. "\n" end
   lists:lpush("latest", id)
   if lists:llen("latest") > LATEST then lists:rpop("latest") end
   return 201, "/" .. id .. "\n"
@@ -39,7 +42,7 @@ app:get("/latest", function()
 end)
 
 app:get("/:id", function(req, res)
-  local id = math.tointeger(req.params.id)
+  local id = math.tointeger(req.params.id:match "^%d+$")
   local link = id and links[id]
   if not link then return 404, "no such link\n" end
   visits:incr(id)

@@ -59,7 +59,10 @@ class Links(E2E):
         self.assertEqual((latest[0]["url"], latest[0]["visits"], latest[1]["visits"]), ("https://example.org/12", 3, 0))
         self.assertEqual(self.get("/13").status, 404)
         self.assertEqual(self.get("/x").status, 404)
+        self.assertEqual([self.get("/" + name).status for name in ("0x1", "1e0", "%201", "1.0", "99999999999999999999")], [404] * 5)
         self.assertEqual(self.ask("POST", "/", body=b"javascript:alert(1)").status, 400)
+        self.assertEqual(self.ask("POST", "/", body=b"https://example.org/\xff").status, 400)
+        self.assertEqual(self.get("/latest").status, 200)
         statuses = [self.ask("POST", "/", body=b"https://example.org/").status for _ in range(9)]
         self.assertEqual(statuses, [201] * 8 + [429])
 

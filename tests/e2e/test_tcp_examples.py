@@ -263,6 +263,20 @@ class KeyValue(Example):
         self.assertEqual(last.rest(), b"")
         server.stop()
 
+    def test_the_values_that_were_not_used_for_longest_go(self):
+        server = self.example("kv.lua", 0, listeners=2)
+        conn = self.connect(server=server)
+        value = os.urandom(1 << 20)
+        for n in range(70):  # the dict has 64 MiB
+            conn.send(b"set %d %d\n%s\nget 0\n" % (n, len(value), value))
+            self.assertEqual(conn.line(), b"STORED")
+            self.assertEqual(conn.line(), b"VALUE 0 %d" % len(value))
+            conn.take(len(value) + 1)
+            self.assertEqual(conn.line(), b"END")
+        conn.send(b"get 1\nget 69\n")
+        self.assertEqual((conn.line(), conn.line()), (b"END", b"VALUE 69 %d" % len(value)))
+        server.stop()
+
     def test_large_values_and_pipelines(self):
         server = self.example("kv.lua", 0, listeners=2)
         conn = self.connect(server=server)
