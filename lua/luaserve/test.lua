@@ -19,7 +19,8 @@ local test = {
 -- ---- blocks --------------------------------------------------------------------------------------------------------
 
 -- A block: { name =, parent =, items = { tests and blocks in their order }, before = {}, after = {}, before_each = {},
--- after_each = {}, line =, timeout =, skip =, only = }. A test: { name =, block =, fn =, line =, timeout =, skip =, only = }.
+-- after_each = {}, line =, timeout =, skip =, only = }. A test:
+-- { name =, block =, fn =, line =, timeout =, skip =, only = }.
 local function new_block(name, parent)
   return { name = name, parent = parent, items = {}, before = {}, after = {}, before_each = {}, after_each = {} }
 end

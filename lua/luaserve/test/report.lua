@@ -141,8 +141,10 @@ function report.tap(write)
   function self.result(file, event)
     count = count + 1
     local bad = is_failed(event) or event.status == "pending"
+    local directive = event.status == "skip" and " # SKIP" or event.status == "pending" and " # TODO" or ""
+    if event.only then directive = directive .. " " .. tap_text(event.only) end
     write(string.format("%s %d - %s%s\n", bad and "not ok" or "ok", count, tap_text(file .. ": " .. full_name(event)),
-      event.status == "skip" and " # SKIP" .. (event.only and " " .. tap_text(event.only) or "") or event.status == "pending" and " # TODO" or ""))
+      directive))
     if not is_failed(event) then return end
     write("  ---\n  message: " .. yaml_string(message_of(event)) .. "\n  severity: " .. event.status .. "\n")
     write("  at: " .. yaml_string(place(file, event)) .. "\n")
