@@ -37,6 +37,7 @@ local variables -- array of observed variables; nil while the site loads
 local top_writes -- array of { place =, text = } of what the site has written to dicts and files while it was loaded
 local late_writes -- the same of those that only a further state sees, which logs them in its first run: its load is silent
 local top_files -- array of the files that the site has opened for appending while it was loaded
+local kept_files -- those of top_files that are open behind the load
 local io_open -- io.open of the site, in the time of the load
 local locks -- array of the semaphores of one permit
 local reads -- by the coroutine of a request, dict and key: the number of the run that has read the entry, or false
@@ -57,7 +58,7 @@ local function several_states() return core.dev.states() > 1 end
 -- state.begin(): before the site is loaded.
 function state.begin()
   known, globals_before, apps, variables = { [_G] = true }, {}, {}, nil
-  top_writes, late_writes, top_files, locks, own_functions, each_state = {}, {}, {}, {}, {}, {}
+  top_writes, late_writes, top_files, kept_files, locks, own_functions, each_state = {}, {}, {}, {}, {}, {}, {}
   reads, indexed = setmetatable({}, { __mode = "k" }), {}
   for name in pairs(_G) do globals_before[name] = true end
   for _, module in pairs(package.loaded) do
@@ -395,7 +396,28 @@ local function end_top()
   end
   for _, write in ipairs(several_states() and top_writes or {}) do warn(write.place, write.text) end
   if not several_states() then late_writes = {} end
+  kept_files = several_states() and top_files or {}
   top_writes, top_files = {}, {}
+end
+
+-- Warn of a file for appending that several states write to, each with a buffer of its own. A line that is in a buffer when
+-- the task waits or ends may be cut by those of others; seek writes it.
+local function check_files()
+  for i = #kept_files, 1, -1 do
+    local one, before = kept_files[i], nil
+    if io.type(one.file) == "file" then
+      before = size_of(one.path)
+      one.file:seek("cur")
+    end
+    if not before or size_of(one.path) ~= before then
+      table.remove(kept_files, i)
+      if before and not core.dev.once("written by a state: " .. one.place) then
+        warn(one.place, 'several Lua states write to io.open(path, "a") of the top of the file, each with its own buffer, '
+          .. "so lines are cut and mixed: use ls.file.write(path, line, { append = true }) or ls.log, or open and close the "
+          .. "file for each write")
+      end
+    end
+  end
 end
 
 -- ---- dicts ----------------------------------------------------------------------------------------------------------
@@ -569,6 +591,7 @@ function state.check()
   runs = runs + 1
   for _, write in ipairs(late_writes) do warn(write.place, write.text) end
   late_writes = {}
+  check_files()
   local kept = 0
   for i = 1, #variables do
     local variable = variables[i]

@@ -67,6 +67,28 @@ app:get("/", function() access:write("x") io.open("@DIR@/start", "w"):close() d:
         self.assertEqual(len(server.logged("warn")), 9)
         server.stop()
 
+    def test_a_file_of_the_top_that_handlers_append_to(self):
+        """A line that stays in the buffer of a state is mixed with those of others; one that is flushed is not."""
+        server = self.dev("""
+local log = io.open("@DIR@/log", "a")
+local flushed = io.open("@DIR@/flushed", "a")
+local timer = io.open("@DIR@/timer", "a")
+ls.every(0.001, function() timer:write("tick\\n") end)
+app:get("/", function()
+  log:write("a line\\n")
+  flushed:write("a line\\n") flushed:flush()
+  assert(ls.file.write("@DIR@/other", "a line\\n", { append = true }))
+  return "hello"
+end)""")
+        for _ in range(3):
+            self.assertEqual(server.get("/").text, "hello")
+        server.wait_log(r'warn \S*site\.lua:4: several Lua states write to io\.open\(path, "a"\) .*: use ls\.file\.write\(path, '
+                        r"line, \{ append = true \}\) or ls\.log, or open and close the file for each write$")
+        for _ in range(6):
+            server.get("/")
+        self.assertEqual(len(server.logged("warn")), 1, server.log())
+        server.stop()
+
     def test_an_update_at_the_top_that_goes_on(self):
         server = self.dev('local d = ls.dict("d")\nd:update("n", function(old) return (old or 0) + 1 end)\n'
                           'app:get("/", function() return "hello" end)')
