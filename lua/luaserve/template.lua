@@ -298,7 +298,7 @@ local function echo_of(buffer)
   end
 end
 
-local views_meta = {}
+local views_meta = { __name = "luaserve.views" } -- luaserve dev leaves such tables out
 local run_frame
 
 -- chain() -> "page.html > row.html > ...", the templates that run, up to the first one that is in the list twice.

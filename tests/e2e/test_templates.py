@@ -6,7 +6,7 @@ import re
 import shutil
 import urllib.parse
 
-from harness import E2E, main, not_on_windows
+from harness import E2E, LUASERVE, main, not_on_windows
 from harness.server import temporary_folder, write_text
 
 SITE = r"""
@@ -144,6 +144,18 @@ class Templates(E2E):
         server.stop()
 
     @not_on_windows("links need a privilege")
+    def test_dev_does_not_report_the_compiled_templates(self):
+        site = """local ls = require "luaserve"
+local app = ls.app()
+local views = ls.templates("views")
+app:get("/", function() return views:render("mail.txt") end)
+ls.listen("127.0.0.1:0", app)"""
+        server = self.start({"mail.txt": "mail"}, site, program=(LUASERVE, "dev"))
+        for _ in range(6):
+            self.assertEqual(server.get("/").text, "mail")
+        self.assertEqual(server.logged("warn"), [])
+        server.stop()
+
     def test_a_link_out_of_the_folder(self):
         server = self.start()
         os.symlink(self.folder + "/site.lua", self.folder + "/views/link.txt")
