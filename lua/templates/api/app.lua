@@ -6,7 +6,7 @@
 --   PATCH  /items/:id      { title or done or both }          200, 404
 --   DELETE /items/:id                                         204, 404
 --
--- A request that is not valid is answered with 400 and { error, fields }.
+-- An item that is not valid is answered with 400 and { error, fields }; a body that is no JSON object with 400 and a text.
 
 local ls = require "luaserve"
 
@@ -18,8 +18,8 @@ local app = ls.app()
 local items = ls.dict("items") -- the items by their id; when it is full, it refuses further ones
 local numbers = ls.dict("numbers")                -- "item": the id that was given last
 
--- The id in the path; 0, which no item has, if it is not a number.
-local function id_of(req) return math.tointeger(req.params.id) or 0 end
+-- The id in the path; 0, which no item has, if it has other characters than digits.
+local function id_of(req) return math.tointeger(req.params.id:match "^%d+$") or 0 end
 
 -- check(given, required) -> nil, or a table from the name of a field to what is wrong with it
 local function check(given, required)
