@@ -412,9 +412,9 @@ local function check_files()
     if not before or size_of(one.path) ~= before then
       table.remove(kept_files, i)
       if before and not core.dev.once("written by a state: " .. one.place) then
-        warn(one.place, 'several Lua states write to io.open(path, "a") of the top of the file, each with its own buffer, '
-          .. "so lines are cut and mixed: use ls.file.write(path, line, { append = true }) or ls.log, or open and close the "
-          .. "file for each write")
+        warn(one.place, 'several Lua states write to io.open(path, "a") of the top of the file, each with its own '
+          .. "buffer, so lines are cut and mixed: use ls.file.write(path, line, { append = true }) or ls.log, or open and "
+          .. "close the file for each write")
       end
     end
   end
