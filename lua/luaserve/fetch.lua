@@ -454,7 +454,6 @@ fetch.exchange = exchange -- tests replace it (test.fetch)
 -- answer.headers: table<string, string> - header fields; names are found in any case
 -- answer.url: string - of the last request, after redirects
 -- answer.timing: AnswerTiming - where the time went
--- answer.ended: Code? - why the last loop of chunks or lines ended before the end of the body
 -- timing is an AnswerTiming: seconds, and whether the connection was used before.
 -- timing.connect: number - for name, connection and TLS; 0 on a used connection
 -- timing.head: number - from the call to the head of the response
@@ -488,33 +487,54 @@ local function failure(request, message, code)
   return nil, format("cannot fetch %s%s: %s", at.origin, at.target:match("^[^?]*"), message), code
 end
 
--- The rest of the body as a string. -> body | nil, message, code
-local function read_rest(answer)
+-- The message and code of a body that has failed; raises the error of the function that sends the request's body.
+local function body_failure(answer, message, code)
+  local request = answer.request
+  answer.call = nil
+  if request.raised then error(request.raised, 0) end
+  if code == "ETIMEDOUT" then message, code = select(2, timed_out(request)) end
+  if code == "EMSGSIZE" and message == "the body is too large" then
+    message = format("the body is longer than max_body, %d bytes", request.body_bytes_max)
+  end
+  return failure(request, message, code)
+end
+
+-- The whole body was read: keep the connection.
+local function body_ended(answer)
+  local request, call = answer.request, answer.call
+  answer.call = nil
+  keep(request, call)
+  answer.timing.total = now() - request.begun
+end
+
+-- The body as a string. -> body | nil, message, code
+local function read_whole(answer)
   local request, call = answer.request, answer.call
   if request.stream then begin_deadline(request) end
   call:within(left(request))
   local body, message, code = call:all(request.body_bytes_max)
-  answer.call = nil
-  if not body then
-    if request.raised then error(request.raised, 0) end
-    if code == "ETIMEDOUT" then message, code = select(2, timed_out(request)) end
-    if code == "EMSGSIZE" and message == "the body is too large" then
-      message = format("the body is longer than max_body, %d bytes", request.body_bytes_max)
-    end
-    return failure(request, message, code)
-  end
-  keep(request, call)
-  answer.timing.total = now() - request.begun
+  if not body then return body_failure(answer, message, code) end
+  body_ended(answer)
   return body
 end
 
+-- answer.begun: what reads the stream piece by piece.
+local function refuse_begun(answer, name)
+  local begun = answer.begun
+  if not begun then return end
+  usage.error("answer:%s: the body was already begun by answer:%s, and its pieces arrive once; %s", name, begun,
+    begun == "read" and "go on with answer:read()" or "to go on with a loop that has ended early, keep its iterator: "
+    .. "local next_piece = answer:" .. begun .. "()")
+end
+
 -- answer:body() -> body: string | nil, message, code
--- The whole body. Of a streamed answer it is read now, at most max_body; once.
+-- The whole body. Of a streamed answer it is read now, at most max_body; raises after a part of it was read.
 function methods:body()
   if self.text then return self.text end
+  refuse_begun(self, "body")
   if not self.call then return nil, "the body was read already", "ECLOSED" end
   local message, code
-  self.text, message, code = read_rest(self)
+  self.text, message, code = read_whole(self)
   return self.text, message, code
 end
 
@@ -529,35 +549,62 @@ function methods:json()
   return failure(self.request, format("the body (status %d) is not JSON: %s", self.status, message), "EPROTO")
 end
 
-local function next_chunk(answer)
+-- The next piece of a stream. -> piece | nil at the end | nil, message, code
+local function next_piece(answer)
   local call, request = answer.call, answer.request
-  if not call then
-    local text = answer.text
-    answer.text = nil
-    return text ~= "" and text or nil
-  end
+  if not call then return nil end
   begin_deadline(request)
   call:within(left(request))
-  local piece, _, code = call:read()
+  local piece, message, code = call:read()
   if piece then return piece end
-  answer.call, answer.ended = nil, code
-  if request.raised then error(request.raised, 0) end
-  if not code then
-    keep(request, call)
-    answer.timing.total = now() - request.begun
-  end
+  if code then return body_failure(answer, message, code) end
+  body_ended(answer)
   return nil
 end
 
+-- Begin to read the pieces by the method `name`. -> fun() -> piece | nil | nil, message, code
+local function pieces_of(answer, name)
+  local text = answer.text
+  if text then
+    return function()
+      local piece = text
+      text = nil
+      return piece ~= "" and piece or nil
+    end
+  end
+  refuse_begun(answer, name)
+  answer.begun = name
+  return function() return next_piece(answer) end
+end
+
+-- answer:read() -> piece: string|Buffer | nil | nil, message, code
+-- The next piece of the body; nil alone at its end. For a site that goes on after a failure; the loops raise.
+function methods:read()
+  local read = self.reads
+  if not read then
+    read = pieces_of(self, "read")
+    self.reads = read
+  end
+  return read()
+end
+
 -- answer:chunks() -> iterator: fun(): (string|Buffer)?
--- Iterates over the pieces of the body as they arrive; a piece of 4 KiB and more is a buffer. When the loop ends before
--- the end of the body, answer.ended is the reason.
-function methods:chunks() return next_chunk, self end
+-- Iterates over the pieces of the body as they arrive; a piece of 4 KiB and more is a buffer. Raises when the body does not
+-- arrive whole.
+function methods:chunks()
+  local read = pieces_of(self, "chunks")
+  return function()
+    local piece, message = read()
+    if message then usage.error("%s", message) end
+    return piece
+  end
+end
 
 -- answer:lines() -> iterator: fun(): string?
--- Iterates over the lines of the body, without their ends. answer.ended as for chunks; a line longer than 1 MiB is
--- EMSGSIZE.
+-- Iterates over the lines of the body, without their ends. Raises when the body does not arrive whole, and for a line
+-- longer than 1 MiB.
 function methods:lines()
+  local read = pieces_of(self, "lines")
   local text, at = "", 1         -- a piece with a line end, and the start of its line
   local parts, bytes = {}, 0     -- of a line without an end so far
   local function whole()
@@ -580,12 +627,12 @@ function methods:lines()
       if at <= #text then add(text:sub(at)) end
       text, at = "", 1
       if bytes > LINE_BYTES_MAX then
-        self.ended = "EMSGSIZE"
         self:close()
-        return nil
+        usage.error("%s", select(2, failure(self.request, "a line of the body is longer than 1 MiB")))
       end
-      local piece = next_chunk(self)
-      if not piece then return bytes > 0 and not self.ended and whole() or nil end
+      local piece, message = read()
+      if message then usage.error("%s", message) end
+      if not piece then return bytes > 0 and whole() or nil end
       if type(piece) ~= "string" then piece = piece:tostring() end
       if piece:find("\n", 1, true) then text = whole() .. piece else add(piece) end
     end
@@ -664,7 +711,7 @@ function fetch.fetch(url, given, ...)
         head = head, decoded = decoded, timing = request.timing, request = request, call = call }, meta)
       if request.stream then return answer end
       local text
-      text, message, code = read_rest(answer)
+      text, message, code = read_whole(answer)
       if not text then return nil, message, code end
       answer.text = text
       return answer

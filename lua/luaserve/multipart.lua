@@ -336,8 +336,8 @@ end
 -- parts(req, content_type) -> an iterator over the parts: req:parts.
 function multipart.parts(req, content_type)
   local function fail(message) core.refuse(req, 400, message) end
-  local next_chunk, state = req:chunks()
-  local r = new(function() return next_chunk(state) end, content_type, fail)
+  local next_chunk = req:chunks()
+  local r = new(next_chunk, content_type, fail)
   return function()
     local headers, given = r:part()
     r.part_now = nil

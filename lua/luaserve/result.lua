@@ -30,6 +30,8 @@ function result.message(...)
     right = "for a status alone: return status"
   elseif type(first) ~= "number" and is_status(second) then
     right = "the status comes first: return status, body"
+  elseif is_status(first) and second == nil then
+    right = 'the body is nil, which a call that failed may have returned; an empty body is ""'
   elseif type(first) == "string" and type(second) == "number" then
     right = "put a call that returns several values, such as string.gsub, in parentheses"
   end

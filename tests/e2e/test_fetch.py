@@ -435,8 +435,9 @@ class Compressed(FetchCase):
         self.fails("EMSGSIZE", "the compressed body grows too much", self.one(bomb))
         self.fails("EMSGSIZE", "the compressed body grows too much", self.one(bomb, lua="return body(url, { max_body = false })"))
         self.assertEqual(self.one(bomb, lua='local a, n = ls.fetch(url, { stream = true }), 0 '
-                                  'for piece in a:chunks() do n = n + #piece end return n < 9 << 20, a.ended'),
-                         "true|true|EMSGSIZE")
+                                  'local ok, why = pcall(function() for piece in a:chunks() do n = n + #piece end end) '
+                                  'return n < 9 << 20, ok, (why:match("the compressed body grows too much"))'),
+                         "true|true|false|the compressed body grows too much")
 
 
 class Connections(FetchCase):
@@ -693,30 +694,30 @@ class Streams(FetchCase):
 
     def test_chunks_as_they_arrive(self):
         self.begin('local a = assert(ls.fetch(url, { stream = true })) local t = {} for piece in a:chunks() do '
-                   't[#t + 1] = tostring(piece) ls.fetch(site .. "/hello") end return a.timing.total ~= nil, a.ended, '
+                   't[#t + 1] = tostring(piece) ls.fetch(site .. "/hello") end return a.timing.total ~= nil, '
                    'table.concat(t, ",")')
         with self.peer.accept() as conn:
             conn.request()
             conn.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
             conn.send(b"2\r\nde\r\n0\r\n\r\n")
-            self.assertEqual(self.result().replace("abc,de", "abcde"), "true|true|nil|abcde")
+            self.assertEqual(self.result().replace("abc,de", "abcde"), "true|true|abcde")
             self.begin("return body(url)")  # read to its end: the connection is kept
             conn.request().send(response(b"x"))
             self.assertEqual(self.result(), "true|200|x")
 
     def test_lines(self):
         self.assertEqual(self.run_lua('local n, last = 0 local a = ls.fetch(site .. "/chunks/5000", { stream = true }) '
-                                      'for line in a:lines() do n, last = n + 1, line end return n, last, a.ended'),
-                         "true|5000|line 5000|nil")
+                                      'for line in a:lines() do n, last = n + 1, line end return n, last'),
+                         "true|5000|line 5000")
         for data, want in [(b"a\r\nb\n\nc", "a,b,,c"), (b"", ""), (b"\n", ""), (b"a", "a"), (b"a\n", "a")]:
             self.begin('local t = {} local a = ls.fetch(url, { stream = true }) for l in a:lines() do t[#t + 1] = l end '
                        'return #t, table.concat(t, ",")')
             with self.peer.accept() as conn:
                 conn.request().send(response(data, ["Connection: close"]))
                 self.assertEqual(self.result(), "true|%d|%s" % (len(data.splitlines()), want))
-        for size, want in [(1 << 20, "1|nil"), ((1 << 20) + 1, "0|EMSGSIZE")]:
-            self.begin('local n = 0 local a = ls.fetch(url, { stream = true }) for l in a:lines() do n = n + 1 end '
-                       'return n, a.ended')
+        for size, want in [(1 << 20, "1|true|nil"), ((1 << 20) + 1, "0|false|a line of the body is longer than 1 MiB")]:
+            self.begin('local n, a = 0, ls.fetch(url, { stream = true }) local ok, why = pcall(function() for l in a:lines() do '
+                       'n = n + 1 end end) return n, ok, why and why:match(": (a line.*)")')
             with self.peer.accept() as conn:
                 conn.request().try_send(response(b"x" * size + b"\n", ["Connection: close"]))
                 self.assertEqual(self.result(), "true|" + want)
@@ -729,8 +730,8 @@ class Streams(FetchCase):
 
     def test_a_large_body_needs_little_memory(self):
         self.assertEqual(self.run_lua('local n = 0 local a = ls.fetch(site .. "/bytes/60000000", { stream = true }) '
-                                      'for piece in a:chunks() do n = n + #piece end return n, a.ended'),
-                         "true|60000000|nil")
+                                      'for piece in a:chunks() do n = n + #piece end return n'),
+                         "true|60000000")
 
     def test_a_stream_that_is_not_read_to_its_end_closes_its_connection(self):
         for end in ("a:close()", "a = nil collectgarbage()", "do local b <close> = a end", ""):
@@ -743,21 +744,44 @@ class Streams(FetchCase):
                 conn.ends()
 
     def test_a_stream_that_breaks_off(self):
-        self.begin('local t, a = {}, ls.fetch(url, { stream = true }) for p in a:chunks() do t[#t + 1] = p end '
-                   'return table.concat(t), a.ended, select(2, a:body())')
+        for name in ("chunks", "lines"):
+            self.begin('local t, a = {}, ls.fetch(url, { stream = true }) local ok, why = pcall(function() for p in a:%s() do '
+                       't[#t + 1] = p end end) return table.concat(t), ok, why:match("cannot fetch .*"), pcall(a.body, a)' % name)
+            with self.peer.accept() as conn:
+                conn.request()
+                conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc\n").sock.close()
+                self.assertRegex(self.result(), r"true\|abc~?\|false\|cannot fetch http://127.0.0.1:\d+/: the response was cut off "
+                                 r"before its end\|false\|.*answer:body: the body was already begun by answer:" + name)
+        self.begin('local t, a = {}, ls.fetch(url, { stream = true }) local piece, why, code repeat piece, why, code = a:read() '
+                   't[#t + 1] = piece until not piece return table.concat(t), why:match("the response.*"), code, a:read()')
         with self.peer.accept() as conn:
             conn.request()
             conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc").sock.close()
-            self.assertEqual(self.result(), "true|abc|ETRUNCATED|the body was read already|ECLOSED")
+            self.assertEqual(self.result(), "true|abc|the response was cut off before its end|ETRUNCATED|nil")
 
     def test_each_piece_of_a_stream_has_the_timeout(self):
-        self.begin('local a = ls.fetch(url, { stream = true, timeout = 0.2 }) for p in a:chunks() do end return a.ended')
+        self.begin('local a = ls.fetch(url, { stream = true, timeout = 0.2 }) for p in a:chunks() do end')
         with self.peer.accept() as conn:
             conn.request()
             conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
-            self.assertEqual(self.result(), "true|ETIMEDOUT")
+            self.assertRegex(self.result(), r"false\|.*timeout after 0.2 s")
             conn.ends()
 
+    def test_the_pieces_of_a_stream_are_read_once(self):
+        self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/bytes/9", { stream = true }) local t, read = {}, a:chunks() '
+                                      'for p in read do t[1] = tostring(p) break end for p in read do t[2] = p end '
+                                      'return #table.concat(t)'), "true|9")
+        for first in ("read", "chunks", "lines"):
+            for second in ("read", "chunks", "lines", "body", "json"):
+                if first == second == "read":
+                    continue
+                want = "go on with answer:read()" if first == "read" else "local next_piece = answer:%s()" % first
+                text = self.run_lua('local a = ls.fetch(site .. "/bytes/9", { stream = true }) a:%s() return a:%s()' % (first, second))
+                self.assertTrue(text.startswith("false|"), text)
+                self.assertIn("the body was already begun by answer:%s, and its pieces arrive once" % first, text)
+                self.assertIn(want, text)
+        self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/bytes/9") local n = 0 for _ = 1, 2 do for p in a:chunks() do '
+                                      'n = n + #p end end return n, #a:read(), a:read(), #a:body()'), "true|18|9|nil|9")
 
 class Places(FetchCase):
     SITE = SITE

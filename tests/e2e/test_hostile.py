@@ -25,9 +25,10 @@ app:post("/error-before-job", function(req)
 end)
 app:post("/two-readers", function(req)
   local mine, other = 0, 0
-  local job = ls.spawn(function() for chunk in req:chunks() do other = other + #chunk end end)
+  local next_chunk = req:chunks()
+  local job = ls.spawn(function() for chunk in next_chunk do other = other + #chunk end end)
   ls.sleep(0.01)
-  for chunk in req:chunks() do mine = mine + #chunk end
+  for chunk in next_chunk do mine = mine + #chunk end
   job:wait()
   return { sum = mine + other }
 end)

@@ -19,7 +19,7 @@ local ls = require "luaserve"
 ls.config{ drain_timeout = 10 }
 local app = ls.app()
 local function text(req, c) return (c or "t"):rep(tonumber(req.query.n) or 10) end
-local function count(req) local n = 0 for chunk in req:chunks() do n = n + #chunk end return n end
+local function count(req, next_chunk) local n = 0 for chunk in next_chunk or req:chunks() do n = n + #chunk end return n end
 local function swallow(req) pcall(count, req) end
 
 app:any("/whole", function(req) return text(req) end)
@@ -56,7 +56,8 @@ app:any("/sum", function(req) return tostring(count(req)) end)
 app:any("/late", function(req) ls.sleep(0) return tostring(#req:body()) end)
 app:any("/job", function(req) return tostring(ls.spawn(count, req):wait()) end)
 app:any("/duo", function(req)
-  local a, b = ls.spawn(count, req), ls.spawn(count, req)
+  local next_chunk = req:chunks()
+  local a, b = ls.spawn(count, req, next_chunk), ls.spawn(count, req, next_chunk)
   return tostring(a:wait() + b:wait())
 end)
 app:any("/ahead", function(req, res) res:write(text(req)) res:flush() res:write(tostring(count(req))) end)

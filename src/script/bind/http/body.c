@@ -46,6 +46,20 @@ static int read_piece(ls_request *r, ls_slice *out)
     return r->coding != NULL ? ls_body_coding_read(r, out) : ls_exchange_read(r->state->ctx, r->x, out);
 }
 
+/* The body was read, or is being read, and cannot be read from its start. */
+static int raise_read(lua_State *L, const ls_request *r)
+{
+    switch ((enum ls_body_state)r->body_state) {
+    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
+    case LS_BODY_STREAMED:
+        return luaL_error(
+            L, "the request body was already begun by req:chunks() or req:parts(), and its bytes arrive once: "
+               "to use it twice, read it whole before with req:buffer(), or into a file; to go on with a loop "
+               "that has ended early, keep its iterator: local next_chunk = req:chunks()");
+    default: return luaL_error(L, "the request body could not be read");
+    }
+}
+
 static bool body_push(ls_request *r, ls_slice slice)
 {
     if (r->body == NULL || r->body_count == r->body_room) {
@@ -337,11 +351,8 @@ static int body_get(lua_State *L, int want)
     switch ((enum ls_body_state)r->body_state) {
     case LS_BODY_UNREAD: r->body_state = LS_BODY_READING; return body_read(L, LUA_OK, want);
     case LS_BODY_WHOLE: return body_ready(L, r, want);
-    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
-    case LS_BODY_STREAMED: return luaL_error(L, "the request body was already read with req:chunks()");
-    case LS_BODY_FAILED: break;
+    default: return raise_read(L, r);
     }
-    return luaL_error(L, "the request body could not be read");
 }
 
 /* req:body() -> body: string
@@ -443,13 +454,14 @@ static int req_form_all(lua_State *L)
     return body_get(L, WANT_FORM | WANT_ALL);
 }
 
-/* The iterator of req:chunks(): its invariant state is the req object. */
+enum { CHUNKS_REQ = 1, CHUNKS_BEGUN /* upvalues of the iterator of req:chunks() */ };
+
 static int chunks_next(lua_State *L, int status, lua_KContext context)
 {
-    ls_request *r = ls_request_check_req(L, 1);
+    ls_request *r = ls_request_check_req(L, lua_upvalueindex(CHUNKS_REQ));
     ls_slice slice;
     (void)status;
-    lua_settop(L, 1);
+    lua_settop(L, 0);
     const int err = read_piece(r, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
     if (err < 0) return ls_request_body_failed(L, r, err);
@@ -467,8 +479,15 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
 
 static int chunks_iterate(lua_State *L)
 {
-    const ls_request *r = ls_request_check_req(L, 1);
-    if (r->body_state != LS_BODY_STREAMED) return luaL_error(L, "the request body could not be read");
+    ls_request *r = ls_request_check_req(L, lua_upvalueindex(CHUNKS_REQ));
+    const bool begun = lua_toboolean(L, lua_upvalueindex(CHUNKS_BEGUN));
+    if (r->body_state != (begun ? LS_BODY_STREAMED : LS_BODY_UNREAD)) return raise_read(L, r);
+    if (!begun &&
+        ls_task_can_wait(L)) { /* where it cannot wait, it raises, and another loop may still read the body */
+        r->body_state = LS_BODY_STREAMED;
+        lua_pushboolean(L, true);
+        lua_replace(L, lua_upvalueindex(CHUNKS_BEGUN));
+    }
     return chunks_next(L, LUA_OK, 0);
 }
 
@@ -481,25 +500,24 @@ static int chunks_whole(lua_State *L)
 }
 
 /* req:chunks() -> iterator: fun(): string?
- * Iterates over the parts of the body as they arrive. Raises when the body is invalid or the client disconnects. */
+ * Iterates over the parts of the body as they arrive, once: a second loop raises, unless it has the iterator of the first.
+ * Raises when the body is invalid or the client disconnects. */
 static int req_chunks(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     ls_check_arguments(L, 1, "req:chunks()");
     switch ((enum ls_body_state)r->body_state) {
-    case LS_BODY_UNREAD: r->body_state = LS_BODY_STREAMED; break;
-    case LS_BODY_STREAMED: break;
+    case LS_BODY_UNREAD:
+        lua_pushboolean(L, false);
+        lua_pushcclosure(L, chunks_iterate, CHUNKS_BEGUN);
+        return 1;
     case LS_BODY_WHOLE: /* already read: the whole body is one chunk */
         push_body_string(L, r);
         if (lua_rawlen(L, -1) == 0) lua_pushnil(L);
         lua_pushcclosure(L, chunks_whole, 1);
         return 1;
-    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
-    case LS_BODY_FAILED: return luaL_error(L, "the request body could not be read");
+    default: return raise_read(L, r);
     }
-    lua_pushcfunction(L, chunks_iterate);
-    lua_pushvalue(L, 1);
-    return 2;
 }
 
 /* req:parts() -> iterator: fun(): Part?
@@ -511,6 +529,7 @@ static int req_parts(lua_State *L)
     ls_check_arguments(L, 1, "req:parts()");
     const ls_span type = media_type(r->x);
     if (!type_is(r->x, type, type_multipart)) return refuse_type(L, r, type_multipart, type);
+    if (r->body_state != LS_BODY_UNREAD && r->body_state != LS_BODY_WHOLE) return raise_read(L, r);
     const ls_http_field *field = ls_http_head_find(&r->x->head, r->x->bytes, "content-type", 12);
     ls_push_function(L, "luaserve.multipart", "parts");
     lua_pushvalue(L, 1);

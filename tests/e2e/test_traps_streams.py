@@ -1,0 +1,132 @@
+"""The traps of bodies that are read piece by piece: a body that is not whole must not become a response that is."""
+import json
+
+from harness import E2E, main
+
+HEAD = """local ls = require "luaserve"
+local app = ls.app()
+"""
+LISTEN = """
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+class Traps(E2E):
+    def of(self, text, listen=LISTEN, **kw):
+        server = self.serve(HEAD + text + listen, **kw)
+        self.addCleanup(server.stop)
+        return server
+
+    def ask_of(self, server, method, target, headers=(), body=None):
+        with server.connect() as conn:
+            return conn.ask(method, target, headers, body)
+
+    def test_the_body_of_a_request_is_read_once(self):
+        server = self.of("""
+            app:post("/twice", { max_body = false }, function(req)
+              for chunk in req:chunks() do break end
+              for chunk in req:chunks() do return "the rest" end
+            end)
+            app:post("/on", function(req)
+              local n, next_chunk = 0, req:chunks()
+              for chunk in next_chunk do n = n + #chunk break end
+              for chunk in next_chunk do n = n + #chunk end
+              return tostring(n)
+            end)
+            app:post("/whole", function(req)
+              local n = 0
+              req:buffer()
+              for _ = 1, 2 do for chunk in req:chunks() do n = n + #chunk end end
+              return tostring(n)
+            end)
+            app:post("/parts", function(req)
+              for part in req:parts() do break end
+              for part in req:parts() do return "the rest" end
+            end)""")
+        body = b"x" * 300000
+        form = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nbuy milk\r\n--b--\r\n'
+        self.assertEqual(self.ask_of(server, "POST", "/on", {}, body).text, "300000")
+        self.assertEqual(self.ask_of(server, "POST", "/whole", {}, body).text, "600000")
+        for target, headers, sent in (("/twice", {}, b"x"), ("/twice", {}, body),
+                                      ("/parts", {"Content-Type": "multipart/form-data; boundary=b"}, form)):
+            self.assertEqual(self.ask_of(server, "POST", target, headers, sent).status, 500)
+            server.wait_log(r"error request \w+ POST %s: .*site.lua:\d+: the request body was already begun by req:chunks\(\) or "
+                            r"req:parts\(\).*req:buffer\(\).*local next_chunk = req:chunks\(\)" % target)
+
+    GATEWAY = """
+        local n, other = ls.dict("n"), ls.app()
+        local function pass(req, res, body)
+          for _ = 1, 3 do
+            local answer <close> = assert(ls.fetch("http://127.0.0.1:" .. req.query.to .. "/store", { method = "POST", body = body, stream = true }))
+            if answer.status ~= 503 then return answer.status, answer:body() end
+          end
+        end
+        app:post("/retry", { max_body = false }, function(req, res) return pass(req, res, function() return req:chunks() end) end)
+        app:post("/iterator", { max_body = false }, function(req, res) n.ask = 1 return pass(req, res, req:chunks()) end)
+        app:post("/buffer", function(req, res) n.ask = 0 return pass(req, res, req:buffer()) end)
+        other:post("/store", { max_body = false }, function(req)
+          if n:incr("ask") % 2 == 1 then return 503 end
+          local bytes = 0
+          for chunk in req:chunks() do bytes = bytes + #chunk end
+          return tostring(bytes)
+        end)
+        ls.listen("127.0.0.1:0", other)"""
+
+    def test_a_retry_never_stores_a_part_of_the_body(self):
+        server = self.of(self.GATEWAY, """ls.listen("127.0.0.1:0", app)""", listeners=2)
+        for size in (11, 3000000):
+            with server.connect(1) as conn:
+                self.assertEqual(conn.ask("POST", "/retry?to=%d" % server.port(), {}, b"x" * size).status, 500)
+            server.wait_log(r"error request \w+ POST /retry: .*site.lua:\d+: the request body was already begun")
+            for target in ("/iterator", "/buffer"):
+                with server.connect(1) as conn:
+                    response = conn.ask("POST", target + "?to=%d" % server.port(), {}, b"x" * size)
+                    self.assertEqual((response.status, response.text), (200, str(size)), target)
+
+    def test_a_stream_that_breaks_off_never_becomes_a_whole_response(self):
+        for middleware in ("", "app:use(function(req, res, next) next() end)\n"):
+            server = self.of(middleware + """
+                local other = ls.app()
+                other:get("/feed", { timeout = 1 }, function(req, res)
+                  for i = 1, 3 do res:write('{"n":', i, "}\\n") end
+                  res:flush()
+                  if req.query.stall then ls.sleep(60) else res:abort() end
+                end)
+                local function feed(req, stall)
+                  return assert(ls.fetch("http://127.0.0.1:" .. req.query.to .. "/feed" .. (stall or ""), { stream = true, timeout = stall and 0.2 }))
+                end
+                app:get("/proxy", function(req, res)
+                  for piece in feed(req):chunks() do if not res:write(piece) then return end res:flush() end
+                end)
+                app:get("/sum", function(req)
+                  local sum = 0
+                  for line in feed(req):lines() do sum = sum + ls.json.decode(line).n end
+                  return { sum = sum }
+                end)
+                app:get("/save", function(req) for piece in feed(req, "?stall=1"):chunks() do end return 201, "stored" end)
+                app:get("/whole", function(req) local a = feed(req) return a.status, a:body(), { ["X-A"] = "1" } end)
+                app:get("/read", function(req)
+                  local count, answer, message, code, piece = 0, feed(req), nil, nil, nil
+                  repeat
+                    piece, message, code = answer:read()
+                    count = count + (piece and #piece or 0)
+                  until not piece
+                  return { count = count, code = code }
+                end)
+                ls.listen("127.0.0.1:0", other)""", listeners=2)
+            to = "?to=%d" % server.port()
+            for target, why in (("/sum", "site.lua:.*: cannot fetch .*: the response was cut off before its end"),
+                                ("/save", "site.lua:.*: cannot fetch .*: timeout after 0.2 s"),
+                                ("/whole", "GET /whole: the handler returned 200, nil, a table; the body is nil, which a call")):
+                self.assertEqual(server.get(target + to, index=1).status, 500, target)
+                server.wait_log(r"error request \w+ GET %s: .*%s" % (target, why))
+            self.assertEqual(json.loads(server.get("/read" + to, index=1).text), {"count": 24, "code": "ETRUNCATED"})
+            with server.connect(1) as conn:
+                conn.send(b"GET /proxy%s HTTP/1.1\r\nHost: h\r\n\r\n" % to.encode())
+                got = conn.rest()
+                self.assertIn(b'{"n":3}', got)
+                self.assertFalse(got.endswith(b"0\r\n\r\n"), got)
+
+
+if __name__ == "__main__":
+    main()
