@@ -251,10 +251,14 @@ local function save(self, record)
   local settings = record.settings
   check_login(self, record)
   if not (record.renew or record.regenerated and record.known) and same(self, record.snapshot) then return end
+  local sent = record.res.sent -- then no cookie can be set: only an entry of a store can change or end
+  if sent and (not record.id or record.regenerated and next(self) ~= nil) then
+    usage.error("session:save: the response has begun, and its head would set the cookie of the session: call it before")
+  end
   if next(self) == nil then
     if not record.known then return end
     if record.id then settings.store:delete(key_of(record.id)) end
-    set_cookie(record, nil)
+    if not sent then set_cookie(record, nil) end
     record.id, record.known = nil, false
   else
     local now = time()
@@ -266,10 +270,18 @@ local function save(self, record)
     for key, value in next, self do data[key] = value end
     local value = settings.write(record, data, created, saved, left)
     if not value then return end
-    set_cookie(record, value, left)
+    if not sent then set_cookie(record, value, left) end
     record.known, record.created, record.saved = true, created, saved
   end
   record.renew, record.regenerated, record.snapshot = false, false, copy(self)
+end
+
+-- warn_unsaved(self, where): for a function of a WebSocket, which runs after the middleware has stored the session.
+function session.warn_unsaved(self, where)
+  local record = type(self) == "table" and getmetatable(self)
+  if type(record) ~= "table" or not record.settings or not record.loaded or same(self, record.snapshot) then return end
+  core.log("warn", where .. ": the session was changed in a function of the WebSocket and is not stored; call "
+    .. "req.session:save() after the change")
 end
 
 -- session:save()

@@ -103,6 +103,22 @@ local function read_origins(fname, value, out)
   end
 end
 
+local function checked(session, where, ...)
+  require("luaserve.session").warn_unsaved(session, where)
+  return ...
+end
+
+-- with_session(fn, where) -> fn; a warning follows if it takes the request and leaves a changed session that is not stored.
+local function with_session(fn, where)
+  local info = fn and debug.getinfo(fn, "u")
+  if not info or info.nparams < 2 and not info.isvararg then return fn end
+  return function(object, req)
+    local session = req.session
+    if session == nil then return fn(object, req) end
+    return checked(session, where, fn(object, req))
+  end
+end
+
 -- route(pattern, where, opts, handler) -> the handler of a GET route, which is called as handler(req, res). Raises.
 function ws.route(pattern, where, opts, handler)
   local fname = "app:ws"
@@ -141,6 +157,7 @@ function ws.route(pattern, where, opts, handler)
       usage.error("app:ws: the table has no function; it needs open, message or close")
     end
   end
+  out.serve, out.open = with_session(out.serve, out.name), with_session(out.open, out.name)
   return core.ws(out)
 end
 
