@@ -72,6 +72,9 @@ local without_path = { OPTIONS = "star", CONNECT = "connect" }
 local function middleware(fname, functions, first, last)
   local uses, where = {}, usage.caller()
   for i = first, last do
+    if type(functions[i]) == "table" and fname ~= "app:use" then
+      usage.error("%s: the options come before the functions: %s(path, options, middleware, fn)", fname, fname)
+    end
     check_function(fname, functions[i], "req, res, next")
     uses[#uses + 1] = { fn = functions[i], where = where }
   end

@@ -55,14 +55,14 @@ local function token_of(req)
   return type(session) == "table" and session.csrf_token or nil
 end
 
--- The token that the request has in its header, or in its form: of files, only in a small one.
+-- The token that the request has in its header, or in its form: of files, only in a small one. nil, true: in no small one.
 local function sent_token(req)
   local headers = req.headers
   if headers["x-csrf-token"] then return headers["x-csrf-token"] end
   local kind = lower(match(headers["content-type"] or "", "^[^;%s]*"))
   if kind == "multipart/form-data" then
     local length = tonumber(headers["content-length"])
-    if not length or length > multipart_bytes_max then return nil end
+    if not length or length > multipart_bytes_max then return nil, true end
   elseif kind ~= "application/x-www-form-urlencoded" then
     return nil
   end
@@ -79,8 +79,13 @@ local function refusal(req, origins)
   if origin then return not is_own(req, origin) and "it comes from a page of another site" or nil end
   if not has_credentials(headers) then return nil end
   local expected = token_of(req)
-  local given = expected and sent_token(req) -- a body is read only then
+  local given, unread
+  if expected then given, unread = sent_token(req) end -- a body is read only then
   if given and core.crypto_equal(given, expected) then return nil end
+  if unread then
+    return "it has neither Origin nor Sec-Fetch-Site, and a form with files of more than 64 KiB, or without a "
+      .. "Content-Length, is not read for its token: send it in the field X-CSRF-Token"
+  end
   return "it has neither Origin nor Sec-Fetch-Site, and no valid token"
 end
 

@@ -13,9 +13,9 @@ local function ask(given)
     session = given.session }
   function req.form() return given.form or error("the body is not read") end
   local passed = false
-  local status = csrf(given.options)(req, {}, function() passed = true end)
+  local status, text = csrf(given.options)(req, {}, function() passed = true end)
   check.equal(passed, status == nil)
-  return status or "passed"
+  return status or "passed", text
 end
 
 function tests.safe_methods_pass()
@@ -116,6 +116,15 @@ function tests.wrong_options()
     end)
   end
   check.raises("needs the request", csrf.token, {})
+end
+
+function tests.a_form_that_is_not_read_for_its_token_is_told_what_to_send()
+  local why = "not read for its token: send it in the field X-CSRF-Token"
+  for length, told in pairs { ["65536"] = false, ["65537"] = true, [""] = true } do
+    local _, text = ask { cookie = "a", session = { csrf_token = "token" }, form = {},
+      ["content-type"] = "multipart/form-data; boundary=x", ["content-length"] = length }
+    check.equal(text:find(why, 1, true) ~= nil, told)
+  end
 end
 
 return tests
