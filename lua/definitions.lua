@@ -11,9 +11,9 @@
 --     csrf is a Csrf: middleware, `require "luaserve.csrf"`.              a module that is called: csrf(options)
 --     type Headers: table<string, string> - header fields
 --
--- The name before the colon stands for its class in the whole tree; `options` and `event` for one comment. Results are
--- alternatives between " | ". A type may be left out where `usual` or a class has the name. Types with a capital are
--- those of luaserve. Names that begin with "core." are not documented: a site does not see them.
+-- The name before the colon stands for its class in the whole tree; `options`, `event`, `info` and `result` for one
+-- comment. Results are alternatives between " | ". A type may be left out where `usual` or a class has the name. Types with
+-- a capital are those of luaserve. Names that begin with "core." are not documented: a site does not see them.
 --
 -- Tables of options (lua/luaserve/options.lua) give further classes: the line of `calls` names the class, the comments
 -- behind the options describe them. The counters of ls.stats are those of the reference.
@@ -26,7 +26,7 @@ local usual = { -- types of names
   sql = "string", key = "string|integer", value = "any", data = "Data", status = "integer",
   note = "string", got = "any", expected = "any",
 }
-local scoped = { options = true, event = true, info = true } -- names whose class is that of their comment
+local scoped = { options = true, event = true, info = true, result = true } -- names whose class is that of their comment
 
 -- ---- reading -------------------------------------------------------------------------------------------------------
 

@@ -225,7 +225,7 @@ function cookie_jar.is(value) return getmetatable(value) == jar end
 local at_top = "ls.cookie_jar: each Lua state would have a jar of its own. Make it in the handler or job that uses it, or "
   .. 'give it a dict that all states share: ls.cookie_jar(ls.dict("cookies"))'
 
--- ls.cookie_jar([entries: Dict]) -> jar
+-- ls.cookie_jar([dict: Dict]) -> jar
 -- Makes a jar for the option jar of ls.fetch. With a dict, its cookies are those of all tasks and states that use the dict;
 -- a jar that is made while the site loads needs one.
 function cookie_jar.new(dict, ...)

@@ -217,7 +217,8 @@ local function collect()
     local functions = getinfo(fn, "S").what == "C" and type(route) == "userdata" and debug.getuservalue(route, 1)
     if type(functions) ~= "table" then return end
     for _, name in ipairs { "serve", "open", "message", "close" } do
-      if functions[name] then visit_function(functions[name]) end
+      local one = functions[name]
+      if one then visit_function(own_functions[one] or one) end
     end
   end
 
@@ -478,7 +479,7 @@ local function watch_request(entries, name, call, dict, key, value, ttl)
   if key == keys[next_index] and (call == "set" or call == "[key] = value") then
     warn(usage.caller() or core.dev.site, string.format("appends to the dict %q at its length + 1: another request may do "
       .. "so at the same time, and one of the two is lost. Use rpush and range on a list under one key, or incr for a "
-      .. "number that nobody else gets", name))
+      .. "number that no other request gets", name))
   end
   if call == "get" then
     if keys[key] == nil then keys[key] = runs end
@@ -539,6 +540,11 @@ local function count_place(fn, number)
     end
   end
   return found
+end
+
+-- state.stands_for(wrapper, fn): a function of luaserve that calls the function of the site in its place.
+function state.stands_for(wrapper, fn)
+  if own_functions then own_functions[wrapper] = fn end
 end
 
 -- state.route(handler) -> the handler of a route, with a look at its results.

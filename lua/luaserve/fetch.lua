@@ -260,7 +260,8 @@ end
 -- fetch.dial(request) -> sock | nil, message, code. Connects. { at =, unix =, tls =, connect_ms_max = } suffices;
 -- of_client = false: the client of the task may leave meanwhile.
 local function dial(request)
-  local at, via, limits = request.at, request.via, { public_only = request.public_only, of_client = request.of_client ~= false }
+  local at, via = request.at, request.via
+  local limits = { public_only = request.public_only, of_client = request.of_client ~= false }
   for name, value in next, tcp.defaults() do limits[name] = value end
   request.connect_deadline = request.connect_ms_max > 0 and now() + request.connect_ms_max / 1000 or nil
   local seconds = left_to_connect(request)
@@ -518,7 +519,7 @@ local function read_whole(answer)
   return body
 end
 
--- answer.begun: what reads the stream piece by piece.
+-- Raise if something reads the stream piece by piece: the field begun names it.
 local function refuse_begun(answer, name)
   local begun = answer.begun
   if not begun then return end

@@ -441,8 +441,8 @@ end
 
 local all = {} -- of this state
 
--- Functions and tables of Lua with names that pages have for values of their own, such as the next page. A template does not
--- see them, for {% if next then %} would always be true.
+-- Functions and tables of Lua with names that pages have for values of their own, such as the next page. A template does
+-- not see them, for {% if next then %} would always be true.
 local hidden = {}
 for _, name in ipairs { "arg", "debug", "error", "load", "next", "package", "print", "select", "warn" } do
   hidden[name] = _G[name]

@@ -112,11 +112,13 @@ end
 local function with_session(fn, where)
   local info = fn and debug.getinfo(fn, "u")
   if not info or info.nparams < 2 and not info.isvararg then return fn end
-  return function(object, req)
+  local function watched(object, req)
     local session = req.session
     if session == nil then return fn(object, req) end
     return checked(session, where, fn(object, req))
   end
+  if core.dev then require("luaserve.dev_state").stands_for(watched, fn) end
+  return watched
 end
 
 -- route(pattern, where, opts, handler) -> the handler of a GET route, which is called as handler(req, res). Raises.

@@ -199,7 +199,7 @@ class Functions(Files):
     def test_list(self):
         self.start()
         os.mkdir(os.path.join(self.dir, "sub"))
-        self.returns("return ls.file.list('sub')", {})
+        self.returns("return ls.file.list('sub')", [])
         for name in ("b", "a", "Z", "ä", ".hidden"):
             self.put("sub/" + name, b"x")
         os.mkdir(os.path.join(self.dir, "sub", "c"))

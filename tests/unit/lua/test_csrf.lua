@@ -30,9 +30,9 @@ end
 function tests.sec_fetch_site()
   for value, expected in pairs { ["same-origin"] = "passed", none = "passed", ["same-site"] = 403, ["cross-site"] = 403,
     other = 403, [""] = 403, ["same-origin, cross-site"] = 403 } do
-    check.equal({ value, ask { ["sec-fetch-site"] = value } }, { value, expected })
-    check.equal({ value, ask { ["sec-fetch-site"] = value, cookie = "a=b", session = { csrf_token = "t" },
-      ["x-csrf-token"] = "t" } }, { value, expected })
+    check.equal({ value, (ask { ["sec-fetch-site"] = value }) }, { value, expected })
+    check.equal({ value, (ask { ["sec-fetch-site"] = value, cookie = "a=b", session = { csrf_token = "t" },
+      ["x-csrf-token"] = "t" }) }, { value, expected })
   end
   check.equal(ask { ["sec-fetch-site"] = "cross-site", origin = "https://a.example" }, 403)
   check.equal(ask { ["sec-fetch-site"] = "same-origin", origin = "https://b.example" }, "passed")
@@ -51,7 +51,7 @@ function tests.origin()
     { "a.example", "a.example", 403 }, { "https://a.example/", "a.example", 403 },
     { "https://evil@a.example", "a.example", 403 }, { "https://a.example https://b.example", "a.example", 403 },
   } do
-    check.equal({ case[1], case[2], ask { origin = case[1], host = case[2] } }, case)
+    check.equal({ case[1], case[2], (ask { origin = case[1], host = case[2] }) }, case)
   end
   local with_token = { cookie = "a=b", session = { csrf_token = "t" }, ["x-csrf-token"] = "t" }
   check.equal(ask(with_token), "passed")

@@ -3,7 +3,7 @@ local report = require "luaserve.test.report"
 
 local tests = {}
 
-local TOTALS = { pass = 1, fail = 1, skip = 1, pending = 1, seconds = 1.5 }
+local TOTALS = { only = {}, pass = 1, fail = 1, skip = 1, pending = 1, seconds = 1.5 }
 
 local EVENTS = {
   { names = { "block", "passes" }, status = "pass", seconds = 0.001, line = 3 },

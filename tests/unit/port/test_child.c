@@ -151,12 +151,9 @@ static void nothing_is_inherited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(output_and_status),
-        cmocka_unit_test(input_is_written_until_the_child_leaves),
-        cmocka_unit_test(a_signal_reaches_the_group),
-        cmocka_unit_test(the_rest_of_the_group_ends_with_the_leader),
-        cmocka_unit_test(what_cannot_be_started),
-        cmocka_unit_test(nothing_is_inherited),
+        cmocka_unit_test(output_and_status),          cmocka_unit_test(input_is_written_until_the_child_leaves),
+        cmocka_unit_test(a_signal_reaches_the_group), cmocka_unit_test(the_rest_of_the_group_ends_with_the_leader),
+        cmocka_unit_test(what_cannot_be_started),     cmocka_unit_test(nothing_is_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
