@@ -10,7 +10,7 @@ import subprocess
 import threading
 import zlib
 
-from harness import E2E, LUASERVE, WAIT, main, run_program, scratch, table
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, main, run_program, scratch, table
 from harness.conn import Closed, Framing, request
 
 SITE = r"""
@@ -452,7 +452,7 @@ class Requests(CompressCase):
 
     def test_the_other_codings(self):
         if "br" not in self.codings or "zstd" not in self.codings:
-            self.skipTest("built without brotli or zstd")
+            self.skipTest(OTHER_SYSTEM + "this luaserve has no brotli or zstd")
         text = b"hello, hello, hello\n" * 40
         zstd = shutil.which("zstd")
         if zstd:

@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, WAIT, WINDOWS, Conn, has_ipv6, main, not_on_windows
+from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, Conn, has_ipv6, main, not_on_windows
 from harness.dns import CHOSEN, Dns, looks_up_names
 
 CLIENT = r"""
@@ -128,7 +128,7 @@ class Connect(E2E):
     def test_a_name_is_asked_for_again_when_its_time_has_passed(self):
         """The record has a minute. A name that does not exist is asked for each time."""
         if WINDOWS:
-            self.skipTest("Windows keeps the names")
+            self.skipTest(OTHER_SYSTEM + "Windows keeps the names")
         asked = {}
         for name in ("again.test", "missing.test"):
             call = "local s = ls.connect('%s', PORT) return s and s.remote" % name

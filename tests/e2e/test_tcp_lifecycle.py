@@ -26,7 +26,7 @@ end)""")
             server.wait_log(r"warn ls\.every: calls are omitted, because the one before has waited for \d+\.\d s, now at .*site\.lua:5 "
                             r"\(logged once for this timer\)\. A sock:send waits for a client that does not read: test sock\.queued")
         server.stop()
-        self.assertEqual(len(server.logged("calls are omitted")), 1)
+        self.assertEqual(len(server.logged(r"calls are omitted.*site\.lua:5 ")), 1)  # a slow machine may delay the other timer
 
     def test_text_that_a_handler_returns_is_a_warning(self):
         server = self.serve("""local ls = require 'luaserve'

@@ -620,7 +620,6 @@ void ls_db_block(ls_db_job *job)
 {
     ls_db *db = job->db;
     ls_db_conn *conn = job->lease != NULL ? job->lease->conn : job->more ? job->conn : NULL;
-    const bool owns = conn != NULL;
     bool opens = false;
     if (job->lease != NULL && conn == NULL) {
         (void)has_ended(NULL, job);
@@ -641,7 +640,7 @@ void ls_db_block(ls_db_job *job)
     ls_mutex_unlock(&db->lock);
     if (opens && (conn = open_reader(db, job)) == NULL) return;
     const bool done = run_job(conn, job);
-    if (!owns || job->what == LS_DB_COMMIT) give_unlocked(conn);
+    give_unlocked(conn); /* unless a transaction, or rows that are left, keep it */
     if (!done) ls_db_block(job);
 }
 

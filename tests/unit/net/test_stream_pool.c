@@ -368,6 +368,10 @@ static void a_close_frees_the_stream_whose_goodbye_has_no_room(void **state)
 {
     static const char plenty[65536];
     (void)state;
+#ifdef _WIN32
+    print_message("skipped: of another system: a send that finds no room\n"); /* there it is pending */
+    skip();
+#endif
     open_pool();
     ls_stream *s = make_filtered(NULL);
     while (send(at.ours, plenty, sizeof plenty, MSG_DONTWAIT) > 0) continue;

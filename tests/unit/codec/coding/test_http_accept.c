@@ -177,10 +177,8 @@ static void names_of_downloads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_accepted_codings),
-        cmocka_unit_test(the_order_of_the_offer),
-        cmocka_unit_test(whether_a_page_is_wanted),
-        cmocka_unit_test(the_weight_of_a_type),
+        cmocka_unit_test(the_accepted_codings),     cmocka_unit_test(the_order_of_the_offer),
+        cmocka_unit_test(whether_a_page_is_wanted), cmocka_unit_test(the_weight_of_a_type),
         cmocka_unit_test(names_of_downloads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
