@@ -12,6 +12,7 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local concat, find, format, sort = table.concat, string.find, string.format, table.sort
+local utf8_offset = utf8.offset
 local getmetatable, ipairs, next, pairs, pcall, rawget = getmetatable, ipairs, next, pairs, pcall, rawget
 local setmetatable, tonumber, tostring, type = setmetatable, tonumber, tostring, type
 local math_type, tointeger, utf8_len, content = math.type, math.tointeger, utf8.len, core.dict_content
@@ -291,7 +292,8 @@ function run(node, value, path, state)
     if state.unknown == "refuse" then
       for name in next, value do
         if not node.known[name] then
-          local shown = type(name) == "string" and name:sub(1, 60) or tostring(name)
+          local shown = tostring(name)
+          if #shown > 60 then shown = shown:sub(1, (utf8_offset(shown, 0, 61) or 61) - 1) end
           add(state, prefix .. shown, "is unknown")
         end
       end

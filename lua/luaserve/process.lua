@@ -30,8 +30,9 @@ local function check_argv(argv)
     usage.error('ls.process takes a list of the program and its arguments, such as { "git", "log", "-1" }; got %s',
       usage.quote(argv))
   end
-  local list = {}
+  local list, count = {}, 0
   for name in pairs(argv) do
+    count = count + 1
     if type(name) ~= "number" then
       usage.error("ls.process: options are the second argument: ls.process({ ... }, { %s = ... })", tostring(name))
     end
@@ -43,6 +44,7 @@ local function check_argv(argv)
     end
     list[i] = text
   end
+  if #list ~= count then usage.error("ls.process: argument %d is nil", #list + 1) end
   if not list[1] or list[1] == "" then usage.error("ls.process: the name of the program is missing") end
   return list
 end

@@ -150,7 +150,7 @@ end
 -- Check the server; `count` is the number of equal results in a row, negative for failures.
 local function check(self, one, count)
   local answer = fetch.fetch(one.at.origin .. self.path, { timeout = self.check_ms_max / 1000, stream = true,
-    redirects = false, unix = one.unix, tls = one.tls })
+    redirects = false, unix = one.unix, tls = one.tls, proxy = false })
   local passed = answer ~= nil and answer.status < 400
   if answer then answer:close() end
   count = passed == (count > 0) and count + (passed and 1 or -1) or passed and 1 or -1

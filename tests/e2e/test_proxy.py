@@ -222,7 +222,8 @@ class Requests(ProxyCase):
 
     def test_a_path_that_could_leave_the_prefix_is_refused(self):
         table(self, [(target, target) for target in [
-            "/raw/../x", "/raw/..", "/raw/.", "/raw/a/%2e%2E/x", "/raw/.%2e", "/strip/./a", "/raw/..\\x", "/raw/a\\..\\x"]],
+            "/raw/../x", "/raw/..", "/raw/.", "/raw/a/%2e%2E/x", "/raw/.%2e", "/strip/./a", "/raw/..\\x", "/raw/a\\..\\x",
+            "/raw/..%2fx", "/raw/a%2F..", "/raw/%5c..%5Cx", "/strip/%2e%2e%2f"]],
             lambda target: self.assertEqual(self.get(target).status, 400))
 
     def test_methods_and_their_framing(self):

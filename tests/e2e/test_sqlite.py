@@ -231,6 +231,19 @@ class Sqlite(E2E):
         writer.join(WAIT)  # the client has left, so the task has ended
         self.assertEqual(done, [[{"changes": 0, "last_id": done[0][0]["last_id"]}]])
 
+    def test_a_transaction_is_of_one_task(self):
+        results = self.run_lua("""
+            local other
+            local done = db:transaction(function(tx)
+              local job = ls.spawn(function() other = { pcall(tx.query, tx, slow, 10) } end)
+              local row = tx:one(slow, 3000000)
+              job:wait()
+              return row.n
+            end)
+            return done, other[1], tostring(other[2])""")
+        self.assertEqual(results[:2], [3000000, False])
+        self.assertIn("another task waits for a statement of this transaction", results[2])
+
     def test_writes_that_wait_are_committed_together(self):
         holder = threading.Thread(target=self.run_lua, args=(
             "db:transaction(function(tx) tx:exec 'delete from item' gate:receive() end)",))

@@ -53,15 +53,24 @@ static bool lists(const char *at, size_t len, const char *name, size_t name_len)
 
 /* ---- the target ------------------------------------------------------------------------------------------------ */
 
-/* Whether path[0..len) has a segment "." or "..", also with %2e. */
+/* The length of a separator of segments at `at`, as some servers see it, also encoded; else 0. */
+static size_t separator_at(const char *at, const char *end)
+{
+    if (*at == '/' || *at == '\\') return 1;
+    if (end - at < 3 || *at != '%') return 0;
+    const char digit = ls_char_lower(at[2]);
+    return (at[1] == '2' && digit == 'f') || (at[1] == '5' && digit == 'c') ? 3 : 0;
+}
+
+/* Whether path[0..len) has a segment "." or "..", also with %2e, and between %2f. */
 static bool has_dots(const char *path, size_t len)
 {
     const char *const end = path + len;
     for (const char *at = path; at < end;) {
         unsigned dots = 0;
         bool others = false;
-        if (*at == '/') at++;
-        for (; at < end && *at != '/' && *at != '\\'; at++) {
+        at += separator_at(at, end);
+        for (; at < end && separator_at(at, end) == 0; at++) {
             const bool encoded = end - at >= 3 && at[0] == '%' && at[1] == '2' && ls_char_lower(at[2]) == 'e';
             if (*at == '.' || encoded)
                 dots++;
@@ -70,7 +79,6 @@ static bool has_dots(const char *path, size_t len)
             if (encoded) at += 2;
         }
         if (!others && (dots == 1 || dots == 2)) return true;
-        if (at < end && *at == '\\') at++; /* a separator to some servers */
     }
     return false;
 }
@@ -175,7 +183,7 @@ static char *put_forwarding(char *to, const forwarding *f)
     if (f->change->trusted) to = put_list(to, x, "x-forwarded-for", 15);
     to = put(to, text, text_len);
     if (text_len == 0 && to > value) to -= 2; /* ", " */
-    to = to > value ? PUT(to, "\r\n") : line;
+    to = to > value && !drops(f->change->drops, "x-forwarded-for", 15) ? PUT(to, "\r\n") : line;
     if (!f->has_proto) to = PUT(put_text(PUT(to, "X-Forwarded-Proto: "), proto), "\r\n");
     if (!f->has_host && host.len > 0) to = PUT(put_text(PUT(to, "X-Forwarded-Host: "), host), "\r\n");
     if (!f->has_forwarded) return to;
@@ -201,7 +209,10 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
                         change->target.len + change->lines.len + OWN_BYTES;
     char *const from = room <= LS_BLOCK_LARGE ? ls_stream_room(ctx, up, room) : NULL;
     if (from == NULL) return room > LS_BLOCK_LARGE ? LS_ELIMIT : LS_ENOMEM;
-    forwarding f = {.x = x, .change = change};
+    forwarding f = {.x = x,
+                    .change = change,
+                    .has_proto = drops(change->drops, "x-forwarded-proto", 17),
+                    .has_host = drops(change->drops, "x-forwarded-host", 16)};
     const bool any_connection = ls_http_head_find(head, x->bytes, "connection", 10) != NULL;
     char *to = put(from, x->bytes + head->method_name.at, head->method_name.len);
     *to++ = ' ';

@@ -17,7 +17,8 @@ enum { WAL_PAGES_MAX = 1000 };
 
 typedef struct queue {
     ls_node jobs;
-    ls_node free; /* connections */
+    ls_node free;     /* connections */
+    unsigned blocked; /* threads that wait for one */
 } queue;
 
 struct ls_db {
@@ -29,7 +30,7 @@ struct ls_db {
     ls_cond more;                       /* a connection is free; for ls_db_block */
     queue reads, writes;                /* in memory everything is in `writes` */
     ls_node all;                        /* connections */
-    unsigned readers, results, blocked; /* open readers without results; results with rows left; threads that wait */
+    unsigned readers, results; /* open readers without results; results with rows left */
     ls_db_stats stats;
 };
 
@@ -119,9 +120,9 @@ static ls_db_conn *give(ls_db_conn *conn)
         return conn;
     }
     const bool more = !ls_list_empty(&q->jobs) || (conn->writer && conn->wal_pages >= WAL_PAGES_MAX);
-    if (more && db->blocked == 0 && post(conn)) return NULL;
+    if (more && q->blocked == 0 && post(conn)) return NULL;
     ls_list_push(&q->free, &conn->node);
-    if (db->blocked > 0) ls_cond_broadcast(&db->more);
+    if (q->blocked > 0) ls_cond_broadcast(&db->more);
     return NULL;
 }
 
@@ -424,7 +425,7 @@ static unsigned next_jobs(ls_db_conn *conn, ls_db_job **jobs, bool *lost, bool *
     if (conn->next_job != NULL) {
         jobs[taken++] = conn->next_job;
         conn->next_job = NULL;
-    } else if (!*lost && !conn->leased && db->blocked == 0) {
+    } else if (!*lost && !conn->leased && queue_of(conn)->blocked == 0) {
         taken = take_jobs(conn, jobs);
     }
     *checkpoint = taken == 0 && !*lost && conn->writer && !conn->leased && conn->wal_pages >= WAL_PAGES_MAX;
@@ -625,10 +626,10 @@ void ls_db_block(ls_db_job *job)
         (void)has_ended(NULL, job);
         return;
     }
+    queue *q = to_writer(job) || db->memory ? &db->writes : &db->reads;
     ls_mutex_lock(&db->lock);
-    db->blocked++;
+    q->blocked++;
     while (conn == NULL && !opens) {
-        queue *q = to_writer(job) || db->memory ? &db->writes : &db->reads;
         if ((conn = pop_conn(q)) != NULL) break;
         opens = q == &db->reads && db->readers < db->options.readers;
         if (opens)
@@ -636,7 +637,7 @@ void ls_db_block(ls_db_job *job)
         else
             ls_cond_wait(&db->more, &db->lock);
     }
-    db->blocked--;
+    q->blocked--;
     ls_mutex_unlock(&db->lock);
     if (opens && (conn = open_reader(db, job)) == NULL) return;
     const bool done = run_job(conn, job);

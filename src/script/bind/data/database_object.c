@@ -136,6 +136,12 @@ static bool holds_transaction(const ls_state *state, const ls_db *db);
 static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
 {
     const ls_state *state = ls_state_of(L);
+    ls_db_job *owner = job->lease != NULL ? job->lease : job; /* of the connection, once it has one */
+    if (owner->used) {
+        lua_pushboolean(L, 0);
+        lua_pushliteral(L, "another task waits for a statement of this transaction, or for these rows");
+        return 2;
+    }
     if (ls_db_try(job)) return k(L, LUA_OK, 0);
     if (job->lease == NULL && job->writes && holds_transaction(state, job->db)) {
         lua_pushboolean(L, 0);
@@ -149,7 +155,9 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
     ls_task_may_wait(L);
     ls_wait *wait = ls_wait_get(L, job->writes || job->lease != NULL ? &writing : &reading, job);
     if (wait == NULL) return luaL_error(L, "not enough memory");
+    owner->used = true;
     if (ls_db_queue(job, &wait->waiter, state->port) == LS_PENDING) return ls_wait_suspend(L, wait, -1, false, k);
+    owner->used = false;
     ls_wait_drop(wait);
     return k(L, LUA_OK, 0);
 }
@@ -160,6 +168,10 @@ static ls_db_job *finished(lua_State *L, lua_KContext context)
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     const call_object *call = lua_touserdata(L, CALL);
     struct ls_message *none;
+    if (wait != NULL) {
+        ls_db_job *lease = lease_at(L, TARGET); /* job->lease may be freed by now */
+        (lease != NULL ? lease : call->job)->used = false;
+    }
     const int result = wait != NULL ? ls_wait_end(L, wait, &none) : LS_OK;
     if (wait != NULL && (result != LS_OK || ls_state_of(L)->current->cpu_exceeded)) {
         ls_db_job_release(call->job);
