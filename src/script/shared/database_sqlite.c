@@ -27,9 +27,9 @@ struct ls_db {
     bool memory;
     ls_port *port; /* NULL: no job was queued so far */
     ls_mutex lock;
-    ls_cond more;                       /* a connection is free; for ls_db_block */
-    queue reads, writes;                /* in memory everything is in `writes` */
-    ls_node all;                        /* connections */
+    ls_cond more;              /* a connection is free; for ls_db_block */
+    queue reads, writes;       /* in memory everything is in `writes` */
+    ls_node all;               /* connections */
     unsigned readers, results; /* open readers without results; results with rows left */
     ls_db_stats stats;
 };
