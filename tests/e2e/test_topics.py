@@ -6,7 +6,6 @@ import threading
 
 from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, repeats, request
 from harness.websocket import WebSocket
-from harness.websocket import WebSocket
 
 # Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=";
 # "end return", "end error", "end close", "end shutdown", "end burst".
@@ -50,32 +49,6 @@ end)
 """
 THREADS = "ls.config{ threads = 3 }"
 ONE_STATE = "ls.config{ threads = 1, threads_max = 1 }"
-
-
-OF_CONNECTIONS = r"""
-local ls = require "luaserve"
-ls.config{ states = 1 }
-local app = ls.app()
-local pages = {}
-ls.subscribe("t", function(data) for page in pairs(pages) do page:send("of the state " .. data) end end) -- line 6
-app:ws("/live", {
-  open = function(ws)
-    pages[ws] = true
-    ls.subscribe("t", function(data) ws:send("own " .. data) end)
-    ws:send("open")
-  end,
-  message = function(ws, text) ws:send(tostring(ls.subscribe("t", function(data) ws:send("late " .. data) end) ~= nil)) end,
-  close = function(ws) pages[ws] = nil end,
-})
-app:get("/publish/:n", function(req) return ls.publish("t", req.params.n) .. "" end)
-app:get("/count", function() return (ls.topics().t or 0) .. "" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
-  local own = assert(ls.subscribe("t", function(data) sock:send("own ", data, "\n") end))
-  sock:send("open\n")
-  for line in sock:lines() do if line == "remove" then own:remove() sock:send("removed\n") end end
-end)
-"""
 
 
 OF_CONNECTIONS = r"""
@@ -529,40 +502,6 @@ end)
         self.assertEqual(answer["left"], 0)
         self.assertEqual(sorted(int(n) for n in answer["list"]), list(range(count)))
         self.assertEqual([reader.line() for _ in range(count)], [b"%d" % n for n in range(count)])
-
-    def test_after_a_reload_only_functions_of_connections_reach_them(self):
-        server = self.server = self.serve(OF_CONNECTIONS, listeners=2, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
-        self.fixed_ports()
-        warning = r"warn the function of ls\.subscribe at .*site\.lua:6 ends with the old site, whose WebSockets and TCP connections " \
-                  r"stay open: .*ws:subscribe and sock:subscribe go on"
-        tcp, removed = self.connect(1), self.connect(1)
-        self.assertEqual((tcp.line(), removed.line()), (b"open", b"open"))
-        with WebSocket(server.at(0), "/live") as page:
-            self.assertEqual(page.receive(), "open")
-            self.assertEqual(self.get("/publish/1").text, "4")
-            self.assertEqual(sorted((page.receive(), page.receive())), ["of the state 1", "own 1"])
-            self.assertEqual((tcp.line(), removed.line()), (b"own 1", b"own 1"))
-            mark = server.mark()
-            server.reload()
-            server.wait_log("reloaded", mark)
-            server.wait_log(warning, mark)
-            self.eventually(lambda: self.get("/count").text == "4", "the function of the old site has ended")
-            self.assertEqual(self.get("/publish/2").text, "4")  # with the function of the new site
-            self.assertEqual(page.receive(), "own 2")
-            self.assertEqual((tcp.line(), removed.line()), (b"own 2", b"own 2"))
-            page.send("more")
-            self.assertEqual(page.receive(), "true")
-            removed.send(b"remove\n")
-            self.assertEqual(removed.line(), b"removed")
-            self.assertEqual(self.get("/publish/3").text, "4")
-            self.assertEqual(sorted((page.receive(), page.receive())), ["late 3", "own 3"])
-            self.assertEqual(tcp.line(), b"own 3")
-            for conn in (tcp, removed):
-                conn.half_close()
-                conn.expect_end()
-            self.eventually(lambda: self.get("/count").text == "3", "the function of the TCP connection ends with it")
-        self.eventually(lambda: self.get("/count").text == "1", "those of WebSockets end with the old site")
-        self.assertEqual(len(server.logged("the function of ls.subscribe at")), 1)
 
     def test_after_a_reload_only_functions_of_connections_reach_them(self):
         server = self.server = self.serve(OF_CONNECTIONS, listeners=2, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
