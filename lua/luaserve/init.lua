@@ -99,6 +99,7 @@ local ls = {
     __pairs = function() return pairs(require "luaserve.crypto") end,
   }),
   session = later("luaserve.session", "new"),
+  redis = later("luaserve.redis", "open"), -- a Redis server
   sqlite = later("luaserve.sqlite", "open"), -- databases in files
   process = later("luaserve.process", "run"),
   templates = later("luaserve.template", "open"), -- pages from the files of a folder

@@ -42,6 +42,7 @@
     X(dict)           \
     X(wait)           \
     X(sqlite)         \
+    X(redis)          \
     X(channel)        \
     X(semaphore)      \
     X(host)           \

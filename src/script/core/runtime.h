@@ -29,6 +29,10 @@ typedef struct ls_site_host {
 
 enum { LS_PROCESSES_MAX = 64 }; /* of ls.process, at once */
 
+/* The numbers of ls.redis: connections that are open, calls that wait for a reply, commands that were sent, replies that are
+ * errors. */
+enum ls_redis_stat { LS_REDIS_CONNECTIONS, LS_REDIS_WAITING, LS_REDIS_COMMANDS, LS_REDIS_ERRORS, LS_REDIS_STATS };
+
 typedef struct ls_runtime {
     ls_port *port;                           /* NULL before the server opens it */
     struct ls_deadlines *deadlines;          /* the same; of all streams */
@@ -40,6 +44,7 @@ typedef struct ls_runtime {
     const ls_site_host *host;                /* NULL: none */
     struct ls_shared *shared;                /* dicts, channels, semaphores: they outlive each generation */
     struct ls_topics *topics;                /* the same */
+    _Atomic uint64_t redis[LS_REDIS_STATS];
     struct ls_dev *dev;                      /* bind/dev/dev_mode.h; NULL: no dev mode */
 
     FILE *null;            /* the null device, for the output of further states; NULL: it appears once per state */

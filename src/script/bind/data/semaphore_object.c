@@ -252,9 +252,11 @@ static int with_decided(lua_State *L, int status, lua_KContext context)
     ls_semaphore *semaphore = wait->object;
     struct ls_message *none;
     (void)status;
-    const int result = ls_wait_end(L, wait, &none); /* without a timeout: LS_OK, or the task is ended while it waits */
-    if (result == LS_OK && !ls_state_of(L)->current->cpu_exceeded) return with_call(L, semaphore);
+    const int result = ls_wait_end(L, wait, &none);
+    const bool ends = ls_state_of(L)->current->cpu_exceeded; /* the task is ended while it waits */
+    if (result == LS_OK && !ends) return with_call(L, semaphore);
     if (result == LS_OK) (void)ls_semaphore_release(semaphore);
+    if (result == LS_ETIMEDOUT && !ends) return ls_push_failure(L, result);
     ls_state_end_run(L);
     return 0;
 }
@@ -272,6 +274,22 @@ static int semaphore_with(lua_State *L)
     lua_replace(L, 1);
     const int count = acquire(L, semaphore, -1, with_decided, &result);
     return count >= 0 ? count : with_call(L, semaphore);
+}
+
+/* core.semaphore_within(semaphore, timeout, fn, ...) -> the results of fn(...) | nil, message, code
+ * As semaphore:with, for at most `timeout` seconds. */
+static int core_semaphore_within(lua_State *L)
+{
+    const semaphore_data *data = ls_state_data(ls_state_of(L), LS_SLOT_semaphore);
+    ls_semaphore *semaphore = semaphore_check(L)->semaphore;
+    const double timeout = ls_check_seconds(L, 2);
+    int result;
+    (void)ls_object_new(L, sizeof(permit), 0, &permit_tag, data->permit_meta_ref); /* before: it may raise */
+    lua_replace(L, 1);
+    lua_remove(L, 2);
+    const int count = acquire(L, semaphore, timeout, with_decided, &result);
+    if (count >= 0) return count;
+    return result == LS_OK ? with_call(L, semaphore) : ls_push_failure(L, LS_ETIMEDOUT);
 }
 
 /* ---- the rest of the object --------------------------------------------------------------------------------- */
@@ -339,7 +357,8 @@ static int core_semaphore(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg semaphore_functions[] = {{"semaphore", core_semaphore}, {NULL, NULL}};
+static const luaL_Reg semaphore_functions[] = {
+    {"semaphore", core_semaphore}, {"semaphore_within", core_semaphore_within}, {NULL, NULL}};
 
 const ls_module ls_semaphore_module = {.name = "semaphore",
                                        .bytes = sizeof(semaphore_data),

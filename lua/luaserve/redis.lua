@@ -1,0 +1,509 @@
+-- redis.lua - ls.redis: URLs and options, commands, pipelines, transactions, scripts. redis_node.lua has the connections,
+-- redis_subscriber.lua subscriptions, redis_cluster.lua the slots of a cluster; src/script/bind/data/redis_hiredis.c sends
+-- commands and reads replies.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+local nodes = require "luaserve.redis_node"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local ipairs, next, pairs, pack, select, setmetatable, type = ipairs, next, pairs, table.pack, select, setmetatable, type
+
+local redis = {}
+
+local redis_options = {
+  user = { "user", "text", "a user name" }, -- in place of that of the URL
+  password = { "password", "text", "a password" }, -- in place of that of the URL
+  timeout = { "reply_ms", "seconds", 1, 2 ^ 32 - 1, 5 }, -- seconds for a reply
+  connect_timeout = { "connect_ms_max", "seconds", 1, 2 ^ 32 - 1, 5 }, -- seconds for lookup, addresses and TLS
+  connections = { "connections", "count", 1, 10000, 32 }, -- of commands that block, of all Lua states
+  max_reply = { "reply_bytes_max", "size", 64, math.maxinteger, "64m" }, -- bytes; a longer reply closes the connection
+  tls = true, -- TlsClientOptions - of rediss://
+  cluster = { "cluster", "flag" }, -- follow the slots of a cluster
+  sentinels = true, -- string[] - in place of a URL: `"host:port"` of the sentinels that know the master
+  name = { "name", "text", "the name of the master" }, -- of sentinels
+  database = { "database", "count", 0, 1000000, 0 }, -- with sentinels; otherwise it stands in the URL
+}
+redis.calls = {
+  ["ls.redis"] = { redis_options }, -- RedisOptions
+}
+
+-- ---- commands ------------------------------------------------------------------------------------------------------
+
+local transaction_form = "use r:transaction(fn)"
+local refused = { -- as methods and by call, with what to write instead
+  MULTI = transaction_form, EXEC = transaction_form, DISCARD = transaction_form, UNWATCH = transaction_form,
+  WATCH = "use r:transaction(keys, fn)",
+  SUBSCRIBE = "use r:subscribe(channel, fn)", PSUBSCRIBE = "use r:psubscribe(pattern, fn)",
+  UNSUBSCRIBE = "use subscription:remove()", PUNSUBSCRIBE = "use subscription:remove()",
+  SSUBSCRIBE = "use r:subscribe(channel, fn)", SUNSUBSCRIBE = "use subscription:remove()",
+  SELECT = "the number of the database stands in the URL: redis://host:6379/1",
+  AUTH = "user and password stand in the URL: redis://user:password@host:6379",
+  HELLO = "luaserve speaks RESP2", MONITOR = "use redis-cli monitor", QUIT = "connections close with their Lua state",
+  RESET = "other tasks use the connection", SYNC = "it is a command of replicas", PSYNC = "it is a command of replicas",
+}
+
+-- Seconds that a command may block, or nil: 0 is without end.
+local function last(args) return args[args.n] end
+local function option_block(args)
+  for i = 2, args.n - 1 do
+    if type(args[i]) == "string" and args[i]:upper() == "BLOCK" then return (tonumber(args[i + 1]) or 0) / 1000 end
+  end
+end
+local function first(args) return args[2] end
+local blocking = {
+  BLPOP = last, BRPOP = last, BRPOPLPUSH = last, BLMOVE = last, BZPOPMIN = last, BZPOPMAX = last, BLMPOP = first,
+  BZMPOP = first, XREAD = option_block, XREADGROUP = option_block,
+}
+local waits = { -- for replicas: of the writes on its own connection
+  WAIT = function(args) return (tonumber(args[3]) or 0) / 1000 end,
+  WAITAOF = function(args) return (tonumber(args[4]) or 0) / 1000 end,
+}
+
+local function map_of(list)
+  local map = {}
+  for i = 1, #list, 2 do map[list[i]] = list[i + 1] end
+  return map
+end
+local maps = { hgetall = map_of } -- methods whose reply becomes a table by name
+
+local function wrong_argument(call, offset, at, ...)
+  usage.error("%s: argument %d must be a string, a number or a buffer; got %s", call, at - offset,
+    usage.quote((select(at, ...))))
+end
+
+-- The results of a call. `value` false: an argument is wrong, at the index `message`.
+local function finish(node, call, offset, args, value, message, code)
+  if message == nil then return value end
+  if value == false then wrong_argument(call, offset, message, table.unpack(args, 1, args.n)) end
+  if code then return node:lost(message, code) end
+  if message:find("^READONLY") then node:leave() end
+  return nodes.failure(message)
+end
+
+-- Milliseconds for the reply of a command that may block for `seconds`; 0: no limit.
+local function reply_ms(node, seconds)
+  seconds = tonumber(seconds) or 0
+  return seconds == 0 and 0 or math.ceil(seconds * 1000) + node.settings.reply_ms
+end
+
+-- Send one command and wait for its reply. `call`, `offset`: for messages.
+local function command(self, call, offset, name, ...)
+  local node = self.node
+  if self.cluster then return self.cluster:command(finish, call, offset, pack(name, ...)) end
+  local conn, message, code = node.conn
+  if not conn or not conn:is_open() then
+    conn, message, code = node:shared()
+    if not conn then return nil, message, code end
+  end
+  local value
+  value, message, code = conn:call(node.settings.reply_ms, name, ...)
+  if message == nil then return value end
+  return finish(node, call, offset, pack(name, ...), value, message, code)
+end
+
+-- The same for one that may block, on a connection of its own.
+local function block(self, call, offset, seconds, ...)
+  local node, args = self.cluster and self.cluster:node_of(pack(...)) or self.node, pack(...)
+  if node.fixed then usage.error("%s: it cannot block inside a transaction", call) end
+  return node:own(function(conn)
+    return finish(node, call, offset, args, conn:call(reply_ms(node, seconds), table.unpack(args, 1, args.n)))
+  end)
+end
+
+local function send(self, call, offset, name, ...)
+  if type(self) ~= "table" or not self.node then
+    usage.error("%s: call it with a colon, as in r:get(key); got %s", call, usage.quote(self))
+  elseif not core.can_wait() then
+    usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
+      .. "ls.spawn", call)
+  end
+  local seconds = blocking[name] and blocking[name](pack(name, ...))
+  if seconds then return block(self, call, offset, seconds, name, ...) end
+  if waits[name] then
+    usage.error("%s: it counts the writes of its own connection; use r:pipeline(function(p) p:set(...) p:%s(...) end)",
+      call, name:lower())
+  end
+  return command(self, call, offset, name, ...)
+end
+
+local function check_name(call, name)
+  if type(name) ~= "string" or name == "" then
+    usage.error('%s: the first argument must be the name of a command, such as "GET"; got %s', call, usage.quote(name))
+  end
+  name = name:upper()
+  if refused[name] then usage.error("%s: %s", call, refused[name]) end
+  return name
+end
+
+-- r is a Redis: a Redis server, or a cluster. Any command of Redis is a method in lower case, such as r:get(key) or
+-- r:hset(key, field, value): it waits for the reply and returns it, or nil, message, code. Those of a command without a
+-- reply to return, such as a key that does not exist, return nil.
+local methods = {}
+
+-- r:call(command: string, ...: string|number|Buffer) -> reply: any | nil, message, code
+-- Sends a command, whatever its name is, and waits for its reply.
+function methods.call(self, name, ...)
+  name = check_name("r:call", name)
+  return send(self, "r:call", 0, name, ...)
+end
+
+-- ---- pipelines -----------------------------------------------------------------------------------------------------
+
+-- A pipeline is the list of its commands.
+local function add(self, call, offset, name, ...)
+  local args = pack(name, ...)
+  local wrong = core.redis_arguments(...)
+  if wrong then wrong_argument(call, offset, wrong + 1, name, ...) end
+  if blocking[name] and blocking[name](args) then
+    usage.error("%s: a command that blocks cannot stand in a pipeline or a transaction; call it alone, as r:%s(...)", call,
+      name:lower())
+  elseif waits[name] then
+    self.waits = math.max(self.waits or 0, waits[name](args))
+  end
+  self[#self + 1] = args
+end
+
+local pipeline_methods = {}
+
+function pipeline_methods.call(self, name, ...) return add(self, "p:call", 0, check_name("p:call", name), ...) end
+
+local function check_script(call, script, keys, args)
+  if type(script) ~= "string" then usage.error("%s: the script must be a string; got %s", call, usage.quote(script)) end
+  for name, list in pairs { keys = keys or {}, args = args or {} } do
+    if type(list) ~= "table" then
+      usage.error('%s: %s must be a list, such as { "a", "b" }; got %s', call, name, usage.quote(list))
+    end
+  end
+  local out = pack(#(keys or {}))
+  for _, list in ipairs { keys or {}, args or {} } do
+    for i = 1, #list do out[#out + 1] = list[i] end
+  end
+  return table.unpack(out, 1, #out)
+end
+
+function pipeline_methods.eval(self, script, keys, args)
+  return add(self, "p:eval", 1, "EVAL", script, check_script("p:eval", script, keys, args))
+end
+
+-- Make the method of a command at its first use.
+local function strict(what, letter, known, make)
+  local function index(_, name)
+    if type(name) ~= "string" then return nil end
+    if not name:find("^%l[%l%d_]*$") then
+      usage.error("%s has no method %s; commands are methods in lower case, as %s:get(key)", what, usage.quote(name),
+        letter)
+    end
+    local call, upper = letter .. ":" .. name, name:upper()
+    if refused[upper] then usage.error("%s: %s", call, refused[upper]) end
+    known[name] = make(call, upper, maps[name])
+    return known[name]
+  end
+  return { __index = setmetatable(known, { __index = index }), __name = what, __metatable = false }
+end
+
+local pipeline_meta = strict("a pipeline", "p", pipeline_methods, function(call, name, map)
+  return function(self, ...)
+    add(self, call, 1, name, ...)
+    if map then
+      self.maps = self.maps or {}
+      self.maps[#self] = map
+    end
+  end
+end)
+
+local function new_pipeline() return setmetatable({ maps = false, waits = false }, pipeline_meta) end
+
+-- The replies of a pipeline as its methods return them.
+local function convert(p, replies)
+  for at, map in pairs(p.maps or {}) do
+    if type(replies[at]) == "table" and not replies[at].err then replies[at] = map(replies[at]) end
+  end
+  return replies
+end
+
+-- Send the commands of a list, and wait for their replies -> replies | nil, message, code
+local function send_all(self, list)
+  local node = self.node
+  if self.cluster and not list.atomic then return self.cluster:pipeline(list) end
+  if self.cluster then node = self.cluster:node_of_all(list) end
+  local function many(conn, ms)
+    local replies, message, code = conn:many(ms, list)
+    if not replies then return node:lost(message, code) end
+    for i = 1, #replies do
+      local reply = replies[i]
+      if type(reply) == "table" and reply.err and reply.err:find("^READONLY") then node:leave() end
+    end
+    return replies
+  end
+  if list.waits then
+    return node:own(function(conn) return many(conn, reply_ms(node, list.waits)) end)
+  end
+  local conn, message, code = node:shared()
+  if not conn then return nil, message, code end
+  return many(conn, node.settings.reply_ms)
+end
+
+local function check_call(self, call, fn, form)
+  if type(self) ~= "table" or not self.node then
+    usage.error("%s: call it with a colon, as in %s; got %s", call, form, usage.quote(self))
+  elseif type(fn) ~= "function" then
+    usage.error("%s: the function is missing: %s; got %s", call, form, usage.quote(fn))
+  elseif not core.can_wait() then
+    usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
+      .. "ls.spawn", call)
+  end
+end
+
+-- r:pipeline(fn: fun(p: Redis)) -> replies: any[] | nil, message, code
+-- Calls a function, sends the commands that it has called together, and returns their replies. In this list nil is false,
+-- and an error is { err = message }.
+function methods.pipeline(self, fn, ...)
+  local form = "r:pipeline(function(p) p:incr(key) p:get(key) end)"
+  check_call(self, "r:pipeline", fn, form)
+  usage.no_more("r:pipeline(fn)", fn, ...)
+  local p = new_pipeline()
+  fn(p)
+  if not p[1] then return {} end
+  local replies, message, code = send_all(self, p)
+  if not replies then return nil, message, code end
+  return convert(p, replies)
+end
+
+-- ---- transactions --------------------------------------------------------------------------------------------------
+
+-- The commands between MULTI and EXEC -> the list to send.
+local function enclose(p)
+  local list = { { "MULTI", n = 1 }, atomic = true, waits = p.waits }
+  for i = 1, #p do list[i + 1] = p[i] end
+  list[#list + 1] = { "EXEC", n = 1 }
+  return list
+end
+
+-- The results of a transaction from the replies of enclose().
+local function executed(p, replies)
+  local reply = replies[#replies]
+  if reply == false then return nil, "another client has changed a watched key", "ECHANGED" end
+  if reply.err then
+    for i = 1, #replies - 1 do
+      if type(replies[i]) == "table" then return nodes.failure(replies[i].err) end
+    end
+    return nodes.failure(reply.err)
+  end
+  return convert(p, reply)
+end
+
+local client_meta
+
+-- r:transaction(fn: fun(t: Redis)) -> replies: any[] | nil, message, code
+-- r:transaction(keys: string|string[], fn: fun(t: Redis, r: Redis): ...) -> replies: any[] | nil, message, code
+-- Calls a function, and has the commands of `t` that it has called executed as one. With keys, these are watched first: `r`
+-- reads, and if another client changes one of them before the end, nothing is executed: ECHANGED. The function may return
+-- nil or false and a reason: nothing is executed.
+function methods.transaction(self, keys, fn, ...)
+  local form = "r:transaction(function(t) t:incr(key) t:get(key) end)"
+  if type(keys) == "function" and fn == nil then keys, fn = nil, keys end
+  check_call(self, "r:transaction", fn, form)
+  usage.no_more("r:transaction(keys, fn)", fn, ...)
+  local p = new_pipeline()
+  if keys == nil then
+    local results = pack(fn(p))
+    if not results[1] and results[2] ~= nil then return table.unpack(results, 1, results.n) end
+    if not p[1] then return {} end
+    local replies, message, code = send_all(self, enclose(p))
+    if not replies then return nil, message, code end
+    return executed(p, replies)
+  end
+  if type(keys) ~= "table" then keys = { keys } end
+  local watch = { "WATCH", n = #keys + 1 }
+  for i = 1, #keys do watch[i + 1] = keys[i] end
+  if not keys[1] or core.redis_arguments(table.unpack(keys)) then
+    usage.error('r:transaction: keys must be a key or a list of keys, such as { "a", "b" }')
+  end
+  local node = self.cluster and self.cluster:node_of(watch) or self.node
+  return node:own(function(conn)
+    local bound = setmetatable({ conn = conn, fixed = true }, { __index = node })
+    local one = setmetatable({ node = bound, cluster = false }, client_meta)
+    local ok, message, code = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
+    if not ok then return nil, message, code end
+    local _ <close> = setmetatable({}, { __close = function(_, err) if err then conn:close() end end })
+    local results = pack(fn(p, one))
+    if not results[1] and results[2] ~= nil then
+      conn:close()
+      return table.unpack(results, 1, results.n)
+    end
+    local replies
+    replies, message, code = send_all(one, enclose(p))
+    if not replies then return nil, message, code end
+    return executed(p, replies)
+  end)
+end
+
+-- ---- scripts -------------------------------------------------------------------------------------------------------
+
+local digests, digest_count = {}, 0 -- of scripts
+
+local function digest_of(script)
+  if digests[script] then return digests[script] end
+  local ok, digest = pcall(require("luaserve.crypto").sha1, script, "hex")
+  if not ok then return nil end -- without OpenSSL
+  if digest_count == 1000 then digests, digest_count = {}, 0 end
+  digests[script], digest_count = digest, digest_count + 1
+  return digest
+end
+
+-- r:eval(script: string [, keys: string[] [, args: any[]]]) -> reply: any | nil, message, code
+-- Runs a script in the server, with KEYS and ARGV. It is sent when the server does not have it yet.
+function methods.eval(self, script, keys, args, ...)
+  usage.no_more("r:eval(script, keys, args)", args, ...)
+  local rest = pack(check_script("r:eval", script, keys, args))
+  local digest = digest_of(script)
+  local value, message, code
+  if digest then
+    value, message, code = send(self, "r:eval", 1, "EVALSHA", digest, table.unpack(rest, 1, rest.n))
+    if code ~= "ENOENT" or not message:find("^NOSCRIPT") then return value, message, code end
+  end
+  return send(self, "r:eval", 1, "EVAL", script, table.unpack(rest, 1, rest.n))
+end
+
+-- ---- subscriptions -------------------------------------------------------------------------------------------------
+
+local function subscribe(self, kind, name, fn, ...)
+  local call = "r:" .. kind
+  local form = call .. '("news", function(message, channel) end)'
+  if type(self) ~= "table" or not self.node or type(name) ~= "string" or type(fn) ~= "function" then
+    usage.error("%s takes a name and a function: %s; got %s and %s", call, form, usage.quote(name), usage.quote(fn))
+  end
+  usage.no_more(form, fn, ...)
+  local subscribers = require "luaserve.redis_subscriber"
+  self.subscriber = self.subscriber or subscribers.new(self.cluster and self.cluster:any() or self.node)
+  return subscribers.add(self.subscriber, kind, name, fn)
+end
+
+-- r:subscribe(channel: string, fn: fun(message: string, channel: string)) -> subscription | nil, message, code
+-- Calls a function for each message of a channel, one at a time and in order, in this Lua state. At the top of the file: in
+-- one state, for the whole server.
+function methods.subscribe(self, channel, fn, ...) return subscribe(self, "subscribe", channel, fn, ...) end
+
+-- r:psubscribe(pattern: string, fn: fun(message: string, channel: string, pattern: string)) -> subscription
+-- The same for each channel whose name the pattern matches, such as `"news.*"`.
+function methods.psubscribe(self, pattern, fn, ...) return subscribe(self, "psubscribe", pattern, fn, ...) end
+
+client_meta = strict("a Redis client", "r", methods, function(call, name, map)
+  if map then
+    return function(self, ...)
+      local value, message, code = send(self, call, 1, name, ...)
+      if type(value) == "table" then return map(value) end
+      return value, message, code
+    end
+  end
+  if blocking[name] or waits[name] then
+    return function(self, ...) return send(self, call, 1, name, ...) end
+  end
+  return function(self, ...)
+    if not core.can_wait() then return send(self, call, 1, name, ...) end
+    return command(self, call, 1, name, ...)
+  end
+end)
+
+-- ---- open ----------------------------------------------------------------------------------------------------------
+
+local form = 'a URL such as "redis://user:password@host:6379/0", "rediss://host", "unix:/path"'
+
+local function decode(text)
+  return text and core.percent_decode(text)
+end
+
+-- read_url(text) -> host, port, user, password, database, whether it is TLS. Raises.
+local function read_url(text)
+  local function invalid(why) usage.error("ls.redis: invalid URL: %s; it must be %s", why, form) end
+  local path, number = text:match("^unix:([^?]+)%??d?b?=?(%d*)$")
+  if path then return "unix:" .. path:gsub("^//", ""), 0, nil, nil, tonumber(number) or 0, false end
+  local scheme, authority, database = text:match("^(rediss?)://([^/?#]*)/?(%d*)$")
+  if not scheme then
+    if not text:find("^rediss?://") then invalid("it begins with " .. usage.quote(text:match("^[%a+]*:?/*"))) end
+    invalid("the path must be the number of the database")
+  end
+  local login, at = authority:match("^(.*)@(.*)$")
+  local user, password = (login or ""):match("^([^:]*):?(.*)$")
+  local host, port = options.host_port(at or authority)
+  if not host then host, port = (at or authority):match("^%[?([^%]]*)%]?$"), 6379 end
+  port = math.tointeger(tonumber(port) or -1)
+  if not host or host == "" or not port or port < 1 or port > 65535 then invalid("it has no host, or no valid port") end
+  user, password = decode(user), decode(password)
+  if not user or not password then invalid("user and password must be percent-encoded") end
+  return host, port, user ~= "" and user or nil, password ~= "" and password or nil, tonumber(database) or 0,
+    scheme == "rediss"
+end
+
+local tcp_defaults
+
+-- The settings of the nodes.
+local function settings_of(given, user, password, database, tls)
+  local out = options.take("ls.redis", given, redis.calls["ls.redis"], {})
+  tcp_defaults = tcp_defaults or require("luaserve.tcp").defaults()
+  out.limits = setmetatable({}, nil)
+  for name, value in pairs(tcp_defaults) do out.limits[name] = value end
+  out.limits.connect_ms_max = out.connect_ms_max or 5000
+  out.limits.keepalive_s = 60
+  out.reply_ms = out.reply_ms or 5000
+  out.reply_bytes_max = out.reply_bytes_max or 64 * 1024 * 1024
+  out.user, out.password = out.user or user, out.password or password
+  if given.database == nil then out.database = database end
+  out.database = out.database or 0
+  if given.tls ~= nil and not tls and not given.sentinels then
+    usage.error("ls.redis: the option tls needs a URL with rediss://")
+  end
+  if tls or given.sentinels and given.tls then
+    out.limits.tls = require("luaserve.tls").client("ls.redis", given.tls or true)
+  end
+  return out
+end
+
+local clients = {} -- by URL and options
+
+local function key_of(url, given)
+  local parts = { url }
+  local names = {}
+  for name in pairs(given) do names[#names + 1] = tostring(name) end
+  table.sort(names)
+  for _, name in ipairs(names) do parts[#parts + 1] = name .. "=" .. require("luaserve.inspect").show(given[name]) end
+  return table.concat(parts, "\n")
+end
+
+-- ls.redis(url: string [, options: RedisOptions]) -> r: Redis
+-- ls.redis(options: RedisOptions) -> r: Redis
+-- A client of a Redis server; the same one for the same arguments. It connects when the first command needs it.
+function redis.open(url, given, ...)
+  if not core.redis_connection then usage.error("ls.redis: this luaserve was built without hiredis") end
+  if type(url) == "table" and given == nil then url, given = "", url end
+  given = given or {}
+  if type(url) ~= "string" then usage.error("ls.redis: the first argument must be %s; got %s", form, usage.quote(url)) end
+  if type(given) ~= "table" then
+    usage.error("ls.redis: options must be a table, such as { timeout = 1 }; got %s", usage.quote(given))
+  end
+  usage.no_more("ls.redis(url, options)", given, ...)
+  local key = next(given) and key_of(url, given) or url
+  if clients[key] then return clients[key] end
+  local settings, node
+  if url == "" then
+    usage.error("ls.redis: the URL is missing: %s", form)
+  else
+    local host, port, user, password, database, tls = read_url(url)
+    settings = settings_of(given, user, password, database, tls)
+    node = nodes.new(host, port, settings)
+  end
+  settings.key = "redis " .. key .. "\n"
+  local before
+  settings.permits, before = core.semaphore("redis " .. node.target:sub(1, 90), settings.connections or 32, usage.where())
+  if not settings.permits then
+    usage.error("ls.redis: %s has another number of connections at %s; give the same in both places", node.target, before)
+  end
+  local client = setmetatable({ node = node, cluster = false, subscriber = false }, client_meta)
+  clients[key] = client
+  return client
+end
+
+return redis

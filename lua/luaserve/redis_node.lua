@@ -1,0 +1,177 @@
+-- redis_node.lua - one Redis server for ls.redis: its connections. Each Lua state has one that carries the commands of all
+-- its tasks; commands that block take one of their own, of which all states together have `connections`.
+--
+-- A node that cannot be reached is tried again after a pause, by one task at a time. Meanwhile other calls fail at once.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local pcall, setmetatable, type = pcall, setmetatable, type
+local now = core.now
+
+local node = {}
+
+local PAUSE_S, PAUSE_S_MAX = 0.05, 2 -- before the second attempt, doubled before each further one
+
+local codes = { -- of the replies that are errors, by their first word
+  NOAUTH = "EACCES", WRONGPASS = "EACCES", NOPERM = "EACCES", LOADING = "EBUSY", BUSY = "EBUSY", TRYAGAIN = "EBUSY",
+  MASTERDOWN = "EBUSY", CLUSTERDOWN = "EBUSY", READONLY = "EBUSY", OOM = "ELIMIT", NOSCRIPT = "ENOENT",
+}
+
+-- failure(text) -> nil, text, code: of a reply that is an error.
+function node.failure(text) return nil, text, codes[text:match("^%u+")] or "EINVAL" end
+
+local methods = {}
+local meta = { __index = methods }
+
+-- new(host, port, settings) -> a node. settings: see redis.lua.
+function node.new(host, port, settings)
+  local target = host:match("^unix:") and host or (host:find(":", 1, true) and "[" .. host .. "]" or host) .. ":" .. port
+  return setmetatable({ host = host, port = port, settings = settings, target = "Redis at " .. target }, meta)
+end
+
+-- lost(message, code) -> nil, message, code: of the connection, with the name of the server.
+function methods.lost(self, message, code)
+  if code == "ETIMEDOUT" then message = "timeout: no reply within " .. self.settings.reply_ms / 1000 .. " s" end
+  return nil, self.target .. ": " .. message, code
+end
+
+local function dial(self)
+  local sock, message, code = core.connect(self.host, self.port, self.settings.limits)
+  if not sock then return nil, self.target .. ": " .. message, code end
+  return sock
+end
+
+-- Ask the sentinels for the address of the master, the last one that answered first.
+local function find_master(self)
+  local sentinels, message, code = self.settings.sentinels, nil, nil
+  for at, sentinel in ipairs(sentinels) do
+    local conn
+    conn, message, code = sentinel:open("task")
+    if conn then
+      local reply
+      reply, message, code = conn:call(sentinel.settings.reply_ms, "SENTINEL", "get-master-addr-by-name",
+        self.settings.name)
+      conn:close()
+      if type(reply) == "table" then
+        table.insert(sentinels, 1, table.remove(sentinels, at))
+        self.host, self.port = reply[1], math.tointeger(reply[2])
+        self.target = "Redis " .. self.settings.name .. " at " .. self.host .. ":" .. self.port
+        return true
+      end
+      message, code = sentinel.target .. ": " .. (message or "no master " .. self.settings.name), code or "ENOENT"
+    end
+  end
+  return nil, message, code
+end
+
+-- What a connection begins with: user, database.
+local function greet(self, conn)
+  local settings, commands = self.settings, {}
+  if settings.password then
+    commands[1] = settings.user and { "AUTH", settings.user, settings.password, n = 3 }
+      or { "AUTH", settings.password, n = 2 }
+  end
+  if settings.database ~= 0 then commands[#commands + 1] = { "SELECT", settings.database, n = 2 } end
+  if settings.sentinels then commands[#commands + 1] = { "ROLE", n = 1 } end
+  if not commands[1] then return true end
+  local replies, message, code = conn:many(settings.reply_ms, commands)
+  if not replies then return self:lost(message, code) end
+  for i = 1, #replies do
+    local failed = type(replies[i]) == "table" and replies[i].err
+    if failed then
+      local _, text, of = node.failure(failed)
+      return nil, self.target .. ": " .. text, of
+    end
+  end
+  if settings.sentinels and replies[#replies][1] ~= "master" then
+    return nil, self.target .. ": it is no master any more", "EBUSY"
+  end
+  return true
+end
+
+-- open(kind) -> conn | nil, message, code. `kind`: that of conn:open.
+function methods.open(self, kind)
+  local ok, sock, message, code
+  if self.settings.sentinels then
+    ok, message, code = find_master(self)
+    if not ok then return nil, message, code end
+  end
+  sock, message, code = dial(self)
+  if not sock then return nil, message, code end
+  local conn = core.redis_connection()
+  ok, message, code = conn:open(sock, self.settings.reply_bytes_max, kind)
+  if not ok then return self:lost(message, code) end
+  ok, message, code = greet(self, conn)
+  if ok then return conn end
+  conn:close()
+  return nil, message, code
+end
+
+local function attempt(self, gate)
+  local ok, conn, message, code = pcall(self.open, self, "shared")
+  if not ok then conn, message, code = nil, self.target .. ": " .. tostring(conn), "ENOMEM" end
+  self.gate = nil
+  if conn then
+    self.conn, self.failure, self.pause = conn, nil, nil
+  else
+    self.failure = { message, code }
+    self.pause = math.min((self.pause or PAUSE_S / 2) * 2, PAUSE_S_MAX)
+    self.again = now() + self.pause
+  end
+  gate:wake()
+end
+
+-- shared() -> the connection of this state | nil, message, code
+function methods.shared(self)
+  local conn, gate, failure = self.conn, self.gate, self.failure
+  if conn and conn:is_open() then return conn end
+  if self.fixed then return self:lost("the connection was lost", "ECLOSED") end
+  if failure and (gate or now() < self.again) then return nil, failure[1], failure[2] end
+  if not gate then
+    gate = core.redis_connection()
+    core.spawn(attempt, self, gate)
+    self.gate = gate
+  end
+  if not gate:wait(self.settings.limits.connect_ms_max / 1000 + self.settings.reply_ms / 1000) then
+    return nil, self.target .. ": timeout: not connected", "ETIMEDOUT"
+  end
+  conn, failure = self.conn, self.failure
+  if conn and conn:is_open() then return conn end
+  if failure then return nil, failure[1], failure[2] end
+  return self:lost("the connection was lost", "ECLOSED")
+end
+
+-- A failover has happened: the next command makes a new connection.
+function methods.leave(self)
+  if self.conn then self.conn:finish() end
+  self.conn = nil
+end
+
+-- A connection of this task, from the pool of the server or a new one.
+local function take(self)
+  local sock = core.client_take(self.settings.key .. self.target)
+  if not sock then return self:open("task") end
+  local conn = core.redis_connection()
+  if conn:open(sock, self.settings.reply_bytes_max, "task") then return conn end
+  return self:open("task")
+end
+
+local function run(self, fn)
+  local conn, message, code = take(self)
+  if not conn then return nil, message, code end
+  local results = table.pack(fn(conn))
+  conn:keep(self.settings.key .. self.target)
+  return table.unpack(results, 1, results.n)
+end
+
+-- own(fn) -> the results of fn(conn), with a connection of its own, which goes to the pool unless it is closed | nil,
+-- message, code: none of them was free in time.
+function methods.own(self, fn)
+  local settings = self.settings
+  return core.semaphore_within(settings.permits, settings.reply_ms / 1000, run, self, fn)
+end
+
+return node

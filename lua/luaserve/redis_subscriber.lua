@@ -1,0 +1,176 @@
+-- redis_subscriber.lua - r:subscribe and r:psubscribe: one connection of the Lua state for all subscriptions of a client,
+-- and a task that waits for their messages. After a loss it connects again and subscribes to the same.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local nodes = require "luaserve.redis_node"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local ipairs, next, pairs, pcall, setmetatable, tostring = ipairs, next, pairs, pcall, setmetatable, tostring
+
+local subscriber = {}
+
+local PAUSE_S, PAUSE_S_MAX = 0.05, 2 -- before the second attempt, doubled before each further one
+
+-- new(node) -> a subscriber without subscriptions
+function subscriber.new(node)
+  return { node = node, lists = { subscribe = {}, psubscribe = {} }, running = false, conn = false }
+end
+
+local function is_empty(self) return not next(self.lists.subscribe) and not next(self.lists.psubscribe) end
+
+-- Each subscription that waits for its confirmation, or those of `list`, gets it or a failure.
+local function confirm(self, list, message, code)
+  for _, lists in pairs(self.lists) do
+    for _, one in pairs(lists) do
+      for _, subscription in ipairs(list or one) do
+        if subscription.gate then
+          subscription.failure = message and { message, code }
+          subscription.gate:wake()
+          subscription.gate = nil
+        end
+      end
+      if list then return end
+    end
+  end
+end
+
+local function deliver(list, ...)
+  for _, subscription in ipairs { table.unpack(list or {}) } do
+    if not subscription.removed then
+      local job = core.spawn(subscription.fn, ...)
+      local ok, err = pcall(job.wait, job)
+      if not ok then core.log("error", "in a function of r:subscribe: " .. tostring(err)) end
+    end
+  end
+end
+
+local function take_in(self, message)
+  local kind, name = message[1], message[2]
+  if message.err then
+    confirm(self, nil, select(2, nodes.failure(message.err)))
+  elseif kind == "message" then
+    deliver(self.lists.subscribe[name], message[3], name)
+  elseif kind == "pmessage" then
+    deliver(self.lists.psubscribe[name], message[4], message[3], name)
+  elseif self.lists[kind] and self.lists[kind][name] then
+    confirm(self, self.lists[kind][name])
+  end
+end
+
+-- Wait for messages until the connection is lost or closed -> message, code
+local function receive(self, conn)
+  for kind, lists in pairs(self.lists) do
+    for name in pairs(lists) do conn:send(kind, name) end
+  end
+  self.conn = conn
+  local messages, message, code
+  repeat
+    messages, message, code = conn:read(0)
+    for _, one in ipairs(messages or {}) do take_in(self, one) end
+  until not messages
+  self.conn = false
+  return message, code
+end
+
+local function listen(self)
+  local pause
+  while not is_empty(self) do
+    local conn, message, code = self.node:open("task")
+    if conn then
+      pause = nil
+      message, code = receive(self, conn)
+      conn:close()
+      message = self.node.target .. ": " .. message
+    end
+    local left = self.left
+    self.left = false
+    if code == "ECANCELED" and not left then return nil, message, code end -- the site has ended
+    if not left then
+      confirm(self, nil, message, code)
+      if not is_empty(self) then
+        if not pause then core.log("warn", message .. "; its subscriptions receive nothing until it is connected again") end
+        pause = pause and math.min(pause * 2, PAUSE_S_MAX) or PAUSE_S
+        core.sleep(pause)
+      end
+    end
+  end
+  return true
+end
+
+local function run(self)
+  local settings = self.node.settings
+  local ok, message, code = core.semaphore_within(settings.permits, settings.reply_ms / 1000, listen, self)
+  self.running = false
+  if not ok then confirm(self, nil, message, code) end
+end
+
+local function start(self)
+  if self.running or is_empty(self) then return end
+  self.running = true
+  core.spawn(run, self)
+end
+
+local meta = { __name = "a subscription", __metatable = false }
+meta.__index = {}
+
+-- remove(): ends the subscription.
+function meta.__index.remove(self)
+  local owner = self.owner
+  local list = owner.lists[self.kind][self.name]
+  if self.removed or not list then
+    self.removed = true
+    return
+  end
+  self.removed = true
+  for at, one in ipairs(list) do
+    if one == self then table.remove(list, at) break end
+  end
+  if list[1] then return end
+  owner.lists[self.kind][self.name] = nil
+  if not owner.conn then return end
+  if is_empty(owner) then
+    owner.left = true
+    owner.conn:close()
+  else
+    owner.conn:send(self.kind == "subscribe" and "UNSUBSCRIBE" or "PUNSUBSCRIBE", self.name)
+  end
+end
+
+-- Subscribe, unless it was removed. Returns whether the connection has subscribed to the name before.
+local function begin(subscription)
+  local self, lists = subscription.owner, subscription.owner.lists[subscription.kind]
+  if subscription.removed then return true end
+  local list = lists[subscription.name] or {}
+  lists[subscription.name] = list
+  list[#list + 1] = subscription
+  if #list > 1 and self.conn then return true end
+  if self.conn then self.conn:send(subscription.kind, subscription.name) end
+  start(self)
+end
+
+-- add(subscriber, kind, name, fn) -> subscription | nil, message, code. kind: "subscribe" or "psubscribe".
+function subscriber.add(self, kind, name, fn)
+  local subscription = setmetatable({ owner = self, kind = kind, name = name, fn = fn, removed = false }, meta)
+  if not core.can_wait() then
+    core.after(0, begin, subscription) -- at the top of the file: once for the server
+    return subscription
+  end
+  local gate = core.redis_connection()
+  subscription.gate = gate
+  if begin(subscription) then
+    subscription.gate = nil
+    return subscription
+  end
+  local limits = self.node.settings.limits
+  local woken = gate:wait(limits.connect_ms_max / 1000 + self.node.settings.reply_ms / 1000)
+  subscription.gate = nil
+  local failure = subscription.failure
+  if not woken then failure = { self.node.target .. ": timeout: no reply to " .. kind, "ETIMEDOUT" } end
+  if not failure then return subscription end
+  subscription:remove()
+  return nil, failure[1], failure[2]
+end
+
+return subscriber

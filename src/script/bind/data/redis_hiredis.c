@@ -1,0 +1,924 @@
+/* redis_hiredis.c - connections to a Redis server (RESP2) for lua/luaserve/redis.lua: encodes commands into the queue of a
+ * stream, reads the replies with the reader of hiredis, and wakes the tasks that wait for them.
+ *
+ * Replies have no number: the first one belongs to the first command. So a connection has a queue of *calls*, one for each
+ * command or pipeline. A task that ends while it waits leaves its call behind, whose replies are dropped.
+ *
+ *     core.connect --> conn:open(sock) --> conn:call, conn:many, conn:read ... --> conn:keep(key) or conn:close()
+ *                                             \--> lost, timeout, not RESP: every call fails
+ *
+ * Any number of tasks of the state may call at the same time. What they send in one turn of the thread leaves in one send:
+ * an operation behind the packets that wait at the port flushes it. The reader builds Lua values while bytes arrive; the
+ * arrays that are not complete lie in user value 1 of the connection by their level, with the replies by the slots of their
+ * calls. Thread: the one that holds the state's actor. */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "net/stream_pool.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
+#include "script/bind/data/wait.h"
+#include "script/bind/sock/sock_object.h"
+#include "script/bind/sock/sockets.h"
+#include "script/core/udata.h"
+
+#if HIREDIS_MAJOR > 0
+typedef size_t reply_count; /* the type of the length of an array */
+#else
+typedef int reply_count;
+#endif
+
+enum { LEVELS_MAX = 8, PREPARED_MAX = 1024 }; /* arrays in arrays; elements for which there is room at once */
+#define ALL UINT32_MAX
+
+typedef struct redis_call {
+    ls_node node; /* in conn->calls, or in conn->spare */
+    ls_task_end end;
+    struct redis_conn *conn;
+    ls_task *task;    /* NULL: it has ended, the replies are dropped */
+    int slot;         /* of its reply: the index in the user value of the connection */
+    uint32_t replies; /* that are still to come; ALL: those that have arrived end it */
+    uint32_t arrived;
+    bool list;       /* the reply is a list of replies */
+    bool ended;      /* in no list, or about to wake its task */
+    bool failed;     /* the reply is the text of an error */
+    bool uncounted;  /* while it waits, the task is no unfinished work of the state */
+    int err;         /* LS_E*: the connection was lost */
+    uint64_t due_ms; /* of ls_clock_coarse_ms; 0: none */
+} redis_call;
+
+typedef struct redis_conn {
+    const void *tag;
+    ls_state *state;
+    ls_stream *stream; /* NULL: not open */
+    redisReader *reader;
+    lua_State *L;  /* while the reader runs, as the next */
+    ls_node *done; /* receives the calls that have ended */
+    ls_node node;  /* in the list of the state while it is open */
+    ls_node calls, spare;
+    ls_node waiters;     /* tasks in conn:wait */
+    ls_task_end end;     /* of the task that owns it */
+    int slots, self_ref; /* self_ref keeps it while it is open */
+    uint64_t fed, begun; /* positions: received bytes, begin of the reply that is not complete */
+    uint64_t reply_bytes_max;
+    int err;        /* LS_E*: why it is closed */
+    bool shared;    /* it receives at any time; else only while a call waits */
+    bool probing;   /* the pending receive has length 0 */
+    bool large;     /* the next block is LS_BLOCK_LARGE */
+    bool unflushed; /* redis_data.flush sends */
+    bool finishing; /* it closes when no call waits */
+    bool is_error;  /* the reply that is being read */
+} redis_conn;
+
+typedef struct redis_link { /* the user of the stream */
+    redis_conn *conn;       /* NULL: closed */
+    struct redis_data *data;
+} redis_link;
+
+typedef struct redis_data { /* of a state */
+    ls_node open;
+    _Atomic uint32_t live; /* streams that still wait for packets */
+    ls_op flush;
+    bool flushing; /* `flush` is at the port */
+    int meta_ref;
+} redis_data;
+
+static const char conn_tag;
+
+static redis_data *data_of(const ls_state *state)
+{
+    return ls_state_data(state, LS_SLOT_redis);
+}
+
+static redis_link *link_of(ls_stream *s)
+{
+    return ls_stream_user(s);
+}
+
+static redis_conn *check_conn(lua_State *L)
+{
+    return ls_udata_check(L, 1, &conn_tag, sizeof(redis_conn), "connection");
+}
+
+static void count(const redis_conn *conn, enum ls_redis_stat what, int by)
+{
+    atomic_fetch_add_explicit(&ls_state_runtime(conn->state)->redis[what], (uint64_t)(int64_t)by, memory_order_relaxed);
+}
+
+/* ---- the end of calls and connections ------------------------------------------------------------------------- */
+
+static void call_spare(redis_call *call)
+{
+    ls_task_end_remove(&call->end);
+    ls_list_remove(&call->node);
+    ls_list_push(&call->conn->spare, &call->node);
+}
+
+/* All its replies have arrived, or none will (err < 0). Its task is woken when the caller calls wake_all(done). */
+static void call_end(redis_call *call, int err, ls_node *done)
+{
+    call->ended = true;
+    call->err = err;
+    ls_list_remove(&call->node);
+    if (call->task == NULL)
+        call_spare(call);
+    else
+        ls_list_push(done, &call->node);
+}
+
+/* The tasks hold their connections; they may close any, and call again. */
+static void wake_all(ls_thread_ctx *ctx, ls_node *done)
+{
+    while (!ls_list_empty(done)) {
+        const redis_call *call = LS_CONTAINER(done->next, redis_call, node);
+        ls_list_remove(done->next);
+        ls_task_wake(ctx, call->task, LS_OK);
+    }
+}
+
+static void task_left_call(ls_task_end *end)
+{
+    redis_call *call = LS_CONTAINER(end, redis_call, end);
+    call->task = NULL;
+    if (call->ended) call_spare(call);
+}
+
+/* Take the stream away from the connection. */
+static ls_stream *conn_release(redis_conn *conn, int err)
+{
+    ls_stream *const s = conn->stream;
+    conn->stream = NULL;
+    conn->err = err;
+    ls_task_end_remove(&conn->end);
+    ls_list_remove(&conn->node);
+    count(conn, LS_REDIS_CONNECTIONS, -1);
+    ls_sockets_closed(conn->state);
+    link_of(s)->conn = NULL;
+    luaL_unref(conn->state->L, LUA_REGISTRYINDEX, conn->self_ref);
+    return s;
+}
+
+/* Close the connection, unless it is closed; each call fails with `err`. The connection may be garbage afterwards. */
+static void conn_lose(ls_thread_ctx *ctx, redis_conn *conn, int err, ls_node *done)
+{
+    if (conn->stream == NULL) return;
+    ls_stream_close(ctx, conn_release(conn, err));
+    while (!ls_list_empty(&conn->calls)) call_end(LS_CONTAINER(conn->calls.next, redis_call, node), err, done);
+}
+
+static void conn_close(ls_thread_ctx *ctx, redis_conn *conn, int err)
+{
+    ls_node done;
+    ls_node_init(&done);
+    conn_lose(ctx, conn, err, &done);
+    wake_all(ctx, &done);
+}
+
+static void owner_ended(ls_task_end *end)
+{
+    redis_conn *conn = LS_CONTAINER(end, redis_conn, end);
+    if (conn->state->port != NULL) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+}
+
+/* ---- replies ---------------------------------------------------------------------------------------------------- */
+
+/* Stack of `parse`: the connection as a light userdata, its user value, then what the reader builds. Arrays that are not
+ * complete are at [-level] of the user value, which is the `obj` of their read task, too. */
+enum { REPLIES = 2, VALUE = LEVELS_MAX + 1 };
+
+/* The value on top belongs to the reply, or to the array of the task. */
+static void *add_value(const redisReadTask *task)
+{
+    redis_conn *conn = task->privdata;
+    if (task->parent == NULL) return (void *)(uintptr_t)VALUE; /* NOLINT(performance-no-int-to-ptr) */
+    lua_rawgeti(conn->L, REPLIES, -(lua_Integer)(uintptr_t)task->parent->obj);
+    lua_insert(conn->L, -2);
+    lua_rawseti(conn->L, -2, task->idx + 1);
+    lua_pop(conn->L, 1);
+    return (void *)(uintptr_t)VALUE; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* { err = the string on top } */
+static void wrap_error(lua_State *L)
+{
+    lua_createtable(L, 0, 1);
+    lua_insert(L, -2);
+    lua_setfield(L, -2, "err");
+}
+
+static void *create_string(const redisReadTask *task, char *text, size_t len)
+{
+    redis_conn *conn = task->privdata;
+    lua_pushlstring(conn->L, text, len);
+    if (task->type == REDIS_REPLY_ERROR) count(conn, LS_REDIS_ERRORS, 1);
+    if (task->parent == NULL) conn->is_error = task->type == REDIS_REPLY_ERROR;
+    if (task->parent != NULL && task->type == REDIS_REPLY_ERROR) wrap_error(conn->L);
+    return add_value(task);
+}
+
+static void *create_array(const redisReadTask *task, reply_count elements)
+{
+    redis_conn *conn = task->privdata;
+    const uintptr_t level = task->parent != NULL ? (uintptr_t)task->parent->obj + 1 : 1;
+    if (level > LEVELS_MAX) return NULL;
+    lua_createtable(conn->L, (int)(elements < PREPARED_MAX ? elements : PREPARED_MAX), 0);
+    lua_pushvalue(conn->L, -1);
+    lua_rawseti(conn->L, REPLIES, -(lua_Integer)level);
+    if (task->parent != NULL)
+        (void)add_value(task);
+    else
+        lua_pop(conn->L, 1);
+    return (void *)level; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+static void *create_integer(const redisReadTask *task, long long value)
+{
+    redis_conn *conn = task->privdata;
+    lua_pushinteger(conn->L, value);
+    return add_value(task);
+}
+
+static void *create_nil(const redisReadTask *task)
+{
+    redis_conn *conn = task->privdata;
+    if (task->parent != NULL)
+        lua_pushboolean(conn->L, 0); /* keeps its place */
+    else
+        lua_pushnil(conn->L);
+    return add_value(task);
+}
+
+static void free_object(void *object)
+{
+    (void)object;
+}
+
+/* The reply on top is complete: store it for the first call. false: no command waits for one. */
+static bool deliver(lua_State *L, redis_conn *conn)
+{
+    if (ls_list_empty(&conn->calls)) return false;
+    redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
+    if (call->replies != ALL) call->replies--;
+    call->arrived++;
+    if (call->task == NULL) {
+        lua_pushboolean(L, 0);
+        lua_rawseti(L, REPLIES, call->slot);
+    } else if (call->list) {
+        if (conn->is_error) wrap_error(L);
+        if (lua_isnil(L, -1)) lua_pushboolean(L, 0);
+        lua_rawgeti(L, REPLIES, call->slot);
+        lua_insert(L, -2);
+        lua_rawseti(L, -2, call->arrived);
+    } else {
+        call->failed = conn->is_error;
+        lua_rawseti(L, REPLIES, call->slot);
+    }
+    if (call->replies == 0) call_end(call, LS_OK, conn->done);
+    return true;
+}
+
+/* Take the complete replies from the reader. conn->err receives why the connection cannot go on. */
+static int parse(lua_State *L)
+{
+    redis_conn *conn = lua_touserdata(L, 1);
+    redisReader *reader = conn->reader;
+    conn->L = L;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, conn->self_ref);
+    lua_getiuservalue(L, -1, 1);
+    lua_replace(L, REPLIES);
+    while (conn->err == LS_OK) {
+        void *reply = NULL;
+        conn->is_error = false;
+        const int status = redisReaderGetReply(reader, &reply);
+        const uint64_t at = conn->fed - (reader->len - reader->pos);
+        if (status != REDIS_OK) {
+            conn->err = LS_EPROTO;
+        } else if ((reply != NULL ? at : conn->fed) - conn->begun > conn->reply_bytes_max) {
+            conn->err = LS_EMSGSIZE;
+        } else if (reply == NULL) {
+            break;
+        } else {
+            conn->begun = at;
+            if ((uintptr_t)reply == 1) lua_rawgeti(L, REPLIES, -1); /* an array */
+            if (lua_gettop(L) == REPLIES || !deliver(L, conn)) conn->err = LS_EPROTO;
+            lua_settop(L, REPLIES);
+        }
+    }
+    if (ls_list_empty(&conn->calls)) return 0;
+    redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
+    if (call->replies == ALL && call->arrived > 0) call_end(call, LS_OK, conn->done);
+    return 0;
+}
+
+/* ---- receive ---------------------------------------------------------------------------------------------------- */
+
+/* The bytes of a receive. LS_OK or why the connection cannot go on. */
+static int feed(ls_thread_ctx *ctx, redis_conn *conn, int64_t bytes, ls_node *done)
+{
+    ls_slice slice = ls_stream_take(conn->stream);
+    const int fed = redisReaderFeed(conn->reader, slice.ptr, slice.len);
+    conn->fed += slice.len;
+    conn->large = bytes >= LS_BLOCK_SMALL;
+    ls_slice_drop(&slice);
+    if (fed != REDIS_OK) return LS_ENOMEM;
+    conn->done = done;
+    const int status = ls_state_protected(conn->state, ctx, parse, conn);
+    if (status != LUA_OK) return LS_ENOMEM;
+    return conn->err;
+}
+
+/* The receive deadline is over. LS_OK: the first call has time left. */
+static int check_due(redis_conn *conn)
+{
+    const uint64_t now_ms = ls_clock_coarse_ms();
+    const uint64_t due_ms =
+        ls_list_empty(&conn->calls) ? 0 : LS_CONTAINER(conn->calls.next, redis_call, node)->due_ms;
+    if (due_ms != 0 && due_ms <= now_ms) return LS_ETIMEDOUT;
+    ls_stream_recv_within(conn->stream, due_ms == 0 ? 0 : (uint32_t)(due_ms - now_ms));
+    return LS_OK;
+}
+
+/* In two steps, as ls_tcp_fill: a connection that waits holds no block. `ready`: the first one has been made. */
+static int receive(ls_thread_ctx *ctx, redis_conn *conn, bool ready, int64_t *result)
+{
+    const int probe = ready ? LS_DONE : ls_stream_recv(ctx, conn->stream, NULL, 0, result);
+    conn->probing = probe == LS_PENDING;
+    if (probe == LS_PENDING) return probe;
+    return ls_stream_recv(ctx, conn->stream, NULL, conn->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, result);
+}
+
+/* For a task: no receive is pending. */
+static int begin_receive(redis_conn *conn)
+{
+    int64_t none;
+    const int err = ls_stream_recv(conn->state->ctx, conn->stream, NULL, 0, &none);
+    conn->probing = err >= 0;
+    if (err == LS_DONE) ls_stream_requeue(conn->stream); /* the reader runs outside of tasks */
+    return err < 0 ? err : LS_OK;
+}
+
+/* The result of a receive. LS_OK: the next one is pending, or no call needs it. */
+static int take_in(ls_thread_ctx *ctx, redis_conn *conn, int64_t result, ls_node *done)
+{
+    for (;;) {
+        const bool ready = conn->probing && result == LS_OK;
+        int err = LS_OK;
+        conn->probing = false;
+        if (result > 0)
+            err = feed(ctx, conn, result, done);
+        else if (result == LS_ETIMEDOUT)
+            err = check_due(conn);
+        else if (!ready && result != LS_EAGAIN)
+            return result == 0 ? LS_ECLOSED : (int)result;
+        if (err < 0 || conn->stream == NULL) return err;
+        if (ls_list_empty(&conn->calls) && conn->finishing) return LS_ECANCELED;
+        if (ls_list_empty(&conn->calls) && !conn->shared) return LS_OK;
+        err = receive(ctx, conn, ready, &result);
+        if (err == LS_PENDING) return LS_OK;
+        if (err < 0) return err;
+    }
+}
+
+static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
+{
+    redis_conn *conn = link_of(s)->conn;
+    ls_node done;
+    if (conn == NULL) return;
+    ls_node_init(&done);
+    const int err = take_in(ctx, conn, result, &done);
+    if (err < 0) conn_lose(ctx, conn, err, &done);
+    wake_all(ctx, &done);
+}
+
+static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
+{
+    redis_conn *conn = link_of(s)->conn;
+    if (conn != NULL && err < 0) conn_close(ctx, conn, err);
+}
+
+static void closed(ls_thread_ctx *ctx, ls_stream *s)
+{
+    redis_data *data = link_of(s)->data;
+    (void)ctx;
+    ls_stream_free(s);
+    atomic_fetch_sub(&data->live, 1); /* last access to the state */
+}
+
+static const ls_stream_handler handler = {.received = received, .sent = sent, .closed = closed};
+
+/* ---- send ------------------------------------------------------------------------------------------------------- */
+
+/* Behind the packets that wait at the port: send what their tasks have queued. */
+static void flush_all(ls_thread_ctx *ctx, ls_op *op)
+{
+    redis_data *data = LS_CONTAINER(op, redis_data, flush);
+    ls_node done;
+    ls_node_init(&done);
+    data->flushing = false;
+    for (ls_node *node = data->open.next, *next; node != &data->open; node = next) {
+        redis_conn *conn = LS_CONTAINER(node, redis_conn, node);
+        next = node->next;
+        if (!conn->unflushed) continue;
+        conn->unflushed = false;
+        const int err = ls_stream_flush(ctx, conn->stream);
+        if (err < 0) conn_lose(ctx, conn, err, &done);
+    }
+    wake_all(ctx, &done);
+}
+
+/* The index of the first value from `from` to `to` that is no argument of a command, or 0. *longs: add the strings that are
+ * not copied. May raise, for a buffer of a loop that has gone on. */
+static int check_arguments(lua_State *L, int from, int to, unsigned *longs)
+{
+    for (int n = from; n <= to; n++) {
+        const int type = lua_type(L, n);
+        if (type == LUA_TSTRING)
+            *longs += lua_rawlen(L, n) >= LS_STRING_SHARED_MIN;
+        else if (type != LUA_TNUMBER && ls_buffer_test(L, n) == NULL)
+            return n;
+    }
+    return 0;
+}
+
+static int queue_bytes(redis_conn *conn, const char *bytes, size_t len)
+{
+    char *to = len > 0 ? ls_stream_room(conn->state->ctx, conn->stream, len) : NULL;
+    if (to == NULL) return len > 0 ? LS_ENOMEM : LS_OK;
+    memcpy(to, bytes, len);
+    ls_stream_commit(conn->stream, len);
+    return LS_OK;
+}
+
+/* Takes the reference of the slice. */
+static int queue_slice(redis_conn *conn, ls_slice slice)
+{
+    const int err = ls_stream_push(conn->state->ctx, conn->stream, &slice);
+    if (err < 0) ls_slice_drop(&slice);
+    return err;
+}
+
+/* Queue one argument: "$length CRLF bytes CRLF". Nothing here allocates in Lua, or raises. */
+static int queue_argument(lua_State *L, redis_conn *conn, int index)
+{
+    char head[32], number[64];
+    size_t len;
+    const char *bytes = number;
+    const ls_buffer *buffer = NULL;
+    lua_Integer whole;
+    if (lua_type(L, index) == LUA_TSTRING)
+        bytes = lua_tolstring(L, index, &len);
+    else if (lua_type(L, index) != LUA_TNUMBER)
+        len = (buffer = lua_touserdata(L, index))->len;
+    else if ((whole = lua_tointeger(L, index)), (lua_Number)whole == lua_tonumber(L, index) || lua_isinteger(L, index))
+        len = (size_t)lua_integer2str(number, sizeof number, whole);
+    else
+        len = (size_t)lua_number2str(number, sizeof number, lua_tonumber(L, index));
+    int err = queue_bytes(conn, head, (size_t)snprintf(head, sizeof head, "$%zu\r\n", len));
+    if (buffer == NULL && err == LS_OK)
+        err = len < LS_STRING_SHARED_MIN ? queue_bytes(conn, bytes, len) : queue_slice(conn, ls_string_slice(L, index));
+    for (unsigned n = 0; buffer != NULL && n < buffer->count && err == LS_OK; n++)
+        err = queue_slice(conn, (ls_slice){ls_block_hold(buffer->slices[n].block), buffer->slices[n].ptr,
+                                           buffer->slices[n].len});
+    return err == LS_OK ? queue_bytes(conn, "\r\n", 2) : err;
+}
+
+/* Queue the command whose arguments are the values from `from` to `to`. */
+static int queue_command(lua_State *L, redis_conn *conn, int from, int to)
+{
+    char head[32];
+    int err = queue_bytes(conn, head, (size_t)snprintf(head, sizeof head, "*%d\r\n", to - from + 1));
+    for (int n = from; n <= to && err == LS_OK; n++) err = queue_argument(L, conn, n);
+    if (!conn->unflushed) {
+        redis_data *data = data_of(conn->state);
+        conn->unflushed = true;
+        if (!data->flushing) ls_port_post(conn->state->port, &data->flush, 0);
+        data->flushing = true;
+    }
+    count(conn, LS_REDIS_COMMANDS, 1);
+    return err;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+/* nil, message, code of a connection that is closed */
+static int push_lost(lua_State *L, const redis_conn *conn, int err)
+{
+    if (err == LS_EPROTO)
+        return ls_push_failure_text(L, err, "the answer is not that of a Redis server%s%s",
+                                    conn->reader->err != 0 ? ": " : "", conn->reader->errstr);
+    return ls_push_failure(L, err);
+}
+
+/* A call of the current task that is in no list yet, with its slot. May raise. */
+static redis_call *call_new(lua_State *L, redis_conn *conn, bool list)
+{
+    ls_task_may_wait(L);
+    lua_getiuservalue(L, 1, 1);
+    if (ls_list_empty(&conn->spare)) {
+        lua_pushboolean(L, 0);
+        lua_rawseti(L, -2, conn->slots + 1);
+        redis_call *more = calloc(1, sizeof *more);
+        if (more == NULL) luaL_error(L, "not enough memory");
+        more->conn = conn;
+        more->slot = ++conn->slots;
+        more->end.run = task_left_call;
+        ls_node_init(&more->node);
+        ls_list_push(&conn->spare, &more->node);
+    }
+    redis_call *call = LS_CONTAINER(conn->spare.next, redis_call, node);
+    if (list)
+        lua_newtable(L);
+    else
+        lua_pushboolean(L, 0);
+    lua_rawseti(L, -2, call->slot);
+    lua_pop(L, 1);
+    call->list = list;
+    return call;
+}
+
+static int call_ended(lua_State *L, int status, lua_KContext context)
+{
+    redis_call *call = (redis_call *)context; /* NOLINT(performance-no-int-to-ptr) */
+    redis_conn *conn = call->conn;
+    ls_state *state = conn->state;
+    ls_task *task = state->current;
+    (void)status;
+    count(conn, LS_REDIS_WAITING, -1);
+    ls_task_end_remove(&call->end);
+    if (call->uncounted) ls_task_count(task);
+    task->takes = false;
+    call->task = NULL;
+    if (!call->ended) { /* the task resumes only to end, or its client has left */
+        if (!conn->shared) conn_close(state->ctx, conn, LS_ECANCELED);
+        return task->client_left ? ls_task_left_error(L, "") : ls_push_failure(L, LS_ECANCELED);
+    }
+    const int err = call->err, slot = call->slot;
+    const bool failed = call->failed;
+    call_spare(call);
+    if (err < 0) return push_lost(L, conn, err);
+    if (failed) lua_pushnil(L);
+    lua_getiuservalue(L, 1, 1);
+    lua_rawgeti(L, -1, slot);
+    lua_pushboolean(L, 0);
+    lua_rawseti(L, -3, slot);
+    lua_remove(L, -2);
+    return failed ? 2 : 1;
+}
+
+/* Wait for `replies`. The commands were queued with the result `err`. */
+static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t replies, int err)
+{
+    ls_state *state = conn->state;
+    ls_task *task = state->current;
+    if (err == LS_OK && !conn->shared && replies != ALL && ls_wait_expect_end(task) < 0) {
+        conn_close(state->ctx, conn, LS_ECANCELED);
+        return ls_task_left_error(L, "");
+    }
+    if (err == LS_OK && !conn->probing && !ls_stream_receiving(conn->stream)) err = begin_receive(conn);
+    if (err < 0) {
+        conn_close(state->ctx, conn, err);
+        return push_lost(L, conn, err);
+    }
+    const lua_Integer ms = luaL_checkinteger(L, 2);
+    call->task = task;
+    call->replies = replies;
+    call->arrived = 0;
+    call->ended = call->failed = false;
+    call->due_ms = ms > 0 ? ls_clock_coarse_ms() + (uint64_t)ms : 0;
+    if (ls_list_empty(&conn->calls)) ls_stream_recv_within(conn->stream, (uint32_t)ms);
+    ls_list_remove(&call->node);
+    ls_list_push(&conn->calls, &call->node);
+    ls_task_end_add(task, &call->end);
+    call->uncounted = replies == ALL && task->counted;
+    if (call->uncounted) {
+        task->counted = false;
+        atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+        ls_state_settle(state);
+    }
+    task->takes = !conn->shared && replies != ALL;
+    count(conn, LS_REDIS_WAITING, 1);
+    return ls_task_yield(L, (lua_KContext)call, call_ended);
+}
+
+/* conn:call(ms, command, ...) -> reply | nil, text of an error | nil, message, code | false, the index of an argument of
+ * another type. ms: time limit for the reply; 0: none. Waits. */
+static int conn_call(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    const int last = lua_gettop(L);
+    unsigned longs = 0;
+    const int wrong = check_arguments(L, 3, last, &longs);
+    if (wrong > 0) {
+        lua_pushboolean(L, 0);
+        lua_pushinteger(L, wrong - 2);
+        return 2;
+    }
+    redis_call *call = call_new(L, conn, false);
+    while (longs > 0 && ls_strings_reserve(L, longs)) continue;
+    if (conn->stream == NULL) return push_lost(L, conn, conn->err);
+    return call_wait(L, conn, call, 1, queue_command(L, conn, 3, last));
+}
+
+/* conn:many(ms, { { command, ..., n = count } ... }) -> replies | nil, message, code. The text of an error is
+ * { err = text }, nil is false. */
+static int conn_many(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    unsigned longs = 0;
+    int err = LS_OK;
+    luaL_checktype(L, 3, LUA_TTABLE);
+    const lua_Integer commands = luaL_len(L, 3);
+    lua_settop(L, 3);
+    redis_call *call = call_new(L, conn, true);
+    for (int pass = 0; pass < 2; pass++) { /* the first one only checks */
+        while (pass == 1 && longs > 0 && ls_strings_reserve(L, longs)) continue;
+        if (pass == 1 && conn->stream == NULL) return push_lost(L, conn, conn->err);
+        for (lua_Integer i = 1; i <= commands && err == LS_OK; i++) {
+            lua_rawgeti(L, 3, i);
+            lua_getfield(L, 4, "n");
+            const int count_of = (int)lua_tointeger(L, -1);
+            lua_pop(L, 1);
+            luaL_checkstack(L, count_of + 4, "too many arguments");
+            for (int n = 1; n <= count_of; n++) lua_rawgeti(L, 4, n);
+            if (pass == 0 && check_arguments(L, 5, 4 + count_of, &longs) > 0) luaL_error(L, "invalid argument");
+            if (pass == 1) err = queue_command(L, conn, 5, 4 + count_of);
+            lua_settop(L, 3);
+        }
+    }
+    return call_wait(L, conn, call, (uint32_t)commands, err);
+}
+
+/* conn:send(command, ...): no reply follows but messages. A failure is that of the next conn:read. */
+static int conn_send(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    const int last = lua_gettop(L);
+    unsigned longs = 0;
+    luaL_argcheck(L, check_arguments(L, 2, last, &longs) == 0, 2, "invalid argument");
+    while (longs > 0 && ls_strings_reserve(L, longs)) continue;
+    if (conn->stream != NULL && queue_command(L, conn, 2, last) < 0) conn_close(conn->state->ctx, conn, LS_ENOMEM);
+    return 0;
+}
+
+/* conn:read(ms) -> messages | nil, message, code. Waits for messages of a subscription: those that have arrived. ECANCELED:
+ * the site has ended. */
+static int conn_read(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    if (conn->state->retired) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    redis_call *call = call_new(L, conn, true);
+    if (conn->stream == NULL) return push_lost(L, conn, conn->err);
+    return call_wait(L, conn, call, ALL, LS_OK);
+}
+
+/* ---- the object ------------------------------------------------------------------------------------------------- */
+
+/* core.redis_connection() -> conn, which is not open */
+static int core_connection(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    redis_conn *conn = ls_object_new(L, sizeof *conn, 1, &conn_tag, data_of(state)->meta_ref);
+    static redisReplyObjectFunctions functions = {.createString = create_string,
+                                                  .createArray = create_array,
+                                                  .createInteger = create_integer,
+                                                  .createNil = create_nil,
+                                                  .freeObject = free_object};
+    conn->state = state;
+    conn->err = LS_ECLOSED;
+    conn->end.run = owner_ended;
+    ls_node_init(&conn->node);
+    ls_node_init(&conn->calls);
+    ls_node_init(&conn->spare);
+    ls_node_init(&conn->waiters);
+    lua_newtable(L);
+    (void)lua_setiuservalue(L, -2, 1);
+    conn->reader = redisReaderCreateWithFunctions(&functions);
+    if (conn->reader == NULL) return luaL_error(L, "not enough memory");
+    conn->reader->privdata = conn;
+    return 1;
+}
+
+/* conn:open(sock, max_reply, kind) -> true | nil, message, code
+ * Takes the connection of the sock, once. kind: "shared": it receives at any time; "task": it is closed when the current
+ * task ends, and when the client of the task leaves while it waits; "alone". max_reply: bytes. */
+static int conn_open(lua_State *L)
+{
+    static const char *const kinds[] = {"shared", "task", "alone", NULL};
+    redis_conn *conn = check_conn(L);
+    ls_state *state = conn->state;
+    const uint64_t bytes_max = (uint64_t)luaL_checkinteger(L, 3);
+    const int kind = luaL_checkoption(L, 4, NULL, kinds);
+    lua_pushvalue(L, 1);
+    const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_remove(L, 1);
+    const ls_tcp_object *sock = ls_tcp_check(L);
+    ls_stream *s = sock->tcp != NULL && conn->self_ref == 0 ? ls_tcp_detach(sock->tcp) : NULL;
+    if (s == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        return ls_push_failure(L, LS_ECLOSED);
+    }
+    ls_stream_set_actor(s, &state->actor);
+    ls_stream_recv_within(s, 0);
+    ls_stream_send_within(s, 0);
+    ls_stream_handover(s, &handler);
+    *link_of(s) = (redis_link){conn, data_of(state)};
+    atomic_fetch_add(&data_of(state)->live, 1);
+    ls_sockets_opened(state);
+    conn->self_ref = ref;
+    conn->stream = s;
+    conn->err = LS_OK;
+    conn->shared = kind == 0;
+    conn->reply_bytes_max = bytes_max;
+    ls_list_push(&data_of(state)->open, &conn->node);
+    count(conn, LS_REDIS_CONNECTIONS, 1);
+    if (kind == 1) ls_task_end_add(state->current, &conn->end);
+    const int err = conn->shared ? begin_receive(conn) : LS_OK;
+    if (err < 0) conn_close(state->ctx, conn, err);
+    return ls_push_result(L, err);
+}
+
+/* conn:close() */
+static int conn_close_lua(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    if (conn->state->port != NULL) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    return 0;
+}
+
+/* conn:finish(): close it when no call waits. */
+static int conn_finish(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    conn->finishing = true;
+    return ls_list_empty(&conn->calls) ? conn_close_lua(L) : 0;
+}
+
+/* conn:keep(key): give the connection to the pool (net/stream_pool.h), or close it. No call waits. */
+static int conn_keep(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    size_t len;
+    const char *key = luaL_checklstring(L, 2, &len);
+    ls_stream *s = conn->stream;
+    if (s == NULL || conn->shared || conn->probing || conn->state->draining || !ls_list_empty(&conn->calls) ||
+        ls_stream_receiving(s) || ls_stream_queued(s) > 0)
+        return conn_close_lua(L);
+    (void)conn_release(conn, LS_ECLOSED);
+    ls_stream_set_actor(s, NULL);
+    ls_stream_pool_put(conn->state->ctx, ls_state_runtime(conn->state)->streams, key, len, s);
+    atomic_fetch_sub(&data_of(conn->state)->live, 1);
+    return 0;
+}
+
+/* conn:is_open() -> boolean */
+static int conn_is_open(lua_State *L)
+{
+    lua_pushboolean(L, check_conn(L)->stream != NULL);
+    return 1;
+}
+
+static int conn_woken(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    lua_pushboolean(L, ls_state_of(L)->current->wake_result == LS_OK);
+    return 1;
+}
+
+/* conn:wait(seconds) -> whether conn:wake() was called meanwhile */
+static int conn_wait(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    const double seconds = ls_check_seconds(L, 2);
+    ls_task_may_wait(L);
+    ls_task_alarm(L, conn->state->current, seconds);
+    ls_list_push(&conn->waiters, &conn->state->current->wait_node);
+    return ls_task_yield(L, 0, conn_woken);
+}
+
+/* conn:wake() */
+static int conn_wake(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    ls_task_wake_all(conn->state->ctx, &conn->waiters, LS_OK);
+    return 0;
+}
+
+static void free_calls(ls_node *list)
+{
+    while (!ls_list_empty(list)) {
+        redis_call *call = LS_CONTAINER(list->next, redis_call, node);
+        ls_list_remove(&call->node);
+        free(call);
+    }
+}
+
+/* No call waits, unless the state closes. */
+static int conn_gc(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    free_calls(&conn->calls);
+    free_calls(&conn->spare);
+    if (conn->reader != NULL) redisReaderFree(conn->reader);
+    conn->reader = NULL;
+    return 0;
+}
+
+/* core.redis_arguments(...) -> the index of the first value that is no argument of a command | nil */
+static int core_arguments(lua_State *L)
+{
+    unsigned longs = 0;
+    const int wrong = check_arguments(L, 1, lua_gettop(L), &longs);
+    if (wrong == 0) return 0;
+    lua_pushinteger(L, wrong);
+    return 1;
+}
+
+/* ---- the module ------------------------------------------------------------------------------------------------- */
+
+static void redis_define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {{"open", conn_open},       {"call", conn_call},
+                                       {"many", conn_many},       {"read", conn_read},
+                                       {"send", conn_send},
+                                       {"close", conn_close_lua}, {"finish", conn_finish},
+                                       {"keep", conn_keep},       {"is_open", conn_is_open},
+                                       {"wait", conn_wait},       {"wake", conn_wake},
+                                       {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__gc", conn_gc}, {NULL, NULL}};
+    static const ls_object_type type = {.name = "connection", .methods = methods, .meta = meta};
+    redis_data *data = data_of(state);
+    ls_node_init(&data->open);
+    data->flush = (ls_op){.done = flush_all, .actor = &state->actor};
+    ls_object_define(L, &type, &data->meta_ref);
+}
+
+static bool waits_for_messages(const redis_conn *conn)
+{
+    return !ls_list_empty(&conn->calls) && LS_CONTAINER(conn->calls.next, redis_call, node)->replies == ALL;
+}
+
+/* Close idle connections and subscriptions; `all`: each. */
+static void close_some(ls_thread_ctx *ctx, ls_state *state, bool all)
+{
+    redis_data *data = data_of(state);
+    ls_node done;
+    ls_node_init(&done);
+    for (ls_node *node = data->open.next, *next; node != &data->open; node = next) {
+        redis_conn *conn = LS_CONTAINER(node, redis_conn, node);
+        next = node->next;
+        if (all || (conn->shared ? ls_list_empty(&conn->calls) : waits_for_messages(conn)))
+            conn_lose(ctx, conn, LS_ECANCELED, &done);
+    }
+    wake_all(ctx, &done);
+}
+
+/* Subscriptions end with their site; idle connections are made again. */
+static void redis_retire(ls_thread_ctx *ctx, ls_state *state)
+{
+    close_some(ctx, state, false);
+}
+
+static void redis_close(ls_thread_ctx *ctx, ls_state *state)
+{
+    close_some(ctx, state, true);
+}
+
+static bool redis_closed(ls_state *state)
+{
+    return atomic_load(&data_of(state)->live) == 0 && !data_of(state)->flushing;
+}
+
+static bool redis_unused(ls_state *state)
+{
+    close_some(state->ctx, state, false);
+    return redis_closed(state);
+}
+
+static void redis_abandon(ls_state *state)
+{
+    redis_data *data = data_of(state);
+    while (!ls_list_empty(&data->open)) {
+        redis_conn *conn = LS_CONTAINER(data->open.next, redis_conn, node);
+        ls_list_remove(&conn->node);
+        ls_stream_free(conn->stream);
+        conn->stream = NULL;
+    }
+}
+
+static const luaL_Reg functions[] = {
+    {"redis_connection", core_connection}, {"redis_arguments", core_arguments}, {NULL, NULL}};
+
+const ls_module ls_redis_module = {.name = "redis",
+                                   .bytes = sizeof(redis_data),
+                                   .functions = functions,
+                                   .define = redis_define,
+                                   .retire = redis_retire,
+                                   .close = redis_close,
+                                   .closed = redis_closed,
+                                   .unused = redis_unused,
+                                   .abandon = redis_abandon};

@@ -1,0 +1,4 @@
+/* redis_none.c - without hiredis luaserve.core has no function redis_connection: ls.redis raises. */
+#include "script/bind/modules.h"
+
+const ls_module ls_redis_module = {.name = "redis"};
