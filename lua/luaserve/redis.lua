@@ -11,6 +11,8 @@ usage.mark_internal()
 -- A site may replace the globals.
 local ipairs, next, pairs, pack, select, setmetatable, type = ipairs, next, pairs, table.pack, select, setmetatable, type
 
+local can_wait = core.can_wait
+
 local redis = {}
 
 local redis_options = {
@@ -18,13 +20,13 @@ local redis_options = {
   password = { "password", "text", "a password" }, -- in place of that of the URL
   timeout = { "reply_ms", "seconds", 1, 2 ^ 32 - 1, 5 }, -- seconds for a reply
   connect_timeout = { "connect_ms_max", "seconds", 1, 2 ^ 32 - 1, 5 }, -- seconds for lookup, addresses and TLS
-  connections = { "connections", "count", 1, 10000, 32 }, -- of commands that block, of all Lua states
+  connections = { "connections", "count", 1, 10000, 32 }, -- for commands that block and subscriptions, of all Lua states
   max_reply = { "reply_bytes_max", "size", 64, math.maxinteger, "64m" }, -- bytes; a longer reply closes the connection
   tls = true, -- TlsClientOptions - of rediss://
   cluster = { "cluster", "flag" }, -- follow the slots of a cluster
   sentinels = true, -- string[] - in place of a URL: `"host:port"` of the sentinels that know the master
   name = { "name", "text", "the name of the master" }, -- of sentinels
-  database = { "database", "count", 0, 1000000, 0 }, -- with sentinels; otherwise it stands in the URL
+  database = { "database", "count", 0, 1000000 }, -- of sentinels; default 0
 }
 redis.calls = {
   ["ls.redis"] = { redis_options }, -- RedisOptions
@@ -106,11 +108,17 @@ end
 
 -- The same for one that may block, on a connection of its own.
 local function block(self, call, offset, seconds, ...)
-  local node, args = self.cluster and self.cluster:node_of(pack(...)) or self.node, pack(...)
+  local args = pack(...)
+  local node = self.cluster and self.cluster:node_of(args) or self.node
   if node.fixed then usage.error("%s: it cannot block inside a transaction", call) end
-  return node:own(function(conn)
+  local function run(conn)
     return finish(node, call, offset, args, conn:call(reply_ms(node, seconds), table.unpack(args, 1, args.n)))
-  end)
+  end
+  local value, message, code = node:own(run)
+  local other = self.cluster and message and self.cluster:redirected(message, node)
+  if not other then return value, message, code end
+  node = other
+  return node:own(run)
 end
 
 local function send(self, call, offset, name, ...)
@@ -214,7 +222,7 @@ local pipeline_meta = strict("a pipeline", "p", pipeline_methods, function(call,
   end
 end)
 
-local function new_pipeline() return setmetatable({ maps = false, waits = false }, pipeline_meta) end
+local function new_pipeline() return setmetatable({ maps = false, waits = false, atomic = false }, pipeline_meta) end
 
 -- The replies of a pipeline as its methods return them.
 local function convert(p, replies)
@@ -227,7 +235,7 @@ end
 -- Send the commands of a list, and wait for their replies -> replies | nil, message, code
 local function send_all(self, list)
   local node = self.node
-  if self.cluster and not list.atomic then return self.cluster:pipeline(list) end
+  if self.cluster and not list.atomic and not list.waits then return self.cluster:pipeline(list) end
   if self.cluster then node = self.cluster:node_of_all(list) end
   local function many(conn, ms)
     local replies, message, code = conn:many(ms, list)
@@ -363,7 +371,8 @@ function methods.eval(self, script, keys, args, ...)
   local value, message, code
   if digest then
     value, message, code = send(self, "r:eval", 1, "EVALSHA", digest, table.unpack(rest, 1, rest.n))
-    if code ~= "ENOENT" or not message:find("^NOSCRIPT") then return value, message, code end
+    if message == nil then return value end
+    if not message:find("^NOSCRIPT") then return nil, message, code end
   end
   return send(self, "r:eval", 1, "EVAL", script, table.unpack(rest, 1, rest.n))
 end
@@ -378,7 +387,7 @@ local function subscribe(self, kind, name, fn, ...)
   end
   usage.no_more(form, fn, ...)
   local subscribers = require "luaserve.redis_subscriber"
-  self.subscriber = self.subscriber or subscribers.new(self.cluster and self.cluster:any() or self.node)
+  self.subscriber = self.subscriber or subscribers.new(self.node)
   return subscribers.add(self.subscriber, kind, name, fn)
 end
 
@@ -403,7 +412,7 @@ client_meta = strict("a Redis client", "r", methods, function(call, name, map)
     return function(self, ...) return send(self, call, 1, name, ...) end
   end
   return function(self, ...)
-    if not core.can_wait() then return send(self, call, 1, name, ...) end
+    if type(self) ~= "table" or not self.node or not can_wait() then return send(self, call, 1, name, ...) end
     return command(self, call, 1, name, ...)
   end
 end)
@@ -438,28 +447,38 @@ local function read_url(text)
     scheme == "rediss"
 end
 
-local tcp_defaults
-
--- The settings of the nodes.
+-- The settings of a client, which its nodes share.
 local function settings_of(given, user, password, database, tls)
   local out = options.take("ls.redis", given, redis.calls["ls.redis"], {})
-  tcp_defaults = tcp_defaults or require("luaserve.tcp").defaults()
-  out.limits = setmetatable({}, nil)
-  for name, value in pairs(tcp_defaults) do out.limits[name] = value end
-  out.limits.connect_ms_max = out.connect_ms_max or 5000
-  out.limits.keepalive_s = 60
-  out.reply_ms = out.reply_ms or 5000
-  out.reply_bytes_max = out.reply_bytes_max or 64 * 1024 * 1024
-  out.user, out.password = out.user or user, out.password or password
-  if given.database == nil then out.database = database end
-  out.database = out.database or 0
-  if given.tls ~= nil and not tls and not given.sentinels then
-    usage.error("ls.redis: the option tls needs a URL with rediss://")
-  end
-  if tls or given.sentinels and given.tls then
-    out.limits.tls = require("luaserve.tls").client("ls.redis", given.tls or true)
-  end
+  out.limits = {}
+  for name, value in pairs(require("luaserve.tcp").defaults()) do out.limits[name] = value end
+  out.limits.connect_ms_max, out.limits.keepalive_s = out.connect_ms_max, 60
+  out.user, out.password, out.database = out.user or user, out.password or password, out.database or database
+  if given.tls ~= nil and not tls then usage.error("ls.redis: the option tls needs a URL with rediss://") end
+  if tls then out.limits.tls = require("luaserve.tls").client("ls.redis", given.tls or true) end
+  if out.cluster and out.database ~= 0 then usage.error("ls.redis: a cluster has one database, 0") end
   return out
+end
+
+-- The node of a master that sentinels know.
+local function sentinel_node(given)
+  if type(given.sentinels) ~= "table" or not given.sentinels[1] or type(given.name) ~= "string" then
+    usage.error('ls.redis: sentinels and name belong together: { sentinels = { "host:26379" }, name = "mymaster" }')
+  end
+  local settings = settings_of(given, nil, nil, 0, given.tls ~= nil)
+  local plain = setmetatable({ database = 0 }, { __index = settings })
+  plain.user, plain.password, plain.sentinels = false, false, false
+  settings.sentinels = {}
+  for i, at in ipairs(given.sentinels) do
+    local host, port = options.host_port(type(at) == "string" and at or "")
+    if not host then
+      usage.error('ls.redis: a sentinel must be "host:port", such as "10.0.0.1:26379"; got %s', usage.quote(at))
+    end
+    settings.sentinels[i] = nodes.new(host, options.port("ls.redis", port, 1), plain)
+  end
+  local node = nodes.new("unix:" .. settings.name, 0, settings)
+  node.target = "Redis " .. settings.name
+  return node
 end
 
 local clients = {} -- by URL and options
@@ -487,21 +506,26 @@ function redis.open(url, given, ...)
   usage.no_more("ls.redis(url, options)", given, ...)
   local key = next(given) and key_of(url, given) or url
   if clients[key] then return clients[key] end
-  local settings, node
+  local node
   if url == "" then
-    usage.error("ls.redis: the URL is missing: %s", form)
+    if given.sentinels == nil then usage.error("ls.redis: the URL is missing: %s", form) end
+    node = sentinel_node(given)
   else
+    for _, name in ipairs { "sentinels", "name", "database" } do
+      if given[name] ~= nil then usage.error("ls.redis: the option %s takes the place of a URL", name) end
+    end
     local host, port, user, password, database, tls = read_url(url)
-    settings = settings_of(given, user, password, database, tls)
-    node = nodes.new(host, port, settings)
+    node = nodes.new(host, port, settings_of(given, user, password, database, tls))
   end
+  local settings = node.settings
   settings.key = "redis " .. key .. "\n"
   local before
-  settings.permits, before = core.semaphore("redis " .. node.target:sub(1, 90), settings.connections or 32, usage.where())
+  settings.permits, before = core.semaphore(node.target:sub(1, 100), settings.connections, usage.where())
   if not settings.permits then
     usage.error("ls.redis: %s has another number of connections at %s; give the same in both places", node.target, before)
   end
   local client = setmetatable({ node = node, cluster = false, subscriber = false }, client_meta)
+  if settings.cluster then client.cluster = require("luaserve.redis_cluster").new(node) end
   clients[key] = client
   return client
 end

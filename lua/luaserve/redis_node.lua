@@ -8,7 +8,7 @@ local usage = require "luaserve.usage"
 usage.mark_internal()
 
 -- A site may replace the globals.
-local pcall, setmetatable, type = pcall, setmetatable, type
+local ipairs, pack, pcall, setmetatable, type, unpack = ipairs, table.pack, pcall, setmetatable, type, table.unpack
 local now = core.now
 
 local node = {}
@@ -159,19 +159,21 @@ local function take(self)
   return self:open("task")
 end
 
-local function run(self, fn)
-  local conn, message, code = take(self)
-  if not conn then return nil, message, code end
-  local results = table.pack(fn(conn))
-  conn:keep(self.settings.key .. self.target)
-  return table.unpack(results, 1, results.n)
-end
-
 -- own(fn) -> the results of fn(conn), with a connection of its own, which goes to the pool unless it is closed | nil,
 -- message, code: none of them was free in time.
 function methods.own(self, fn)
-  local settings = self.settings
-  return core.semaphore_within(settings.permits, settings.reply_ms / 1000, run, self, fn)
+  local settings, begun = self.settings, false
+  local results = pack(core.semaphore_within(settings.permits, settings.reply_ms / 1000, function()
+    begun = true
+    local conn, message, code = take(self)
+    if not conn then return nil, message, code end
+    local got = pack(fn(conn))
+    conn:keep(settings.key .. self.target)
+    return unpack(got, 1, got.n)
+  end))
+  if begun then return unpack(results, 1, results.n) end
+  return nil, self.target .. ": timeout: all " .. settings.connections .. " connections for commands that block are in use"
+    .. " (the option connections)", "ETIMEDOUT"
 end
 
 return node

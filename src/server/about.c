@@ -12,6 +12,7 @@
 #include "luaserve.h"
 #include "net/tls.h"
 #include "port/port.h"
+#include "script/bind/bind.h"
 #include "script/shared/database.h"
 #include "server/server_internal.h"
 
@@ -35,7 +36,7 @@ const char *ls_server_build(void)
 {
     static LS_THREAD_LOCAL char text[512];
     const char *tls = ls_tls_library(); /* these: of the shared libraries that run, not of the headers */
-    const char *sqlite = ls_db_library();
+    const char *sqlite = ls_db_library(), *redis = ls_redis_library();
     char compression[100] = "";
     size_t at = 0;
     for (unsigned n = 0; n < LS_CODINGS; n++)
@@ -49,10 +50,11 @@ const char *ls_server_build(void)
              "TLS: %s\n"
              "compression: %s\n"
              "SQLite: %s\n"
+             "Redis: %s\n"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
              tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
-             sqlite != NULL ? sqlite : "not built in", ls_httpsys_supported() ? " http.sys" : "");
+             sqlite != NULL ? sqlite : "not built in", redis != NULL ? redis : "not built in", ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
 

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "net/stream_pool.h"
+#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/data/wait.h"
@@ -88,6 +89,14 @@ typedef struct redis_data { /* of a state */
 } redis_data;
 
 static const char conn_tag;
+
+#define TEXT_OF(number) #number
+#define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+
+const char *ls_redis_library(void)
+{
+    return "hiredis " VERSION(HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
+}
 
 static redis_data *data_of(const ls_state *state)
 {
@@ -507,6 +516,7 @@ static int queue_command(lua_State *L, redis_conn *conn, int from, int to)
 /* nil, message, code of a connection that is closed */
 static int push_lost(lua_State *L, const redis_conn *conn, int err)
 {
+    if (err == LS_EMSGSIZE) return ls_push_failure_text(L, err, "the reply is longer than max_reply");
     if (err == LS_EPROTO)
         return ls_push_failure_text(L, err, "the answer is not that of a Redis server%s%s",
                                     conn->reader->err != 0 ? ": " : "", conn->reader->errstr);

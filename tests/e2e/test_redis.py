@@ -1,0 +1,382 @@
+"""ls.redis: values, errors, pipelines, transactions, subscriptions; a server that is lost, restarted, stopped, wrong."""
+import binascii
+import functools
+import json
+import socket
+import threading
+
+from harness import E2E, OTHER_SYSTEM, WAIT, in_parallel, main, repeats
+from harness.redis import FakeRedis, RedisServer, encode, has_redis
+
+PRELUDE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 4 }
+local URL = "redis://127.0.0.1:@PORT@"
+local env = setmetatable({ ls = ls, URL = URL, r = ls.redis(URL), log = ls.channel("log") }, { __index = _G })
+app:post("/run", function(req) -- the text of a chunk; its results as a list
+  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
+  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
+  results.n = nil
+  return ls.json.array(results)
+end)
+@MORE@
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+class RedisCase(E2E):
+    """Servers that run chunks of Lua with `r`, the client of a Redis server."""
+
+    def setUp(self):
+        if not has_redis():
+            self.skipTest(OTHER_SYSTEM + "this luaserve has no ls.redis, or redis-server is not installed")
+        super().setUp()
+
+    def redis(self, *arguments, **kw):
+        server = RedisServer(*arguments, **kw)
+        self.addCleanup(server.kill)
+        return server
+
+    def fake(self, answer):
+        server = FakeRedis(answer)
+        self.addCleanup(server.close)
+        return server
+
+    def site(self, redis, more=""):
+        return self.serve(PRELUDE.replace("@PORT@", str(redis.port)).replace("@MORE@", more))
+
+    def results(self, server, code):
+        with server.connect() as conn:
+            response = conn.ask("POST", "/run", body=code.encode())
+        self.assertEqual(response.status, 200, response.text)
+        return json.loads(response.text)
+
+    def run_lua(self, server, code):
+        results = self.results(server, code)
+        self.assertTrue(results[0], results)
+        return results[1:]
+
+    def fails(self, server, code, message, error):
+        results = self.run_lua(server, code)
+        self.assertEqual((results[0], results[2]), (None, error), results)
+        self.assertIn(message, results[1])
+
+    def raises(self, server, code, message):
+        results = self.results(server, code)
+        self.assertFalse(results[0], results)
+        self.assertIn(message, results[1])
+
+    def stat(self, server, name):
+        return self.run_lua(server, "return ls.stats().redis_%s" % name)[0]
+
+
+class RealServer(RedisCase):
+    def test_values(self):
+        site = self.site(self.redis())
+        cases = [
+            ("r:set('k', 'a\\0b') return r:get('k')", ["a\0b"]),
+            ("return r:get 'none'", [None]),
+            ("return r:set('i', math.maxinteger), r:incrby('i', -1), r:get 'i'", ["OK", 2 ** 63 - 2, str(2 ** 63 - 2)]),
+            ("r:set('f', 1.5) r:set('w', 3.0) return r:mget('f', 'w', 'none')", [["1.5", "3", False]]),
+            ("return r:hset('h', 'a', 1, 'b', 'x'), r:hgetall 'h', r:hgetall 'none'", [2, {"a": "1", "b": "x"}, {}]),
+            ("return r:call('HGETALL', 'h')", [["a", "1", "b", "x"]]),
+            ("return r:call('set', 'k', ls.buffer('buf', 'fer')), r:get 'k'", ["OK", "buffer"]),
+            ("return r:set('long', ('x'):rep(300000)), #r:get 'long'", ["OK", 300000]),
+            ("return r:set('long', ls.buffer(('x'):rep(300000))), r:strlen 'long'", ["OK", 300000]),
+            ("return r:eval('return { KEYS[1], ARGV[2], { 1, false } }', { 'a' }, { 1, 2 })", [["a", "2", [1, False]]]),
+            ("return r:eval('return 1'), r:eval('return 1')", [1, 1]),
+            ("return r:xadd('s', '1-1', 'f', 'v'), r:xrange('s', '-', '+')", ["1-1", [["1-1", ["f", "v"]]]]),
+        ]
+        for code, expected in cases:
+            with self.subTest(code):
+                self.assertEqual(self.run_lua(site, code), expected)
+        self.assertEqual(self.run_lua(site, "return r == ls.redis(URL), r == ls.redis(URL, { timeout = 1 })"), [True, False])
+        site.stop()
+
+    def test_errors_of_the_server_and_of_the_site(self):
+        site = self.site(self.redis())
+        self.run_lua(site, "return r:set('k', 'v')")
+        self.fails(site, "return r:lpush('k', 1)", "WRONGTYPE", "EINVAL")
+        self.fails(site, "return r:evalsha(('0'):rep(40), 0)", "NOSCRIPT", "ENOENT")
+        self.fails(site, "return r:call('NOTHING')", "unknown command", "EINVAL")
+        for code, message in [
+            ("r:get(nil)", "chunk:1: r:get: argument 1 must be a string, a number or a buffer; got nil"),
+            ("r:set('k', {})", "r:set: argument 2 must be a string, a number or a buffer; got a table"),
+            ("r:call('SET', 'k', true)", "r:call: argument 3 must be a string, a number or a buffer; got true"),
+            ("r.get('k')", 'r:get: call it with a colon, as in r:get(key); got "k"'),
+            ("r:multi()", "r:multi: use r:transaction(fn)"),
+            ("r:call('watch', 'k')", "r:call: use r:transaction(keys, fn)"),
+            ("r:select(1)", "r:select: the number of the database stands in the URL"),
+            ("r:wait(1, 1)", "use r:pipeline"),
+            ("r:pipeline(function(p) p:subscribe('a') end)", "p:subscribe: use r:subscribe"),
+            ("r:pipeline(function(p) p:blpop('a', 1) end)", "p:blpop: a command that blocks cannot stand in a pipeline"),
+            ("r:pipeline(function(p) p:set('a', nil) end)", "p:set: argument 2 must be"),
+            ("r:pipeline(1)", "r:pipeline: the function is missing"),
+            ("r:Get('k')", "commands are methods in lower case"),
+            ("ls.redis('http://a')", "invalid URL"),
+            ("ls.redis(URL, { timeot = 1 })", "unknown option \"timeot\"; did you mean 'timeout'?"),
+        ]:
+            with self.subTest(code):
+                self.raises(site, code, message)
+        site.stop()
+
+    def test_pipelines_and_transactions(self):
+        site = self.site(self.redis())
+        self.assertEqual(self.run_lua(site, """return r:pipeline(function(p)
+            p:set('a', 1) p:incr('a') p:get('none') p:lpush('a', 1) p:hset('h', 'f', 'v') p:hgetall('h') end)"""),
+            [["OK", 2, False, {"err": "WRONGTYPE Operation against a key holding the wrong kind of value"}, 1,
+              {"f": "v"}]])
+        self.assertEqual(self.run_lua(site, "return r:pipeline(function() end)"), [{}])
+        self.assertEqual(self.run_lua(site, "return r:transaction(function(t) t:incr 'a' t:hgetall 'h' t:get 'none' end)"),
+                         [[3, {"f": "v"}, False]])
+        self.assertEqual(self.run_lua(site, """return r:transaction("a", function(t, c)
+            t:set("a", c:get("a") + 10) end), r:get "a" """), [["OK"], "13"])
+        self.fails(site, """return r:transaction({ "a", "b" }, function(t) r:set("b", 1) t:set("a", 0) end)""",
+                   "changed a watched key", "ECHANGED")
+        self.fails(site, """return r:transaction(function(t) t:set("a", 0) return nil, "no", "EINVAL" end)""", "no", "EINVAL")
+        self.fails(site, "return r:transaction(function(t) t:set('a', 0) t:call('NOTHING') end)", "unknown command", "EINVAL")
+        self.raises(site, "r:transaction('a', function() error('mine') end)", "mine")
+        self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["13"])
+        self.assertEqual(self.run_lua(site, "return r:pipeline(function(p) p:set('a', 1) p:wait(0, 10) end)"), [["OK", 0]])
+        site.stop()
+
+    def test_replies_of_a_thousand_tasks_are_not_mixed(self):
+        redis = self.redis()
+        site = self.site(redis, """
+app:get("/echo/:id", function(req)
+  local id = req.params.id
+  for i = 1, 10 do
+    local text = id .. "-" .. i
+    if r:echo(text) ~= text then return 500 end
+    local list = r:pipeline(function(p) p:echo(text) p:incr("n" .. id) p:echo(id) end)
+    if list[1] ~= text or list[2] ~= i or list[3] ~= id then return 500, ls.inspect(list) end
+  end
+  return id
+end)""".replace("r:", "ls.redis(URL):"))
+        count = repeats(1000)
+
+        def ask(n):
+            with site.connect() as conn:
+                return conn.ask("GET", "/echo/%d" % n).text
+
+        self.assertEqual(in_parallel([functools.partial(ask, n) for n in range(count)], 50), [str(n) for n in range(count)])
+        self.assertLessEqual(self.stat(site, "connections"), 8)  # one for each state
+        site.stop()
+
+    def test_a_command_that_blocks_has_its_own_connection(self):
+        redis = self.redis()
+        site = self.site(redis, """
+local r = env.r
+app:get("/pop", { timeout = 60 }, function() return (r:blpop("queue", 0) or {})[2] or 504 end)
+app:get("/limited", function()
+  local one = ls.redis(URL:gsub("127.0.0.1", "localhost") .. "/1", { connections = 1, timeout = 0.1 })
+  local job = ls.spawn(function() return one:blpop("q", 0) end)
+  for _ = 1, 1000 do
+    if r:call("CLIENT", "LIST"):find("cmd=blpop") then break end
+    ls.sleep(0.01)
+  end
+  local _, message, code = one:blpop("q", 0)
+  ls.redis(URL .. "/1"):rpush("q", "first")
+  return { code, message, job:wait()[2], one:blpop("q", 0.01) or "empty" }
+end)""")
+        with site.connect() as waiting:
+            waiting.send(b"GET /pop HTTP/1.1\r\nHost: a\r\n\r\n")
+            redis.wait(("CLIENT", "LIST"), lambda _: "blocked_clients:1" in self.info(redis))
+            self.assertEqual(self.run_lua(site, "r:set('a', 1) return r:get 'a'"), ["1"])
+            self.run_lua(site, "return r:rpush('queue', 'task')")
+            self.assertEqual(waiting.response().text, "task")
+        code, message, popped, rest = json.loads(site.get("/limited").text)
+        self.assertEqual((code, popped, rest), ("ETIMEDOUT", "first", "empty"))
+        self.assertIn("connections", message)
+        # The request ends with its client: the server hands the value to the next one.
+        with site.connect() as leaves:
+            leaves.send(b"GET /pop HTTP/1.1\r\nHost: a\r\n\r\n")
+            redis.wait(("PING",), lambda _: "blocked_clients:1" in self.info(redis))
+        redis.wait(("PING",), lambda _: "blocked_clients:0" in self.info(redis))
+        site.stop()
+
+    def info(self, redis):
+        with socket.create_connection(("127.0.0.1", redis.port), WAIT) as s:
+            s.sendall(encode(["INFO", "clients"]))
+            f = s.makefile("rb")
+            return f.read(int(f.readline()[1:])).decode()
+
+    def test_subscriptions(self):
+        redis = self.redis()
+        site = self.site(redis, """
+r = env.r
+r:subscribe("top", function(message, channel) env.log:send(channel .. "=" .. message) end)
+r:psubscribe("p.*", function(message, channel, pattern) env.log:send(pattern .. " " .. channel .. "=" .. message) end)""")
+
+        def publish(channel, message):
+            redis.wait(("PUBLISH", channel, message), lambda text: text == ":1")
+
+        def logged():
+            return self.run_lua(site, "return log:receive(%d)" % WAIT)[0]
+
+        publish("top", "1")
+        publish("p.a", "2")
+        self.assertEqual([logged(), logged()], ["top=1", "p.* p.a=2"])
+        self.assertEqual(self.run_lua(site, """
+            local s = r:subscribe("mine", function(message) log:send("mine " .. message) end)
+            r:publish("mine", "a")
+            local got = log:receive(%d)
+            s:remove()
+            s:remove()
+            return got""" % WAIT), ["mine a"])
+        redis.wait(("PUBLISH", "mine", "b"), lambda text: text == ":0")
+        redis.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        site.wait_log("its subscriptions receive nothing until it is connected again")
+        publish("top", "3")
+        self.assertEqual(logged(), "top=3")
+        site.reload()
+        redis.wait(("PUBLISH", "top", "4"), lambda text: text == ":1")
+        self.assertEqual(logged()[:4], "top=")
+        site.stop()
+
+    def test_lost_restarted_and_stopped(self):
+        redis = self.redis()
+        site = self.site(redis, "env.short = ls.redis(URL, { timeout = 0.2 })")
+        self.assertEqual(self.run_lua(site, "return r:set('a', 1)"), ["OK"])
+        redis.kill()
+        self.fails(site, "return r:get 'a'", "Redis at 127.0.0.1:%d: " % redis.port, "EREFUSED")
+        redis.start()
+        self.eventually(lambda: self.run_lua(site, "return r:set('a', 2)")[0] == "OK", "it connects again")
+        self.assertEqual(self.run_lua(site, "return short:get 'a'"), ["2"])
+        redis.pause()
+        try:
+            self.fails(site, "return short:get 'a'", "timeout: no reply within 0.2 s", "ETIMEDOUT")
+        finally:
+            redis.resume()
+        self.eventually(lambda: self.run_lua(site, "return short:get 'a'")[0] == "2", "it connects again")
+        site.stop()
+
+    def test_passwords_databases_and_unix_sockets(self):
+        redis = self.redis("--requirepass", "se:cret", "--unixsocket", "redis.sock")
+        site = self.site(redis)
+        self.fails(site, "return r:get 'a'", "NOAUTH", "EACCES")
+        for login, ok in (":se%3acret@", True), ("default:se%3Acret@", True), (":wrong@", False):
+            url = "redis://%s127.0.0.1:%d/2" % (login, redis.port)
+            code = "return ls.redis('%s'):set('a', 1)" % url
+            if ok:
+                self.assertEqual(self.run_lua(site, code), ["OK"])
+            else:
+                self.fails(site, code, "Redis at 127.0.0.1:%d: WRONGPASS" % redis.port, "EACCES")
+        code = "return ls.redis('unix:%s/redis.sock?db=2', { password = 'se:cret' }):get 'a'" % redis.folder
+        self.assertEqual(self.run_lua(site, code), ["1"])
+        self.fails(site, "return ls.redis('redis://:se%%3acret@127.0.0.1:%d/99'):get 'a'" % redis.port,
+                   "DB index is out of range", "EINVAL")
+        site.stop()
+
+
+class WrongServer(RedisCase):
+    """Servers whose replies the test writes; the site has one Lua state, and so one connection."""
+
+    def site(self, redis, more=""):
+        return super().site(redis, "ls.config { states = 1 }\n" + more)
+
+    def test_replies_that_are_none(self):
+        answers = {"garbage": b"HTTP/1.1 400 Bad Request\r\n\r\n", "two": b"+OK\r\n+OK\r\n", "cut": b"$10\r\nabc",
+                   "deep": b"*1\r\n" * 9 + b":1\r\n", "levels": b"*1\r\n" * 8 + b":1\r\n", "big": b"$65\r\n" + b"x" * 65 + b"\r\n",
+                   "fits": b"$58\r\n" + b"x" * 58 + b"\r\n", "exceeds": b"$59\r\n" + b"x" * 59 + b"\r\n", "ok": b"+PONG\r\n",
+                   "number": b":1x\r\n"}
+        fake = self.fake(lambda words, _: answers[words[1]])
+        site = self.site(fake, "env.small = ls.redis(URL, { max_reply = 65, timeout = 0.2 })")
+        cases = [("garbage", "not that of a Redis server", "EPROTO"), ("deep", "not that of a Redis server", "EPROTO"),
+                 ("number", "not that of a Redis server", "EPROTO"), ("big", "longer than max_reply", "EMSGSIZE"),
+                 ("exceeds", "longer than max_reply", "EMSGSIZE"), ("cut", "timeout", "ETIMEDOUT")]
+        for key, message, code in cases:
+            with self.subTest(key):
+                self.fails(site, "return small:get '%s'" % key, message, code)
+                self.assertEqual(self.run_lua(site, "return small:get 'ok'"), ["PONG"])  # a new connection
+        self.assertEqual(self.run_lua(site, "return small:get 'fits'"), ["x" * 58])
+        self.assertEqual(self.run_lua(site, "return small:get 'levels'"), [[[[[[[[[1]]]]]]]]])
+        self.assertEqual(self.run_lua(site, "return small:get 'two'"), ["OK"])  # and the connection is closed
+        self.eventually(lambda: self.stat(site, "connections") == 0 or self.run_lua(site, "return small:get 'ok'") == ["PONG"],
+                        "the next reply is right")
+        site.stop()
+
+    def test_a_command_that_was_sent_is_not_repeated(self):
+        fake = self.fake(lambda words, _: None if words[0] == "INCR" else b"+OK\r\n")
+        site = self.site(fake)
+        self.fails(site, "return r:incr 'a'", "Redis at 127.0.0.1:%d: " % fake.port, "ECLOSED")
+        self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["OK"])
+        self.assertEqual([words for words in fake.commands if words[0] == "INCR"], [["INCR", "a"]])
+        site.stop()
+
+    def test_loading_and_readonly(self):
+        fake = self.fake(lambda words, number: {
+            "GET": b"-LOADING Redis is loading the dataset in memory\r\n",
+            "SET": b"-READONLY You can't write against a read only replica.\r\n" if number == 1 else b"+OK\r\n"}[words[0]])
+        site = self.site(fake)
+        self.fails(site, "return r:get 'a'", "LOADING", "EBUSY")
+        self.assertEqual(fake.connections, 1)
+        # All of it in one state: another one has a connection of its own.
+        self.assertEqual(self.run_lua(site, "local _, a, b = r:set('a', 1) return b, r:set('a', 1)"), ["EBUSY", "OK"])
+        self.assertEqual(fake.connections, 2)
+        site.stop()
+
+    def test_moved_and_ask(self):
+        def node(words, _):
+            if words[0] == "CLUSTER":
+                return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:%d\r\n" % first.port
+            if words[:2] == ["GET", "moved"]:
+                return b"-MOVED %d 127.0.0.1:%d\r\n" % (binascii.crc_hqx(b"moved", 0) % 16384, second.port)
+            if words[:2] == ["GET", "ask"]:
+                return b"-ASK 1 127.0.0.1:%d\r\n" % second.port
+            return b"+first\r\n"
+
+        second = self.fake(lambda words, _: b"+OK\r\n" if words[0] == "ASKING" else b"+second\r\n")
+        first = self.fake(node)
+        site = self.site(first, "env.c = ls.redis(URL, { cluster = true })")
+        self.assertEqual(self.run_lua(site, """return c:get 'a', c:get 'moved', c:get 'moved', c:get 'ask',
+            c:pipeline(function(p) p:get 'a' p:get 'moved' p:get 'ask' end)"""),
+            ["first", "second", "second", "second", ["first", "second", "second"]])
+        self.assertEqual(sum(words == ["GET", "moved"] for words in first.commands), 1)
+        self.assertEqual(sum(words == ["ASKING"] for words in second.commands), 2)
+        self.raises(site, "c:transaction(function(t) t:set('a', 1) t:set('b', 1) end)", "must have one slot of the cluster")
+        site.stop()
+
+    def test_sentinels(self):
+        masters = []
+        sentinel = self.fake(lambda words, _: b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n" % (len(masters[0]), masters[0].encode())
+                             if words[2] == "mymaster" else b"*-1\r\n")
+        role = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+        old = self.fake(lambda words, _: role if words[0] == "ROLE" else None)
+        new = self.fake(lambda words, _: role if words[0] == "ROLE" else b"+new\r\n")
+        replica = self.fake(lambda words, _: b"*2\r\n$5\r\nslave\r\n$1\r\na\r\n")
+        masters.append(str(old.port))
+        site = self.site(sentinel, """
+local function of(name) return ls.redis { sentinels = { "127.0.0.1:1", "127.0.0.1:@PORT@" }, name = name } end
+env.s, env.none = of("mymaster"), of("other")""".replace("@PORT@", str(sentinel.port)))
+        self.fails(site, "return none:get 'a'", "no master other", "ENOENT")
+        masters[0] = str(replica.port)
+        self.fails(site, "return s:get 'a'", "it is no master any more", "EBUSY")
+        masters[0] = str(old.port)
+        self.eventually(lambda: self.run_lua(site, "return s:get 'a'")[2] == "ECLOSED", "the old master closes")
+        masters[0] = str(new.port)
+        self.eventually(lambda: self.run_lua(site, "return s:get 'a'")[0] == "new", "the new master is found")
+        site.stop()
+
+    def test_a_request_that_ends_leaves_the_replies_in_step(self):
+        release = threading.Event()
+        self.addCleanup(release.set)
+
+        def answer(words, _):
+            if words[1] == "slow":
+                release.wait(WAIT)
+            return b"+%s\r\n" % words[1].encode()
+
+        fake = self.fake(answer)
+        site = self.site(fake, """
+app:get("/slow", { timeout = 0.1 }, function() return r:get "slow" end)""".replace("r:get", "env.r:get"))
+        self.assertEqual(site.get("/slow").status, 503)
+        release.set()
+        self.assertEqual(self.run_lua(site, "return r:get 'a', r:get 'b'"), ["a", "b"])
+        self.assertEqual(fake.connections, 1)
+        site.stop()
+
+
+if __name__ == "__main__":
+    main()
