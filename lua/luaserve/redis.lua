@@ -1,5 +1,5 @@
 -- redis.lua - ls.redis: URLs and options, commands, pipelines, transactions, scripts. redis_node.lua has the connections,
--- redis_subscriber.lua subscriptions, redis_cluster.lua the slots of a cluster; src/script/bind/data/redis_hiredis.c sends
+-- redis_subscriber.lua subscriptions, redis_cluster.lua the slots of a cluster; src/script/bind/sock/redis_hiredis.c sends
 -- commands and reads replies.
 
 local core = require "luaserve.core"
@@ -146,13 +146,26 @@ local function check_name(call, name)
   return name
 end
 
--- r is a Redis: a Redis server, or a cluster. Any command of Redis is a method in lower case, such as r:get(key) or
--- r:hset(key, field, value): it waits for the reply and returns it, or nil, message, code. Those of a command without a
--- reply to return, such as a key that does not exist, return nil.
+-- r is a Redis: a Redis server, or a cluster. Each command of Redis is a method in lower case: it waits for the reply and
+-- returns it. nil without a message: there is no such key.
+-- r:del|exists|expire|ttl|persist|type|rename|scan|publish(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of keys.
+-- r:get|set|mget|mset|incr|incrby|decr|append|strlen(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of strings.
+-- r:hget|hset|hdel|hmget|hincrby|hlen|hkeys|hvals|hgetall(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of hashes.
+-- r:lpush|rpush|lpop|rpop|llen|lrange|ltrim|blpop|brpop(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of lists.
+-- r:sadd|srem|smembers|sismember|scard|spop(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of sets.
+-- r:zadd|zrem|zincrby|zscore|zrank|zcard|zrange|zcount(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of sorted sets.
+-- r:xadd|xread|xreadgroup|xgroup|xack|xrange|xlen|xtrim(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands of streams.
 local methods = {}
 
 -- r:call(command: string, ...: string|number|Buffer) -> reply: any | nil, message, code
--- Sends a command, whatever its name is, and waits for its reply.
+-- Sends a command of any name, and waits for its reply.
 function methods.call(self, name, ...)
   name = check_name("r:call", name)
   return send(self, "r:call", 0, name, ...)
@@ -462,7 +475,7 @@ end
 
 -- The node of a master that sentinels know.
 local function sentinel_node(given)
-  if type(given.sentinels) ~= "table" or not given.sentinels[1] or type(given.name) ~= "string" then
+  if type(given.sentinels) ~= "table" or not given.sentinels[1] or given.name == nil then
     usage.error('ls.redis: sentinels and name belong together: { sentinels = { "host:26379" }, name = "mymaster" }')
   end
   local settings = settings_of(given, nil, nil, 0, given.tls ~= nil)

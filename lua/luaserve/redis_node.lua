@@ -132,8 +132,12 @@ function methods.shared(self)
   if failure and (gate or now() < self.again) then return nil, failure[1], failure[2] end
   if not gate then
     gate = core.redis_connection()
-    core.spawn(attempt, self, gate)
     self.gate = gate
+    local ok, why = pcall(core.spawn, attempt, self, gate)
+    if not ok then
+      self.gate = nil
+      return nil, self.target .. ": " .. why, "ELIMIT"
+    end
   end
   if not gate:wait(self.settings.limits.connect_ms_max / 1000 + self.settings.reply_ms / 1000) then
     return nil, self.target .. ": timeout: not connected", "ETIMEDOUT"

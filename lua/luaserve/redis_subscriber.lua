@@ -108,8 +108,8 @@ end
 
 local function start(self)
   if self.running or is_empty(self) then return end
-  self.running = true
   core.spawn(run, self)
+  self.running = true
 end
 
 local meta = { __name = "a subscription", __metatable = false }

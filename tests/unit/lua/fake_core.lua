@@ -16,7 +16,7 @@ for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", 
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
   "proxy_send", "proxy_go_on", "proxy_refuse", "proxy_failed", "proxy_mark",
   "dict", "dict_read", "dict_swap", "dict_scan",
-  "safe_join", "process" } do
+  "redis_connection", "safe_join", "process" } do
   core[name] = recorded(name)
 end
 
@@ -35,6 +35,7 @@ end
 
 function core.client_take() end
 core.results.now = { 0 }
+function core.semaphore() return {} end
 function core.is_buffer() return false end
 
 function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end

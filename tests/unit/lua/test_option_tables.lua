@@ -10,7 +10,7 @@ local tls = require "luaserve.tls"
 local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
-  "channel", "file", "notify", "session", "sqlite", "csrf", "signature", "basic_auth",
+  "channel", "file", "notify", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
   "process", "compress", "request_id", "proxy" }
 
@@ -107,6 +107,14 @@ local calls = {
   ["ls.sqlite"] = function(given)
     line = check.line(1)
     ls.sqlite("a.db", given)
+  end,
+  ["ls.redis"] = function(given)
+    local of_sentinels = given.database ~= nil or given.name ~= nil
+    if of_sentinels then given.sentinels = { "h:1" } end
+    if of_sentinels and given.name == nil then given.name = "m" end
+    if given.cluster then given.database = nil end
+    line = check.line(1)
+    ls.redis(table.unpack(of_sentinels and { given } or { "redis://h", given }))
   end,
   ["ls.file.write"] = function(given)
     line = check.line(1)

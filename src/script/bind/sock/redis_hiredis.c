@@ -440,7 +440,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_op *op)
 }
 
 /* The index of the first value from `from` to `to` that is no argument of a command, or 0. *longs: add the strings that are
- * not copied. May raise, for a buffer of a loop that has gone on. */
+ * not copied. May raise, for a buffer that has expired. */
 static int check_arguments(lua_State *L, int from, int to, unsigned *longs)
 {
     for (int n = from; n <= to; n++) {
