@@ -1,5 +1,5 @@
 -- redis.lua - ls.redis: URLs and options, commands, pipelines, transactions, scripts. redis_node.lua has the connections,
--- redis_subscriber.lua subscriptions, redis_cluster.lua the slots of a cluster; src/script/bind/sock/redis_hiredis.c sends
+-- redis_subscriber.lua subscriptions, redis_cluster.lua the slots of a cluster; src/script/bind/redis sends
 -- commands and reads replies.
 
 local core = require "luaserve.core"
@@ -509,7 +509,6 @@ end
 -- ls.redis(options: RedisOptions) -> r: Redis
 -- A client of a Redis server; the same one for the same arguments. It connects when the first command needs it.
 function redis.open(url, given, ...)
-  if not core.redis_connection then usage.error("ls.redis: this luaserve was built without hiredis") end
   if type(url) == "table" and given == nil then url, given = "", url end
   given = given or {}
   if type(url) ~= "string" then usage.error("ls.redis: the first argument must be %s; got %s", form, usage.quote(url)) end
@@ -519,6 +518,7 @@ function redis.open(url, given, ...)
   usage.no_more("ls.redis(url, options)", given, ...)
   local key = next(given) and key_of(url, given) or url
   if clients[key] then return clients[key] end
+  if not core.redis_connection() then usage.error("ls.redis: this luaserve was built without hiredis") end
   local node
   if url == "" then
     if given.sentinels == nil then usage.error("ls.redis: the URL is missing: %s", form) end

@@ -12,7 +12,7 @@
 #include "luaserve.h"
 #include "net/tls.h"
 #include "port/port.h"
-#include "script/bind/bind.h"
+#include "script/bind/redis/redis_reader.h"
 #include "script/shared/database.h"
 #include "server/server_internal.h"
 
@@ -36,7 +36,7 @@ const char *ls_server_build(void)
 {
     static LS_THREAD_LOCAL char text[512];
     const char *tls = ls_tls_library(); /* these: of the shared libraries that run, not of the headers */
-    const char *sqlite = ls_db_library(), *redis = ls_redis_library();
+    const char *sqlite = ls_db_library(), *redis = ls_redis_reader_library();
     char compression[100] = "";
     size_t at = 0;
     for (unsigned n = 0; n < LS_CODINGS; n++)

@@ -28,9 +28,6 @@ int ls_core_etag(lua_State *L);
 /* res_upgrade.c */
 int ls_res_upgrade(lua_State *L);
 
-/* redis_hiredis.c, redis_none.c */
-const char *ls_redis_library(void); /* "hiredis 1.2.0"; NULL: not built in */
-
 /* tls_object.c */
 struct ls_filter;
 /* Push the table of req.tls and sock.tls; nil without a session. */

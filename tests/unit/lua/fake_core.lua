@@ -35,6 +35,7 @@ end
 
 function core.client_take() end
 core.results.now = { 0 }
+core.results.redis_connection = { {} }
 function core.semaphore() return {} end
 function core.is_buffer() return false end
 

@@ -1,5 +1,5 @@
-/* redis_hiredis.c - connections to a Redis server (RESP2) for lua/luaserve/redis.lua: encodes commands into the queue of a
- * stream, reads the replies with the reader of hiredis, and wakes the tasks that wait for them.
+/* redis_object.c - connections to a Redis server (RESP2) for lua/luaserve/redis.lua: encodes commands into the queue of a
+ * stream, and wakes the tasks that wait for the replies (redis_reader.h).
  *
  * Replies have no number: the first one belongs to the first command. So a connection has a queue of *calls*, one for each
  * command or pipeline. A task that ends while it waits leaves its call behind, whose replies are dropped.
@@ -8,10 +8,8 @@
  *                                             \--> lost, timeout, not RESP: every call fails
  *
  * Any number of tasks of the state may call at the same time. What they send in one turn of the thread leaves in one send:
- * an operation behind the packets that wait at the port flushes it. The reader builds Lua values while bytes arrive; the
- * arrays that are not complete lie in user value 1 of the connection by their level, with the replies by the slots of their
- * calls. Thread: the one that holds the state's actor. */
-#include <hiredis/hiredis.h>
+ * an operation behind the packets that wait at the port flushes it. User value 1 of the connection has the replies, by the
+ * slots of their calls, and the arrays that are not complete. Thread: the one that holds the state's actor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,22 +17,17 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "net/stream_pool.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/data/wait.h"
+#include "script/bind/redis/redis_reader.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
 #include "script/core/udata.h"
 
-#if HIREDIS_MAJOR > 0
-typedef size_t reply_count; /* the type of the length of an array */
-#else
-typedef int reply_count;
-#endif
+#define ALL UINT32_MAX /* replies of a call: those that have arrived */
 
-enum { LEVELS_MAX = 8, PREPARED_MAX = 1024 }; /* arrays in arrays; elements for which there is room at once */
-#define ALL UINT32_MAX
+enum { REPLIES = 2 }; /* index of the user value in `parse` */
 
 typedef struct redis_call {
     ls_node node; /* in conn->calls, or in conn->spare */
@@ -56,15 +49,13 @@ typedef struct redis_conn {
     const void *tag;
     ls_state *state;
     ls_stream *stream; /* NULL: not open */
-    redisReader *reader;
-    lua_State *L;  /* while the reader runs, as the next */
-    ls_node *done; /* receives the calls that have ended */
+    ls_redis_reader *reader;
+    ls_node *done; /* while the reader runs: receives the calls that have ended */
     ls_node node;  /* in the list of the state while it is open */
     ls_node calls, spare;
     ls_node waiters;     /* tasks in conn:wait */
     ls_task_end end;     /* of the task that owns it */
     int slots, self_ref; /* self_ref keeps it while it is open */
-    uint64_t fed, begun; /* positions: received bytes, begin of the reply that is not complete */
     uint64_t reply_bytes_max;
     int err;        /* LS_E*: why it is closed */
     bool shared;    /* it receives at any time; else only while a call waits */
@@ -72,7 +63,6 @@ typedef struct redis_conn {
     bool large;     /* the next block is LS_BLOCK_LARGE */
     bool unflushed; /* redis_data.flush sends */
     bool finishing; /* it closes when no call waits */
-    bool is_error;  /* the reply that is being read */
 } redis_conn;
 
 typedef struct redis_link { /* the user of the stream */
@@ -89,14 +79,6 @@ typedef struct redis_data { /* of a state */
 } redis_data;
 
 static const char conn_tag;
-
-#define TEXT_OF(number) #number
-#define VERSION(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
-
-const char *ls_redis_library(void)
-{
-    return "hiredis " VERSION(HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
-}
 
 static redis_data *data_of(const ls_state *state)
 {
@@ -195,22 +177,6 @@ static void owner_ended(ls_task_end *end)
 
 /* ---- replies ---------------------------------------------------------------------------------------------------- */
 
-/* Stack of `parse`: the connection as a light userdata, its user value, then what the reader builds. Arrays that are not
- * complete are at [-level] of the user value, which is the `obj` of their read task, too. */
-enum { REPLIES = 2, VALUE = LEVELS_MAX + 1 };
-
-/* The value on top belongs to the reply, or to the array of the task. */
-static void *add_value(const redisReadTask *task)
-{
-    redis_conn *conn = task->privdata;
-    if (task->parent == NULL) return (void *)(uintptr_t)VALUE; /* NOLINT(performance-no-int-to-ptr) */
-    lua_rawgeti(conn->L, REPLIES, -(lua_Integer)(uintptr_t)task->parent->obj);
-    lua_insert(conn->L, -2);
-    lua_rawseti(conn->L, -2, task->idx + 1);
-    lua_pop(conn->L, 1);
-    return (void *)(uintptr_t)VALUE; /* NOLINT(performance-no-int-to-ptr) */
-}
-
 /* { err = the string on top } */
 static void wrap_error(lua_State *L)
 {
@@ -219,71 +185,25 @@ static void wrap_error(lua_State *L)
     lua_setfield(L, -2, "err");
 }
 
-static void *create_string(const redisReadTask *task, char *text, size_t len)
-{
-    redis_conn *conn = task->privdata;
-    lua_pushlstring(conn->L, text, len);
-    if (task->type == REDIS_REPLY_ERROR) count(conn, LS_REDIS_ERRORS, 1);
-    if (task->parent == NULL) conn->is_error = task->type == REDIS_REPLY_ERROR;
-    if (task->parent != NULL && task->type == REDIS_REPLY_ERROR) wrap_error(conn->L);
-    return add_value(task);
-}
-
-static void *create_array(const redisReadTask *task, reply_count elements)
-{
-    redis_conn *conn = task->privdata;
-    const uintptr_t level = task->parent != NULL ? (uintptr_t)task->parent->obj + 1 : 1;
-    if (level > LEVELS_MAX) return NULL;
-    lua_createtable(conn->L, (int)(elements < PREPARED_MAX ? elements : PREPARED_MAX), 0);
-    lua_pushvalue(conn->L, -1);
-    lua_rawseti(conn->L, REPLIES, -(lua_Integer)level);
-    if (task->parent != NULL)
-        (void)add_value(task);
-    else
-        lua_pop(conn->L, 1);
-    return (void *)level; /* NOLINT(performance-no-int-to-ptr) */
-}
-
-static void *create_integer(const redisReadTask *task, long long value)
-{
-    redis_conn *conn = task->privdata;
-    lua_pushinteger(conn->L, value);
-    return add_value(task);
-}
-
-static void *create_nil(const redisReadTask *task)
-{
-    redis_conn *conn = task->privdata;
-    if (task->parent != NULL)
-        lua_pushboolean(conn->L, 0); /* keeps its place */
-    else
-        lua_pushnil(conn->L);
-    return add_value(task);
-}
-
-static void free_object(void *object)
-{
-    (void)object;
-}
-
 /* The reply on top is complete: store it for the first call. false: no command waits for one. */
-static bool deliver(lua_State *L, redis_conn *conn)
+static bool deliver(lua_State *L, redis_conn *conn, bool is_error)
 {
     if (ls_list_empty(&conn->calls)) return false;
     redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
+    if (is_error) count(conn, LS_REDIS_ERRORS, 1);
     if (call->replies != ALL) call->replies--;
     call->arrived++;
     if (call->task == NULL) {
         lua_pushboolean(L, 0);
         lua_rawseti(L, REPLIES, call->slot);
     } else if (call->list) {
-        if (conn->is_error) wrap_error(L);
+        if (is_error) wrap_error(L);
         if (lua_isnil(L, -1)) lua_pushboolean(L, 0);
         lua_rawgeti(L, REPLIES, call->slot);
         lua_insert(L, -2);
         lua_rawseti(L, -2, call->arrived);
     } else {
-        call->failed = conn->is_error;
+        call->failed = is_error;
         lua_rawseti(L, REPLIES, call->slot);
     }
     if (call->replies == 0) call_end(call, LS_OK, conn->done);
@@ -294,28 +214,15 @@ static bool deliver(lua_State *L, redis_conn *conn)
 static int parse(lua_State *L)
 {
     redis_conn *conn = lua_touserdata(L, 1);
-    redisReader *reader = conn->reader;
-    conn->L = L;
+    bool is_error;
     lua_rawgeti(L, LUA_REGISTRYINDEX, conn->self_ref);
     lua_getiuservalue(L, -1, 1);
     lua_replace(L, REPLIES);
     while (conn->err == LS_OK) {
-        void *reply = NULL;
-        conn->is_error = false;
-        const int status = redisReaderGetReply(reader, &reply);
-        const uint64_t at = conn->fed - (reader->len - reader->pos);
-        if (status != REDIS_OK) {
-            conn->err = LS_EPROTO;
-        } else if ((reply != NULL ? at : conn->fed) - conn->begun > conn->reply_bytes_max) {
-            conn->err = LS_EMSGSIZE;
-        } else if (reply == NULL) {
-            break;
-        } else {
-            conn->begun = at;
-            if ((uintptr_t)reply == 1) lua_rawgeti(L, REPLIES, -1); /* an array */
-            if (lua_gettop(L) == REPLIES || !deliver(L, conn)) conn->err = LS_EPROTO;
-            lua_settop(L, REPLIES);
-        }
+        const int err = ls_redis_reader_next(L, conn->reader, REPLIES, conn->reply_bytes_max, &is_error);
+        if (err == LS_PENDING) break;
+        conn->err = err == LS_DONE ? deliver(L, conn, is_error) ? LS_OK : LS_EPROTO : err;
+        lua_settop(L, REPLIES);
     }
     if (ls_list_empty(&conn->calls)) return 0;
     redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
@@ -329,11 +236,10 @@ static int parse(lua_State *L)
 static int feed(ls_thread_ctx *ctx, redis_conn *conn, int64_t bytes, ls_node *done)
 {
     ls_slice slice = ls_stream_take(conn->stream);
-    const int fed = redisReaderFeed(conn->reader, slice.ptr, slice.len);
-    conn->fed += slice.len;
+    const int fed = ls_redis_reader_feed(conn->reader, slice.ptr, slice.len);
     conn->large = bytes >= LS_BLOCK_SMALL;
     ls_slice_drop(&slice);
-    if (fed != REDIS_OK) return LS_ENOMEM;
+    if (fed < 0) return fed;
     conn->done = done;
     const int status = ls_state_protected(conn->state, ctx, parse, conn);
     if (status != LUA_OK) return LS_ENOMEM;
@@ -517,9 +423,10 @@ static int queue_command(lua_State *L, redis_conn *conn, int from, int to)
 static int push_lost(lua_State *L, const redis_conn *conn, int err)
 {
     if (err == LS_EMSGSIZE) return ls_push_failure_text(L, err, "the reply is longer than max_reply");
+    const char *why = ls_redis_reader_why(conn->reader);
     if (err == LS_EPROTO)
-        return ls_push_failure_text(L, err, "the answer is not that of a Redis server%s%s",
-                                    conn->reader->err != 0 ? ": " : "", conn->reader->errstr);
+        return ls_push_failure_text(L, err, "the answer is not that of a Redis server%s%s", why[0] != '\0' ? ": " : "",
+                                    why);
     return ls_push_failure(L, err);
 }
 
@@ -687,16 +594,12 @@ static int conn_read(lua_State *L)
 
 /* ---- the object ------------------------------------------------------------------------------------------------- */
 
-/* core.redis_connection() -> conn, which is not open */
+/* core.redis_connection() -> conn, which is not open | nothing: not built in */
 static int core_connection(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
+    if (ls_redis_reader_library() == NULL) return 0;
     redis_conn *conn = ls_object_new(L, sizeof *conn, 1, &conn_tag, data_of(state)->meta_ref);
-    static redisReplyObjectFunctions functions = {.createString = create_string,
-                                                  .createArray = create_array,
-                                                  .createInteger = create_integer,
-                                                  .createNil = create_nil,
-                                                  .freeObject = free_object};
     conn->state = state;
     conn->err = LS_ECLOSED;
     conn->end.run = owner_ended;
@@ -706,10 +609,8 @@ static int core_connection(lua_State *L)
     ls_node_init(&conn->waiters);
     lua_newtable(L);
     (void)lua_setiuservalue(L, -2, 1);
-    conn->reader = redisReaderCreateWithFunctions(&functions);
-    if (conn->reader == NULL) return luaL_error(L, "not enough memory");
-    conn->reader->privdata = conn;
-    return 1;
+    conn->reader = ls_redis_reader_open();
+    return conn->reader != NULL ? 1 : luaL_error(L, "not enough memory");
 }
 
 /* conn:open(sock, max_reply, kind) -> true | nil, message, code
@@ -833,7 +734,7 @@ static int conn_gc(lua_State *L)
     redis_conn *conn = check_conn(L);
     free_calls(&conn->calls);
     free_calls(&conn->spare);
-    if (conn->reader != NULL) redisReaderFree(conn->reader);
+    ls_redis_reader_close(conn->reader);
     conn->reader = NULL;
     return 0;
 }
