@@ -54,7 +54,8 @@ const char *ls_server_build(void)
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
              tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
-             sqlite != NULL ? sqlite : "not built in", redis != NULL ? redis : "not built in", ls_httpsys_supported() ? " http.sys" : "");
+             sqlite != NULL ? sqlite : "not built in", redis != NULL ? redis : "not built in",
+             ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
 

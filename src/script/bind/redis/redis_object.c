@@ -97,7 +97,8 @@ static redis_conn *check_conn(lua_State *L)
 
 static void count(const redis_conn *conn, enum ls_redis_stat what, int by)
 {
-    atomic_fetch_add_explicit(&ls_state_runtime(conn->state)->redis[what], (uint64_t)(int64_t)by, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ls_state_runtime(conn->state)->redis[what], (uint64_t)(int64_t)by,
+                              memory_order_relaxed);
 }
 
 /* ---- the end of calls and connections ------------------------------------------------------------------------- */
@@ -250,8 +251,7 @@ static int feed(ls_thread_ctx *ctx, redis_conn *conn, int64_t bytes, ls_node *do
 static int check_due(redis_conn *conn)
 {
     const uint64_t now_ms = ls_clock_coarse_ms();
-    const uint64_t due_ms =
-        ls_list_empty(&conn->calls) ? 0 : LS_CONTAINER(conn->calls.next, redis_call, node)->due_ms;
+    const uint64_t due_ms = ls_list_empty(&conn->calls) ? 0 : LS_CONTAINER(conn->calls.next, redis_call, node)->due_ms;
     if (due_ms != 0 && due_ms <= now_ms) return LS_ETIMEDOUT;
     ls_stream_recv_within(conn->stream, due_ms == 0 ? 0 : (uint32_t)(due_ms - now_ms));
     return LS_OK;
@@ -394,10 +394,11 @@ static int queue_argument(lua_State *L, redis_conn *conn, int index)
         len = (size_t)lua_number2str(number, sizeof number, lua_tonumber(L, index));
     int err = queue_bytes(conn, head, (size_t)snprintf(head, sizeof head, "$%zu\r\n", len));
     if (buffer == NULL && err == LS_OK)
-        err = len < LS_STRING_SHARED_MIN ? queue_bytes(conn, bytes, len) : queue_slice(conn, ls_string_slice(L, index));
+        err =
+            len < LS_STRING_SHARED_MIN ? queue_bytes(conn, bytes, len) : queue_slice(conn, ls_string_slice(L, index));
     for (unsigned n = 0; buffer != NULL && n < buffer->count && err == LS_OK; n++)
-        err = queue_slice(conn, (ls_slice){ls_block_hold(buffer->slices[n].block), buffer->slices[n].ptr,
-                                           buffer->slices[n].len});
+        err = queue_slice(
+            conn, (ls_slice){ls_block_hold(buffer->slices[n].block), buffer->slices[n].ptr, buffer->slices[n].len});
     return err == LS_OK ? queue_bytes(conn, "\r\n", 2) : err;
 }
 
@@ -753,13 +754,10 @@ static int core_arguments(lua_State *L)
 
 static void redis_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"open", conn_open},       {"call", conn_call},
-                                       {"many", conn_many},       {"read", conn_read},
-                                       {"send", conn_send},
-                                       {"close", conn_close_lua}, {"finish", conn_finish},
-                                       {"keep", conn_keep},       {"is_open", conn_is_open},
-                                       {"wait", conn_wait},       {"wake", conn_wake},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"open", conn_open},     {"call", conn_call}, {"many", conn_many},
+                                       {"read", conn_read},     {"send", conn_send}, {"close", conn_close_lua},
+                                       {"finish", conn_finish}, {"keep", conn_keep}, {"is_open", conn_is_open},
+                                       {"wait", conn_wait},     {"wake", conn_wake}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", conn_gc}, {NULL, NULL}};
     static const ls_object_type type = {.name = "connection", .methods = methods, .meta = meta};
     redis_data *data = data_of(state);
