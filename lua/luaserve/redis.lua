@@ -349,7 +349,6 @@ function methods.transaction(self, keys, fn, ...)
     local one = setmetatable({ node = bound, cluster = false }, client_meta)
     local ok, message, code = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
     if not ok then return nil, message, code end
-    local _ <close> = setmetatable({}, { __close = function(_, err) if err then conn:close() end end })
     local results = pack(fn(p, one))
     if not results[1] and results[2] ~= nil then
       conn:close()

@@ -49,7 +49,7 @@ local function find_master(self)
   local sentinels, message, code = self.settings.sentinels, nil, nil
   for at, sentinel in ipairs(sentinels) do
     local conn
-    conn, message, code = sentinel:open("task")
+    conn, message, code = sentinel:open(false)
     if conn then
       local reply
       reply, message, code = conn:call(sentinel.settings.reply_ms, "SENTINEL", "get-master-addr-by-name",
@@ -92,8 +92,8 @@ local function greet(self, conn)
   return true
 end
 
--- open(kind) -> conn | nil, message, code. `kind`: that of conn:open.
-function methods.open(self, kind)
+-- open(shared) -> conn | nil, message, code. `shared`: that of conn:open.
+function methods.open(self, shared)
   local ok, sock, message, code
   if self.settings.sentinels then
     ok, message, code = find_master(self)
@@ -102,7 +102,7 @@ function methods.open(self, kind)
   sock, message, code = dial(self)
   if not sock then return nil, message, code end
   local conn = core.redis_connection()
-  ok, message, code = conn:open(sock, self.settings.reply_bytes_max, kind)
+  ok, message, code = conn:open(sock, self.settings.reply_bytes_max, shared)
   if not ok then return self:lost(message, code) end
   ok, message, code = greet(self, conn)
   if ok then return conn end
@@ -111,7 +111,7 @@ function methods.open(self, kind)
 end
 
 local function attempt(self, gate)
-  local ok, conn, message, code = pcall(self.open, self, "shared")
+  local ok, conn, message, code = pcall(self.open, self, true)
   if not ok then conn, message, code = nil, self.target .. ": " .. tostring(conn), "ENOMEM" end
   self.gate = nil
   if conn then
@@ -157,10 +157,9 @@ end
 -- A connection of this task, from the pool of the server or a new one.
 local function take(self)
   local sock = core.client_take(self.settings.key .. self.target)
-  if not sock then return self:open("task") end
-  local conn = core.redis_connection()
-  if conn:open(sock, self.settings.reply_bytes_max, "task") then return conn end
-  return self:open("task")
+  local conn = sock and core.redis_connection()
+  if conn and conn:open(sock, self.settings.reply_bytes_max, false) then return conn end
+  return self:open(false)
 end
 
 -- own(fn) -> the results of fn(conn), with a connection of its own, which goes to the pool unless it is closed | nil,
@@ -171,7 +170,9 @@ function methods.own(self, fn)
     begun = true
     local conn, message, code = take(self)
     if not conn then return nil, message, code end
+    local _ <close> = setmetatable({}, { __close = function(_, err) if err then conn:close() end end })
     local got = pack(fn(conn))
+    if type(got[2]) == "string" and got[2]:find("^READONLY") then conn:close() end -- a failover has happened
     conn:keep(settings.key .. self.target)
     return unpack(got, 1, got.n)
   end))

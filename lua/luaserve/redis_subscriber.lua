@@ -77,7 +77,7 @@ end
 local function listen(self)
   local pause
   while not is_empty(self) do
-    local conn, message, code = self.node:open("task")
+    local conn, message, code = self.node:open(false)
     if conn then
       pause = nil
       message, code = receive(self, conn)

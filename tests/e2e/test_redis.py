@@ -235,6 +235,18 @@ r:psubscribe("p.*", function(message, channel, pattern) env.log:send(pattern .. 
         self.assertEqual(logged()[:4], "top=")
         site.stop()
 
+    def test_a_site_without_listeners_goes_on_while_it_subscribes(self):
+        redis = self.redis()
+        site = self.serve("""
+local ls = require "luaserve"
+ls.redis("redis://127.0.0.1:%d"):subscribe("stop", function(message)
+  ls.log.info("got " .. message)
+  ls.stop()
+end)""" % redis.port, listeners=0)
+        redis.wait(("PUBLISH", "stop", "now"), lambda text: text == ":1")
+        self.assertEqual(site.wait(), 0, site.log())
+        self.assertIn("got now", site.log())
+
     def test_lost_restarted_and_stopped(self):
         redis = self.redis()
         site = self.site(redis, "env.short = ls.redis(URL, { timeout = 0.2 })")

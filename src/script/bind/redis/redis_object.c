@@ -27,7 +27,7 @@
 
 #define ALL UINT32_MAX /* replies of a call: those that have arrived */
 
-enum { REPLIES = 2 }; /* index of the user value in `parse` */
+enum { REPLIES = 3 }; /* index of the user value in `parse` */
 
 typedef struct redis_call {
     ls_node node; /* in conn->calls, or in conn->spare */
@@ -40,7 +40,7 @@ typedef struct redis_call {
     bool list;       /* the reply is a list of replies */
     bool ended;      /* in no list, or about to wake its task */
     bool failed;     /* the reply is the text of an error */
-    bool uncounted;  /* while it waits, the task is no unfinished work of the state */
+    bool holds;      /* the task keeps the state, but while it waits it is no unfinished work */
     int err;         /* LS_E*: the connection was lost */
     uint64_t due_ms; /* of ls_clock_coarse_ms; 0: none */
 } redis_call;
@@ -115,6 +115,7 @@ static void call_end(redis_call *call, int err, ls_node *done)
 {
     call->ended = true;
     call->err = err;
+    count(call->conn, LS_REDIS_WAITING, -1);
     ls_list_remove(&call->node);
     if (call->task == NULL)
         call_spare(call);
@@ -216,9 +217,8 @@ static int parse(lua_State *L)
 {
     redis_conn *conn = lua_touserdata(L, 1);
     bool is_error;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, conn->self_ref);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, conn->self_ref); /* a finalizer may close the connection */
     lua_getiuservalue(L, -1, 1);
-    lua_replace(L, REPLIES);
     while (conn->err == LS_OK) {
         const int err = ls_redis_reader_next(L, conn->reader, REPLIES, conn->reply_bytes_max, &is_error);
         if (err == LS_PENDING) break;
@@ -465,9 +465,11 @@ static int call_ended(lua_State *L, int status, lua_KContext context)
     ls_state *state = conn->state;
     ls_task *task = state->current;
     (void)status;
-    count(conn, LS_REDIS_WAITING, -1);
     ls_task_end_remove(&call->end);
-    if (call->uncounted) ls_task_count(task);
+    if (call->holds) {
+        ls_task_count(task);
+        state->holds--;
+    }
     task->takes = false;
     call->task = NULL;
     if (!call->ended) { /* the task resumes only to end, or its client has left */
@@ -501,7 +503,7 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
         conn_close(state->ctx, conn, err);
         return push_lost(L, conn, err);
     }
-    const lua_Integer ms = luaL_checkinteger(L, 2);
+    const lua_Integer ms = lua_tointeger(L, 2);
     call->task = task;
     call->replies = replies;
     call->arrived = 0;
@@ -511,11 +513,11 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
     ls_list_remove(&call->node);
     ls_list_push(&conn->calls, &call->node);
     ls_task_end_add(task, &call->end);
-    call->uncounted = replies == ALL && task->counted;
-    if (call->uncounted) {
+    call->holds = replies == ALL && task->counted;
+    if (call->holds) {
         task->counted = false;
+        state->holds++;
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-        ls_state_settle(state);
     }
     task->takes = !conn->shared && replies != ALL;
     count(conn, LS_REDIS_WAITING, 1);
@@ -614,16 +616,15 @@ static int core_connection(lua_State *L)
     return conn->reader != NULL ? 1 : luaL_error(L, "not enough memory");
 }
 
-/* conn:open(sock, max_reply, kind) -> true | nil, message, code
- * Takes the connection of the sock, once. kind: "shared": it receives at any time; "task": it is closed when the current
- * task ends, and when the client of the task leaves while it waits; "alone". max_reply: bytes. */
+/* conn:open(sock, max_reply, shared) -> true | nil, message, code
+ * Takes the connection of the sock, once. shared: it receives at any time; else it is closed when the current task ends, and
+ * when the client of the task leaves while it waits. max_reply: bytes. */
 static int conn_open(lua_State *L)
 {
-    static const char *const kinds[] = {"shared", "task", "alone", NULL};
     redis_conn *conn = check_conn(L);
     ls_state *state = conn->state;
     const uint64_t bytes_max = (uint64_t)luaL_checkinteger(L, 3);
-    const int kind = luaL_checkoption(L, 4, NULL, kinds);
+    conn->shared = lua_toboolean(L, 4);
     lua_pushvalue(L, 1);
     const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_remove(L, 1);
@@ -643,11 +644,10 @@ static int conn_open(lua_State *L)
     conn->self_ref = ref;
     conn->stream = s;
     conn->err = LS_OK;
-    conn->shared = kind == 0;
     conn->reply_bytes_max = bytes_max;
     ls_list_push(&data_of(state)->open, &conn->node);
     count(conn, LS_REDIS_CONNECTIONS, 1);
-    if (kind == 1) ls_task_end_add(state->current, &conn->end);
+    if (!conn->shared) ls_task_end_add(state->current, &conn->end);
     const int err = conn->shared ? begin_receive(conn) : LS_OK;
     if (err < 0) conn_close(state->ctx, conn, err);
     return ls_push_result(L, err);
