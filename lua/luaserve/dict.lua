@@ -18,6 +18,7 @@ local dict_options = {
   size = { "bytes_max", "size", 4096, 1 << 40, "16m" }, -- memory of the dict
   file = { "file", "text", "the path of a file" }, -- keeps the dict over restarts
   sync = { "sync", "flag", nil, nil, false }, -- with file, a write waits until the device has it
+  redis = true, -- boolean|Redis - keep the entries in Redis: that of ls.config, or this client
   evict = { "evict", "flag", nil, nil, false }, -- remove the entries used least recently when it is full
 }
 dict.calls = {
@@ -130,6 +131,33 @@ local evicting = setmetatable({}, { __mode = "k" }) -- the objects of dicts that
 -- evicts(dict) -> whether it was opened with evict = true in this state.
 function dict.evicts(object) return evicting[object] == true end
 
+-- in_redis(dict) -> the functions of a dict in Redis that are core.dict_read and core.dict_swap of another one | nil
+function dict.in_redis(object)
+  local redis_dict = package.loaded["luaserve.redis_dict"]
+  if redis_dict and redis_dict.is(object) then return redis_dict.read, redis_dict.swap end
+end
+
+-- The dict that is in Redis.
+local function open_in_redis(name, given)
+  for _, option in ipairs { "size", "file", "sync", "evict" } do
+    if given[option] ~= nil then
+      usage.error("ls.dict: %s has no meaning with redis: the settings of Redis apply (maxmemory, appendonly)", option)
+    end
+  end
+  local client = given.redis
+  if client == true then client = require("luaserve.redis_topics").client_of("ls.dict") end
+  if not require("luaserve.redis").is(client) then
+    usage.error("ls.dict: redis must be true or a client of ls.redis; got %s", usage.quote(client))
+  end
+  local before = opened[name]
+  if not before then
+    opened[name] = require("luaserve.redis_dict").new(name, client)
+  elseif not require("luaserve.redis_dict").is(before) then
+    usage.error('ls.dict: "%s" is defined without redis elsewhere; give the same in both places', name)
+  end
+  return opened[name]
+end
+
 -- ls.dict(name [, options: DictOptions]) -> dict
 -- Finds the dict of this name, or makes it: a table that all Lua states share, and that survives a reload. Raises for
 -- options other than those of an earlier call.
@@ -142,6 +170,10 @@ function dict.open(name, given, ...)
     usage.error('ls.dict: options must be a table, such as { size = "16m", evict = true }; got %s', usage.quote(given))
   end
   usage.no_more("ls.dict(name, options)", given, ...)
+  if given and given.redis then
+    options.check_names("ls.dict", given, dict_options)
+    return open_in_redis(name, given)
+  end
   local out = given and options.take("ls.dict", given, dict.calls["ls.dict"], {}) or {}
   if out.sync and not out.file then usage.error("ls.dict: sync = true needs the option file") end
   local found, where, size, other_evict, file, sync = core.dict(name, usage.where(), methods, out.bytes_max, out.evict,

@@ -110,6 +110,7 @@ local process = {
   old_site_timeout = { "old_site_ms_max", "seconds", 1, uint32_max, false, none = 0 }, -- until it closes them anyway
   accepts_posted = { "accepts_posted", "count", 1, 1024, 4 }, -- accepts of each listener that wait in advance
   backlog = { "backlog", "count", 1, 65535, 1024 }, -- connections that the system queues until they are accepted
+  redis = true, -- string|Redis - a Redis that joins the topics of several servers, and has the dicts with redis = true
   nameservers = true, -- string|string[] - name servers for ls.connect; default: those of the system
 }
 
@@ -548,7 +549,9 @@ function options.config(given)
   options.check_names("ls.config", given, options.merged(options.calls["ls.config"]))
   local settings, http = {}, {}
   for name, value in pairs(given) do
-    if name == "nameservers" then
+    if name == "redis" then
+      require("luaserve.redis_topics").configure(value)
+    elseif name == "nameservers" then
       settings.nameservers = nameservers(value)
     else
       local spec = process[name] or listener[name]

@@ -11,7 +11,7 @@ usage.mark_internal()
 
 local ceil, find, format, match, rep, sub = math.ceil, string.find, string.format, string.match, string.rep, string.sub
 local error, pcall, select, type = error, pcall, select, type
-local now, read, swap = core.now, core.dict_read, core.dict_swap
+local core_now, core_read, core_swap = core.now, core.dict_read, core.dict_swap
 local dicts = require "luaserve.dict"
 
 -- rate_limit is a RateLimit: middleware that limits the requests of a client, `require "luaserve.rate_limit"`.
@@ -66,6 +66,11 @@ local function new(given, ...)
   local dict = given.dict
   if dict == nil then
     dict = dicts.open("luaserve.rate_limit", { size = "16m", evict = true })
+  end
+  local now, read, swap = core_now, core_read, core_swap
+  local in_redis = dicts.in_redis(dict) ~= nil
+  if in_redis then
+    now, read, swap = core.wall_time, dicts.in_redis(dict) -- other machines count in the same dict
   elseif type(dict) == "function" or not pcall(read, dict, "") then
     usage.error('rate_limit: dict must be a dict: dict = ls.dict("limits", { evict = true }); got %s', usage.quote(dict))
   elseif not dicts.evicts(dict) then
@@ -74,7 +79,9 @@ local function new(given, ...)
   local key_of = given.key or rate_limit.address_of
   local token = out.per_ms / 1000 / out.limit -- seconds until the next one
   local full = token * (out.burst or out.limit) -- seconds that an empty bucket needs
-  local place = format("%s %s %s %s|", usage.caller() or "?", given.name or "", token, full) -- not shared with others
+  local caller = usage.caller() or "?"
+  if in_redis then caller = given.name and "" or match(caller, "[^/\\]*$") end -- the same on each machine
+  local place = format("%s %s %s %s|", caller, given.name or "", token, full) -- not shared with others
   local warned = false
 
   -- take(key) -> seconds to wait, 0 if the request may pass.
@@ -88,7 +95,7 @@ local function new(given, ...)
       local old, version = read(dict, key)
       local new_time = (old and old > at and old or at) + token
       if new_time > at + full + 1e-9 then return new_time - at - full end
-      local ok, message, code = swap(dict, key, new_time, version)
+      local ok, message, code = swap(dict, key, new_time, version, new_time - at)
       if not ok and code ~= "EAGAIN" and not warned then -- the site goes on
         warned = true
         core.log("warn", "rate_limit: a bucket cannot be stored, and the request is not limited: " .. message)

@@ -542,4 +542,9 @@ function redis.open(url, given, ...)
   return client
 end
 
+-- is(value) -> whether it is a client of ls.redis
+function redis.is(value)
+  return type(value) == "table" and rawget(value, "node") ~= nil and rawget(value, "subscriber") ~= nil
+end
+
 return redis

@@ -76,7 +76,7 @@ end
 
 local function listen(self)
   local pause
-  while not is_empty(self) do
+  while not is_empty(self) and not core.retired() do
     local conn, message, code = self.node:open(false)
     if conn then
       pause = nil

@@ -13,6 +13,7 @@ local json = require "luaserve.json"
 local options = require "luaserve.options"
 local seal = require "luaserve.seal"
 local usage = require "luaserve.usage"
+local dicts = require "luaserve.dict"
 usage.mark_internal()
 
 -- A site may replace the globals.
@@ -86,7 +87,8 @@ end
 local function key_of(id) return "session:" .. id end
 
 local function read_store(record, value)
-  local entry = #value == 43 and not find(value, "[^%w_-]") and core.dict_read(record.settings.store, key_of(value))
+  local settings = record.settings
+  local entry = #value == 43 and not find(value, "[^%w_-]") and settings.read_entry(settings.store, key_of(value))
   if type(entry) ~= "table" then return log(record, "names no session") end
   record.id = value
   return entry.data, entry.created, entry.saved
@@ -373,6 +375,7 @@ function session.new(given, ...)
       usage.error('ls.session: store must be a dict: store = ls.dict("sessions"); got %s', usage.quote(given.store))
     end
     settings.store, settings.read, settings.write = given.store, read_store, write_store
+    settings.read_entry = dicts.in_redis(given.store) or core.dict_read
   else
     if not core.crypto_built() then usage.error("ls.session: a sealed cookie needs OpenSSL; use store = ls.dict(name)") end
     settings.keys, settings.read, settings.write = seal.keys("ls.session", given.secret), read_cookie, write_cookie

@@ -146,7 +146,8 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "sqlite_moved", (double)databases.moved);
     each(to, "sqlite_commits", (double)databases.commits);
     each(to, "sqlite_busy_seconds", (double)databases.busy_ns / 1e9);
-    static const char *const redis[] = {"redis_connections", "redis_waiting", "redis_commands", "redis_errors"};
+    static const char *const redis[] = {"redis_connections", "redis_waiting", "redis_commands",
+                                        "redis_errors",      "topic_lost",    "topic_reconnects"};
     for (unsigned n = 0; n < LS_REDIS_STATS; n++) each(to, redis[n], (double)atomic_load(&runtime->redis[n]));
     if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }

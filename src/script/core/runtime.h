@@ -30,8 +30,16 @@ typedef struct ls_site_host {
 enum { LS_PROCESSES_MAX = 64 }; /* of ls.process, at once */
 
 /* The numbers of ls.redis: connections that are open, calls that wait for a reply, commands that were sent, replies that are
- * errors. */
-enum ls_redis_stat { LS_REDIS_CONNECTIONS, LS_REDIS_WAITING, LS_REDIS_COMMANDS, LS_REDIS_ERRORS, LS_REDIS_STATS };
+ * errors. Of topics over Redis: messages that were lost, connections made anew. */
+enum ls_redis_stat {
+    LS_REDIS_CONNECTIONS,
+    LS_REDIS_WAITING,
+    LS_REDIS_COMMANDS,
+    LS_REDIS_ERRORS,
+    LS_REDIS_LOST,
+    LS_REDIS_RECONNECTS,
+    LS_REDIS_STATS
+};
 
 typedef struct ls_runtime {
     ls_port *port;                           /* NULL before the server opens it */

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
 #include "script/bind/data/dict_value.h"
 #include "script/bind/data/wait.h"
 #include "script/bind/modules.h"
@@ -543,6 +544,48 @@ static int core_dict_content(lua_State *L)
     return 1;
 }
 
+static int push_code_call(lua_State *L)
+{
+    size_t len;
+    const char *code = ls_value_code(lua_touserdata(L, 1), &len);
+    lua_pushlstring(L, code, len);
+    return 1;
+}
+
+/* core.value_encode(value) -> text | nil, message: a value as bytes, for a store outside of the process; the reason names
+ * the part of the value that has no such form. */
+static int core_value_encode(lua_State *L)
+{
+    static const ls_value_options options = {.slices = ls_buffer_slices};
+    char message[LS_VALUE_MESSAGE_BYTES];
+    ls_value *value = NULL;
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    const int err = ls_value_pack(L, 1, &options, &value, message, sizeof(message));
+    if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
+    if (err < 0) {
+        lua_pushnil(L);
+        lua_pushstring(L, message);
+        return 2;
+    }
+    lua_pushcfunction(L, push_code_call);
+    lua_pushlightuserdata(L, value);
+    const int status = lua_pcall(L, 1, 1, 0);
+    ls_value_drop(value);
+    return status == LUA_OK ? 1 : lua_error(L);
+}
+
+/* core.value_decode(text, read_only) -> value | nil: damaged. Its tables are read-only copies, or the caller's. */
+static int core_value_decode(lua_State *L)
+{
+    size_t len;
+    const char *code = luaL_checklstring(L, 1, &len);
+    ls_value *value = ls_value_of_code(code, len);
+    if (value == NULL) lua_pushnil(L);
+    else ls_value_give(L, value, lua_toboolean(L, 2));
+    return 1;
+}
+
 static int dict_tostring(lua_State *L)
 {
     lua_pushfstring(L, "dict '%s'", ((const ls_shared_object *)(const void *)check_dict(L, SELF))->name);
@@ -652,6 +695,8 @@ static const luaL_Reg functions[] = {{"dict", core_dict},
                                      {"dict_swap", core_dict_swap},
                                      {"dict_scan", core_dict_scan},
                                      {"dict_observe", core_dict_observe},
+                                     {"value_encode", core_value_encode},
+                                     {"value_decode", core_value_decode},
                                      {NULL, NULL}};
 
 static void define(lua_State *L, ls_state *state)

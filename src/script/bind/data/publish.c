@@ -157,16 +157,8 @@ static ls_slice check_data(lua_State *L, bool text)
     return slice;
 }
 
-/* ls.publish(topic, data: string|number|table|Buffer [, options: "text"|"binary"|PublishOptions]) -> subscribers:
- * integer | nil, message, code
- * Sends a message to all subscribers of a topic, in all Lua states. A table is encoded as JSON. The options are a
- * table, or the kind.
- * options is a PublishOptions: options of ls.publish.
- * options.kind: "text"|"binary" - "text", the default, must be valid UTF-8
- * options.retain: boolean - keep the message for later subscribers
- * options.event: string - name of the server-sent event
- * options.id: string - id of the server-sent event */
-static int core_publish(lua_State *L)
+/* core.publish_here(topic, data, options) -> subscribers | nil, message, code: ls.publish in this server only. */
+static int core_publish_here(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
     ls_publish_order order = {.retain = false};
@@ -202,6 +194,34 @@ static int core_publish(lua_State *L)
     if (count < 0) return ls_push_failure(L, (int)count);
     lua_pushinteger(L, (lua_Integer)count);
     return 1;
+}
+
+/* ls.publish(topic, data: string|number|table|Buffer [, options: "text"|"binary"|PublishOptions]) -> subscribers:
+ * integer | nil, message, code
+ * Sends a message to all subscribers of a topic, in all Lua states. A table is encoded as JSON. The options are a
+ * table, or the kind.
+ * options is a PublishOptions: options of ls.publish.
+ * options.kind: "text"|"binary" - "text", the default, must be valid UTF-8
+ * options.retain: boolean - keep the message for later subscribers
+ * options.event: string - name of the server-sent event
+ * options.id: string - id of the server-sent event */
+static int core_publish(lua_State *L)
+{
+    const int through = ls_topic_data_of(ls_state_of(L))->through_ref;
+    if (through == 0) return core_publish_here(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, through);
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* core.publish_through(fn): from now on ls.publish of this state calls fn(topic, data, options). */
+static int core_publish_through(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    ls_topic_data_of(ls_state_of(L))->through_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    return 0;
 }
 
 /* ls.topics([prefix: string]) -> topics: table<string, integer>
@@ -303,7 +323,12 @@ static void topic_free(ls_state *state)
 }
 
 static const luaL_Reg functions[] = {
-    {"publish", core_publish}, {"subscribe", ls_core_subscribe}, {"topics", core_topics}, {NULL, NULL}};
+    {"publish", core_publish},
+    {"publish_here", core_publish_here},
+    {"publish_through", core_publish_through},
+    {"subscribe", ls_core_subscribe},
+    {"topics", core_topics},
+    {NULL, NULL}};
 
 const ls_module ls_topic_module = {.name = "topic",
                                    .bytes = sizeof(ls_topic_data),

@@ -12,6 +12,7 @@ typedef struct ls_topic_data { /* of a state */
     ls_flush flush;    /* begins them */
     bool retiring;     /* the functions end when the inbox is empty */
     int meta_ref;
+    int through_ref;   /* what ls.publish calls instead; 0: nothing */
 } ls_topic_data;
 
 static inline ls_topic_data *ls_topic_data_of(const ls_state *state)

@@ -22,6 +22,20 @@ static int core_now(lua_State *L)
     return 1;
 }
 
+/* core.wall_time() -> seconds since 1970, with microseconds */
+static int core_wall_time(lua_State *L)
+{
+    lua_pushnumber(L, (double)(ls_clock_wall_us() + (int64_t)(ls_clock_moved_ns() / 1000)) / 1e6);
+    return 1;
+}
+
+/* core.retired() -> whether another site has taken over, or the server stops */
+static int core_retired(lua_State *L)
+{
+    lua_pushboolean(L, ls_state_of(L)->retired);
+    return 1;
+}
+
 /* core.log(level, text) */
 static int core_log(lua_State *L)
 {
@@ -155,6 +169,8 @@ static void core_define(lua_State *L, ls_state *state)
 }
 
 static const luaL_Reg functions[] = {{"now", core_now},
+                                     {"wall_time", core_wall_time},
+                                     {"retired", core_retired},
                                      {"log", core_log},
                                      {"stats", core_stats},
                                      {"stop", core_stop},

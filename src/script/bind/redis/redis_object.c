@@ -750,6 +750,15 @@ static int core_arguments(lua_State *L)
     return 1;
 }
 
+/* core.redis_count("lost"|"reconnects", n): adds to the numbers of topics over Redis in ls.stats. */
+static int core_count(lua_State *L)
+{
+    static const char *const names[] = {"lost", "reconnects", NULL};
+    const int at = LS_REDIS_LOST + luaL_checkoption(L, 1, NULL, names);
+    atomic_fetch_add(&ls_state_runtime(ls_state_of(L))->redis[at], (uint64_t)luaL_checkinteger(L, 2));
+    return 0;
+}
+
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
 static void redis_define(lua_State *L, ls_state *state)
@@ -820,7 +829,7 @@ static void redis_abandon(ls_state *state)
 }
 
 static const luaL_Reg functions[] = {
-    {"redis_connection", core_connection}, {"redis_arguments", core_arguments}, {NULL, NULL}};
+    {"redis_connection", core_connection}, {"redis_arguments", core_arguments}, {"redis_count", core_count}, {NULL, NULL}};
 
 const ls_module ls_redis_module = {.name = "redis",
                                    .bytes = sizeof(redis_data),

@@ -1,0 +1,455 @@
+-- redis_dict.lua - a dict whose entries are in Redis: ls.dict(name, { redis = true }). The methods are those of other
+-- dicts, but each waits for Redis.
+--
+-- An entry is a key of its own, "luaserve:<name>:<key>", or "luaserve:<name>#<key>" for a key that is an integer. A number
+-- is its text, which INCRBY and INCRBYFLOAT add to; a string follows "'", each other value "=" and its code
+-- (core.value_encode). A list is a list of Redis.
+
+local core = require "luaserve.core"
+local json = require "luaserve.json"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local ceil, floor, format, math_type = math.ceil, math.floor, string.format, math.type
+local find, gsub, sub = string.find, string.gsub, string.sub
+local getmetatable, ipairs, pairs, pcall, select, setmetatable = getmetatable, ipairs, pairs, pcall, select, setmetatable
+local tonumber, tostring, type = tonumber, tostring, type
+
+local redis_dict = {}
+
+local scan_count = 500 -- entries that Redis looks at in a step of SCAN
+local update_calls_max = 1000
+local key_bytes_max = 65535
+
+-- ---- keys and values ---------------------------------------------------------------------------------------------
+
+-- is_no_key(key) -> whether reading it gives nil, as in a table.
+local function is_no_key(key) return key == nil or math_type(key) == "float" and key % 1 ~= 0 end
+
+local function name_of(self, call, key)
+  local kind = type(key)
+  if kind == "string" then
+    if #key > key_bytes_max then
+      usage.error("%s: key must have at most %d bytes; got %d", call, key_bytes_max, #key)
+    end
+    return self.prefix .. ":" .. key
+  elseif kind == "number" and not is_no_key(key) then
+    return self.prefix .. format("#%d", key)
+  end
+  usage.error("%s: key must be a string or an integer; got %s", call, usage.quote(key))
+end
+
+local function encode(call, value)
+  local kind = math_type(value)
+  if kind == "integer" then return format("%d", value) end
+  if kind and value - value == 0 then
+    local text = format("%.17g", value)
+    return find(text, "[.e]") and text or text .. ".0"
+  end
+  if type(value) == "string" then return "'" .. value end
+  local code, reason = core.value_encode(value)
+  if not code then usage.error("%s: %s", call, reason) end
+  return "=" .. code
+end
+
+local function decode(text, read_only)
+  local first = sub(text, 1, 1)
+  if first == "'" then return sub(text, 2) end
+  if first == "=" then
+    local value = core.value_decode(sub(text, 2), read_only)
+    if value ~= nil then return value end
+  else
+    local number = tonumber(text)
+    if number then return number end
+  end
+  usage.error("dict: Redis has a value that no dict has written: %s", usage.quote(sub(text, 1, 60)))
+end
+
+local function decode_list(texts, read_only)
+  local list = json.array {}
+  for i = 1, #texts do list[i] = decode(texts[i], read_only) end
+  return list
+end
+
+local function ms_of(call, ttl)
+  if ttl == nil then return nil end
+  if type(ttl) ~= "number" or ttl <= 0 or ttl ~= ttl then
+    usage.error("%s: ttl must be more than 0 seconds; leave it out for an entry that does not expire", call)
+  end
+  return floor(ceil(ttl * 1000) < 1 << 53 and ceil(ttl * 1000) or 1 << 53)
+end
+
+-- ---- failures ----------------------------------------------------------------------------------------------------
+
+local function is_other_type(message) return find(message, "^WRONGTYPE") ~= nil end
+
+-- sure(self, ...): the results of a command whose method has no failure: a reader could not tell it from an absent entry.
+local function sure(self, value, message, ...)
+  if message then usage.error('dict "%s": %s', self.name, message) end
+  return value, message, ...
+end
+
+local function wrong(key, what)
+  return nil, format("the value of %s is %s", usage.quote(key), what), "EINVAL"
+end
+
+local function failed(key, wanted, message, code)
+  if is_other_type(message) or find(message, "not an integer", 1, true) or find(message, "not a valid float", 1, true) then
+    return wrong(key, wanted)
+  end
+  return nil, message, code
+end
+
+local methods = {}
+
+local function check(self, name)
+  local meta = type(self) == "table" and getmetatable(self)
+  local record = meta and meta.dict
+  if not record then
+    usage.error("'%s' is a method of a dict: call it with a colon, such as todos:%s(...); got %s for the dict", name, name,
+      usage.quote(self))
+  end
+  return record, "dict:" .. name
+end
+
+-- ---- one entry ---------------------------------------------------------------------------------------------------
+
+local function get(self, call, key, read_only)
+  if is_no_key(key) then return nil end
+  local name = name_of(self, call, key)
+  local text, message, code = self.client:get(name)
+  if message and is_other_type(message) then
+    return decode_list(sure(self, self.client:lrange(name, 0, -1)), read_only)
+  end
+  sure(self, text, message, code)
+  if text then return decode(text, read_only) end
+end
+
+function methods.get(self, key, ...)
+  local record, call = check(self, "get")
+  usage.no_more("dict:get(key)", key, ...)
+  return get(record, call, key, true)
+end
+
+-- set(self, call, key, value, ttl, how) -> true | nil, message, code. how: "NX", "XX" or nil.
+local function set(self, call, key, value, ttl, how)
+  local name, ms = name_of(self, call, key), ms_of(call, ttl)
+  local r = self.client
+  local reply, message, code
+  if value == nil then
+    if how == "NX" then return true end
+    reply, message, code = r:del(name)
+    if message then return nil, message, code end
+    if how == "XX" and reply == 0 then reply = nil end
+  elseif how and ms then
+    reply, message, code = r:set(name, encode(call, value), how, "PX", ms)
+  elseif ms then
+    reply, message, code = r:set(name, encode(call, value), "PX", ms)
+  elseif how then
+    reply, message, code = r:set(name, encode(call, value), how)
+  else
+    reply, message, code = r:set(name, encode(call, value))
+  end
+  if message then return nil, message, code end
+  if reply then return true end
+  if how == "NX" then return nil, format('the key %s exists in the dict "%s"', usage.quote(key), self.name), "EEXIST" end
+  return nil, format('the key %s is not in the dict "%s"', usage.quote(key), self.name), "ENOENT"
+end
+
+for name, how in pairs { set = false, add = "NX", replace = "XX" } do
+  methods[name] = function(self, key, value, ttl, ...)
+    local record, call = check(self, name)
+    usage.no_more(call .. "(key, value, ttl)", ttl, ...)
+    return set(record, call, key, value, ttl, how or nil)
+  end
+end
+
+function methods.delete(self, key, ...)
+  local record, call = check(self, "delete")
+  usage.no_more("dict:delete(key)", key, ...)
+  if is_no_key(key) then return false end
+  return sure(record, record.client:del(name_of(record, call, key))) == 1
+end
+
+-- A key that is new begins with ARGV[2], and with the time to live ARGV[3].
+local incr_script = [[
+local key, by = KEYS[1], ARGV[1]
+local new = redis.call('EXISTS', key) == 0
+if new then redis.call('SET', key, ARGV[2]) end
+local old = not new and redis.call('GET', key) or ARGV[2]
+local fraction = string.find(by, '[%.e]') or string.find(old, '^%-?[%d]*[%.e]')
+local sum = redis.pcall(fraction and 'INCRBYFLOAT' or 'INCRBY', key, by)
+if new and type(sum) == 'table' and sum.err then redis.call('DEL', key)
+elseif new and ARGV[3] ~= '' then redis.call('PEXPIRE', key, ARGV[3]) end
+return type(sum) == 'number' and redis.call('GET', key) or sum]]
+
+local function number(call, what, value, default)
+  if value == nil then return format("%d", default) end
+  if type(value) ~= "number" then usage.error("%s: %s must be a number; got %s", call, what, usage.quote(value)) end
+  return encode(call, value)
+end
+
+function methods.incr(self, key, ...)
+  local record, call = check(self, "incr")
+  local by, init, ttl = ...
+  if select("#", ...) > 3 then usage.no_more("dict:incr(key, by, init, ttl)", ttl, select(4, ...)) end
+  if select("#", ...) > 0 and by == nil then
+    usage.error("dict:incr: number expected, got nil; leave it out for 1")
+  end
+  local ms = ms_of(call, ttl)
+  local sum, message, code = record.client:eval(incr_script, { name_of(record, call, key) },
+    { number(call, "by", by, 1), number(call, "init", init, 0), ms and format("%d", ms) or "" })
+  if message then
+    if find(message, "overflow", 1, true) then
+      return nil, format("the value of %s would exceed the range of an integer", usage.quote(key)), "EINVAL"
+    end
+    return failed(key, "not a number", message, code)
+  end
+  return tonumber(sum)
+end
+
+function methods.ttl(self, key, ...)
+  local record, call = check(self, "ttl")
+  usage.no_more("dict:ttl(key)", key, ...)
+  if is_no_key(key) then return nil end
+  local ms = sure(record, record.client:pttl(name_of(record, call, key)))
+  if ms == -2 then return nil end
+  return ms >= 0 and ms / 1000
+end
+
+local persist_script = "redis.call('PERSIST', KEYS[1]) return redis.call('EXISTS', KEYS[1])"
+
+function methods.expire(self, key, seconds, ...)
+  local record, call = check(self, "expire")
+  usage.no_more("dict:expire(key, seconds)", seconds, ...)
+  local name, ms = name_of(record, call, key), ms_of(call, seconds)
+  if ms then return sure(record, record.client:pexpire(name, ms)) == 1 end
+  return sure(record, record.client:eval(persist_script, { name })) == 1
+end
+
+-- ARGV: the text of the old value, the new one, "" for none; the time to live in milliseconds, "" to keep it.
+local swap_script = [[
+local old = redis.pcall('GET', KEYS[1])
+if type(old) == 'table' then return old end
+if (old or '') ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1])
+elseif ARGV[3] == '' then redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1]]
+
+-- read(dict, key) -> value, version: as core.dict_read.
+function redis_dict.read(self, key)
+  local record = check(self, "get")
+  local text = sure(record, record.client:get(name_of(record, "dict:get", key)))
+  return text and decode(text, false), text or ""
+end
+
+-- swap(dict, key, value, version, ttl) -> true | nil, message, code: as core.dict_swap, with a time to live in seconds for
+-- the new value; nil keeps that of the entry.
+function redis_dict.swap(self, key, value, version, ttl)
+  local record = check(self, "update")
+  local ms = ms_of("dict:update", ttl)
+  local done, message, code = record.client:eval(swap_script, { name_of(record, "dict:update", key) },
+    { version, value == nil and "" or encode("dict:update", value), ms and format("%d", ms) or "" })
+  if message then return nil, message, code end
+  if done == 1 then return true end
+  return nil, "the entry was written meanwhile", "EAGAIN"
+end
+
+function methods.update(self, key, fn, ...)
+  local record, call = check(self, "update")
+  if type(fn) ~= "function" then
+    usage.error("dict:update: the second argument must be a function that returns the new value; got %s",
+      usage.quote(fn))
+  end
+  usage.no_more("dict:update(key, fn)", fn, ...)
+  local name = name_of(record, call, key)
+  for _ = 1, update_calls_max do
+    local text, message, code = record.client:get(name)
+    if message then return failed(key, "a list; use its methods", message, code) end
+    local new = fn(text and decode(text, false))
+    local ok
+    ok, message, code = redis_dict.swap(self, key, new, text or "")
+    if ok then return new end
+    if code ~= "EAGAIN" then return nil, message, code end
+  end
+  usage.error("dict:update: %s was written during each of %d calls of the function; the function must not write this "
+    .. "key itself, nor wait for long", usage.quote(key), update_calls_max)
+end
+
+-- ---- lists -------------------------------------------------------------------------------------------------------
+
+for _, name in ipairs { "lpush", "rpush" } do
+  methods[name] = function(self, key, ...)
+    local record, call = check(self, name)
+    local values, count = { ... }, select("#", ...)
+    if count == 0 then usage.error("%s: the value is missing", call) end
+    for i = 1, count do
+      if values[i] == nil then usage.error("%s: a list has no nil", call) end
+      values[i] = encode(call, values[i])
+    end
+    local client = record.client
+    local length, message, code = client[name](client, name_of(record, call, key), table.unpack(values, 1, count))
+    if message then return failed(key, "not a list", message, code) end
+    return length
+  end
+end
+
+for _, name in ipairs { "lpop", "rpop", "llen" } do
+  methods[name] = function(self, key, ...)
+    local record, call = check(self, name)
+    usage.no_more(call .. "(key)", key, ...)
+    local reply, message, code = record.client[name](record.client, name_of(record, call, key))
+    if message and is_other_type(message) then return failed(key, "not a list", message, code) end
+    sure(record, reply, message, code)
+    if name == "llen" or reply == nil then return reply end
+    return decode(reply, false)
+  end
+end
+
+function methods.range(self, key, first, last, ...)
+  local record, call = check(self, "range")
+  usage.no_more("dict:range(key, first, last)", last, ...)
+  for name, at in pairs { first = first or 1, last = last or -1 } do
+    if math_type(at) ~= "integer" then usage.error("%s: %s must be a whole number; got %s", call, name, usage.quote(at)) end
+  end
+  first, last = first or 1, last or -1
+  if last == 0 then return json.array {} end
+  local texts, message, code = record.client:lrange(name_of(record, call, key), first > 0 and first - 1 or first,
+    last > 0 and last - 1 or last)
+  if message and is_other_type(message) then return failed(key, "not a list", message, code) end
+  return decode_list(sure(record, texts, message, code), false)
+end
+
+-- ---- all entries -------------------------------------------------------------------------------------------------
+
+-- each_batch(self) -> an iterator over lists of names in Redis; a name comes once.
+local function each_batch(self)
+  local cursor, seen, pattern = "0", {}, gsub(self.prefix, "[*?%[%]\\^-]", "\\%0") .. "[:#]*"
+  return function()
+    while cursor do
+      local reply = sure(self, self.client:scan(cursor, "MATCH", pattern, "COUNT", scan_count))
+      cursor = reply[1] ~= "0" and reply[1] or nil
+      local batch = {}
+      for i = 1, #reply[2] do
+        local name = reply[2][i]
+        if not seen[name] then
+          seen[name] = true
+          batch[#batch + 1] = name
+        end
+      end
+      if batch[1] then return batch end
+    end
+  end
+end
+
+local function key_of(self, name)
+  local rest = sub(name, #self.prefix + 2)
+  return sub(name, #self.prefix + 1, #self.prefix + 1) == "#" and math.tointeger(rest) or rest
+end
+
+function methods.keys(self, pattern, max, ...)
+  local record = check(self, "keys")
+  if pattern ~= nil and type(pattern) ~= "string" then
+    usage.error("dict:keys: pattern must be a string; got %s", usage.quote(pattern))
+  elseif max ~= nil and (math_type(max) ~= "integer" or max < 0) then
+    usage.error("dict:keys: max must be a whole number; got %s", usage.quote(max))
+  end
+  usage.no_more("dict:keys(pattern, max)", max, ...)
+  local found = json.array {}
+  if max == 0 then return found end
+  for batch in each_batch(record) do
+    for i = 1, #batch do
+      local key = key_of(record, batch[i])
+      local ok, matches = true, true
+      if pattern then ok, matches = pcall(find, tostring(key), pattern) end
+      if not ok then usage.error("dict:keys: the pattern %s is malformed", usage.quote(pattern)) end
+      if matches then
+        found[#found + 1] = key
+        if #found == max then return found end
+      end
+    end
+  end
+  return found
+end
+
+function methods.len(self, ...)
+  local record = check(self, "len")
+  usage.no_more("dict:len()", nil, ...)
+  local count = 0
+  for batch in each_batch(record) do count = count + #batch end
+  return count
+end
+
+function methods.clear(self, ...)
+  local record = check(self, "clear")
+  usage.no_more("dict:clear()", nil, ...)
+  for batch in each_batch(record) do sure(record, record.client:del(table.unpack(batch))) end
+end
+
+-- The entries of a batch as a list: key, value, key, value. One that has gone meanwhile is left out.
+local function read_batch(self, batch)
+  local out = {}
+  local replies = sure(self, self.client:pipeline(function(p)
+    for i = 1, #batch do p:get(batch[i]) end
+  end))
+  for i = 1, #batch do
+    local reply, value = replies[i], nil
+    if type(reply) == "table" then -- a list
+      value = decode_list(sure(self, self.client:lrange(batch[i], 0, -1)), true)
+      if value[1] == nil then value = nil end
+    elseif reply then
+      value = decode(reply, true)
+    end
+    if value ~= nil then out[#out + 1], out[#out + 2] = key_of(self, batch[i]), value end
+  end
+  return out
+end
+
+function methods.pairs(self)
+  local record = check(self, "pairs")
+  local batches, batch, at = each_batch(record), {}, 0
+  return function()
+    while not batch[at + 1] do
+      local names = batches()
+      if not names then return nil end
+      batch, at = read_batch(record, names), 0
+    end
+    at = at + 2
+    return batch[at - 1], batch[at]
+  end
+end
+
+-- ---- the object --------------------------------------------------------------------------------------------------
+
+-- is(value) -> whether it is such a dict.
+function redis_dict.is(value)
+  local meta = type(value) == "table" and getmetatable(value)
+  return type(meta) == "table" and meta.dict ~= nil
+end
+
+-- new(name, client) -> a dict
+function redis_dict.new(name, client)
+  local record = {
+    name = name,
+    client = client,
+    prefix = "luaserve:" .. gsub(name, "[%%:#]", function(c) return format("%%%02X", c:byte()) end),
+  }
+  return setmetatable({}, {
+    dict = record,
+    __index = function(_, key) return methods[key] or get(record, "dict", key, true) end,
+    __newindex = function(_, key, value)
+      if methods[key] then
+        usage.error("dict: %s is the name of a method; use dict:set(%s, value)", usage.quote(key), usage.quote(key))
+      end
+      local ok, message = set(record, "dict", key, value)
+      if not ok then usage.error("dict: %s", message) end
+    end,
+    __len = function(self) return methods.len(self) end,
+    __pairs = methods.pairs,
+    __tostring = function() return "dict '" .. name .. "'" end,
+  })
+end
+
+return redis_dict

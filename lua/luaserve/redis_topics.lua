@@ -1,0 +1,291 @@
+-- redis_topics.lua - the option redis of ls.config: topics that reach the servers of other machines, and the Redis that
+-- dicts are in.
+--
+-- One state of the server, the first one of the site, has both tasks.
+-- Out: ls.publish of every state puts a message into a channel; a task sends them with numbers. A message may be sent twice
+-- after a loss: the receivers drop the second one, and count the numbers that are missing.
+-- In: a task receives all messages, and publishes those of other servers in this one.
+-- A new site subscribes before it serves, and keeps what comes until the tasks of the old one have ended and have left the
+-- numbers that they know.
+
+local core = require "luaserve.core"
+local json = require "luaserve.json"
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+-- A site may replace the globals.
+local ipairs, pairs, pcall, tostring, type = ipairs, pairs, pcall, tostring, type
+local min, pack, sub, unpack = math.min, string.pack, string.sub, string.unpack
+local now = core.now
+
+local topics = {}
+
+local PREFIX <const> = "luaserve:topic:"
+local HEAD <const> = "<c8 c8 I8" -- server, sender, number; the rest follows
+local REST <const> = "<B s2 s2" -- flags, event, id; the data follow
+local TEXT <const>, RETAIN <const> = 1, 2 -- flags
+local QUEUED <const> = "<d s2" -- when, topic; the flags, event and id as in HEAD, and the data follow
+local BATCH <const> = 64 -- messages that leave together
+local QUEUE_MAX <const>, QUEUE_BYTES_MAX <const> = 100000, 64 << 20 -- messages that wait for Redis
+local QUEUE_SECONDS_MAX <const> = 10
+local HELD_MAX <const> = 100000 -- messages that a new site keeps until it serves
+local SENDERS_MAX <const>, SENDER_SECONDS <const> = 4096, 600 -- older ones are forgotten above this number
+local PAUSE_S <const>, PAUSE_S_MAX <const> = 0.05, 2
+local HANDOVER_S <const> = 5 -- the new site waits so long for the task of the old one
+
+local client -- of the site
+local server, sender -- their ids
+local shared -- a dict: "server", "owner" (the sender whose tasks serve), "known", "dropped", "bytes"
+local queue -- a channel of strings
+local STOP <const> = "" -- in the queue
+
+-- Counts, and says it in the log at most every ten seconds.
+local said = {}
+local function lost(count, what)
+  core.redis_count("lost", count)
+  local one = said[what] or { count = 0, at = -10 }
+  said[what], one.count = one, one.count + count
+  if now() - one.at < 10 then return end
+  core.log("warn", ("topics: %d messages %s"):format(one.count, what))
+  one.count, one.at = 0, now()
+end
+
+local function node_of() return client.cluster and client.cluster:any() or client.node end
+
+-- ---- out -----------------------------------------------------------------------------------------------------------
+
+local function field(options, name) return type(options) == "table" and options[name] or "" end
+
+local function enqueue(topic, data, options)
+  if type(data) == "table" then data = json.encode(data) else data = tostring(data) end
+  local binary = options == "binary" or field(options, "kind") == "binary"
+  local flags = (binary and 0 or TEXT) | (field(options, "retain") == true and RETAIN or 0)
+  local text = pack(QUEUED, now(), topic) .. pack(REST, flags, field(options, "event"), field(options, "id")) .. data
+  if shared:incr("bytes", #text) > QUEUE_BYTES_MAX or not queue:send(text, 0) then
+    shared:incr("bytes", -#text)
+    shared:incr("dropped")
+    lost(1, "were not sent to Redis: too many wait for it")
+  end
+end
+
+-- In place of ls.publish, which calls it (core.publish_through).
+local function publish(topic, data, options, ...)
+  local ok, count, message, code = pcall(core.publish_here, topic, data, options, ...)
+  if not ok then usage.error("%s", (tostring(count):gsub("publish_here", "publish"))) end
+  if not count then return nil, message, code end
+  enqueue(topic, data, options)
+  return count
+end
+
+-- The messages that wait, at most BATCH; waits for one -> batch, whether the site has ended
+local function take_batch()
+  local batch, text = {}, queue:receive()
+  while text and text ~= STOP do
+    shared:incr("bytes", -#text)
+    batch[#batch + 1] = text
+    if #batch == BATCH then return batch, false end
+    text = queue:receive(0)
+  end
+  return batch, text == STOP
+end
+
+-- The commands of a batch, with the next numbers.
+local number, skipped = 0, 0
+local function commands_of(batch)
+  local dropped = shared:get("dropped") or 0
+  number, skipped = number + dropped - skipped, dropped
+  for i, text in ipairs(batch) do
+    local at, topic, rest = unpack(QUEUED, text)
+    number = number + 1
+    batch[i] = { "PUBLISH", PREFIX .. topic, pack(HEAD, server, sender, number) .. sub(text, rest), n = 3, at = at }
+  end
+  return batch
+end
+
+local function send_all()
+  skipped = shared:get("dropped") or 0
+  repeat
+    local batch, ended = take_batch()
+    local node, pause = node_of(), PAUSE_S
+    commands_of(batch)
+    while batch[1] do
+      local conn, message = node:shared()
+      local replies
+      if conn then replies, message = conn:many(node.settings.reply_ms, batch) end
+      for i = 1, replies and #replies or 0 do
+        local reply = replies[i]
+        if type(reply) == "table" and reply.err then lost(1, "were refused by Redis: " .. reply.err) end
+      end
+      if replies then break end
+      local kept = {}
+      for _, command in ipairs(batch) do
+        if now() - command.at <= QUEUE_SECONDS_MAX then kept[#kept + 1] = command end
+      end
+      if #kept < #batch then lost(#batch - #kept, "did not reach Redis: " .. message) end
+      batch = kept
+      if batch[1] then core.sleep(pause) end
+      pause = min(pause * 2, PAUSE_S_MAX)
+    end
+  until ended
+end
+
+-- ---- in ------------------------------------------------------------------------------------------------------------
+
+local known, known_count = {}, 0 -- sender -> { number, when }
+
+local function forget_old()
+  for id, one in pairs(known) do
+    if now() - one[2] > SENDER_SECONDS then known[id], known_count = nil, known_count - 1 end
+  end
+end
+
+local function take_in(channel, text)
+  local ok, from, id, at, rest = pcall(unpack, HEAD, text)
+  local fine, flags, event, event_id, data = pcall(unpack, REST, text, rest)
+  if not ok or not fine then return lost(1, "of Redis are none of luaserve: " .. usage.quote(channel)) end
+  if from == server then return end
+  local one = known[id]
+  if not one then
+    if known_count >= SENDERS_MAX then forget_old() end
+    one, known_count = { at - 1 }, known_count + 1
+    known[id] = one
+  end
+  if at <= one[1] then return end -- sent again after a loss, or known by the old site
+  if at > one[1] + 1 then lost(at - one[1] - 1, "of other servers were lost") end
+  one[1], one[2] = at, now()
+  local count, message
+  ok, count, message = pcall(core.publish_here, sub(channel, #PREFIX + 1), sub(text, data), {
+    kind = flags & TEXT ~= 0 and "text" or "binary", retain = flags & RETAIN ~= 0,
+    event = event ~= "" and event or nil, id = event_id ~= "" and event_id or nil,
+  })
+  if not ok or not count then lost(1, "of other servers could not be published: " .. tostring(message or count)) end
+end
+
+local held = {} -- until this site serves
+local function hold(channel, text)
+  if #held < HELD_MAX then held[#held + 1] = { channel, text } else lost(1, "came before the site served") end
+end
+local take = hold
+
+-- Wait for messages until the connection is lost -> message, code
+local function receive(conn, subscribed)
+  conn:send("PSUBSCRIBE", PREFIX .. "*")
+  while true do
+    local messages, message, code = conn:read(0)
+    if not messages then return message, code end
+    for _, one in ipairs(messages) do
+      if one[1] == "pmessage" then
+        take(one[3], one[4])
+      elseif one.err then
+        return one.err, "EINVAL"
+      else
+        subscribed()
+      end
+    end
+  end
+end
+
+local function listen(gate)
+  local node, pause, was_connected = node_of(), PAUSE_S, false
+  local function subscribed()
+    if was_connected then
+      core.redis_count("reconnects", 1)
+      core.log("info", "topics: connected to " .. node.target .. " again")
+    end
+    was_connected, pause = true, PAUSE_S
+    gate:wake()
+  end
+  while not core.retired() do
+    local conn, message = node:open("task")
+    if conn then
+      local code
+      message, code = receive(conn, subscribed)
+      conn:close()
+      if code == "ECANCELED" then return end -- the site has ended
+      message = node.target .. ": " .. message
+    end
+    if pause == PAUSE_S then
+      core.log("warn", message .. "; the messages of other servers are lost until it is connected again")
+    end
+    gate:wake()
+    core.sleep(pause)
+    pause = min(pause * 2, PAUSE_S_MAX)
+  end
+end
+
+local function guard(fn, ...)
+  local ok, err = pcall(fn, ...)
+  if not ok then core.log("error", "topics: " .. tostring(err)) end
+end
+
+local out -- the job that sends
+
+-- The task that receives. It ends as the site does, and lets the next one take over.
+local function run(gate)
+  guard(listen, gate)
+  if take == hold then return end -- the site has never served
+  queue:send(STOP)
+  guard(out.wait, out)
+  local numbers = {}
+  for id, one in pairs(known) do numbers[id] = one[1] end
+  shared:set("known", numbers)
+  shared:delete("owner")
+end
+
+-- This site serves.
+local function take_over()
+  local limit = now() + HANDOVER_S
+  while not shared:add("owner", sender) and now() < limit do core.sleep(0.01) end
+  shared:set("owner", sender)
+  for id, at in pairs(shared:get("known") or {}) do
+    if not known[id] then known[id], known_count = { at, now() }, known_count + 1 end
+  end
+  out = core.spawn(guard, send_all)
+  local at = 1
+  while held[at] do
+    take_in(held[at][1], held[at][2])
+    at = at + 1
+  end
+  held, take = {}, take_in
+end
+
+-- ---- configure ---------------------------------------------------------------------------------------------------
+
+-- configure(value): of ls.config. Raises.
+function topics.configure(value)
+  local redis = require "luaserve.redis"
+  local given = redis.is(value) and value or nil
+  if not given and type(value) ~= "string" then
+    usage.error('ls.config: redis must be a URL, such as "redis://127.0.0.1:6379/0", or a client of ls.redis; got %s',
+      usage.quote(value))
+  end
+  if client then
+    if client == (given or redis.open(value)) then return end
+    usage.error("ls.config: redis is set already")
+  end
+  client = given or redis.open(value)
+  shared = require("luaserve.dict").open("luaserve.redis_topics")
+  shared:add("server", core.crypto_random(8))
+  server, sender = shared:get("server"), core.crypto_random(8)
+  queue = require("luaserve.channel").channel("luaserve.redis_topics", { capacity = QUEUE_MAX })
+  core.publish_through(publish)
+  local first_state = false
+  core.init(function()
+    first_state = true
+    local gate = core.redis_connection()
+    core.spawn(run, gate)
+    gate:wait(node_of().settings.limits.connect_ms_max / 1000)
+  end)
+  core.on("start", function() if first_state then take_over() end end)
+end
+
+-- client_of(call) -> the client of ls.config{ redis = ... }. Raises without one.
+function topics.client_of(call)
+  if not client then
+    usage.error('%s: redis = true needs ls.config{ redis = "redis://host:6379/0" } before it, or give a client: redis = '
+      .. 'ls.redis("redis://host:6379/0")', call)
+  end
+  return client
+end
+
+return topics

@@ -1,0 +1,251 @@
+"""ls.config{ redis = }: topics over several servers; dicts, sessions and rate limits in Redis."""
+import json
+import threading
+
+from harness import E2E, OTHER_SYSTEM, in_parallel, main
+from harness.redis import RedisServer, has_redis
+from harness.websocket import WebSocket
+
+# The same calls with a dict of this server and with one in Redis: the results as a list of texts.
+CALLS = r"""
+local function run(d)
+  local out = {}
+  local function show(...)
+    local t = table.pack(...)
+    for i = 1, t.n do t[i] = ls.inspect(t[i]) end
+    out[#out + 1] = table.concat(t, ", ")
+  end
+  local function fails(...) out[#out + 1] = pcall(...) and "no error" or "raises" end
+  d:clear()
+  show(d:set("a", 1), d.a, d:get("a"), d.none, d[nil], d[1.5], d:get(1.5))
+  show(d:incr("a"), d:incr("a", 10), d:incr("new", 1, 41), d:incr("half", 0.5), d:incr("half", 1))
+  show(d:incr("timed", 1, 0, 60) and d:ttl("timed") > 59, d:ttl("a"), d:ttl("none"))
+  show(d:incr("timed", 1, 0, 5) and d:ttl("timed") > 59)
+  show(d:add("a", 2)) show(d:add("b", 2)) show(d:replace("none", 1)) show(d:replace("b", 3)) show(d.b)
+  show(d:delete("b"), d:delete("b"), d.b)
+  d.t = { title = "tea", tags = { "hot" }, n = 1.0, deep = { { {} } }, [3] = false }
+  show(d.t) fails(function() d.t.title = "x" end)
+  show(d:update("t", function(t) t.title = "coffee" return t end)) show(d.t.title)
+  show(d:update("none", function(old) return old == nil and "made" end), d.none)
+  show(d:update("none", function() end), d.none)
+  show(d:set("gone", 1, 0.001)) ls.sleep(0.02) show(d.gone)
+  show(d:expire("a", 60), d:ttl("a") > 59, d:expire("a"), d:ttl("a"), d:expire("absent", 1))
+  show(d:set("a", nil), d.a)
+  d[5], d["5"], d.yes, d.bytes, d.empty, d.null = "five", "text", true, "\0\xff'=5\r\n", "", ls.json.null
+  show(d[5], d["5"], d[5.0], d.yes, d.bytes, d.empty, d.null == ls.json.null)
+  show(d:rpush("l", 1, "two", { 3 }), d:lpush("l", false, "first"), d:llen("l"), d:llen("no"))
+  show(d:range("l"), d:range("l", 2, 3), d:range("l", -2), d:range("no"), d:range("l", 1, 0))
+  show(d.l) show(d:lpop("l"), d:rpop("l"), d:lpop("no"))
+  show(d:rpush("t", 1)) show(d:lpop("t")) show(d:incr("t")) show(d:incr("l")) show(d:incr("5"))
+  show(d:incr("big", math.maxinteger)) show(d:incr("big"))
+  local keys = d:keys() table.sort(keys, function(a, b) return tostring(a) .. type(a) < tostring(b) .. type(b) end) show(keys)
+  show(#d, d:len(), #d:keys("^t"), #d:keys(nil, 2))
+  local seen = 0
+  for key, value in pairs(d) do if ls.inspect(value) == ls.inspect(d:get(key)) then seen = seen + 1 end end
+  show(seen == #d)
+  fails(d.set, d, "f", print) fails(d.set, d, nil, 1) fails(d.set, d, "k", 1, 0) fails(function() d.keys = 1 end)
+  fails(d.update, d, "k", 1) fails(d.incr, d, "k", nil) fails(d.keys, d, 1) fails(d.set, d, ("k"):rep(65536), 1)
+  d:clear() show(#d, next(d:keys()))
+  return out
+end
+app:get("/calls", function() return { run(ls.dict("here")), run(ls.dict("there*[:#]", { redis = true })) } end)
+app:get("/count", function() return ls.dict("there*[", { redis = true }):incr("n") .. "" end)
+app:post("/update", function() return ls.dict("shared", { redis = true }):update("n", function(n) return (n or 0) + 1 end) .. "" end)
+app:get("/read", function() return tostring(ls.dict("shared", { redis = true }).n) end)
+app:use("/visits", ls.session{ store = ls.dict("sessions", { redis = true }) })
+app:get("/visits", function(req) req.session.n = (req.session.n or 0) + 1 return req.session.n .. "" end)
+app:use("/few", require "luaserve.rate_limit" { limit = 3, per = 600, dict = ls.dict("limits", { redis = true }) })
+app:get("/few", function() return "ok" end)
+"""
+TOPICS = r"""
+app:ws("/live", { open = function(ws) ws:subscribe("news") ws:send("open") end })
+app:post("/publish", function(req)
+  for n = tonumber(req.query.from), tonumber(req.query.to) do ls.publish("news", req.query.name .. " " .. n) end
+  return 204
+end)
+app:post("/kinds", function()
+  ls.publish("news", { a = 1 })
+  ls.publish("news", "\xff\0", "binary")
+  ls.publish("news", ls.buffer("of ", "a buffer"), { retain = true })
+  return 204
+end)
+app:get("/stats", function() return ls.stats() end)
+"""
+SITE = r"""
+local ls = require "luaserve"
+ls.config{ redis = "redis://127.0.0.1:@PORT@/0", threads = 3 }
+local app = ls.app()
+@MORE@
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+class Case(E2E):
+    def setUp(self):
+        if not has_redis():
+            self.skipTest(OTHER_SYSTEM + "this luaserve has no ls.redis, or redis-server is not installed")
+        super().setUp()
+        self.redis = RedisServer()
+        self.addCleanup(self.redis.kill)
+
+    def site(self, more):
+        return self.serve(SITE.replace("@PORT@", str(self.redis.port)).replace("@MORE@", more))
+
+    def fetch(self, server, path, method="GET", expect=200, **kw):
+        with server.connect() as conn:
+            response = conn.ask(method, path, **kw)
+        self.assertEqual(response.status, expect, response.text)
+        return response
+
+
+class Dicts(Case):
+    def test_it_answers_as_a_dict_of_the_server(self):
+        site = self.site(CALLS)
+        here, there = json.loads(self.fetch(site, "/calls").text)
+        replies = {"is not in the dict": "", "exists in the dict": ""}
+        for one, other in zip(here, there):
+            if not any(text in one for text in replies):
+                self.assertEqual(one.replace("here", "NAME"), other.replace("there*[:#]", "NAME"))
+        self.assertEqual(len(here), len(there))
+        site.stop()
+
+    def test_servers_share_it(self):
+        sites = [self.site(CALLS) for _ in range(2)]
+        in_parallel([lambda n=n: [self.fetch(sites[n % 2], "/update", "POST") for _ in range(25)] for n in range(8)])
+        self.assertEqual(self.fetch(sites[1], "/read").text, "200")
+        first = self.fetch(sites[0], "/visits")
+        cookie = first.header("set-cookie").split(";")[0]
+        self.assertEqual(self.fetch(sites[1], "/visits", headers=[("Cookie", cookie)]).text, "2")
+        passed = [self.fetch(sites[n % 2], "/few", expect=200 if n < 3 else 429).status for n in range(5)]
+        self.assertEqual(passed.count(200), 3)
+        for site in sites:
+            site.stop()
+
+    def test_a_redis_that_is_down_costs_its_requests_and_heals(self):
+        site = self.site(CALLS)
+        self.assertEqual(self.fetch(site, "/count").text, "1")
+        self.redis.kill()
+        self.fetch(site, "/read", expect=500)
+        site.wait_log(r'dict "shared": Redis at 127.0.0.1:%d: ' % self.redis.port)
+        self.fetch(site, "/visits", headers=[("Cookie", "session=" + "x" * 43)], expect=500)
+        self.redis.start()
+        self.eventually(lambda: self.is_ok(site), "the dict works again")
+        site.stop()
+
+    def is_ok(self, site):
+        with site.connect() as conn:
+            return conn.ask("GET", "/count").status == 200
+
+    def test_misuse(self):
+        for code, message in [
+            ('ls.dict("a", { redis = true, size = "1m" })', "ls.dict: size has no meaning with redis"),
+            ('ls.dict("a", { redis = 1 })', "ls.dict: redis must be true or a client of ls.redis; got 1"),
+            ('ls.dict("a") ls.dict("a", { redis = true })', 'ls.dict: "a" is defined without redis elsewhere'),
+            ('ls.config{ redis = 5 }', 'ls.config: redis must be a URL'),
+            ('ls.config{ redis = "redis://127.0.0.1:1" }', "ls.config: redis is set already"),
+        ]:
+            with self.subTest(code):
+                self.refuses(SITE.replace("@PORT@", "1").replace("@MORE@", code), "site.lua:5: " + message)
+        text = SITE.replace('ls.config{ redis = "redis://127.0.0.1:@PORT@/0", threads = 3 }', "").replace(
+            "@MORE@", 'ls.dict("a", { redis = true })')
+        self.refuses(text, "ls.dict: redis = true needs ls.config{ redis =")
+
+
+class Topics(Case):
+    def subscriber(self, site):
+        ws = WebSocket(site.at(), "/live")
+        self.addCleanup(ws.conn.close)
+        self.assertEqual(ws.receive(), "open")
+        return ws
+
+    def stop(self, sites, subscribers):
+        for ws in subscribers:
+            ws.close()
+        for site in sites:
+            site.stop()
+
+    def publish(self, site, name, first, last):
+        self.fetch(site, f"/publish?name={name}&from={first}&to={last}", "POST", expect=204)
+
+    def expect(self, ws, names, count):
+        """The numbers of each name come in order, each once."""
+        seen = {name: 0 for name in names}
+        for _ in range(count * len(names)):
+            name, number = ws.receive().split()
+            self.assertEqual(int(number), seen[name] + 1)
+            seen[name] += 1
+        self.assertEqual(set(seen.values()), {count})
+
+    def stat(self, site, name):
+        return json.loads(self.fetch(site, "/stats").text)[name]
+
+    def test_each_message_reaches_each_server_once_and_in_order(self):
+        sites = [self.site(TOPICS) for _ in range(3)]
+        subscribers = [self.subscriber(site) for site in sites]
+        in_parallel([lambda n=n: [self.publish(sites[n], f"s{n}", 10 * i + 1, 10 * i + 10) for i in range(30)] for n in range(3)])
+        for ws in subscribers:
+            self.expect(ws, ["s0", "s1", "s2"], 300)
+        self.fetch(sites[0], "/kinds", "POST", expect=204)
+        for ws in subscribers:
+            self.assertEqual(ws.receive(), '{"a":1}')
+            self.assertEqual(ws.receive(), b"\xff\0")
+            self.assertEqual(ws.receive(), "of a buffer")
+        late = WebSocket(sites[2].at(), "/live")
+        self.addCleanup(late.conn.close)
+        self.assertEqual({late.receive(), late.receive()}, {"of a buffer", "open"})
+        self.assertEqual([self.stat(site, "topic_lost") for site in sites], [0, 0, 0])
+        self.stop(sites, [*subscribers, late])
+
+    def test_reloads_lose_nothing(self):
+        sites = [self.site(TOPICS) for _ in range(2)]
+        subscribers = [self.subscriber(site) for site in sites]
+        done = threading.Event()
+
+        def reload_both():
+            while not done.is_set():
+                for site in sites:
+                    since = len(site.lines)
+                    site.reload()
+                    site.wait_log("reloaded", since)
+
+        reloader = threading.Thread(target=reload_both)
+        reloader.start()
+        try:
+            in_parallel([lambda n=n: [self.publish(sites[n], f"s{n}", i + 1, i + 1) for i in range(200)] for n in range(2)])
+        finally:
+            done.set()
+            reloader.join()
+        for ws in subscribers:
+            self.expect(ws, ["s0", "s1"], 200)
+        self.stop(sites, subscribers)
+
+    def test_a_lost_redis_is_counted_and_heals(self):
+        sites = [self.site(TOPICS) for _ in range(2)]
+        subscribers = [self.subscriber(site) for site in sites]
+        self.publish(sites[0], "a", 1, 10)
+        for ws in subscribers:
+            self.expect(ws, ["a"], 10)
+        self.redis.kill()
+        for site in sites:
+            site.wait_log("the messages of other servers are lost until it is connected again")
+        self.publish(sites[0], "b", 1, 10)  # the server itself has them at once
+        self.expect(subscribers[0], ["b"], 10)
+        self.redis.start()
+        for site in sites:
+            site.wait_log("topics: connected to Redis at .* again")
+        self.publish(sites[1], "c", 1, 1)
+        self.assertEqual(subscribers[0].receive(), "c 1")
+        got = []
+        while "c 1" not in got:
+            got.append(subscribers[1].receive())
+        self.publish(sites[0], "d", 1, 1)
+        while "d 1" not in got:
+            got.append(subscribers[1].receive())
+        arrived = [text for text in got if text.startswith("b ")]
+        self.assertEqual(self.stat(sites[1], "topic_lost"), 10 - len(arrived))
+        self.assertEqual(self.stat(sites[1], "topic_reconnects"), 1)
+        self.stop(sites, subscribers)
+
+
+if __name__ == "__main__":
+    main()
