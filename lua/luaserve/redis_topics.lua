@@ -196,7 +196,7 @@ local function listen(gate)
     gate:wake()
   end
   while not core.retired() do
-    local conn, message = node:open("task")
+    local conn, message = node:open(false)
     if conn then
       local code
       message, code = receive(conn, subscribed)
