@@ -1,0 +1,57 @@
+-- site.lua - one of several servers of a chat with a counter: the messages are in PostgreSQL, and Redis carries them to
+-- the pages of all servers. examples/cluster/start starts three of them behind HAProxy.
+--
+--   PUT /messages/ID      stores a message, once: a client, or HAProxy, may send it again when a server was lost
+--   GET /messages         the latest ones
+--   GET /count            the number of all
+--   GET /live             a WebSocket that gets each new one
+--   GET /up               for HAProxy: 503 once the server drains
+
+local ls = require "luaserve"
+
+local NAME = ls.env "SERVER_NAME"
+local SHOWN, TEXT_MAX = 50, 1000 -- messages of a page, bytes of one
+
+ls.config{ redis = ls.env "REDIS_URL" }
+local pg = ls.postgres(ls.env "DATABASE_URL")
+local app = ls.app()
+local draining = false
+
+ls.init(function()
+  assert(pg:migrate {
+    "create table messages (number bigserial primary key, id text unique not null, text text not null, server text not null)",
+  })
+end)
+ls.on("drain", function() draining = true end)
+
+app:use(function(_, res, next)
+  next()
+  res:header("X-Server", NAME)
+end)
+
+app:put("/messages/:id", function(req)
+  local text = req:body()
+  if #text == 0 or #text > TEXT_MAX or not utf8.len(text) then
+    return 400, "a message has 1 to " .. TEXT_MAX .. " bytes of UTF-8\n"
+  end
+  local row, message = pg:one("insert into messages (id, text, server) values ($1, $2, $3) on conflict (id) do nothing "
+    .. "returning number", req.params.id, text, NAME)
+  if message then
+    ls.log.warn(message)
+    return 503, "the database cannot be reached; send the message again\n", { ["Retry-After"] = "1" }
+  end
+  if not row then return 200, "stored before\n" end
+  ls.publish("messages", { number = row.number, id = req.params.id, text = text, server = NAME })
+  return 201, "stored\n"
+end)
+
+app:get("/messages", function()
+  return assert(pg:query("select number, id, text, server from messages order by number desc limit $1", SHOWN))
+end)
+
+app:get("/count", function() return assert(pg:one("select count(*) as count from messages")) end)
+app:ws("/live", { open = function(ws) ws:subscribe("messages") end })
+app:get("/up", function() return draining and 503 or 200, NAME .. "\n" end)
+app:get("/", function(_, res) return res:file("page.html") end)
+
+ls.listen("unix:" .. ls.env "SOCKET", app)
