@@ -5,10 +5,11 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
+local database = require "luaserve.database"
 usage.mark_internal()
 
--- A site may replace the globals.
-local pack, unpack, setmetatable, type = table.pack, table.unpack, setmetatable, type
+local setmetatable, type = setmetatable, type -- a site may replace the globals
+local strict, check_call, results = database.strict, database.check_call, database.results
 local core_run, core_rows, core_more = core.sqlite_run, core.sqlite_rows, core.sqlite_more
 local EXEC, QUERY, ONE = 0, 1, 2
 
@@ -21,33 +22,6 @@ local sqlite_options = {
 sqlite.calls = {
   ["ls.sqlite"] = { sqlite_options }, -- SqliteOptions
 }
-
-local function strict(what, methods)
-  return {
-    __index = setmetatable(methods, {
-      __index = function(_, name)
-        usage.error("%s has no method %s%s", what, usage.quote(name), usage.suggest(name, methods))
-      end,
-    }),
-    __name = what,
-    __metatable = false,
-  }
-end
-
-local function check_call(self, sql, name, kind)
-  if type(self) ~= "table" or self.handle == nil then
-    usage.error("'%s' is a method of a %s: call it with a colon, as in db:%s(sql); got %s for the %s", name, kind, name,
-      usage.quote(self), kind)
-  elseif type(sql) ~= "string" then
-    usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
-  end
-end
-
--- results(call, ...) -> the results of the core; raises for a call that is wrong.
-local function results(call, result, ...)
-  if result == false then usage.error("%s: %s", call, (...)) end
-  return result, ...
-end
 
 -- db is a Database: an SQLite database that all Lua states share. Its methods wait.
 local methods = {}
@@ -134,26 +108,15 @@ local function begin(self, call)
   return handle, setmetatable({ handle = handle, failure = false }, tx_meta)
 end
 
+local function commit(handle) return results("db:transaction", core.sqlite_commit(handle)) end
+
 -- db:transaction(fn: fun(tx: Transaction): ...) -> ...: any | nil, message, code
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
 -- undone after an error, a statement that fails, and when the function returns nil or false with a reason.
 function methods.transaction(self, fn, ...)
   check_call(self, "", "db:transaction", "database")
-  if type(fn) ~= "function" then
-    usage.error("db:transaction: the argument must be a function(tx); got %s", usage.quote(fn))
-  end
-  usage.no_more("db:transaction(fn)", fn, ...)
-  local handle, tx, code = begin(self, "db:transaction")
-  if not handle then return nil, tx, code end
-  local _ <close> = handle
-  local result = pack(fn(tx))
-  if tx.failure then return nil, tx.failure[1], tx.failure[2] end
-  if not result[1] and result[2] ~= nil then return unpack(result, 1, result.n) end
-  local ok, message
-  ok, message, code = results("db:transaction", core.sqlite_commit(handle))
-  if not ok then return nil, message, code end
-  if result.n == 0 then return true end
-  return unpack(result, 1, result.n)
+  database.check_function("db:transaction", fn, ...)
+  return database.transaction(fn, commit, begin(self, "db:transaction"))
 end
 
 -- db:migrate(migrations: string[]) -> true | nil, message, code
@@ -161,15 +124,7 @@ end
 -- transaction. The number of them is in `pragma user_version`.
 function methods.migrate(self, list, ...)
   check_call(self, "", "db:migrate", "database")
-  if type(list) ~= "table" then
-    usage.error('db:migrate: the argument must be a list such as { "create table ..." }; got %s', usage.quote(list))
-  end
-  usage.no_more("db:migrate{ ... }", list, ...)
-  for i = 1, #list do
-    if type(list[i]) ~= "string" then
-      usage.error("db:migrate: migration %d must be a string with statements; got %s", i, usage.quote(list[i]))
-    end
-  end
+  database.check_migrations("db:migrate", list, ...)
   local row, message, code = core_run(self.handle, ONE, "pragma user_version")
   if not row then return nil, message, code end
   if row.user_version == #list then return true end

@@ -1,0 +1,75 @@
+-- database.lua - what ls.sqlite and ls.postgres share: checks of their calls, strict objects, the frame of a transaction.
+
+local usage = require "luaserve.usage"
+usage.mark_internal()
+
+local pack, unpack, setmetatable, type = table.pack, table.unpack, setmetatable, type -- a site may replace the globals
+
+local database = {}
+
+-- strict(what, methods) -> the metatable of an object with these methods; `what` is it in a message: "a database".
+function database.strict(what, methods)
+  return {
+    __index = setmetatable(methods, {
+      __index = function(_, name)
+        usage.error("%s has no method %s%s", what, usage.quote(name), usage.suggest(name, methods))
+      end,
+    }),
+    __name = what,
+    __metatable = false,
+  }
+end
+
+-- check_call(self, sql, name, kind): raises unless `name`, such as "db:exec", was called as a method of a `kind`, with a
+-- statement.
+function database.check_call(self, sql, name, kind)
+  if type(self) ~= "table" or self.handle == nil then
+    usage.error("'%s' is a method of a %s: call it with a colon, as in %s(sql); got %s for the %s", name, kind, name,
+      usage.quote(self), kind)
+  elseif type(sql) ~= "string" then
+    usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
+  end
+end
+
+-- results(call, ...) -> the results of the core; raises for a call that is wrong.
+function database.results(call, result, ...)
+  if result == false then usage.error("%s: %s", call, (...)) end
+  return result, ...
+end
+
+-- check_migrations(call, list): raises unless it is a list of strings.
+function database.check_migrations(call, list, ...)
+  if type(list) ~= "table" then
+    usage.error('%s: the argument must be a list such as { "create table ..." }; got %s', call, usage.quote(list))
+  end
+  usage.no_more(call .. "{ ... }", list, ...)
+  for i = 1, #list do
+    if type(list[i]) ~= "string" then
+      usage.error("%s: migration %d must be a string with statements; got %s", call, i, usage.quote(list[i]))
+    end
+  end
+end
+
+-- check_function(call, fn, ...): the only argument is the function of a transaction.
+function database.check_function(call, fn, ...)
+  if type(fn) ~= "function" then
+    usage.error("%s: the argument must be a function(tx); got %s", call, usage.quote(fn))
+  end
+  usage.no_more(call .. "(fn)", fn, ...)
+end
+
+-- transaction(fn, commit, handle, tx, code) -> the results of fn(tx), or true, when commit(handle) has succeeded | nil,
+-- message, code. `handle` is closed at the end; without one `tx` and `code` are the failure.
+function database.transaction(fn, commit, handle, tx, code)
+  if not handle then return nil, tx, code end
+  local _ <close> = handle
+  local result = pack(fn(tx))
+  if tx.failure then return nil, unpack(tx.failure) end
+  if not result[1] and result[2] ~= nil then return unpack(result, 1, result.n) end
+  local done = pack(commit(handle))
+  if not done[1] then return nil, unpack(done, 2, done.n) end
+  if result.n == 0 then return true end
+  return unpack(result, 1, result.n)
+end
+
+return database
