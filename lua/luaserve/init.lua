@@ -101,6 +101,7 @@ local ls = {
   session = later("luaserve.session", "new"),
   redis = later("luaserve.redis", "open"), -- a Redis server
   sqlite = later("luaserve.sqlite", "open"), -- databases in files
+  postgres = later("luaserve.postgres", "open"), -- databases of PostgreSQL
   process = later("luaserve.process", "run"),
   templates = later("luaserve.template", "open"), -- pages from the files of a folder
   watch = later("luaserve.watch", "add"), -- files for luaserve dev

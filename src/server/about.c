@@ -14,6 +14,7 @@
 #include "port/port.h"
 #include "script/bind/redis/redis_reader.h"
 #include "script/shared/database.h"
+#include "script/shared/postgres.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)
@@ -37,7 +38,7 @@ const char *ls_server_build(void)
     static LS_THREAD_LOCAL char text[512];
     const char *tls = ls_tls_library(); /* these: of the shared libraries that run, not of the headers */
     const char *sqlite = ls_db_library(), *redis = ls_redis_reader_library();
-    char compression[100] = "";
+    char compression[100] = "", libpq[100];
     size_t at = 0;
     for (unsigned n = 0; n < LS_CODINGS; n++)
         if (ls_coding_built((enum ls_coding)n))
@@ -51,10 +52,12 @@ const char *ls_server_build(void)
              "compression: %s\n"
              "SQLite: %s\n"
              "Redis: %s\n"
+             "PostgreSQL: %s\n"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
              tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
              sqlite != NULL ? sqlite : "not built in", redis != NULL ? redis : "not built in",
+             ls_pg_library(libpq, sizeof libpq),
              ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }

@@ -38,11 +38,13 @@ import subprocess
 import tempfile
 import threading
 import time
+import unittest
 import urllib.request
 
 import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
+from harness.postgres import MISSING, Postgres
 from harness import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
 
 BUILD = os.path.dirname(LUASERVE)
@@ -533,8 +535,29 @@ def run_scope(scope):
     return failures
 
 
+@contextlib.contextmanager
+def postgres_of(blocks):
+    """For a page that uses PostgreSQL: a server, which the environment names."""
+    if not any("ls.postgres(" in block.text for block in blocks):
+        yield
+        return
+    if MISSING:
+        raise unittest.SkipTest(MISSING)
+    server = Postgres()
+    names = {"PGHOST": server.folder, "PGPORT": str(server.port), "PGUSER": "postgres"}
+    try:
+        os.environ.update(names)
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+        server.cleanup()
+
+
 def run_page(page, root=ROOT):
     """Run the blocks of a page. -> the texts of the failures, each with page:line"""
     with open(os.path.join(root, page), encoding="utf-8") as text:
-        scopes = scopes_of(blocks_of(page, text.read()))
-    return sum(in_parallel([lambda scope=scope: run_scope(scope) for scope in scopes], SCOPES_AT_A_TIME), [])
+        blocks = blocks_of(page, text.read())
+    scopes = scopes_of(blocks)
+    with postgres_of(blocks):
+        return sum(in_parallel([lambda scope=scope: run_scope(scope) for scope in scopes], SCOPES_AT_A_TIME), [])

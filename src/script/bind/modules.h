@@ -43,6 +43,7 @@
     X(wait)           \
     X(sqlite)         \
     X(redis)          \
+    X(postgres)       \
     X(channel)        \
     X(semaphore)      \
     X(host)           \

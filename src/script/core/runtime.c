@@ -10,6 +10,7 @@
 #include "script/core/generation.h"
 #include "script/core/state.h"
 #include "script/shared/database.h"
+#include "script/shared/postgres.h"
 #include "script/shared/shared.h"
 #include "script/shared/topic.h"
 
@@ -149,6 +150,14 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     static const char *const redis[] = {"redis_connections", "redis_waiting", "redis_commands",
                                         "redis_errors",      "topic_lost",    "topic_reconnects"};
     for (unsigned n = 0; n < LS_REDIS_STATS; n++) each(to, redis[n], (double)atomic_load(&runtime->redis[n]));
+    ls_pg_stats postgres;
+    ls_pg_stat(runtime->shared, &postgres);
+    each(to, "postgres_connections", (double)postgres.connections);
+    each(to, "postgres_waiting", (double)postgres.waiting);
+    each(to, "postgres_statements", (double)postgres.statements);
+    each(to, "postgres_lost", (double)postgres.lost);
+    each(to, "postgres_notifications", (double)postgres.notifications);
+    each(to, "postgres_busy_seconds", (double)postgres.busy_ns / 1e9);
     if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }
 

@@ -22,7 +22,7 @@ for _, module in ipairs {
   "test_cookie_jar",
   "test_forwarded", "test_multipart", "test_session", "test_csrf", "test_rate_limit", "test_template", "test_proxy",
   "test_url", "test_fetch_rules", "test_dev_page", "test_dev_state", "test_command", "test_stress_options",
-  "test_redis",
+  "test_postgres", "test_redis",
   "test_sqlite", "test_stress_threshold",
   "test_stress_figures", "test_stress_target", "test_stress_view", "test_diff", "test_report", "test_test",
   "test_test_run", "test_inspect", "test_process", "test_repl", "test_definitions", "test_calls",

@@ -26,6 +26,7 @@ local sections = {
   { "process", "ls.process", { "ls.process" } },
   { "check", "ls.check", { "ls.check" } }, { "check", "Requests", { "req:json" } },
   { "session", "ls.session", { "ls.session" } },
+  { "postgres", "ls.postgres", { "ls.postgres" } },
   { "sqlite", "ls.sqlite", { "ls.sqlite" } },
   { "redis", "ls.redis", { "ls.redis" } },
   { "templates", "ls.templates", { "ls.templates" } },
@@ -53,7 +54,7 @@ local elsewhere = {
 
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
-  "dict", "channel", "notify", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
+  "dict", "channel", "notify", "postgres", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id", "proxy" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end

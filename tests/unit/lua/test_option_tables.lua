@@ -10,7 +10,7 @@ local tls = require "luaserve.tls"
 local function handler() end
 
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
-  "channel", "file", "notify", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
+  "channel", "file", "notify", "postgres", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
   "process", "compress", "request_id", "proxy" }
 
@@ -103,6 +103,10 @@ local calls = {
   ["ls.dict"] = function(given)
     line = check.line(1)
     ls.dict("d", given)
+  end,
+  ["ls.postgres"] = function(given)
+    line = check.line(1)
+    ls.postgres("postgres:///a", given)
   end,
   ["ls.sqlite"] = function(given)
     line = check.line(1)

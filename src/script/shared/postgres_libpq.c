@@ -1,0 +1,810 @@
+/* postgres_libpq.c - see postgres_libpq.h: the states of the connections, the queue, notifications. */
+#include "script/shared/postgres_libpq.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/library.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/utf8.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+
+enum { TICK_MS = 100, WHERE_BYTES = 200, LISTEN_BYTES = 2048 };
+
+typedef struct channel { /* of notifications */
+    struct channel *next;
+    bool sent; /* LISTEN was, on this connection */
+    char name[LS_PG_CHANNEL_BYTES_MAX + 1];
+} channel;
+
+struct ls_pg {
+    ls_shared_object base; /* first */
+    ls_libpq pq;
+    char *url, where[WHERE_BYTES];
+    ls_topics *topics;
+    ls_mutex lock;
+    ls_port *port; /* NULL: the site has not loaded yet, or the server ends */
+    unsigned connections;
+    double timeout, connect_timeout;
+    ls_node all, idle, queue;  /* connections; those that are idle, the one used last in front; leases */
+    unsigned open, connecting; /* not CLOSED; CONNECTING or SETTLING; without the listener */
+    unsigned waiting;
+    ls_pg_conn *listener;
+    channel *channels;
+    char refusal[LS_PG_MESSAGE_BYTES], sqlstate[6];
+    uint64_t retry_ns; /* no connection is opened before */
+    unsigned retry_ms; /* 0: the last one succeeded */
+    ls_timer timer;
+    bool ticking;
+    ls_pg_stats stats; /* without connections and waiting */
+};
+
+static void drive(ls_pg_conn *conn);
+static void feed(ls_pg *pool, ls_node *woken);
+
+/* ---- statements ------------------------------------------------------------------------------------------------ */
+
+void ls_pg_statement_free(ls_pg_statement *statement)
+{
+    free(statement->sql);
+    free(statement->types);
+    *statement = (ls_pg_statement){0};
+}
+
+ls_pg_statement *ls_pg_statement_find(ls_pg_conn *conn, const char *sql, size_t len)
+{
+    ls_pg_statement *oldest = conn->statements;
+    for (ls_pg_statement *one = conn->statements; one < conn->statements + LS_PG_STATEMENTS_MAX; one++) {
+        if (one->sql != NULL && one->len == len && memcmp(one->sql, sql, len) == 0) {
+            one->used = ++conn->clock;
+            return one;
+        }
+        if (one->used < oldest->used) oldest = one;
+    }
+    return oldest;
+}
+
+void ls_pg_begin(ls_pg_conn *conn)
+{
+    conn->running = true;
+    conn->begun_ns = ls_clock_ns();
+}
+
+void ls_pg_end(ls_pg_conn *conn)
+{
+    ls_pg *pool = conn->pool;
+    if (!conn->running) return;
+    conn->running = false;
+    ls_mutex_lock(&pool->lock);
+    pool->stats.statements++;
+    pool->stats.busy_ns += ls_clock_ns() - conn->begun_ns;
+    ls_mutex_unlock(&pool->lock);
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------------- */
+
+void ls_pg_explain(const char *message, char out[LS_PG_MESSAGE_BYTES], char sqlstate[6])
+{
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const char *line = message;
+    for (const char *at = message; (at = strstr(at, "\nconnection to server")) != NULL; line = ++at) continue;
+    (void)snprintf(out, LS_PG_MESSAGE_BYTES, "%.*s", (int)strcspn(line, "\n"), line);
+    char *state = strstr(out, ":  ");
+    sqlstate[0] = '\0';
+    if (state != NULL && strspn(state + 3, letters) == 5 && strncmp(state + 8, ": ", 2) == 0) {
+        (void)snprintf(sqlstate, 6, "%.5s", state + 3);
+        memmove(state + 2, state + 10, strlen(state + 10) + 1);
+    }
+    for (size_t n, at = 0, len = strlen(out); at < len; at += n) { /* the server may send anything */
+        n = ls_utf8_len((const unsigned char *)out + at, len - at);
+        if (n == 0 || (unsigned char)out[at] < ' ') out[at] = '?';
+        if (n == 0) n = 1;
+    }
+}
+
+/* ---- one connection; the lock is held --------------------------------------------------------------------------- */
+
+static void tick_later(ls_pg *pool)
+{
+    if (pool->ticking || pool->port == NULL) return;
+    pool->ticking = ls_timer_set(pool->port, &pool->timer, ls_clock_ns() + TICK_MS * NS_PER_MS) == LS_OK;
+}
+
+/* Have a packet follow. LS_OK, or why not. */
+static int arm(ls_pg_conn *conn, uint16_t events)
+{
+    ls_port *port = conn->pool->port;
+    ls_registration registration = {.fd = conn->pq->PQsocket(conn->pg),
+                                    .key = conn,
+                                    .events = events,
+                                    .trigger = LS_TRIGGER_ONESHOT | LS_TRIGGER_LEVEL,
+                                    .operation = LS_NOTIFY_ENABLE};
+    if (port == NULL) return LS_OK;
+    (void)ls_port_notify(port, NULL, &registration, 1, NULL, 0, 0);
+    if (registration.result != LS_ENOENT) return registration.result;
+    registration.operation = LS_NOTIFY_REGISTER; /* the first time, or libpq has opened another socket */
+    registration.result = LS_OK;
+    (void)ls_port_notify(port, NULL, &registration, 1, NULL, 0, 0);
+    return registration.result;
+}
+
+static bool is_new(const ls_pg_conn *conn)
+{
+    return conn->state == LS_PG_CONNECTING || conn->state == LS_PG_SETTLING;
+}
+
+static void set_state(ls_pg_conn *conn, enum ls_pg_state state)
+{
+    ls_pg *pool = conn->pool;
+    if (!conn->listens) {
+        const bool was_open = conn->state != LS_PG_CLOSED, was_new = is_new(conn);
+        conn->state = state;
+        pool->open = pool->open - was_open + (state != LS_PG_CLOSED);
+        pool->connecting = pool->connecting - was_new + is_new(conn);
+    }
+    conn->state = state;
+}
+
+static void close_conn(ls_pg_conn *conn)
+{
+    ls_pg *pool = conn->pool;
+    if (conn->pg != NULL) {
+        const int fd = conn->pq->PQsocket(conn->pg);
+        if (fd >= 0 && pool->port != NULL) ls_port_unregister(pool->port, fd);
+        conn->pq->PQfinish(conn->pg);
+    }
+    conn->pg = NULL;
+    conn->running = false;
+    conn->statement = NULL;
+    ls_list_remove(&conn->node);
+    for (unsigned n = 0; n < LS_PG_STATEMENTS_MAX; n++) ls_pg_statement_free(&conn->statements[n]);
+    if (conn->listens)
+        for (channel *one = pool->channels; one != NULL; one = one->next) one->sent = false;
+    set_state(conn, LS_PG_CLOSED);
+}
+
+static void keep_refusal(ls_pg *pool, const char *message)
+{
+    ls_pg_explain(message, pool->refusal, pool->sqlstate);
+}
+
+/* The server has refused the connection. */
+static void refused(ls_pg_conn *conn, const char *message, ls_node *woken)
+{
+    ls_pg *pool = conn->pool;
+    keep_refusal(pool, message);
+    close_conn(conn);
+    if (pool->retry_ms == 0) ls_log(LS_LOG_WARN, "ls.postgres: %s: %s", pool->where, pool->refusal);
+    pool->stats.lost++;
+    pool->retry_ms = pool->retry_ms == 0 ? LS_PG_RETRY_MS_MIN : pool->retry_ms * 2;
+    if (pool->retry_ms > LS_PG_RETRY_MS_MAX) pool->retry_ms = LS_PG_RETRY_MS_MAX;
+    pool->retry_ns = ls_clock_ns() + pool->retry_ms * NS_PER_MS;
+    feed(pool, woken);
+}
+
+static void put_idle(ls_pg_conn *conn)
+{
+    ls_pg *pool = conn->pool;
+    set_state(conn, LS_PG_IDLE);
+    ls_list_push(pool->idle.next, &conn->node); /* the front */
+    if (pool->open > pool->connections || conn->pq->PQsetnonblocking(conn->pg, 1) != 0 || arm(conn, LS_EVENT_IN) < 0)
+        close_conn(conn);
+}
+
+/* Send a statement whose result is dropped: afterwards the connection is idle, or listens. */
+static bool settle(ls_pg_conn *conn, const char *sql)
+{
+    set_state(conn, LS_PG_SETTLING);
+    conn->due_ns = ls_clock_ns() + (uint64_t)(conn->pool->connect_timeout * 1e9);
+    tick_later(conn->pool);
+    return conn->pq->PQsetnonblocking(conn->pg, 1) == 0 && conn->pq->PQsendQuery(conn->pg, sql) == 1 &&
+           conn->pq->PQflush(conn->pg) >= 0 && arm(conn, LS_EVENT_IN | LS_EVENT_OUT) == LS_OK;
+}
+
+static const char *first_statement(const ls_pg_conn *conn, char *out, size_t out_bytes)
+{
+    (void)snprintf(out, out_bytes, "set bytea_output = hex");
+    if (conn->pq->PQserverVersion(conn->pg) >= 140000)
+        (void)snprintf(out, out_bytes, "set bytea_output = hex; set client_connection_check_interval = %d",
+                       LS_PG_CHECK_MS);
+    return out;
+}
+
+static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
+{
+    ls_pg_conn *conn = packet->key;
+    ls_pg *pool = conn->pool;
+    ls_node woken;
+    (void)ctx;
+    ls_node_init(&woken);
+    ls_mutex_lock(&pool->lock);
+    const bool drives = !conn->driven && (is_new(conn) || conn->state == LS_PG_LISTENING);
+    if (drives) {
+        conn->driven = true;
+    } else if (conn->state == LS_PG_LEASED && conn->waiter != NULL) {
+        ls_waiter_decide(conn->waiter, LS_OK, &woken);
+        conn->waiter = NULL;
+    } else if (conn->state == LS_PG_IDLE) { /* a notice, or the end */
+        if (conn->pq->PQconsumeInput(conn->pg) == 1 && !conn->pq->PQisBusy(conn->pg) &&
+            conn->pq->PQstatus(conn->pg) == CONNECTION_OK && (packet->events & LS_EVENT_HANGUP) == 0 &&
+            arm(conn, LS_EVENT_IN) == LS_OK)
+            goto unlock;
+        pool->stats.lost++;
+        close_conn(conn);
+    }
+unlock:
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+    if (drives) drive(conn);
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static void parameters(const ls_pg *pool, const char *seconds, const char *names[5], const char *values[5])
+{
+    static const char *const given[] = {"dbname", "client_encoding", "fallback_application_name", "connect_timeout"};
+    memcpy(names, given, sizeof given);
+    values[0] = pool->url;
+    values[1] = "UTF8";
+    values[2] = "luaserve";
+    values[3] = seconds;
+    names[4] = values[4] = NULL;
+}
+
+static int64_t run_start(ls_work *work)
+{
+    ls_pg_conn *conn = LS_CONTAINER(work, ls_pg_conn, work);
+    const char *names[5], *values[5];
+    parameters(conn->pool, "0", names, values); /* that of libpq is for calls that wait */
+    conn->pg = conn->pq->PQconnectStartParams(names, values, 1);
+    return 0;
+}
+
+static void no_notice(void *unused, const char *message)
+{
+    (void)unused;
+    (void)message;
+}
+
+static void set_up(ls_pg_conn *conn)
+{
+    (void)conn->pq->PQsetErrorVerbosity(conn->pg, PQERRORS_VERBOSE);
+    (void)conn->pq->PQsetNoticeProcessor(conn->pg, no_notice, NULL); /* libpq prints them */
+}
+
+static void started(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_pg_conn *conn = LS_CONTAINER(LS_CONTAINER(op, ls_work, op), ls_pg_conn, work);
+    ls_pg *pool = conn->pool;
+    ls_node woken;
+    (void)ctx;
+    ls_node_init(&woken);
+    ls_mutex_lock(&pool->lock);
+    conn->driven = false;
+    if (conn->pg != NULL) set_up(conn);
+    if (conn->pg == NULL || conn->pq->PQstatus(conn->pg) == CONNECTION_BAD || arm(conn, LS_EVENT_OUT) < 0)
+        refused(conn, conn->pg != NULL ? conn->pq->PQerrorMessage(conn->pg) : "not enough memory", &woken);
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+}
+
+/* A connection that is closed; NULL: out of memory. */
+static ls_pg_conn *conn_new(ls_pg *pool)
+{
+    ls_pg_conn *conn;
+    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
+        conn = LS_CONTAINER(node, ls_pg_conn, all);
+        if (conn->state == LS_PG_CLOSED && !conn->listens) return conn;
+    }
+    if ((conn = calloc(1, sizeof *conn)) == NULL) return NULL;
+    conn->handler.handle = packet_taken;
+    conn->pool = pool;
+    conn->pq = &pool->pq;
+    conn->work.run = run_start;
+    conn->work.op.done = started;
+    ls_node_init(&conn->node);
+    ls_list_push(&pool->all, &conn->all);
+    return conn;
+}
+
+/* Begin to open a connection. */
+static void open_conn(ls_pg *pool, ls_pg_conn *conn, ls_node *woken)
+{
+    if (conn == NULL) return;
+    set_state(conn, LS_PG_CONNECTING);
+    conn->due_ns = ls_clock_ns() + (uint64_t)(pool->connect_timeout * 1e9);
+    conn->driven = true;
+    tick_later(pool);
+    if (ls_port_work(pool->port, &conn->work) == LS_PENDING) return;
+    conn->driven = false;
+    refused(conn, "not enough memory for a thread", woken);
+}
+
+static void open_listener(ls_pg *pool, ls_node *woken)
+{
+    if (pool->channels == NULL || pool->port == NULL) return;
+    tick_later(pool); /* it tries again */
+    if (pool->listener == NULL) {
+        if ((pool->listener = conn_new(pool)) == NULL) return;
+        pool->listener->listens = true;
+    }
+    if (pool->listener->state == LS_PG_CLOSED && ls_clock_ns() >= pool->retry_ns)
+        open_conn(pool, pool->listener, woken);
+}
+
+static ls_pg_conn *pop_idle(ls_pg *pool)
+{
+    while (!ls_list_empty(&pool->idle)) {
+        ls_pg_conn *conn = LS_CONTAINER(pool->idle.next, ls_pg_conn, node);
+        ls_list_remove(&conn->node);
+        if (conn->pq->PQconsumeInput(conn->pg) == 1 && conn->pq->PQstatus(conn->pg) == CONNECTION_OK) {
+            set_state(conn, LS_PG_LEASED);
+            return conn;
+        }
+        pool->stats.lost++;
+        close_conn(conn);
+    }
+    return NULL;
+}
+
+/* Decide for the tasks that wait: each gets an idle connection, or one is opened for it, or the server has refused. */
+static void feed(ls_pg *pool, ls_node *woken)
+{
+    const bool down = ls_clock_ns() < pool->retry_ns;
+    ls_pg_conn *conn = NULL;
+    while (!ls_list_empty(&pool->queue) && ((conn = pop_idle(pool)) != NULL || (down && pool->open == 0))) {
+        ls_pg_lease *lease = LS_CONTAINER(pool->queue.next, ls_pg_lease, node);
+        ls_list_remove(&lease->node);
+        pool->waiting--;
+        lease->conn = conn;
+        ls_waiter_decide(lease->waiter, conn != NULL ? LS_OK : LS_EREFUSED, woken);
+        lease->waiter = NULL;
+    }
+    while (!down && pool->port != NULL && pool->connecting < pool->waiting && pool->open < pool->connections) {
+        const unsigned connecting = pool->connecting;
+        open_conn(pool, conn_new(pool), woken);
+        if (pool->connecting == connecting) break;
+    }
+    if (pool->waiting > 0) tick_later(pool);
+}
+
+/* ---- what packets and ticks do ----------------------------------------------------------------------------------- */
+
+static void publish(ls_pg *pool, const PGnotify *notify)
+{
+    char topic[WHERE_BYTES + LS_PG_CHANNEL_BYTES_MAX + 12];
+    const int len = snprintf(topic, sizeof topic, "postgres:%s:%s", pool->where, notify->relname);
+    const ls_publish_order order = {.topic = topic,
+                                    .topic_len = (size_t)len,
+                                    .data = {.ptr = notify->extra, .len = strlen(notify->extra)},
+                                    .text = true};
+    (void)ls_topics_publish(pool->topics, &order);
+}
+
+/* LISTEN for channels that were not sent; false: none. */
+static bool next_listen(ls_pg *pool, char sql[LISTEN_BYTES])
+{
+    size_t at = 0;
+    for (channel *one = pool->channels; one != NULL; one = one->next) {
+        if (one->sent || at + 2 * sizeof one->name + 12 > LISTEN_BYTES) continue;
+        at += (size_t)snprintf(sql + at, LISTEN_BYTES - at, "listen \"");
+        for (const char *from = one->name; *from != '\0'; from++) {
+            if (*from == '"') sql[at++] = '"';
+            sql[at++] = *from;
+        }
+        at += (size_t)snprintf(sql + at, LISTEN_BYTES - at, "\";");
+        one->sent = true;
+    }
+    return at > 0;
+}
+
+/* The connection is open and its server waits for a statement. The lock is held. */
+static void ready(ls_pg_conn *conn, ls_node *woken)
+{
+    ls_pg *pool = conn->pool;
+    char sql[LISTEN_BYTES];
+    pool->retry_ms = 0;
+    if (!conn->listens) {
+        if (conn->pq->PQtransactionStatus(conn->pg) == PQTRANS_IDLE)
+            put_idle(conn);
+        else
+            close_conn(conn);
+        feed(pool, woken);
+        return;
+    }
+    set_state(conn, LS_PG_LISTENING);
+    if (next_listen(pool, sql) ? !settle(conn, sql) : arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
+}
+
+/* Move the connection on. It is `driven` by this thread, which does not hold the lock. */
+static void drive(ls_pg_conn *conn)
+{
+    const ls_libpq *pq = conn->pq;
+    ls_pg *pool = conn->pool;
+    uint16_t events = LS_EVENT_IN;
+    bool failed = false, opened = false, idle = false;
+    PGresult *result;
+    PGnotify *notify;
+    char text[100];
+    ls_node woken;
+    ls_node_init(&woken);
+    if (conn->state == LS_PG_CONNECTING) {
+        const PostgresPollingStatusType next = pq->PQconnectPoll(conn->pg);
+        opened = next == PGRES_POLLING_OK;
+        failed = next == PGRES_POLLING_FAILED;
+        if (next == PGRES_POLLING_WRITING) events = LS_EVENT_OUT;
+    } else {
+        const int flush = pq->PQflush(conn->pg);
+        if (flush > 0) events |= LS_EVENT_OUT;
+        failed = pq->PQconsumeInput(conn->pg) == 0 || flush < 0;
+        while (!failed && !idle && pq->PQisBusy(conn->pg) == 0) {
+            result = pq->PQgetResult(conn->pg);
+            idle = result == NULL;
+            pq->PQclear(result);
+        }
+        failed = failed || pq->PQstatus(conn->pg) != CONNECTION_OK;
+    }
+    while (conn->listens && (notify = pq->PQnotifies(conn->pg)) != NULL) {
+        publish(pool, notify);
+        pq->PQfreemem(notify);
+        ls_mutex_lock(&pool->lock);
+        pool->stats.notifications++;
+        ls_mutex_unlock(&pool->lock);
+    }
+    ls_mutex_lock(&pool->lock);
+    conn->driven = false;
+    if (failed || (opened && !settle(conn, first_statement(conn, text, sizeof text))))
+        refused(conn, pq->PQerrorMessage(conn->pg), &woken);
+    else if (idle)
+        ready(conn, &woken);
+    else if (!opened && arm(conn, events) < 0)
+        refused(conn, "the socket cannot be watched", &woken);
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+}
+
+static void tick(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_pg *pool = LS_CONTAINER(LS_CONTAINER(op, ls_timer, op), ls_pg, timer);
+    const uint64_t now = ls_clock_ns();
+    ls_node woken;
+    (void)ctx;
+    ls_node_init(&woken);
+    ls_mutex_lock(&pool->lock);
+    pool->ticking = false;
+    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
+        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all);
+        if (!is_new(conn)) continue;
+        if (!conn->driven && now >= conn->due_ns)
+            refused(conn, "the server does not answer", &woken);
+        else
+            tick_later(pool);
+    }
+    if (pool->channels != NULL && pool->listener->state != LS_PG_LISTENING) open_listener(pool, &woken);
+    feed(pool, &woken);
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+}
+
+/* ---- leases ------------------------------------------------------------------------------------------------------ */
+
+int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port)
+{
+    ls_pg *pool = lease->pool;
+    int result = LS_OK;
+    ls_node woken;
+    ls_node_init(&woken);
+    ls_node_init(&lease->node);
+    ls_mutex_lock(&pool->lock);
+    pool->port = port;
+    if ((lease->conn = pop_idle(pool)) == NULL) {
+        result = pool->open == 0 && ls_clock_ns() < pool->retry_ns ? LS_EREFUSED : LS_PENDING;
+        if (result == LS_PENDING) {
+            lease->waiter = waiter;
+            ls_list_push(&pool->queue, &lease->node);
+            pool->waiting++;
+            feed(pool, &woken);
+        }
+    }
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+    return result;
+}
+
+int ls_pg_take_blocking(ls_pg_lease *lease)
+{
+    ls_pg *pool = lease->pool;
+    const char *names[5], *values[5];
+    char seconds[20], text[100];
+    ls_mutex_lock(&pool->lock);
+    (void)snprintf(seconds, sizeof seconds, "%d", (int)pool->connect_timeout + 1);
+    ls_pg_conn *conn = pop_idle(pool);
+    const bool opens = conn == NULL;
+    if (opens && (conn = conn_new(pool)) != NULL) set_state(conn, LS_PG_LEASED);
+    ls_mutex_unlock(&pool->lock);
+    if (conn == NULL) return LS_ENOMEM;
+    if (opens) {
+        parameters(pool, seconds, names, values);
+        conn->pg = conn->pq->PQconnectdbParams(names, values, 1);
+        const bool opened = conn->pg != NULL && conn->pq->PQstatus(conn->pg) == CONNECTION_OK;
+        if (opened) {
+            set_up(conn);
+            conn->pq->PQclear(conn->pq->PQexec(conn->pg, first_statement(conn, text, sizeof text)));
+        } else {
+            ls_mutex_lock(&pool->lock);
+            keep_refusal(pool, conn->pg != NULL ? conn->pq->PQerrorMessage(conn->pg) : "not enough memory");
+            close_conn(conn);
+            ls_mutex_unlock(&pool->lock);
+            return LS_EREFUSED;
+        }
+    }
+    (void)conn->pq->PQsetnonblocking(conn->pg, 0);
+    lease->conn = conn;
+    return LS_OK;
+}
+
+void ls_pg_give(ls_pg_lease *lease)
+{
+    ls_pg *pool = lease->pool;
+    ls_pg_conn *conn = lease->conn;
+    ls_node woken;
+    if (conn == NULL) return;
+    ls_node_init(&woken);
+    ls_mutex_lock(&pool->lock);
+    lease->conn = NULL;
+    conn->waiter = NULL;
+    conn->pq->PQclear(conn->result);
+    conn->result = NULL;
+    const bool lost = conn->pq->PQstatus(conn->pg) != CONNECTION_OK;
+    const PGTransactionStatusType in = conn->pq->PQtransactionStatus(conn->pg);
+    pool->stats.lost += lost;
+    if (!lost && !conn->running && in == PQTRANS_IDLE)
+        put_idle(conn);
+    else if (lost || conn->running || pool->port == NULL || !settle(conn, "rollback"))
+        close_conn(conn); /* which also undoes a transaction */
+    feed(pool, &woken);
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+}
+
+int ls_pg_wait(ls_pg_lease *lease, ls_waiter *waiter, bool writes)
+{
+    ls_pg_conn *conn = lease->conn;
+    ls_mutex_lock(&conn->pool->lock);
+    conn->waiter = waiter;
+    const int result = arm(conn, writes ? LS_EVENT_IN | LS_EVENT_OUT : LS_EVENT_IN);
+    if (result < 0) conn->waiter = NULL;
+    ls_mutex_unlock(&conn->pool->lock);
+    return result;
+}
+
+bool ls_pg_cancel(ls_pg_lease *lease, ls_waiter *waiter)
+{
+    ls_pg *pool = lease->pool;
+    ls_mutex_lock(&pool->lock);
+    const bool queued = lease->waiter == waiter, waits = lease->conn != NULL && lease->conn->waiter == waiter;
+    if (queued) {
+        ls_list_remove(&lease->node);
+        lease->waiter = NULL;
+        pool->waiting--;
+    }
+    if (waits) lease->conn->waiter = NULL;
+    ls_mutex_unlock(&pool->lock);
+    return queued || waits;
+}
+
+void ls_pg_refusal(ls_pg *pool, char message[LS_PG_MESSAGE_BYTES], char sqlstate[6])
+{
+    ls_mutex_lock(&pool->lock);
+    memcpy(message, pool->refusal, sizeof pool->refusal);
+    memcpy(sqlstate, pool->sqlstate, sizeof pool->sqlstate);
+    ls_mutex_unlock(&pool->lock);
+}
+
+/* ---- notifications ------------------------------------------------------------------------------------------------ */
+
+int ls_pg_listen(ls_pg *pool, const char *name)
+{
+    int result = LS_OK;
+    ls_node woken;
+    ls_node_init(&woken);
+    ls_mutex_lock(&pool->lock);
+    channel *one = pool->channels;
+    while (one != NULL && strcmp(one->name, name) != 0) one = one->next;
+    if (one == NULL) {
+        if ((one = calloc(1, sizeof *one)) == NULL) {
+            result = LS_ENOMEM;
+        } else {
+            (void)snprintf(one->name, sizeof one->name, "%s", name);
+            one->next = pool->channels;
+            pool->channels = one;
+            open_listener(pool, &woken);
+            ls_pg_conn *listener = pool->listener; /* a packet of a socket that can be written, which it can */
+            if (listener != NULL && listener->state == LS_PG_LISTENING && !listener->driven)
+                (void)arm(listener, LS_EVENT_IN | LS_EVENT_OUT);
+        }
+    }
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+    return result;
+}
+
+/* ---- the kind ------------------------------------------------------------------------------------------------------ */
+
+static const char *load(ls_libpq *pq)
+{
+#define NAME(name) #name,
+    static const char *const names[] = {LS_LIBPQ(NAME)};
+    return ls_library_load("libpq.so.5", names, (void **)pq, sizeof names / sizeof *names);
+}
+
+static void set_options(ls_pg *pool, const ls_pg_options *options)
+{
+    pool->connections = options->connections;
+    pool->timeout = options->timeout;
+    pool->connect_timeout = options->connect_timeout;
+}
+
+/* Of the URL. NULL, or what is wrong with it: without the URL, which may have a password. */
+static const char *parse(ls_pg *pool, char message[LS_PG_MESSAGE_BYTES])
+{
+    const char *host = "local", *port = NULL, *database = "";
+    char *wrong = NULL, *shown;
+    PQconninfoOption *options = pool->pq.PQconninfoParse(pool->url, &wrong);
+    if (options == NULL) {
+        if (wrong != NULL && (shown = strstr(wrong, pool->url)) != NULL) *shown = '\0';
+        if (wrong != NULL) (void)snprintf(message, LS_PG_MESSAGE_BYTES, "%.*s", (int)strcspn(wrong, "\n"), wrong);
+        size_t len = strlen(message);
+        while (len > 0 && strchr(": \"", message[len - 1]) != NULL) message[--len] = '\0';
+        pool->pq.PQfreemem(wrong);
+        return len > 0 ? message : "not enough memory";
+    }
+    for (const PQconninfoOption *one = options; one->keyword != NULL; one++) {
+        if (one->val == NULL) continue;
+        if (strcmp(one->keyword, "host") == 0) host = one->val;
+        if (strcmp(one->keyword, "port") == 0) port = one->val;
+        if (strcmp(one->keyword, "dbname") == 0) database = one->val;
+    }
+    (void)snprintf(pool->where, sizeof pool->where, "%s%s%s/%s", host, port != NULL ? ":" : "", port != NULL ? port : "",
+                   database);
+    pool->pq.PQconninfoFree(options);
+    return NULL;
+}
+
+static int pool_open(const void *given, ls_shared_object **out)
+{
+    const ls_pg_options *options = given;
+    const size_t url_bytes = strlen(options->url) + 1;
+    const char *wrong = "not enough memory";
+    ls_pg *pool = calloc(1, sizeof *pool);
+    char *url = malloc(url_bytes);
+    if (pool == NULL || url == NULL || ls_mutex_open(&pool->lock) < 0) goto fail;
+    memcpy(url, options->url, url_bytes);
+    pool->url = url;
+    pool->topics = options->topics;
+    set_options(pool, options);
+    ls_node_init(&pool->all);
+    ls_node_init(&pool->idle);
+    ls_node_init(&pool->queue);
+    pool->timer.op.done = tick;
+    if ((wrong = load(&pool->pq)) == NULL && (wrong = parse(pool, options->message)) == NULL) {
+        *out = &pool->base;
+        return LS_OK;
+    }
+    ls_mutex_close(&pool->lock);
+fail:
+    if (wrong != options->message) (void)snprintf(options->message, LS_PG_MESSAGE_BYTES, "%s", wrong);
+    free(url);
+    free(pool);
+    return LS_EINVAL;
+}
+
+static void pool_close(ls_shared_object *object)
+{
+    ls_pg *pool = ls_pg_of(object);
+    assert(ls_list_empty(&pool->queue)); /* their waiters are cancelled */
+    while (!ls_list_empty(&pool->all)) {
+        ls_pg_conn *conn = LS_CONTAINER(pool->all.next, ls_pg_conn, all);
+        ls_list_remove(&conn->all);
+        close_conn(conn);
+        free(conn);
+    }
+    for (channel *one = pool->channels, *next; one != NULL; one = next) {
+        next = one->next;
+        free(one);
+    }
+    ls_mutex_close(&pool->lock);
+    free(pool->url);
+    free(pool);
+}
+
+static bool pool_redefine(ls_shared_object *object, const void *given, bool reloaded)
+{
+    ls_pg *pool = ls_pg_of(object);
+    const ls_pg_options *options = given;
+    if (!options->given) return true;
+    ls_mutex_lock(&pool->lock);
+    if (reloaded) set_options(pool, options);
+    const bool same = pool->connections == options->connections && pool->timeout == options->timeout &&
+                      pool->connect_timeout == options->connect_timeout;
+    ls_mutex_unlock(&pool->lock);
+    return same;
+}
+
+const ls_shared_kind ls_pg_kind = {"postgres", pool_open, pool_close, pool_redefine};
+
+const char *ls_pg_where(const ls_pg *pool)
+{
+    return pool->where;
+}
+
+double ls_pg_timeout(ls_pg *pool)
+{
+    ls_mutex_lock(&pool->lock);
+    const double timeout = pool->timeout;
+    ls_mutex_unlock(&pool->lock);
+    return timeout;
+}
+
+const char *ls_pg_library(char *out, size_t out_bytes)
+{
+    ls_libpq pq;
+    const char *wrong = load(&pq);
+    if (wrong != NULL)
+        (void)snprintf(out, out_bytes, "%s", wrong);
+    else
+        (void)snprintf(out, out_bytes, "libpq %d.%d", pq.PQlibVersion() / 10000, pq.PQlibVersion() % 10000);
+    return out;
+}
+
+static void add_stats(ls_shared_object *object, void *to)
+{
+    ls_pg *pool = ls_pg_of(object);
+    ls_pg_stats *sum = to;
+    ls_mutex_lock(&pool->lock);
+    sum->connections += pool->open + (pool->listener != NULL && pool->listener->state != LS_PG_CLOSED);
+    sum->waiting += pool->waiting;
+    sum->statements += pool->stats.statements;
+    sum->lost += pool->stats.lost;
+    sum->notifications += pool->stats.notifications;
+    sum->busy_ns += pool->stats.busy_ns;
+    ls_mutex_unlock(&pool->lock);
+}
+
+void ls_pg_stat(ls_shared *shared, ls_pg_stats *out)
+{
+    *out = (ls_pg_stats){0};
+    ls_shared_each(shared, &ls_pg_kind, add_stats, out);
+}
+
+static void set_port(ls_shared_object *object, void *port)
+{
+    ls_pg *pool = ls_pg_of(object);
+    ls_node woken;
+    ls_node_init(&woken);
+    ls_mutex_lock(&pool->lock);
+    const bool first = pool->port == NULL && port != NULL;
+    pool->port = port;
+    for (ls_node *node = pool->all.next; first && node != &pool->all; node = node->next) {
+        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all); /* of the site as it was loaded */
+        if (conn->state == LS_PG_IDLE && arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
+    }
+    open_listener(pool, &woken);
+    ls_mutex_unlock(&pool->lock);
+    ls_waiters_wake(&woken);
+}
+
+void ls_pg_connect(ls_shared *shared, ls_port *port)
+{
+    ls_shared_each(shared, &ls_pg_kind, set_port, port);
+}
+
+void ls_pg_disconnect(ls_shared *shared)
+{
+    ls_shared_each(shared, &ls_pg_kind, set_port, NULL);
+}

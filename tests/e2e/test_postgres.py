@@ -1,0 +1,636 @@
+"""ls.postgres: values, errors, transactions, limits, lost and stopped servers, notifications, COPY, fake servers."""
+# long; it starts servers of PostgreSQL
+# wine: none; there is no libpq
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import unittest
+
+from harness import E2E, SLOW, WAIT, in_parallel, main, repeats, run_program, temporary_folder
+from harness.postgres import MISSING, Postgres
+
+PRELUDE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 4 }
+local pg = ls.postgres("@URL@", { connections = 4, timeout = 300 })
+local quick = ls.postgres("@URL@&application_name=quick", { connections = 4, timeout = @QUICK@ })
+pg:migrate { "create table item (id serial primary key, name text unique, n bigint check (n > 0), data bytea)" }
+local gate = ls.channel("gate")
+local env = setmetatable({ pg = pg, quick = quick, ls = ls, gate = gate, null = ls.json.null }, { __index = _G })
+app:post("/run", function(req) -- the text of a chunk; its results as a list
+  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
+  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
+  results.n = nil
+  return results
+end)
+app:get("/hello", function() return "hello" end)
+app:get("/deadline", { timeout = 1 }, function() return pg:one("select pg_sleep(1000) as deadline") end)
+app:get("/left", function() return pg:one("select pg_sleep(1000) as left") end)
+app:get("/transaction", { timeout = 1 }, function()
+  return pg:transaction(function(tx)
+    tx:exec("insert into item(name) values('of a deadline')")
+    ls.sleep(1000)
+  end)
+end)
+local got = ls.dict("got")
+pg:listen("news", function(payload, channel) got:incr(channel .. " " .. payload) end)
+app:get("/got", function() return got:keys() end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+QUICK = 5 if SLOW else 1  # seconds
+BUILT = "PostgreSQL: libpq" in run_program(["--version"])[1]
+LACKS = MISSING or (None if BUILT else "this luaserve has no libpq")
+
+
+def results_of(server, code):
+    with server.connect() as conn:
+        response = conn.ask("POST", "/run", body=code.encode())
+    if response.status != 200:
+        raise AssertionError(response.text)
+    return json.loads(response.text)
+
+
+class Case(E2E):
+    @classmethod
+    def setUpClass(cls):
+        if LACKS:
+            raise unittest.SkipTest(LACKS)
+        cls.pg = Postgres()
+        cls.addClassCleanup(cls.pg.cleanup)
+        cls.SITE = PRELUDE.replace("@URL@", cls.pg.url).replace("@QUICK@", str(QUICK))
+        super().setUpClass()
+
+    def results(self, code, server=None):
+        return results_of(server or self.server, code)
+
+    def run_lua(self, code, server=None):
+        """The results of the chunk."""
+        results = self.results(code, server)
+        self.assertTrue(results[0], results)
+        return results[1:]
+
+    def raises(self, code, message, server=None):
+        results = self.results(code, server)
+        self.assertFalse(results[0], results)
+        self.assertIn(message, results[1])
+
+    def fails(self, code, message, error, state=None, server=None):
+        results = self.run_lua(code, server)
+        self.assertEqual((results[0], results[2], (results + [None])[3]), (None, error, state), results)
+        self.assertIn(message, results[1])
+
+    def stat(self, name):
+        return self.run_lua("return ls.stats().postgres_%s" % name)[0]
+
+    def running(self, text):
+        """The number of statements that the server runs now and that contain this text."""
+        return int(self.pg.psql("select count(*) from pg_stat_activity where state = 'active' and query like '%%%s%%' "
+                                "and pid <> pg_backend_pid()" % text))
+
+
+class Statements(Case):
+    def setUp(self):
+        super().setUp()
+        self.run_lua("return pg:exec 'delete from item'")
+
+    # ---- values ----------------------------------------------------------------------------------------------------
+
+    def test_values_come_back_by_their_types(self):
+        for sql, expected in (
+                ("1::smallint", 1), ("(-2147483648)::integer", -2147483648), ("9223372036854775807", 9223372036854775807),
+                ("2::oid", 2), ("0.1::real", 0.1), ("0.1::float8", 0.1), ("1e300::float8", 1e300), ("true", True),
+                ("false", False), ("1.10::numeric", "1.10"), ("'é'::text", "é"), ("'a'::char(3)", "a  "),
+                ("'{\"a\":[1,null]}'::json", {"a": [1, None]}), ("'[]'::jsonb", []), ("'x'::jsonb", None),
+                ("date '2026-11-27'", "2026-11-27"), ("timestamp '2026-11-27 10:00'", "2026-11-27 10:00:00"),
+                ("interval '1 day'", "1 day"), ("'00000000-0000-0000-0000-000000000001'::uuid",
+                                              "00000000-0000-0000-0000-000000000001"),
+                ("'{1,NULL,3}'::int[]", [1, None, 3]), ("'{}'::int[]", []), ("'{{1,2},{3,4}}'::bigint[]", [[1, 2], [3, 4]]),
+                ("array['a,b','\"','\\','', 'NULL', null]", ["a,b", '"', "\\", "", "NULL", None]),
+                ("'{t,f}'::bool[]", [True, False]), ("'[0:1]={5,6}'::int[]", [5, 6]), ("'{0.5}'::float8[]", [0.5]),
+                ("array['{\"a\":1}'::jsonb]", [{"a": 1}]), ("'{1.0}'::numeric[]", ["1.0"]), ("'(1,2)'::point", "(1,2)")):
+            with self.subTest(sql):
+                if sql == "'x'::jsonb":
+                    self.fails("return pg:one [=[select %s]=]" % sql, "invalid input syntax for type json", "EINVAL", "22P02")
+                else:
+                    self.assertEqual(self.run_lua("return pg:one([=[select %s as v]=])" % sql)[0], {"v": expected})
+        self.assertEqual(self.run_lua("local r = pg:one [[select 'NaN'::float8 as a, '-Infinity'::float8 as b, null as c]] "
+                                      "return r.a ~= r.a, r.b == -math.huge, r.c == nil, math.type(pg:one('select 2::real as f').f)"),
+                         [True, True, True, "float"])
+
+    def test_parameters_become_what_the_statement_wants(self):
+        for cast, value, expected in (
+                ("int", "7", 7), ("int", "7.0", 7), ("bigint", "math.mininteger", -9223372036854775808),
+                ("float8", "0.1", 0.1), ("float8", "1/3", 1 / 3), ("text", "12", "12"), ("text", "true", "true"),
+                ("bool", "false", False), ("numeric", "'1.50'", "1.50"), ("int", "'8'", 8), ("text", "'é'", "é"),
+                ("text", "ls.buffer('ab')", "ab"), ("jsonb", "{ a = { 1, null } }", {"a": [1, None]}),
+                ("json", "ls.json.array {}", []), ("jsonb", "'[1]'", [1]), ("int[]", "{ 1, null, 3 }", [1, None, 3]),
+                ("text[]", "{ 'a b', '\"', '\\\\', 'NULL', '', null }", ["a b", '"', "\\", "NULL", "", None]),
+                ("int[]", "{ { 1, 2 }, { 3, 4 } }", [[1, 2], [3, 4]]), ("bool[]", "{ true }", [True]),
+                ("jsonb[]", "{ { a = 1 } }", [{"a": 1}]), ("float8[]", "{ 0.1 }", [0.1]), ("int[]", "'{4}'", [4])):
+            with self.subTest(cast=cast, value=value):
+                self.assertEqual(self.run_lua("return pg:one('select $1::%s as v', %s)" % (cast, value))[0], {"v": expected})
+        self.assertEqual(self.run_lua("return pg:one('select $1::int is null and $2::text is null as v', nil, null)"),
+                         [{"v": True}])
+
+    def test_bytes(self):
+        self.assertEqual(self.run_lua(r"""
+            local all = {}
+            for i = 0, 255 do all[i + 1] = string.char(i) end
+            all = table.concat(all)
+            pg:exec("insert into item(name, data) values($1, $2)", "bytes", all)
+            pg:exec("insert into item(name, data) values($1, $2)", "buffer", ls.buffer(all, all))
+            pg:exec("insert into item(name, data) values($1, $2)", "\\x41", "\\x41")
+            local function data(name) return pg:one("select data from item where name = $1", name).data:tostring() end
+            return data("bytes") == all, data("buffer") == all .. all, data("\\x41"),
+              pg:one("select array[$1::bytea] as list", all).list[1] == all,
+              pg:one("select $1::bytea[] as list", { all }).list[1] == all,
+              #pg:one("select ''::bytea as d").d
+        """), [True, True, "\\x41", True, True, 0])
+        self.raises(r"return pg:one('select $1::text', 'a\0b')", "parameter $1 has a zero byte")
+        self.raises(r"return pg:one('select $1::text', ls.buffer('a\0b'))", "parameter $1 has a zero byte")
+
+    def test_results(self):
+        self.assertEqual(self.run_lua("return pg:exec('insert into item(name) values($1), ($2)', 'a', 'b')"), [{"changes": 2}])
+        self.assertEqual(self.run_lua("return pg:query('select name from item order by name')"), [[{"name": "a"}, {"name": "b"}]])
+        self.assertEqual(self.run_lua("return pg:query('select name from item where false')"), [[]])
+        self.assertEqual(self.run_lua("return pg:one('select name from item where false')"), [None])
+        self.assertEqual(self.run_lua("return pg:one('insert into item(name) values($1) returning name', 'c')"), [{"name": "c"}])
+        self.assertEqual(self.run_lua("return pg:exec('create table if not exists item()')"), [{"changes": 0}])
+        self.assertEqual(self.run_lua("return pg:query('create table if not exists item()')"), [[]])
+        self.assertEqual(self.run_lua("return pg:query('')"), [[]])
+        self.assertEqual(self.run_lua("return pg:one('select generate_series(1, 100000) as n').n"), [1])
+
+    # ---- calls that are wrong ----------------------------------------------------------------------------------------
+
+    def test_wrong_calls_raise(self):
+        for code, message in (
+                ("pg.exec('x')", "'pg:exec' is a method of a pool: call it with a colon, as in pg:exec(sql)"),
+                ("pg:exec(1)", "pg:exec: the statement must be a string; got 1"),
+                ("pg:exec()", "pg:exec: the statement must be a string; got nil"),
+                ("pg:qery('x')", 'a pool has no method "qery"; did you mean \'query\'?'),
+                ("pg:query('select * form item')", 'pg:query: syntax error at or near "form" at character 10 in: select * form item'),
+                ("pg:query('select * from other')", 'relation "other" does not exist at character 15'),
+                ("pg:query('select no from item')", 'column "no" does not exist'),
+                ("pg:exec('insert into item(name) values(?)', 1)", "the parameters of PostgreSQL are $1, $2, not ?"),
+                ("pg:query('select * from item where id = ?', 1)", "the parameters of PostgreSQL are $1, $2, not ?"),
+                ("pg:query('select * from item where id = %s', 1)", "the parameters of PostgreSQL are $1, $2, not %s"),
+                ("pg:query('select $1::int')", "the statement has 1 parameter; got 0 values"),
+                ("pg:query('select $1::int', 1, 2)", "the statement has 1 parameter; got 2 values"),
+                ("pg:query('select 1', 1)", "the statement has 0 parameters; got 1 value"),
+                ("pg:query('select 1; select 2')", "a call takes one statement, pg:migrate several"),
+                ("pg:query('select $1::int', {})", "parameter $1: its type is integer: a table is for json, jsonb and arrays"),
+                ("pg:query('select $1::point', {})", "parameter $1: its type is unknown (OID 600)"),
+                ("pg:query('select $1::int[]', { a = 1 })", "parameter $1: it is no list"),
+                ("pg:query('select $1::int[]', { print })", "parameter $1: element 1 is a function"),
+                ("pg:query('select $1::int', print)", "parameter $1 must be nil, a boolean, a number"),
+                ("pg:exec('begin')", "use pg:transaction(fn)"), ("pg:exec('  /* x */ COMMIT')", "use pg:transaction(fn)"),
+                ("pg:exec('-- x\\nrollback')", "use pg:transaction(fn)"), ("pg:exec('savepoint a')", "use pg:transaction(fn)"),
+                ("pg:exec('start transaction')", "use pg:transaction(fn)"), ("pg:exec('lock item')", "use pg:transaction(fn)"),
+                ("pg:exec('set work_mem = 1')", "use `set local` in pg:transaction"),
+                ("pg:exec('listen a')", "use pg:listen(channel, fn)"),
+                ("pg:exec('copy item from stdin')", "use pg:copy_in(sql, rows)"),
+                ("pg:exec('copy item to stdout')", "use pg:copy_out(sql)"),
+                ("pg:copy_in('select 1', {})", 'pg:copy_in: the statement must be "copy ... from stdin"; got "select 1"'),
+                ("pg:copy_in('copy item from stdin', 1)", "the rows must be a list or a function"),
+                ("pg:copy_in('copy item(name) from stdin', { 7 })", "row 1 must be a string or a list of values; got 7"),
+                ("pg:copy_in('copy item(name) from stdin', { { print } })", "row 1 must be a string or a list of values; column 1 is a function"),
+                ("pg:copy_out('copy item from stdin')", 'pg:copy_out: the statement must be "copy ... to stdout"'),
+                ("pg:transaction(1)", "pg:transaction: the argument must be a function(tx); got 1"),
+                ("pg:migrate('x')", "pg:migrate: the argument must be a list"), ("pg:migrate{ 1 }", "migration 1 must be a string"),
+                ("pg:listen('')", "the channel must be a string of 1 to 63 bytes"),
+                ("pg:listen(('x'):rep(64))", "the channel must be a string of 1 to 63 bytes"),
+                ("pg:listen('x', 1)", "the second argument must be a function(payload); got 1"),
+                ("ls.postgres('host=x password=hunter2')", "the URL must be a string such as"),
+                ("ls.postgres('postgres://u:hunter2@[h/d')", "end of string reached when looking for matching"),
+                ("ls.postgres('postgres://h/d', { connections = 0 })", "connections must be from 1 to 1000"),
+                ("ls.postgres('postgres://h/d', { connection = 1 })", "did you mean 'connections'?"),
+        ):
+            with self.subTest(code):
+                results = self.results("return " + code)
+                self.assertFalse(results[0], results)
+                self.assertIn(message, results[1])
+                self.assertNotIn("hunter2", results[1])
+        self.assertEqual(self.run_lua("return pg:one('select 1 as v')"), [{"v": 1}])
+
+    def test_failures_have_a_code_and_a_sqlstate(self):
+        self.run_lua("return pg:exec([[insert into item(name) values('a')]])")
+        for code, message, error, state in (
+                ("pg:exec([[insert into item(name) values('a')]])",
+                 'duplicate key value violates unique constraint "item_name_key" (Key (name)=(a) already exists.) in: insert', "EEXIST", "23505"),
+                ("pg:exec([[insert into item(n) values(0)]])", "violates check constraint", "EINVAL", "23514"),
+                ("pg:one('select 1/0')", "division by zero in: select 1/0", "EINVAL", "22012"),
+                ("pg:one('select $1::int', 'x')", 'invalid input syntax for type integer: "x"', "EINVAL", "22P02"),
+                ("pg:exec('create table item()')", 'relation "item" already exists', "EEXIST", "42P07"),
+                ("pg:exec([[do $$ begin raise exception 'no' using errcode = '40001'; end $$]])", "no", "EBUSY", "40001"),
+                ("pg:exec([[do $$ begin raise exception 'too much' using errcode = '53300'; end $$]])", "too much", "ELIMIT", "53300"),
+                ("pg:exec([[do $$ begin raise exception 'strange' using errcode = 'XX000'; end $$]])", "strange", "EIO", "XX000"),
+                ("pg:copy_in('copy item(n) from stdin', { 'x\\n' })", 'invalid input syntax for type bigint: "x"', "EINVAL", "22P02"),
+                ("pg:migrate { 'create table item ()', 'create table item ()' }", "migration 2: ", "EEXIST", "42P07")):
+            with self.subTest(code):
+                self.fails("return " + code, message, error, state)
+
+    # ---- transactions ------------------------------------------------------------------------------------------------
+
+    def names(self):
+        return [row["name"] for row in self.run_lua("return pg:query('select name from item order by name')")[0]]
+
+    def test_transactions(self):
+        self.assertEqual(self.run_lua("return pg:transaction(function(tx) tx:exec([[insert into item(name) values('a')]]) return 1, nil, 3 end)"),
+                         [1, None, 3])
+        self.assertEqual(self.run_lua("return pg:transaction(function(tx) end)"), [True])
+        self.assertEqual(self.run_lua("return pg:transaction(function(tx) tx:exec([[insert into item(name) values('b')]]) return nil, 'no', 'EX' end)"),
+                         [None, "no", "EX"])
+        self.raises("return pg:transaction(function(tx) tx:exec([[insert into item(name) values('c')]]) error('oops') end)", "oops")
+        self.fails("return pg:transaction(function(tx) tx:exec([[insert into item(name) values('d')]]) tx:exec([[insert into item(name) values('a')]]) "
+                   "local row, message = tx:one('select 1') assert(message:find('duplicate')) return 'fine' end)", "duplicate key", "EEXIST", "23505")
+        self.fails("return pg:transaction(function(tx) tx:exec([[insert into item(name) values('e')]]) pcall(tx.exec, tx, 'no') return 'fine' end)",
+                   "syntax error", "EINVAL", "42601")
+        self.raises("return pg:transaction(function(tx) pg:exec('delete from item') end)", "use the argument of its function, such as tx:exec")
+        self.raises("return pg:transaction(function(tx) pg:transaction(print) end)", "use the argument of its function")
+        self.raises("return pg:transaction(function(tx) tx:exec('commit') end)", "a transaction ends with its function")
+        self.raises("return pg:transaction(function(tx) tx:exec('rollback') end)", "a transaction ends with its function")
+        self.raises("return pg:transaction(function(tx) env_tx = tx end) and env_tx:one('select 1')", "tx:one: it has ended")
+        self.assertEqual(self.names(), ["a"])
+        self.assertEqual(self.run_lua("""return pg:transaction(function(tx)
+            tx:exec("savepoint s") tx:exec("delete from item") tx:exec("rollback to savepoint s")
+            tx:exec("set local work_mem = '1MB'")
+            return tx:copy_in("copy item(name) from stdin", { { "copied" } }).changes, tx:query("show work_mem")[1].work_mem
+          end)"""), [1, "1MB"])
+        self.assertEqual(self.names(), ["a", "copied"])
+        self.assertEqual(self.pg.psql("select count(*) from pg_stat_activity where state like 'idle in transaction%'"), "0")
+
+    def test_a_commit_that_fails(self):
+        self.run_lua("return pg:exec('create table late (name text references item(name) deferrable initially deferred)')")
+        self.fails("return pg:transaction(function(tx) tx:exec([[insert into late values('none')]]) end)", "violates foreign key", "EINVAL", "23503")
+        self.run_lua("return pg:exec('drop table late')")
+
+    def test_a_transaction_is_of_one_task(self):
+        self.assertEqual(self.run_lua(r"""
+            local message
+            local one = ls.channel("one")
+            pg:transaction(function(tx)
+              ls.spawn(function()
+                local ok, text = pcall(tx.one, tx, "select 1")
+                one:send(text)
+              end)
+              tx:one("select pg_sleep(0.2)")
+            end)
+            message = one:receive()
+            return message:match("another task waits for a statement of it")
+        """), ["another task waits for a statement of it"])
+        self.assertEqual(self.run_lua(r"""
+            local other, go = ls.channel("other"), ls.channel("go")
+            ls.spawn(function()
+              other:send(pg:transaction(function(tx)
+                tx:exec("insert into item(name) values('x')")
+                other:send("inserted")
+                go:receive()
+                return nil, "undone"
+              end) == nil)
+            end)
+            local result = { other:receive(), pg:one("select count(*) as n from item where name = 'x'").n }
+            go:send(true)
+            result[3] = other:receive()
+            return table.unpack(result)
+        """), ["inserted", 0, True])
+
+    def test_a_handler_that_ends_undoes_its_transaction(self):
+        with self.server.connect() as conn:
+            self.assertEqual(conn.get("/transaction").status, 503)
+        self.eventually(lambda: self.pg.psql("select count(*) from pg_stat_activity where state like 'idle in tr%'") == "0",
+                        "no transaction is left")
+        self.assertEqual(self.names(), [])
+
+    # ---- ends ----------------------------------------------------------------------------------------------------------
+
+    def test_a_statement_ends_with_the_deadline_of_its_request(self):
+        with self.server.connect() as conn:
+            conn.send(b"GET /deadline HTTP/1.1\r\nHost: h\r\n\r\n")
+            self.eventually(lambda: self.running("as deadline"), "the statement runs")
+            self.assertEqual(conn.response().status, 503)
+        self.eventually(lambda: not self.running("as deadline"), "the statement has ended")
+
+    def test_a_statement_that_reads_ends_with_its_client(self):
+        with self.server.connect() as conn:
+            conn.send(b"GET /left HTTP/1.1\r\nHost: h\r\n\r\n")
+            self.eventually(lambda: self.running("as left"), "the statement runs")
+        self.eventually(lambda: not self.running("as left"), "the statement has ended")
+
+    # ---- the pool -------------------------------------------------------------------------------------------------------
+
+    def test_many_clients_share_the_connections_in_order(self):
+        def client(n):
+            return self.run_lua("return pg:one('select $1::int as n, pg_sleep(0.01)::text as s', %d).n" % n)[0]
+
+        self.assertEqual(in_parallel([lambda n=n: client(n) for n in range(64)], 64), list(range(64)))
+        self.assertLessEqual(int(self.pg.psql("select count(*) from pg_stat_activity where application_name = 'luaserve'")), 5)
+        self.assertLessEqual(self.stat("connections"), 5)
+        self.assertEqual(self.stat("waiting"), 0)
+        self.assertGreater(self.stat("statements"), 64)
+        self.assertGreater(self.stat("busy_seconds"), 0.6)
+
+    def test_statements_are_kept_up_to_a_limit(self):
+        self.assertEqual(self.run_lua(r"""
+            return pg:transaction(function(tx)
+              for round = 1, 2 do
+                for n = 1, 70 do assert(tx:one("select $1::int + " .. n .. " as v", 1).v == n + 1) end
+              end
+              return tx:one("select count(*) as n from pg_prepared_statements").n
+            end)"""), [64])
+
+    def test_a_table_that_was_altered(self):
+        self.run_lua("return pg:exec('create table alters (a int)')")
+        code = "return pg:query('select * from alters')"
+        for _ in range(4):
+            self.assertEqual(self.run_lua(code), [[]])
+        self.run_lua("return pg:exec('insert into alters values(1)')")
+        self.run_lua("return pg:exec('alter table alters add b int default 2')")
+        for _ in range(8):
+            self.assertEqual(self.run_lua(code), [[{"a": 1, "b": 2}]])
+        self.run_lua("return pg:exec('drop table alters')")
+
+    def test_an_idle_connection_that_the_server_closes(self):
+        self.run_lua("return pg:one('select 1')")
+        self.pg.psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'luaserve' and query not like 'listen%'")
+        self.eventually(lambda: self.stat("connections") <= 1, "the pool has noticed it")
+        self.assertEqual(self.run_lua("return pg:one('select 1 as v')"), [{"v": 1}])
+
+    def test_a_connection_that_is_lost_fails_its_statement(self):
+        self.fails("return pg:one('select pg_terminate_backend(pg_backend_pid())')", "/site: ", "ECLOSED", "57P01")
+        self.assertEqual(self.run_lua("return pg:one('select 1 as v')"), [{"v": 1}])
+
+    # ---- rows and COPY -----------------------------------------------------------------------------------------------
+
+    def test_rows(self):
+        self.assertEqual(self.run_lua("local sum = 0 for row in pg:rows('select generate_series(1, $1::int) as n', 20000) do sum = sum + row.n end return sum"),
+                         [200010000])
+        self.assertEqual(self.run_lua("for row in pg:rows('select 1 as n where false') do return row end return 'none'"), ["none"])
+        self.assertEqual(self.run_lua("for row in pg:rows('select generate_series(1, 100000000) as n') do if row.n == 5 then return row end end"), [{"n": 5}])
+        self.raises("for row in pg:rows('select 1 / (5000 - n) from generate_series(1, 10000) as n') do last = row end", "division by zero")
+        self.raises("for row in pg:rows('selec') do end", "syntax error")
+        self.assertEqual(self.run_lua("local n = 0 for row in pg:rows('insert into item(name) values($1), ($2) returning name', 'a', 'b') do n = n + 1 end return n"), [2])
+        self.eventually(lambda: self.stat("connections") <= 5, "connections are given back")
+
+    def test_a_result_that_is_too_large(self):
+        code = "local rows, message, code = pg:query([[select repeat('x', 1048576) as x from generate_series(1, %d)]]) return rows and #rows, message, code"
+        self.assertEqual(self.run_lua(code % 63), [63, None, None])
+        self.fails(code % 65, "the result has more than 64 MiB: read it with pg:rows", "EMSGSIZE")
+
+    def test_copy_takes_many_rows_in_constant_memory(self):
+        rows = repeats(100000)
+        code = r"""
+            local n, line = 0, ("x"):rep(200)
+            local result = assert(pg:copy_in("copy item(name, n) from stdin", function()
+              n = n + 1
+              if n <= %d then return n %% 2 == 0 and { line .. n, n } or line .. n .. "\t" .. n .. "\n" end
+            end))
+            return result.changes""" % rows
+        back = r"""
+            local lines, bytes = 0, 0
+            for chunk in pg:copy_out("copy item(name, n) to stdout") do
+              lines, bytes = lines + select(2, chunk:gsub("\n", "")), bytes + #chunk
+            end
+            return lines, bytes > 200 * lines"""
+        self.assertEqual(self.run_lua(code), [rows])
+        self.assertEqual(self.run_lua(back), [rows, True])
+        self.run_lua("return pg:exec 'delete from item'")
+        before = self.server.rss()
+        self.assertEqual(self.run_lua(code), [rows])
+        self.assertEqual(self.run_lua(back), [rows, True])
+        self.assertLess(self.server.rss() - before, 8 << 20)
+        self.raises("local n = 0 return pg:copy_in('copy item(name) from stdin', function() n = n + 1 if n == 5 then error('mine') end return 'row' .. n .. '\\n' end)", "mine")
+        self.assertEqual(self.run_lua("return pg:one([[select count(*) as n from item where name like 'row%']]).n"), [0])
+
+    def test_copy_out_that_ends_early_and_fails(self):
+        self.assertEqual(self.run_lua("for chunk in pg:copy_out('copy (select generate_series(1, 10000000)) to stdout') do return chunk:sub(1, 4) end"), ["1\n2\n"])
+        self.raises("for chunk in pg:copy_out('copy (select 1 / (50000 - n) from generate_series(1, 60000) as n) to stdout') do end", "division by zero")
+        self.assertEqual(self.run_lua("local n = 0 for chunk in pg:copy_out('copy (select 1 where false) to stdout') do n = n + 1 end return n"), [0])
+
+    # ---- migrations ------------------------------------------------------------------------------------------------------
+
+    def test_migrations(self):
+        self.assertEqual(self.pg.psql("select version from luaserve_version"), "1")
+        self.raises("return pg:migrate {}", "the database has version 1, and the list has 0")
+        self.assertEqual(self.run_lua("return pg:migrate { 'the first is not run again', 'create table m2 (a int); insert into m2 values(1), (2)' }"), [True])
+        self.raises("return pg:migrate { '', '', 'insert into m2 values(3); selec' }", "pg:migrate: migration 3: syntax error")
+        self.assertEqual(self.pg.psql("select count(*) from m2; select version from luaserve_version"), "2\n2")
+        self.pg.psql("update luaserve_version set version = 1; drop table m2")
+
+    def test_options_of_a_pool_are_those_of_its_first_call(self):
+        self.raises("return ls.postgres('%s', { connections = 5 })" % self.pg.url, "this database has other options at ")
+        self.assertEqual(self.run_lua("return ls.postgres('%s'):one('select 1 as v')" % self.pg.url), [{"v": 1}])
+
+
+class Servers(Case):
+    def setUp(self):
+        super().setUp()
+        if self.pg.process.poll() is not None:
+            self.pg.start()
+
+    def ok(self):
+        return self.results("return pg:one('select 1 as v')")[1] == self.results("return quick:one('select 1 as v')")[1] == {"v": 1}
+
+    def test_a_server_that_is_killed_and_started_again(self):
+        waiting = []
+        thread = threading.Thread(target=lambda: waiting.append(self.run_lua("return pg:exec('select pg_sleep(1000) as killed')")))
+        thread.start()
+        self.eventually(lambda: self.running("as killed"), "the statement runs")
+        self.pg.stop()
+        thread.join(2 * WAIT)
+        self.assertEqual(waiting[0][2], "ECLOSED", waiting)
+        self.assertIn("%s:%d/site: " % (self.pg.folder, self.pg.port), waiting[0][1])
+        self.eventually(lambda: "No such file or directory" in str(self.run_lua("return pg:one('select 1')")), "connections are refused")
+        results = in_parallel([lambda: self.run_lua("return pg:one('select 1')")[2] for _ in range(20)])
+        self.assertEqual(set(results), {"EREFUSED"})
+        self.server.wait_log("warn ls.postgres: .*/site: ")
+        self.pg.start()
+        self.eventually(self.ok, "it uses the server again")
+        self.assertGreater(self.stat("lost"), 0)
+        mark = self.server.log().count("ls.postgres")
+        self.pg.psql("notify news, 'again'")
+
+        def heard():  # what was sent before LISTEN is lost
+            self.pg.psql("notify news, 'again'")
+            return "news again" in json.loads(self.get("/got").text)
+
+        self.eventually(heard, "notifications arrive again")
+        self.assertGreater(mark, 0)
+
+    def test_a_server_that_is_stopped(self):
+        self.eventually(self.ok, "the server answers")
+        pids = self.pg.pids()
+        self.pg.signal_all(signal.SIGSTOP)
+        try:
+            results = in_parallel([lambda: self.run_lua("return quick:one('select 1')") for _ in range(6)])
+            for result in results:
+                self.assertIn(result[2], ("ETIMEDOUT", "EREFUSED"), result)
+            self.assertIn("ETIMEDOUT", [result[2] for result in results])
+            self.assertIn("no answer within %d seconds" % QUICK, str(results))
+            self.assertEqual(self.get("/hello").text, "hello")
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        self.eventually(self.ok, "it uses the server again")
+
+    def test_a_connection_is_waited_for_up_to_the_time_limit(self):
+        self.eventually(self.ok, "the server answers")
+        self.assertEqual(self.run_lua(r"""
+            local held, go = ls.channel("held"), ls.channel("free")
+            for n = 1, 4 do
+              ls.spawn(function() quick:transaction(function() held:send(n) go:receive() end) held:send(0) end)
+            end
+            for n = 1, 4 do held:receive() end
+            local row, message, code = quick:one("select 1")
+            local waiting = ls.stats().postgres_waiting
+            for n = 1, 4 do go:send(true) end
+            for n = 1, 4 do held:receive() end
+            return code, message:match("no connection was free within %d+ seconds"), waiting, quick:one("select 2 as v").v
+        """), ["ETIMEDOUT", "no connection was free within %d seconds" % QUICK, 0, 2])
+
+    def test_notifications(self):
+        self.eventually(lambda: "1" == self.pg.psql("select count(*) from pg_stat_activity where query like 'listen%'"), "it listens")
+        self.pg.psql("notify news, 'first'; notify news, 'second'; notify other, 'no'")
+        self.eventually(lambda: {"news first", "news second"} <= set(json.loads(self.get("/got").text)), "notifications arrive")
+        self.assertGreaterEqual(self.stat("notifications"), 2)
+        name = 'odd "name" é'
+        self.assertEqual(self.run_lua(r"""
+            local channel, heard = 'odd "name" é', ls.channel("heard")
+            local topic = pg:listen(channel)
+            local subscription = ls.subscribe(topic, function(payload) heard:send(payload) end)
+            local direct = pg:listen(channel, function(payload, from) heard:send(payload .. from) end)
+            local first
+            repeat
+              pg:exec("select pg_notify($1, 'x')", channel)
+              first = heard:receive(0.05)
+            until first
+            local second = heard:receive()
+            subscription:remove()
+            direct:remove()
+            return topic:match(":(odd.*)$"), #first + #second
+        """), [name, 2 + len(name.encode())])
+
+    def test_refusals_are_told_without_the_password(self):
+        for url, message, code, state in (
+                (self.pg.tcp % ("ada:hunter2", "site"), 'password authentication failed for user "ada"', "EACCES", "28P01"),
+                (self.pg.tcp % ("postgres", "nothing"), 'database "nothing" does not exist', "ENOENT", "3D000"),
+                (self.pg.tcp % ("postgres", "site") + "?sslmode=require", "server does not support SSL, but SSL was required", "EREFUSED", None),
+                ("postgres://u:hunter2@h:x/d", 'invalid integer value "x" for connection option "port"', "EREFUSED", None),
+                ("postgres://none.invalid/site", 'could not translate host name "none.invalid"', "EREFUSED", None)):
+            with self.subTest(url):
+                results = self.run_lua("return ls.postgres('%s'):one('select 1')" % url)
+                self.assertEqual((results[0], results[2], (results + [None])[3]), (None, code, state), results)
+                self.assertIn(message, results[1])
+                self.assertNotIn("hunter2", results[1])
+        self.assertEqual(self.run_lua("return ls.postgres('%s'):one('select current_user as u')" % (self.pg.tcp % ("ada:secret", "site"))),
+                         [{"u": "ada"}])
+        self.assertNotIn("hunter2", self.server.log())
+        self.assertNotIn("secret", self.server.log())
+
+    def test_reloads_keep_the_pool(self):
+        before = self.run_lua("return pg:one('select pg_backend_pid() as pid').pid")
+        for _ in range(3):
+            mark = self.server.mark()
+            self.server.reload()
+            self.server.wait_log("reloaded|new site", mark)
+        self.eventually(self.ok, "it answers")
+        self.assertLessEqual(self.stat("connections"), 5)
+        self.assertEqual(len(before), 1)
+
+    def test_tls(self):
+        key = self.pg.data + "/server"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-subj", "/CN=localhost", "-keyout", key + ".key", "-out", key + ".crt"], check=True, capture_output=True)
+        os.chmod(key + ".key", 0o600)
+        if os.getuid() == 0:
+            os.chown(key + ".key", 65534, 65534)
+        self.pg.psql("alter system set ssl = on")
+        self.pg.psql("select pg_reload_conf()")
+        url = self.pg.tcp % ("postgres", "site") + "?sslmode=require&application_name=tls"
+        self.eventually(lambda: self.run_lua("return ls.postgres('%s'):one('select ssl from pg_stat_ssl where pid = pg_backend_pid()')" % url)[0]
+                        == {"ssl": True}, "TLS is used")
+        self.assertEqual(self.run_lua("local n = 0 for row in ls.postgres('%s'):rows('select generate_series(1, 100000) as n') do n = n + 1 end return n" % url), [100000])
+        self.pg.psql("alter system reset ssl")
+        self.pg.psql("select pg_reload_conf()")
+
+
+class FakeServer:
+    """Accepts connections and answers each with `data`, then closes it; None: it never answers."""
+
+    def __init__(self, data):
+        self.data, self.held = data, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                conn = self.listener.accept()[0]
+                if self.data is None:
+                    self.held.append(conn)
+                    continue
+                with conn, contextlib.suppress(OSError):
+                    conn.recv(4096)
+                    conn.sendall(self.data)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for conn in self.held:
+            conn.close()
+
+
+def message(kind, body):
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+READY = message(b"R", bytes(4)) + message(b"S", b"server_version\x0015.1\0") + message(b"Z", b"I")
+SITE = """
+local ls = require "luaserve"
+local app = ls.app()
+ls.config { threads = 2 }
+app:get("/:port", function(req)
+  local pg = ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable", { timeout = 20, connect_timeout = 0.3 })
+  return { pg:one("select 1") }
+end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+class Fakes(E2E):
+    SITE = SITE
+
+    @classmethod
+    def setUpClass(cls):
+        if not BUILT:
+            raise unittest.SkipTest(LACKS)
+        super().setUpClass()
+
+    def test_servers_that_are_none(self):
+        for name, data, codes in (
+                ("garbage", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100, ("EREFUSED",)), ("nothing", b"", ("EREFUSED",)),
+                ("zeros", bytes(5000), ("EREFUSED",)), ("a long message", b"R\x7f\xff\xff\xff" + b"x" * 100, ("EREFUSED",)),
+                ("an error", message(b"E", b"SFATAL\0VFATAL\0C28000\0Mno\0\0"), ("EACCES",)),
+                ("silence", None, ("EREFUSED",)), ("the end behind its greeting", READY, ("EREFUSED", "ECLOSED")),
+                ("garbage behind its greeting", READY + b"\xff" * 3000, ("EREFUSED", "ECLOSED"))):
+            with self.subTest(name):
+                fake = FakeServer(data)
+                try:
+                    answers = [self.get("/%d" % fake.port).text for _ in range(2)]
+                finally:
+                    fake.close()
+                for answer in answers:
+                    self.assertIn("127.0.0.1:%d/d: " % fake.port, answer + self.server.log())
+                    self.assertTrue(answer.startswith("["), answer + self.server.log())
+                    result = json.loads(answer)
+                    self.assertIn(result[-1] if name != "an error" else result[2], codes, result)
+
+
+if __name__ == "__main__":
+    main()

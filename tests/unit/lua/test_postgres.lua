@@ -1,0 +1,108 @@
+-- postgres_values.lua: arrays and rows as text, and back; statements that concern one connection of many; placeholders.
+local check = require "check"
+local json = require "luaserve.json"
+local values = require "luaserve.postgres_values"
+
+local null = json.null
+local function text(element) return element end
+
+return {
+  arrays_are_read = function()
+    for source, expected in pairs {
+      ["{}"] = {}, ["{a}"] = { "a" }, ["{a,b c}"] = { "a", "b c" }, ['{"a,b","c}","{"}'] = { "a,b", "c}", "{" },
+      ['{"\\"","\\\\",""}'] = { '"', "\\", "" }, ["{NULL,null}"] = { null, null }, ['{"NULL"}'] = { "NULL" },
+      ["{{a,b},{c,d}}"] = { { "a", "b" }, { "c", "d" } }, ["{{{a}},{{b}}}"] = { { { "a" } }, { { "b" } } },
+      ["[0:1]={a,b}"] = { "a", "b" }, ["[-1:0][2:2]={{a},{b}}"] = { { "a" }, { "b" } },
+      ['{"a\\\\\\"b"}'] = { 'a\\"b' }, ["{é}"] = { "é" },
+    } do
+      check.equal(values.array(source, text), expected)
+    end
+  end,
+
+  elements_have_the_type_of_their_array = function()
+    check.equal(values.decoders[1007]("{1,-2,NULL}"), { 1, -2, null })
+    check.equal(values.decoders[1016]("{9223372036854775807}"), { math.maxinteger })
+    check.equal(values.decoders[1022]("{1,2.5,Infinity,-Infinity}"), { 1.0, 2.5, 1 / 0, -1 / 0 })
+    check.equal(values.decoders[1000]("{t,f}"), { true, false })
+    check.equal(values.decoders[1231]("{1.50}"), { "1.50" })
+    check.equal(values.decoders[1001]('{"\\\\x4100ff"}'), { "A\0\xFF" })
+    local nan = values.decoders[1022]("{NaN}")[1]
+    check.equal(nan ~= nan, true)
+  end,
+
+  lists_become_arrays = function()
+    for _, case in ipairs {
+      { {}, 1007, "{}" }, { { 1, 2 }, 1007, '{"1","2"}' }, { { null, 1.5 }, 1022, '{NULL,"1.5"}' },
+      { { "a", 'b"', "c\\" }, 1009, '{"a","b\\"","c\\\\"}' }, { { { 1 }, { 2 } }, 1007, '{{"1"},{"2"}}' },
+      { { true, false }, 1000, '{"true","false"}' }, { { 0.1 }, 1022, '{"0.10000000000000001"}' },
+      { { "\0\xFF" }, 1001, '{"\\\\x00ff"}' }, { { 0 / 0 }, 1022, '{"NaN"}' },
+    } do
+      check.equal(values.encode(case[1], case[2]), case[3])
+    end
+    for _, case in ipairs {
+      { { print }, 1007, "element 1 is a function" }, { { 1, { print } }, 1007, "element 1 is a function" },
+      { { a = 1 }, 1007, "it is no list" }, { { 1, nil, 3 }, 1007, "it is no list" }, { { 1 }, 23, "its type is integer" },
+      { { 1 }, 99999, "its type is unknown (OID 99999)" },
+    } do
+      local result, wrong = values.encode(case[1], case[2])
+      check.equal(result, nil)
+      check.equal(wrong:find(case[3], 1, true) ~= nil, true)
+    end
+  end,
+
+  what_was_written_is_read_back = function()
+    local letters = { "a", '"', "\\", ",", "{", "}", " ", "NULL", "é", "'", "\n" }
+    for n = 0, #letters * #letters - 1 do
+      local list = { letters[n % #letters + 1] .. letters[n // #letters + 1], "", null }
+      check.equal(values.array(values.encode(list, 1009), text), list)
+    end
+  end,
+
+  rows_of_copy = function()
+    check.equal(values.line { 1, "a\tb", "c\nd\re\\", true, null, 1.5 }, "1\ta\\tb\tc\\nd\\re\\\\\ttrue\t\\N\t1.5\n")
+    check.equal({ values.line { 1, {} } }, { nil, "column 2 is a table" })
+  end,
+
+  statements_for_one_connection = function()
+    local function is(sql, alone, inside)
+      local function part(found) return found and found:match("^[%a ]*pg:%w*") or found and found:match("^%w+ %w+") end
+      check.equal({ part(values.instead(sql, false)), part(values.instead(sql, true)) }, { alone, inside })
+    end
+    is("select 1")
+    is("")
+    is("select 'begin'")
+    is("BEGIN", "use pg:transaction", "a transaction")
+    is(" \n/* c */ -- d\n start transaction", "use pg:transaction", "a transaction")
+    is("commit", "use pg:transaction", "a transaction")
+    is("rollback", "use pg:transaction", "a transaction")
+    is("rollback to savepoint a", "use pg:transaction", nil)
+    is("rollback to a", "use pg:transaction", nil)
+    is("rollback and no chain", "use pg:transaction", "a transaction")
+    is("savepoint a", "use pg:transaction", nil)
+    is("set a = 1", "it would", nil)
+    is("settle", nil, nil)
+    is("listen a", "use pg:listen", "use pg:listen")
+    is("copy t (a) from stdin", "use pg:copy", "use pg:copy")
+    is("copy t to stdout", "use pg:copy", "use pg:copy")
+    is("copy t from '/stdin'", nil, nil)
+  end,
+
+  placeholders_of_others = function()
+    for sql, found in pairs {
+      ["select ?"] = false, ["select * from t where a = ?"] = "?", ["values (?, ?)"] = "?", ["values (%s)"] = "%s",
+      ["a like '%s'"] = false, ["where a = '?'"] = false, ["where a ? 'b'"] = false, ["where j ?| $1"] = false,
+      ["a = ? and b = $1"] = false, ["where a > ?;"] = "?", ["limit %d"] = "%s", ["a -- = ?\n"] = false,
+    } do
+      check.equal(values.placeholder(sql) or false, found)
+    end
+  end,
+
+  codes_of_sqlstates = function()
+    for state, code in pairs { ["23505"] = "EEXIST", ["23503"] = "EINVAL", ["42501"] = "EACCES", XX000 = "EIO",
+      ["57P01"] = "ECLOSED", ["57014"] = "ECANCELED", ["40P01"] = "EBUSY" } do
+      check.equal(values.code(state), code)
+    end
+    check.equal({ values.is_wrong("42601"), values.is_wrong("42P07"), values.is_wrong("42501"), values.is_wrong("22012") },
+      { true, false, false, false })
+  end,
+}
