@@ -489,9 +489,9 @@ int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_prox
     p->chunked = chunked;
     p->silent = true;
     p->awaits_100 = x->continue_due;
-    ls_http1_reader_init(&p->reader, x->head.method == LS_HTTP_HEAD    ? LS_ASKED_HEAD
-                                     : x->head.upgrade && x->body_done ? LS_ASKED_UPGRADE
-                                                                       : LS_ASKED_BODY);
+    ls_http1_reader_init(&p->reader, x->head.method == LS_HTTP_HEAD ? LS_ASKED_HEAD
+                                     : ls_proxy_upgrade(x) != NULL  ? LS_ASKED_UPGRADE
+                                                                    : LS_ASKED_BODY);
     take_exchange(p);
     if (p->awaits_100 && ls_stream_flush(ctx, up) < 0) (void)cut(p);
     return move(ctx, p);

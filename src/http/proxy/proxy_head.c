@@ -200,6 +200,19 @@ bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change)
     return change->target.ptr != NULL || !has_dots(rest.ptr, rest.len);
 }
 
+const ls_http_field *ls_proxy_upgrade(const ls_exchange *x)
+{
+    const ls_http_field *field =
+        x->head.upgrade && x->body_done ? ls_http_head_find(&x->head, x->bytes, "upgrade", 7) : NULL;
+    if (field == NULL) return NULL;
+    const char *at = x->bytes + field->value.at, *const end = at + field->value.len, *from, *to;
+    while (ls_list_next(&at, end, &from, &to)) {
+        const size_t len = (size_t)(to - from);
+        if (SAME(from, len, "h2c") || begins(from, len, "http/", 5) || begins(from, len, "tls/", 4)) return NULL;
+    }
+    return field;
+}
+
 int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,
                          bool *chunked)
 {
@@ -238,8 +251,7 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
             PUT(ls_put_number(PUT(to, "Content-Length: "), change->has_length ? change->length : head->content_length),
                 "\r\n");
     if (x->continue_due) to = PUT(to, "Expect: 100-continue\r\n");
-    const ls_http_field *upgrade =
-        head->upgrade && x->body_done ? ls_http_head_find(head, x->bytes, "upgrade", 7) : NULL;
+    const ls_http_field *upgrade = ls_proxy_upgrade(x);
     if (upgrade != NULL)
         to = PUT(put(PUT(to, "Connection: Upgrade\r\nUpgrade: "), x->bytes + upgrade->value.at, upgrade->value.len),
                  "\r\n");

@@ -39,6 +39,10 @@ typedef struct ls_proxy_change {
 /* Whether the path has no segment "." or "..", also percent-encoded, which could leave the prefix. */
 bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change);
 
+/* The field Upgrade of the request if it is passed on, else NULL. It is not for protocols that carry HTTP (h2c, TLS of RFC 2817):
+ * the requests within them would pass by the routes and the middleware. */
+const ls_http_field *ls_proxy_upgrade(const ls_exchange *x);
+
 /* Queue the head of the request on `up`. *chunked receives whether the body follows in the chunked coding. LS_OK; LS_ELIMIT:
  * the head is longer than LS_BLOCK_LARGE; LS_ENOMEM. */
 int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,

@@ -64,6 +64,8 @@ class Response:
 class Conn:
     """One client connection. `where` is an address as Server.at() gives it."""
 
+    needs_date, status_line = True, STATUS_LINE  # of responses
+
     def __init__(self, where, timeout=None, rcvbuf=None):
         self.timeout = timeout or WAIT
         is_path = isinstance(where, str)
@@ -177,19 +179,20 @@ class Conn:
     def head(self):
         """A status line and its fields, interim or final; their syntax is checked."""
         line = self._line("status line")
-        match = STATUS_LINE.match(line)
+        match = self.status_line.match(line)
         if not match:
             raise Framing("bad status line: %r" % line)
-        headers = []
-        while True:
-            line = self._line("header section")
-            if line == b"":
-                break
+        return Response(int(match.group(1)), match.group(2).decode("latin-1"), self.fields("header section"))
+
+    def fields(self, section):
+        """The fields up to an empty line: [(name, value)]"""
+        fields = []
+        while (line := self._line(section)) != b"":
             field = FIELD_LINE.match(line)
             if not field:
-                raise Framing("bad field line: %r" % line)
-            headers.append((field.group(1).decode(), field.group(2).decode("latin-1")))
-        return Response(int(match.group(1)), match.group(2).decode("latin-1"), headers)
+                raise Framing("bad line of a %s: %r" % (section, line))
+            fields.append((field.group(1).decode(), field.group(2).decode("latin-1")))
+        return fields
 
     def response_head(self):
         """The final response's head; .interim lists the interim responses before it."""
@@ -203,7 +206,7 @@ class Conn:
             interim.append(response.status)
         response.interim = interim
         date = response.header("Date")
-        if date is None or not IMF_DATE.match(date):
+        if not IMF_DATE.match(date or "") and self.needs_date:
             raise Framing("Date is %r" % date)
         lengths, codings = response.all("Content-Length"), response.all("Transfer-Encoding")
         if lengths and codings:
@@ -224,27 +227,7 @@ class Conn:
             return response
         if coding:
             response.chunked = True
-            parts = []
-            while True:
-                size = self._line("chunk size")
-                if not CHUNK_SIZE.match(size):
-                    raise Framing("bad chunk size: %r" % size)
-                size = int(size, 16)
-                if size == 0:
-                    break
-                response.chunks += 1
-                parts.append(self.take(size))
-                if self.take(2) != b"\r\n":
-                    raise Framing("chunk data is not followed by CRLF")
-            while True:
-                line = self._line("trailer section")
-                if line == b"":
-                    break
-                field = FIELD_LINE.match(line)
-                if not field:
-                    raise Framing("bad trailer: %r" % line)
-                response.trailers.append((field.group(1).decode(), field.group(2).decode("latin-1")))
-            response.body = b"".join(parts)
+            self.chunked_body(response)
         elif length is not None:
             response.body = self.take(int(length))
         else:
@@ -253,6 +236,23 @@ class Conn:
             response.to_close = True
             response.body = self.rest()
         return response
+
+    def chunked_body(self, message):
+        """Reads a chunked body, and its trailers, into the message."""
+        parts = []
+        while True:
+            size = self._line("chunk size")
+            if not CHUNK_SIZE.match(size):
+                raise Framing("bad chunk size: %r" % size)
+            size = int(size, 16)
+            if size == 0:
+                break
+            message.chunks += 1
+            parts.append(self.take(size))
+            if self.take(2) != b"\r\n":
+                raise Framing("chunk data is not followed by CRLF")
+        message.trailers = self.fields("trailer section")
+        message.body = b"".join(parts)
 
     def ask(self, method, target, headers=(), body=None):
         """Send one request and read its response."""
