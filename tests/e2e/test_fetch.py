@@ -18,7 +18,7 @@ from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, main, run_
 from harness.environment import OTHER_SYSTEM, SANITIZER, WINE
 from harness.dns import looks_up_names
 from harness.peer import Peer, PeerConn, response
-from harness.tls import certificate
+from harness.tls import certificate, openssl
 
 # Each line of a connection to the second listener is Lua code; the server sends back its results.
 SITE = r"""
@@ -1077,6 +1077,11 @@ class Tls(E2E):
             certificate(folder, "ca", extra=("-addext", "basicConstraints=critical,CA:TRUE"))
             certificate(folder, "good", names=("localhost",), ca="ca")
             certificate(folder, "other", names=("other.test",), ca="ca")
+            openssl("req", "-new", "-key", "good.key", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+                    "-out", "old.csr", folder=folder)
+            openssl("x509", "-req", "-in", "old.csr", "-copy_extensions", "copyall", "-CA", "ca.pem", "-CAkey", "ca.key",
+                    "-days", "0", "-out", "old.pem", folder=folder)
+            shutil.copy(os.path.join(folder, "good.key"), os.path.join(folder, "old.key"))
             path = folder.replace(os.sep, "/")
             site = """local ls = require "luaserve" local app = ls.app()
                 app:get("/", function() return "over TLS" end)
@@ -1084,10 +1089,11 @@ class Tls(E2E):
                 ls.listen { port = 0, host = "localhost", handler = app, tls = { cert = "%s/%s.pem", key = "%s/%s.key" } }"""
             good = self.serve(site % (path, "good", path, "good"))
             wrong = self.serve(site % (path, "other", path, "other"))
+            old = self.serve(site % (path, "old", path, "old"))
             script = os.path.join(folder, "fetch.lua")
             write_text(script, r"""
                 local ls = require "luaserve"
-                local good, wrong, ca = "https://localhost:%d/", "https://localhost:%d/", "%s/ca.pem"
+                local good, wrong, old, ca = "https://localhost:%d/", "https://localhost:%d/", "https://localhost:%d/", "%s/ca.pem"
                 local function try(...)
                   local a, message, code = ls.fetch(...)
                   print(a and a.status .. " " .. a:body():sub(1, 8) .. (a.timing.reused and " again" or "")
@@ -1103,10 +1109,11 @@ class Tls(E2E):
                   try(wrong, { tls = { ca = ca, server_name = "other.test" } })
                   try(good .. "down", { tls = { ca = ca } })
                   try((good:gsub("https", "http")))
-                end)""" % (good.port(), wrong.port(), path))
+                  try(old, { tls = { ca = ca } })
+                end)""" % (good.port(), wrong.port(), old.port(), path))
             status, out, err = run_program([script])
             lines = out.splitlines()
-            self.assertEqual((status, len(lines)), (0, 9), err)
+            self.assertEqual((status, len(lines)), (0, 10), err)
             self.assertRegex(lines[0], r"^ECERT cannot fetch https://localhost:\d+/: TLS: ")
             self.assertEqual(lines[1:3], ["200 over TLS", "200 over TLS again"])
             self.assertTrue(lines[3].startswith("ECERT "))
@@ -1115,6 +1122,69 @@ class Tls(E2E):
             self.assertEqual(lines[6], "200 over TLS")
             self.assertRegex(lines[7], r"^EACCES .*redirected from https to http://127\.0\.0\.1:1")
             self.assertTrue(lines[8].startswith("400 "), lines[8])
+            self.assertRegex(lines[9], r"^ECERT cannot fetch https://localhost:\d+/: TLS: .*expired")
+
+
+# In a network of its own, where 9.9.9.9 is this machine: a name server, a public server, and one of the loopback.
+PUBLIC = r"""
+local ls = require "luaserve"
+ls.config { nameservers = "127.0.0.1:5300", states = 1 }
+local asked = 0
+ls.udp("127.0.0.1:5300", function(question)
+  local name, at = question:match("^(%C*)%c", 14), question:find("\0", 13, true)
+  local answers = {}
+  if name == "rebind" then asked = asked + 1 end
+  if name == "local" or name == "both" or name == "rebind" and asked > 1 then answers[1] = "\127\0\0\1" end
+  if name == "public" or name == "both" or name == "rebind" and asked == 1 then answers[#answers + 1] = "\9\9\9\9" end
+  if question:sub(at + 1, at + 2) ~= "\0\1" then answers, asked = {}, asked - (name == "rebind" and 1 or 0) end
+  for n, address in ipairs(answers) do answers[n] = "\xc0\x0c\0\1\0\1\0\0\0\0\0\4" .. address end
+  return question:sub(1, 2) .. "\x81\x80\0\1" .. (">I2"):pack(#answers) .. "\0\0\0\0" .. question:sub(13, at + 4)
+    .. table.concat(answers)
+end)
+local app, secret = ls.app(), ls.app()
+app:get("/", function(req, res) res:header("Connection", "close") return "public" end)
+app:get("/to", function(req, res) return res:redirect(req.query.url) end)
+secret:any("/*path", function() print("served") return "secret" end)
+ls.listen { host = "9.9.9.9", port = 80, handler = app }
+ls.listen { host = "127.0.0.1", port = 80, handler = secret }
+ls.on("start", function()
+  for url in ("@URLS@"):gmatch("%S+") do
+    local answer, message, code = ls.fetch(url, { public = true })
+    print(url, answer and answer:body() or code, message or "")
+  end
+  ls.stop()
+end)
+"""
+NETWORK = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && ip addr add 9.9.9.9/32 dev lo && exec "$@"', "sh"]
+
+
+def has_networks():
+    try:
+        return subprocess.run([*NETWORK, "true"], capture_output=True, timeout=WAIT, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+class Public(unittest.TestCase):
+    @unittest.skipUnless(has_networks(), "unshare(1) and ip(8) cannot make a network here")
+    @looks_up_names
+    def test_names_and_redirects_and_a_name_that_changes(self):
+        to = "http://public.test/to?url="
+        cases = [("http://9.9.9.9/", "public"), ("http://public.test/", "public"), ("http://both.test/", "public"),
+                 ("http://127.0.0.1/", "EACCES"), ("http://[::ffff:127.0.0.1]/", "EACCES"), ("http://local.test/", "EACCES"),
+                 ("http://localhost/", "EACCES"), (to + "http://127.0.0.1/", "EACCES"), (to + "//127.0.0.1/", "EACCES"),
+                 (to + "http://[::ffff:7f00:1]/", "EACCES"), (to + "http://local.test/", "EACCES"),
+                 ("http://rebind.test/", "public"), ("http://rebind.test/", "EACCES"), (to + "http://rebind.test/", "EACCES")]
+        with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+            path = os.path.join(folder, "site.lua")
+            write_text(path, PUBLIC.replace("@URLS@", " ".join(url for url, _ in cases)))
+            done = subprocess.run([*NETWORK, LUASERVE, path], capture_output=True, text=True, timeout=2 * WAIT, check=False)
+        lines = [line.split("\t") for line in done.stdout.splitlines()]
+        self.assertEqual([tuple(line[:2]) for line in lines], cases, done.stderr)
+        for url, result, message in lines:
+            if result == "EACCES":
+                target = "http://" + url.rpartition("//")[2]
+                self.assertEqual(message, "cannot fetch %s: the address is not public" % target)
 
 
 class Nginx(FetchCase):
