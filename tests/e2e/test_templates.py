@@ -1,12 +1,14 @@
 """ls.templates and res:render: values never become markup, errors name the template, includes stay in the folder."""
 # sanitizers: asan; no thread starts
 import html.parser
+import json
 import os
 import re
 import shutil
 import urllib.parse
 
 from harness import E2E, LUASERVE, main, not_on_windows
+from harness.browser import Browser, needs_browser
 from harness.server import temporary_folder, write_text
 
 SITE = r"""
@@ -43,6 +45,8 @@ VIEWS = {
     "loop2.html": "{(loop.html)}",
 }
 
+TAGS = [["main", []], ["p", ["id"]], ["p", ["id", "title", "class"]], ["a", ["id", "href"]], ["b", ["id"]], ["i", ["id"]]]
+
 # Values that break out of a place in a page that does not escape them.
 ODD = [
     "<script>alert(1)</script>", "</p><script>alert(1)</script>", "\"><script>alert(1)</script>", "'><img src=x onerror=alert(1)>",
@@ -67,7 +71,7 @@ class Page(html.parser.HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, [name for name, _ in attributes]))
+        self.tags.append([tag, [name for name, _ in attributes]])
         self.open.append(dict(attributes))
         if "id" in self.open[-1]:
             self.texts[self.open[-1]["id"]] = self.open[-1]
@@ -89,7 +93,7 @@ class Page(html.parser.HTMLParser):
         self.others.append(data)
 
 
-class Templates(E2E):
+class TemplateCase(E2E):
     def start(self, views=None, site=SITE, **kw):
         self.folder = temporary_folder()
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -100,15 +104,16 @@ class Templates(E2E):
         write_text(self.folder + "/site.lua", site)
         return self.serve(None, site_path=self.folder + "/site.lua", **kw)
 
+
+class Templates(TemplateCase):
     def test_values_never_become_markup(self):
         server = self.start()
         self.assertGreaterEqual(len(ODD), 50)
-        tags = [("main", []), ("p", ["id"]), ("p", ["id", "title", "class"]), ("a", ["id", "href"]), ("b", ["id"]), ("i", ["id"])]
         with server.connect() as conn:
             for value in ODD:
                 answer = conn.ask("POST", "/odd", (), value.encode())
                 page = Page(answer.text)
-                self.assertEqual(page.tags, tags, value)
+                self.assertEqual(page.tags, TAGS, value)
                 self.assertEqual(page.others, [], value)
                 for place in "text", "part", "block":
                     self.assertEqual(page.texts[place].get("data", ""), value)
@@ -184,6 +189,36 @@ ls.listen("127.0.0.1:0", app)"""
             self.assertEqual(server.get("/").status, 500)
             server.wait_log(r"site\.lua:4: res:render: .*" + message)
             server.stop()
+
+
+# Replaces the page by the answer for a value, as if it had been loaded: scripts run, and handlers of events.
+SHOW = """fetch("/odd", { method: "POST", body: %s }).then((response) => response.text()).then((text) => {
+    window.alert = window.x = () => console.error("a script ran");
+    document.open(); document.write(text); document.close();
+    for (const one of document.querySelectorAll("*"))
+        for (const event of ["error", "load", "mouseover", "focus"]) one.dispatchEvent(new Event(event));
+    const at = (id) => document.getElementById(id);
+    return {
+        tags: Array.from(document.body.querySelectorAll("*"), (one) => [one.localName, one.getAttributeNames()]),
+        comment: document.createTreeWalker(document, NodeFilter.SHOW_COMMENT).nextNode() !== null,
+        texts: [at("text"), at("part"), at("block")].map((one) => one.textContent),
+        values: ["title", "class"].map((name) => at("quoted").getAttribute(name)),
+        links: new URL(at("link").href).searchParams.getAll("q"), origin: at("link").origin === location.origin };
+})"""
+
+
+@needs_browser
+class InABrowser(TemplateCase):
+    def test_values_never_become_markup(self):
+        server = self.start()
+        with Browser() as browser:
+            page = browser.page("http://127.0.0.1:%d/text" % server.port())
+            for value in ODD:
+                self.assertEqual(page.run(SHOW % json.dumps(value)), {
+                    "tags": TAGS, "comment": False, "texts": [value] * 3, "values": [value] * 2, "links": [value],
+                    "origin": True}, value)
+                page.check()
+        server.stop()
 
 
 if __name__ == "__main__":
