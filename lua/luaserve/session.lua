@@ -34,6 +34,7 @@ local session_options = {
   sliding = { "sliding", "flag", nil, nil, true }, -- each use begins max_age anew; false: it counts from the beginning
   lifetime = { "lifetime_ms", "seconds", 1000, 4000 * day_ms, 2592000, none = 4000 * day_ms }, -- seconds until its end
   login = true, -- string|string[] - the fields whose change gives the session a new id; default "user", "user_id", "uid"
+  persistent = { "persistent", "flag", nil, nil, true }, -- the browser keeps the cookie; false: until it is closed
   cookie = true, -- string - name of the cookie; default "session"
   domain = true, -- string - domain of the cookie, with all its subdomains; default: the host alone
   path = true, -- string - paths of the cookie; default "/"
@@ -174,8 +175,8 @@ local function set_cookie(record, value, max_age)
   local settings = record.settings
   local secure = settings.secure
   if secure == nil then secure = record.req.secure end
-  record.res:cookie(settings.cookie, value, { path = settings.path, domain = settings.domain, max_age = max_age,
-    secure = secure, same_site = settings.same_site })
+  record.res:cookie(settings.cookie, value, { path = settings.path, domain = settings.domain,
+    max_age = settings.persistent and max_age or nil, secure = secure, same_site = settings.same_site })
 end
 
 local function store_failed(message) usage.error("ls.session: the session cannot be stored: %s", message) end

@@ -378,6 +378,17 @@ function tests.a_cookie_of_another_name_is_no_session()
   check.equal(two.visit(user).result, nil)
 end
 
+function tests.a_cookie_until_the_browser_is_closed()
+  for _, options in ipairs { { secret = secret }, { store = fake_dict() } } do
+    local visitor = browser(with(options, { max_age = 100, persistent = false }))
+    check.equal(visitor.visit(set_user("ada")).set.options.max_age, nil)
+    now = now + 99
+    check.equal(visitor.visit(user).result, "ada") -- and extended
+    now = now + 100
+    check.equal(visitor.visit(user).result, nil)
+  end
+end
+
 function tests.the_cookie_is_secure_over_https()
   each(function(options)
     check.equal(browser(options, { secure = true }).visit(set_user "ada").set.options.secure, true)
