@@ -178,7 +178,7 @@ def next_client(upstream, where, wait):
     with Client(where, wait) as conn:
         try:
             got = conn.ask("GET", "/next")
-            return "" if got.status != 200 or got.body == b"ok" else ", the next client gets %d" % got.status
+            return "" if (got.status, got.body) == (200, b"ok") else ", the next client gets %d" % got.status
         except (Closed, Framing, OSError, TimedOut) as error:
             return ", the next client gets nothing valid: %s" % type(error).__name__
 
