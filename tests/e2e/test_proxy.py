@@ -215,7 +215,9 @@ class Requests(ProxyCase):
                 ("/strip/a/b?c", "GET /base/a/b?c HTTP/1.1", "h"), ("/strip/", "GET /base/ HTTP/1.1", "h"),
                 ("/strip", "GET /base HTTP/1.1", "h"), ("/strip?a", "GET /base?a HTTP/1.1", "h"),
                 ("/%73trip/a", "GET /base/a HTTP/1.1", "h"), ("/v/7/x//y", "GET /x//y HTTP/1.1", "named.example:81"),
-                ("/v/7", "GET / HTTP/1.1", "named.example:81"), ("http://other/raw/a", "GET /raw/a HTTP/1.1", None)]:
+                ("/raw/..a;..;/;/.../a;..", "GET /raw/..a;..;/;/.../a;.. HTTP/1.1", None),
+                ("/v/7", "GET / HTTP/1.1", "named.example:81"),
+                ("/raw/..a;..;/;/.../a;..", "GET /raw/..a;..;/;/.../a;.. HTTP/1.1", None), ("http://other/raw/a", "GET /raw/a HTTP/1.1", None)]:
             seen, _ = self.through(request("GET", target))
             self.assertEqual((seen.line, seen.fields["host"]), (line, host or "127.0.0.1:%d" % self.peer.port))
         self.assertEqual(self.get("/raw/here").text, "a route of the site\n")
@@ -223,7 +225,8 @@ class Requests(ProxyCase):
     def test_a_path_that_could_leave_the_prefix_is_refused(self):
         table(self, [(target, target) for target in [
             "/raw/../x", "/raw/..", "/raw/.", "/raw/a/%2e%2E/x", "/raw/.%2e", "/strip/./a", "/raw/..\\x", "/raw/a\\..\\x",
-            "/raw/..%2fx", "/raw/a%2F..", "/raw/%5c..%5Cx", "/strip/%2e%2e%2f"]],
+            "/raw/..%2fx", "/raw/a%2F..", "/raw/%5c..%5Cx", "/strip/%2e%2e%2f",
+            "/raw/..;/x", "/raw/..;a=b", "/raw/%2e%2E;.a/x", "/raw/.;/x"]],
             lambda target: self.assertEqual(self.get(target).status, 400))
 
     def test_methods_and_their_framing(self):

@@ -62,20 +62,22 @@ static size_t separator_at(const char *at, const char *end)
     return (at[1] == '2' && digit == 'f') || (at[1] == '5' && digit == 'c') ? 3 : 0;
 }
 
-/* Whether path[0..len) has a segment "." or "..", also with %2e, and between %2f. */
+/* Whether path[0..len) has a segment "." or "..", also with %2e, between %2f, and in front of parameters ("..;a"), which
+ * servers of Java remove first. */
 static bool has_dots(const char *path, size_t len)
 {
     const char *const end = path + len;
     for (const char *at = path; at < end;) {
         unsigned dots = 0;
-        bool others = false;
+        bool others = false, parameters = false;
         at += separator_at(at, end);
         for (; at < end && separator_at(at, end) == 0; at++) {
             const bool encoded = end - at >= 3 && at[0] == '%' && at[1] == '2' && ls_char_lower(at[2]) == 'e';
+            parameters = parameters || *at == ';';
             if (*at == '.' || encoded)
-                dots++;
+                dots += !parameters;
             else
-                others = true;
+                others = others || !parameters;
             if (encoded) at += 2;
         }
         if (!others && (dots == 1 || dots == 2)) return true;
