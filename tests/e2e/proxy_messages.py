@@ -172,6 +172,7 @@ REQUESTS = [
     ("`/a#b`", get(b"/a#b"), "400"),
     ("`/a b`", get(b"/a b"), "400"),
     ("NUL in the target", get(b"/a\0b"), "400"),
+    ("a byte above 127 in the target", get(b"/\xe4"), "GET /\xe4"),
     ("a tab in the target", get(b"/a\tb"), "400"),
     ("`/../a`", get(b"/../a"), "400"),
     ("`/a/%2e%2e/b`", get(b"/a/%2e%2e/b"), "400"),

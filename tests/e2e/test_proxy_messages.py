@@ -1,10 +1,13 @@
 """app:proxy between a strict client and a strict server: no odd message reaches the other side in a form that it reads otherwise.
 proxy_messages.py has the messages, and compares the results with those of other proxies."""
+# long; thousands of messages, one after the other
+import re
 import unittest
 
 import proxy_messages
-from harness import E2E, SANITIZER, WINDOWS, main, table
-from harness.proxies import PROGRAMS, Upstream, installed
+from harness import E2E, SANITIZER, WINDOWS, chunked, main, repeats, table
+from harness.proxies import (DATE, END, PROGRAMS, Request, Upstream, installed, request_outcome, response_outcome,
+                             strictly)
 
 
 class Messages(E2E):
@@ -21,6 +24,38 @@ class Messages(E2E):
             self.assertIn(job(), {expected, "502"} if expected == "cut" else {expected})  # nothing that looks complete
         jobs = proxy_messages.jobs(self.upstream, self.server.at(), None)
         table(self, [(name, case) for name, *case in jobs], check, workers=1)
+
+    @staticmethod
+    def with_a_byte(message):
+        """The message with each of some bytes at each place."""
+        return (message[:at] + bytes([byte]) + message[at:] for at in range(0, len(message), 1 if repeats(10) == 10 else 5)
+                for byte in b"\0\t\n\x0b\r ,:;x\x85")
+
+    def test_a_byte_anywhere_in_a_request(self):
+        """The server reads of the proxy what a strict reader reads of the client."""
+        evil = b"GET /evil HTTP/1.1\r\nHost: h\r\n\r\n"
+        fields = b"POST /a HTTP/1.1\r\nHost: h\r\nX: y\r\n"
+        for message in (fields + b"Content-Length: %d\r\n\r\n" % len(evil) + evil,
+                        fields + b"Transfer-Encoding: chunked\r\n\r\n" + chunked([evil[:9], evil[9:]])):
+            for data in self.with_a_byte(message):
+                result = request_outcome(self.upstream, self.server.at(), data)
+                read, strict = [one for one in self.upstream.seen if one != "GET /next"], strictly(data + END)
+                both = min(len(read), len(strict))
+                self.assertEqual(read[:both], strict[:both], data)
+                self.assertFalse(any(re.search("invalid|/evil", one) for one in read[both:]), (data, read))
+                self.assertNotRegex(result, "invalid|next|waits", data)
+
+    def test_a_byte_anywhere_in_a_response(self):
+        """The client reads of the proxy what a strict reader reads of the server, or that there is no whole response."""
+        evil = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        fields = b"HTTP/1.1 200 OK\r\n" + DATE
+        for message in (fields + b"Content-Length: %d\r\n\r\n" % len(evil) + evil,
+                        fields + b"Transfer-Encoding: chunked\r\n\r\n" + chunked([evil[:9], evil[9:]])):
+            for data in self.with_a_byte(message):
+                result = response_outcome(self.upstream, self.server.at(), "GET", data, "close")
+                strict = strictly(data, Request.response)
+                bodies = [strict[0].body] if strict else [evil, data.partition(b"\r\n\r\n")[2]]  # valid after all, or to the end
+                self.assertIn(result, ["502", "cut", *("200 " + body.decode("latin-1")[:12] for body in bodies)], data)
 
     def test_the_page(self):
         def columns(lines):

@@ -11,8 +11,8 @@ import time
 from harness.conn import STATUS_LINE, TOKEN, Closed, Conn, Framing, Response, TimedOut
 from harness.environment import WAIT, free_port
 
-REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") ([!-~]+) (HTTP/1\.[01])\Z")
-HOST = re.compile(r"([A-Za-z0-9.-]*|\[[0-9a-f:.]+\])(:\d*)?\Z")
+REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") ([!-~\x80-\xff]+) (HTTP/1\.[01])\Z")
+HOST = re.compile(r"([A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9a-f:.]+\])(:\d*)?\Z")
 DATE = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
 END = b"GET /end HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 SHOWN = re.compile(r"(x|y|te|upgrade|http2-settings|expect|trailer|content_length|transfer_encoding)\Z", re.I)  # fields
@@ -116,6 +116,8 @@ class Upstream:
 class Request(Conn):
     """The server's side of a connection."""
 
+    needs_date = False
+
     def __init__(self, sock):
         self.sock, self.data, self.ended, self.nudge, self.host = sock, b"", False, None, None
         self.timeout = WAIT
@@ -144,7 +146,7 @@ class Request(Conn):
             self.chunked_body(message)
         elif lengths:
             message.body = self.take(int(lengths[0]))
-        parts = [match[1].decode(), match[2].decode()]
+        parts = [match[1].decode(), match[2].decode("latin-1")]
         if not re.match(r"(h|127\.0\.0\.1:\d+)\Z", hosts[0]):
             parts.append("Host:" + hosts[0])
         parts += ["%s:%s" % (name, value) for name, value in message.headers if SHOWN.match(name)]
@@ -152,6 +154,21 @@ class Request(Conn):
         if message.body:
             parts.append("body:" + message.body.decode("latin-1")[:12])
         return " ".join(parts)
+
+
+def strictly(data, read=Request.read):
+    """What a strict reader reads of these bytes, up to the first invalid one: of requests, or with Request.response."""
+    near, far = socket.socketpair()
+    with near, Request(far) as conn:
+        near.sendall(data)
+        near.shutdown(socket.SHUT_WR)
+        messages = []
+        try:
+            while conn.begins():
+                messages.append(read(conn))
+        except (Closed, Framing):
+            pass
+        return messages
 
 
 class Client(Conn):
