@@ -14,7 +14,7 @@ import threading
 import unittest
 import zlib
 
-from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, main, run_program, table, write_text
+from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, main, not_on_windows, run_program, table, write_text
 from harness.environment import OTHER_SYSTEM, SANITIZER, WINE
 from harness.dns import looks_up_names
 from harness.peer import Peer, PeerConn, response
@@ -1165,6 +1165,7 @@ def has_networks():
         return False
 
 
+@not_on_windows("networks of a process")
 class Public(unittest.TestCase):
     @unittest.skipUnless(has_networks(), "unshare(1) and ip(8) cannot make a network here")
     @looks_up_names
