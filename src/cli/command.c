@@ -117,6 +117,8 @@ static void push_program(lua_State *L)
     luaL_setfuncs(L, ls_folder_functions, 0);
     lua_pushstring(L, ls_server_backends());
     lua_setfield(L, -2, "backend");
+    lua_pushstring(L, ls_server_build());
+    lua_setfield(L, -2, "build");
     ls_line_push_options(L);
     lua_setfield(L, -2, "options");
     lua_createtable(L, COMMANDS, 0);

@@ -1,20 +1,33 @@
 """luaserve new: each template passes its own tests, loads with --check, and serves; what it refuses."""
 # sanitizers: asan; one thread runs
+import concurrent.futures
 import glob
 import json
 import os
+import re
+import shutil
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, main, scratch, write_text
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, main, not_on_windows, scratch, write_text
+from harness.server import has_sqlite
 from harness.websocket import WebSocket
 
 TEMPLATES = ("api", "chat", "tcp", "web")
+TOKEN = "token-of-this-test"  # of the API, which without one does not start
+FORM = (("Content-Type", "application/x-www-form-urlencoded"), ("Sec-Fetch-Site", "same-origin"))
 
 
 def run(*args, cwd):
     return subprocess.run([LUASERVE, *args], capture_output=True, text=True, cwd=cwd, timeout=4 * WAIT, stdin=subprocess.DEVNULL,
-                          check=False)
+                          env={**os.environ, "API_TOKEN": TOKEN}, check=False)
+
+
+def source_of(template, relative):
+    """The file of a template that becomes this one of the site."""
+    if relative == "store.lua":
+        relative = "store.%s.lua" % ("sqlite" if has_sqlite() else "dict")
+    return os.path.join(ROOT, "lua", "templates", template, relative)
 
 
 class Templates(E2E):
@@ -26,9 +39,9 @@ class Templates(E2E):
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         return os.path.join(where, "my-site"), done.stdout
 
-    def serve_in(self, folder, *args, listeners):
-        server = self.serve(None, site_path=os.path.join(folder, "site.lua"), args=args, listeners=listeners, cwd=folder)
-        return server
+    def serve_in(self, folder, *args, listeners, **kw):
+        return self.serve(None, site_path=os.path.join(folder, "site.lua"), args=args, listeners=listeners, cwd=folder,
+                          env={"API_TOKEN": TOKEN}, **kw)
 
     def test_all_are_listed_and_tested_here(self):
         folders = {os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(ROOT, "lua", "templates", "*", ""))}
@@ -44,8 +57,8 @@ class Templates(E2E):
             for path in glob.glob(os.path.join(source, "**"), recursive=True):
                 if not os.path.isfile(path):
                     continue
-                relative = os.path.relpath(path, source)
-                with open(path, encoding="utf-8") as wanted, open(os.path.join(folder, relative), encoding="utf-8") as got:
+                relative = re.sub(r"^store\.\w+\.lua$", "store.lua", os.path.relpath(path, source))
+                with open(source_of(name, relative), encoding="utf-8") as wanted, open(os.path.join(folder, relative), encoding="utf-8") as got:
                     self.assertEqual(got.read(), wanted.read().replace("@NAME@", "my-site"), path)
                 self.assertIn("my-site/" + relative.replace(os.sep, "/"), out)
             for name_of_setting in (".gitignore", ".luarc.json", ".luaserve/luaserve.lua", ".luaserve/test.lua"):
@@ -55,37 +68,131 @@ class Templates(E2E):
             with open(os.path.join(folder, "README.md"), encoding="utf-8") as page:
                 self.assertEqual(page.readline(), "# my-site\n")
 
+    def passes_its_tests(self, folder):
+        done = run("test", cwd=folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\n\d+ passed in")
+        log = [line for line in done.stderr.splitlines() if "and refuses new entries" not in line]
+        self.assertEqual(log, [])  # one of the tests fills a dict
+
     def test_each_passes_its_tests_and_loads(self):
         for name in TEMPLATES:
             folder, _ = self.make("--template=" + name)
-            done = run("test", cwd=folder)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertRegex(done.stdout, r"\n\d+ passed in")
-            log = [line for line in done.stderr.splitlines() if "and refuses new entries" not in line]
-            self.assertEqual(log, [])  # one of the tests fills a dict
+            self.passes_its_tests(folder)
             check = run("--check", "site.lua", cwd=folder)
             self.assertTrue(check.stdout.startswith("site.lua: ok\n"), check.stdout + check.stderr)
+
+    def test_what_a_program_without_sqlite_writes(self):
+        for name in ("api", "web"):
+            folder, _ = self.make("--template", name)
+            shutil.copy(os.path.join(ROOT, "lua", "templates", name, "store.dict.lua"), os.path.join(folder, "store.lua"))
+            self.passes_its_tests(folder)
 
     def test_the_api_serves(self):
         folder, _ = self.make("--template", "api")
         server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+        token = (("Authorization", "Bearer " + TOKEN),)
         with server.connect() as conn:
-            self.assertEqual(conn.ask("POST", "/items", body=b'{"title":"write"}').status, 201)
-            self.assertEqual(json.loads(conn.get("/items/1").text), {"id": 1, "title": "write", "done": False})
+            self.assertEqual(conn.ask("POST", "/items", token, b'{"title":"write"}').status, 201)
+            self.assertEqual(json.loads(conn.get("/items/1", token).text), {"id": 1, "title": "write", "done": False})
+            self.assertEqual(conn.get("/items/1", (("Authorization", "Bearer token-for-development"),)).status, 401)
         server.stop()
 
-    def test_the_pages_are_served(self):
+    def test_the_api_needs_a_token_of_its_own(self):
+        folder, _ = self.make("--template", "api")
+        done = subprocess.run([LUASERVE, "site.lua"], capture_output=True, text=True, cwd=folder, timeout=WAIT, check=False,
+                              env={key: value for key, value in os.environ.items() if key != "API_TOKEN"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("API_TOKEN is not set", done.stderr)
+
+    def log_in(self, server, path="/register"):
+        answer = server.connect().ask("POST", path, FORM, b"name=ada&password=correct+horse")
+        self.assertEqual(answer.status, 303, answer.text)
+        return (*FORM, ("Cookie", answer.header("Set-Cookie").split(";")[0]))
+
+    def test_the_pages_keep_what_requests_at_a_time_store(self):
         folder, _ = self.make()  # web is the default
         server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
-        self.assertIn("Guest book", server.get("/").text)
-        self.assertIn("font-family", server.get("/public/style.css").text)
+        ada = self.log_in(server)
+
+        def write(n):
+            with server.connect() as conn:
+                return conn.ask("POST", "/notes", ada, b"title=note+%d" % n).status
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            first = list(pool.map(write, range(20)))
+            mark = server.mark()
+            if not WINDOWS:
+                server.reload()
+            second = list(pool.map(write, range(20, 40)))
+        if not WINDOWS:
+            server.wait_log("reloaded", mark)
+        self.assertEqual(set(first + second), {303})
+        self.assertEqual(set(re.findall(r"<h2>note (\d+)</h2>", server.get("/", ada).text)), {str(n) for n in range(40)})
         server.stop()
+        if has_sqlite():  # the next run has the account, its session and its notes
+            server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+            self.assertEqual(server.get("/", ada).text.count("<h2>note "), 40)
+            self.log_in(server, "/login")
+            server.stop()
+
+    def test_an_upload_that_does_not_arrive_leaves_nothing(self):
+        folder, _ = self.make()
+        server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+        ada = self.log_in(server)
+        headers = [field for field in ada if field[0] != "Content-Type"]
+        body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + bytes(21 << 20) + b"\r\n--b--\r\n"
+        headers.append(("Content-Type", "multipart/form-data; boundary=b"))
+        with server.connect() as conn:
+            self.assertEqual(conn.ask("POST", "/files", headers, body).status, 413)
+        self.assertEqual(os.listdir(os.path.join(folder, "data", "files")), [])
+        server.stop()
+
+    @not_on_windows("the developer's server watches files there in another way")
+    def test_dev_warns_of_nothing(self):
+        """luaserve dev has three Lua states from the start, and compares their variables after each request."""
+        def web(server):
+            ada = self.log_in(server)
+            for n in range(20):
+                with server.connect() as conn:
+                    self.assertEqual(conn.ask("POST", "/notes", ada, b"title=note+%d" % n).status, 303)
+                    self.assertEqual(conn.get("/files", ada).status, 200)
+
+        def api(server):
+            token = (("Authorization", "Bearer token-for-development"),)
+            for n in range(20):
+                with server.connect() as conn:
+                    self.assertEqual(conn.ask("POST", "/items", token, b'{"title":"write"}').status, 201)
+                    self.assertEqual(conn.get("/items?limit=5", token).status, 200)
+
+        def chat(server):
+            for n in range(20):
+                with WebSocket(server.at(), "/live?room=lobby&name=ada") as ada:
+                    ada.send("hello %d" % n)
+                    while '"hello %d"' % n not in ada.receive():
+                        pass
+                    ada.close()
+
+        def tcp(server):
+            for n in range(20):
+                with server.connect() as conn:
+                    conn.send(b"SET a %d\nGET a\nQUIT\n" % n)
+                    self.assertIn(b"BYE", conn.rest())
+
+        for name, use in {"web": web, "api": api, "chat": chat, "tcp": tcp}.items():
+            with self.subTest(template=name):
+                folder, _ = self.make("--template", name)
+                server = self.serve_in(folder, "0" if name == "tcp" else "127.0.0.1:0", listeners=1, program=(LUASERVE, "dev"))
+                use(server)
+                server.stop()
+                self.assertIn("dev: watching", server.log())
+                self.assertNotRegex(server.log(), " (warn|error) ")
 
     def test_the_chat_serves(self):
         folder, _ = self.make("--template", "chat")
         server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
         self.assertIn("chat.js", server.get("/").text)
-        with WebSocket(server.at(), "/live?name=ada") as ada:
+        with WebSocket(server.at(), "/live?room=lobby&name=ada") as ada:
             self.assertEqual(json.loads(ada.receive()), {"messages": []})
             self.assertEqual(json.loads(ada.receive())["people"], ["ada"])
             ada.send("hello")
@@ -108,7 +215,7 @@ it("keeps the order", function()
     numbers[#numbers + 1] = data.messages[1].number
     return publish(topic, data)
   end
-  local first, second = ls.spawn(chat.say, "ada", "first"), ls.spawn(chat.say, "bob", "second")
+  local first, second = ls.spawn(chat.say, "lobby", "ada", "first"), ls.spawn(chat.say, "lobby", "bob", "second")
   first:wait()
   second:wait()
   ls.publish = publish

@@ -2,7 +2,8 @@
 -- editor.
 --
 -- The files of templates/common and of templates/NAME go to the folder; "dot_" at the beginning of a name becomes a dot,
--- and @NAME@ in a text the name of the folder. definitions/ goes to .luaserve/, which .luarc.json names.
+-- and @NAME@ in a text the name of the folder. Of two files x.sqlite.lua and x.dict.lua the one that this program can run
+-- becomes x.lua. definitions/ goes to .luaserve/, which .luarc.json names.
 
 local command = require "luaserve.command"
 
@@ -15,8 +16,9 @@ new.spec = {
 Makes the folder DIR with a site, its tests, a README and settings for editors. An existing folder must be empty; .git may
 be in it.]],
   options = {
-    { "--template NAME", command.matching(".", "the name of a template"), [[web, the default: pages, a form and static
-      files; api: a JSON API with validation; chat: a chat over WebSocket, with its page; tcp: a line protocol]] },
+    { "--template NAME", command.matching(".", "the name of a template"), [[web, the default: pages, a login, forms and an
+      upload; api: a JSON API with tokens, validation and pages; chat: rooms over WebSocket, with their page; tcp: a line
+      protocol]] },
     command.help_option,
   },
 }
@@ -59,18 +61,23 @@ local function make_parents(program, path)
   end
 end
 
--- The path below the folder of a file of lua/; nil: it is not written.
-local function place_of(path, template)
+-- The path below the folder of a file of lua/; nil: it is not written. store: "sqlite" or "dict".
+local function place_of(path, template, store)
   local from, name = path:match("^templates/([^/]+)/(.*)$")
-  if from == "common" or from == template then return (("/" .. name):gsub("/dot_([^/]*)$", "/.%1"):sub(2)) end
+  if from == "common" or from == template then
+    local kind = name:match("%.(%l+)%.lua$")
+    if kind and kind ~= store then return nil end
+    return (("/" .. name:gsub("%.%l+%.lua$", ".lua")):gsub("/dot_([^/]*)$", "/.%1"):sub(2))
+  end
   return path:match("^definitions/(.*)$") and path:gsub("^definitions/", ".luaserve/") or nil
 end
 
 local function write_all(program, folder, template, files)
   local name = folder:gsub("[/\\]+$", ""):match("[^/\\]*$")
   if name == "" or name == "." or name == ".." then name = "site" end
+  local store = program.build:find("SQLite: not built in", 1, true) and "dict" or "sqlite"
   for _, file in ipairs(files) do
-    local place = place_of(file.path, template)
+    local place = place_of(file.path, template, store)
     if place then
       local path = folder .. "/" .. place
       make_parents(program, path)

@@ -107,4 +107,32 @@ The end.
 ]])
 end
 
+-- The stores that `luaserve new` writes for a program with this text of --version, by path.
+local function written(build)
+  local stores, out = {}, io.stdout
+  rawset(io, "stdout", { write = function() end })
+  local status = require("luaserve.command.new").run({
+    build = build,
+    files = function()
+      return {
+        { path = "templates/web/store.dict.lua", bytes = "dicts" },
+        { path = "templates/web/store.sqlite.lua", bytes = "SQLite" },
+        { path = "templates/api/store.dict.lua", bytes = "of another template" },
+        { path = "templates/web/a.lua", bytes = "a" },
+      }
+    end,
+    kind = function() end,
+    make_folder = function() return true end,
+    write_new = function(path, bytes) stores[path] = bytes return true end,
+  }, { "x" })
+  rawset(io, "stdout", out)
+  check.equal(status, 0)
+  return stores
+end
+
+function tests.new_writes_the_store_that_the_program_can_run()
+  check.equal(written("TLS: not built in\nSQLite: 3.40.1\n"), { ["x/store.lua"] = "SQLite", ["x/a.lua"] = "a" })
+  check.equal(written("TLS: OpenSSL\nSQLite: not built in\n"), { ["x/store.lua"] = "dicts", ["x/a.lua"] = "a" })
+end
+
 return tests

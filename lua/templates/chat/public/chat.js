@@ -3,7 +3,7 @@ const INVALID = 4000; // the code of chat.lua: another try would not help
 const find = (id) => document.getElementById(id);
 const messages = find("messages");
 const shown = new Set(); // numbers of messages
-let socket, name, last = 0, version = 0, failures = 0;
+let socket, room, name, last = 0, version = 0, failures = 0;
 
 function show(message) {
   if (shown.has(message.number)) return; // received twice
@@ -16,17 +16,23 @@ function show(message) {
   if (atEnd) messages.scrollTop = messages.scrollHeight;
 }
 
+// Show the form of those who are in a room, or that of those who are not.
+function inside(is) {
+  find("enter").hidden = is;
+  find("say").hidden = !is;
+  find(is ? "text" : "name").focus();
+}
+
 function connect() {
-  const query = new URLSearchParams({ name, after: last });
+  const query = new URLSearchParams({ room, name, after: last });
   socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/live?" + query);
   socket.onopen = () => {
     failures = version = 0;
-    find("status").textContent = "Connected.";
-    find("enter").hidden = true;
-    find("say").hidden = false;
-    find("text").focus();
+    find("status").textContent = "Connected to " + room + ".";
+    inside(true);
   };
   socket.onmessage = (event) => {
+    if (event.target !== socket) return; // of a room that was left
     const data = JSON.parse(event.data);
     data.messages?.forEach(show);
     if (data.people && data.version > version) {
@@ -35,28 +41,44 @@ function connect() {
     }
   };
   socket.onclose = (event) => {
-    if (event.code === INVALID) {
-      find("status").textContent = "Not connected.";
-      find("wrong").textContent = event.reason;
-      find("enter").hidden = false;
-      find("say").hidden = true;
-      return;
-    }
+    if (event.target !== socket) return;
+    if (event.code === INVALID) return leave(event.reason);
     find("status").textContent = "Connection lost. Trying again …";
-    setTimeout(connect, Math.min(500 * 2 ** failures++, 15000) * (0.5 + Math.random()));
+    setTimeout(() => event.target === socket && connect(), Math.min(500 * 2 ** failures++, 15000) * (0.5 + Math.random()));
   };
+}
+
+function leave(reason) {
+  const left = socket;
+  socket = undefined;
+  left.close();
+  find("status").textContent = "Not connected.";
+  find("people").textContent = "";
+  find("wrong").textContent = reason;
+  inside(false);
 }
 
 find("enter").addEventListener("submit", (event) => {
   event.preventDefault();
   find("wrong").textContent = "";
   name = find("name").value.trim();
+  if (room !== find("room").value) { // the messages are those of one room
+    room = find("room").value;
+    messages.replaceChildren();
+    shown.clear();
+    last = 0;
+  }
+  socket?.close(); // it may be about to connect
   connect();
 });
 
+find("leave").addEventListener("click", () => leave(""));
+
 find("say").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (socket.readyState !== WebSocket.OPEN) return; // the text stays in its field
+  if (socket?.readyState !== WebSocket.OPEN) return; // the text stays in its field
   socket.send(find("text").value);
   find("text").value = "";
 });
+
+fetch("rooms").then((answer) => answer.json()).then((rooms) => find("room").append(...rooms.map((one) => new Option(one))));

@@ -3,58 +3,164 @@
 local ls = require "luaserve"
 local test = require "luaserve.test"
 local app = require "app"
+local store = require "store"
 
-local function send(form)
-  return app:inject { method = "POST", path = "/messages", body = form,
-    headers = { ["Content-Type"] = "application/x-www-form-urlencoded" } }
+-- A browser: browser(method, path [, form]) sends a request with the cookie that it has got, and returns the response.
+local function browser()
+  local cookie
+  return function(method, path, form, type)
+    local res = app:inject { method = method, path = path,
+      body = type and form or form and ls.url.query(form),
+      headers = { Cookie = cookie, ["Sec-Fetch-Site"] = "same-origin",
+        ["Content-Type"] = form and (type or "application/x-www-form-urlencoded") } }
+    local set = res.headers["set-cookie"]
+    if set then cookie = set:match("^[^;]*") end
+    return res
+  end
 end
 
-describe("the guest book", function()
-  before_each(function() ls.dict("guest book"):clear() end)
+local function upload(visit, name, bytes)
+  local head = 'Content-Disposition: form-data; name="file"; filename="' .. name .. '"'
+  return visit("POST", "/files", table.concat({ "--b", head, "", bytes, "--b--", "" }, "\r\n"),
+    "multipart/form-data; boundary=b")
+end
 
-  it("has no messages at first", function()
-    local res = app:inject { path = "/" }
+local ada, eve = browser(), browser() -- two accounts
+before(function()
+  for name, visit in pairs { ada = ada, eve = eve } do
+    test.equal(visit("POST", "/register", { name = name, password = "correct horse" }).status, 303)
+  end
+end)
+
+describe("accounts", function()
+  it("are needed for the pages", function()
+    for _, path in ipairs { "/", "/files", "/files/x" } do
+      local res = browser()("GET", path)
+      test.equal(res.status, 303)
+      test.equal(res.headers.location, "/login")
+    end
+  end)
+
+  it("begin with a form", function()
+    local res = browser()("GET", "/login")
     test.equal(res.status, 200)
-    test.equal(res.headers["content-type"], "text/html; charset=utf-8")
-    test.contains(res.body, "No messages yet.")
+    test.contains(res.body, 'action="/login"')
+    test.equal(res.headers["set-cookie"], nil)
+    test.contains(res.headers["content-security-policy"], "default-src 'self'")
   end)
 
-  it("shows a message", function()
-    local res = send("name=Ada&text=Hello+there")
-    test.equal(res.status, 303)
-    test.equal(res.headers.location, "/")
-    test.contains(app:inject { path = "/" }.body, "<p>Hello there</p>")
+  it("log in and out", function()
+    local visit = browser()
+    test.equal(visit("POST", "/login", { name = "ada", password = "wrong horse" }).status, 403)
+    test.equal(visit("POST", "/login", { name = "bob", password = "correct horse" }).status, 403)
+    test.equal(visit("POST", "/login", { name = "ada", password = "correct horse" }).status, 303)
+    test.equal(visit("GET", "/").status, 200)
+    test.equal(visit("POST", "/logout").headers.location, "/login")
+    test.equal(visit("GET", "/").status, 303)
   end)
 
-  it("escapes what people write", function()
-    send("name=%3Cb%3EAda&text=%3Cscript%3E")
-    local page = app:inject { path = "/" }.body
-    test.contains(page, "&lt;b&gt;Ada")
-    test.falsy(page:find("<script>", 1, true))
+  local cases = { -- name, password, status, message
+    { "ada", "correct horse", 409, "This name is taken." },
+    { "", "correct horse", 422, "is missing" },
+    { "<b>", "correct horse", 422, "A name has 1 to 30 letters and digits." },
+    { ("n"):rep(31), "correct horse", 422, "A name has 1 to 30 letters and digits." },
+    { "bob", "1234567", 422, "A password has 8 to 200 characters." },
+    { "bob", ("x"):rep(201), 422, "A password has 8 to 200 characters." },
+  }
+  for _, case in ipairs(cases) do
+    it("are refused: " .. case[1]:sub(1, 5) .. " " .. case[2]:sub(1, 7), function()
+      local res = browser()("POST", "/register", { name = case[1], password = case[2] })
+      test.equal(res.status, case[3])
+      test.contains(res.body, case[4])
+      test.falsy(res.body:find(case[2], 1, true), "the page shows the password")
+    end)
+  end
+
+  it("refuse forms of other sites", function()
+    local headers = { Origin = "https://evil.example" }
+    local res = app:inject { method = "POST", path = "/login", body = "name=ada", headers = headers }
+    test.equal(res.status, 403)
+  end)
+end)
+
+describe("notes", function()
+  it("are saved, shown and deleted", function()
+    test.contains(ada("GET", "/").body, "No notes yet.")
+    test.equal(ada("POST", "/notes", { title = "tea & <b>", text = "buy" }).status, 303)
+    local page = ada("GET", "/").body
+    test.contains(page, "<h2>tea &amp; &lt;b&gt;</h2>")
+    local delete = test.match(page, 'action="(/notes/%d+/delete)"')
+    test.equal(eve("POST", delete).status, 404) -- of another account
+    test.falsy(eve("GET", "/").body:find("tea"))
+    test.equal(ada("POST", delete).status, 303)
+    test.equal(ada("POST", delete).status, 404)
+    test.contains(ada("GET", "/").body, "No notes yet.")
   end)
 
-  it("keeps the fields of a form that is not valid", function()
-    local res = send("name=Ada&text=")
+  it("come back with what is wrong", function()
+    local res = ada("POST", "/notes", { title = "  ", text = "kept" })
     test.equal(res.status, 422)
-    test.contains(res.body, "Please write a message.")
-    test.contains(res.body, 'value="Ada"')
+    test.contains(res.body, "Please give a title")
+    test.contains(res.body, ">kept</textarea>")
+    test.equal(ada("POST", "/notes", { title = ("x"):rep(81) }).status, 422)
+    test.equal(ada("POST", "/notes", { title = "x", text = ("x"):rep(2001) }).status, 422)
+    test.equal(ada("POST", "/notes", { title = ("é"):rep(80), text = ("x"):rep(2000) }).status, 303)
   end)
 
-  it("has limits", function()
-    test.equal(send("name=" .. ("x"):rep(60) .. "&text=" .. ("x"):rep(1000)).status, 303)
-    test.equal(send("name=" .. ("x"):rep(61) .. "&text=x").status, 422)
-    test.equal(send("name=x&text=" .. ("x"):rep(1001)).status, 422)
+  it("have a limit", function()
+    for n = 1, 100 do test.equal(eve("POST", "/notes", { title = "note " .. n }).status, 303) end
+    local res = eve("POST", "/notes", { title = "one more" })
+    test.equal(res.status, 422)
+    test.contains(res.body, "You have 100 already.")
+    test.contains(res.body, 'value="one more"')
+  end)
+end)
+
+describe("files", function()
+  it("are uploaded, sent and deleted", function()
+    test.equal(upload(ada, "page.html", "<script>").status, 303)
+    local page = ada("GET", "/files").body
+    test.contains(page, ">page.html</a>")
+    local path = test.match(page, 'href="(/files/[%w_-]+)"')
+    local res = ada("GET", path)
+    test.equal(res.body, "<script>")
+    test.match(res.headers["content-disposition"], '^attachment; filename="page.html"')
+    test.equal(res.headers["content-type"], "application/octet-stream")
+    test.equal(res.headers["x-content-type-options"], "nosniff")
+    test.equal(eve("GET", path).status, 404) -- of another account
+    test.equal(eve("POST", path .. "/delete").status, 404)
+    test.equal(ada("POST", path .. "/delete").status, 303)
+    test.equal(ada("GET", path).status, 404)
+    test.equal(ada("POST", path .. "/delete").status, 404)
+    test.equal(#ls.file.list(store.folder .. "/files"), 0)
   end)
 
-  it("keeps the newest messages", function()
-    for n = 1, 101 do send("name=Ada&text=message" .. n) end
-    local page = app:inject { path = "/" }.body
-    test.contains(page, "<p>message101</p>")
-    test.contains(page, "<p>message2</p>")
-    test.falsy(page:find("<p>message1</p>", 1, true))
+  it("may have any name", function()
+    for _, name in ipairs { "../../app.lua", ".htaccess", "<b>", ("é"):rep(127), "CON" } do
+      test.equal(upload(ada, name, "x").status, 303, name)
+      local path = test.match(ada("GET", "/files").body, 'href="(/files/[%w_-]+)"')
+      test.equal(ada("GET", path).body, "x", name)
+      test.equal(ada("POST", path .. "/delete").status, 303, name)
+    end
+    test.contains(upload(ada, ("é"):rep(128), "x").body, "The name of the file is too long.")
+    test.equal(upload(ada, "", "").status, 303) -- no file was chosen
+    test.contains(ada("GET", "/files").body, "No files yet.")
   end)
 
-  it("serves its style sheet", function()
-    test.equal(app:inject { path = "/public/style.css" }.headers["content-type"], "text/css; charset=utf-8")
+  it("need a form with files", function()
+    test.equal(ada("POST", "/files", { file = "x" }).status, 415)
+    test.equal(upload(browser(), "a.txt", "x").headers.location, "/login")
+  end)
+end)
+
+describe("the rest", function()
+  it("is a page for what does not exist", function()
+    local res = ada("GET", "/none")
+    test.equal(res.status, 404)
+    test.contains(res.body, "<h1>Not found</h1>")
+  end)
+
+  it("is the style sheet", function()
+    test.equal(ada("GET", "/public/style.css").headers["content-type"], "text/css; charset=utf-8")
   end)
 end)

@@ -1,0 +1,75 @@
+-- store.lua - the data of the site: sessions, accounts, notes and files, in the database data/site.db.
+--
+-- The functions raise when the database cannot be used. What a user has too many of is refused: nil and a message.
+
+local ls = require "luaserve"
+
+local ENTRIES_MAX = 100 -- notes, and files, of an account
+
+-- Tests have a database of their own, in memory.
+local test = ls.env "LUASERVE_ENV" == "test"
+local store = { folder = test and "data/test" or "data" }
+assert(ls.file.mkdir(store.folder .. "/files", { parents = true }))
+
+local db = ls.sqlite(test and ":memory:" or "data/site.db")
+db:migrate { -- add further ones at the end: each runs once
+  [[create table user (id integer primary key, name text not null unique, hash text not null);
+    create table note (id integer primary key, user integer not null references user, title text not null,
+      text text not null, time integer not null);
+    create index note_user on note(user);
+    create table file (id text primary key, user integer not null references user, name text not null,
+      bytes integer not null, time integer not null);
+    create index file_user on file(user)]],
+}
+store.sessions = ls.dict("sessions", { file = not test and "data/site.db" or nil })
+
+local function one(...)
+  local row, message = db:one(...)
+  return assert(not message, message) and row
+end
+
+-- add_user(name, hash of the password) -> true | nil, message, code: "EEXIST" for a name that is taken
+function store.add_user(name, hash)
+  local added, message, code = db:exec("insert into user(name, hash) values(?, ?)", name, hash)
+  return added and true, message, code
+end
+
+-- user(name) -> { id, name, hash } | nil
+function store.user(name) return one("select * from user where name = ?", name) end
+
+-- add(sql, user, entry) runs an insert that does nothing when the user has ENTRIES_MAX entries.
+local function add(sql, user, entry)
+  entry.user, entry.max = user, ENTRIES_MAX
+  if assert(db:exec(sql, entry)).changes == 1 then return true end
+  return nil, "You have " .. ENTRIES_MAX .. " already. Please delete some."
+end
+
+-- The notes of a user, { id, title, text, time }, the newest first.
+function store.notes(user) return assert(db:query("select * from note where user = ? order by id desc", user)) end
+
+function store.add_note(user, entry)
+  return add([[insert into note(user, title, text, time) select :user, :title, :text, :time
+    where (select count(*) from note where user = :user) < :max]], user, entry)
+end
+
+function store.delete_note(user, id)
+  return assert(db:exec("delete from note where user = ? and id = ?", user, id)).changes == 1
+end
+
+-- The files of a user, { id, name, bytes, time }, the newest first.
+function store.files(user)
+  return assert(db:query("select * from file where user = ? order by time desc, name", user))
+end
+
+function store.file(user, id) return one("select * from file where user = ? and id = ?", user, id) end
+
+function store.add_file(user, entry)
+  return add([[insert into file(id, user, name, bytes, time) select :id, :user, :name, :bytes, :time
+    where (select count(*) from file where user = :user) < :max]], user, entry)
+end
+
+function store.delete_file(user, id)
+  return assert(db:exec("delete from file where user = ? and id = ?", user, id)).changes == 1
+end
+
+return store
