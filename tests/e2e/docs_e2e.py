@@ -12,7 +12,7 @@
     console             lines that begin with "$ " are commands for /bin/sh; the lines behind one are its output. A line ... stands
                         for any lines, ... inside a line for any text, a JSON object for the same in another order. A command
                         that serves, or ends in &, runs until the next site. $? is that of the command before.
-    console wrong       the same with wrong input: the site answers it, and its log has no error. Each recipe of the cookbook has one.
+    console wrong       the same with wrong input: the site answers it, and its log has no error. Each recipe and each page of a task has one.
     c                   a complete program, linked against the library and run beside what follows it. It serves site.lua,
                         or prints the URL of a site of its own, which must answer.
     json                parsed.

@@ -106,9 +106,10 @@ def scopes_of(blocks):
 
 
 def without_wrong_input(page, text):
-    """The sections of a page that have a site, but not both a console block and one of wrong input: their titles."""
+    """The sections of a page, or the page without them, that have a site, but not both a console block and one of wrong input: their
+    titles."""
     blocks, found = blocks_of(page, text), []
-    begins = [(number, line[3:]) for number, line in enumerate(without_code(text), 1) if line.startswith("## ")]
+    begins = [(number, line.lstrip("# ")) for number, line in enumerate(without_code(text), 1) if re.match("##? ", line)]
     for (first, title), (last, _) in zip(begins, [*begins[1:], (len(text), "")]):
         section = [block for block in blocks if first < block.line < last]
         kinds = {tuple(block.words) for block in section if block.language == "console"}

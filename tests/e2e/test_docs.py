@@ -48,16 +48,17 @@ class Links(unittest.TestCase):
 
 
 class Recipes(unittest.TestCase):
-    def test_every_recipe_is_used_with_wrong_input_too(self):
-        path = os.path.join(DOCS, "cookbook.md")
-        with open(os.path.join(ROOT, path), encoding="utf-8") as text:
-            self.assertEqual(without_wrong_input(path, text.read()), [])
+    def test_every_recipe_and_every_task_is_used_with_wrong_input_too(self):
+        for name in ("cookbook", "gateway", "hosts", "live", "login", "upload", "webhook"):
+            path = os.path.join(DOCS, name + ".md")
+            with self.subTest(page=path), open(os.path.join(ROOT, path), encoding="utf-8") as text:
+                self.assertEqual(without_wrong_input(path, text.read()), [])
 
     def test_a_recipe_without_one_is_found(self):
         site, console, wrong = fenced("lua", "local ls"), fenced("console", "$ true"), fenced("console wrong", "$ true")
-        page = "\n".join(["# Title", "## None", site, "## Right only", site, console, "## Both", site, console, wrong,
+        page = "\n".join(["# Title", site, "## None", site, "## Right only", site, console, "## Both", site, console, wrong,
                           "## Wrong only", site, wrong, "## No site", "text", "### Below", "## Last", site])
-        self.assertEqual(without_wrong_input("page.md", page), ["None", "Right only", "Wrong only", "Last"])
+        self.assertEqual(without_wrong_input("page.md", page), ["Title", "None", "Right only", "Wrong only", "Last"])
 
 
 def fenced(info, text):

@@ -26,21 +26,26 @@ def native(path):
 
 
 class OneBaseForPaths(E2E):
-    def test_t13_the_recipe_html_site_works_from_another_directory(self):
-        """luaserve sub/site.lua, then PUT: the file is beside the site."""
-        with open(os.path.join(ROOT, "lua/docs/cookbook.md"), encoding="utf-8") as page:
-            recipe = re.search(r"## An HTML site with sessions and files\n.*?```lua\n(.*?)```", page.read(), re.DOTALL).group(1)
+    def test_t13_the_page_about_an_upload_works_from_another_directory(self):
+        """luaserve sub/site.lua, then an upload: the file is beside the site."""
+        with open(os.path.join(ROOT, "lua/docs/upload.md"), encoding="utf-8") as page:
+            text = page.read()
         with scratch() as where:
-            os.makedirs(os.path.join(where, "sub/files"))
-            with open(os.path.join(where, "sub/site.lua"), "w") as out:
-                out.write(recipe.replace("ls.listen(8080, app)", LISTEN))
+            os.makedirs(os.path.join(where, "sub/views"))
+            for pattern, name in ((r"```html.*?\n(.*?)```", "views/pictures.html"), (r"```lua\n(.*?)```", "site.lua")):
+                with open(os.path.join(where, "sub", name), "w") as out:
+                    part = re.search(pattern, text, re.DOTALL).group(1)
+                    out.write(part.replace("ls.listen(8080, app)", LISTEN).replace(', { file = "pictures.db" }', ""))
             server = self.serve(None, cwd=where, site_path="sub/site.lua")
+            picture = b"\x89PNG\r\n\x1a\n..."
+            body = b'--b\r\nContent-Disposition: form-data; name="picture"; filename="a.png"\r\n\r\n' + picture + b"\r\n--b--\r\n"
             with server.connect() as conn:
-                login = conn.ask("POST", "/login", [("Content-Type", "application/x-www-form-urlencoded")], b"name=ada")
-                cookie = ("Cookie", login.header("set-cookie").split(";")[0])
-                self.assertEqual(conn.ask("PUT", "/files/copy.txt", [cookie], b"all is well").status, 201)
-                self.assertEqual(conn.get("/files/copy.txt", [cookie]).body, b"all is well")
-            self.assertEqual(os.listdir(os.path.join(where, "sub/files")), ["copy.txt"])
+                headers = [("Content-Type", "multipart/form-data; boundary=b")]
+                self.assertEqual(conn.ask("POST", "/", headers, body).status, 303)
+                shown = re.search(r'src="(/pictures/[^"]+)"', conn.get("/").text).group(1)
+                self.assertEqual(conn.get(shown).body, picture)
+            self.assertEqual(os.listdir(os.path.join(where, "sub", "pictures")), [os.path.basename(shown)])
+            self.assertEqual(os.listdir(where), ["sub"])
             server.stop()
 
     def test_t13_ls_dir_is_the_directory_of_the_site_for_all_functions(self):

@@ -1,8 +1,9 @@
-"""Traps that recipes of the documentation had. Each test runs the recipe as the cookbook has it today."""
+"""Traps that recipes of the documentation had. Each test runs the recipe as its page has it today."""
 # sanitizers: none; Lua of the pages
 import hmac
 import json
 import os
+import re
 import socket
 import sqlite3
 
@@ -54,7 +55,7 @@ class Traps(E2E):
         """The program of a section, served. `change`: a function of the text of its site."""
         with open(os.path.join(ROOT, page), encoding="utf-8") as lines:
             text = lines.read()
-        first = text[:text.index("\n## %s\n" % title)].count("\n") + 2
+        first = text[:re.search("(?m)^##? %s$" % re.escape(title), text).start()].count("\n") + 1
         scope = next(scope for scope in scopes_of(blocks_of(page, text)) if scope.site and scope.site.line > first)
         if change:
             changed = change(scope.site.text)
@@ -66,6 +67,11 @@ class Traps(E2E):
         server = run.serve("site.lua", flags)
         server.wait_log("listening on")
         return run, server
+
+    def gateway(self, change, flags=()):
+        """As recipe, of the page about a gateway."""
+        return self.recipe("A gateway", lambda site: change(site.replace('ls.env "GATEWAY_TOKEN"', '"example-of-a-token"')),
+                           os.path.join(DOCS, "gateway.md"), flags)
 
     def test_a_cache_of_each_state_is_filled_in_later_states_too(self):
         # ls.subscribe at the top, publish without retain: states made later, and all of a reload, had an empty cache
@@ -139,7 +145,7 @@ ls.listen("""))
     def test_t8_virtual_hosts_keep_conditions_ranges_fields_and_streams(self):
         # with app:static behind the recipe: If-None-Match was a 200, Range a 200, HEAD had Content-Length: 0; no
         # Authorization, no WebSocket, no events
-        run, server = self.recipe("Virtual hosts", lambda site: site[:site.index("ls.listen {")] + """
+        run, server = self.recipe("Two names with TLS", lambda site: site[:site.index("ls.listen {")] + """
 shop:static("/files", ".")
 shop:get("/who", function(req, res)
   res:cookie("a", "1"):cookie("b", "2")
@@ -148,7 +154,7 @@ end)
 shop:get("/events", function(_, res) res:sse():send("hello") end)
 shop:ws("/ws", function(ws) ws:send("hello") end)
 ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.org"] = blog } }
-""")
+""", os.path.join(DOCS, "hosts.md"))
         run.write("page.txt", "0123456789")
         host = ("Host", "shop.example.org")
         with server.connect() as conn:
@@ -198,8 +204,8 @@ ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.o
 
     def test_t14_the_gateway_passes_fields_and_large_bodies(self):
         # a 302 arrived without Location; Set-Cookie, Cookie and Accept were dropped; answers above 8 MiB were a 502
-        run, server = self.recipe("A gateway", lambda site: site.replace("\n  ls.listen(address, backend)\n", self.BACKEND))
-        token = ("Authorization", "Bearer secret")
+        run, server = self.gateway(lambda site: site.replace("\n  ls.listen(address, backend)\n", self.BACKEND))
+        token = ("Authorization", "Bearer example-of-a-token")
         with server.connect() as conn:
             moved = conn.get("/api/old", [token])
             self.assertEqual((moved.status, moved.header("Location")), (302, "/api/new"))
@@ -233,9 +239,9 @@ local answers = {
 }
 ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):match("^GET (%S+)")]) end)
 """
-        run, server = self.recipe("A gateway", lambda site: site.partition("-- Two backends")[0].replace(
+        run, server = self.gateway(lambda site: site.partition("-- Two backends")[0].replace(
             ', "127.0.0.1:8082"', "") + raw)
-        token = [("Authorization", "Bearer secret")]
+        token = [("Authorization", "Bearer example-of-a-token")]
         self.assertEqual(server.get("/api/whole", token).text, "ok")
         try:  # closed, or 502 if the head has not left when the backend closes
             self.assertEqual(server.get("/api/no-byte", token).status, 502)
@@ -246,19 +252,22 @@ ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):matc
 
     def test_a_login_that_cannot_be_stored_is_none(self):
         # the result of sessions:set was ignored: with a full dict a login got a cookie and a 303, but no session
-        run, server = self.recipe("An HTML site with sessions and files", lambda site: site.replace(
-            'ls.dict("sessions")', 'ls.dict("sessions", { size = 4096 })'))
-        form = [("Content-Type", "application/x-www-form-urlencoded")]
+        run, server = self.recipe("A login", lambda site: site.replace(
+            'ls.dict("sessions")', 'ls.dict("sessions", { size = 4096 })').replace(
+            "limit = 20", "limit = 1000").replace("not ls.crypto.password.verify(given.password, user and user.hash)", "not user"),
+            os.path.join(DOCS, "login.md"))
+        form, account = [("Content-Type", "application/x-www-form-urlencoded")], b"name=ada&password=correct+horse"
         with server.connect() as conn:
+            login = conn.ask("POST", "/register", form, account)
             for _ in range(100):
-                login = conn.ask("POST", "/login", form, b"name=ada")
                 if login.status != 303:
                     break
                 cookie = login.header("Set-Cookie").partition(";")[0]
                 self.assertIn("Hello, ada", conn.get("/", [("Cookie", cookie)]).text)
+                login = conn.ask("POST", "/login", form, account)
             self.assertEqual((login.status, login.header("Set-Cookie")), (500, None))
             for name in ("get", "keys", "len"):
-                self.assertEqual(conn.get("/files/site.lua", [("Cookie", "sid=" + name)]).status, 403)
+                self.assertEqual(conn.get("/", [("Cookie", "session=" + name)]).status, 303)
         run.stop(server)
 
     def slow_waits(self, server):
@@ -343,7 +352,7 @@ ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):matc
 ls.file.mkdir("public", { parents = true })
 package.path = "%s/?.lua;" .. package.path
 ls.listen("127.0.0.1:0", require("chat").app)
-""" % folder, "/live?name=%s&id=%s")
+""" % folder, "/live?room=lobby&name=%s&id=%s")
 
     def order_of_a_chat(self, site, target):
         server = self.serve(SLOW_PUBLISH + site)
@@ -478,7 +487,7 @@ ls.listen { port"""), flags=["--threads", "1"])
 
     def test_the_gateway_streams_in_both_directions_at_a_time(self):
         # it sent the whole body before it read: a backend that answers while it reads was stuck with it, for 30 s
-        run, server = self.recipe("A gateway", lambda site: site.replace("\n  ls.listen(address, backend)\n", """
+        run, server = self.gateway(lambda site: site.replace("\n  ls.listen(address, backend)\n", """
   backend:post("/api/stream", { max_body = false }, function(req, res)
     ls.dict("test"):incr("reading")
     local _ <close> = setmetatable({}, { __close = function() ls.dict("test"):incr("reading", -1) end })
@@ -491,7 +500,7 @@ ls.listen { port"""), flags=["--threads", "1"])
 app:get("/test/reading", function() return tostring(ls.dict("test").reading or 0) end)
 ls.listen(8080"""))
         size, block = 50 * 2**20, bytes(range(256)) * 1024
-        fields = [("Authorization", "Bearer secret"), ("Content-Length", str(size))]
+        fields = [("Authorization", "Bearer example-of-a-token"), ("Content-Length", str(size))]
         conn = server.connect()
 
         def send():
@@ -514,7 +523,7 @@ ls.listen(8080"""))
 
     def test_the_gateway_names_the_backend_that_failed(self):
         # the log line read `turn` after the wait, when another request had moved it on
-        run, server = self.recipe("A gateway", lambda site: site.partition("ls.listen(8080")[0] + r"""
+        run, server = self.gateway(lambda site: site.partition("ls.listen(8080")[0] + r"""
 app:get("/test/asked", function() return ls.dict("test").asked and "yes" or "no" end)
 app:get("/test/go", function() ls.dict("test"):set("go", true) end)
 ls.config { states = 1 } -- one `turn`
@@ -528,7 +537,7 @@ ls.tcp("127.0.0.1:8082", function(sock)
   sock:send("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
 end)
 """, flags=["--threads", "1"])
-        token = [("Authorization", "Bearer secret")]
+        token = [("Authorization", "Bearer example-of-a-token")]
         with server.connect() as first, server.connect() as second:
             first.send(request("GET", "/api/x", token))
             self.eventually(lambda: server.get("/test/asked").text == "yes", "the first backend is asked")

@@ -63,8 +63,9 @@ app:post("/files", { max_body = UPLOAD_BYTES_MAX }, accounts.login, function(req
     if part.name == "file" and part.filename and part.filename ~= "" then
       if #part.filename > 255 then return show_files(req, res:status(422), "The name of the file is too long.") end
       local id = ls.crypto.token()
-      local _, bytes = assert(part:save(path_of(id), FILE_BYTES_MAX)) -- nothing is left of a file that does not arrive whole
-      local added, message = store.add_file(req.user.id, { id = id, name = part.filename, bytes = bytes, time = os.time() })
+      local _, bytes = assert(part:save(path_of(id), FILE_BYTES_MAX)) -- keeps nothing of a file that does not arrive whole
+      local file = { id = id, name = part.filename, bytes = bytes, time = os.time() }
+      local added, message = store.add_file(req.user.id, file)
       if not added then
         ls.file.remove(path_of(id))
         return show_files(req, res:status(422), message)
