@@ -1,11 +1,11 @@
--- secure_headers.lua - middleware that sets the header fields with which browsers protect a site. A handler may set them
--- anew.
+-- secure_headers.lua - middleware that sets the header fields with which browsers protect a site, and redirects to HTTPS.
+-- A handler may set the fields anew.
 
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local find, format, type = string.find, string.format, type
+local find, format, gsub, type = string.find, string.format, string.gsub, type
 
 -- secure_headers is a SecureHeaders: header fields with which browsers protect a site, `require "luaserve.secure_headers"`.
 local secure_headers = {}
@@ -19,6 +19,7 @@ local secure_options = {
   permissions_policy = true, -- string|false - default: none
   hsts = { "hsts_ms", "seconds", 0, 10 * year_ms, 31536000, none = -1 }, -- seconds of Strict-Transport-Security, over HTTPS
   hsts_subdomains = { "hsts_subdomains", "flag" }, -- also for all subdomains
+  https = { "https_port", "count", 1, 65535 }, -- redirect HTTP to HTTPS at this port, such as 443; default: no redirect
 }
 secure_headers.calls = {
   ["secure_headers"] = { secure_options, listed = true }, -- SecureHeadersOptions
@@ -31,6 +32,14 @@ local fields = { -- option, field, default
   { "opener_policy", "Cross-Origin-Opener-Policy", "same-origin" },
   { "permissions_policy", "Permissions-Policy", false },
 }
+
+-- redirect(req, res, port): to the same URL by HTTPS, with the same method (308; RFC 9110 section 15.4.9).
+local function redirect(req, res, port)
+  if not req.host then return 400, "the header Host is missing\n" end -- HTTP/1.0
+  local target = gsub(req.target, "^%a+://[^/?]*", "") -- a client may send the whole URL
+  if not find(target, "^/") then target = "/" .. target end
+  return res:redirect("https://" .. gsub(req.host, ":%d*$", "") .. (port == 443 and "" or ":" .. port) .. target, 308)
+end
 
 -- secure_headers([options: SecureHeadersOptions]) -> middleware: Middleware
 -- Makes middleware that sets these header fields, and X-Content-Type-Options, in each response.
@@ -52,11 +61,13 @@ local function new(given, ...)
   end
   local hsts = out.hsts_ms >= 0
     and format("max-age=%d%s", out.hsts_ms // 1000, out.hsts_subdomains and "; includeSubDomains" or "")
+  local https = out.https_port
   return function(req, res, next)
     for i = 1, #list do
       local field = list[i]
       res:header(field[1], field[2])
     end
+    if not req.secure and https then return redirect(req, res, https) end
     if hsts and req.secure then res:header("Strict-Transport-Security", hsts) end
     return next()
   end

@@ -337,7 +337,10 @@ some:use(cors { origins = { "https://app.example", "http://Localhost:3000" }, cr
   methods = { "GET" } })
 safe:use(cors { origins = function(origin, req) return origin:find("%.example$") and req.query.no == nil end })
 safe:use(secure_headers { hsts_subdomains = true, content_security_policy = "default-src 'self'", opener_policy = false })
-for prefix, one in pairs { ["/open"] = open, ["/some"] = some, ["/safe"] = safe } do
+local moved, other = ls.app(), ls.app()
+moved:use(secure_headers { https = 443 })
+other:use(secure_headers { https = 8443, hsts = 300 })
+for prefix, one in pairs { ["/open"] = open, ["/some"] = some, ["/safe"] = safe, ["/moved"] = moved, ["/other"] = other } do
   routes(one)
   app:mount(prefix, one)
 end
@@ -407,6 +410,27 @@ class Headers(E2E):
             conn.sock = trusting.wrap_socket(conn.sock)
             self.assertEqual(conn.get("/safe/").header("Strict-Transport-Security"), "max-age=31536000; includeSubDomains")
 
+    def test_http_becomes_https(self):
+        for method, target, host, expected in (
+                ("GET", "/moved/?a=b", "a.example", "https://a.example/moved/?a=b"),
+                ("PUT", "/moved/none", "a.example:8080", "https://a.example/moved/none"),
+                ("GET", "/other/fail", "A.example:80", "https://A.example:8443/other/fail"),
+                ("GET", "/other/", "[::1]", "https://[::1]:8443/other/"), ("GET", "/other/", "[::1]:80", "https://[::1]:8443/other/"),
+                ("GET", "http://b.example:80/moved/?c=http://d/", "b.example:80", "https://b.example/moved/?c=http://d/")):
+            response = self.ask(method, target, [("Host", host)])
+            self.assertEqual((response.status, response.header("Location")), (308, expected), target)
+            self.assertEqual(response.header("X-Content-Type-Options"), "nosniff")
+        with self.connect() as conn:
+            conn.send(b"GET /moved/ HTTP/1.0\r\n\r\n")
+            response = conn.response()
+            self.assertEqual((response.status, response.text), (400, "the header Host is missing\n"))
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        with self.connect(1) as conn:
+            conn.sock = trusting.wrap_socket(conn.sock)
+            response = conn.get("/other/")
+            self.assertEqual((response.text, response.header("Strict-Transport-Security")), ("ok", "max-age=300"))
+
     def test_sites_that_are_refused(self):
         site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:use(require "luaserve.%s"{ %s })\nls.listen("127.0.0.1:0", app)\n'
         for module, options, message in (
@@ -415,6 +439,8 @@ class Headers(E2E):
                 ("cors", 'origins = "*", credentials = true', "needs the list of origins"),
                 ("cors", 'origins = "*", methods = { "A B" }', 'invalid name "A B"'), ("cors", 'origins = "*", expose = {}', "expose must be"),
                 ("secure_headers", 'frame_options = "a\\127b"', "frame_options must be"), ("secure_headers", "opener_policy = true", "opener_policy must be"),
+                ("secure_headers", "https = 0", "https must be from 1 to 65535"), ("secure_headers", "https = true", "https must be"),
+                ("secure_headers", "https = 65536", "https must be from 1 to 65535"),
                 ("secure_headers", "csp = false", 'unknown option "csp"')):
             line = self.refuses(site % (module, options), message)
             self.assertRegex(line, r"site\.lua:3: " + module)

@@ -145,7 +145,7 @@ ls.listen("""))
     def test_t8_virtual_hosts_keep_conditions_ranges_fields_and_streams(self):
         # with app:static behind the recipe: If-None-Match was a 200, Range a 200, HEAD had Content-Length: 0; no
         # Authorization, no WebSocket, no events
-        run, server = self.recipe("Two names with TLS", lambda site: site[:site.index("ls.listen {")] + """
+        run, server = self.recipe("Two names with TLS", lambda site: site[:site.index("local hosts")].replace("https = 8443, ", "") + """
 shop:static("/files", ".")
 shop:get("/who", function(req, res)
   res:cookie("a", "1"):cookie("b", "2")
