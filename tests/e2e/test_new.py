@@ -201,6 +201,39 @@ class Templates(E2E):
             ada.close()
         server.stop()
 
+    def test_the_chat_knows_who_is_there(self):
+        """Of those who come and leave at a time, before and behind a reload, nothing remains."""
+        folder, _ = self.make("--template", "chat")
+        server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
+
+        def member(name):
+            return WebSocket(server.at(), "/live?room=music&name=" + name)
+
+        def people(ws):
+            while "people" not in (data := json.loads(ws.receive())):
+                pass
+            return data["people"]
+
+        def visit(n):
+            with member("guest%d" % n) as guest:
+                while "guest%d" % n not in people(guest):
+                    pass
+                guest.close()
+
+        with member("stays") as stays, member("twice"), member("twice") as second:
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                list(pool.map(visit, range(16)))
+                mark = server.mark()
+                if not WINDOWS:
+                    server.reload()
+                    server.wait_log("reloaded", mark)
+                list(pool.map(visit, range(16, 32)))
+            second.close()
+            with member("last"):  # in the new site
+                while people(stays) != ["last", "stays", "twice"]:
+                    pass
+        server.stop()
+
     def test_the_messages_of_the_chat_keep_their_order(self):
         """A page asks for what follows its last message: one that arrives behind a later one would be lost."""
         folder, _ = self.make("--template", "chat")

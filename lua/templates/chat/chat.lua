@@ -2,7 +2,7 @@
 --
 -- A page connects to /live?room=ROOM&name=NAME&after=NUMBER: the number of the last message of the room that it has. It
 -- sends the text of its messages, and receives JSON objects: { messages = { { number =, name =, text = } } }, and
--- { people = { NAME }, version = }.
+-- { people = { NAME } }.
 
 local ls = require "luaserve"
 local rate_limit = require "luaserve.rate_limit"
@@ -20,8 +20,7 @@ local INVALID = 4000 -- the code of a close: the page does not try again with th
 -- Rooms are in dicts, so that all Lua states share them and they survive a reload. The keys are the rooms.
 local messages = ls.dict("messages") -- a list of each room
 local last = ls.dict("last") -- the number of the last message
-local present = ls.dict("present") -- { version =, connections = { NAME = count } }: see enter
-local order = {} -- messages leave in the order of their numbers: a page asks for what follows its last
+local order = {} -- messages of a room leave in the order of their numbers: a page asks for what follows its last
 for _, room in ipairs(chat.ROOMS) do order[room] = ls.semaphore("chat " .. room, 1) end
 
 -- check(room, name, text) -> nil, or what is wrong
@@ -54,19 +53,14 @@ function chat.after(room, number)
   return found
 end
 
--- Count a connection of a person (by = 1 or -1), and send the list of people to every connection of the room. Each list
--- has a higher version than the one before: lists of two Lua states may arrive in the other order.
-local function enter(room, name, by)
-  local now = assert(present:update(room, function(old)
-    local new = old or { version = 0, connections = {} }
-    local count = (new.connections[name] or 0) + by
-    new.version, new.connections[name] = new.version + 1, count > 0 and count or nil
-    return new
-  end))
-  local people = ls.json.array {}
-  for one in pairs(now.connections) do people[#people + 1] = one end
-  table.sort(people)
-  ls.publish(room, { people = people, version = now.version })
+-- Send the list of the people in a room to all of them: each connection subscribes to a topic of its person as well.
+local function announce(room)
+  order[room]:with(function() -- one after the other, so that the newest list is the last
+    local people = ls.json.array {}
+    for topic in pairs(ls.topics(room .. "/")) do people[#people + 1] = topic:sub(#room + 2) end
+    table.sort(people)
+    ls.publish(room, { people = people })
+  end)
 end
 
 -- A function that says whether one more message is within the rate.
@@ -89,8 +83,13 @@ local function talk(ws, req)
     return chat.after(room, after)
   end)
   ws:send(ls.json.encode { messages = missed })
-  enter(room, name, 1)
-  local _ <close> = setmetatable({}, { __close = function() enter(room, name, -1) end })
+  local person = room .. "/" .. name
+  local _ <close> = setmetatable({}, { __close = function() -- whatever ends the connection
+    ws:unsubscribe(person)
+    announce(room)
+  end })
+  ws:subscribe(person)
+  announce(room)
   local within_rate = meter()
   for text in ws:messages() do
     if not within_rate() then return ws:close(INVALID, "too many messages in a short time") end

@@ -3,7 +3,7 @@ const INVALID = 4000; // the code of chat.lua: another try would not help
 const find = (id) => document.getElementById(id);
 const messages = find("messages");
 const shown = new Set(); // numbers of messages
-let socket, room, name, last = 0, version = 0, failures = 0;
+let socket, room, name, last = 0, failures = 0;
 
 function show(message) {
   if (shown.has(message.number)) return; // received twice
@@ -27,7 +27,7 @@ function connect() {
   const query = new URLSearchParams({ room, name, after: last });
   socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/live?" + query);
   socket.onopen = () => {
-    failures = version = 0;
+    failures = 0;
     find("status").textContent = "Connected to " + room + ".";
     inside(true);
   };
@@ -35,10 +35,7 @@ function connect() {
     if (event.target !== socket) return; // of a room that was left
     const data = JSON.parse(event.data);
     data.messages?.forEach(show);
-    if (data.people && data.version > version) {
-      version = data.version;
-      find("people").textContent = "Here now: " + data.people.join(", ");
-    }
+    if (data.people) find("people").textContent = "Here now: " + data.people.join(", ");
   };
   socket.onclose = (event) => {
     if (event.target !== socket) return;
