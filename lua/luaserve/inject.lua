@@ -14,9 +14,16 @@ local request_fields = {
   headers = true, -- Headers - header fields
   body = true, -- string - the body
   json = true, -- any - in place of body: a value that is sent as JSON
+  form = true, -- table - in place of body: fields that are sent as a form
 }
 inject.calls = {
   ["app:inject"] = { request_fields }, -- InjectRequest
+}
+
+-- What becomes a body, its Content-Type, and what encodes it.
+local encoded = {
+  json = { "application/json", function(value) return require("luaserve.json").encode(value) end },
+  form = { "application/x-www-form-urlencoded", function(fields) return require("luaserve.url").query(fields) end },
 }
 
 local function check_header(name)
@@ -27,7 +34,7 @@ local function check_header(name)
 end
 
 -- The names and values of the fields of a request, in turn.
-local function fields_of(headers, body, is_json)
+local function fields_of(headers, body, content_type)
   local list, given = {}, {}
   local function add(name, value)
     list[#list + 1], list[#list + 2] = name, value
@@ -37,7 +44,7 @@ local function fields_of(headers, body, is_json)
     add(field[1], tostring(field[2]):match("^[ \t]*(.-)[ \t]*$"))
   end
   if not given.host then add("Host", "localhost") end
-  if is_json and not given["content-type"] then add("Content-Type", "application/json") end
+  if content_type and not given["content-type"] then add("Content-Type", content_type) end
   if body and not given["content-length"] then add("Content-Length", tostring(#body)) end
   return list
 end
@@ -48,12 +55,14 @@ function inject.run(compile, app, request)
     usage.error('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.quote(request))
   end
   options.take("app:inject", request, inject.calls["app:inject"], {})
-  local method, path, text = request.method or "GET", request.path or "/", request.body
-  if request.json ~= nil then
-    if text ~= nil then usage.error("app:inject: give one of json and body") end
-    local ok, encoded = pcall(require("luaserve.json").encode, request.json)
-    if not ok then usage.error("app:inject: json: %s", encoded:match("ls%.json%.encode: (.*)") or encoded) end
-    text = encoded
+  local method, path, text, content_type = request.method or "GET", request.path or "/", request.body, nil
+  for name, kind in pairs(encoded) do
+    if request[name] ~= nil then
+      if text ~= nil then usage.error("app:inject: give one of json, form and body") end
+      local ok, made = pcall(kind[2], request[name])
+      if not ok then usage.error("app:inject: %s: %s", name, made:match("ls%.[%a.]+:? (.*)") or made) end
+      text, content_type = made, kind[1]
+    end
   end
   for name, value in pairs { method = method, path = path, body = text } do
     if type(value) ~= "string" then
@@ -65,7 +74,7 @@ function inject.run(compile, app, request)
   end
   local dispatcher = compile(app)
   local status, fields, body, behind = core.inject(dispatcher.dispatch, dispatcher.failed,
-    method, path, fields_of(request.headers, text, request.json ~= nil), text, options.max_body_default())
+    method, path, fields_of(request.headers, text, content_type), text, options.max_body_default())
   if not status and body == "EBUSY" then
     usage.error('app:inject: the handler of %s %s waits, which is not possible while the site loads; call app:inject in '
       .. 'ls.init(function() ... end) or ls.on("start", function() ... end)', method, path)

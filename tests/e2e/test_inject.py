@@ -23,6 +23,16 @@ app:get("/self-post", function()
 end)
 app:post("/sum", function(req) local list = req:json() return { sum = list[1] + list[2] } end)
 app:get("/json", function() return app:inject{ method = "POST", path = "/sum", json = { 1, 2 } }:json() end)
+app:post("/form", function(req) return req:form_all() end)
+app:get("/form", function() return app:inject{ method = "POST", path = "/form", form = { a = "x&y", b = { 1, "\xC3\xA9" } } }.body end)
+app:get("/wrong", function()
+  local wrong = {}
+  for _, form in ipairs { 5, { a = {} , b = print }, { "x" } } do
+    wrong[#wrong + 1] = select(2, pcall(app.inject, app, { method = "POST", path = "/form", form = form }))
+  end
+  wrong[#wrong + 1] = select(2, pcall(app.inject, app, { form = {}, json = 1 }))
+  return wrong
+end)
 app:get("/both", function() return select(2, pcall(app.inject, app, { json = 1, body = "1" })) end)
 local early = show(app:inject{ method = "GET", path = "/" })
 app:get("/early", function() return early end)
@@ -38,7 +48,14 @@ class Inject(E2E):
 
     def test_json(self):
         self.assertEqual(self.get("/json").text, '{"sum":3}')
-        self.assertIn("give one of json and body", self.get("/both").text)
+        self.assertIn("give one of json, form and body", self.get("/both").text)
+
+    def test_form(self):
+        self.assertEqual(json.loads(self.get("/form").text), {"a": ["x&y"], "b": ["1", "\u00e9"]})
+        wrong = json.loads(self.get("/wrong").text)
+        for message, part in zip(wrong, ("form: takes a table such as", 'form: "b" must be a string', "form: takes a table such as",
+                                         "give one of json, form and body"), strict=True):
+            self.assertRegex(message, r"^.*site\.lua:\d+: app:inject: " + part)
 
     def test_inject(self):
         self.assertEqual(self.inject("/"), {"status": 200, "body": "root"})

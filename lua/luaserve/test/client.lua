@@ -4,7 +4,7 @@ local json = require "luaserve.json"
 local reply = require "luaserve.reply"
 local usage = require "luaserve.usage"
 local fields_of = require("luaserve.options").fields
-local core = require "luaserve.core"
+local form_query = require("luaserve.url").query
 usage.mark_internal()
 
 local client = {}
@@ -12,19 +12,6 @@ local client = {}
 local MESSAGE_MAX = 256 * 1024 * 1024 -- bytes of a body
 
 local request_options = { headers = true, json = true, form = true, body = true, timeout = true }
-
-local function form_encode(fields)
-  local names, parts = {}, {}
-  for name in pairs(fields) do names[#names + 1] = name end
-  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-  for _, name in ipairs(names) do
-    local value = fields[name]
-    for _, one in ipairs(type(value) == "table" and value or { value }) do
-      parts[#parts + 1] = core.url_encode(tostring(name)) .. "=" .. core.url_encode(tostring(one))
-    end
-  end
-  return table.concat(parts, "&")
-end
 
 -- check(call, path, options): raises unless the arguments of a request are right.
 function client.check(call, path, options)
@@ -62,7 +49,7 @@ local function request_text(method, path, host, options)
   if options.json ~= nil then
     body, kind = json.encode(options.json), "application/json"
   elseif options.form then
-    body, kind = form_encode(options.form), "application/x-www-form-urlencoded"
+    body, kind = form_query(options.form), "application/x-www-form-urlencoded"
   end
   local lines, given = { method .. " " .. path .. " HTTP/1.1" }, {}
   for name in pairs(options.headers or {}) do given[name:lower()] = true end

@@ -6,13 +6,12 @@ local app = require "app"
 local store = require "store"
 
 -- A browser: browser(method, path [, form]) sends a request with the cookie that it has got, and returns the response.
+-- A text in place of the table of a form is the body, of this type.
 local function browser()
   local cookie
   return function(method, path, form, type)
-    local res = app:inject { method = method, path = path,
-      body = type and form or form and ls.url.query(form),
-      headers = { Cookie = cookie, ["Sec-Fetch-Site"] = "same-origin",
-        ["Content-Type"] = form and (type or "application/x-www-form-urlencoded") } }
+    local res = app:inject { method = method, path = path, form = not type and form or nil, body = type and form,
+      headers = { Cookie = cookie, ["Sec-Fetch-Site"] = "same-origin", ["Content-Type"] = type } }
     local set = res.headers["set-cookie"]
     if set then cookie = set:match("^[^;]*") end
     return res
@@ -78,7 +77,7 @@ describe("accounts", function()
 
   it("refuse forms of other sites", function()
     local headers = { Origin = "https://evil.example" }
-    local res = app:inject { method = "POST", path = "/login", body = "name=ada", headers = headers }
+    local res = app:inject { method = "POST", path = "/login", form = { name = "ada" }, headers = headers }
     test.equal(res.status, 403)
   end)
 end)
