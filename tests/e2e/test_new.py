@@ -69,7 +69,7 @@ class Templates(E2E):
                 self.assertEqual(page.readline(), "# my-site\n")
 
     def passes_its_tests(self, folder):
-        done = run("test", cwd=folder)
+        done = run("test", "--timeout", str(WAIT), cwd=folder)  # hashes of passwords take long on a slow machine
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"\n\d+ passed in")
         log = [line for line in done.stderr.splitlines() if "and refuses new entries" not in line]

@@ -41,7 +41,7 @@ function accounts.add_routes(app)
 
   app:post("/login", limited, function(req, res)
     local given, errors = req:form(account, { refuse = false })
-    local user = not errors and store.user(given.name)
+    local user = not errors and store.user(given.name) or nil
     if not ls.crypto.password.verify(given.password, user and user.hash) then -- as slow for a name that does not exist
       return show(res:status(403), given, { name = "The name or the password is wrong." })
     end

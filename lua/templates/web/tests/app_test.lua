@@ -58,6 +58,13 @@ describe("accounts", function()
     test.equal(visit("GET", "/").status, 303)
   end)
 
+  it("need both fields of the form", function()
+    local long = ("x"):rep(2000)
+    for _, form in ipairs { { name = "ada" }, { password = "correct horse" }, { name = "ada", password = long } } do
+      test.equal(browser()("POST", "/login", form).status, 403)
+    end
+  end)
+
   local cases = { -- name, password, status, message
     { "ada", "correct horse", 409, "This name is taken." },
     { "", "correct horse", 422, "is missing" },
@@ -135,7 +142,7 @@ describe("files", function()
   end)
 
   it("may have any name", function()
-    for _, name in ipairs { "../../app.lua", ".htaccess", "<b>", ("é"):rep(127), "CON" } do
+    for _, name in ipairs { "../../app.lua", ".htaccess", "<b>", ("é"):rep(127), "CON", " ", "a\\\"b" } do
       test.equal(upload(ada, name, "x").status, 303, name)
       local path = test.match(ada("GET", "/files").body, 'href="(/files/[%w_-]+)"')
       test.equal(ada("GET", path).body, "x", name)
