@@ -141,10 +141,37 @@ class DictFile(E2E):
             other.execute("begin immediate")
             results = self.run_lua(server, "return sync:set('a', 2)")  # after 5 s
             self.assertEqual((results[0], results[2]), (None, "EBUSY"), results)
-            server.wait_log('the dict "sync" cannot be written to its file, which is tried again: database is locked')
+            server.wait_log('the dict "sync" cannot be written to its file, which is tried again; its changes wait in memory: database is locked')
             other.execute("rollback")
         self.assertEqual(self.run_lua(server, "return sync:set('b', 3), sync.a"), [True, 2])
         self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 2), ("b", 3)])
+        server.stop()
+
+    def test_while_the_file_cannot_be_written_each_key_waits_once(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "sync.a, sync.gone = 1, 1")
+        with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db", isolation_level=None)) as other:
+            other.execute('alter table "dict sync" rename to aside')
+            self.assertEqual(self.run_lua(server, """
+              local codes = {}
+              for n = 1, 100 do
+                local _, _, code = sync:set("a", n)
+                codes[code] = (codes[code] or 0) + 1
+                sync:set("new" .. n, n)
+                sync:delete("new" .. n)
+              end
+              sync:delete("gone")
+              return codes
+            """), [{"EIO": 100}])
+            self.assertEqual(server.log().count('the dict "sync" cannot be written to its file'), 1)
+            other.execute("create table written(key)")
+            other.execute("create trigger count_writes after insert on aside begin insert into written values(new.key); end")
+            other.execute('alter table aside rename to "dict sync"')
+        self.assertEqual(self.run_lua(server, "return sync:set('b', 1)"), [True])
+        writes = [key for key, in self.rows("select key from written")]
+        self.assertEqual(writes.count("b"), 1)
+        self.assertLessEqual(len(writes), 4, writes)  # the changes of the write that failed, and the later ones
+        self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 100), ("b", 1)])
         server.stop()
 
     def test_wrong_options_and_files_are_refused(self):

@@ -138,11 +138,13 @@ void ls_dict_unlink(ls_dict_access *access, ls_dict_entry *entry)
     if (entry->expires_ms != 0) shard->expiring--;
     shard->count--;
     ls_dict_release(access->dict, ls_dict_key_bytes(entry->key_len) + ls_dict_value_bytes(&entry->value));
-    if (access->dict->store != NULL) { /* the store frees it when it has deleted the row */
+    if (access->dict->store != NULL && entry->has_row) { /* the store frees it and deletes the row */
+        if (entry->value.type != LS_DICT_LIST) ls_dict_value_drop(&entry->value); /* a list takes long under a lock */
         entry->removed = true;
         ls_dict_changed(access, entry);
         return;
     }
+    ls_list_remove(&entry->changed);
     entry->next = access->garbage;
     access->garbage = entry;
 }
@@ -267,7 +269,8 @@ ls_dict_entry *ls_dict_insert(ls_dict_access *access, ls_dict_value value, uint6
                              .hash = access->hash,
                              .value = value,
                              .key_len = (uint32_t)access->key_len,
-                             .key_is_integer = access->key->bytes == NULL};
+                             .key_is_integer = access->key->bytes == NULL,
+                             .has_row = access->dict->store == NULL /* the store loads its file */};
     ls_node_init(&entry->changed);
     memcpy(entry->key, access->key_bytes, access->key_len);
     *bucket = entry;

@@ -14,6 +14,7 @@ typedef struct ls_dict_entry {
     ls_node used;
     ls_node changed;              /* in the list of the shard, until the store has taken it */
     bool removed;                 /* it is in that list only */
+    bool has_row;                 /* in the file, or among the changes that the store has taken */
     uint64_t used_ms, expires_ms; /* of ls_dict_now_ms; expires_ms 0: never */
     uint64_t version, hash;
     ls_dict_value value;

@@ -1,14 +1,15 @@
 /* dict_store.h - the file of a dict that is kept over restarts: a table of an SQLite database.
  *
  * The dict is loaded when it is opened and stays in memory. A change puts its entry into the list of its shard; a removed
- * entry stays in that list until its row is deleted. The thread of the store takes all changes that have come, and
- * writes them in one transaction; then it waits for more, LS_DICT_STORE_MS when no task waits for it.
+ * entry stays in that list, without its value, if it has a row to delete. The thread of the store takes all changes that
+ * have come, and writes them in one transaction; then it waits for more, LS_DICT_STORE_MS when no task waits for it.
  *
  *     every change up to number `stored` is in the file
  *
  * With `sync` the commit waits for the device, and tasks wait for their change. Without, it does not: a crash of the
  * program loses what was changed in the last moments, one of the system a little more. A write that fails is logged, and
- * tried again; the tasks that wait get the error.
+ * tried again; the tasks that wait get the error. Until it succeeds no further changes are taken, so that each key waits
+ * once in its list: what waits is bounded by the rows of the file and the entries of the dict.
  *
  * Rows: key (TEXT, INTEGER), value (TEXT, INTEGER, REAL; a BLOB for all others), expires (milliseconds since 1970 or
  * NULL). The BLOBs are marshalled values (marshal.h); one that is damaged makes the load fail. */

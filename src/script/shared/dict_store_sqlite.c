@@ -365,6 +365,7 @@ static bool take_changes(ls_dict_store *store, unsigned shard)
         *store->last = c;
         store->last = &c->next;
         ls_list_remove(&entry->changed);
+        entry->has_row = true;
         if (!entry->removed) continue;
         entry->next = access.garbage;
         access.garbage = entry;
@@ -402,8 +403,10 @@ static int write_changes(ls_dict_store *store)
     if (result != SQLITE_OK) {
         const char *name = ((const ls_shared_object *)(const void *)store->dict)->name;
         if (store->failures++ == 0)
-            ls_log(LS_LOG_ERROR, "the dict \"%s\" cannot be written to its file, which is tried again: %s", name,
-                   sqlite3_errmsg(store->handle));
+            ls_log(
+                LS_LOG_ERROR,
+                "the dict \"%s\" cannot be written to its file, which is tried again; its changes wait in memory: %s",
+                name, sqlite3_errmsg(store->handle));
         if (sqlite3_get_autocommit(store->handle) == 0)
             (void)sqlite3_exec(store->handle, "rollback", NULL, NULL, NULL);
         return code_of(result);
@@ -417,7 +420,8 @@ static int write_changes(ls_dict_store *store)
 
 /* ---- the thread ------------------------------------------------------------------------------------------------------ */
 
-/* The changes up to `number` are in the file, or the write has failed. The lock is held. */
+/* The changes up to `number` are in the file, or the write has failed, which those that wait for later ones are told as
+ * well. The lock is held. */
 static void decide(ls_dict_store *store, uint64_t number, int err, ls_node *woken)
 {
     store->error = err;
@@ -425,7 +429,7 @@ static void decide(ls_dict_store *store, uint64_t number, int err, ls_node *woke
     for (ls_node *node = store->waiters.next, *next; node != &store->waiters; node = next) {
         ls_waiter *waiter = LS_CONTAINER(node, ls_waiter, node);
         next = node->next;
-        if (waiter->number <= number) ls_waiter_decide(waiter, err, woken);
+        if (err < 0 || waiter->number <= number) ls_waiter_decide(waiter, err, woken);
     }
     ls_cond_broadcast(&store->done);
 }
@@ -434,6 +438,8 @@ static void store_main(void *arg)
 {
     ls_dict_store *store = arg;
     ls_node woken;
+    uint64_t number = 0; /* of the changes that were taken */
+    bool all = true;     /* they are all up to that number */
     ls_mutex_lock(&store->lock);
     for (;;) {
         while (store->noted == store->stored && !store->closing) {
@@ -445,11 +451,15 @@ static void store_main(void *arg)
             store->idle = false; /* changes wake the thread only when it is idle; a waiter and the close always do */
             (void)ls_cond_wait_ms(&store->wake, &store->lock, LS_DICT_STORE_MS);
         }
-        const uint64_t number = store->noted;
+        const bool takes = store->first == NULL; /* else those of the write that has failed */
+        if (takes) {
+            number = store->noted;
+            all = true;
+        }
         ls_mutex_unlock(&store->lock);
-        bool taken = true;
-        for (unsigned n = 0; n < store->dict->shard_count; n++) taken = take_changes(store, n) && taken;
-        const int err = taken ? write_changes(store) : LS_ENOMEM;
+        for (unsigned n = 0; takes && n < store->dict->shard_count; n++) all = take_changes(store, n) && all;
+        int err = write_changes(store);
+        if (err == LS_OK && !all) err = LS_ENOMEM;
         ls_node_init(&woken);
         ls_mutex_lock(&store->lock);
         decide(store, number, err, &woken);
