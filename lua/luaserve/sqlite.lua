@@ -8,7 +8,7 @@ local options = require "luaserve.options"
 local database = require "luaserve.database"
 usage.mark_internal()
 
-local setmetatable, type = setmetatable, type -- a site may replace the globals
+local string_unpack, setmetatable, type = string.unpack, setmetatable, type -- a site may replace the globals
 local strict, check_call, results = database.strict, database.check_call, database.results
 local core_run, core_rows, core_more = core.sqlite_run, core.sqlite_rows, core.sqlite_more
 local EXEC, QUERY, ONE = 0, 1, 2
@@ -159,14 +159,14 @@ function methods.backup(self, path, ...)
     usage.error('db:backup: path must be a string, such as "backup/site.db"; got %s', usage.quote(path))
   end
   usage.no_more("db:backup(path)", path, ...)
-  local part = path .. ".part"
-  core.file_remove(part) -- of a backup that was interrupted
-  local ok, message, code = results("db:backup", core.sqlite_backup(self.handle, part))
-  if not ok then
-    core.file_remove(part)
-    return nil, path .. ": " .. message, code
-  end
-  return core.file_rename(part, path)
+  local beside = ("%s.luaserve-%016x"):format(path, string_unpack("i8", core.crypto_random(8)))
+  local written <close> = core.file_temporary(beside)
+  local ok, message, code = results("db:backup", core.sqlite_backup(self.handle, beside))
+  if not ok then return nil, path .. ": " .. message, code end
+  ok, message, code = core.file_rename(beside, path)
+  if not ok then return nil, message, code end
+  core.file_keep(written)
+  return true
 end
 
 local meta = strict("a database", methods)

@@ -99,7 +99,7 @@ class Sqlite(E2E):
 
     def test_named_parameters_take_the_fields_of_a_table(self):
         self.assertEqual(self.run_lua("""
-          return db:one("select :a as a, @b as b, $c as c, :none as none", { a = 1, b = "x", c = 2.5, more = {} })
+          return db:one("select :a as a, @b as b, $c as c, :none as none", { a = 1, b = "x", c = 2.5, more = {}, fn = print, job = coroutine.create(print) })
         """), [{"a": 1, "b": "x", "c": 2.5}])
 
     def test_rows_are_tables_without_null(self):
@@ -121,6 +121,9 @@ class Sqlite(E2E):
                 ("db:one('select ?', {})", "to parameters with names"),
                 ("db:one('select ?, ?', {}, 1)", "a value must be nil, a boolean, a number, a string or a buffer; got a table"),
                 ("db:exec 'select 1; select 2'", "several statements"),
+                ("db:one('select :a as a, @tags as b', { a = 1, tags = { 'x' } })",
+                 "@tags: a value must be nil, a boolean, a number, a string or a buffer; got a table"),
+                ("db:one('select :fn as f', { fn = print })", ":fn: a value must be nil"),
                 ("db:exec ' -- nothing'", "no statement"),
                 ("db:exec 'begin'", "db:transaction(fn)"),
                 ("db:exec 'savepoint a'", "db:transaction(fn)"),
@@ -332,7 +335,17 @@ class Sqlite(E2E):
             with contextlib.closing(sqlite3.connect(path)) as copy:
                 self.assertEqual(copy.execute("select name from item").fetchall(), [("a",)])
                 self.assertEqual(copy.execute("pragma integrity_check").fetchall(), [("ok",)])
-        self.assertFalse(os.path.exists(path + ".part"))
+        self.assertEqual(self.run_lua("""
+          local jobs, results = {}, {}
+          for n = 1, 4 do
+            jobs[n] = ls.spawn(function() results[n] = { db:backup("copy.db") } end)
+          end
+          for n = 1, 4 do jobs[n]:wait() end
+          return results
+        """), [[[True]] * 4])  # at a time
+        with contextlib.closing(sqlite3.connect(path)) as copy:
+            self.assertEqual(copy.execute("select name from item").fetchall(), [("a",)])
+        self.assertEqual([name for name in os.listdir(self.server.dir) if ".luaserve-" in name or name.endswith(".part")], [])
         results = self.run_lua("return db:backup('none/copy.db')")
         self.assertEqual((results[0], results[1].split(":")[0]), (None, "none/copy.db"))
         self.assertEqual(self.run_lua("memory:exec 'create table if not exists t(a)' return memory:backup('memory.db')"), [True])

@@ -298,51 +298,56 @@ static int bind_value(sqlite3_stmt *stmt, int index, enum ls_db_type type, const
     }
 }
 
-static int bind_named(sqlite3_stmt *stmt, int index, const ls_db_job *job)
+/* The value of the field `name`; LS_DB_NULL if it is absent. */
+static enum ls_db_type field_of(const ls_db_job *job, const char *name, const char **data, size_t *len)
 {
-    const char *name = sqlite3_bind_parameter_name(stmt, index), *at = job->values.data, *key, *data;
-    size_t key_len, len;
-    if (name == NULL) return SQLITE_RANGE;
+    const char *at = job->values.data, *key;
+    size_t key_len;
     for (unsigned n = 0; n < job->value_count; n++) {
         (void)ls_db_bytes_take(&at, &key, &key_len);
-        const enum ls_db_type type = ls_db_bytes_take(&at, &data, &len);
-        if (strlen(name + 1) == key_len && memcmp(name + 1, key, key_len) == 0)
-            return bind_value(stmt, index, type, data, len);
+        const enum ls_db_type type = ls_db_bytes_take(&at, data, len);
+        if (strlen(name) == key_len && memcmp(name, key, key_len) == 0) return type;
     }
-    return SQLITE_OK; /* an absent field is NULL */
+    return LS_DB_NULL;
+}
+
+static bool misused(ls_db_job *job, const char *message)
+{
+    job->misuse = true;
+    fail_with(job, LS_EINVAL, message, -1);
+    return false;
 }
 
 /* false: job->error. */
 static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
 {
     const int count = sqlite3_bind_parameter_count(stmt);
-    const char *at = job->values.data, *data;
-    size_t len;
-    char text[120];
-    int result = SQLITE_OK;
+    const char *at = job->values.data, *data = NULL;
+    size_t len = 0;
+    char text[200];
     if (!job->named && (unsigned)count != job->value_count) {
         (void)snprintf(text, sizeof text, "the statement has %d parameter%s; got %u value%s", count,
                        count == 1 ? "" : "s", job->value_count, job->value_count == 1 ? "" : "s");
-        job->misuse = true;
-        fail_with(job, LS_EINVAL, text, -1);
-        return false;
+        return misused(job, text);
     }
-    for (int n = 1; n <= count && result == SQLITE_OK; n++) {
-        if (job->named) {
-            result = bind_named(stmt, n, job);
-        } else {
-            const enum ls_db_type type = ls_db_bytes_take(&at, &data, &len);
-            result = bind_value(stmt, n, type, data, len);
+    for (int n = 1; n <= count; n++) {
+        const char *name = sqlite3_bind_parameter_name(stmt, n);
+        if (job->named && name == NULL)
+            return misused(job, "a table gives values to parameters with names, such as :id, not to ?");
+        const enum ls_db_type type =
+            job->named ? field_of(job, name + 1, &data, &len) : ls_db_bytes_take(&at, &data, &len);
+        if (type == LS_DB_OTHER) {
+            (void)snprintf(text, sizeof text,
+                           "%.60s%sa value must be nil, a boolean, a number, a string or a buffer; got a %.*s",
+                           name != NULL ? name : "", name != NULL ? ": " : "", (int)len, data);
+            return misused(job, text);
+        }
+        if (bind_value(stmt, n, type, data, len) != SQLITE_OK) {
+            ls_db_conn_fail(conn, job);
+            return false;
         }
     }
-    if (result == SQLITE_OK) return true;
-    if (result == SQLITE_RANGE) {
-        job->misuse = true;
-        fail_with(job, LS_EINVAL, "a table gives values to parameters with names, such as :id, not to ?", -1);
-    } else {
-        ls_db_conn_fail(conn, job);
-    }
-    return false;
+    return true;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */

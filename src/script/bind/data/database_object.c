@@ -204,91 +204,76 @@ static int done(lua_State *L, int status, lua_KContext context) /* without a res
 
 /* ---- parameters ---------------------------------------------------------------------------------------------------- */
 
-/* Add the value at `index`. NULL, or what is wrong with it. */
-static const char *add_value(lua_State *L, int index, ls_db_bytes *values)
+/* Add the value at `index`. false: out of memory. */
+static bool add_value(lua_State *L, int index, ls_db_bytes *values)
 {
-    static const char no_memory[] = "not enough memory";
     size_t len;
-    switch (lua_type(L, index)) {
-    case LUA_TNIL: return ls_db_bytes_put(values, LS_DB_NULL, NULL, 0) ? NULL : no_memory;
-    case LUA_TBOOLEAN: {
-        const int64_t number = lua_toboolean(L, index);
-        return ls_db_bytes_put(values, LS_DB_INTEGER, &number, sizeof number) ? NULL : no_memory;
+    const int type = lua_type(L, index);
+    const ls_buffer *buffer = NULL;
+    if (type == LUA_TNIL || (type == LUA_TLIGHTUSERDATA && lua_touserdata(L, index) == NULL))
+        return ls_db_bytes_put(values, LS_DB_NULL, NULL, 0);
+    if (type == LUA_TBOOLEAN || lua_isinteger(L, index)) {
+        const int64_t integer = type == LUA_TBOOLEAN ? lua_toboolean(L, index) : lua_tointeger(L, index);
+        return ls_db_bytes_put(values, LS_DB_INTEGER, &integer, sizeof integer);
     }
-    case LUA_TNUMBER: {
-        const int64_t integer = lua_tointeger(L, index);
+    if (type == LUA_TNUMBER) {
         const double number = lua_tonumber(L, index);
-        const bool whole = lua_isinteger(L, index);
-        return ls_db_bytes_put(values, whole ? LS_DB_INTEGER : LS_DB_FLOAT, whole ? (const void *)&integer : &number,
-                               8)
-                   ? NULL
-                   : no_memory;
+        return ls_db_bytes_put(values, LS_DB_FLOAT, &number, sizeof number);
     }
-    case LUA_TSTRING: {
+    if (type == LUA_TSTRING) {
         const char *text = lua_tolstring(L, index, &len);
-        return ls_db_bytes_put(values, LS_DB_TEXT, text, len) ? NULL : no_memory;
+        return ls_db_bytes_put(values, LS_DB_TEXT, text, len);
     }
-    case LUA_TLIGHTUSERDATA:
-        if (lua_touserdata(L, index) == NULL) return ls_db_bytes_put(values, LS_DB_NULL, NULL, 0) ? NULL : no_memory;
-        break;
-    default: break;
+    if ((buffer = ls_buffer_test(L, index)) == NULL) {
+        const char *name = luaL_typename(L, index);
+        return ls_db_bytes_put(values, LS_DB_OTHER, name, strlen(name));
     }
-    const ls_buffer *buffer = ls_buffer_test(L, index);
-    if (buffer == NULL)
-        return lua_pushfstring(L, "a value must be nil, a boolean, a number, a string or a buffer; got a %s",
-                               luaL_typename(L, index));
-    if (!ls_db_bytes_put(values, LS_DB_BLOB, NULL, buffer->len)) return no_memory;
+    if (!ls_db_bytes_put(values, LS_DB_BLOB, NULL, buffer->len)) return false;
     char *to = values->data + values->len - buffer->len;
     for (unsigned n = 0; n < buffer->count; n++) {
         memcpy(to, buffer->slices[n].ptr, buffer->slices[n].len);
         to += buffer->slices[n].len;
     }
-    return NULL;
+    return true;
 }
 
 /* The fields of the table at `index`, whose names are strings. */
-static const char *add_fields(lua_State *L, int index, ls_db_job *job)
+static bool add_fields(lua_State *L, int index, ls_db_job *job)
 {
-    const char *wrong = NULL;
+    bool fine = true;
     job->named = true;
-    for (lua_pushnil(L); wrong == NULL && lua_next(L, index) != 0; lua_pop(L, wrong == NULL ? 1 : 0)) {
+    for (lua_pushnil(L); fine && lua_next(L, index) != 0; lua_settop(L, index + 2)) {
         size_t len;
-        if (lua_type(L, -2) != LUA_TSTRING) continue;
-        const char *name = lua_tolstring(L, -2, &len);
-        if (lua_istable(L, -1) || lua_isfunction(L, -1)) continue; /* a field of another use */
-        if (!ls_db_bytes_put(&job->values, LS_DB_TEXT, name, len)) return "not enough memory";
-        wrong = add_value(L, lua_gettop(L), &job->values);
+        if (lua_type(L, index + 2) != LUA_TSTRING) continue;
+        const char *name = lua_tolstring(L, index + 2, &len);
+        fine = ls_db_bytes_put(&job->values, LS_DB_TEXT, name, len) && add_value(L, index + 3, &job->values);
         job->value_count++;
     }
-    return wrong;
+    return fine;
 }
 
-/* Take the statement at `sql` and the values behind it, and leave TARGET and the call on the stack. NULL, or what is
- * wrong, on top of the stack if it is not static. */
-static const char *take_arguments(lua_State *L, int sql, ls_db_job *job)
+/* Take the statement at `sql` and the values behind it, and leave TARGET and the call on the stack. */
+static void take_arguments(lua_State *L, int sql, ls_db_job *job)
 {
     size_t len;
-    const char *text = lua_tolstring(L, sql, &len), *wrong = NULL;
+    const char *text = lua_tolstring(L, sql, &len);
     const int call = lua_gettop(L);
     job->sql.len = job->values.len = 0;
     job->value_count = 0;
     job->named = false;
     char *to = ls_db_bytes_add(&job->sql, len + 1);
-    if (to == NULL) return "not enough memory";
-    memcpy(to, text, len + 1);
+    bool fine = to != NULL;
+    if (fine) memcpy(to, text, len + 1);
     job->sql.len = len;
-    if (call - sql == 2 && lua_istable(L, call - 1)) {
-        wrong = add_fields(L, call - 1, job);
+    if (fine && call - sql == 2 && lua_istable(L, call - 1)) {
+        fine = add_fields(L, call - 1, job);
     } else {
-        for (int n = sql + 1; n < call && wrong == NULL; n++) {
-            wrong = add_value(L, n, &job->values);
-            job->value_count++;
-        }
+        for (int n = sql + 1; n < call && fine; n++) fine = add_value(L, n, &job->values);
+        job->value_count = (unsigned)(call - sql - 1);
     }
-    if (wrong != NULL) return wrong;
+    if (!fine) luaL_error(L, "not enough memory");
     lua_replace(L, CALL);
     lua_settop(L, CALL);
-    return NULL;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
@@ -413,13 +398,8 @@ static int core_sqlite_run(lua_State *L)
     const lua_Integer how = luaL_checkinteger(L, 2);
     ls_db_job *job = call_push(L, LS_DB_RUN);
     if (job == NULL) return 2;
-    const char *wrong = take_arguments(L, 3, job);
+    take_arguments(L, 3, job);
     job->one = how == HOW_ONE;
-    if (wrong != NULL) {
-        lua_pushboolean(L, 0);
-        lua_pushstring(L, wrong);
-        return 2;
-    }
     return run(L, job, ends[how]);
 }
 
@@ -452,11 +432,8 @@ static int core_sqlite_rows(lua_State *L)
 {
     ls_db_job *job = call_push(L, LS_DB_RUN);
     if (job == NULL) return 2;
-    const char *wrong = take_arguments(L, 2, job);
-    if (wrong == NULL) return run(L, job, rows_done);
-    lua_pushboolean(L, 0);
-    lua_pushstring(L, wrong);
-    return 2;
+    take_arguments(L, 2, job);
+    return run(L, job, rows_done);
 }
 
 /* core.sqlite_more(call) -> as core.sqlite_rows */
@@ -525,8 +502,8 @@ static int text_job(lua_State *L, enum ls_db_what what)
     lua_settop(L, 2);
     ls_db_job *job = call_push(L, what);
     if (job == NULL) return 2;
-    const char *wrong = take_arguments(L, 2, job);
-    return wrong != NULL ? luaL_error(L, "%s", wrong) : run(L, job, done);
+    take_arguments(L, 2, job);
+    return run(L, job, done);
 }
 
 /* core.sqlite_script(transaction, sql) -> true | as core.sqlite_run: several statements */
