@@ -103,7 +103,6 @@ static int finish_continue(lua_State *L, int status, lua_KContext context)
 int ls_compress_finish(lua_State *L, ls_request *r, int (*done)(lua_State *L, ls_request *request))
 {
     lua_settop(L, 0);
-    if (!ls_coded_waits(r->x)) return done(L, r);
     long_response *l = lua_newuserdatauv(L, sizeof *l, 0);
     *l = (long_response){.coded = r->x->coded, .request = r, .done = done};
     l->w.work.run = run;

@@ -5,8 +5,8 @@
 
 #include "script/bind/http/request.h"
 
-/* The response was described and passed on: continue with `done` when all of it is queued. A long one is encoded by other
- * threads while the task waits. The stack of L is cleared. */
+/* The whole body of the response waits to be encoded (ls_coded_waits): other threads do that while the task waits; continue
+ * with `done` when all of it is queued. The stack of L is cleared. */
 int ls_compress_finish(lua_State *L, ls_request *request, int (*done)(lua_State *L, ls_request *request));
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "codec/http_text.h"
+#include "http/coded/coded.h"
 #include "http/exchange_run.h"
 #include "script/bind/http/compress.h"
 #include "script/bind/http/http_result.h"
@@ -87,10 +88,11 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         ls_sse_returned(r->state->ctx, r);
         ls_http_result_unused(L, r);
         lua_settop(L, LS_HTTP_RESULT - 1);
-        return r->x->response == LS_RESPONSE_DONE ? http_done(L, r) : http_finish_parts(L, r);
+    } else {
+        ls_http_result_respond(L, r);
     }
-    ls_http_result_respond(L, r);
-    return r->x->coded != NULL ? ls_compress_finish(L, r, http_done) : http_done(L, r);
+    if (r->x->response == LS_RESPONSE_DONE) return http_done(L, r);
+    return ls_coded_waits(r->x) ? ls_compress_finish(L, r, http_done) : http_finish_parts(L, r);
 }
 
 static int http_main(lua_State *L) /* (exchange as light userdata) */
