@@ -121,6 +121,11 @@ int ls_err_from_win32(uint32_t system_error)
     return LS_ESYS;
 }
 
+int ls_err_from_system(int number)
+{
+    return ls_err_from_win32((uint32_t)number);
+}
+
 int ls_err_from_status(uint32_t status)
 {
     /* LOCAL_DISCONNECT: a socket was closed with the operation pending, which its owner knows, or this side aborted the

@@ -211,12 +211,17 @@ static int replace(const wchar_t *from, const wchar_t *to, bool sync)
     return move(from, to, sync);
 }
 
+/* One at a time: of two moves onto one path the second finds the file of the first in use. */
+static SRWLOCK moving = SRWLOCK_INIT;
+
 static int with_two(const char *from, const char *to, int (*call)(const wchar_t *from, const wchar_t *to, bool sync),
                     bool sync)
 {
     int err = LS_OK;
     wchar_t *wide_from = wide_of(from, &err), *wide_to = wide_of(to, &err);
+    AcquireSRWLockExclusive(&moving);
     if (err == LS_OK) err = call(wide_from, wide_to, sync);
+    ReleaseSRWLockExclusive(&moving);
     free(wide_from);
     free(wide_to);
     return err;

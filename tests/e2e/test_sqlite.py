@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import threading
 
-from harness import E2E, OTHER_SYSTEM, WAIT, has_sqlite, in_parallel, main, repeats, temporary_folder
+from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, in_parallel, main, repeats, temporary_folder
 
 PRELUDE = r"""
 local ls = require "luaserve"
@@ -347,13 +347,21 @@ class Sqlite(E2E):
             self.assertEqual(copy.execute("select name from item").fetchall(), [("a",)])
         self.assertEqual([name for name in os.listdir(self.server.dir) if ".luaserve-" in name or name.endswith(".part")], [])
         results = self.run_lua("return db:backup('none/copy.db')")
-        self.assertEqual((results[0], results[1].split(":")[0]), (None, "none/copy.db"))
+        self.assertEqual((results[0], results[1].split(":")[0], results[2]), (None, "none/copy.db", "ENOENT"), results)
         self.assertEqual(self.run_lua("memory:exec 'create table if not exists t(a)' return memory:backup('memory.db')"), [True])
         with contextlib.closing(sqlite3.connect(self.server.dir + "/memory.db")) as copy:
             self.assertEqual(copy.execute("select count(*) from t").fetchall(), [(0,)])
 
+    def test_names_of_files_are_utf8(self):
+        self.assertEqual(self.run_lua("""
+          local other = ls.sqlite("bücher 書.db")
+          other:exec("create table if not exists t(a)")
+          return other:backup("kopie ü.db")
+        """), [True])
+        self.assertLessEqual({"bücher 書.db", "kopie ü.db"}, set(os.listdir(self.server.dir)))
+
     def test_a_database_in_memory_is_one_for_all_states_and_survives_a_reload(self):
-        server = self.serve(PRELUDE)
+        server = self.serve(PRELUDE, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
         self.run_lua("memory:exec 'create table kept(a)' memory:exec 'insert into kept values(5)'", server)
         server.reload()
         for _ in range(4):

@@ -37,7 +37,10 @@ static int code_of(sqlite3 *handle, const ls_db_job *job)
         extended == SQLITE_CONSTRAINT_ROWID)
         return LS_EEXIST;
     if (extended == SQLITE_IOERR_NOMEM) return LS_ENOMEM;
-    if (error == SQLITE_CANTOPEN) return ls_err_from_errno(sqlite3_system_errno(handle));
+    if (error == SQLITE_CANTOPEN) { /* without a number of the system: a directory on Windows */
+        const int code = ls_err_from_system(sqlite3_system_errno(handle));
+        return code < 0 ? code : LS_EACCES;
+    }
     for (unsigned n = 0; n < sizeof codes / sizeof *codes; n++)
         if (codes[n].sqlite == error) return codes[n].code;
     return LS_EINVAL;

@@ -84,7 +84,7 @@ class Root:
 
 class BareRoot(Root):
     """The minimal system, and apt configured for the repositories of the machine's own release. Its archive is kept for a
-    month, in the folder where scripts/openssl-windows keeps OpenSSL."""
+    month, in the folder where scripts/library-windows keeps its libraries."""
 
     def __init__(self):
         if not shutil.which("debootstrap"):
