@@ -420,8 +420,7 @@ static int write_changes(ls_dict_store *store)
 
 /* ---- the thread ------------------------------------------------------------------------------------------------------ */
 
-/* The changes up to `number` are in the file, or the write has failed, which those that wait for later ones are told as
- * well. The lock is held. */
+/* The changes up to `number` are in the file, or the write has failed: then all waiters get the error. The lock is held. */
 static void decide(ls_dict_store *store, uint64_t number, int err, ls_node *woken)
 {
     store->error = err;
