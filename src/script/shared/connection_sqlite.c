@@ -334,7 +334,7 @@ static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
         return misused(job, text);
     }
     for (int n = 1; n <= count; n++) {
-        const char *name = sqlite3_bind_parameter_name(stmt, n);
+        const char *name = job->named ? sqlite3_bind_parameter_name(stmt, n) : NULL;
         if (job->named && name == NULL)
             return misused(job, "a table gives values to parameters with names, such as :id, not to ?");
         const enum ls_db_type type =

@@ -72,7 +72,7 @@ enum ls_db_type {
     LS_DB_FLOAT,   /* double */
     LS_DB_TEXT,    /* size_t, bytes */
     LS_DB_BLOB,    /* the same */
-    LS_DB_OTHER    /* the same: the name of a type that no parameter takes, of a field that may be for another use */
+    LS_DB_OTHER    /* the same: the name of a type that no parameter takes. A field of it may be for another use */
 };
 
 typedef struct ls_db_bytes { /* starts as {0} */
