@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -258,6 +259,9 @@ class Server:
         if self.alive():
             self.process.kill()
         self.process.wait()
+        for conn in list(self.connections) if WINE else ():  # Wine leaves some open
+            with contextlib.suppress(OSError):
+                conn.sock.shutdown(socket.SHUT_RDWR)
         self.reader.join(WAIT)
         self.stopped = True
 
