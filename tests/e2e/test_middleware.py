@@ -1,4 +1,5 @@
 """Middleware: next() returns nothing, afterwards `res` is the response, whatever it is, and nothing of it was sent."""
+import json
 import os
 
 from harness import E2E, main, request, run_program, scratch
@@ -222,6 +223,133 @@ class Middleware(E2E):
             conn.send(request("GET", "/late-header"))
             self.assertEqual(conn.head().status, 200)
             self.server.wait_log("the head of the response was sent already", mark)
+
+
+# Functions behind next() that a limit ends, in many ways; `at` counts those that have not come back.
+LIMITS = r"""
+local ls = require "luaserve"
+ls.config { max_cpu = 0.3, timeout = 0.2 }
+local app, other, flights, notes, gate = ls.app(), ls.app(), ls.dict("flights"), ls.dict("notes"), ls.semaphore("gate", 1)
+local inner = ls.channel("inner")
+app:use(ls.session{ store = ls.dict("sessions"), secure = false })
+app:use(function(req, res, next)
+  local note <close> = setmetatable({}, { __close = function() notes:incr("closed") end })
+  flights:incr("at")
+  next()
+  if req.query.waits then ls.sleep(0.01) end
+  if req.query.computes then local t = os.clock() while os.clock() - t < 0.1 do end end
+  if req.query.takes then assert(gate:acquire(0)) gate:release() end
+  flights:incr("at", -1)
+  if req.query.form then return { status = res:status() } end
+  res:header("X-After", res:status())
+end)
+local function spin() while true do end end
+app:get("/sleeps", function() ls.sleep(100) end)
+app:get("/short", { timeout = 30 }, function() while true do local t = os.clock() while os.clock() - t < 0.01 do end ls.sleep(0) end end)
+app:get("/spins", spin)
+app:get("/catches", function() while true do pcall(function() while true do pcall(ls.sleep, 100) end end) end end)
+app:get("/spins-caught", function() while true do pcall(pcall, spin) xpcall(spin, spin) end end)
+app:get("/inner", function() coroutine.wrap(function() coroutine.wrap(function() ls.sleep(100) end)() end)() end)
+app:get("/inner-spins", function() while true do coroutine.resume(coroutine.create(spin)) end end)
+app:get("/sorts", function() table.sort({ 1, 2, 3 }, spin) end)
+app:get("/waits-in-sort", function() gate:acquire() table.sort({ 1, 2, 3 }, spin) end)
+app:get("/closes", function()
+  local twice <close> = setmetatable({}, { __close = spin })
+  ls.sleep(100)
+end)
+app:get("/holds", function() gate:acquire() ls.sleep(100) end)
+app:get("/holds-with", function() gate:with(ls.sleep, 100) end)
+app:get("/receives", function() inner:receive() end)
+app:post("/body", function(req) return req:body() end)
+app:get("/session", function(req) req.session.user = "ann" ls.sleep(100) end)
+app:get("/who", function(req) return tostring(req.session.user) end)
+app:get("/stream", function(_, res) res:write("x") ls.sleep(100) end)
+app:get("/own", { timeout = 0.05 }, function(_, _, next) next() flights:incr("own") end, function() ls.sleep(100) end)
+app:get("/slow-after", function(_, _, next) next() notes:incr("began") ls.sleep(100) notes:incr("late") end, function() ls.sleep(100) end)
+app:get("/outer", function() return { at = flights:get("at") or 0, own = flights:get("own") or 0, closed = notes:get("closed") or 0, late = notes:get("late") or 0 } end)
+app:get("/free", function() return "held " .. gate.held end)
+other:error(function(_, res, err, traceback)
+  assert(traceback:find(err, 1, true) == 1 and traceback:find("stack traceback:\n\t", 1, true))
+  if err:find("max_cpu", 1, true) then ls.sleep(100) end
+  return { error = err, status = res:status() }
+end)
+other:get("/sleeps", function() ls.sleep(100) end)
+other:get("/spins", spin)
+app:mount("/other", other)
+ls.listen("127.0.0.1:0", app)
+"""
+WAITED, COMPUTED = r"waited for longer than timeout allows \(0\.2 s\)", "used more processor time than max_cpu allows"
+
+
+class Limits(E2E):
+    """timeout and max_cpu end the functions behind next(), and next() returns."""
+    SITE = LIMITS
+
+    def after(self, target, status, message, name=None, text=None):
+        mark = self.server.mark()
+        response = self.get(target)
+        self.assertEqual((response.status, response.header("X-After")), (status, str(status)))
+        if text: self.assertEqual(response.text, text)
+        line = self.server.wait_log(message, mark)
+        self.assertRegex(line, r"error request \w+ GET [^:]*: \S*site\.lua:\d+: the handler of GET %s \(\S*site\.lua:\d+\) "
+                         % (name or target.partition("?")[0]))
+        self.assertEqual(len(self.server.logged(message, mark)), 1)
+
+    def test_the_middleware_goes_on(self):
+        late, busy = "Service Unavailable\n", "Internal Server Error\n"
+        before = json.loads(self.get("/outer").body)
+        for target, status, message, text in (
+            ("/sleeps", 503, WAITED, late), ("/short", 500, COMPUTED, busy), ("/spins", 500, COMPUTED, busy),
+            ("/catches", 503, WAITED, late), ("/spins-caught", 500, COMPUTED, busy), ("/inner", 503, WAITED, late),
+            ("/inner-spins", 500, COMPUTED, busy), ("/sorts", 500, COMPUTED, busy), ("/closes", 503, WAITED, late),
+            ("/receives", 503, WAITED, late), ("/sleeps?waits=1", 503, WAITED, late), ("/spins?waits=1", 500, COMPUTED, busy),
+            ("/sleeps?computes=1", 503, WAITED, late), ("/spins?computes=1", 500, COMPUTED, busy),
+            ("/holds?takes=1", 503, WAITED, late), ("/holds-with?takes=1", 503, WAITED, late),
+            ("/waits-in-sort?takes=1", 500, COMPUTED, busy),
+        ):
+            with self.subTest(target):
+                self.after(target, status, message, text=text)
+        self.assertEqual(self.get("/sleeps?form=1").text, '{"status":503}')
+        self.assertEqual(self.get("/own").status, 503)
+        with self.connect() as conn:
+            conn.send(b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\nx")
+            response = conn.response()
+            self.assertEqual((response.status, response.header("X-After")), (503, "503"))
+        got = json.loads(self.get("/outer").body)
+        self.assertEqual((got["at"], got["own"]), (before["at"], 1))
+        self.assertEqual(self.get("/free").text, "held 0")
+
+    def test_a_session_is_stored(self):
+        first = self.get("/session")
+        self.assertEqual(first.status, 503)
+        cookie = first.header("Set-Cookie").partition(";")[0]
+        with self.connect() as conn:
+            self.assertEqual(conn.get("/who", [("Cookie", cookie)]).text, "ann")
+
+    def test_an_error_handler_answers(self):
+        late = self.get("/other/sleeps")
+        self.assertEqual((late.status, json.loads(late.body)["status"], late.header("X-After")), (503, 503, "503"))
+        self.assertRegex(json.loads(late.body)["error"], WAITED)
+        mark = self.server.mark()
+        busy = self.get("/other/spins")  # that one waits for too long itself
+        self.assertEqual((busy.status, busy.header("X-After"), busy.text), (500, "500", "Internal Server Error\n"))
+        self.server.wait_log(r"the handler of app:error \(\S*site\.lua:\d+\) waited for longer than timeout allows \(1 s\)", mark)
+
+    def test_what_comes_behind_next_has_a_second(self):
+        mark = self.server.mark()
+        response = self.get("/slow-after")
+        self.assertEqual((response.status, response.header("X-After")), (503, "503"))
+        self.server.wait_log(WAITED, mark)
+        self.server.wait_log(r"waited for longer than timeout allows \(1 s\)", mark)
+        self.assertEqual(json.loads(self.get("/outer").body)["late"], 0)
+
+    def test_a_stream_ends_and_variables_are_closed(self):
+        before = json.loads(self.get("/outer").body)["closed"]
+        with self.connect() as conn:
+            conn.send(request("GET", "/stream"))
+            conn.response_head()
+            self.assertEqual(conn.rest(), b"1\r\nx\r\n")  # without the last chunk
+        self.eventually(lambda: json.loads(self.get("/outer").body)["closed"] >= before + 2, "the variable is closed")
 
 
 class Load(E2E):

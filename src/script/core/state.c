@@ -118,12 +118,25 @@ void ls_state_raise_unhandled(lua_State *L)
     lua_error(L);
 }
 
+/* Keep the traceback of the code that the first of many errors ends: for ls_task_catch(). */
+static void keep_traceback(const ls_state *state, lua_State *L)
+{
+    if (!lua_checkstack(L, LUA_MINSTACK)) return;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, state->ended_at) == LUA_TNIL) {
+        luaL_traceback(L, L, NULL, 0); /* without memory it raises the error that the caller raises */
+        lua_rawsetp(L, LUA_REGISTRYINDEX, state->ended_at);
+    }
+    lua_pop(L, 1);
+}
+
 void ls_state_end_run(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
     if ((task != NULL || state->loading) && state->ended_at[0] == '\0') note_line(state, L);
-    if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {
+    if (task != NULL && ls_task_is_caught(task)) {
+        keep_traceback(state, L);
+    } else if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {
         /* Yield and never resume: no pcall, message handler or __close of the script can continue after that. */
         task->killed = true;
         *ls_state_extra(L) |= LS_EXTRA_WAITS;

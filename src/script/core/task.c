@@ -152,9 +152,9 @@ void ls_task_end_remove(ls_task_end *end)
     end->at = NULL;
 }
 
-static void task_run_ends(ls_task *task)
+static void task_run_ends(ls_task *task, const ls_task_end *until)
 {
-    while (task->ends != NULL) {
+    while (task->ends != until) {
         ls_task_end *end = task->ends;
         ls_task_end_remove(end);
         end->run(end);
@@ -190,7 +190,8 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->serial = 0;
     task->client = NULL;
     if (task->cpu_exceeded) state->ended_at[0] = '\0';
-    if (task->ends != NULL) task_run_ends(task);
+    if (task->ends != NULL) task_run_ends(task, NULL);
+    task->catches = 0;
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
@@ -215,6 +216,32 @@ const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char 
         task->timed_out ? "waited for longer than timeout allows" : "used more processor time than max_cpu allows",
         task->timed_out ? task->time_ms_max / 1e3 : (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
     return lua_pushstring(L, text);
+}
+
+void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
+{
+    ls_cpu_watch *cpu = task->state->cpu;
+    const uint64_t max_ns = atomic_load(&ls_state_runtime(task->state)->cpu_ns_max),
+                   left_ns = LS_TASK_CAUGHT_MS * UINT64_C(1000000);
+    const ls_task_end *end = task->ends;
+    ls_cpu_watch_begin(cpu, L,
+                       max_ns > left_ns ? max_ns - left_ns : 0); /* a signal for the run before has no effect */
+    ls_cpu_watch_mark(cpu);
+    atomic_store_explicit(&cpu->exceeded, 0, memory_order_relaxed);
+    lua_sethook(L, NULL, 0, 0);
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task->state->ended_at);
+    lua_pushnil(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, task->state->ended_at);
+    while (end != until && end != NULL) end = end->next;
+    if (end == until) task_run_ends(task, until); /* else the code before the call has ended what it held itself */
+}
+
+void ls_task_go_on(ls_task *task)
+{
+    task->cpu_exceeded = task->canceled = task->timed_out = false;
+    task->state->ended_at[0] = '\0';
+    task->time_ms_max = LS_TASK_CAUGHT_MS;
+    ls_task_watch(task);
 }
 
 static const char left_text[] = "the client has left while the handler waited";
@@ -301,7 +328,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     }
     uint64_t used_ns = ls_cpu_watch_end(cpu);
     if (measured) {
-        const uint64_t measured_ns = before_ns + ls_cpu_watch_since_mark(cpu);
+        const uint64_t measured_ns = atomic_load(&cpu->before_ns) + ls_cpu_watch_since_mark(cpu);
         if (used_ns < measured_ns) used_ns = measured_ns;
         if (used_ns > atomic_load(&ls_state_runtime(state)->cpu_ns_max)) task->cpu_exceeded = true;
     }
@@ -658,7 +685,7 @@ static void tasks_free(ls_node *head)
 void ls_tasks_run_ends(ls_state *state)
 {
     for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
-        task_run_ends(LS_CONTAINER(node, ls_task, node));
+        task_run_ends(LS_CONTAINER(node, ls_task, node), NULL);
 }
 
 void ls_task_free_all(ls_state *state)

@@ -19,6 +19,9 @@ enum { LS_TASKS_FREE_MAX = 256 };
  * other tasks, and gives back the time for which it lasted. */
 #define LS_GIVE_WAY_S 0.001
 
+/* Processor time, and time of waits, of the code that goes on after ls_task_catch(). */
+enum { LS_TASK_CAUGHT_MS = 1000 };
+
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
 typedef void ls_task_ended_fn(ls_thread_ctx *ctx, ls_task *task, int status, int count);
 
@@ -51,6 +54,7 @@ struct ls_task {
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;            /* for the run that `op` starts */
     unsigned blocked;     /* number of C calls on its stack that it cannot yield across */
+    unsigned catches;     /* number of protected calls on its stack that a limit ends with an error: ls_task_catch() */
     uint64_t serial;      /* of the client it works for, also of a task that has none itself; 0: none */
     uint32_t time_ms_max; /* the task ends when it has waited for so long without ls_task_progress(); 0: no limit */
     uint64_t due_ns;      /* when it does; 0: it has not waited since then */
@@ -96,6 +100,23 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
 /* Push the message of a task that has exceeded the limit of processor time or of time. `route`: "GET /a (site.lua:9)", or
  * NULL. */
 const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route);
+
+/* A limit of processor time or of time ends the code of a task; where task->catches > 0 it does so by errors, one at each
+ * instruction, until a protected call of C has them. That call counts in task->catches and asks first whether a limit
+ * is the reason. */
+static inline bool ls_task_is_caught(const ls_task *task)
+{
+    return task->catches > 0 && (!task->canceled || task->timed_out);
+}
+static inline bool ls_task_is_over(const ls_task *task) /* in that call */
+{
+    return ls_cpu_watch_exceeded(task->state->cpu) && (!task->canceled || task->timed_out);
+}
+/* Then Lua code may run in L again; pushes the traceback of the code that was ended, or nil. `until`: task->ends as they
+ * were before the call; those after it are run. */
+void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until);
+/* And the limits begin anew, with LS_TASK_CAUGHT_MS; ls_task_push_exceeded() is no longer possible. */
+void ls_task_go_on(ls_task *task);
 
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". `text` (NULL: nothing)
  * receives the message, truncated to fit. */

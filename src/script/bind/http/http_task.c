@@ -178,15 +178,15 @@ void ls_http_name_route(lua_State *L, const ls_request *r, int index, int dispat
     lua_pop(L, 2);
 }
 
-/* Push the message of a handler that has exceeded the limit of CPU time; it names the route. */
-static void push_exceeded(lua_State *L, const http_failure *f)
+void ls_http_push_exceeded(lua_State *L, const ls_task *task, const ls_exchange *x, bool failing)
 {
+    const int top = lua_gettop(L) + 1;
     const char *route = NULL;
-    if (ls_route_push(L, f->dispatch_ref, f->x, f->request != NULL && f->request->failing))
+    if (ls_route_push(L, task->dispatch_ref, x, failing))
         route = lua_pushfstring(L, "%s (%s)", lua_tostring(L, -2), lua_tostring(L, -1));
-    (void)ls_task_push_exceeded(L, f->exceeded, route);
-    lua_insert(L, 1);
-    lua_settop(L, 1);
+    (void)ls_task_push_exceeded(L, task, route);
+    lua_insert(L, top);
+    lua_settop(L, top);
 }
 
 /* Whether the error at `index` is that of a body which req:json or req:form refused. Copies the reason. */
@@ -225,7 +225,7 @@ static int http_describe(lua_State *L)
     ls_request_log_name(f->x, name);
     lua_settop(L, 0);
     if (f->exceeded != NULL)
-        push_exceeded(L, f);
+        ls_http_push_exceeded(L, f->exceeded, f->x, r != NULL && r->failing);
     else if (f->co != NULL)
         lua_xmove(f->co, L, 1);
     else

@@ -20,6 +20,9 @@ ls_task *ls_http_task_failed(ls_thread_ctx *ctx, ls_task *task, ls_exchange *x);
  * error handler if `failing`. false: it has none, or cannot be named; nothing is pushed. For messages. */
 bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool failing);
 
+/* Push the message of a handler that has exceeded the limit of processor time or of time; it names the route. */
+void ls_http_push_exceeded(lua_State *L, const ls_task *task, const ls_exchange *x, bool failing);
+
 /* ls_http_handler.start of the listeners of a site: enters a free state unless x->actor is one. */
 void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 

@@ -4,7 +4,8 @@
  *     next      calls layer(function n + 1), protected                    called by middleware n
  *     layer     calls the function and records its results
  *
- * `next` finds the chain in its upvalue and the place in the request: chain_at. */
+ * `next` finds the chain in its upvalue and the place in the request: chain_at. A limit that ends a function behind
+ * next() is an error there: the middleware goes on. */
 #include "script/bind/http/middleware.h"
 
 #include <stdint.h>
@@ -20,6 +21,7 @@
 #include "script/core/task.h"
 
 enum { CHAIN = 1, NEXT, PLACES /* upvalues of run and next */, MIDDLEWARE_MAX = 63 };
+enum { ENDS = 2 /* index: task->ends before the call of next() */ };
 
 /* Push the objects of the request. */
 static void push_objects(lua_State *L, const ls_request *r)
@@ -96,18 +98,63 @@ static void log_error(lua_State *L, const ls_request *r, enum ls_log_level level
     ls_log(level, "%s: %s", name, lua_tostring(L, -1));
 }
 
-static int error_handled(lua_State *L, int status, lua_KContext context)
+/* Call the function below its `count` arguments and the message handler at `handler`; a limit that ends it is an error of
+ * the call too. */
+static int call_caught(lua_State *L, ls_task *task, int count, int handler, lua_KContext context, lua_KFunction k)
+{
+    task->catches++;
+    return k(L, lua_pcallk(L, count, 0, handler, context, k), context);
+}
+
+/* The beginning of `k`. Whether a limit has ended the call, or has passed while it returned: pushes its message, and the
+ * same with a traceback. */
+static bool limit_has_ended(lua_State *L, ls_request *r)
+{
+    ls_task *task = r->task;
+    task->catches--;
+    if (!ls_task_is_over(task)) return false;
+    ls_task_catch(L, task, lua_touserdata(L, ENDS));
+    const int traceback = lua_gettop(L);
+    ls_http_push_exceeded(L, task, r->x, r->failing);
+    ls_task_go_on(task);
+    if (lua_isstring(L, traceback))
+        lua_pushfstring(L, "%s\n%s", lua_tostring(L, -1), lua_tostring(L, traceback));
+    else
+        lua_pushvalue(L, -1);
+    return true;
+}
+
+static int error_handled(lua_State *L, int status, lua_KContext answer)
 {
     ls_request *r = ls_state_of(L)->current->client;
-    (void)context;
+    const bool limit = limit_has_ended(L, r);
     r->failing = false;
     if (status == LUA_OK || status == LUA_YIELD) return 0;
-    if (is_begun(r) || status == LUA_ERRMEM) return lua_error(L);
-    push_traceback(L, r);
+    if (is_begun(r) || (status == LUA_ERRMEM && !limit)) return lua_error(L); /* of a limit: with its traceback */
+    if (!limit) push_traceback(L, r);
     log_error(L, r, LS_LOG_ERROR);
-    r->x->status = 500;
+    r->x->status = (int)answer;
     ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
     return 0;
+}
+
+/* The error and its traceback at the top of the stack become the response `status`, or that of app:error. */
+static int answer_failure(lua_State *L, ls_request *r, int status)
+{
+    const int traceback = lua_gettop(L);
+    log_error(L, r, LS_LOG_ERROR);
+    r->returned = false;
+    ls_request_describe(L, r, LS_ANSWER_NONE, 0);
+    r->x->status = status;
+    r->failing = true;
+    lua_pushcfunction(L, keep_traceback);
+    lua_pushcfunction(L, layer);
+    lua_pushnil(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->task->failed_ref);
+    push_objects(L, r);
+    lua_pushvalue(L, traceback - 1);
+    lua_pushvalue(L, traceback);
+    return call_caught(L, r->task, 6, traceback + 1, status, error_handled);
 }
 
 /* The error at the top of the stack becomes the response: the one of a mistake of the client, or that of app:error. */
@@ -145,29 +192,25 @@ static int answer_error(lua_State *L, ls_request *r)
         lua_pushvalue(L, error);
         lua_replace(L, error + 1);
     }
-    log_error(L, r, LS_LOG_ERROR);
-    r->returned = false;
-    ls_request_describe(L, r, LS_ANSWER_NONE, 0);
-    r->x->status = 500;
-    r->failing = true;
-    lua_pushcfunction(L, keep_traceback);
-    lua_pushcfunction(L, layer);
-    lua_pushnil(L);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, r->task->failed_ref);
-    push_objects(L, r);
-    lua_pushvalue(L, error);
-    lua_pushvalue(L, error + 1);
-    return error_handled(L, lua_pcallk(L, 6, 0, error + 2, 0, error_handled), 0);
+    return answer_failure(L, r, 500);
 }
 
-/* The stack is the message handler, and the error if there is one. `at` called next(). */
+/* The stack is the message handler, the ends, and the error if there is one. `at` called next(). */
 static int next_returned(lua_State *L, int status, lua_KContext at)
 {
     ls_request *r = ls_state_of(L)->current->client;
+    const int answer = r->task->timed_out ? 503 : 500;
+    const bool limit = limit_has_ended(L, r);
     r->chain_at = (uint8_t)at;
     if (status == LUA_OK || status == LUA_YIELD) return 0;
-    if (is_begun(r) || status == LUA_ERRMEM || r->task->cpu_exceeded) return lua_error(L);
-    return answer_error(L, r);
+    if (is_begun(r) || (status == LUA_ERRMEM && !limit) || r->task->cpu_exceeded) {
+        if (limit) lua_pop(L, 1);
+        return lua_error(L);
+    }
+    if (!limit) return answer_error(L, r);
+    ls_exchange_drop_content(r->x);
+    r->status_set = false;
+    return answer_failure(L, r, answer);
 }
 
 /* next(): runs the rest of the chain. Returns nothing: res has the response. */
@@ -188,6 +231,7 @@ static int chain_next(lua_State *L)
     r->chain_called |= UINT64_C(1) << at;
     r->chain_at = (uint8_t)(at + 1);
     lua_pushcfunction(L, keep_traceback);
+    lua_pushlightuserdata(L, task->ends);
     lua_pushcfunction(L, layer);
     const bool is_handler = length == at + 2;
     if (is_handler)
@@ -197,8 +241,7 @@ static int chain_next(lua_State *L)
     lua_rawgeti(L, lua_upvalueindex(CHAIN), (lua_Integer)at + 2);
     push_objects(L, r);
     if (!is_handler) lua_pushvalue(L, lua_upvalueindex(NEXT));
-    const int count = is_handler ? 4 : 5;
-    return next_returned(L, lua_pcallk(L, count, 0, 1, (lua_KContext)at, next_returned), (lua_KContext)at);
+    return call_caught(L, task, is_handler ? 4 : 5, 1, (lua_KContext)at, next_returned);
 }
 
 /* ---- the outermost function ----------------------------------------------------------------------------------- */
