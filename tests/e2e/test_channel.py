@@ -187,6 +187,83 @@ ls.config{ threads = 2 }
                 self.assertEqual(self.get("/send?job=%d.%d" % (n, job)).body, b"true")
                 server.wait_log(r"version \d takes %d\.%d$" % (n, job), since)
 
+    def reloads(self, site):
+        """Start version 1 of the site. Returns a function that reloads it as the next version."""
+        server, versions = self.start(site.replace("VERSION", "1")), iter(range(2, 100))
+
+        def reload():
+            version = next(versions)
+            with open(server.site, "w") as out:
+                out.write(site.replace("VERSION", str(version)))
+            server.signal(signal.SIGHUP)
+            self.eventually(lambda: self.get("/").body == b"%d" % version, "version %d serves" % version)
+
+        return server, reload
+
+    @not_on_windows("Windows has no SIGHUP")
+    def test_a_reload_with_values_left_loses_none(self):
+        """The consumers of the old site took values until they were cut, each in the middle of one."""
+        server, reload = self.reloads(r"""
+local ls = require "luaserve"
+local app = ls.app()
+local jobs, done = ls.channel("jobs"), ls.dict("done")
+local function work(job) ls.sleep(0.15) done:incr("count") done:incr("job " .. job) end
+ls.on("start", function() for job in jobs:values() do work(job) end end)
+ls.on("start", function() for job in jobs:values() do ls.spawn(work, job):wait() end end)
+local stops = false
+ls.on("drain", function() stops = true end)
+ls.on("start", function() while not stops or VERSION < 4 do local job = jobs:receive(0) if job then work(job) else ls.sleep(0.01) end end end)
+ls.init(function() if VERSION == 1 then for n = 1, 120 do jobs:send(n) end end end)
+app:get("/", function() return "VERSION" end)
+app:get("/done", function()
+  local once = 0
+  for n = 1, 120 do if done:get("job " .. n) == 1 then once = once + 1 end end
+  return tostring(done:get("count")) .. " " .. once
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.config{ threads = 2, drain_timeout = 0.4 }
+""")
+        for _ in range(3):
+            reload()
+        self.eventually(lambda: self.get("/done").body == b"120 120", "each value was worked on once")
+
+    @not_on_windows("Windows has no SIGHUP")
+    def test_a_loop_of_the_old_site_ends_where_it_sleeps(self):
+        server, reload = self.reloads(r"""
+local ls = require "luaserve"
+local app, rounds = ls.app(), ls.dict("rounds")
+local stops = false
+ls.on("drain", function() stops = VERSION == 2 end)
+local function loop(name) while not stops do rounds:incr(name .. " VERSION") ls.sleep(0.01) end end
+ls.init(function()
+  ls.spawn(loop, "job")
+  ls.spawn(function() ls.spawn(loop, "nested"):wait() end)
+  if VERSION == 1 then ls.spawn(function() ls.sleep(3600) end) end
+end)
+ls.on("start", function() loop("hook") end)
+app:get("/", function() return "VERSION" end)
+app:get("/rounds/:version", function(req)
+  local function of(name) return rounds:get(name .. " " .. req.params.version) or 0 end
+  return { of("job"), of("nested"), of("hook") }
+end)
+app:post("/task", function() ls.spawn(function() ls.sleep(0.5) rounds:set("job 0", 1) end) end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.config{ threads = 2 }
+""")
+
+        def rounds(version):
+            return json.loads(self.get("/rounds/%s" % version).body)
+
+        self.eventually(lambda: min(rounds(1)) > 3, "the loops run")
+        self.assertEqual(self.ask("POST", "/task").status, 204)
+        mark = server.mark()
+        reload()
+        self.eventually(lambda: len(server.logged("the task was ended while it waited: its site was replaced", mark)) >= 6, "they end")
+        old = rounds(1)
+        self.eventually(lambda: min(rounds(2)) > 20, "the loops of the new site run")
+        self.assertEqual(rounds(1), old)
+        self.eventually(lambda: rounds(0)[0] == 1, "a job of a request is completed")
+
     def test_semaphore_over_states(self):
         self.start(r"""
 local ls = require "luaserve"

@@ -37,7 +37,7 @@ int ls_push_tls_failure(lua_State *L, int err, const char *why);
 
 /* job.c */
 /* Run the registry's function `ref` in a new task. An error of it is logged with `what`, a static text such as
- * "in a timer". No task runs at the call. */
-void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, const char *what);
+ * "in a timer". `of_site`: as in task.h. No task runs at the call. */
+void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, bool of_site, const char *what);
 
 #endif

@@ -509,6 +509,7 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
     state->draining |= drain;
     for (unsigned n = 0; n < generation->module_count && start; n++)
         if (modules[n]->start != NULL) modules[n]->start(ctx, state);
+    if (retire) ls_tasks_end_resting(ctx, state);
     for (unsigned n = 0; n < generation->module_count && retire; n++)
         if (modules[n]->retire != NULL) modules[n]->retire(ctx, state);
     for (unsigned n = 0; n < generation->module_count && leave; n++)

@@ -184,7 +184,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = task->long_lived = task->serves = task->client_left = false;
+    task->counted = task->long_lived = task->serves = task->client_left = task->of_site = task->took = false;
     task->time_ms_max = 0;
     task->due_ns = 0;
     task->serial = 0;
@@ -419,13 +419,27 @@ int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k)
     return lua_yieldk(L, 0, context, k);
 }
 
+static bool is_replaced(const ls_state *state)
+{
+    return state->started && state->retired && !atomic_load(&state->generation->draining);
+}
+
+bool ls_task_rest(lua_State *L, ls_task *task, bool receives)
+{
+    if (!task->of_site || (task->took && !receives)) return false;
+    if (!is_replaced(task->state)) return true;
+    task->canceled = task->cpu_exceeded = true;
+    ls_state_end_run(L);
+    return false;
+}
+
 void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 {
     ls_state *state = task->state;
     if (!task->waiting) return;
     task->waiting = false;
     task->wake_result = result;
-    task->held = false;
+    task->held = task->rests = false;
     drop_wait(ctx, task);
     if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
         state->wakes_nested < WAKES_NESTED_MAX) {
@@ -648,9 +662,24 @@ static ls_task *waiting_task(const ls_state *state)
     return NULL;
 }
 
-void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
+static void wake_canceled(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
+}
+
+void ls_tasks_end_resting(ls_thread_ctx *ctx, ls_state *state)
+{
+    if (!is_replaced(state)) return;
+    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        if (task->waiting && task->rests) task->canceled = task->cpu_exceeded = true;
+    }
+    wake_canceled(ctx, state);
+}
+
+void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
+{
+    wake_canceled(ctx, state);
     if (state->watching && ls_timer_cancel(ctx->port, &state->watch)) {
         state->watching = false;
         state->alarms_used--;

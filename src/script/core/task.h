@@ -50,6 +50,9 @@ struct ls_task {
     bool serves;          /* it is the handler of a connection of ls.tcp */
     bool client_left;     /* before the response to `client` was complete */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
+    bool of_site;         /* of ls.init or "start", or begun by such a task: the next site begins it anew */
+    bool took;            /* it has received a value of a channel, or the task that began it had */
+    bool rests;           /* it waits where a reload ends it: ls_task_rest() */
     bool of_test;         /* the task that runs the tests: its alarms do not follow the clock of a test */
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;            /* for the run that `op` starts */
@@ -135,6 +138,12 @@ void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs);
 /* Raise if the current task cannot be suspended here. Call it before anything is set up to wake the task. */
 void ls_task_may_wait(lua_State *L);
 bool ls_task_can_wait(lua_State *L); /* false where ls_task_may_wait() raises */
+/* Before a wait in which the task holds nothing that the next site would not have: a reload ends a task `of_site` here, now
+ * or while it waits, so that it does not work beside the one of the next site. `receives`: for a value of a channel; else
+ * one that it took may be unfinished, and the task goes on. Returns what task->rests must be while it waits. */
+bool ls_task_rest(lua_State *L, ls_task *task, bool receives);
+/* The site was replaced: end the tasks that rest. */
+void ls_tasks_end_resting(ls_thread_ctx *ctx, ls_state *state);
 /* Suspend the current task. The caller returns the result of this call. After the wake `k` continues with the stack
  * of L as it is now. */
 int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k);

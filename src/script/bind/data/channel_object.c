@@ -119,7 +119,7 @@ static int push_message(lua_State *L) /* (message as light userdata) */
  * the close of its state ends does not get the value. */
 static int receive_result(lua_State *L, ls_channel *channel, int result, ls_message *message)
 {
-    const ls_task *task = ls_state_of(L)->current;
+    ls_task *task = ls_state_of(L)->current;
     if (result == LS_OK && task != NULL && task->cpu_exceeded) {
         ls_channel_put_back(channel, message);
         result = LS_ECANCELED;
@@ -132,6 +132,7 @@ static int receive_result(lua_State *L, ls_channel *channel, int result, ls_mess
         return lua_error(L);
     }
     ls_message_drop(message);
+    if (task != NULL) task->took = true;
     return 1;
 }
 
@@ -149,15 +150,19 @@ static int receive_decided(lua_State *L, int status, lua_KContext context)
 static int receive(lua_State *L, ls_channel *channel, double timeout)
 {
     ls_message *message;
-    const ls_task *task = ls_state_of(L)->current;
+    ls_task *task = ls_state_of(L)->current;
     if (task != NULL && task->client_left) return ls_task_left_error(L, "");
+    const bool rests = task != NULL && ls_task_rest(L, task, true);
     int result = ls_channel_receive(channel, NULL, &message);
     if (result != LS_EAGAIN || timeout == 0) return receive_result(L, channel, result, message);
     ls_task_may_wait(L);
     ls_wait *wait = ls_wait_get(L, &receive_kind, channel);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     result = ls_channel_receive(channel, &wait->waiter, &message);
-    if (result == LS_CHANNEL_WAITS) return ls_wait_suspend(L, wait, timeout, true, receive_decided);
+    if (result == LS_CHANNEL_WAITS) {
+        task->rests = rests;
+        return ls_wait_suspend(L, wait, timeout, true, receive_decided);
+    }
     ls_wait_drop(wait);
     return receive_result(L, channel, result, message);
 }

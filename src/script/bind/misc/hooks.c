@@ -84,6 +84,7 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state)
         return;
     }
     task->ended = init_ended;
+    task->of_site = true;
     ls_task_count(task);
     lua_pushcfunction(task->co, init_main);
     ls_task_run(ctx, task, 0);
@@ -92,7 +93,8 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state)
 static void run_hooks(ls_thread_ctx *ctx, ls_state *state, enum ls_hook_kind kind, const char *what)
 {
     const ls_hook_list *list = &ls_hooks_of(state)->at[kind];
-    for (unsigned n = 0; n < list->count; n++) ls_job_run_ref(ctx, state, list->refs[n], what);
+    for (unsigned n = 0; n < list->count; n++) 
+        ls_job_run_ref(ctx, state, list->refs[n], kind == LS_HOOK_START, what);
 }
 
 static void hooks_start(ls_thread_ctx *ctx, ls_state *state)

@@ -74,7 +74,9 @@ static int core_sleep(lua_State *L)
     const double seconds = ls_check_seconds(L, 1);
     ls_task_may_wait(L);
     ls_task *task = ls_state_of(L)->current;
+    const bool rests = ls_task_rest(L, task, false);
     ls_task_alarm(L, task, seconds);
+    task->rests = rests;
     task->gave_way = seconds < LS_GIVE_WAY_S;
     if (task->gave_way) task->sleep_ns = ls_clock_ns();
     return ls_task_yield(L, 0, ls_task_no_results);
