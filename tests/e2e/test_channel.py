@@ -262,6 +262,7 @@ ls.config{ threads = 2 }
         old = rounds(1)
         self.eventually(lambda: min(rounds(2)) > 20, "the loops of the new site run")
         self.assertEqual(rounds(1), old)
+        self.assertEqual(server.logged("the old site has not ended", mark), [])
         self.eventually(lambda: rounds(0)[0] == 1, "a job of a request is completed")
 
     def test_semaphore_over_states(self):

@@ -27,6 +27,10 @@ app:get("/send", function(_, res) res:type("csv"):send("a,b") end)
 app:get("/redirect", function(_, res) return res:redirect("/text", 303) end)
 app:get("/file", function(_, res) return res:file("page.txt") end)
 app:get("/no-file", function(_, res) return res:file("none.txt") or 404 end)
+app:get("/forgotten-file", function(_, res) res:file("none.txt") end)
+app:get("/forgotten-folder", function(_, res) res:file(".") end)
+app:get("/gone-file", function(_, res) if not res:file("none.txt") then res:status(410) end end)
+app:get("/second-file", function(_, res) if not res:file("none.txt") then res:file("page.txt") end end)
 app:get("/fail", function() error("no luck") end)
 app:get("/fail-after", function(_, res) res:type("csv"):status(201):html("half") error("no luck") end)
 app:get("/wrong", function() return print end)
@@ -83,6 +87,12 @@ streams:get("/described", function(_, res) res:html("page") res:write("more") en
 local plain = ls.app()
 plain:mount("/streams", streams)
 plain:use(function(_, res, next) res:header("X-Before", "1") next() end)
+for _, route in ipairs{ "forgotten", "gone", "second", "written" } do
+  plain:get("/" .. route .. "-file", function(_, res)
+    local ok = res:file("none.txt")
+    if route == "gone" then res:status(410) elseif route == "second" then res:file("page.txt") elseif route == "written" then res:write("written") end
+  end)
+end
 plain:get("/late-header", function(_, res, next) next() res:header("X-Late", "1") end, function(_, res) res:write("a") res:flush() end)
 ls.listen("127.0.0.1:0", app)
 ls.listen("127.0.0.1:0", plain)
@@ -117,6 +127,10 @@ class Middleware(E2E):
             ("/redirect", 303, "See Other\n", "303 %s nil" % TEXT),
             ("/file", 200, "0123456789" * 10, "200 - nil"),
             ("/no-file", 404, "Not Found\n", "404 %s nil" % TEXT),
+            ("/forgotten-file", 404, "Not Found\n", "404 %s nil" % TEXT),
+            ("/forgotten-folder", 500, error, "500 %s nil" % TEXT),
+            ("/gone-file", 410, "", "410 - nil"),
+            ("/second-file", 200, "0123456789" * 10, "200 - nil"),
             ("/static/page.txt", 200, "0123456789" * 10, "200 - nil"),
             ("/static/none.txt", 404, "Not Found\n", "404 %s nil" % TEXT),
             ("/fail", 500, error, "500 %s nil" % TEXT),
@@ -131,6 +145,21 @@ class Middleware(E2E):
         ):
             with self.subTest(case[0]):
                 self.check(*case)
+
+    def test_a_file_that_is_missing_and_forgotten_is_logged(self):
+        for listener in 0, 1:
+            with self.connect(listener) as conn:
+                for target, status, text in (
+                    ("/gone-file", 410, ""), ("/second-file", 200, "0123456789" * 10), ("/written-file", 200, "written"),
+                    ("/forgotten-file", 404, "Not Found\n"),
+                ):
+                    if target == "/written-file" and listener == 0:  # its middleware wants to set a field
+                        continue
+                    mark = self.server.mark()
+                    response = conn.get(target)
+                    self.assertEqual((response.status, response.text), (status, text))
+                    lines = self.server.logged("error .*res:file has found no file", mark)
+                    self.assertEqual(len(lines), 1 if "forgotten" in target else 0, lines)
 
     def test_conditions_ranges_and_head_see_the_final_response(self):
         with self.server.connect() as conn:

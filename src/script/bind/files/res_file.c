@@ -184,14 +184,16 @@ static int respond(lua_State *L, ls_request *r, ls_cached_file *entry)
 
 static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
 {
-    ls_request *r = NULL;
+    ls_request *r = ls_request_of_res(L, RES);
     (void)s;
     if (entry != NULL && (err < 0 || entry->missing)) {
         ls_cached_file_drop(entry);
         entry = NULL;
     }
-    if (entry == NULL) return ls_push_failure(L, err);
-    r = ls_request_of_res(L, RES);
+    if (entry == NULL) {
+        if (r != NULL) r->no_file = err == LS_ENOENT ? 404 : 500;
+        return ls_push_failure(L, err);
+    }
     if (r == NULL || r->x->error != 0 || r->x->response != LS_RESPONSE_NONE || r->out != NULL) {
         ls_cached_file_drop(entry);
         r = ls_request_check_res(L, RES); /* raises if the request has ended */

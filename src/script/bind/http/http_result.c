@@ -150,6 +150,20 @@ static bool announces(const ls_request *r)
     return r->x->length >= 0 && r->x->head.method == LS_HTTP_HEAD;
 }
 
+/* The status of a handler that has described no response. */
+static int empty_status(const ls_request *r)
+{
+    char name[LS_REQUEST_NAME_BYTES];
+    if (r->failing) return 500;
+    if (r->no_file == 0) return 204;
+    ls_request_log_name(r->x, name);
+    ls_log(LS_LOG_ERROR,
+           "%s: res:file has found no file that it can send, and the handler has not answered: the client gets %d; "
+           "write: return res:file(path) or 404",
+           name, r->no_file);
+    return r->no_file;
+}
+
 static void respond(lua_State *L, ls_request *r, enum ls_answer answer, int index)
 {
     ls_exchange *x = r->x;
@@ -161,7 +175,7 @@ static void respond(lua_State *L, ls_request *r, enum ls_answer answer, int inde
             return;
         }
         if (!r->status_set) {
-            (void)ls_request_respond_text(r, r->failing ? 500 : 204);
+            (void)ls_request_respond_text(r, empty_status(r));
             return;
         }
         x->type = NULL;
@@ -198,7 +212,7 @@ void ls_http_result_record(lua_State *L, ls_request *r)
     int index;
     const enum ls_answer answer = take(L, r, &index);
     if (index == 0 && (answer != LS_ANSWER_NONE || r->status_set || announces(r))) return;
-    if (index == 0) r->x->status = r->failing ? 500 : 204;
+    if (index == 0) r->x->status = empty_status(r);
     if (answer == LS_ANSWER_BODY) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         lua_pushvalue(L, index);

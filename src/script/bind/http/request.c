@@ -82,6 +82,7 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
     r->task = task;
     r->serial = ++all->serial;
     r->status_set = r->failing = r->returned = r->aborted = r->hung_up = false;
+    r->no_file = 0;
     r->began_ns = ls_hooks_of(state)->at[LS_HOOK_LOG].count > 0 ? ls_clock_ns() : 0;
     r->body_state = LS_BODY_UNREAD;
     r->websocket = false;

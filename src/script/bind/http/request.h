@@ -71,6 +71,7 @@ struct ls_request {
     int req_ref, res_ref;
     unsigned filled;      /* bit n: user value n is set */
     bool status_set;      /* the handler has set the status */
+    int16_t no_file;      /* res:file has failed: the status of a handler that does not answer; 0: it has not */
     bool failing;         /* the function `failed` runs */
     bool aborted;         /* the state closes: ls_exchange_abort was called */
     bool hung_up;         /* by res:abort, before the client could leave */
