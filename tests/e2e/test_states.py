@@ -159,6 +159,32 @@ class OnDemand(E2E):
         self.assertFalse(server.logged("cannot load the site"))
         server.stop()
 
+    def test_a_late_state_has_the_templates_that_the_first_one_has_loaded(self):
+        """Two of them have changed, one has vanished; a text is read when a state uses it first."""
+        write = """
+        if not ls.file.stat("views") then
+          assert(ls.file.mkdir("views"))
+          for _, name in ipairs{ "a.html", "b.html", "gone.html", "t.txt" } do assert(ls.file.write("views/" .. name, name .. " 1")) end
+        end
+        local views = ls.templates("views")
+        app:get("/pages", function()
+          local pages = {}
+          for _, name in ipairs{ "a.html", "b.html", "gone.html", "t.txt" } do pages[#pages + 1] = views:render(name) end
+          return table.concat(pages, ", ")
+        end)
+        """
+        server = self.serve(SITE % (1, 3, "") + write + HTTP)
+        path = os.path.join(server.dir, "go")
+        views = os.path.join(server.dir, "views")
+        for name in ("a.html", "b.html", "t.txt"):
+            with open(os.path.join(views, name), "w") as out:
+                out.write(name + " 2")
+        os.remove(os.path.join(views, "gone.html"))
+        conns = self.held(server, 2, path)
+        self.assertEqual(server.get("/pages").text, "a.html 1, b.html 1, gone.html 1, t.txt 2")
+        self.release(conns, path)
+        server.stop()
+
     def test_a_state_that_does_not_load_is_reported_once_and_work_waits(self):
         text = ('local f = io.open("@DIR@/loaded") if f then f:close() error("no second state") end '
                 'io.open("@DIR@/loaded", "w"):close()\n') + SITE % (1, 3, "") + HTTP

@@ -82,12 +82,18 @@ static bool keeps(const ls_state *state)
     return state->loading && state->index == 0;
 }
 
+/* The entry, or NULL; not in the first state while it loads. */
+static const ls_lua_file *find_kept(const ls_state *state, const char *key)
+{
+    const ls_lua_file *file = keeps(state) ? NULL : state->generation->lua_files.first;
+    while (file != NULL && strcmp(file->key, key) != 0) file = file->next;
+    return file;
+}
+
 /* In a further state that loads: the entry, or NULL. */
 static const ls_lua_file *find(const ls_state *state, const char *key)
 {
-    const ls_lua_file *file = state->loading && state->index > 0 ? state->generation->lua_files.first : NULL;
-    while (file != NULL && strcmp(file->key, key) != 0) file = file->next;
-    return file;
+    return state->loading && state->index > 0 ? find_kept(state, key) : NULL;
 }
 
 bool ls_lua_files_cached(lua_State *L, const char *path)
@@ -107,6 +113,31 @@ static void keep(ls_state *state, const char *key, char *text, size_t bytes)
     *file = (ls_lua_file){.next = state->generation->lua_files.first, .text = text, .bytes = bytes};
     memcpy(file->key, key, key_bytes);
     state->generation->lua_files.first = file;
+}
+
+static void keep_copy(ls_state *state, const char *key, const char *text, size_t bytes)
+{
+    if (!keeps(state)) return;
+    char *copy = malloc(bytes + 1);
+    if (copy != NULL) memcpy(copy, text, bytes + 1);
+    keep(state, key, copy, bytes);
+}
+
+int ls_lua_files_kept_text(lua_State *L)
+{
+    const ls_lua_file *kept = find_kept(ls_state_of(L), luaL_checkstring(L, 1));
+    if (kept == NULL) return 0;
+    lua_pushlstring(L, kept->text, kept->bytes);
+    return 1;
+}
+
+int ls_lua_files_keep_text(lua_State *L)
+{
+    size_t bytes;
+    ls_state *state = ls_state_of(L);
+    const char *key = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &bytes);
+    keep_copy(state, key, text, bytes);
+    return 0;
 }
 
 /* Push the function of the file, or a message. Returns a status of Lua. */
@@ -211,11 +242,7 @@ static int search(lua_State *L)
     }
     size_t bytes;
     const char *path = lua_tolstring(L, 3, &bytes);
-    if (keeps(state)) {
-        char *copy = malloc(bytes + 1);
-        if (copy != NULL) memcpy(copy, path, bytes + 1);
-        keep(state, key, copy, bytes);
-    }
+    keep_copy(state, key, path, bytes);
     if (load(L, path, NULL) != LUA_OK)
         return luaL_error(L, "error loading module '%s' from file '%s':\n\t%s", lua_tostring(L, 1), path,
                           lua_tostring(L, -1));

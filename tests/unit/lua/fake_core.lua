@@ -126,6 +126,9 @@ function core.file_read(path)
   return nil, path .. ": not found", "ENOENT"
 end
 
+function core.kept_text() return nil end
+function core.keep_text() end
+
 function core.file_list(path, details)
   local found, names = {}, {}
   for name, text in pairs(core.files) do

@@ -9,6 +9,7 @@
 #include "codec/http_path.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
+#include "script/core/lua_files.h"
 
 /* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked
  * from both directories that its user may start at: res:file starts at that of the site, io.open at the working
@@ -80,6 +81,7 @@ static void path_define(lua_State *L, ls_state *state)
 }
 
 static const luaL_Reg functions[] = {
-    {"safe_join", core_safe_join}, {"user_id", core_user_id}, {"group_id", core_group_id}, {NULL, NULL}};
+    {"safe_join", core_safe_join},         {"user_id", core_user_id},           {"group_id", core_group_id},
+    {"kept_text", ls_lua_files_kept_text}, {"keep_text", ls_lua_files_keep_text}, {NULL, NULL}};
 
 const ls_module ls_path_module = {.name = "path", .functions = functions, .define = path_define};
