@@ -4,27 +4,13 @@ import http.cookiejar
 import json
 import urllib.request
 
-from harness import E2E, main
+from harness import main
+from harness.program import Program
 from harness.websocket import WebSocket
 
-HEAD = """local ls = require "luaserve"
-local app = ls.app()
-ls.log.debug("the site")
-"""
-LISTEN = """
-ls.listen("127.0.0.1:0", app)
-"""
 
-
-class Traps(E2E):
-    def of(self, text, listen=LISTEN, **kw):
-        server = self.serve(HEAD + text + listen, **kw)
-        self.addCleanup(server.stop)
-        return server
-
-    def ask_of(self, server, method, target, headers=(), body=None):
-        with server.connect() as conn:
-            return conn.ask(method, target, headers, body)
+class Traps(Program):
+    HEAD = Program.HEAD + 'ls.log.debug("the site")\n'
 
     def test_t4_the_rate_limit_of_the_documentation_limits(self):
         server = self.of("""

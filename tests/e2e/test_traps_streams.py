@@ -1,26 +1,11 @@
 """The traps of bodies that are read piece by piece: a body that is not whole must not become a response that is."""
 import json
 
-from harness import E2E, main
-
-HEAD = """local ls = require "luaserve"
-local app = ls.app()
-"""
-LISTEN = """
-ls.listen("127.0.0.1:0", app)
-"""
+from harness import main
+from harness.program import Program
 
 
-class Traps(E2E):
-    def of(self, text, listen=LISTEN, **kw):
-        server = self.serve(HEAD + text + listen, **kw)
-        self.addCleanup(server.stop)
-        return server
-
-    def ask_of(self, server, method, target, headers=(), body=None):
-        with server.connect() as conn:
-            return conn.ask(method, target, headers, body)
-
+class Traps(Program):
     def test_the_body_of_a_request_is_read_once(self):
         server = self.of("""
             app:post("/twice", { max_body = false }, function(req)
