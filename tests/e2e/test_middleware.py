@@ -27,6 +27,7 @@ app:get("/send", function(_, res) res:type("csv"):send("a,b") end)
 app:get("/redirect", function(_, res) return res:redirect("/text", 303) end)
 app:get("/file", function(_, res) return res:file("page.txt") end)
 app:get("/no-file", function(_, res) return res:file("none.txt") or 404 end)
+app:get("/leaves", function() ls.channel("never"):receive() end)
 app:get("/forgotten-file", function(_, res) res:file("none.txt") end)
 app:get("/forgotten-folder", function(_, res) res:file(".") end)
 app:get("/gone-file", function(_, res) if not res:file("none.txt") then res:status(410) end end)
@@ -145,6 +146,15 @@ class Middleware(E2E):
         ):
             with self.subTest(case[0]):
                 self.check(*case)
+
+    def test_a_client_that_leaves_is_no_error(self):
+        mark = self.server.mark()
+        with self.connect() as conn:
+            conn.send(request("GET", "/leaves"))
+            self.get("/text")
+        line = self.server.wait_log("GET /leaves: .*the client has left while the handler waited", mark)
+        self.assertRegex(line, "^[^ ]+ info request ")
+        self.assertEqual(self.server.logged("error ", mark), [])
 
     def test_a_file_that_is_missing_and_forgotten_is_logged(self):
         for listener in 0, 1:

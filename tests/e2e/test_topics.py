@@ -307,6 +307,24 @@ end)
 
     # ---- functions
 
+    def test_a_function_that_outlives_its_request_is_reported_once(self):
+        self.start(more=r"""
+ls.config { states = 1 }
+app:get("/leaks", function(req, res)
+  local sse = res:sse()
+  ls.subscribe("leak", function(data) sse:send(data) end) -- here
+  sse:send("begun")
+end)
+app:get("/removes", function() ls.subscribe("other", print):remove() return 204 end)
+""")
+        mark = self.server.mark()
+        self.assertEqual(self.get("/removes").status, 204)
+        for _ in range(3):
+            self.assertEqual(self.get("/leaks").text, "data: begun\n\n")
+        self.server.wait_log(r"warn \S*site\.lua:\d+: ls\.subscribe: the handler of the request has ended", mark)
+        self.assertEqual(self.topics()["leak"], 3)
+        self.assertEqual(len(self.server.logged("the handler of the request has ended", mark)), 1)
+
     def test_a_function_runs_one_at_a_time_in_order(self):
         self.start(more=THREADS + r"""
 local seen = ls.channel("seen", { capacity = 10000 })

@@ -372,7 +372,7 @@ void ls_task_may_wait(lua_State *L)
     ls_cpu_poll(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L,
-                   "cannot wait here: the call is inside a C function (such as table.sort or string.gsub), a hook or "
+                   "cannot wait here: the call is inside a C function (such as table.sort, string.gsub or require), a hook or "
                    "a finalizer");
 }
 

@@ -11,6 +11,7 @@ typedef struct ls_topic_data { /* of a state */
     ls_node ready;     /* functions with messages that may begin */
     ls_flush flush;    /* begins them */
     bool retiring;     /* the functions end when the inbox is empty */
+    bool request_warned; /* that a function has outlived the request that subscribed it */
     int meta_ref;
     int through_ref;   /* what ls.publish calls instead; 0: nothing */
 } ls_topic_data;

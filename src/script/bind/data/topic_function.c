@@ -30,7 +30,8 @@ typedef struct topic_function { /* the handle; user value 1 is the function, 2 t
     bool ended;          /* no further messages */
     bool behind;         /* a message was dropped since the queue was empty */
     bool long_lived;     /* subscribed by a task that is (task.h) */
-    ls_task_end handler; /* of the task of ls.tcp that has subscribed */
+    bool of_request;     /* subscribed by the handler of a request */
+    ls_task_end handler; /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
     char line[80];       /* of the call */
     ls_task *task;
     ls_publication *current; /* of the task, until the function has its data */
@@ -175,7 +176,7 @@ static bool receive(topic_function *f, ls_publication *p)
 /* It belongs to a connection, with which it outlives its generation. */
 static bool of_connection(const topic_function *f)
 {
-    return f->long_lived || f->handler.at != NULL;
+    return f->long_lived || (f->handler.at != NULL && !f->of_request);
 }
 
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
@@ -200,11 +201,21 @@ static void end(topic_function *f, bool drop)
     release(f);
 }
 
-/* The handler of a connection has ended: so does what it has subscribed, in an old site. */
+/* The handler of a connection has ended: so does what it has subscribed, in an old site. That of a request should have ended
+ * it. */
 static void handler_ended(ls_task_end *ending)
 {
     topic_function *f = LS_CONTAINER(ending, topic_function, handler);
-    if (f->state->retired) end(f, false);
+    ls_topic_data *data = ls_topic_data_of(f->state);
+    if (!f->of_request) {
+        if (f->state->retired) end(f, false);
+    } else if (!data->request_warned) {
+        data->request_warned = true;
+        ls_log(LS_LOG_WARN,
+               "%s: ls.subscribe: the handler of the request has ended, and its function still gets messages, one for each "
+               "request; call subscription:remove(), also for a client that leaves, or subscribe at the top of the site",
+               f->line);
+    }
 }
 
 /* ls.subscribe(topic, fn: fun(data: string, topic: string)) -> subscription | nil, message, code
@@ -244,7 +255,8 @@ int ls_core_subscribe(lua_State *L)
     f->ended = false;
     f->long_lived = long_lived;
     f->handler.run = handler_ended;
-    if (serves) ls_task_end_add(state->current, &f->handler);
+    f->of_request = !serves && !long_lived && state->current != NULL && state->current->client != NULL;
+    if (serves || f->of_request) ls_task_end_add(state->current, &f->handler);
     ls_task_line(L, f->line, sizeof f->line);
     ls_list_push(&data->functions, &f->node);
     if (retained != NULL) {
