@@ -326,11 +326,11 @@ local function read(folder, name)
   local path, message = core.safe_join(folder, name)
   if not path then return nil, message end
   if core.dev then core.dev.file(core.site_path(path)) end
-  local text, code = core.kept_text(path), nil -- all states of a site have the same pages, also those that are made later
-  if text then return text end
-  text, message, code = core.file_read(path, 64 * 1024 * 1024)
+  local kept = core.kept_text(path) -- all states of a site have the same pages, also those that are made later
+  if kept then return kept end
+  local text, why, code = core.file_read(path, 64 * 1024 * 1024)
   if text then core.keep_text(path, text) end
-  return text, message, code
+  return text, why, code
 end
 
 -- load_file(own, name) -> the compiled template. Raises.

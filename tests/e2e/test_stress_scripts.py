@@ -333,6 +333,8 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
             ("return { request = function() end, scenario = function() end }", "either scenario, or request and response"),
             ("return { setup = function() return print end }", "cannot copy a function to another thread"),
             ("return { request = function() return 'GET' end }", "must return a method and a path"),
+            ("return { request = function() return 'POST', '/', 'text' end }",
+             "returned a string in place of a table of headers; the body is the fourth result"),
             ("return { request = function() return 'GET', '/a b' end }", "has no white space"),
             ("return { request = function() return 'G T', '/' end }", "invalid method"),
             ("return { request = function() return 'GET', '/', { a = 'b\\n' } end }", "an invalid header"),

@@ -229,8 +229,8 @@ void ls_state_settle(ls_state *state);
 /* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);
 /* End the code that runs in L, whose run has exceeded the limit or was cancelled. It suspends the task for ever where
- * the task can be suspended and no call catches it (ls_task_is_caught), else it raises an error that no message handler receives. Returns only if the caller is a
- * hook. */
+ * the task can be suspended and no call catches it (ls_task_is_caught), else it raises an error that no message handler
+ * receives. Returns only if the caller is a hook. */
 void ls_state_end_run(lua_State *L);
 /* Raise an error without a call of the message handler: inside a hook, a handler would run with hooks disabled, and
  * nothing could end it. */

@@ -191,6 +191,11 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->client = NULL;
     if (task->cpu_exceeded) state->ended_at[0] = '\0';
     if (task->ends != NULL) task_run_ends(task, NULL);
+    if (task->cpu_exceeded &&
+        task->catches > 0) { /* no call has caught it: drop the traceback, which needs no memory */
+        lua_pushnil(state->L);
+        lua_rawsetp(state->L, LUA_REGISTRYINDEX, state->ended_at);
+    }
     task->catches = 0;
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         lua_settop(task->co, 0);
@@ -224,8 +229,8 @@ void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
     const uint64_t max_ns = atomic_load(&ls_state_runtime(task->state)->cpu_ns_max),
                    left_ns = LS_TASK_CAUGHT_MS * UINT64_C(1000000);
     const ls_task_end *end = task->ends;
-    ls_cpu_watch_begin(cpu, L,
-                       max_ns > left_ns ? max_ns - left_ns : 0); /* a signal for the run before has no effect */
+    /* Another run: a signal for the one before has no effect. */
+    ls_cpu_watch_begin(cpu, L, max_ns > left_ns ? max_ns - left_ns : 0);
     ls_cpu_watch_mark(cpu);
     atomic_store_explicit(&cpu->exceeded, 0, memory_order_relaxed);
     lua_sethook(L, NULL, 0, 0);
@@ -372,8 +377,8 @@ void ls_task_may_wait(lua_State *L)
     ls_cpu_poll(L);
     if (state->current->blocked > 0 || !lua_isyieldable(L))
         luaL_error(L,
-                   "cannot wait here: the call is inside a C function (such as table.sort, string.gsub or require), a hook or "
-                   "a finalizer");
+                   "cannot wait here: the call is inside a C function (such as table.sort, string.gsub or require), a "
+                   "hook or a finalizer");
 }
 
 bool ls_task_can_wait(lua_State *L)

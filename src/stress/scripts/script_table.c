@@ -36,7 +36,11 @@ static int vu_check(lua_State *L)
 
 static void put_headers(lua_State *L, ls_stress_script *s, int index)
 {
-    luaL_checktype(L, index, LUA_TTABLE);
+    if (!lua_istable(L, index))
+        luaL_error(L,
+                   "%s: request() returned a %s in place of a table of headers; the body is the fourth result: "
+                   "return method, path, {}, body",
+                   s->plan->script, luaL_typename(L, index));
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
         ls_pair field;

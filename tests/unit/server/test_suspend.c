@@ -287,11 +287,10 @@ static void it_is_refused_where_a_task_cannot_wait(void **state)
     place p;
     (void)state;
     start(&p, "20");
-    expect(
-        get(&p, "/refused"), "200",
-        "cannot wait while the site loads; call it in a handler, or in a function of ls.init or ls.on(\"start\"); "
-        "m.lua:1: cannot wait here: the call is inside a C function (such as table.sort, string.gsub or require), a hook or a "
-        "finalizer");
+    expect(get(&p, "/refused"), "200",
+           "cannot wait while the site loads; call it in a handler, or in a function of ls.init or ls.on(\"start\"); "
+           "m.lua:1: cannot wait here: the call is inside a C function (such as table.sort, string.gsub or require), "
+           "a hook or a finalizer");
     stop(&p);
     assert_int_equal(freed(), 0);
 }

@@ -7,10 +7,10 @@
 
 typedef struct ls_topic_data { /* of a state */
     ls_topic_inbox *inbox;
-    ls_node functions; /* subscriptions that have not ended, or whose function runs */
-    ls_node ready;     /* functions with messages that may begin */
-    ls_flush flush;    /* begins them */
-    bool retiring;     /* the functions end when the inbox is empty */
+    ls_node functions;   /* subscriptions that have not ended, or whose function runs */
+    ls_node ready;       /* functions with messages that may begin */
+    ls_flush flush;      /* begins them */
+    bool retiring;       /* the functions end when the inbox is empty */
     bool request_warned; /* that a function has outlived the request that subscribed it */
     int meta_ref;
     int through_ref;   /* what ls.publish calls instead; 0: nothing */

@@ -212,8 +212,8 @@ static void handler_ended(ls_task_end *ending)
     } else if (!data->request_warned) {
         data->request_warned = true;
         ls_log(LS_LOG_WARN,
-               "%s: ls.subscribe: the handler of the request has ended, and its function still gets messages, one for each "
-               "request; call subscription:remove(), also for a client that leaves, or subscribe at the top of the site",
+               "%s: ls.subscribe: the handler of the request has ended, and the function still gets messages, as will "
+               "that of each request; call subscription:remove() in the handler, or subscribe at the top of the site",
                f->line);
     }
 }

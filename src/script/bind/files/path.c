@@ -80,8 +80,8 @@ static void path_define(lua_State *L, ls_state *state)
     lua_pop(L, 4);
 }
 
-static const luaL_Reg functions[] = {
-    {"safe_join", core_safe_join},         {"user_id", core_user_id},           {"group_id", core_group_id},
-    {"kept_text", ls_lua_files_kept_text}, {"keep_text", ls_lua_files_keep_text}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"safe_join", core_safe_join},         {"user_id", core_user_id},
+                                     {"group_id", core_group_id},           {"kept_text", ls_lua_files_kept_text},
+                                     {"keep_text", ls_lua_files_keep_text}, {NULL, NULL}};
 
 const ls_module ls_path_module = {.name = "path", .functions = functions, .define = path_define};

@@ -216,7 +216,7 @@ static int res_file(lua_State *L)
 {
     ls_serve s;
     size_t len;
-    const ls_request *r = ls_request_check_res(L, RES);
+    ls_request *r = ls_request_check_res(L, RES);
     const char *path = luaL_checklstring(L, PATH, &len);
     luaL_argcheck(L, strlen(path) == len, PATH, "path contains NUL");
     ls_check_arguments(L, OPTIONS, "res:file(path, options)");
@@ -227,7 +227,10 @@ static int res_file(lua_State *L)
     lua_replace(L, PATH);
     check_options(L);
     len = strlen(path);
-    if (len >= sizeof s.path) return ls_push_failure(L, LS_ELIMIT);
+    if (len >= sizeof s.path) {
+        r->no_file = 404;
+        return ls_push_failure(L, LS_ELIMIT);
+    }
     ls_serve_init(&s, found, NULL, 0);
     memcpy(s.path, path, len + 1);
     s.path_len = len;

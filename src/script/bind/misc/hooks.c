@@ -93,8 +93,7 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state)
 static void run_hooks(ls_thread_ctx *ctx, ls_state *state, enum ls_hook_kind kind, const char *what)
 {
     const ls_hook_list *list = &ls_hooks_of(state)->at[kind];
-    for (unsigned n = 0; n < list->count; n++) 
-        ls_job_run_ref(ctx, state, list->refs[n], kind == LS_HOOK_START, what);
+    for (unsigned n = 0; n < list->count; n++) ls_job_run_ref(ctx, state, list->refs[n], kind == LS_HOOK_START, what);
 }
 
 static void hooks_start(ls_thread_ctx *ctx, ls_state *state)
