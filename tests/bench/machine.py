@@ -22,19 +22,27 @@ NEEDED = (
     ("/usr/include/openssl/ssl.h", "libssl-dev"),
     ("openssl", "openssl"),
 )
-NEEDED_FOR_WEBSOCKET = (("node", "nodejs"), ("npm", "npm"))
-NPM_PACKAGES = ("bun", "ws")
+JAVASCRIPT = (("node", "nodejs"), ("npm", "npm"))
+NEEDED_FOR = {  # the same for groups of sections
+    "websocket": JAVASCRIPT,
+    "client": JAVASCRIPT,
+    "sites": (("git", "git"),),
+    "data": JAVASCRIPT + (("/usr/share/lua/5.1/nginx/redis.lua", "lua-nginx-redis"), ("redis-server", "redis-server"),
+                          ("runuser", "util-linux"), (" ".join(f"/usr/lib/postgresql/{n}/bin/postgres" for n in range(13, 20)), "postgresql")),
+}
+NPM_PACKAGES = {"websocket": ("bun", "ws"), "client": ("bun",), "data": ("bun", "pg")}
+TEMPLATE = ("https://github.com/bungle/lua-resty-template", "v2.0")
 
 
 def is_there(places):
     return any(os.path.exists(place) if place.startswith("/") else shutil.which(place) for place in places.split())
 
 
-def install_missing(websocket):
+def install_missing(groups):
     """Install missing packages; if that is not possible, exit with what scripts/setup says."""
     os.environ["PATH"] += os.pathsep + "/usr/sbin" + os.pathsep + "/sbin"
-    packages = [package for places, package in NEEDED + (NEEDED_FOR_WEBSOCKET if websocket else ())
-                if not is_there(places)]
+    needed = NEEDED + tuple(one for group in groups for one in NEEDED_FOR.get(group, ()))
+    packages = list(dict.fromkeys(package for places, package in needed if not is_there(places)))
     setup = [os.path.join(ROOT, "scripts", "setup"), *packages]
     if packages and subprocess.run(setup, stdout=sys.stderr, check=False).returncode != 0:
         sys.exit("bench: without these packages --no-install measures what there is: " + " ".join(packages))
@@ -45,19 +53,33 @@ def bun_of(packages):
     return os.path.join(packages, "node_modules", ".bin", "bun")
 
 
-def install_packages(directory):
-    """Install the packages of npm into this folder, once. Without them their servers are left out of the run."""
-    modules = os.path.join(directory, "node_modules")
-    if all(os.path.exists(os.path.join(modules, name)) for name in NPM_PACKAGES):
+def template_of(build):
+    """The folder of lua-resty-template's modules."""
+    return os.path.join(build, "lua-resty-template", "lib")
+
+
+def install_outside(groups, build, packages):
+    """Install what is no package of the system, once: npm's packages into `packages`, lua-resty-template below `build`. Servers
+    whose packages cannot be had are left out of the run."""
+    if "sites" in groups and not os.path.exists(template_of(build)):
+        run(["git", "clone", "--quiet", "--depth", "1", "--branch", TEMPLATE[1], TEMPLATE[0], os.path.dirname(template_of(build))])
+    names = sorted({name for group in groups for name in NPM_PACKAGES.get(group, ())})
+    modules = os.path.join(packages, "node_modules")
+    if all(os.path.exists(os.path.join(modules, name)) for name in names):
         return
-    os.makedirs(directory, exist_ok=True)
-    command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", directory, *NPM_PACKAGES]
-    print("bench: " + " ".join(command), file=sys.stderr)
-    if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
-        print("bench: npm failed", file=sys.stderr)
-        return
-    if first_line([bun_of(directory), "--version"]) == "missing":  # the system does not run scripts of packages
+    os.makedirs(packages, exist_ok=True)
+    if run(["npm", "install", "--no-audit", "--no-fund", "--prefix", packages, *names]) and "bun" in names \
+            and first_line([bun_of(packages), "--version"]) == "missing":  # the system does not run scripts of packages
         subprocess.run(["node", "install.js"], cwd=os.path.join(modules, "bun"), stdout=sys.stderr, check=False)
+
+
+def run(command):
+    """Run and show an installing command. Returns whether it succeeded."""
+    print("bench: " + " ".join(command), file=sys.stderr)
+    succeeded = subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
+    if not succeeded:
+        print(f"bench: {command[0]} failed", file=sys.stderr)
+    return succeeded
 
 
 def build_programs(directory):
@@ -115,8 +137,9 @@ def version_of_package(directory, name):
         return "missing"
 
 
-def describe(luaserve, packages=None):
-    """What the report says about the machine; `packages`: the folder of install_packages, if the run needs it."""
+def describe(luaserve, packages=None, groups=()):
+    """What the report says about the machine; `packages`: the folder of npm's packages; `groups`: of the sections of the run."""
+    outside = sorted({name for group in groups for name in NPM_PACKAGES.get(group, ())})
     cpu = "unknown"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -135,7 +158,9 @@ def describe(luaserve, packages=None):
             "wrk": first_line(["wrk", "-v"]),
             "openssl": first_line(["openssl", "version"]),
             "gcc": first_line(["gcc", "--version"]),
-            **({"node": first_line(["node", "--version"]), "bun": first_line([bun_of(packages), "--version"]),
-                "ws": version_of_package(packages, "ws")} if packages else {}),
+            **({"node": first_line(["node", "--version"])} if outside else {}),
+            **{name: version_of_package(packages, name) for name in outside},
+            **({"redis": first_line(["redis-server", "--version"]), "postgresql": first_line(["psql", "--version"])}
+               if "data" in groups else {}),
         },
     }

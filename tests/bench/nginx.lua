@@ -17,7 +17,7 @@ function handlers.item()
   answer(cjson.encode { id = ngx.var[1], lang = query.lang or "en", page = tonumber(query.page) or 1 })
 end
 
-function handlers.dict_open()
+function handlers.open() -- the dict
   ngx.shared.shared:set("user", cjson.encode { id = 1042, name = "Ada Lovelace", mail = "ada@example.org",
     city = "London", country = "GB", visits = 310, score = 12.5, admin = true, plan = "team", since = "1842-07-10" })
 end

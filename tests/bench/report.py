@@ -36,6 +36,24 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "ws-burst-16": ("64 bytes to 1,000 WebSocket subscribers, 16 messages in flight", "delivery", "bun"),
     "ws-fanout-deflate": ("1 KiB to 1,000 WebSocket subscribers, with and without permessage-deflate", "delivery", "luaserve ws"),
     "ws-sse": ("64 bytes to 1,000 WebSocket subscribers, to 1,000 clients of server-sent events", "delivery", "luaserve ws"),
+    "client-13": ("a proxied response of 13 bytes, 64 connections", "request", "nginx proxy"),
+    "client-tls": ("the same with TLS 1.3 in front", "request", "nginx proxy tls"),
+    "client-100k": ("a proxied response of 100 KiB, 64 connections", "request", "nginx proxy"),
+    "client-1m": ("a proxied response of 1 MiB, 16 connections", "request", "nginx proxy"),
+    "client-ws": ("a proxied WebSocket echo, 64 bytes, 64 connections", "message", "nginx proxy ws"),
+    "client-cache": ("a response of 1 KiB out of the cache of the proxy, 64 connections", "request", "nginx proxy"),
+    "client-fetch": ("a handler with a request for 13 bytes to an upstream, 64 connections", "request", "nginx-lua fetch"),
+    "sites-page": ("a template page with 20 variables and 50 rows, 64 connections", "request", "nginx-lua template"),
+    "sites-gzip": ("4 KiB of JSON, compressed with gzip for each request (kept: out of the cache of compress)", "request", "nginx pages"),
+    "sites-upload": ("an upload that is written to a file (per MiB; luaserve: by multipart)", "request", "nginx-lua pages"),
+    "data-select": ("a row of SQLite by its key, 64 connections", "request", "bun sqlite"),
+    "data-insert": ("an insert into SQLite in a transaction of its own, synchronous = normal, 64 connections", "request", "bun sqlite"),
+    "data-redis": ("a value of Redis, 64 connections", "request", "nginx-lua redis"),
+    "data-postgres": ("a row of PostgreSQL by its key, 64 connections", "request", "node postgres"),
+}
+ADDED_SECTIONS = {
+    "sites-session": "a handler that reads a sealed session, and one without",
+    "sites-limit": "a request with a rate limit per address, and without",
 }
 PLURAL = {"delivery": "deliveries"}
 S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
@@ -126,6 +144,32 @@ ASKED = (
     ("user memory per idle WebSocket, coroutine form", "ws-idle", "luaserve ws coroutine", "user", None, 3072, "bytes"),
     ("descriptors left by closed WebSockets", "ws-churn", "luaserve ws", "descriptors", None, 0, "count"),
     ("resident growth from their round {warm_up} to the last", "ws-churn", "luaserve ws", "growth", None, MIB - 1, "KiB"),
+    ("proxy, 13 bytes / nginx", "client-13", "luaserve client", "us", "nginx proxy", 0.90, "ratio"),
+    ("proxy with TLS in front, 13 bytes / nginx", "client-tls", "luaserve client tls", "us", "nginx proxy tls", 0.90, "ratio"),
+    ("proxy, 100 KiB / nginx", "client-100k", "luaserve client", "us", "nginx proxy", 0.90, "ratio"),
+    ("proxy, 1 MiB / nginx", "client-1m", "luaserve client", "us", "nginx proxy", 1.00, "ratio"),
+    ("copied by the core, 100 KiB through the proxy", "client-copies", "luaserve client", "100k", None, 0, "bytes"),
+    ("copied by the core, 1 MiB through the proxy", "client-copies", "luaserve client", "1m", None, 0, "bytes"),
+    ("proxied WebSocket echo, 64 bytes / nginx", "client-ws", "luaserve client ws", "us", "nginx proxy ws", 1.00, "ratio"),
+    ("proxied WebSocket echo, 64 bytes / HAProxy", "client-ws", "luaserve client ws", "us", "haproxy proxy ws", 1.00, "ratio"),
+    ("proxy cache, 1 KiB / nginx proxy_cache", "client-cache", "luaserve client cache", "us", "nginx proxy", 0.80, "ratio"),
+    ("handler with ls.fetch / nginx-lua with a subrequest", "client-fetch", "luaserve client", "us", "nginx-lua fetch", 0.90, "ratio"),
+    ("handler with ls.fetch / Bun's fetch", "client-fetch", "luaserve client", "us", "bun fetch", 0.50, "ratio"),
+    ("p99 beside 1,000 requests to an upstream that hangs", "client-hang", "luaserve client", "p99_ms", None, 20, "ms"),
+    ("resident memory of these 1,000 requests", "client-hang", "luaserve client", "resident", None, 8 * MIB, "KiB"),
+    ("template page / lua-resty-template in nginx-lua", "sites-page", "luaserve pages", "us", "nginx-lua template", 1.00, "ratio"),
+    ("JSON of 4 KiB with gzip / nginx", "sites-gzip", "luaserve pages", "us", "nginx pages", 1.00, "ratio"),
+    ("CPU that reading a sealed session adds", "sites-session", "luaserve pages", "added_us", None, 1.5, "us"),
+    ("CPU that a rate limit adds / limit_req of nginx", "sites-limit", "luaserve pages", "added_us", "nginx pages", 1.00, "ratio"),
+    ("upload by multipart: CPU per byte / nginx, body to a file", "sites-upload", "luaserve pages", "us", "nginx-lua pages", 1.20,
+     "ratio"),
+    ("upload of {requests} MiB: growth of resident memory", "sites-upload", "luaserve pages", "growth", None, MIB, "KiB"),
+    ("SQLite select by key / bun:sqlite", "data-select", "luaserve sqlite", "us", "bun sqlite", 1.00, "ratio"),
+    ("SQLite insert: time between two responses / bun:sqlite", "data-insert", "luaserve sqlite", "interval_us", "bun sqlite", 1.00,
+     "ratio"),
+    ("p99 beside a SQLite reader that is busy for 1 s", "data-busy", "luaserve sqlite threads", "p99_ms", None, 20, "ms"),
+    ("Redis GET / nginx-lua with lua-nginx-redis", "data-redis", "luaserve redis", "us", "nginx-lua redis", 0.90, "ratio"),
+    ("PostgreSQL select by key / node with pg", "data-postgres", "luaserve postgres", "us", "node postgres", 0.60, "ratio"),
     ("S9: echoes lost or wrong", "stress-s9", "luaserve stress", "lost", None, 0, "count"),
 ) + tuple(
     (f"S8 / S7, {clients:,} clients: {what}", section, "luaserve echo.lua", field, "s7", 1.00, "ratio")
@@ -135,6 +179,7 @@ UNITS = {  # format of a value, and its divisor
     "ratio": ("{:.3f}", 1),
     "bytes": ("{:,.0f} bytes", 1),
     "ms": ("{:.2f} ms", 1),
+    "us": ("{:.2f} us", 1),
     "KiB": ("{:,.0f} KiB", 1024),
     "count": ("{:,.0f}", 1),
     "percent": ("{:.2f} %", 0.01),
@@ -217,6 +262,18 @@ def before_lines(results, end):
             if of:
                 rows.append((section, server, f"{median(of):.3f}", f"{min(of):.3f}..{max(of):.3f}", str(len(of))))
     return ["CPU time / that of the program before"] + table(rows, (0, 1))
+
+
+def added_lines(results, section):
+    rows = [("server", "us without", "us with", "added us", "min..max", "notes")]
+    for server in results[section]:
+        added = values(results, section, server, "added_us")
+        if added:
+            failed = failures(results, section, server)
+            base, us = (median(values(results, section, server, field)) for field in ("base_us", "us"))
+            rows.append((server, f"{base:.2f}", f"{us:.2f}", f"{median(added):.2f}", f"{min(added):.2f}..{max(added):.2f}",
+                         f"{failed} failed" if failed else ""))
+    return [ADDED_SECTIONS[section] + ", in turn: server CPU per request"] + table(rows)
 
 
 def idle_lines(results, section):
@@ -309,7 +366,8 @@ def s8_lines(results):
 
 
 def stall_lines(results, section):
-    what = "computes for 1 s" if section == "stall-busy" else "blocks in os.execute for 1 s"
+    what = {"stall-busy": "computes for 1 s", "stall-block": "blocks in os.execute for 1 s", "data-busy": "reads SQLite for 1 s",
+            "client-hang": "is proxied, beside 1,000 others to an upstream that does not answer"}[section]
     rows = [("server", "p50 ms", "p99 ms", "min..max", "max ms", "stalls", "failed", "client's lag p99/max ms")]
     for server in results[section]:
         p99 = values(results, section, server, "p99_ms")
@@ -425,7 +483,7 @@ def target_lines(rows):
 def warnings(results):
     """Conditions that make results less reliable: a generator at its limit, other work on the server's core."""
     bound, disturbed, runs, worst = [], 0, 0, 0.0
-    for section in tuple(CPU_SECTIONS) + tuple(S8_SECTIONS):
+    for section in tuple(CPU_SECTIONS) + tuple(S8_SECTIONS) + tuple(ADDED_SECTIONS):
         for server, rounds in results.get(section, {}).items():
             done = [one for one in rounds if one]
             runs += len(done)
@@ -454,7 +512,9 @@ def section_lines(results, section):
         return churn_lines(results, section)
     if section in COST_SECTIONS:
         return cost_lines(results, section)
-    if section.startswith("stall"):
+    if section in ADDED_SECTIONS:
+        return added_lines(results, section)
+    if section.startswith("stall") or section in ("data-busy", "client-hang"):
         return stall_lines(results, section)
     return {"growth": growth_lines, "reload": reload_lines, "start": start_lines, "stress-freeze": freeze_lines,
             "stress-rate": rate_lines, "stress-memory": stress_memory_lines, "stress-s9": s9_lines,

@@ -12,7 +12,10 @@ import time
 
 import machine
 import measure
+import measure_client
+import measure_data
 import measure_reload
+import measure_sites
 import measure_sockets
 import measure_start
 import measure_stress
@@ -85,10 +88,13 @@ SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SE
 STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
 WEBSOCKET_SERVERS = ("bun", "node")
 WEBSOCKET_SECTIONS = measure_websocket.SECTIONS
-SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS + WEBSOCKET_SECTIONS
-SERVERS = WEB_SERVERS + SOCKET_SERVERS + WEBSOCKET_SERVERS
+WORK = {"client": measure_client, "sites": measure_sites, "data": measure_data}  # group of sections: module
+WORK_SECTIONS = {section: how for module in WORK.values() for section, how in module.SECTIONS.items()}
+SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS + WEBSOCKET_SECTIONS + tuple(WORK_SECTIONS)
+SERVERS = WEB_SERVERS + SOCKET_SERVERS + WEBSOCKET_SERVERS + ("haproxy",)
 GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS, "tls": TLS_SECTIONS,
-          "static": tuple(STATIC_SECTIONS), "websocket": WEBSOCKET_SECTIONS, "dict": ("dict-incr", "dict-get")}
+          "static": tuple(STATIC_SECTIONS), "websocket": WEBSOCKET_SECTIONS, "dict": ("dict-incr", "dict-get"),
+          **{group: tuple(module.SECTIONS) for group, module in WORK.items()}}
 S9_THREADS = 48
 FREEZE_RATE = 20000
 
@@ -100,8 +106,11 @@ EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
                     (`s8` means all four)
   of luaserve stress: {' '.join(STRESS_SECTIONS)}
   of WebSocket:       {' '.join(WEBSOCKET_SECTIONS)}
+  of proxies and ls.fetch (`client`): {' '.join(measure_client.SECTIONS)}
+  of whole sites (`sites`): {' '.join(measure_sites.SECTIONS)}
+  of databases (`data`): {' '.join(measure_data.SECTIONS)}
 servers: {' '.join(WEB_SERVERS)}
-         {' '.join(SOCKET_SERVERS)} {' '.join(WEBSOCKET_SERVERS)}
+         {' '.join(SOCKET_SERVERS)} {' '.join(WEBSOCKET_SERVERS)} haproxy
 
 CPU sections have the server on one core and the load on another; a round measures each server in turn, ratios are
 computed within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
@@ -116,7 +125,9 @@ In the tls sections both servers have the same P-256 certificate; in tls-full an
 connection and a handshake of its own. static-* send files of a temporary folder, nginx with sendfile.
 In the stress sections the server is nginx (for s9 luaserve with examples/echo.lua), and the load generator is
 measured, luaserve stress beside wrk; tls-stress is the same over TLS.
-In the ws sections luaserve stress is the load; Bun and the package ws of node are installed by npm into the build directory.
+In the ws sections luaserve stress is the load. Bun, the packages ws and pg of node and lua-resty-template are installed into the
+build directory, by npm and git; a server that cannot be installed is left out. In the client sections the upstream (nginx) is on the
+core of the load, in the data sections Redis and PostgreSQL, which the benchmark starts with data of their own.
 --windows measures hello from Lua in luaserve.exe under Wine, including all of Wine's own processes, on completion
 ports and on Wine's http.sys.
 Exit status: 0 if everything could be measured, whatever the verdicts; 1 if something failed to run."""
@@ -139,6 +150,7 @@ def parse_arguments():
     parser.add_argument("--churn-rounds", type=int, help="rounds of opening and closing connections (20)")
     parser.add_argument("--growth-requests", type=int, help="requests for the growth measure (1000000)")
     parser.add_argument("--reloads", type=int, help="reloads under load (1000)")
+    parser.add_argument("--upload-size", type=int, metavar="MIB", help="MiB of an upload (1024)")
     parser.add_argument("--sends", type=int, help="messages of each of the 48 threads of S9 (60000)")
     parser.add_argument("--quick", action="store_true", help="2 short rounds, for a rough result")
     parser.add_argument("--server-core", type=int, help="core for the server (the first)")
@@ -153,7 +165,7 @@ def parse_arguments():
 
     usual = {"rounds": (5, 2), "seconds": (3, 1), "stall_seconds": (5, 3), "idle_connections": (10000, 1000),
              "churn_rounds": (20, 3), "growth_requests": (1000000, 100000), "reloads": (1000, 50),
-             "sends": (60000, 1000)}
+             "upload_size": (1024, 128), "sends": (60000, 1000)}
     for name, (full, quick) in usual.items():
         if getattr(args, name) is None:
             setattr(args, name, quick if args.quick else full)
@@ -186,8 +198,11 @@ class Bench:
     def __init__(self, args, luaserve, directory, packages):
         self.args = args
         self.before = os.path.abspath(args.before) if args.before else None
-        self.all = catalogue_of.catalogue(directory, luaserve or "luaserve", self.before, args.build, packages,
-                                         args.server_core, args.load_core)
+        place = catalogue_of.Place(directory, luaserve or "luaserve", self.before, args.build, packages, args.server_core,
+                                   args.load_core)
+        self.all = catalogue_of.catalogue(place)
+        for module in WORK.values():
+            self.all.update(module.catalogue(place))
         self.open_load = functools.partial(measure_sockets.Load, args.build, args.load_core)
         self.luaserve = luaserve
         self.results = {}
@@ -296,15 +311,23 @@ class Bench:
         # The proxies' backend shares the load's core, and no idle server may disturb the others.
         self.stop_all()
 
-    def websocket(self, section):
-        """The load generator is luaserve stress of the program under test for all servers."""
-        places, run, how = measure_websocket.LOAD_SECTIONS[section]
+    def work(self, section):
+        """A section of measure_websocket, measure_client, measure_sites or measure_data. Where luaserve stress is the load, it is that
+        of the program under test for all servers."""
+        places, run, how = {**measure_websocket.LOAD_SECTIONS, **WORK_SECTIONS}[section]
         names = list(self.with_before(places))
-        places = {name: places[name.removesuffix(catalogue_of.BEFORE)] for name in names}
-        place = {name: places[name][0] + (catalogue_of.BEFORE if name.endswith(catalogue_of.BEFORE) else "")
-                 for name in names}
-        self.interleaved(section, place, lambda name, server, seconds: run(
-            server, program=self.luaserve, load_cpu=self.args.load_core, seconds=seconds, **how, **places[name][1]))
+        place = {name: places[name.removesuffix(catalogue_of.BEFORE)][0]
+                 + (catalogue_of.BEFORE if name.endswith(catalogue_of.BEFORE) else "") for name in names}
+        if section in WORK_SECTIONS:
+            how = {"build": self.args.build, "size": self.args.upload_size, **how}
+
+        def measured(name, server, seconds):
+            return run(server, program=self.luaserve, load_cpu=self.args.load_core, seconds=seconds, **how,
+                       **places[name.removesuffix(catalogue_of.BEFORE)][1])
+        if section in measure_client.FRESH:
+            self.fresh(section, place, lambda server: measured(server.name, server, self.args.seconds), self.args.rounds)
+        else:
+            self.interleaved(section, place, measured)
         self.stop_all()  # no idle server may disturb the others
 
     def websocket_idle(self):
@@ -446,8 +469,8 @@ class Bench:
             elif section.startswith("stall"):
                 self.stop_all()
                 self.stall(section)
-            elif section in measure_websocket.LOAD_SECTIONS:
-                self.websocket(section)
+            elif section in measure_websocket.LOAD_SECTIONS or section in WORK_SECTIONS:
+                self.work(section)
             elif section in STRESS_SECTIONS or section == "tls-stress":
                 self.stress(section)
             else:
@@ -488,18 +511,18 @@ def main():
     args = parse_arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_on_signal)
-    websocket = bool(set(args.sections) & set(WEBSOCKET_SECTIONS))
+    groups = [group for group, sections in GROUPS.items() if set(args.sections) & set(sections)]
     if not args.no_install:
-        machine.install_missing(websocket)
+        machine.install_missing(groups)
     if args.windows:
         return measure_windows.main(args)
     machine.build_programs(args.build)
     wanted = "luaserve" in args.servers
     luaserve = os.path.abspath(args.luaserve) if args.luaserve else machine.build_luaserve() if wanted else None
     packages = os.path.join(args.build, "npm")
-    if websocket and not args.no_install:
-        machine.install_packages(packages)
-    about = machine.describe(luaserve, packages if websocket else None)
+    if not args.no_install:
+        machine.install_outside(groups, args.build, packages)
+    about = machine.describe(luaserve, packages, groups)
     directory = tempfile.mkdtemp(prefix="luaserve-bench-")
     bench = Bench(args, luaserve, directory, packages)
     try:

@@ -24,6 +24,7 @@ sys.path.append(os.path.join(machine.ROOT, "tests", "e2e"))
 from harness.websocket import CLOSE, WebSocket  # noqa: E402  (of the end-to-end tests)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SITES = os.path.join(HERE, "sites")
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
 RELOAD_SITE = os.path.join(HERE, "reload.lua")
 CONNECTIONS = 16384
@@ -55,12 +56,12 @@ def free_port():
                 continue
 
 
-def get(server, target):
-    """One request on its own connection -> (status, fields, body bytes)."""
+def get(server, target, fields=()):
+    """One request on its own connection, with these header fields -> (status, fields, body bytes)."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     connection.sock = server.connect()
     try:
-        connection.request("GET", target)
+        connection.request("GET", target, headers=dict(fields))
         response = connection.getresponse()
         return response.status, response.headers, response.read()
     finally:
@@ -126,12 +127,18 @@ def fill(template, values):
     return text
 
 
+def responds(server):
+    return get(server, "/")[0] == 200
+
+
 READY = {  # whether a server responds as expected
-    "http": lambda server: get(server, "/")[0] == 200,
-    "https": lambda server: get(server, "/")[0] == 200,
+    "http": responds,
+    "https": responds,
     "tcp": lambda server: echoes(server.port, socket.SOCK_STREAM),
     "udp": lambda server: echoes(server.port, socket.SOCK_DGRAM),
     "ws": lambda server: echoes_messages(server),
+    "redis": lambda server: server.ready(),
+    "postgres": lambda server: server.ready(),
     # It serves only one client, so no probe may connect: it prints a line when it listens.
     "tcp once": lambda server: "listening" in server.output(),
 }
@@ -140,11 +147,14 @@ READY = {  # whether a server responds as expected
 class Server:
     """One server program. `make(directory, port)` writes its configuration and returns its argument list. `kind` is
     a key of READY. `grouped`: its memory is charged to a separate control group, if possible. `content`: what it serves,
-    if it serves files."""
+    if it serves files. `answers`: {target: the body, or a function(body, fields) that accepts it}; by default those of bench.lua.
+    `behind`: the servers that it needs, which are started before it."""
 
-    def __init__(self, name, make, cpu, directory, kind="http", grouped=False, content=None):
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, name, make, cpu, directory, kind="http", grouped=False, content=None, answers=None, behind=()):
         self.name, self.make, self.cpu, self.kind, self.grouped = name, make, cpu, kind, grouped
-        self.content = content
+        self.content, self.answers, self.behind = content, answers, behind
         self.directory = os.path.join(directory, name.replace(" ", "-"))
         self.process = None
         self.group = None
@@ -159,6 +169,9 @@ class Server:
         return unverified_tls().wrap_socket(sock) if self.kind == "https" else sock
 
     def start(self):
+        for other in self.behind:
+            if not other.alive():
+                other.start()
         os.makedirs(self.directory, exist_ok=True)
         if self.content:
             self.content.make()
@@ -228,7 +241,7 @@ class Server:
             return
         group = self.process.pid
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.send_signal(self.stop_signal)
             try:
                 self.process.wait(5)
             except subprocess.TimeoutExpired:
@@ -260,7 +273,7 @@ def luaserve_proxy(program, backend):
 class Content:
     """The folder of files that all servers send, and the certificate that all use; made when first asked for."""
 
-    SIZES = {"1k": 1 << 10, "100k": 100 << 10, "10m": 10 << 20}
+    SIZES = {"1k": 1 << 10, "100k": 100 << 10, "1m": 1 << 20, "10m": 10 << 20}
 
     def __init__(self, directory):
         self.folder, self.cert, self.key = (os.path.join(directory, name) for name in ("files", "cert.pem", "key.pem"))
@@ -276,32 +289,34 @@ class Content:
                         "-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
                         "-keyout", self.key, "-out", self.cert], check=True, capture_output=True)
 
+    def read(self, name):
+        with open(os.path.join(self.folder, name), "rb") as file:
+            return file.read()
+
     def check(self, server):
         """Raise Failed unless the server sends these files byte for byte and, over TLS, uses the agreed cipher."""
         for name in self.SIZES:
             status, fields, body = get(server, f"/files/{name}")
-            with open(os.path.join(self.folder, name), "rb") as file:
-                if (status, fields["Content-Length"], body) != (200, str(self.SIZES[name]), file.read()):
-                    raise Failed(f"{server.name}: /files/{name} returned {status} and {len(body)} bytes")
+            if (status, fields["Content-Length"], body) != (200, str(self.SIZES[name]), self.read(name)):
+                raise Failed(f"{server.name}: /files/{name} returned {status} and {len(body)} bytes")
         if server.kind == "https":
             with server.connect() as sock:
                 if (sock.version(), sock.cipher()[0]) != TLS_AGREED:
                     raise Failed(f"{server.name}: uses {sock.version()} {sock.cipher()[0]}, not {' '.join(TLS_AGREED)}")
 
 
+ACCEPTED = {"Accept-Encoding": "gzip"}
 TLS_AGREED = ("TLSv1.3", "TLS_AES_256_GCM_SHA384")  # the first choice of OpenSSL's clients
 
 
-def javascript(packages, script, *args):
-    """Bun or node with a script of websocket/; `packages`: the folder of npm's packages."""
-    bun = script == "bun.js"
-
+def javascript(packages, script, needs, *args):
+    """Bun, or node with the package `needs`, with a script of this folder; `packages`: the folder of npm's packages."""
     def make(_directory, port):
-        program = machine.bun_of(packages) if bun else shutil.which("node")
-        if not program or not os.path.exists(os.path.join(packages, "node_modules", "bun" if bun else "ws")):
-            raise Unavailable(f"{script}: its packages are not installed; `scripts/bench --websocket` installs them by npm")
+        program = machine.bun_of(packages) if needs == "bun" else shutil.which("node")
         modules = os.path.join(packages, "node_modules")
-        return ["env", "NODE_PATH=" + modules, program, os.path.join(HERE, "websocket", script), str(port), *args]
+        if not program or not os.path.exists(os.path.join(modules, needs)):
+            raise Unavailable(f"{script}: npm's package {needs} is not installed; without --no-install the benchmark installs it")
+        return ["env", "NODE_PATH=" + modules, program, os.path.join(HERE, script), str(port), *args]
     return make
 
 
@@ -342,24 +357,29 @@ NGINX_TLS = """
 NGINX_MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
 
 
-def nginx(locations, workers=1, tls=""):
-    with_lua = locations == NGINX_LUA
+def nginx(locations, workers=1, tls="", http="", ports=None, lua_path=lambda: ""):
+    """`http`: directives for all locations; `ports`: {a name between two @: the server whose port it is}; `lua_path()`: a folder with
+    further Lua modules."""
+    with_lua = "content_by_lua" in locations
+    module = "nginx" if locations == NGINX_LUA else "peers"
 
     def make(directory, port):
         modules = [os.path.join("/usr/lib/nginx/modules", name) for name in NGINX_MODULES]
         if with_lua and not all(os.path.exists(path) for path in modules):
             raise Unavailable("nginx's Lua module is not installed")
+        paths = "".join(f"{folder}/?.lua;" for folder in (HERE, SITES, lua_path()) if folder)
         text = fill("nginx.conf.in", {
             "MODULES": "".join(f"load_module {path};\n" for path in modules) if with_lua else "",
             "USER": "user root;" if os.geteuid() == 0 else "",
             "WORKERS": workers,
             "FILES": 2 * CONNECTIONS if os.geteuid() == 0 else CONNECTIONS,
             "CONNECTIONS": CONNECTIONS,
-            "LUA": f'lua_package_path "{HERE}/?.lua;;"; lua_shared_dict shared 16m; '
-                   'init_by_lua_block { bench = require "nginx"; bench.dict_open() }' if with_lua else "",
+            "HTTP": http + (f'lua_package_path "{paths};"; lua_shared_dict shared 16m; '
+                            f'init_by_lua_block {{ bench = require "{module}"; bench.open() }}' if with_lua else ""),
             "PORT": port,
             "LISTEN": "ssl" if tls else "",
             "LOCATIONS": tls + locations,
+            **{name: server.port for name, server in (ports or {}).items()},
         })
         path = os.path.join(directory, "nginx.conf")
         with open(path, "w", encoding="utf-8") as file:
@@ -429,9 +449,25 @@ def luaserve_websocket(program, end=""):
     }
 
 
-def catalogue(directory, luaserve_program, before, build, packages, cpu, load_cpu):
-    """All servers by name, not started; `before` is the program to compare with, or None; `packages` has those of npm. Servers of the tests
-    of stalls and reloads are not pinned. The back end of the proxies must be started before them; it runs on the core of the load."""
+class Place:
+    """Where servers run, and what they need: the folder of the run, the program under test and the one to compare with (or None), the
+    folder of our C programs, that of npm's packages, and the cores."""
+
+    def __init__(self, directory, program, before, build, packages, cpu, load_cpu):
+        self.directory, self.program, self.before, self.build, self.packages = directory, program, before, build, packages
+        self.cpu, self.load_cpu, self.content = cpu, load_cpu, Content(directory)
+
+    def programs(self, name):
+        """(`name`, the program), and if there is one (the name of the server to compare with, its program)."""
+        yield name, self.program
+        if self.before:
+            yield name + BEFORE, self.before
+
+
+def catalogue(at):
+    """All servers by name, not started, but for those of measure_client, measure_sites and measure_data. Servers of the tests of
+    stalls and reloads are not pinned. The back end of the proxies must be started before them; it runs on the core of the load."""
+    directory, luaserve_program, before, build, cpu, load_cpu = at.directory, at.program, at.before, at.build, at.cpu, at.load_cpu
     bare_echo = bare(os.path.join(build, "bare_echo"))
     backend = Server(BACKEND, bare_echo, load_cpu, directory, "tcp")
     web = {
@@ -447,7 +483,7 @@ def catalogue(directory, luaserve_program, before, build, packages, cpu, load_cp
         "nginx-lua 2 workers": (nginx(NGINX_LUA, 2), None),
         "luaserve reload": (luaserve(luaserve_program, 2, RELOAD_SITE), None),
     }
-    content = Content(directory)
+    content = at.content
     files = {
         **luaserve_content(luaserve_program, content),
         **(luaserve_content(before, content, BEFORE) if before else {}),
@@ -467,10 +503,10 @@ def catalogue(directory, luaserve_program, before, build, packages, cpu, load_cp
     websocket = {
         **luaserve_websocket(luaserve_program),
         **(luaserve_websocket(before, BEFORE) if before else {}),
-        "bun": javascript(packages, "bun.js"),
-        "bun deflate": javascript(packages, "bun.js", "deflate"),
-        "node": javascript(packages, "node.js"),
-        "node deflate": javascript(packages, "node.js", "deflate"),
+        "bun": javascript(at.packages, "websocket/bun.js", "bun"),
+        "bun deflate": javascript(at.packages, "websocket/bun.js", "bun", "deflate"),
+        "node": javascript(at.packages, "websocket/node.js", "ws"),
+        "node deflate": javascript(at.packages, "websocket/node.js", "ws", "deflate"),
     }
     servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
     servers.update((name, Server(name, make, cpu, directory, kind, content=content))
@@ -482,6 +518,15 @@ def catalogue(directory, luaserve_program, before, build, packages, cpu, load_cp
     return servers
 
 
+def item_42(body, fields):
+    return (json.loads(body) == {"id": "a 42", "lang": "de", "page": 3} and "Content-Length" in fields
+            and fields.get("Content-Type", "").startswith("application/json"))
+
+
+HELLO = {"/": b"hello, world\n"}
+LUA_ANSWERS = {**HELLO, "/api/items/a%2042?lang=d%65&page=3": item_42, "/dict/get": b"Ada Lovelace, London, 310"}
+
+
 def check_same_answers(servers):
     """Compared servers must return the same bytes. `servers` are started. Raises Failed.
 
@@ -489,18 +534,14 @@ def check_same_answers(servers):
     for server in servers:
         if server.kind not in ("http", "https"):
             continue
-        status, _, body = get(server, "/")
-        if (status, body) != (200, b"hello, world\n"):
-            raise Failed(f"{server.name}: / returned {status} {body!r}")
-        if server.content:
+        answers = server.answers
+        if answers is None:
+            lua = server.name.startswith(("luaserve", "nginx-lua")) and not (server.content or server.name.endswith(" reload"))
+            answers = LUA_ANSWERS if lua else HELLO
+        for target, expected in answers.items():
+            status, fields, body = get(server, target, ACCEPTED)
+            if status != 200 or not (expected(body, fields) if callable(expected) else body == expected):
+                if not (target == "/dict/get" and server.name.endswith(BEFORE)):  # the program of before may be older
+                    raise Failed(f"{server.name}: {target} returned {status} {fields.items()} {body[:2000]!r}")
+        if isinstance(server.content, Content):
             server.content.check(server)
-        if server.content or not server.name.startswith(("luaserve", "nginx-lua")) or server.name.endswith(" reload"):
-            continue
-        status, headers, body = get(server, "/api/items/a%2042?lang=d%65&page=3")
-        if (status != 200 or json.loads(body) != {"id": "a 42", "lang": "de", "page": 3}
-                or not headers.get("Content-Type", "").startswith("application/json")
-                or "Content-Length" not in headers):
-            raise Failed(f"{server.name}: the JSON route returned {status} {headers.items()} {body!r}")
-        status, _, body = get(server, "/dict/get")
-        if (status, body) != (200, b"Ada Lovelace, London, 310") and not server.name.endswith(BEFORE):
-            raise Failed(f"{server.name}: /dict/get returned {status} {body!r}")
