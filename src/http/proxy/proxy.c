@@ -235,6 +235,7 @@ static int store(ls_proxy *p, int64_t result)
         p->large = result >= LS_BLOCK_SMALL;
     }
     p->in->to += (uint32_t)result;
+    p->filled = p->in->to == p->in->cap;
     return LS_DONE;
 }
 
@@ -384,8 +385,9 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
             if (err < 0) p->blame = LS_PROXY_CLIENT;
             return err < 0 ? err : LS_DONE;
         }
-        if (x->response != LS_RESPONSE_NONE) {
-            err = ls_exchange_flush(ctx, x); /* a part leaves at once, such as an event */
+        /* A part leaves at once, such as an event; behind a receive that filled its block, with what can be received now. */
+        if (x->response != LS_RESPONSE_NONE && (!p->filled || ls_exchange_queued(x) >= LS_PROXY_QUEUE_BYTES)) {
+            err = ls_exchange_flush(ctx, x);
             if (err < 0) p->blame = LS_PROXY_CLIENT;
             if (err != LS_DONE) return err;
         }
@@ -397,9 +399,9 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
             continue;
         }
         if (err == LS_ECLOSED && !p->silent) return LS_ETRUNCATED;
-        if (err == LS_PENDING && p->answered && x->response == LS_RESPONSE_NONE) {
-            /* The head does not wait for the body. */
-            err = ls_exchange_write(ctx, x, NULL, 0);
+        if (err == LS_PENDING && p->answered && (x->response == LS_RESPONSE_NONE || ls_exchange_queued(x) > 0)) {
+            /* The head does not wait for the body, nor what was received for more. */
+            err = x->response == LS_RESPONSE_NONE ? ls_exchange_write(ctx, x, NULL, 0) : LS_DONE;
             if (err >= 0) err = ls_exchange_flush(ctx, x);
             if (err < 0) p->blame = LS_PROXY_CLIENT;
             return err < 0 ? err : LS_PENDING;

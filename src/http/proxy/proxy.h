@@ -73,7 +73,8 @@ struct ls_proxy {
     bool sent;          /* the request is queued to its end, or cannot be sent on */
     bool cut;           /* it is not whole */
     bool progressed;    /* bytes of the request were queued since the receive began */
-    bool large;         /* the last receive filled its block */
+    bool large;         /* the first receive into p->in filled a small block */
+    bool filled;        /* the last receive filled its block */
     bool answered;      /* the head of the response was taken */
     bool upgrade_waits; /* a response 101 waits until the exchange can be upgraded */
     bool last;          /* and all of its body */
