@@ -252,8 +252,11 @@ end
 -- Store the session if that is necessary.
 local function save(self, record)
   local settings = record.settings
-  check_login(self, record)
-  if not (record.renew or record.regenerated and record.known) and same(self, record.snapshot) then return end
+  if not same(self, record.snapshot) then
+    check_login(self, record)
+  elseif not (record.renew or record.regenerated and record.known) then
+    return
+  end
   local sent = record.res.sent -- then no cookie can be set: only an entry of a store can change or end
   if sent and (not record.id or record.regenerated and next(self) ~= nil) then
     usage.error("session:save: the response has begun, and its head would set the cookie of the session: call it before")
