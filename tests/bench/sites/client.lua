@@ -17,7 +17,8 @@ app:get("/stats", function() return ls.stats() end)
 app:proxy("/echo", at(echo))
 app:proxy("/hang", at(hang), { timeout = 600 })
 if cert == "cache" then
-  if not pcall(app.proxy, app, "/cached", at(upstream), { cache = { dict = ls.dict("responses", { size = "16m", evict = true }) } }) then
+  local dict = ls.dict("responses", { size = "16m", evict = true })
+  if not pcall(app.proxy, app, "/cached", at(upstream), { cache = { dict = dict } }) then
     io.stderr:write("app:proxy has no option `cache`\n")
     os.exit(3)
   end

@@ -4,7 +4,10 @@ local values = {}
 -- The 20 variables and 50 rows of views/page.html.
 function values.page()
   local page = { rows = {} }
-  for n = 1, 20 do page["value" .. n] = n % 4 == 0 and n * 7 or "value " .. n .. (n % 5 == 0 and " <b> & more" or " of this page") end
+  for n = 1, 20 do
+    local text = "value " .. n .. (n % 5 == 0 and " <b> & more" or " of this page")
+    page["value" .. n] = n % 4 == 0 and n * 7 or text
+  end
   for n = 1, 50 do
     page.rows[n] = { id = n, name = "item " .. n .. (n % 10 == 0 and " & <others>" or ""), price = n * 3, stock = n % 7 }
   end
