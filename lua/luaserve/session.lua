@@ -24,6 +24,7 @@ local rawget, rawset, setmetatable, time, tostring, type = rawget, rawset, setme
 local session = {}
 
 local cookie_bytes_max = 4096 -- of name, value and attributes: RFC 6265 section 6.1
+local opened_max = 128 -- cookies whose content a state remembers, below 1 MiB
 local random_bytes, base64url = 32, 3
 local day_ms = 86400 * 1000
 
@@ -74,14 +75,26 @@ local function is_alive(settings, created, saved, now)
   return now < saved + settings.max_age and now < created + settings.lifetime
 end
 
+-- open_cookie(settings, value) -> { text =, created =, saved =, renew = } | nil. A visitor sends the same cookie again and
+-- again: the last ones are remembered.
+local function open_cookie(settings, value)
+  if #value > cookie_bytes_max then return nil end
+  local sealed, number = seal.open(settings.keys, value, settings.context)
+  if not sealed or #sealed < 10 then return nil end
+  local created, saved, at = unpack(">I5I5", sealed)
+  if settings.opened_count == opened_max then settings.opened, settings.opened_count = {}, 0 end
+  local opened = { text = sub(sealed, at), created = created, saved = saved, renew = number > 1 }
+  settings.opened[value], settings.opened_count = opened, settings.opened_count + 1
+  return opened
+end
+
 -- read_cookie(record, value) -> data, created, saved | nil
 local function read_cookie(record, value)
-  local text, number
-  if #value <= cookie_bytes_max then text, number = seal.open(record.settings.keys, value, record.settings.context) end
-  if not text or #text < 10 then return log(record, "was changed, or sealed with another secret") end
-  local created, saved, at = unpack(">I5I5", text)
-  record.renew = number > 1
-  return json.decode(sub(text, at)), created, saved
+  local settings = record.settings
+  local opened = settings.opened[value] or open_cookie(settings, value)
+  if not opened then return log(record, "was changed, or sealed with another secret") end
+  record.renew = opened.renew
+  return json.decode(opened.text), opened.created, opened.saved
 end
 
 -- A cookie chooses the key: only the form of an id is looked up, below a prefix.
@@ -383,6 +396,7 @@ function session.new(given, ...)
   else
     if not core.crypto_built() then usage.error("ls.session: a sealed cookie needs OpenSSL; use store = ls.dict(name)") end
     settings.keys, settings.read, settings.write = seal.keys("ls.session", given.secret), read_cookie, write_cookie
+    settings.opened, settings.opened_count = {}, 0
     if not core.crypto_same(settings.keys[1]) then -- a cookie would be valid in one state only
       usage.error("ls.session: the secret differs between the Lua states, which all run this file: take one from the "
         .. "environment or from a file; one that is made here is another one in each state")

@@ -356,6 +356,45 @@ function tests.a_key_of_the_dict_is_no_session()
   end
 end
 
+-- A cookie is opened once, as long as 128 are remembered; what a handler does with its tables stays in its request.
+function tests.cookies_that_come_again_are_not_opened_again()
+  local unseal, opened = core.crypto_unseal, 0
+  core.crypto_unseal = function(...)
+    opened = opened + 1
+    return unseal(...)
+  end
+  local ada, jars = browser { secret = secret, sliding = false }, {}
+  for n = 1, 128 do
+    ada.jar.session = nil
+    ada.visit(function(session) session.cart = { n } end)
+    jars[n] = ada.jar.session
+  end
+  local function first_of(n)
+    ada.jar.session = jars[n]
+    return ada.visit(function(session)
+      local first = session.cart[1]
+      session.cart[1] = "changed"
+      return first
+    end).result
+  end
+  for n = 1, 128 do check.equal(first_of(n), n) end
+  check.equal(opened, 128)
+  for n = 1, 128 do check.equal(first_of(n), n) end
+  check.equal(opened, 128)
+  ada.jar.session = nil
+  ada.visit(set_user "eve")
+  check.equal(ada.visit(user).result, "eve") -- one more: the others are forgotten
+  check.equal(opened, 129)
+  check.equal(first_of(7), 7)
+  check.equal(opened, 130)
+  now = now + 86400
+  ada.jar.session = jars[7]
+  check.equal(ada.visit(function(session) return session.cart end).result, nil) -- it has expired meanwhile
+  check.equal(opened, 130)
+  now = now - 86400
+  core.crypto_unseal = unseal
+end
+
 function tests.secrets_rotate()
   local old = browser { secret = secret }
   old.visit(set_user "ada")
