@@ -460,6 +460,18 @@ class Streams(ProxyCase):
             self.assertLess(sent, 200000000)
             conn.close()
 
+    def test_what_has_arrived_does_not_wait_for_more(self):
+        head = H + b"Content-Length: 1000000\r\n\r\n"
+        for first in 4095, 4096, 4097, 4096 + 65536, 4096 + 2 * 65536:  # blocks of 4 KiB and 64 KiB that are full, or not
+            conn = self.connect().send(request("GET", "/raw"))
+            with self.peer.accept() as upstream:
+                upstream.request()
+                upstream.send(head + b"x" * (first - len(head)))
+                conn.head()
+                self.assertEqual(len(conn.take(first - len(head))), first - len(head))
+                conn.close()
+                upstream.ends()
+
     def test_websockets(self):
         with WebSocket(self.server.at(3), "/ws") as ws:
             for message in "hello", "x" * 100000, "":
