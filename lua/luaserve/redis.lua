@@ -115,7 +115,8 @@ local function block(self, call, offset, seconds, ...)
     return finish(node, call, offset, args, conn:call(reply_ms(node, seconds), table.unpack(args, 1, args.n)))
   end
   local value, message, code = node:own(run)
-  local other = self.cluster and message and self.cluster:redirected(message, node)
+  if message == nil then return value end
+  local other = self.cluster and self.cluster:redirected(message, node)
   if not other then return value, message, code end
   node = other
   return node:own(run)

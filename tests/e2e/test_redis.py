@@ -5,8 +5,9 @@ import json
 import socket
 import threading
 
-from harness import E2E, OTHER_SYSTEM, WAIT, in_parallel, main, repeats
+from harness import E2E, OTHER_SYSTEM, WAIT, free_port, in_parallel, main, repeats, temporary_folder
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
+from harness.tls import certificate
 
 PRELUDE = r"""
 local ls = require "luaserve"
@@ -279,6 +280,22 @@ end)""" % redis.port, listeners=0)
         self.assertEqual(self.run_lua(site, code), ["1"])
         self.fails(site, "return ls.redis('redis://:se%%3acret@127.0.0.1:%d/99'):get 'a'" % redis.port,
                    "DB index is out of range", "EINVAL")
+        site.stop()
+
+
+    def test_tls(self):
+        folder = temporary_folder()
+        certificate(folder, "redis")
+        cert, port = folder + "/redis.pem", free_port()
+        redis = self.redis("--tls-port", str(port), "--tls-cert-file", cert, "--tls-key-file", folder + "/redis.key",
+                           "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+        site = self.site(redis)
+        url = "rediss://localhost:%d" % port
+        self.assertEqual(self.run_lua(site, """
+            local t = ls.redis("%s", { tls = { ca = "%s" } })
+            return t:set("a", ("x"):rep(200000)), #t:get "a", t:blpop("q", 0.01)""" % (url, cert)), ["OK", 200000, None])
+        self.fails(site, "return ls.redis('%s'):get 'a'" % url, "Redis at localhost:%d: TLS: " % port, "ECERT")
+        self.raises(site, "ls.redis(URL, { tls = {} })", "the option tls needs a URL with rediss://")
         site.stop()
 
 
