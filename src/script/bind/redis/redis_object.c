@@ -440,7 +440,10 @@ static redis_call *call_new(lua_State *L, redis_conn *conn, bool list)
         lua_pushboolean(L, 0);
         lua_rawseti(L, -2, conn->slots + 1);
         redis_call *more = calloc(1, sizeof *more);
-        if (more == NULL) luaL_error(L, "not enough memory");
+        if (more == NULL) {
+            luaL_error(L, "not enough memory");
+            return NULL;
+        }
         more->conn = conn;
         more->slot = ++conn->slots;
         more->end.run = task_left_call;
@@ -722,11 +725,11 @@ static int conn_wake(lua_State *L)
 
 static void free_calls(ls_node *list)
 {
-    while (!ls_list_empty(list)) {
-        redis_call *call = LS_CONTAINER(list->next, redis_call, node);
-        ls_list_remove(&call->node);
-        free(call);
+    for (ls_node *node = list->next, *next; node != list; node = next) {
+        next = node->next;
+        free(LS_CONTAINER(node, redis_call, node));
     }
+    ls_node_init(list);
 }
 
 /* No call waits, unless the state closes. */
