@@ -35,6 +35,7 @@ local checked, checked_count = {}, 0 -- statements without objection, outside of
 -- Raises for a statement that does not go to one connection of many.
 local function check_statement(call, sql, in_transaction)
   if checked[sql] then return end
+  if sql:find("\0", 1, true) then usage.error("%s: the statement has a zero byte: %s", call, usage.quote(sql)) end
   local instead = values.instead(sql, in_transaction)
   if instead then usage.error("%s: %s; got: %s", call, instead, usage.quote(sql)) end
   if in_transaction then return end
@@ -68,7 +69,7 @@ end
 -- read(lease, how) -> kind and values of a result, as core.postgres_result; those behind it are read, too, and an error
 -- among them takes its place. nil, message, code: no result.
 local function read(lease, how)
-  local result = pack(core_result(lease, how, values.decoders))
+  local result = pack(results("ls.postgres", core_result(lease, how, values.decoders)))
   local kind = result[1]
   while kind and kind ~= "some" and kind ~= "in" and kind ~= "out" do
     local following = pack(core_result(lease, how, values.decoders))
@@ -201,6 +202,10 @@ function methods.one(self, sql, ...) return run_alone(self, "pg:one", ONE, of_on
 
 local function close(lease) local _ <close> = lease end
 
+-- guard(lease) -> an object that closes the lease, unless its `lease` is removed before.
+local guard_meta = { __close = function(guard) if guard.lease then close(guard.lease) end end }
+local function guarded(lease) return setmetatable({ lease = lease }, guard_meta) end
+
 -- pg:rows(sql, ...: any) -> iterator: fun(): table?
 -- Iterates over the rows of a result, of which some are in memory at a time. Raises when it fails.
 function methods.rows(self, sql, ...)
@@ -208,9 +213,11 @@ function methods.rows(self, sql, ...)
   check_statement("pg:rows", sql, false)
   local lease, message = lease_of(self, "pg:rows", is_reading(sql), false)
   if not lease then usage.error("pg:rows: %s", message) end
+  local guard <close> = guarded(lease)
   local ok
   ok, message = send(lease, nil, "pg:rows", sql, ...)
   if not ok then usage.error("pg:rows: %s", message) end
+  guard.lease = nil
   local rows, at, more = {}, 0, true
   return function()
     at = at + 1
@@ -291,9 +298,11 @@ function methods.copy_out(self, sql, ...)
   usage.no_more("pg:copy_out(sql)", sql, ...)
   local lease, message = lease_of(self, "pg:copy_out", true, false)
   if not lease then usage.error("pg:copy_out: %s", message) end
+  local guard <close> = guarded(lease)
   local ok
   ok, message = begin_copy(lease, nil, "pg:copy_out", sql, "out")
   if not ok then usage.error("pg:copy_out: %s", message) end
+  guard.lease = nil
   return function()
     local data, failure = results("pg:copy_out", core.postgres_get(lease))
     if data then return data end

@@ -159,7 +159,7 @@ static void close_conn(ls_pg_conn *conn)
         conn->pq->PQfinish(conn->pg);
     }
     conn->pg = NULL;
-    conn->running = false;
+    conn->running = conn->ends = false;
     conn->statement = NULL;
     ls_list_remove(&conn->node);
     for (unsigned n = 0; n < LS_PG_STATEMENTS_MAX; n++) ls_pg_statement_free(&conn->statements[n]);
@@ -173,14 +173,17 @@ static void keep_refusal(ls_pg *pool, const char *message)
     ls_pg_explain(message, pool->refusal, pool->sqlstate);
 }
 
-/* The server has refused the connection. */
+/* The server has refused the connection, or that for notifications is lost. */
 static void refused(ls_pg_conn *conn, const char *message, ls_node *woken)
 {
     ls_pg *pool = conn->pool;
+    const bool listened = conn->state == LS_PG_LISTENING;
     keep_refusal(pool, message);
     close_conn(conn);
-    if (pool->retry_ms == 0) ls_log(LS_LOG_WARN, "ls.postgres: %s: %s", pool->where, pool->refusal);
+    if (listened || pool->retry_ms == 0) ls_log(LS_LOG_WARN, "ls.postgres: %s: %s", pool->where, pool->refusal);
     pool->stats.lost++;
+    tick_later(pool); /* it opens the listener */
+    if (listened) return;
     pool->retry_ms = pool->retry_ms == 0 ? LS_PG_RETRY_MS_MIN : pool->retry_ms * 2;
     if (pool->retry_ms > LS_PG_RETRY_MS_MAX) pool->retry_ms = LS_PG_RETRY_MS_MAX;
     pool->retry_ns = ls_clock_ns() + pool->retry_ms * NS_PER_MS;
@@ -215,6 +218,13 @@ static const char *first_statement(const ls_pg_conn *conn, char *out, size_t out
     return out;
 }
 
+/* Of an idle connection: neither closed nor about to be. */
+static bool is_usable(ls_pg_conn *conn)
+{
+    return conn->pq->PQconsumeInput(conn->pg) == 1 && conn->pq->PQisBusy(conn->pg) == 0 && !conn->ends &&
+           conn->pq->PQstatus(conn->pg) == CONNECTION_OK;
+}
+
 static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     ls_pg_conn *conn = packet->key;
@@ -230,10 +240,7 @@ static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
         ls_waiter_decide(conn->waiter, LS_OK, &woken);
         conn->waiter = NULL;
     } else if (conn->state == LS_PG_IDLE) { /* a notice, or the end */
-        if (conn->pq->PQconsumeInput(conn->pg) == 1 && !conn->pq->PQisBusy(conn->pg) &&
-            conn->pq->PQstatus(conn->pg) == CONNECTION_OK && (packet->events & LS_EVENT_HANGUP) == 0 &&
-            arm(conn, LS_EVENT_IN) == LS_OK)
-            goto unlock;
+        if (is_usable(conn) && arm(conn, LS_EVENT_IN) == LS_OK) goto unlock;
         pool->stats.lost++;
         close_conn(conn);
     }
@@ -265,16 +272,17 @@ static int64_t run_start(ls_work *work)
     return 0;
 }
 
-static void no_notice(void *unused, const char *message)
+/* Without a receiver libpq prints notices. */
+static void notice_received(void *conn, const PGresult *notice)
 {
-    (void)unused;
-    (void)message;
+    const char *severity = ((ls_pg_conn *)conn)->pq->PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+    if (severity != NULL && strcmp(severity, "FATAL") == 0) ((ls_pg_conn *)conn)->ends = true;
 }
 
 static void set_up(ls_pg_conn *conn)
 {
     (void)conn->pq->PQsetErrorVerbosity(conn->pg, PQERRORS_VERBOSE);
-    (void)conn->pq->PQsetNoticeProcessor(conn->pg, no_notice, NULL); /* libpq prints them */
+    (void)conn->pq->PQsetNoticeReceiver(conn->pg, notice_received, conn);
 }
 
 static void started(ls_thread_ctx *ctx, ls_op *op)
@@ -342,7 +350,7 @@ static ls_pg_conn *pop_idle(ls_pg *pool)
     while (!ls_list_empty(&pool->idle)) {
         ls_pg_conn *conn = LS_CONTAINER(pool->idle.next, ls_pg_conn, node);
         ls_list_remove(&conn->node);
-        if (conn->pq->PQconsumeInput(conn->pg) == 1 && conn->pq->PQstatus(conn->pg) == CONNECTION_OK) {
+        if (is_usable(conn)) {
             set_state(conn, LS_PG_LEASED);
             return conn;
         }
@@ -516,7 +524,7 @@ int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port)
     return result;
 }
 
-int ls_pg_take_blocking(ls_pg_lease *lease)
+void ls_pg_take_blocking(ls_pg_lease *lease)
 {
     ls_pg *pool = lease->pool;
     const char *names[5], *values[5];
@@ -524,28 +532,24 @@ int ls_pg_take_blocking(ls_pg_lease *lease)
     ls_mutex_lock(&pool->lock);
     (void)snprintf(seconds, sizeof seconds, "%d", (int)pool->connect_timeout + 1);
     ls_pg_conn *conn = pop_idle(pool);
-    const bool opens = conn == NULL;
-    if (opens && (conn = conn_new(pool)) != NULL) set_state(conn, LS_PG_LEASED);
+    const bool opens = conn == NULL && (conn = conn_new(pool)) != NULL;
+    if (opens) set_state(conn, LS_PG_LEASED);
     ls_mutex_unlock(&pool->lock);
-    if (conn == NULL) return LS_ENOMEM;
     if (opens) {
         parameters(pool, seconds, names, values);
         conn->pg = conn->pq->PQconnectdbParams(names, values, 1);
-        const bool opened = conn->pg != NULL && conn->pq->PQstatus(conn->pg) == CONNECTION_OK;
-        if (opened) {
-            set_up(conn);
-            conn->pq->PQclear(conn->pq->PQexec(conn->pg, first_statement(conn, text, sizeof text)));
-        } else {
+        if (conn->pg == NULL || conn->pq->PQstatus(conn->pg) != CONNECTION_OK) {
             ls_mutex_lock(&pool->lock);
             keep_refusal(pool, conn->pg != NULL ? conn->pq->PQerrorMessage(conn->pg) : "not enough memory");
             close_conn(conn);
             ls_mutex_unlock(&pool->lock);
-            return LS_EREFUSED;
+            return;
         }
+        set_up(conn);
+        conn->pq->PQclear(conn->pq->PQexec(conn->pg, first_statement(conn, text, sizeof text)));
     }
-    (void)conn->pq->PQsetnonblocking(conn->pg, 0);
+    if (conn != NULL) (void)conn->pq->PQsetnonblocking(conn->pg, 0);
     lease->conn = conn;
-    return LS_OK;
 }
 
 void ls_pg_give(ls_pg_lease *lease)
@@ -557,6 +561,7 @@ void ls_pg_give(ls_pg_lease *lease)
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     lease->conn = NULL;
+    if (conn->waiter != NULL) ls_waiter_decide(conn->waiter, LS_ECLOSED, &woken); /* another task uses the lease */
     conn->waiter = NULL;
     conn->pq->PQclear(conn->result);
     conn->result = NULL;
@@ -670,8 +675,8 @@ static const char *parse(ls_pg *pool, char message[LS_PG_MESSAGE_BYTES])
         if (strcmp(one->keyword, "port") == 0) port = one->val;
         if (strcmp(one->keyword, "dbname") == 0) database = one->val;
     }
-    (void)snprintf(pool->where, sizeof pool->where, "%s%s%s/%s", host, port != NULL ? ":" : "", port != NULL ? port : "",
-                   database);
+    (void)snprintf(pool->where, sizeof pool->where, "%s%s%s/%s", host, port != NULL ? ":" : "",
+                   port != NULL ? port : "", database);
     pool->pq.PQconninfoFree(options);
     return NULL;
 }
@@ -708,6 +713,7 @@ static void pool_close(ls_shared_object *object)
 {
     ls_pg *pool = ls_pg_of(object);
     assert(ls_list_empty(&pool->queue)); /* their waiters are cancelled */
+    pool->port = NULL;                   /* it is closed */
     while (!ls_list_empty(&pool->all)) {
         ls_pg_conn *conn = LS_CONTAINER(pool->all.next, ls_pg_conn, all);
         ls_list_remove(&conn->all);

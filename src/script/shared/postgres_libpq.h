@@ -40,49 +40,49 @@ enum {
     LS_PG_MESSAGE_BYTES = 400
 };
 
-#define LS_LIBPQ(X)                                                                                                    \
-    X(PQclear)                                                                                                         \
-    X(PQcmdTuples)                                                                                                     \
-    X(PQconnectPoll)                                                                                                   \
-    X(PQconnectStartParams)                                                                                            \
-    X(PQconnectdbParams)                                                                                               \
-    X(PQconninfoFree)                                                                                                  \
-    X(PQconninfoParse)                                                                                                 \
-    X(PQconsumeInput)                                                                                                  \
-    X(PQerrorMessage)                                                                                                  \
-    X(PQexec)                                                                                                          \
-    X(PQfinish)                                                                                                        \
-    X(PQflush)                                                                                                         \
-    X(PQfname)                                                                                                         \
-    X(PQfreemem)                                                                                                       \
-    X(PQftype)                                                                                                         \
-    X(PQgetCopyData)                                                                                                   \
-    X(PQgetResult)                                                                                                     \
-    X(PQgetisnull)                                                                                                     \
-    X(PQgetlength)                                                                                                     \
-    X(PQgetvalue)                                                                                                      \
-    X(PQisBusy)                                                                                                        \
-    X(PQlibVersion)                                                                                                    \
-    X(PQnfields)                                                                                                       \
-    X(PQnotifies)                                                                                                      \
-    X(PQnparams)                                                                                                       \
-    X(PQntuples)                                                                                                       \
-    X(PQparamtype)                                                                                                     \
-    X(PQputCopyData)                                                                                                   \
-    X(PQputCopyEnd)                                                                                                    \
-    X(PQresultErrorField)                                                                                              \
-    X(PQresultStatus)                                                                                                  \
-    X(PQsendDescribePrepared)                                                                                          \
-    X(PQsendPrepare)                                                                                                   \
-    X(PQsendQuery)                                                                                                     \
-    X(PQsendQueryPrepared)                                                                                             \
-    X(PQserverVersion)                                                                                                 \
-    X(PQsetErrorVerbosity)                                                                                             \
-    X(PQsetNoticeProcessor)                                                                                            \
-    X(PQsetSingleRowMode)                                                                                              \
-    X(PQsetnonblocking)                                                                                                \
-    X(PQsocket)                                                                                                        \
-    X(PQstatus)                                                                                                        \
+#define LS_LIBPQ(X)           \
+    X(PQclear)                \
+    X(PQcmdTuples)            \
+    X(PQconnectPoll)          \
+    X(PQconnectStartParams)   \
+    X(PQconnectdbParams)      \
+    X(PQconninfoFree)         \
+    X(PQconninfoParse)        \
+    X(PQconsumeInput)         \
+    X(PQerrorMessage)         \
+    X(PQexec)                 \
+    X(PQfinish)               \
+    X(PQflush)                \
+    X(PQfname)                \
+    X(PQfreemem)              \
+    X(PQftype)                \
+    X(PQgetCopyData)          \
+    X(PQgetResult)            \
+    X(PQgetisnull)            \
+    X(PQgetlength)            \
+    X(PQgetvalue)             \
+    X(PQisBusy)               \
+    X(PQlibVersion)           \
+    X(PQnfields)              \
+    X(PQnotifies)             \
+    X(PQnparams)              \
+    X(PQntuples)              \
+    X(PQparamtype)            \
+    X(PQputCopyData)          \
+    X(PQputCopyEnd)           \
+    X(PQresultErrorField)     \
+    X(PQresultStatus)         \
+    X(PQsendDescribePrepared) \
+    X(PQsendPrepare)          \
+    X(PQsendQuery)            \
+    X(PQsendQueryPrepared)    \
+    X(PQserverVersion)        \
+    X(PQsetErrorVerbosity)    \
+    X(PQsetNoticeReceiver)    \
+    X(PQsetSingleRowMode)     \
+    X(PQsetnonblocking)       \
+    X(PQsocket)               \
+    X(PQstatus)               \
     X(PQtransactionStatus)
 
 #define LS_LIBPQ_FIELD(name) __typeof__(name) *name;
@@ -115,15 +115,16 @@ struct ls_pg_conn {
     PGconn *pg; /* NULL: closed */
     enum ls_pg_state state;
     bool driven, listens;
-    uint64_t due_ns;    /* CONNECTING, SETTLING: it fails then */
-    ls_waiter *waiter;  /* LEASED: of the task that waits for the socket */
-    ls_work work;       /* the beginning of the connection, which may look up a name */
+    bool ends;         /* the server has said so */
+    uint64_t due_ns;   /* CONNECTING, SETTLING: it fails then */
+    ls_waiter *waiter; /* LEASED: of the task that waits for the socket */
+    ls_work work;      /* the beginning of the connection, which may look up a name */
 
     /* LEASED; for the thread of the task. */
-    bool running;                /* a result was not read to its end */
-    uint64_t begun_ns;           /* of it */
-    PGresult *result;            /* of the call that reads */
-    ls_pg_statement *statement;  /* that was prepared or sent last, or NULL */
+    bool running;               /* a result was not read to its end */
+    uint64_t begun_ns;          /* of it */
+    PGresult *result;           /* of the call that reads */
+    ls_pg_statement *statement; /* that was prepared or sent last, or NULL */
     ls_pg_statement statements[LS_PG_STATEMENTS_MAX];
     uint64_t clock, numbers; /* of the statements */
 };
@@ -156,8 +157,9 @@ double ls_pg_timeout(ls_pg *pool); /* seconds that a task waits for a connection
 /* Take a connection for `lease`, whose pool is set. LS_OK: it has one; LS_PENDING: the waiter is decided when it has one,
  * or when the server refuses (LS_EREFUSED); LS_EREFUSED: the server has refused, some moments ago. */
 int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port);
-/* The same while the site loads, beyond the limit of connections: this thread waits. LS_OK, LS_EREFUSED, LS_ENOMEM. */
-int ls_pg_take_blocking(ls_pg_lease *lease);
+/* The same while the site loads, beyond the limit of connections: this thread waits. Without a connection the server has
+ * refused. */
+void ls_pg_take_blocking(ls_pg_lease *lease);
 /* Give the connection back, or close it. */
 void ls_pg_give(ls_pg_lease *lease);
 /* The last refusal of the server: its message, and its SQLSTATE, or "". */

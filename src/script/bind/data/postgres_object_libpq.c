@@ -24,10 +24,21 @@
 
 enum { READS_ALL, READS_ONE, READS_SOME }; /* the second argument of core.postgres_result */
 enum { TARGET = 1, ROWS = 4, ROWS_BYTES_MAX = 64 * 1024 * 1024, BATCH_BYTES = 256 * 1024, CHUNK_BYTES = 65536 };
-enum { OID_BOOL = 16, OID_BYTEA = 17, OID_INT8 = 20, OID_INT2 = 21, OID_INT4 = 23, OID_TEXT = 25, OID_OID = 26,
-       OID_FLOAT4 = 700, OID_FLOAT8 = 701, OID_VARCHAR = 1043 }; /* pg_type.dat of PostgreSQL */
+enum {
+    OID_BOOL = 16,
+    OID_BYTEA = 17,
+    OID_INT8 = 20,
+    OID_INT2 = 21,
+    OID_INT4 = 23,
+    OID_TEXT = 25,
+    OID_OID = 26,
+    OID_FLOAT4 = 700,
+    OID_FLOAT8 = 701,
+    OID_VARCHAR = 1043
+}; /* pg_type.dat of PostgreSQL */
 
 static const char pool_tag, lease_tag;
+static const char has_ended[] = "the transaction or the loop has ended";
 
 typedef struct pool_object {
     const void *tag;
@@ -38,11 +49,11 @@ typedef struct lease_object {
     const void *tag;
     ls_pg_lease lease;
     ls_task_end end;
-    bool reads;       /* the client that has left needs no result */
+    bool reads; /* the client that has left needs no result */
     bool transaction;
-    bool waits;       /* a task waits for its connection */
-    bool queued;      /* data of a COPY are with libpq */
-    size_t bytes;     /* of rows, since the statement was sent */
+    bool waits;   /* a task waits for its connection */
+    bool queued;  /* data of a COPY are with libpq */
+    size_t bytes; /* of rows, since the statement was sent */
 } lease_object;
 
 typedef struct postgres_data {
@@ -63,7 +74,8 @@ static int misuse(lua_State *L, const char *message)
 
 static int push_refusal(lua_State *L, const ls_pg *pool, int err, const char *message, const char *sqlstate)
 {
-    ls_push_failure_text(L, err, "%s: %s", ls_pg_where(pool), message[0] != '\0' ? message : "the connection is closed");
+    ls_push_failure_text(L, err, "%s: %s", ls_pg_where(pool),
+                         message[0] != '\0' ? message : "the connection is closed");
     lua_pushstring(L, sqlstate);
     return 4;
 }
@@ -127,25 +139,24 @@ static int wait_for_socket(lua_State *L, lease_object *lease, bool writes, lua_K
     return ls_wait_suspend(L, wait, ls_pg_timeout(lease->lease.pool), false, step);
 }
 
-/* The beginning of a step: what the wait has given. A task that is ended while it waits gives the connection back. */
+/* The beginning of a step: 0, or the number of results, pushed, when the wait has given none. A task that is ended while it
+ * waits gives the connection back. */
 static int waited(lua_State *L, lease_object *lease, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     struct ls_message *none;
-    if (wait == NULL) return LS_OK;
+    char seconds[30];
+    if (wait == NULL) return 0;
     lease->waits = false;
     const int result = ls_wait_end(L, wait, &none);
-    if (!ls_state_of(L)->current->cpu_exceeded) return result;
-    ls_pg_give(&lease->lease);
-    ls_state_end_run(L);
-    return LS_ECANCELED;
-}
-
-static int push_timeout(lua_State *L, const lease_object *lease)
-{
-    char seconds[30];
+    if (ls_state_of(L)->current->cpu_exceeded) {
+        ls_pg_give(&lease->lease);
+        ls_state_end_run(L);
+    }
+    if (result == LS_OK || result == LS_EREFUSED) return 0;
+    if (result == LS_ECLOSED) return misuse(L, has_ended);
     (void)snprintf(seconds, sizeof seconds, "%.9g", ls_pg_timeout(lease->lease.pool));
-    return ls_push_failure_text(L, LS_ETIMEDOUT, "%s: %s within %s seconds", ls_pg_where(lease->lease.pool),
+    return ls_push_failure_text(L, result, "%s: %s within %s seconds", ls_pg_where(lease->lease.pool),
                                 lease->lease.conn == NULL ? "no connection was free" : "no answer", seconds);
 }
 
@@ -154,11 +165,12 @@ static int take_step(lua_State *L, int status, lua_KContext context)
     lease_object *lease = lua_touserdata(L, -1);
     const ls_state *state = ls_state_of(L);
     char message[LS_PG_MESSAGE_BYTES], sqlstate[6];
-    const int err = context != 0 ? waited(L, lease, context) : status;
-    if (err == LS_ETIMEDOUT) return push_timeout(L, lease);
-    if (err < 0) {
+    const int count = waited(L, lease, context);
+    (void)status;
+    if (count > 0) return count;
+    if (lease->lease.conn == NULL) {
         ls_pg_refusal(lease->lease.pool, message, sqlstate);
-        return push_refusal(L, lease->lease.pool, err, message, sqlstate);
+        return push_refusal(L, lease->lease.pool, LS_EREFUSED, message, sqlstate);
     }
     lease->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &lease->end);
@@ -187,13 +199,16 @@ static int core_postgres_lease(lua_State *L)
     lease->lease.pool = pool->pool;
     lease->reads = lua_toboolean(L, 2);
     lease->transaction = lua_toboolean(L, 3);
-    if (state->loading) return take_step(L, ls_pg_take_blocking(&lease->lease), 0);
+    if (state->loading) {
+        ls_pg_take_blocking(&lease->lease);
+        return take_step(L, LUA_OK, 0);
+    }
     ls_task_may_wait(L);
     ls_wait *wait = wait_get(L, lease);
-    const int err = ls_pg_take(&lease->lease, &wait->waiter, state->port);
-    if (err == LS_PENDING) return ls_wait_suspend(L, wait, ls_pg_timeout(pool->pool), false, take_step);
+    if (ls_pg_take(&lease->lease, &wait->waiter, state->port) == LS_PENDING)
+        return ls_wait_suspend(L, wait, ls_pg_timeout(pool->pool), false, take_step);
     ls_wait_drop(wait);
-    return take_step(L, err, 0);
+    return take_step(L, LUA_OK, 0);
 }
 
 /* The lease at TARGET with its connection; NULL: it has none, or another task uses it, and false and the message are
@@ -202,7 +217,7 @@ static lease_object *check_lease(lua_State *L)
 {
     lease_object *lease = ls_udata_check(L, TARGET, &lease_tag, sizeof *lease, "lease");
     if (lease->lease.conn != NULL && !lease->waits) return lease;
-    misuse(L, lease->lease.conn == NULL ? "it has ended" : "another task waits for a statement of it");
+    misuse(L, lease->lease.conn == NULL ? has_ended : "another task waits for a statement of it");
     return NULL;
 }
 
@@ -492,12 +507,11 @@ static int result_step(lua_State *L, int status, lua_KContext context)
 {
     lease_object *lease = lua_touserdata(L, TARGET);
     const int how = (int)lua_tointeger(L, 2);
-    ls_pg_conn *conn = lease->lease.conn;
     const size_t before = lease->bytes;
     bool writes;
-    int count = 0;
+    int count = waited(L, lease, context);
+    ls_pg_conn *conn = lease->lease.conn;
     (void)status;
-    if (waited(L, lease, context) < 0) return push_timeout(L, lease);
     while (count == 0) {
         const bool ready = has_result(L, conn, &writes), full = lease->bytes - before > BATCH_BYTES;
         if (how == READS_SOME && (!ready || full) && lua_gettop(L) >= ROWS && lua_rawlen(L, ROWS) > 0) {
@@ -538,11 +552,12 @@ static int core_postgres_result(lua_State *L)
 static int put_step(lua_State *L, int status, lua_KContext context)
 {
     lease_object *lease = lua_touserdata(L, TARGET);
-    const ls_pg_conn *conn = lease->lease.conn;
-    const ls_libpq *pq = conn->pq;
+    const int count = waited(L, lease, context);
     int result = 1;
     (void)status;
-    if (waited(L, lease, context) < 0) return push_timeout(L, lease);
+    if (count > 0) return count;
+    const ls_pg_conn *conn = lease->lease.conn;
+    const ls_libpq *pq = conn->pq;
     if (context != 0 && pq->PQconsumeInput(conn->pg) == 0) return push_lost(L, lease);
     if (!lease->queued) {
         if (lua_isnil(L, 2))
@@ -571,14 +586,15 @@ static int core_postgres_put(lua_State *L)
 static int get_step(lua_State *L, int status, lua_KContext context)
 {
     lease_object *lease = lua_touserdata(L, TARGET);
-    const ls_pg_conn *conn = lease->lease.conn;
+    const int count = waited(L, lease, context);
     const bool blocks = ls_state_of(L)->loading;
     char *data;
     int len;
     size_t total = 0;
     luaL_Buffer chunk;
     (void)status;
-    if (waited(L, lease, context) < 0) return push_timeout(L, lease);
+    if (count > 0) return count;
+    const ls_pg_conn *conn = lease->lease.conn;
     if (context != 0 && conn->pq->PQconsumeInput(conn->pg) == 0) return push_lost(L, lease);
     luaL_buffinit(L, &chunk);
     while (total < CHUNK_BYTES && (len = conn->pq->PQgetCopyData(conn->pg, &data, !blocks)) > 0) {
