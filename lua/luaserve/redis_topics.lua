@@ -222,6 +222,7 @@ local out -- the job that sends
 
 -- The task that receives. It ends as the site does, and lets the next one take over.
 local function run(gate)
+  core.hands_over()
   guard(listen, gate)
   if take == hold then return end -- the site has never served
   queue:send(STOP)
@@ -234,6 +235,7 @@ end
 
 -- This site serves.
 local function take_over()
+  core.hands_over()
   local limit = now() + HANDOVER_S
   while not shared:add("owner", sender) and now() < limit do core.sleep(0.01) end
   shared:set("owner", sender)

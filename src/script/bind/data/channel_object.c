@@ -152,7 +152,8 @@ static int receive(lua_State *L, ls_channel *channel, double timeout)
     ls_message *message;
     ls_task *task = ls_state_of(L)->current;
     if (task != NULL && task->client_left) return ls_task_left_error(L, "");
-    const bool rests = task != NULL && ls_task_rest(L, task, true);
+    /* With a timeout the task may collect what belongs to values that it has. */
+    const bool rests = task != NULL && timeout < 0 && ls_task_rest(L, task, true);
     int result = ls_channel_receive(channel, NULL, &message);
     if (result != LS_EAGAIN || timeout == 0) return receive_result(L, channel, result, message);
     ls_task_may_wait(L);

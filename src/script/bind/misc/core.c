@@ -36,6 +36,15 @@ static int core_retired(lua_State *L)
     return 1;
 }
 
+/* core.hands_over(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not
+ * end them where they wait. */
+static int core_hands_over(lua_State *L)
+{
+    ls_task *task = ls_state_of(L)->current;
+    if (task != NULL) task->of_site = false;
+    return 0;
+}
+
 /* core.log(level, text) */
 static int core_log(lua_State *L)
 {
@@ -171,6 +180,7 @@ static void core_define(lua_State *L, ls_state *state)
 static const luaL_Reg functions[] = {{"now", core_now},
                                      {"wall_time", core_wall_time},
                                      {"retired", core_retired},
+                                     {"hands_over", core_hands_over},
                                      {"log", core_log},
                                      {"stats", core_stats},
                                      {"stop", core_stop},
