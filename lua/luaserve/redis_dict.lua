@@ -388,7 +388,7 @@ function methods.clear(self, ...)
   for batch in each_batch(record) do sure(record, record.client:del(table.unpack(batch))) end
 end
 
--- The entries of a batch as a list: key, value, key, value. One that has gone meanwhile is left out.
+-- The entries of a batch as a list: key, value, key, value. One that was removed meanwhile is left out.
 local function read_batch(self, batch)
   local out = {}
   local replies = sure(self, self.client:pipeline(function(p)
