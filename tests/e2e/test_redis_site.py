@@ -161,6 +161,7 @@ class Topics(Case):
     def stop(self, sites, subscribers):
         for ws in subscribers:
             ws.close()
+            ws.conn.close()
         for site in sites:
             site.stop()
 
