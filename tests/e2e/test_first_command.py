@@ -151,7 +151,7 @@ class Services(unittest.TestCase):
         return run([*self.root.enter, *command])
 
     def remove(self):
-        self.in_root("sh", "-c", "dpkg --purge --force-depends $(dpkg-query -W -f '${Package}\\n' | grep -E '^(lib)?nginx|^haproxy$') 2>&1")
+        self.in_root("sh", "-c", "dpkg --purge --force-depends $(dpkg-query -W -f '${Package}\\n' | grep -E 'nginx|resty|^haproxy$') 2>&1")
         self.assertFalse(re.search("nginx|haproxy", self.in_root(*LINKS)))
 
     def install(self):
