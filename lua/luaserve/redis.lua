@@ -51,7 +51,9 @@ local refused = { -- as methods and by call, with what to write instead
 local function last(args) return args[args.n] end
 local function option_block(args)
   for i = 2, args.n - 1 do
-    if type(args[i]) == "string" and args[i]:upper() == "BLOCK" then return (tonumber(args[i + 1]) or 0) / 1000 end
+    local word = type(args[i]) == "string" and args[i]:upper()
+    if word == "STREAMS" then return nil end
+    if word == "BLOCK" then return (tonumber(args[i + 1]) or 0) / 1000 end
   end
 end
 local function first(args) return args[2] end
@@ -94,7 +96,7 @@ end
 -- Send one command and wait for its reply. `call`, `offset`: for messages.
 local function command(self, call, offset, name, ...)
   local node = self.node
-  if self.cluster then return self.cluster:command(finish, call, offset, pack(name, ...)) end
+  if self.nodes then return self.nodes:command(finish, call, offset, pack(name, ...)) end
   local conn, message, code = node.conn
   if not conn or not conn:is_open() then
     conn, message, code = node:shared()
@@ -109,14 +111,14 @@ end
 -- The same for one that may block, on a connection of its own.
 local function block(self, call, offset, seconds, ...)
   local args = pack(...)
-  local node = self.cluster and self.cluster:node_of(args) or self.node
+  local node = self.nodes and self.nodes:node_of(args) or self.node
   if node.fixed then usage.error("%s: it cannot block inside a transaction", call) end
   local function run(conn)
     return finish(node, call, offset, args, conn:call(reply_ms(node, seconds), table.unpack(args, 1, args.n)))
   end
   local value, message, code = node:own(run)
   if message == nil then return value end
-  local other = self.cluster and self.cluster:redirected(message, node)
+  local other = self.nodes and self.nodes:redirected(message, node)
   if not other then return value, message, code end
   node = other
   return node:own(run)
@@ -246,26 +248,34 @@ local function convert(p, replies)
   return replies
 end
 
--- Send the commands of a list, and wait for their replies -> replies | nil, message, code
-local function send_all(self, list)
-  local node = self.node
-  if self.cluster and not list.atomic and not list.waits then return self.cluster:pipeline(list) end
-  if self.cluster then node = self.cluster:node_of_all(list) end
+-- Send the commands of a list, and wait for their replies -> replies | nil, message, code. `again`: the list was refused as
+-- a whole, because its slot has moved.
+local function send_all(self, list, again)
+  local node, moved = self.node, false
+  if self.nodes and not list.atomic and not list.waits then return self.nodes:pipeline(list) end
+  if self.nodes then node = self.nodes:node_of_all(list) end
   local function many(conn, ms)
     local replies, message, code = conn:many(ms, list)
     if not replies then return node:lost(message, code) end
     for i = 1, #replies do
       local reply = replies[i]
-      if type(reply) == "table" and reply.err and reply.err:find("^READONLY") then node:leave() end
+      if type(reply) == "table" and reply.err then
+        if reply.err:find("^READONLY") then node:leave() end
+        moved = moved or self.nodes and self.nodes:redirected(reply.err, node)
+      end
     end
     return replies
   end
+  local replies, message, code
   if list.waits then
-    return node:own(function(conn) return many(conn, reply_ms(node, list.waits)) end)
+    replies, message, code = node:own(function(conn) return many(conn, reply_ms(node, list.waits)) end)
+  else
+    local conn
+    conn, message, code = node:shared()
+    if conn then replies, message, code = many(conn, node.settings.reply_ms) end
   end
-  local conn, message, code = node:shared()
-  if not conn then return nil, message, code end
-  return many(conn, node.settings.reply_ms)
+  if moved and list.atomic and not again then return send_all(self, list, true) end
+  return replies, message, code
 end
 
 local function check_call(self, call, fn, form)
@@ -344,10 +354,10 @@ function methods.transaction(self, keys, fn, ...)
   if not keys[1] or core.redis_arguments(table.unpack(keys)) then
     usage.error('r:transaction: keys must be a key or a list of keys, such as { "a", "b" }')
   end
-  local node = self.cluster and self.cluster:node_of(watch) or self.node
+  local node = self.nodes and self.nodes:node_of(watch) or self.node
   return node:own(function(conn)
     local bound = setmetatable({ conn = conn, fixed = true }, { __index = node })
-    local one = setmetatable({ node = bound, cluster = false }, client_meta)
+    local one = setmetatable({ node = bound, nodes = false, subscriber = false }, client_meta)
     local ok, message, code = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
     if not ok then return nil, message, code end
     local results = pack(fn(p, one))
@@ -537,8 +547,8 @@ function redis.open(url, given, ...)
   if not settings.permits then
     usage.error("ls.redis: %s has another number of connections at %s; give the same in both places", node.target, before)
   end
-  local client = setmetatable({ node = node, cluster = false, subscriber = false }, client_meta)
-  if settings.cluster then client.cluster = require("luaserve.redis_cluster").new(node) end
+  local client = setmetatable({ node = node, nodes = false, subscriber = false }, client_meta)
+  if settings.cluster then client.nodes = require("luaserve.redis_cluster").new(node) end
   clients[key] = client
   return client
 end

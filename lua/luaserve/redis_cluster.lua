@@ -171,7 +171,10 @@ function methods.pipeline(self, list)
     local commands = {}
     for i, at in ipairs(groups[node]) do commands[i] = list[at] end
     local conn, message, code = node:shared()
-    if not conn then return nil, message, code end
+    if not conn then
+      self:refresh() -- for the next call
+      return nil, message, code
+    end
     local got
     got, message, code = conn:many(node.settings.reply_ms, commands)
     if not got then return node:lost(message, code) end

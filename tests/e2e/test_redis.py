@@ -89,6 +89,9 @@ class RealServer(RedisCase):
             ("return r:eval('return { KEYS[1], ARGV[2], { 1, false } }', { 'a' }, { 1, 2 })", [["a", "2", [1, False]]]),
             ("return r:eval('return 1'), r:eval('return 1')", [1, 1]),
             ("return r:xadd('s', '1-1', 'f', 'v'), r:xrange('s', '-', '+')", ["1-1", [["1-1", ["f", "v"]]]]),
+            ("return r:xread('STREAMS', 's', 0), r:xread('BLOCK', 10, 'STREAMS', 's', '1-1')",
+             [[["s", [["1-1", ["f", "v"]]]]], None]),
+            ("return r:cluster('KEYSLOT', 'a') == nil", [True]),
         ]
         for code, expected in cases:
             with self.subTest(code):
@@ -353,11 +356,15 @@ class WrongServer(RedisCase):
                 return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:%d\r\n" % first.port
             if words[:2] == ["GET", "moved"]:
                 return b"-MOVED %d 127.0.0.1:%d\r\n" % (binascii.crc_hqx(b"moved", 0) % 16384, second.port)
+            if words[0] == "INCR":
+                return b"-MOVED %d 127.0.0.1:%d\r\n" % (binascii.crc_hqx(b"tx", 0) % 16384, second.port)
+            if words[0] == "EXEC":
+                return b"-EXECABORT Transaction discarded because of previous errors.\r\n"
             if words[:2] == ["GET", "ask"]:
                 return b"-ASK 1 127.0.0.1:%d\r\n" % second.port
             return b"+first\r\n"
 
-        second = self.fake(lambda words, _: b"+OK\r\n" if words[0] == "ASKING" else b"+second\r\n")
+        second = self.fake(lambda words, _: {"ASKING": b"+OK\r\n", "EXEC": b"*2\r\n:1\r\n:2\r\n"}.get(words[0], b"+second\r\n"))
         first = self.fake(node)
         site = self.site(first, "env.c = ls.redis(URL, { cluster = true })")
         self.assertEqual(self.run_lua(site, """return c:get 'a', c:get 'moved', c:get 'moved', c:get 'ask',
@@ -366,6 +373,8 @@ class WrongServer(RedisCase):
         self.assertEqual(sum(words == ["GET", "moved"] for words in first.commands), 1)
         self.assertEqual(sum(words == ["ASKING"] for words in second.commands), 2)
         self.raises(site, "c:transaction(function(t) t:set('a', 1) t:set('b', 1) end)", "must have one slot of the cluster")
+        self.assertEqual(self.run_lua(site, "return c:transaction(function(t) t:incr '{tx}1' t:incr '{tx}2' end)"), [[1, 2]])
+        self.assertEqual(sum(words == ["EXEC"] for words in first.commands), 1)  # refused: its slot has moved
         site.stop()
 
     def test_sentinels(self):
