@@ -76,7 +76,7 @@ end
 
 local function listen(self)
   local pause
-  while not is_empty(self) and not core.retired() do
+  while not is_empty(self) do
     local conn, message, code = self.node:open(false)
     if conn then
       pause = nil
@@ -86,7 +86,7 @@ local function listen(self)
     end
     local left = self.left
     self.left = false
-    if code == "ECANCELED" and not left then return nil, message, code end -- the site has ended
+    if core.retired() or code == "ECANCELED" and not left then return nil, message, code end
     if not left then
       confirm(self, nil, message, code)
       if not is_empty(self) then
