@@ -383,12 +383,12 @@ static int queue_argument(lua_State *L, redis_conn *conn, int index)
     size_t len;
     const char *bytes = number;
     const ls_buffer *buffer = NULL;
-    lua_Integer whole;
+    const lua_Integer whole = lua_tointeger(L, index);
     if (lua_type(L, index) == LUA_TSTRING)
         bytes = lua_tolstring(L, index, &len);
     else if (lua_type(L, index) != LUA_TNUMBER)
         len = (buffer = lua_touserdata(L, index))->len;
-    else if ((whole = lua_tointeger(L, index)), (lua_Number)whole == lua_tonumber(L, index) || lua_isinteger(L, index))
+    else if (lua_isinteger(L, index) || (lua_Number)whole == lua_tonumber(L, index))
         len = (size_t)lua_integer2str(number, sizeof number, whole);
     else
         len = (size_t)lua_number2str(number, sizeof number, lua_tonumber(L, index));
