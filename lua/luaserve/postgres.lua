@@ -373,6 +373,7 @@ function methods.migrate(self, list, ...)
   check_call(self, "", "pg:migrate", "pool")
   database.check_migrations("pg:migrate", list, ...)
   return database.transaction(function(tx)
+    -- The lock, whose numbers are ours, is held up to the commit: other states and servers wait.
     local ok, message, code, state = command(tx.handle, tx, "pg:migrate", "select pg_advisory_xact_lock(5001, 5432); "
       .. "create table if not exists luaserve_version (version integer not null)")
     if not ok then return nil, message, code, state end

@@ -141,13 +141,11 @@ static bool is_new(const ls_pg_conn *conn)
 static void set_state(ls_pg_conn *conn, enum ls_pg_state state)
 {
     ls_pg *pool = conn->pool;
-    if (!conn->listens) {
-        const bool was_open = conn->state != LS_PG_CLOSED, was_new = is_new(conn);
-        conn->state = state;
-        pool->open = pool->open - was_open + (state != LS_PG_CLOSED);
-        pool->connecting = pool->connecting - was_new + is_new(conn);
-    }
+    const bool was_open = conn->state != LS_PG_CLOSED, was_new = is_new(conn);
     conn->state = state;
+    if (conn->listens) return;
+    pool->open = pool->open - was_open + (state != LS_PG_CLOSED);
+    pool->connecting = pool->connecting - was_new + is_new(conn);
 }
 
 static void close_conn(ls_pg_conn *conn)
@@ -714,9 +712,9 @@ static void pool_close(ls_shared_object *object)
     ls_pg *pool = ls_pg_of(object);
     assert(ls_list_empty(&pool->queue)); /* their waiters are cancelled */
     pool->port = NULL;                   /* it is closed */
-    while (!ls_list_empty(&pool->all)) {
-        ls_pg_conn *conn = LS_CONTAINER(pool->all.next, ls_pg_conn, all);
-        ls_list_remove(&conn->all);
+    for (ls_node *node = pool->all.next, *next; node != &pool->all; node = next) {
+        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all);
+        next = node->next;
         close_conn(conn);
         free(conn);
     }

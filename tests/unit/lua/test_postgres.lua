@@ -97,6 +97,16 @@ return {
     end
   end,
 
+  without_libpq_the_call_raises = function()
+    local core = require "luaserve.core"
+    core.postgres = function() return nil, "this luaserve was built without libpq", "ENOTSUP" end
+    package.loaded["luaserve.postgres"] = nil
+    local open = require("luaserve.postgres").open
+    check.raises("ls.postgres: this luaserve was built without libpq", open, "postgres:///a")
+    check.raises("the URL must be a string", open, "mysql:///a")
+    check.raises("got another one", open, "host=a password=b")
+  end,
+
   codes_of_sqlstates = function()
     for state, code in pairs { ["23505"] = "EEXIST", ["23503"] = "EINVAL", ["42501"] = "EACCES", XX000 = "EIO",
       ["57P01"] = "ECLOSED", ["57014"] = "ECANCELED", ["40P01"] = "EBUSY" } do

@@ -341,7 +341,7 @@ static const char *parameter(lua_State *L, int index, Oid type)
 static int core_postgres_send(lua_State *L)
 {
     lease_object *lease = check_lease(L);
-    const int count = lua_gettop(L) - 1, first = 2;
+    const int count = lua_gettop(L) - 1; /* from index 2 on */
     if (lease == NULL) return 2;
     ls_pg_conn *conn = lease->lease.conn;
     const ls_pg_statement *statement = conn->statement;
@@ -350,13 +350,13 @@ static int core_postgres_send(lua_State *L)
     int *lengths = (int *)(void *)(values + count), *formats = lengths + count;
     luaL_checkstack(L, 8, NULL);
     for (int n = 0; n < count; n++) {
-        const char *wrong = parameter(L, first + n, statement->types[n]);
+        const char *wrong = parameter(L, 2 + n, statement->types[n]);
         if (wrong != NULL) {
             lua_pushfstring(L, "parameter $%d %s", n + 1, wrong);
             return misuse(L, lua_tostring(L, -1));
         }
-        values[n] = lua_tostring(L, first + n);
-        lengths[n] = values[n] != NULL ? (int)lua_rawlen(L, first + n) : 0;
+        values[n] = lua_tostring(L, 2 + n);
+        lengths[n] = values[n] != NULL ? (int)lua_rawlen(L, 2 + n) : 0;
         formats[n] = statement->types[n] == OID_BYTEA; /* as bytes */
     }
     (void)snprintf(name, sizeof name, "luaserve_%llu", (unsigned long long)statement->number);
