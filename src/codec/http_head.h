@@ -60,11 +60,6 @@ typedef struct ls_http_head {
  * 7.8). The client offers it only with "Connection: upgrade" in HTTP/1.1: head->upgrade. */
 bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const char *protocol, size_t len);
 
-/* Complete a head that is not read as text: version, method_name, target and the fields are set, as spans of `bytes`. Checks
- * them as ls_http1_parse does (http1/http1_parse.c has both) and sets all else. *keep_alive receives what the version and
- * Connection say. 0; or -(HTTP status), and *why receives a short static text. */
-int ls_http_head_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why);
-
 /* Whether a field of that name has an effect as a trailer. false: it frames or routes the message, changes how the request
  * or the response is handled, authenticates, or describes the content (RFC 9110 section 6.5.1), which all must be known
  * before the content. Case is ignored. */

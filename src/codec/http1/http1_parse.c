@@ -530,7 +530,7 @@ static int check_field(parse *p, const ls_http_field *field)
     return known_field(p, name, field->name.len, value, value + field->value.len);
 }
 
-int ls_http_head_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why)
+int ls_http1_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why)
 {
     ls_http1_terms terms;
     parse p = {.base = bytes, .at = bytes, .head = head, .terms = &terms};

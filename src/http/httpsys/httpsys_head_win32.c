@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "codec/http1/http1_parse.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 
@@ -147,7 +148,7 @@ int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http
     }
     if (bytes > limits->head_bytes_max) return send_error(431, "request head too large", why);
     out->field_count = count;
-    return ls_http_head_complete(out, at.base, keep_alive, why);
+    return ls_http1_complete(out, at.base, keep_alive, why);
 }
 
 /* ---- responses ---------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/random.h"
+#include "codec/http1/http1_parse.h"
 #include "http/coded/coded.h"
 #include "http/exchange_memory.h"
 #include "net/addr.h"
@@ -167,7 +168,7 @@ static int push_head(lua_State *L, ls_exchange *x, const char **why)
     x->bytes = lua_tostring(L, -1);
     *why = bytes > INJECT_HEAD_MAX ? "request head too large" : "too many fields";
     if (bytes > INJECT_HEAD_MAX || count > 2 * (lua_Unsigned)LS_HTTP_FIELDS_MAX) return -431;
-    return ls_http_head_complete(&x->head, x->bytes, &keep_alive, why);
+    return ls_http1_complete(&x->head, x->bytes, &keep_alive, why);
 }
 
 /* Push the object for a request, whose body is at 6. NULL: its head is invalid, and nil, message, code were pushed. */

@@ -104,7 +104,7 @@ static inline void is_completed(const char *text, const ls_http_head *head)
     again.field_count = head->field_count;
     memcpy(again.fields, head->fields, head->field_count * sizeof head->fields[0]);
     bool keep_alive = !terms.keep_alive;
-    assert_int_equal(ls_http_head_complete(&again, copy, &keep_alive, &why), 0);
+    assert_int_equal(ls_http1_complete(&again, copy, &keep_alive, &why), 0);
     assert_int_equal(keep_alive, terms.keep_alive);
     free(copy);
     assert_null(why);
