@@ -79,7 +79,7 @@ local function server(value, self)
   local host = self.host or at.authority
   out.object = core.proxy_upstream { origin = out.origin, key = fetch.key_of(out), host = host ~= "keep" and host or nil,
     prefix = (at.target:gsub("/$", "")), timeout_ms = self.timeout_ms, slow_ms = self.slow_ms or 0,
-    pauses = self.response ~= nil, body_bytes_max = self.body_bytes_max or math.maxinteger }
+    pauses = self.response ~= nil, checked = self.path ~= nil, body_bytes_max = self.body_bytes_max or math.maxinteger }
   out.current = 0
   return out
 end

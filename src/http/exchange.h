@@ -130,7 +130,7 @@ struct ls_exchange {
     ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
     /* What few exchanges have, side by side: it costs the others least. */
-    ls_block *trailers;     /* of the request, as received, data[0..to): see ls_exchange_add_trailers. NULL: none */
+    ls_block *trailers;     /* of the request, as received, data[0..to): see ls_trailers_add. NULL: none */
     ls_block *end_fields;   /* trailers of the response, lines in data[0..to), or NULL: see ls_exchange_trailer */
     uint32_t id_field;      /* 1 + the number of the field of the request whose value names it in logs; 0: `id` does */
     struct ls_coded *coded; /* NULL: the response has no content coding: see coded/coded.h */

@@ -24,14 +24,14 @@ int ls_exchange_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     return err;
 }
 
-bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at)
+bool ls_trailers_next(const ls_block *lines, ls_response_field *at)
 {
-    if (x->trailers == NULL || !x->body_done) return false;
-    const char *const end = x->trailers->data + x->trailers->to;
-    for (const char *from; (from = x->trailers->data + at->next) < end && *from != '\r';) {
+    if (lines == NULL) return false;
+    const char *const end = lines->data + lines->to;
+    for (const char *from; (from = lines->data + at->next) < end && *from != '\r';) {
         const char *const colon = memchr(from, ':', (size_t)(end - from));
         const char *value = colon + 1, *to = memchr(value, '\r', (size_t)(end - value));
-        at->next = (uint32_t)(to + 2 - x->trailers->data);
+        at->next = (uint32_t)(to + 2 - lines->data);
         while (value < to && (*value == ' ' || *value == '\t')) value++;
         while (to > value && (to[-1] == ' ' || to[-1] == '\t')) to--;
         at->name = from;
@@ -43,18 +43,23 @@ bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at)
     return false;
 }
 
-int ls_exchange_add_trailers(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len)
+bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at)
 {
-    const size_t have = x->trailers != NULL ? x->trailers->to : 0;
-    if (x->trailers == NULL || have + len > x->trailers->cap) {
+    return x->body_done && ls_trailers_next(x->trailers, at);
+}
+
+int ls_trailers_add(ls_thread_ctx *ctx, ls_block **to, const char *lines, size_t len)
+{
+    const size_t have = *to != NULL ? (*to)->to : 0;
+    if (*to == NULL || have + len > (*to)->cap) {
         ls_block *larger = ls_block_get(ctx->pool, have + len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         if (larger == NULL) return LS_ENOMEM;
-        if (have > 0) memcpy(larger->data, x->trailers->data, have);
-        if (have > 0) ls_block_drop(x->trailers);
-        x->trailers = larger;
+        if (have > 0) memcpy(larger->data, (*to)->data, have);
+        if (have > 0) ls_block_drop(*to);
+        *to = larger;
     }
-    memcpy(x->trailers->data + have, lines, len);
-    x->trailers->to = (uint32_t)(have + len);
+    memcpy((*to)->data + have, lines, len);
+    (*to)->to = (uint32_t)(have + len);
     return LS_OK;
 }
 

@@ -17,9 +17,12 @@ int ls_exchange_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
  * body is not complete. Those that have no effect as trailers (ls_http_is_trailer) are passed over. */
 bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at);
 
-/* For a transport: add lines "Name: value\r\n", whole or in pieces, that are known to be valid; white space around a value
- * is not part of it. An empty line is the end. The transport limits their bytes. LS_OK or LS_ENOMEM. */
-int ls_exchange_add_trailers(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
+/* For a transport and a proxy: add lines "Name: value\r\n", whole or in pieces, that are known to be valid, to *to, such as
+ * x->trailers (NULL: none yet); white space around a value is not part of it. An empty line is the end. The caller limits
+ * their bytes. LS_OK or LS_ENOMEM. */
+int ls_trailers_add(ls_thread_ctx *ctx, ls_block **to, const char *lines, size_t len);
+/* As ls_exchange_next_trailer, of complete lines; NULL: none. */
+bool ls_trailers_next(const ls_block *lines, ls_response_field *at);
 
 /* From now on the connection is lost when the client ends its direction, too: for a client that does not do so while it
  * reads the response. Without effect before the body is read. LS_OK, or the error: it is lost. */

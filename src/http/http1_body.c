@@ -50,7 +50,7 @@ int ls_http1_body_take(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *out)
         int err = ls_chunks_next(&e->chunks, bytes, have, &run, NULL);
         if (err < 0) return err;
         if (e->chunks.trailers > 0 && run.trailers > 0 &&
-            ls_exchange_add_trailers(ctx, &e->x, bytes + run.used - run.trailers, run.trailers) < 0) {
+            ls_trailers_add(ctx, &e->x.trailers, bytes + run.used - run.trailers, run.trailers) < 0) {
             ls_http1_drop_received(c);
             return e->read_error = LS_ENOMEM;
         }

@@ -1,6 +1,7 @@
 """app:proxy: requests as upstream servers see them, every kind of response and of failure, bodies of any size both ways,
 upgrades, events, balance, health, retries, hooks, and clients that leave."""
 import concurrent.futures
+import gzip
 import threading
 
 from harness import E2E, WINDOWS, free_port, main, request, table, temporary_folder
@@ -21,7 +22,13 @@ app:use("/middleware", function(req, res, next)
   next()
   if res:status() == 502 then return 502, "our own page\n" end
 end)
+app:use("/decoded", require("luaserve.compress").requests())
+app:use("/decoded", function(req, res, next)
+  if req.query.read then req:body() end
+  next()
+end)
 app:proxy("/raw", peer)
+app:proxy("/decoded", peer)
 app:proxy("/strip", peer .. "/base/", { strip = true, host = "keep" })
 app:proxy("/v/:n", peer, { strip = true, host = "named.example:81" })
 app:proxy("/middleware", peer)
@@ -45,6 +52,14 @@ app:proxy("/hook", peer, {
   end,
 })
 app:proxy("/two", { dead, { url = peer, weight = 2 } }, { strip = true })
+app:use("/swap", function(req, res, next)
+  res:header("X-A", 1):header("X-B", 2)
+  next()
+end)
+app:proxy("/swap", peer, { response = function(res)
+  res:header("X-A", nil)
+  return 200, "ours\n"
+end })
 app:get("/raw/here", function() return "a route of the site\n" end)
 app:error(function(req, res, err) return "error: " .. tostring(err) end)
 trusting:proxy("/", peer)
@@ -245,9 +260,55 @@ class Requests(ProxyCase):
             self.assertEqual(upstream.request().fields["transfer-encoding"], "chunked")
             self.assertEqual(upstream.take(8), b"3\r\nabc\r\n")  # before the client has sent the rest
             conn.send(b"10\r\n0123456789abcdef\r\n0\r\nX: y\r\n\r\n")
-            self.assertEqual(upstream.take(27), b"10\r\n0123456789abcdef\r\n0\r\n\r\n")
+            self.assertEqual(upstream.take(33), b"10\r\n0123456789abcdef\r\n0\r\nX: y\r\n\r\n")
             upstream.send(OK)
             self.assertEqual(conn.response().text, "ok")
+
+    def test_trailers_are_passed_on(self):
+        """RFC 9110 section 6.5; not those that frame or route a message."""
+        trailers = b"0\r\nX-Sum:1\r\nContent-Length: 5\r\nHost: x\r\nX-Empty:\r\n\r\n"
+        conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + trailers)
+        with self.peer.accept() as upstream:
+            upstream.request()
+            self.assertEqual(upstream.take(26), b"0\r\nX-Sum: 1\r\nX-Empty: \r\n\r\n")
+            upstream.send(OK)
+            self.assertEqual(conn.response().text, "ok")
+            for byte_by_byte in False, True:
+                conn.send(request("GET", "/raw"))
+                upstream.request()
+                upstream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+                if byte_by_byte:
+                    self.assertEqual((conn.head().status, conn.take(7)), (200, b"2\r\nok\r\n"))
+                    for n in range(len(trailers)):
+                        upstream.send(trailers[n:n + 1])
+                    self.assertEqual(conn.take(26), b"0\r\nX-Sum: 1\r\nX-Empty: \r\n\r\n")
+                else:
+                    upstream.send(trailers)
+                    self.assertEqual((conn.head().status, conn.take(33)), (200, b"2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Empty: \r\n\r\n"))
+            conn.send(b"GET /raw HTTP/1.0\r\nHost: h\r\n\r\n")
+            upstream.request()
+            upstream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n" + trailers)
+            self.assertEqual(conn.response().text, "ok")
+
+    def test_a_decoded_body_does_not_claim_its_coding(self):
+        encoded = gzip.compress(b"hello")
+        for query, coding, body in ("", "gzip", encoded), ("?read=1", None, b"hello"):
+            conn = self.connect().send(request("POST", "/decoded" + query, [("Content-Encoding", "gzip")], encoded))
+            with self.peer.accept() as upstream:
+                seen = upstream.request()
+                self.assertEqual((seen.fields.get("content-encoding"), upstream.take(len(body))), (coding, body))
+                upstream.send(OK)
+                self.assertEqual(conn.response().text, "ok")
+
+    def test_a_head_of_an_unknown_length(self):
+        for target in "/raw", "/hook":
+            _, got = self.through(request("HEAD", target), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            self.assertEqual((got.status, got.header("content-length")), (200, None))
+
+    def test_a_refusal_keeps_the_fields_of_middleware(self):
+        """A hook that changes them before it replaces the response."""
+        _, got = self.through(request("GET", "/swap"), response(b"theirs", ["X-Theirs: 1"] * 20))
+        self.assertEqual((got.text, got.all("x-a"), got.all("x-b"), got.all("x-theirs")), ("ours\n", ["1"], ["2"], []))
 
     def test_100_continue_comes_from_the_server(self):
         conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
@@ -656,7 +717,7 @@ class Balance(ProxyCase):
             ('"/a"', "app:proxy needs a server"), ('"/a", {}', "app:proxy needs a server"),
             ('"/a", "ftp://x"', 'invalid URL "ftp://x"'), ('"/a", "http://x/?a"', "has no query"),
             ('"/a", 5', "server.url must be a URL"), ('"/*a", "http://x"', "must not contain"),
-            ('"/a", "http://x", { cache = {} }', 'unknown option "cache"'),
+            ('"/a", "http://x", { cach = {} }', 'unknown option "cach"'),
             ('"/a", "http://x", { balance = "best" }', "balance must be"),
             ('"/a", "http://x", { request = 1 }', "request must be a function"),
             ('"/a", "http://x", { health = { path = "up" } }', "health.path must be"),

@@ -70,8 +70,8 @@ static int end_body(world *w, uint8_t choice)
     }
     if (choice != 0) strcat(text, "\r\n");
     const size_t len = strlen(text), first = len * (choice >> 4) / 16;
-    if (len > 0 && (ls_exchange_add_trailers(&w->ctx, &w->n.x, text, first) < 0 ||
-                    ls_exchange_add_trailers(&w->ctx, &w->n.x, text + first, len - first) < 0))
+    if (len > 0 && (ls_trailers_add(&w->ctx, &w->n.x.trailers, text, first) < 0 ||
+                    ls_trailers_add(&w->ctx, &w->n.x.trailers, text + first, len - first) < 0))
         return LS_ENOMEM;
     w->n.x.body_done = true;
     return LS_DONE;

@@ -54,6 +54,24 @@ static void drop_in(ls_proxy *p)
     p->in = NULL;
 }
 
+static void drop_fields(ls_proxy *p)
+{
+    if (p->own != NULL) ls_block_drop(p->own);
+    if (p->trailers != NULL) ls_block_drop(p->trailers);
+    p->own = p->trailers = NULL;
+}
+
+/* Keep the fields that the response has before those of the server. LS_OK or LS_ENOMEM. */
+static int keep_own(ls_thread_ctx *ctx, ls_proxy *p)
+{
+    const uint32_t len = p->x->fields_len;
+    if (!p->pauses || len == 0) return LS_OK;
+    p->own = ls_block_get(ctx->pool, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
+    if (p->own == NULL) return LS_ENOMEM;
+    memcpy(p->own->data, p->x->fields->data, len);
+    return LS_OK;
+}
+
 /* The exchange is the caller's again. */
 static void give_back(ls_proxy *p)
 {
@@ -78,15 +96,33 @@ static bool can_keep(const ls_proxy *p)
            !p->upgraded && !ls_stream_receiving(p->up) && ls_stream_queued(p->up) == 0;
 }
 
-void ls_proxy_undo(ls_proxy *p)
+/* Drop what was taken from the head of the response. */
+static void undo(ls_proxy *p)
 {
     ls_exchange *x = p->x;
     if (!p->answered) return;
     x->fields_len = p->own_fields_len;
+    if (p->own != NULL) memcpy(x->fields->data, p->own->data, p->own_fields_len); /* a hook may have changed them */
     x->has_type = p->own_type;
     x->has_date = false;
     x->status = 200;
     x->length = -1;
+}
+
+static void keep_stream(ls_thread_ctx *ctx, ls_proxy *p)
+{
+    ls_stream *up = p->up;
+    p->up = NULL;
+    ls_stream_set_actor(up, NULL);
+    ls_stream_pool_put(ctx, p->pool, p->key, p->key_len, up);
+    atomic_fetch_sub(p->live, 1);
+}
+
+void ls_proxy_refuse(ls_thread_ctx *ctx, ls_proxy *p)
+{
+    undo(p);
+    p->last = p->reader.head.framing == LS_FRAMING_NONE;
+    if (p->up != NULL && can_keep(p)) keep_stream(ctx, p);
 }
 
 void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err)
@@ -95,14 +131,9 @@ void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err)
     p->err = err;
     give_back(p);
     if (p->paused) return;
-    if (err < 0 && x->response == LS_RESPONSE_NONE) ls_proxy_undo(p);
-    if (err == LS_OK && p->up != NULL && can_keep(p)) {
-        ls_stream *up = p->up;
-        p->up = NULL;
-        ls_stream_set_actor(up, NULL);
-        ls_stream_pool_put(ctx, p->pool, p->key, p->key_len, up);
-        atomic_fetch_sub(p->live, 1);
-    }
+    if (err < 0 && x->response == LS_RESPONSE_NONE) undo(p);
+    drop_fields(p);
+    if (err == LS_OK && p->up != NULL && can_keep(p)) keep_stream(ctx, p);
     close_both(ctx, p);
     /* Behind the pool: the next request of the client finds the connection there. */
     if (err == LS_OK && !p->upgraded) (void)ls_exchange_flush(ctx, x);
@@ -113,6 +144,7 @@ void ls_proxy_drop(ls_thread_ctx *ctx, ls_proxy *p)
 {
     give_back(p);
     close_both(ctx, p);
+    drop_fields(p);
     p->paused = false;
 }
 
@@ -129,6 +161,7 @@ void ls_proxy_abandon(ls_proxy *p)
     abandon(p->up);
     abandon(p->client);
     drop_in(p);
+    drop_fields(p);
     p->up = p->client = NULL;
 }
 
@@ -173,6 +206,26 @@ no_memory:
     return LS_ENOMEM;
 }
 
+/* Queue the end of the chunked coding, with the trailers of the client. LS_OK or LS_ENOMEM. */
+static int put_end(ls_thread_ctx *ctx, const ls_proxy *p)
+{
+    const size_t room =
+        5 + (p->x->trailers != NULL ? 2 * (size_t)p->x->trailers->to : 0); /* ": " may be longer than ":" */
+    ls_response_field field = {0};
+    char *const from = ls_stream_room(ctx, p->up, room), *to = from;
+    if (from == NULL) return LS_ENOMEM;
+    to = (char *)memcpy(to, "0\r\n", 3) + 3;
+    while (ls_exchange_next_trailer(p->x, &field)) {
+        to = (char *)memcpy(to, field.name, field.name_len) + field.name_len;
+        to = (char *)memcpy(to, ": ", 2) + 2;
+        to = (char *)memcpy(to, field.value, field.value_len) + field.value_len;
+        to = (char *)memcpy(to, "\r\n", 2) + 2;
+    }
+    memcpy(to, "\r\n", 2);
+    ls_stream_commit(p->up, (size_t)(to + 2 - from));
+    return LS_OK;
+}
+
 /* The server takes no more of the request. It may have answered before. */
 static int cut(ls_proxy *p)
 {
@@ -209,10 +262,7 @@ static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
         } else if (p->x->body_done) {
             ls_slice_drop(&part);
             p->sent = true;
-            char *to = p->chunked ? ls_stream_room(ctx, p->up, 5) : NULL;
-            if (to != NULL) memcpy(to, "0\r\n\r\n", 5);
-            if (to != NULL) ls_stream_commit(p->up, 5);
-            if (p->chunked && to == NULL) err = LS_ENOMEM;
+            if (p->chunked) err = put_end(ctx, p);
         }
         if (err < 0) return err;
     }
@@ -324,13 +374,26 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     p->awaits_100 = false;
     p->own_fields_len = p->x->fields_len;
     p->own_type = p->x->has_type;
-    int err = ls_proxy_take_response(ctx, p->x, bytes, head);
+    int err = keep_own(ctx, p);
+    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->x, bytes, head);
     if (err == LS_OK && ls_proxy_response_field(bytes, head, "content-type", &text))
         p->patient = text.len >= 17 && ls_text_same(text.ptr, 17, "text/event-stream", 17);
     if (err == LS_OK && head->status == 101) return ls_proxy_tunnel(ctx, p);
     p->in->from += (uint32_t)length;
     if (p->in->from == p->in->to) drop_in(p);
     return err;
+}
+
+/* Collect lines of the trailer section; at its end the trailers are those of the response. One that has no effect as a trailer,
+ * or no room, is left out. LS_OK or LS_ENOMEM. */
+static int take_trailers(ls_thread_ctx *ctx, ls_proxy *p, const char *lines, size_t len, bool end)
+{
+    ls_response_field field = {0};
+    const int err = ls_trailers_add(ctx, &p->trailers, lines, len);
+    if (err < 0 || !end) return err;
+    while (ls_trailers_next(p->trailers, &field))
+        (void)ls_exchange_trailer(ctx, p->x, field.name, field.name_len, field.value, field.value_len);
+    return LS_OK;
 }
 
 /* Pass on what p->in has of the body. LS_DONE, LS_E*. */
@@ -346,15 +409,17 @@ static int pass_body(ls_thread_ctx *ctx, ls_proxy *p)
         ls_chunk_run part;
         if (have == 0 && p->reader.head.framing != LS_FRAMING_NONE) break;
         if ((err = ls_http1_read_body(&p->reader, bytes, have, &part, &p->why)) < 0) break;
+        if (part.trailers > 0) err = take_trailers(ctx, p, bytes + part.used - part.trailers, part.trailers, part.end);
         if (part.len > 0) slices[count++] = ls_slice_of(p->in, p->in->from + part.from, part.len);
         if (p->in != NULL) p->in->from += (uint32_t)part.used;
         p->last = part.end;
-    } while (count < SLICES && !p->last);
+    } while (err == LS_OK && count < SLICES && !p->last);
     if (err == LS_OK && p->in != NULL && p->in->from == p->in->to) drop_in(p);
     if (err < 0) {
         ls_slices_drop(slices, count);
         return err;
     }
+    if (p->tap != NULL) p->tap(p->tap_to, slices, count);
     if (p->last && x->response == LS_RESPONSE_NONE && x->head.method != LS_HTTP_HEAD &&
         ls_status_has_content(x->status))
         return ls_exchange_respond(ctx, x, slices, count);

@@ -48,6 +48,9 @@ struct ls_proxy {
     bool pauses;           /* `done` is called with `paused` when the head of the response has been taken */
     const ls_slice *given; /* a body that was received before; its bytes have no other owner */
     unsigned given_count;
+    /* NULL, or it gets the parts of the body on their way; it may be set while paused. */
+    void (*tap)(void *to, const ls_slice *slices, unsigned count);
+    void *tap_to;
     /* The exchange is the caller's again, and nothing of the proxy is pending. */
     void (*done)(ls_thread_ctx *ctx, ls_proxy *p);
 
@@ -65,6 +68,7 @@ struct ls_proxy {
     void *task;        /* those of x */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
     ls_http1_reader reader;
+    ls_block *trailers; /* of the response, as received so far; NULL: none */
     ls_block *in;       /* received: data[from .. to); NULL: nothing */
     uint32_t waited_ms; /* for the server, without the pending receive */
     uint32_t wait_ms;   /* of the pending receive */
@@ -83,6 +87,7 @@ struct ls_proxy {
     uint8_t
         ended[2]; /* of a tunnel, by direction, from the client and from the server: 1: it has ended; 2: passed on */
     uint32_t own_fields_len; /* of x, before the head was taken */
+    ls_block *own;           /* these fields, for `pauses`; NULL: none */
     bool own_type;
 };
 
@@ -98,8 +103,9 @@ void ls_proxy_drop(ls_thread_ctx *ctx, ls_proxy *p);
 /* The same once no thread runs any more and the port is closed. */
 void ls_proxy_abandon(ls_proxy *p);
 
-/* The response of the server is not used: drop the status and the fields that were taken from it. Nothing was sent. */
-void ls_proxy_undo(ls_proxy *p);
+/* After `paused`, the response of the server is not used: drop the status and the fields that were taken from it. Nothing was
+ * sent. The connection to the server is kept if no body follows. */
+void ls_proxy_refuse(ls_thread_ctx *ctx, ls_proxy *p);
 
 /* For the files of the proxy. */
 void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err);

@@ -144,6 +144,7 @@ static bool passes(forwarding *f, const char *name, size_t len, bool any_connect
         return false;
     if (any_connection && connection_lists(f->x, name, len)) return false;
     if (drops(f->change->drops, name, len)) return false;
+    if (f->change->decoded && SAME(name, len, "content-encoding")) return false;
     if (begins(name, len, "x-forwarded-", 12)) {
         if (!trusted || SAME(name, len, "x-forwarded-for")) return false;
         f->has_proto = f->has_proto || SAME(name, len, "x-forwarded-proto");
@@ -299,10 +300,19 @@ static int add_line(ls_thread_ctx *ctx, ls_exchange *x, lines *out, const ls_pai
     return err;
 }
 
+bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len)
+{
+    size_t value_len;
+    if (own == 0 || SAME(name, len, "set-cookie") || SAME(name, len, "vary")) return false;
+    const char *value = ls_exchange_find(x, name, len, &value_len);
+    return value != NULL && value < x->fields->data + own;
+}
+
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head)
 {
     ls_proxy_text connection = {NULL, 0};
-    const bool any = ls_proxy_response_field(bytes, head, "connection", &connection), own = x->fields_len > 0;
+    const bool any = ls_proxy_response_field(bytes, head, "connection", &connection);
+    const uint32_t own = x->fields_len;
     bool has_length = false;
     lines out = {0};
     ls_pair field;
@@ -314,8 +324,7 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
         const size_t len = field.name_len;
         has_length = has_length || SAME(name, len, "content-length");
         if (is_hop(name, len) || (any && lists(connection.ptr, connection.len, name, len))) continue;
-        if (own && !SAME(name, len, "set-cookie") && !SAME(name, len, "vary") && ls_exchange_has_field(x, name, len))
-            continue;
+        if (ls_proxy_is_own(x, own, name, len)) continue;
         if (SAME(name, len, "date")) x->has_date = true;
         if (SAME(name, len, "content-type")) x->has_type = true;
         err = add_line(ctx, x, &out, &field);

@@ -2,8 +2,8 @@
  * server, and the head of its response as the response of the exchange.
  *
  * Fields of the connection stay behind: Connection and those that it names, Keep-Alive, Proxy-Connection, TE,
- * Transfer-Encoding, Upgrade (which follows again if both sides may change the protocol), Trailer, because trailers are
- * not passed on, and Proxy-Authenticate and Proxy-Authorization. The request gets Via and
+ * Transfer-Encoding, Upgrade (which follows again if both sides may change the protocol), Trailer, Proxy-Authenticate and
+ * Proxy-Authorization. The request gets Via and
  *
  *     X-Forwarded-For     the address of the client, behind the list that a trusted client has sent
  *     X-Forwarded-Proto   http or https, and
@@ -34,6 +34,7 @@ typedef struct ls_proxy_change {
     bool trusted;    /* the client is a proxy of the site: see above */
     uint64_t length; /* of a body that was received already, for has_length */
     bool has_length;
+    bool decoded; /* that body has lost its content coding: so does the request */
 } ls_proxy_change;
 
 /* Whether the path has no segment "." or "..", also percent-encoded, which could leave the prefix. */
@@ -51,6 +52,10 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
 /* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange has
  * already replaces those of its name, but Set-Cookie and Vary, to which they are added. LS_OK, LS_ELIMIT or LS_ENOMEM. */
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head);
+
+/* Whether the first `own` bytes of the fields of the response have a field of that name: what was there before stays, in place
+ * of a field of the server, but Set-Cookie and Vary, to which those are added. */
+bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len);
 
 /* The value of the first field of that name in a head; false: it has no such field. */
 bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_proxy_text *value);

@@ -23,10 +23,10 @@ static void peer_close(ls_shared_object *object)
 
 const ls_shared_kind ls_peer_kind = {.name = "upstream", .open = peer_open, .close = peer_close};
 
-double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms)
+double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms, bool checked)
 {
     const uint64_t until_ms = atomic_load_explicit(&peer->down_until_ms, memory_order_relaxed);
-    if (atomic_load_explicit(&peer->unhealthy, memory_order_relaxed) || now_ms < until_ms) return 0;
+    if ((checked && atomic_load_explicit(&peer->unhealthy, memory_order_relaxed)) || now_ms < until_ms) return 0;
     if (until_ms == 0 || now_ms - until_ms >= slow_ms) return 1;
     return LEAST + (1 - LEAST) * (double)(now_ms - until_ms) / slow_ms;
 }

@@ -20,8 +20,9 @@ typedef struct ls_peer {
 
 extern const ls_shared_kind ls_peer_kind; /* of ls_shared_get, without options */
 
-/* The part of its weight that it has now: 0: it is down; 1: all. After a failure it grows from a tenth within slow_ms. */
-double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms);
+/* The part of its weight that it has now: 0: it is down; 1: all. After a failure it grows from a tenth within slow_ms.
+ * `checked`: the caller makes checks; without them those of a site before do not count. */
+double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms, bool checked);
 
 /* A request has failed: after fails_max in a row it is down for down_ms. */
 void ls_peer_failed(ls_peer *peer, uint64_t now_ms, uint32_t fails_max, uint32_t down_ms);

@@ -338,8 +338,7 @@ static void push_forwarded(lua_State *L, ls_request *r, const ls_state_listener 
     ls_request_cache(L, r, 1, LS_REQ_FORWARDED);
 }
 
-/* The listener, if the peer is one of its trusted proxies; else NULL. */
-static const ls_state_listener *trusting(const ls_request *r)
+const ls_state_listener *ls_request_trusting(const ls_request *r)
 {
     const ls_state_listener *listener = ls_listener_of(r->state, r->dispatch_ref);
     return listener != NULL && listener->trusted_count > 0 && r->x->remote != NULL &&
@@ -364,7 +363,8 @@ int ls_core_request_id(lua_State *L)
     const ls_request *r = ls_request_check_req(L, 1);
     ls_exchange *x = r->x;
     const char *name = luaL_checklstring(L, 2, &len);
-    const ls_http_field *field = trusting(r) != NULL ? ls_http_head_find(&x->head, x->bytes, name, len) : NULL;
+    const ls_http_field *field =
+        ls_request_trusting(r) != NULL ? ls_http_head_find(&x->head, x->bytes, name, len) : NULL;
     if (field != NULL && is_request_id(x->bytes + field->value.at, field->value.len)) {
         x->id_field = (uint32_t)(field - x->head.fields) + 1;
         push_span(L, x, field->value);
@@ -380,7 +380,7 @@ int ls_core_request_id(lua_State *L)
  * unknown: nil. */
 static bool take_forwarded(lua_State *L, ls_request *r, enum req_field field)
 {
-    const ls_state_listener *listener = trusting(r);
+    const ls_state_listener *listener = ls_request_trusting(r);
     if (listener == NULL) return false;
     if (!ls_request_cached(L, r, 1, LS_REQ_FORWARDED)) push_forwarded(L, r, listener);
     const int type = lua_getfield(L, -1, field_names[field]);

@@ -25,6 +25,9 @@ int ls_body_refuse(lua_State *L, ls_request *request, int status);
 int ls_body_coding_read(ls_request *request, ls_slice *out);
 void ls_body_coding_drop(ls_request *request);
 
+/* The listener, if the peer is one of its trusted proxies; else NULL. */
+const struct ls_state_listener *ls_request_trusting(const ls_request *r);
+
 /* Push req.ip, behind a trusted proxy that of its client; "-": of app:inject. Also outside of the task. May raise. */
 void ls_request_push_ip(lua_State *L, const ls_request *r);
 

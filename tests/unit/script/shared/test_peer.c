@@ -14,7 +14,7 @@ static ls_peer *open_peer(void)
 
 static int tenths(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms)
 {
-    return (int)(ls_peer_share(peer, now_ms, slow_ms) * 10 + 0.5);
+    return (int)(ls_peer_share(peer, now_ms, slow_ms, true) * 10 + 0.5);
 }
 
 static void failures_in_a_row_take_it_out(void **state)
@@ -43,12 +43,14 @@ static void checks_take_it_out_and_it_starts_slowly(void **state)
     assert_int_equal(tenths(peer, 1000, 900), 10);
     ls_peer_mark(peer, 1000, false);
     assert_int_equal(tenths(peer, 9000, 900), 0);
+    assert_true(ls_peer_share(peer, 9000, 900, false) ==
+                1); /* of a site that makes no checks, such as after a reload */
     ls_peer_mark(peer, 10000, true);
     assert_int_equal(tenths(peer, 10000, 900), 1);
     assert_int_equal(tenths(peer, 10300, 900), 4);
     assert_int_equal(tenths(peer, 10899, 900), 10);
-    assert_true(ls_peer_share(peer, 10899, 900) < 1);
-    assert_true(ls_peer_share(peer, 10900, 900) == 1);
+    assert_true(ls_peer_share(peer, 10899, 900, true) < 1);
+    assert_true(ls_peer_share(peer, 10900, 900, true) == 1);
     ls_peer_kind.close(&peer->shared);
 }
 

@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "http/proxy/proxy.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
 #include "script/bind/option.h"
-#include "script/bind/sock/listeners.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/core/runtime.h"
 #include "script/core/udata.h"
@@ -27,7 +27,7 @@ typedef struct upstream { /* the strings are those of the table of options, user
     size_t key_len, host_len, prefix_len;
     uint32_t timeout_ms, slow_ms;
     uint64_t body_bytes_max; /* of a request */
-    bool pauses;
+    bool pauses, checked;
 } upstream;
 
 typedef struct proxy_call {
@@ -154,13 +154,6 @@ static ls_proxy_text check_text(lua_State *L, int index)
     return (ls_proxy_text){ptr, ptr != NULL ? len : 0};
 }
 
-static bool is_trusted(const ls_request *r)
-{
-    const ls_state_listener *listener = ls_listener_of(r->state, r->dispatch_ref);
-    return listener != NULL && listener->trusted_count > 0 && r->x->remote != NULL &&
-           ls_networks_have(listener->trusted, listener->trusted_count, r->x->remote);
-}
-
 /* The connection of the sock at `index`, or an idle one. NULL: none. */
 static ls_stream *take_stream(lua_State *L, int index, const ls_state *state, const upstream *u)
 {
@@ -184,7 +177,7 @@ static int push_unsent(lua_State *L, const ls_state *state, const upstream *u, l
     return 5;
 }
 
-/* core.proxy_send(res, upstream, sock|nil, strip, lines|nil, drops|nil, target|nil) -> true | call | false | nil, message,
+/* core.proxy_send(res, upstream, sock|nil, strip, lines|nil, drops|nil, target|nil, pauses) -> true | call | false | nil, message,
  * code, whether the request may be sent again (nil: its response has begun), whether the connection was used before. Sends the request of `res` to the
  * upstream server and passes its response on. A light userdata: the head of the response was taken, see proxy_go_on.
  * Without a sock, an idle connection is taken; false: no connection is idle. strip, lines, drops, target: see
@@ -200,7 +193,7 @@ static int proxy_send(lua_State *L)
                               .lines = check_text(L, 5),
                               .drops = check_text(L, 6),
                               .target = check_text(L, 7),
-                              .trusted = is_trusted(r)};
+                              .trusted = ls_request_trusting(r) != NULL};
     ls_task_may_wait(L);
     if (r->body_state != LS_BODY_UNREAD && r->body_state != LS_BODY_WHOLE)
         return luaL_error(L, "app:proxy: the body of the request was read already");
@@ -223,13 +216,14 @@ static int proxy_send(lua_State *L)
                          .key_len = u->key_len,
                          .live = &data_of(state)->live,
                          .timeout_ms = u->timeout_ms,
-                         .pauses = u->pauses,
+                         .pauses = u->pauses || lua_toboolean(L, 8),
                          .done = done};
     if (r->body_state == LS_BODY_WHOLE) {
         call->p.given = r->body;
         call->p.given_count = r->body_count;
         change.has_length = r->x->head.has_body;
         change.length = r->body_len;
+        change.decoded = r->coding != NULL;
     }
     const int err = ls_proxy_start(state->ctx, &call->p, up, &change);
     if (err < 0) {
@@ -270,8 +264,7 @@ static int proxy_refuse(lua_State *L)
 {
     const ls_request *r = ls_res_check_open(L);
     proxy_call *call = check_call(L);
-    (void)r;
-    ls_proxy_undo(&call->p);
+    ls_proxy_refuse(r->state->ctx, &call->p);
     call_free(call);
     return 0;
 }
@@ -287,12 +280,12 @@ static const char *field_text(lua_State *L, const char *name, size_t *len)
 }
 
 /* core.proxy_upstream(options) -> upstream. options.key: see net/stream_pool.h; origin: the name of its peer; host,
- * prefix; timeout_ms, slow_ms, body_bytes_max, pauses. */
+ * prefix; timeout_ms, slow_ms, body_bytes_max, pauses, checked: see ls_peer_share. */
 static int proxy_upstream(lua_State *L)
 {
-    static const ls_option options[] = {LS_OPTION(upstream, timeout_ms), LS_OPTION(upstream, slow_ms),
+    static const ls_option options[] = {LS_OPTION(upstream, timeout_ms),     LS_OPTION(upstream, slow_ms),
                                         LS_OPTION(upstream, body_bytes_max), LS_OPTION(upstream, pauses),
-                                        LS_OPTIONS_END};
+                                        LS_OPTION(upstream, checked),        LS_OPTIONS_END};
     ls_state *state = ls_state_of(L);
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *object;
@@ -322,7 +315,7 @@ static int proxy_load(lua_State *L)
 {
     const upstream *u = check_upstream(L);
     lua_pushinteger(L, atomic_load_explicit(&u->peer->active, memory_order_relaxed));
-    lua_pushnumber(L, ls_peer_share(u->peer, ls_clock_coarse_ms(), u->slow_ms));
+    lua_pushnumber(L, ls_peer_share(u->peer, ls_clock_coarse_ms(), u->slow_ms, u->checked));
     return 2;
 }
 
