@@ -250,7 +250,7 @@ function app_methods:static(prefix, folder, opts, ...)
   return self
 end
 
--- app:proxy(prefix: string, servers: string|(string|ProxyServer)[] [, options: ProxyOptions]) -> app
+-- app:proxy(prefix: string, servers: string|(string|ProxyServer)[] [, options: ProxyOptions]) -> app, store: ProxyStore?
 -- Adds routes for every method of the prefix and the paths below it, which other servers answer: URLs such as
 -- "http://127.0.0.1:9000". More specific routes take precedence. Raises on an invalid URL or option. RFC 9110 section 7.6.
 function app_methods:proxy(prefix, servers, opts, ...)
@@ -259,7 +259,7 @@ function app_methods:proxy(prefix, servers, opts, ...)
   local segments = router.parse("app:proxy", prefix)
   if segments[#segments].rest then usage.error("app:proxy: the prefix must not contain *%s", segments[#segments].rest) end
   if segments[#segments].text == "" then segments[#segments] = nil end
-  local proxy, where = require("luaserve.proxy").new(servers, opts), usage.caller()
+  local proxy, where = require("luaserve.proxy").new(servers, opts, prefix), usage.caller()
   local below = table.move(segments, 1, #segments, 1, {})
   below[#below + 1] = { rest = "path" }
   for _, path in ipairs { below, #segments > 0 and segments or nil } do
@@ -271,7 +271,7 @@ function app_methods:proxy(prefix, servers, opts, ...)
     self.seen[key] = route
     self.routes[#self.routes + 1] = route
   end
-  return self
+  return self, proxy.cache
 end
 
 local function set_once(fname, app, field, signature, fn, ...)

@@ -6,6 +6,7 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local rules = require "luaserve.fetch_rules"
 local fetch = require "luaserve.fetch"
+local proxy_cache = require "luaserve.proxy_cache"
 usage.mark_internal()
 
 local send, concat, type, log = core.proxy_send, table.concat, type, math.log
@@ -19,6 +20,7 @@ local PAUSE_S = 0.1 -- before a retry at the same server
 local proxy = {}
 
 local proxy_options = {
+  cache = true, -- ProxyCache - store responses, and answer with them
   balance = true, -- "round_robin"|"least"|fun(req: Request): string? - chooses the server; default "round_robin"
   health = true, -- ProxyHealth|false - when a server gets no requests; default: {} with several servers
   host = true, -- string - the Host that the server gets: "keep", that of the client, or a name; default: that of the URL
@@ -222,32 +224,35 @@ local function may_retry(self)
 end
 
 -- One attempt. -> true | call | nil, message, code, whether it may be made again, on a used connection
-local function attempt(one, res, strip, fresh, lines, drops, path)
+local function attempt(one, res, strip, fresh, lines, drops, path, pauses)
   if not fresh then
-    local call, message, code, again, reused = send(res, one.object, nil, strip, lines, drops, path)
+    local call, message, code, again, reused = send(res, one.object, nil, strip, lines, drops, path, pauses)
     if call ~= false then return call, message, code, again, reused end
   end
   local sock, message, code = fetch.dial(one)
   if not sock then return nil, message, code, "unsent", false end
-  return send(res, one.object, sock, strip, lines, drops, path)
+  return send(res, one.object, sock, strip, lines, drops, path, pauses)
 end
 
 local function log_failure(req, one, message, what)
   core.log("warn", ("app:proxy: %s %s: %s: %s%s"):format(req.method, req.path, rules.shown(one.url), message, what))
 end
 
-local function fail(req, one, message, code, begun)
+local function fail(req, res, one, message, code, begun, plan)
   log_failure(req, one, message, "")
+  if plan and plan:failed(res, begun) then return nil end
   if begun then return nil end
   return code == "ETIMEDOUT" and 504 or code == "EINVAL" and 400 or 502
 end
 
-local function answer(self, strip, req, res)
+-- plan: that of the cache, or nil.
+local function answer(self, strip, req, res, plan)
   local tries, fresh, tried = 0, false, nil
   local one = #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
   if self.budget < RETRIES_KEPT then self.budget = self.budget + RETRY_SHARE end
   while true do
     if not one then
+      if plan and plan:failed(res, false) then return nil end
       res:header("Retry-After", 1)
       return 503
     end
@@ -255,19 +260,26 @@ local function answer(self, strip, req, res)
     if self.hooks then upstream = { url = one.url, headers = {} } end
     if self.request then
       local results = table.pack(self.request(req, upstream))
-      if results[1] ~= nil then return table.unpack(results, 1, results.n) end
+      if results[1] ~= nil then
+        if plan then plan:replaced() end
+        return table.unpack(results, 1, results.n)
+      end
       lines, drops = changes(upstream.headers)
       path = check_path(upstream.path)
     end
-    local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, path)
+    if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "\n") .. (plan.drops or "\n"):sub(2) end
+    local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, path, plan ~= nil)
     if call == true then return end
     if call then
-      local results = table.pack(self.response(res, upstream))
+      local results = self.response and table.pack(self.response(res, upstream)) or {}
       if results[1] ~= nil then
         core.proxy_refuse(res, call)
+        if plan then plan:replaced() end
         return table.unpack(results, 1, results.n)
       end
+      if plan and plan:head(res, call) then return end
       call, message, code, again, reused = core.proxy_go_on(res, call)
+      if call and plan then plan:complete(res) end
       if call then return end
     end
     local safe = again == "unsent" or again and rules.idempotent[req.method]
@@ -277,7 +289,7 @@ local function answer(self, strip, req, res)
       if self.fails_max and code ~= "EINVAL" then core.proxy_failed(one.object, self.fails_max, self.down_ms) end
       if not safe or code == "EINVAL" or code == "ETIMEDOUT" and again ~= "unsent" or tries >= self.retries_max
         or not may_retry(self) then
-        return fail(req, one, message, code, again == nil)
+        return fail(req, res, one, message, code, again == nil, plan)
       end
       log_failure(req, one, message, "; it is sent again")
       tries, tried, fresh = tries + 1, tried or {}, false
@@ -293,16 +305,18 @@ proxy_meta.__index = proxy_meta
 
 -- proxy:runner(skip) -> the function of a route. `skip`: the segments of its prefix.
 function proxy_meta:runner(skip)
-  local strip = self.strip and skip or 0
-  return function(req, res) return answer(self, strip, req, res) end
+  local strip, cache = self.strip and skip or 0, self.cache
+  if not cache then return function(req, res) return answer(self, strip, req, res) end end
+  local function run(req, res, plan) return answer(self, strip, req, res, plan) end
+  return function(req, res) return cache:answer(req, res, run) end
 end
 
 local function check_option(given, name, expected, ok)
   if given ~= nil and not ok then usage.error("%s: %s must be %s; got %s", fname, name, expected, usage.quote(given)) end
 end
 
--- proxy.new(servers, options) -> the proxy of an app:proxy. Raises at the line of the caller.
-function proxy.new(servers, opts)
+-- proxy.new(servers, options, prefix) -> the proxy of an app:proxy. Raises at the line of the caller.
+function proxy.new(servers, opts, prefix)
   opts = opts or {}
   if type(opts) ~= "table" then
     usage.error("%s: options must be a table such as { strip = true }; got %s", fname, usage.quote(opts))
@@ -332,6 +346,7 @@ function proxy.new(servers, opts)
   end
   self.servers = {}
   for n, value in ipairs(servers) do self.servers[n] = server(value, self) end
+  if opts.cache ~= nil then self.cache = proxy_cache.new(opts.cache, prefix .. " " .. self.servers[1].origin) end
   if self.path then begin_checks(self) end
   return setmetatable(self, proxy_meta)
 end

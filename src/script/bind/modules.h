@@ -30,6 +30,7 @@
     X(topic)          \
     X(sse)            \
     X(proxy)          \
+    X(cache)          \
     X(tcp)            \
     X(connect)        \
     X(client_call)    \

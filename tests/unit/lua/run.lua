@@ -16,7 +16,7 @@ package.loaded["luaserve.json"] = {
 local wanted = arg[1]
 local passed, failed = 0, {}
 for _, module in ipairs {
-  "test_usage", "test_check", "test_date",
+  "test_usage", "test_cache_rules", "test_check", "test_date",
   "test_options", "test_router", "test_app", "test_static", "test_init", "test_tcp", "test_tls",
   "test_udp", "test_ws_client", "test_dict", "test_notify", "test_option_tables", "test_option_pages", "test_cookie",
   "test_cookie_jar",

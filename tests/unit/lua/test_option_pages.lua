@@ -39,6 +39,7 @@ local sections = {
   { "crypto", "ls.crypto.jwt.verify", { "ls.crypto.jwt.verify" } },
   { "proxy", "Proxy options", { "app:proxy" } }, { "proxy", "Options of a server", { "app:proxy: server" } },
   { "proxy", "Options of health", { "app:proxy: health" } },
+  { "proxy", "Options of cache", { "app:proxy: cache" } },
   { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
 }
 
@@ -55,7 +56,8 @@ local elsewhere = {
 local calls = {}
 for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
   "dict", "channel", "notify", "postgres", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id", "proxy" } do
+  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id",
+  "proxy", "proxy_cache" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

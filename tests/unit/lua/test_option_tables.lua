@@ -12,7 +12,7 @@ local function handler() end
 local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
   "channel", "file", "notify", "postgres", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
   "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
-  "process", "compress", "request_id", "proxy" }
+  "process", "compress", "request_id", "proxy", "proxy_cache" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -195,6 +195,10 @@ local calls = {
   ["app:proxy: health"] = function(given)
     line = check.line(1)
     ls.app():proxy("/", "http://a", { health = given })
+  end,
+  ["app:proxy: cache"] = function(given)
+    line = check.line(1)
+    ls.app():proxy("/", "http://a", { cache = given })
   end,
   ["app:proxy: server"] = function(given)
     given.url, line = given.url or "http://a", check.line(1)

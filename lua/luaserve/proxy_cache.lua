@@ -1,0 +1,374 @@
+-- proxy_cache.lua - the cache of app:proxy: what a request takes from it, what the response to it leaves there.
+-- script/shared/response_cache.h stores; cache_rules.lua has the rules of HTTP.
+
+local core = require "luaserve.core"
+local usage = require "luaserve.usage"
+local options = require "luaserve.options"
+local rules = require "luaserve.cache_rules"
+usage.mark_internal()
+
+local concat, type, time = table.concat, type, os.time
+
+local fname = "app:proxy"
+local uint32_max = 2 ^ 32 - 1
+
+local cache = {}
+
+local cache_options = {
+  size = { "bytes_max", "size", 65536, math.maxinteger, "64m" }, -- memory of all stored responses
+  max_body = { "body_bytes_max", "size", 0, math.maxinteger, "1m" }, -- longest body that is stored
+  lifetime = { "lifetime_ms", "seconds", 1, uint32_max, false, none = 0 }, -- of a response that says nothing about it
+  wait = { "wait_ms", "seconds", 0, uint32_max, 5 }, -- for the same response on its way to another client
+  dict = true, -- Dict - a second store behind the memory: a dict
+  folder = true, -- string - or a folder
+  folder_size = { "folder_bytes_max", "size", 1, math.maxinteger, "1g" }, -- bytes of the files in it
+  key = true, -- fun(req: Request): string? - the key in place of the URL; nil: not from the cache
+}
+cache.calls = {
+  ["app:proxy: cache"] = { cache_options }, -- ProxyCache
+}
+
+local function is_one_of(...)
+  local out = {}
+  for _, name in ipairs { ... } do out[name] = true end
+  return out
+end
+local safe = is_one_of("GET", "HEAD", "OPTIONS", "TRACE")
+local own_error = is_one_of(500, 502, 503, 504) -- RFC 5861 section 4
+-- Fields that a request that fills the cache does not have, and others that one made later does not repeat.
+local conditional = is_one_of("if-none-match", "if-modified-since", "if-range")
+local of_client = is_one_of("cache-control", "pragma", "connection", "keep-alive", "te", "upgrade", "expect", "forwarded",
+  "transfer-encoding", "content-length", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host")
+
+-- ---- the second store ----------------------------------------------------------------------------------------------
+
+-- By the first line of a key, which is the path with its query: the entries of one key as bytes, behind that line. A
+-- store has get(line), set(line, bytes), remove(line), and clear(prefix), of all lines that begin so.
+local stores = {}
+
+local function is_line(bytes, line) return bytes and bytes:sub(1, #line + 1) == line .. "\n" end
+
+function stores.dict(dict)
+  return {
+    get = function(line) return dict:get(line) end,
+    set = function(line, bytes) dict:set(line, bytes) end,
+    remove = function(line) dict:delete(line) end,
+    clear = function(prefix)
+      for _, line in ipairs(dict:keys()) do
+        if type(line) == "string" and line:sub(1, #prefix) == prefix then dict:delete(line) end
+      end
+    end,
+  }
+end
+
+local CLEAN_S, CLEANED = 60, 0.9 -- every so many seconds; of the largest size, what is left of a folder that was too large
+
+function stores.folder(path, bytes_max)
+  local file = require "luaserve.file"
+  local function path_of(line)
+    local name = core.cache_name(line)
+    return path .. "/" .. name:sub(1, 2), name
+  end
+  local function each(fn)
+    for _, folder in ipairs(file.list(path) or {}) do
+      for _, info in ipairs(file.list(path .. "/" .. folder, { details = true }) or {}) do
+        fn(path .. "/" .. folder .. "/" .. info.name, info)
+      end
+    end
+  end
+  core.every(CLEAN_S, function()
+    local files, bytes = {}, 0
+    each(function(name, info)
+      bytes = bytes + info.size
+      files[#files + 1] = { name, info }
+    end)
+    if bytes <= bytes_max then return end
+    table.sort(files, function(a, b) return a[2].mtime < b[2].mtime end)
+    for _, one in ipairs(files) do
+      if bytes <= bytes_max * CLEANED then break end
+      file.remove(one[1])
+      bytes = bytes - one[2].size
+    end
+  end)
+  return {
+    get = function(line) return (file.read(("%s/%s"):format(path_of(line)))) end,
+    set = function(line, bytes)
+      local folder, name = path_of(line)
+      local done, message = file.mkdir(folder, { parents = true })
+      if done then done, message = file.write(folder .. "/" .. name, bytes, { atomic = true, sync = false }) end
+      if not done then core.log("warn", "app:proxy: cache: " .. message) end
+    end,
+    remove = function(line) file.remove(("%s/%s"):format(path_of(line))) end,
+    clear = function(prefix)
+      each(function(name)
+        local bytes = file.read(name)
+        if bytes and bytes:sub(1, #prefix) == prefix then file.remove(name) end
+      end)
+    end,
+  }
+end
+
+-- Remove the stored responses of a line, or of all lines that begin with `prefix`. -> the number of those in memory.
+local function discard(self, line, prefix)
+  local count = core.cache_remove(self.object, line and line .. "\n" or prefix)
+  if self.store then (line and self.store.remove or self.store.clear)(line or prefix) end
+  return count
+end
+
+-- Copy what is stored for the request to the second store; again, if something was removed meanwhile.
+local function keep(self, res, key)
+  local whole = core.cache_pack(res, self.object, key)
+  local line = whole:match("^[^\n]*")
+  core.spawn(function()
+    repeat
+      local removals, _, bytes = core.cache_removals(self.object), core.cache_pack(nil, self.object, whole)
+      if bytes == "" then self.store.remove(line) else self.store.set(line, line .. "\n" .. bytes) end
+    until core.cache_removals(self.object) == removals
+  end)
+end
+
+-- Get what the second store has for the request. -> whether there is something.
+local function restore(self, res, key)
+  local removals = core.cache_removals(self.object)
+  local line = core.cache_pack(res, self.object, key):match("^[^\n]*")
+  local bytes = self.store.get(line)
+  if not is_line(bytes, line) or core.cache_removals(self.object) ~= removals then return false end
+  return core.cache_unpack(self.object, bytes, #line + 2) > 0
+end
+
+-- ---- a response on its way -----------------------------------------------------------------------------------------
+
+-- What app:proxy does beside one request: { cache =, req =, reason = of Cache-Status, fill =, lines =, drops = of the
+-- request to the server, key =, validates, reload = flags, anyway = although a fresh response is stored }.
+local plan_meta = {}
+plan_meta.__index = plan_meta
+
+-- Whether the stored response is the answer to a failure, of which Cache-Status says `how`.
+function plan_meta:stale(res, how)
+  local fill = self.fill
+  self.fill = nil
+  if not fill then return false end
+  if not core.cache_stale(fill) then
+    core.cache_end(nil, fill, false, true)
+    return false
+  end
+  return core.cache_end(res, fill, false, true, "fwd=stale" .. how)
+end
+
+-- No server has answered. -> whether a stored response is the answer.
+function plan_meta:failed(res, begun)
+  if not begun then return self:stale(res, "") end
+  if self.fill then core.cache_end(nil, self.fill, false, false) end
+  self.fill = nil
+  return false
+end
+
+-- The response is replaced by one of a hook.
+function plan_meta:replaced()
+  if self.fill then core.cache_end(nil, self.fill, false, true) end
+  self.fill = nil
+end
+
+-- The targets that the response to an unsafe method makes invalid (RFC 9111 section 4.4).
+local function invalidate(self, req, res)
+  discard(self, (req.target:gsub("^%a[%w+.-]*://[^/?]*", "")))
+  for _, name in ipairs { "location", "content-location" } do
+    local value = res:header(name)
+    local host, target = (value or ""):match("^%a[%w+.-]*://([^/?#]*)([^#]*)")
+    if not host then target = value and value:match("^/[^#]*") end
+    if target and (not host or host == req.host) then discard(self, target) end
+  end
+end
+
+-- The head of the response of `call` was taken. -> true: the response is another one, and complete.
+function plan_meta:head(res, call)
+  local status, fill, stored, req = res:status(), self.fill, false, self.req
+  if not safe[req.method] and status < 400 then invalidate(self.cache, req, res) end
+  if fill and own_error[status] and core.cache_stale(fill) then
+    core.proxy_refuse(res, call)
+    return self:stale(res, "; fwd-status=" .. status)
+  end
+  if fill then
+    local validated = status == 304 and self.validates
+    local fields = core.cache_fields(fill, call)
+    fields.age = res:header("age")
+    local facts = rules.store(validated and 200 or status, fields, req.headers.authorization ~= nil, time(),
+      self.cache.lifetime)
+    stored = facts ~= nil and core.cache_keep(fill, call, facts, facts.vary)
+    if validated then
+      core.proxy_refuse(res, call)
+      self.fill = nil
+      core.cache_end(res, fill, stored, not stored, "fwd=stale; fwd-status=304" .. (stored and "; stored" or ""))
+      if stored and self.cache.store then keep(self.cache, res, self.key) end
+      return true
+    elseif not stored then
+      self:replaced()
+    end
+  end
+  local before, text = res:header("cache-status"), "luaserve; fwd=" .. self.reason .. (stored and "; stored" or "")
+  res:header("Cache-Status", before and { before, text } or text)
+end
+
+-- All of the response has been passed on.
+function plan_meta:complete(res)
+  if not self.fill then return end
+  core.cache_end(nil, self.fill, true, false)
+  if self.cache.store then keep(self.cache, res, self.key) end
+end
+
+-- ---- a request -----------------------------------------------------------------------------------------------------
+
+local function field_list(names)
+  local out = {}
+  for name in pairs(names) do out[#out + 1] = name end
+  return "\n" .. concat(out, "\n") .. "\n"
+end
+local fill_drops, refresh_drops = field_list(conditional),
+  field_list { ["x-forwarded-for"] = true, ["x-forwarded-proto"] = true, ["x-forwarded-host"] = true }
+
+-- Begin a fill for the plan. `again()`: another one has ended; whether the response is there now, or why not. -> whether it
+-- is.
+local function begin_fill(plan, res, again)
+  local self, wait = plan.cache, not plan.reload and plan.cache.wait_ms / 1000 or nil
+  local looks = self.store ~= nil and plan.reason ~= "stale"
+  while true do
+    local claim = core.cache_claim(res, self.object, plan.key, self.body_bytes_max, wait, plan.anyway)
+    if claim == "late" then
+      wait = nil
+    elseif claim ~= "again" and looks then -- once, while others wait
+      looks = false
+      local found = restore(self, res, plan.key)
+      core.cache_end(nil, claim, false, false)
+      claim = found and not plan.reload and "again"
+    end
+    if claim == "again" then
+      local done, why = again()
+      if done then return true end
+      if plan.anyway then wait = nil else plan.reason = why end
+    elseif claim and claim ~= "late" then
+      plan.fill = claim
+      break
+    end
+  end
+  local stored, lines = core.cache_fields(plan.fill), {}
+  if stored then
+    if stored.etag then lines[1] = "If-None-Match: " .. stored.etag .. "\r\n" end
+    if stored["last-modified"] then lines[#lines + 1] = "If-Modified-Since: " .. stored["last-modified"] .. "\r\n" end
+  end
+  plan.validates = lines[1] ~= nil
+  plan.lines, plan.drops = (plan.lines or "") .. concat(lines), (plan.drops or "") .. fill_drops
+  return false
+end
+
+local function inject_failed(err) core.log("error", "app:proxy: a stored response was not refreshed: " .. tostring(err)) end
+
+-- Get the response for `key` anew, in a task of its own. run(req, res, plan): as of cache:answer.
+local function refresh(self, req, key, run)
+  local fields, lines = {}, ("X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n"):format(req.ip,
+    req.scheme, req.host or "")
+  for name, value in pairs(req.headers) do
+    if not conditional[name] and not of_client[name] and name ~= "range" then
+      fields[#fields + 1], fields[#fields + 2] = name, value
+    end
+  end
+  core.spawn(core.inject, function(inner, res)
+    local plan = setmetatable({ cache = self, req = inner, reason = "stale", key = key, lines = lines,
+      drops = refresh_drops }, plan_meta)
+    local function look() return core.cache_serve(res, self.object, key, -1, -1, -1) end
+    if begin_fill(plan, res, look) then return end
+    return run(inner, res, plan)
+  end, inject_failed, "GET", req.target, fields)
+end
+
+local function is_partial(headers)
+  return headers.range or headers["if-match"] or headers["if-unmodified-since"]
+end
+
+local cache_meta = {}
+cache_meta.__index = cache_meta
+
+-- cache:answer(req, res, run) -> results of a handler. run(req, res, plan) asks a server.
+function cache_meta:answer(req, res, run)
+  local key, done, reason, asked
+  if self.key then
+    key = self.key(req)
+    if key ~= nil and type(key) ~= "string" then
+      usage.error("%s: the function cache.key must return a string or nil; got %s", fname, usage.quote(key))
+    end
+    key = key and key .. "\n"
+  end
+  if self.key and not key then
+    reason = "bypass"
+  else
+    done, reason = core.cache_serve(res, self.object, key)
+    if done == true then return end
+    if done then return refresh(self, req, key or reason, run) end
+  end
+  local function look()
+    local found, why
+    if asked then
+      found, why = core.cache_serve(res, self.object, key, asked.age_max, asked.fresh_min, asked.stale_max)
+    else
+      found, why = core.cache_serve(res, self.object, key)
+    end
+    if found == "refresh" then refresh(self, req, key or why, run) end
+    return found ~= nil, why
+  end
+  if reason == "asks" then
+    asked, reason = rules.asked(req.headers["cache-control"], req.headers.pragma), "request"
+    if not asked.reload and look() then return end
+    if asked.only_if_cached then return 504 end
+    if asked.no_store then reason = "bypass" end
+  end
+  local fills = reason ~= "bypass" and reason ~= "method"
+  if fills and (req.method == "HEAD" or is_partial(req.headers)) then fills, reason = false, "bypass" end
+  local plan = setmetatable({ cache = self, req = req, reason = reason, key = key, anyway = asked ~= nil,
+    reload = asked ~= nil and asked.reload },
+    plan_meta)
+  if fills and begin_fill(plan, res, look) then return end
+  return run(req, res, plan)
+end
+
+-- store is a ProxyStore: the stored responses of an app:proxy.
+-- store:purge([path: string]) -> count: integer
+-- Removes the stored responses of a path with its query, "/news/*" those of all that begin so; without one, all.
+function cache_meta:purge(path)
+  if path ~= nil and (type(path) ~= "string" or path == "") then
+    usage.error('store:purge takes a path such as "/a?b=1" or "/news/*"; got %s', usage.quote(path))
+  end
+  local prefix = path and path:match("^(.*)%*$")
+  return discard(self, not prefix and path or nil, prefix or "")
+end
+
+local names = {} -- numbers of equal names, so that each Lua state finds the same ones
+
+-- cache.new(given, name) -> the cache of an app:proxy.
+function cache.new(given, name)
+  if type(given) ~= "table" then
+    usage.error('%s: cache must be a table such as { size = "64m" }; got %s', fname, usage.quote(given))
+  end
+  local self = options.take(fname, given, cache.calls["app:proxy: cache"], {}, "cache.")
+  if given.key ~= nil and type(given.key) ~= "function" then
+    usage.error("%s: cache.key must be a function(req); got %s", fname, usage.quote(given.key))
+  end
+  names[name] = (names[name] or 0) + 1
+  if given.dict ~= nil and given.folder ~= nil then usage.error("%s: give one of cache.dict and cache.folder", fname) end
+  if given.dict ~= nil then
+    local fine, method = pcall(function() return given.dict.replace end)
+    if not fine or type(method) ~= "function" then
+      usage.error('%s: cache.dict must be a dict, such as ls.dict("pages", { evict = true }); got %s', fname,
+        usage.quote(given.dict))
+    end
+    self.store = stores.dict(given.dict)
+  elseif given.folder ~= nil then
+    if type(given.folder) ~= "string" or given.folder == "" then
+      usage.error('%s: cache.folder must be a path such as "cache"; got %s', fname, usage.quote(given.folder))
+    end
+    self.store = stores.folder(given.folder, self.folder_bytes_max)
+  end
+  self.key, self.lifetime = given.key, self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
+  self.object = core.cache(("%d %s"):format(names[name], name):sub(1, 100), self.bytes_max)
+  return setmetatable(self, cache_meta)
+end
+
+return cache

@@ -1,0 +1,742 @@
+/* cache_object.c - the cache of app:proxy (script/shared/response_cache.h) for lua/luaserve/proxy_cache.lua, which decides what
+ * is stored and for how long.
+ *
+ * A hit is one call, core.cache_serve: the stored lines become those of the response, and its body is sent from where it
+ * lies. It belongs to the exchange; Lua sees nothing of it. A fill belongs to its task: when that ends first, nothing is
+ * stored. Thread: the one that holds the state's actor. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "codec/http_chars.h"
+#include "codec/http_range.h"
+#include "codec/http_text.h"
+#include "http/proxy/proxy.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/data/wait.h"
+#include "script/bind/http/compress.h"
+#include "script/bind/http/req.h"
+#include "script/bind/http/res.h"
+#include "script/bind/option.h"
+#include "script/core/runtime.h"
+#include "script/core/udata.h"
+#include "script/shared/hash.h"
+#include "script/shared/response_cache.h"
+
+static const char cache_tag;
+
+typedef struct cache_handle {
+    const void *tag;
+    ls_response_cache *cache;
+} cache_handle;
+
+typedef struct fill_call {
+    ls_task_end end;
+    ls_fill *fill;
+    ls_stored *made; /* NULL: nothing is stored. Without its body while `collects` */
+    bool collects;
+} fill_call;
+
+static cache_handle *check_cache(lua_State *L, int index)
+{
+    return ls_udata_check(L, index, &cache_tag, sizeof(cache_handle), "cache");
+}
+
+static fill_call *check_fill(lua_State *L, int index)
+{
+    luaL_checktype(L, index, LUA_TLIGHTUSERDATA);
+    return lua_touserdata(L, index);
+}
+
+#define IS(text, literal) ls_text_same((text).ptr, (text).len, literal, sizeof(literal) - 1)
+
+/* ---- the key ---------------------------------------------------------------------------------------------------- */
+
+typedef struct key {
+    size_t len;
+    char text[LS_CACHE_KEY_BYTES_MAX];
+} key;
+
+static void add(key *to, const char *bytes, size_t len)
+{
+    if (len <= sizeof to->text - to->len) memcpy(to->text + to->len, bytes, len);
+    to->len += len <= sizeof to->text - to->len ? len : sizeof to->text - to->len + 1; /* too long: see make_key */
+}
+
+/* That at `index`; else path and query, a line feed, and what the server may see of the origin: scheme and host, and what a
+ * trusted proxy says about them. false: it is too long. */
+static bool make_key(lua_State *L, int index, const ls_request *r, key *to)
+{
+    static const char *const said[] = {"x-forwarded-proto", "x-forwarded-host", "forwarded"};
+    to->len = 0;
+    if (!lua_isnoneornil(L, index)) {
+        size_t len;
+        const char *given = luaL_checklstring(L, index, &len);
+        add(to, given, len);
+        return to->len <= sizeof to->text;
+    }
+    const ls_exchange *x = r->x;
+    const ls_http_head *head = &x->head;
+    if (head->path_is_root) add(to, "/", 1);
+    add(to, x->bytes + head->path.at, head->path.len);
+    if (head->has_query) {
+        add(to, "?", 1);
+        add(to, x->bytes + head->query.at, head->query.len);
+    }
+    add(to, x->secure ? "\nhttps://" : "\nhttp://", x->secure ? 9 : 8);
+    add(to, x->bytes + head->host.at, head->host.len);
+    for (size_t n = 0; n < sizeof said / sizeof said[0] && ls_request_trusting(r) != NULL; n++) {
+        const ls_http_field *field = ls_http_head_find(head, x->bytes, said[n], strlen(said[n]));
+        add(to, "\n", 1);
+        if (field != NULL) add(to, x->bytes + field->value.at, field->value.len);
+    }
+    return to->len <= sizeof to->text;
+}
+
+/* ---- the response of an entry ----------------------------------------------------------------------------------- */
+
+/* Add the lines of the entry. Fields of the response that middleware has set stay, as for a response of the server; a 304
+ * has none of the content (RFC 9110 section 15.4.5). */
+static int put_lines(ls_request *r, const ls_stored *entry)
+{
+    ls_exchange *x = r->x;
+    const uint32_t own = x->fields_len;
+    ls_text name, value;
+    int err = LS_OK;
+    if (own == 0 && x->status != 304) return ls_exchange_lines(r->state->ctx, x, entry->lines.ptr, entry->lines.len);
+    for (size_t at = 0, from = 0; err == LS_OK && ls_lines_next(entry->lines, &at, &name, &value); from = at) {
+        if (x->status == 304 && name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8) &&
+            !IS(name, "content-location"))
+            continue;
+        if (!ls_proxy_is_own(x, own, name.ptr, name.len))
+            err = ls_exchange_lines(r->state->ctx, x, entry->lines.ptr + from, at - from);
+    }
+    return err;
+}
+
+/* Add Age and Cache-Status (RFC 9211). */
+static int put_age(ls_request *r, const ls_stored *entry, const char *how)
+{
+    char text[160];
+    const int64_t age_ms = ls_response_cache_now_ms() - entry->fresh.born_ms;
+    const int len = snprintf(text, sizeof text, "Age: %lld\r\nCache-Status: luaserve; %s; ttl=%lld\r\n",
+                             (long long)(age_ms > 0 ? age_ms / 1000 : 0), how,
+                             (long long)((entry->fresh.lifetime_ms - age_ms) / 1000));
+    return ls_exchange_lines(r->state->ctx, r->x, text, (size_t)len);
+}
+
+/* Apply the conditions of the client and its Range to a response 200. LS_OK, and the status and *part are set; LS_E*. */
+static int apply_conditions(ls_request *r, const ls_stored *entry, ls_range *part)
+{
+    ls_exchange *x = r->x;
+    ls_conditions c;
+    ls_range ranges[LS_RANGES_MAX];
+    unsigned count;
+    char value[LS_CONTENT_RANGE_BYTES];
+    ls_conditions_of(&x->head, x->bytes, &c);
+    if (!c.any) return LS_OK;
+    const int64_t now_s = ls_clock_wall_s();
+    const enum ls_condition condition = ls_condition_evaluate(&c, &entry->validators, now_s);
+    if (condition != LS_CONDITION_HOLDS) x->status = condition == LS_CONDITION_FAILED ? 412 : 304;
+    if (x->status != 200 || c.range == NULL || x->head.method != LS_HTTP_GET ||
+        !ls_condition_range_applies(&c, &entry->validators, now_s))
+        return LS_OK;
+    const enum ls_range_result result =
+        ls_range_parse(x->bytes + c.range->value.at, c.range->value.len, entry->body.len, ranges, &count);
+    if (result == LS_RANGE_WHOLE || (result == LS_RANGE_PARTIAL && count > 1)) return LS_OK; /* RFC 9110 14.2 */
+    x->status = result == LS_RANGE_PARTIAL ? 206 : 416;
+    if (x->status == 206) *part = ranges[0];
+    const size_t len = ls_content_range(x->status == 206 ? part : NULL, entry->body.len, value);
+    return ls_exchange_header(r->state->ctx, x, "Content-Range", 13, value, len, true);
+}
+
+/* Make the entry the response. LS_OK, or LS_E*: nothing was sent. */
+static int respond(ls_request *r, const ls_stored *entry, const char *how)
+{
+    ls_exchange *x = r->x;
+    ls_range part = {0, entry->body.len};
+    x->status = entry->status;
+    x->type = NULL;
+    x->length = -1;
+    r->status_set = true;
+    int err = x->status == 200 ? apply_conditions(r, entry, &part) : LS_OK;
+    if (err == LS_OK && (x->status == 412 || x->status == 416)) {
+        (void)ls_request_respond_text(r, x->status);
+        return LS_OK;
+    }
+    if (err == LS_OK) err = put_lines(r, entry);
+    if (err == LS_OK) err = put_age(r, entry, how);
+    if (err < 0) return err;
+    x->has_date = x->has_date || entry->has_date;
+    x->has_type = x->has_type || (entry->has_type && x->status != 304);
+    ls_slice slice = {entry->body.block, entry->body.ptr, (size_t)part.bytes};
+    if (slice.len > 0) {
+        slice.ptr += part.from;
+        (void)ls_block_hold(slice.block);
+    }
+    (void)ls_exchange_respond(r->state->ctx, x, &slice, slice.len > 0);
+    return LS_OK;
+}
+
+static int served(lua_State *L, ls_request *r)
+{
+    (void)r;
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+static int served_stale(lua_State *L, ls_request *r)
+{
+    key k;
+    (void)make_key(L, lua_gettop(L) + 1, r, &k);
+    lua_pushliteral(L, "refresh");
+    lua_pushlstring(L, k.text, k.len);
+    return 2;
+}
+
+/* Drop the reference to the entry of `respond`, and return when the response is queued. May wait. */
+static int finish(lua_State *L, ls_request *r, ls_stored *entry, int err, int (*done)(lua_State *L, ls_request *r))
+{
+    ls_stored_drop(entry);
+    if (err < 0) return luaL_error(L, "app:proxy: a stored response: %s", ls_err_text(err));
+    return r->x->coded != NULL ? ls_compress_finish(L, r, done) : done(L, r);
+}
+
+/* ---- look up ---------------------------------------------------------------------------------------------------- */
+
+typedef struct asked { /* by the fields of a request */
+    bool control;      /* Cache-Control or Pragma */
+    bool authorized;
+} asked;
+
+static asked asked_by(const ls_exchange *x)
+{
+    asked a = {false, false};
+    for (uint32_t n = 0; n < x->head.field_count; n++) {
+        const ls_http_field *field = &x->head.fields[n];
+        const ls_text name = {x->bytes + field->name.at, field->name.len};
+        if (name.len == 13) {
+            a.control |= IS(name, "cache-control");
+            a.authorized |= IS(name, "authorization");
+        } else if (name.len == 6) {
+            a.control |= IS(name, "pragma");
+        }
+    }
+    return a;
+}
+
+static int push_reason(lua_State *L, const char *reason)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, reason);
+    return 2;
+}
+
+/* The limit at `index`, in seconds, as milliseconds. */
+static int64_t limit_ms(lua_State *L, int index, int64_t without)
+{
+    const lua_Number seconds = luaL_optnumber(L, index, -1);
+    return seconds < 0 ? without : seconds > 1e12 ? INT64_MAX / 4 : (int64_t)(seconds * 1000);
+}
+
+/* Whether the entry may be served. *refresh: it is stale, and should be refreshed meanwhile. */
+static bool may_serve(lua_State *L, const ls_stored *entry, bool *refresh)
+{
+    const ls_freshness *f = &entry->fresh;
+    const int64_t age_ms = ls_response_cache_now_ms() - f->born_ms, left_ms = f->lifetime_ms - age_ms;
+    const int64_t stale_ms = f->strict ? 0 : limit_ms(L, 6, 0);
+    *refresh = false;
+    if (age_ms > limit_ms(L, 4, INT64_MAX / 2) || (left_ms > 0 && left_ms < limit_ms(L, 5, 0))) return false;
+    if (left_ms > 0) return true;
+    if (lua_isnoneornil(L, 5) && !f->strict && -left_ms < f->refresh_ms) *refresh = true;
+    return *refresh || -left_ms < stale_ms;
+}
+
+/* core.cache_serve(res, cache, key|nil [, age_max, fresh_min, stale_max]) -> true: the stored response is the response |
+ * "refresh", key: the same, and the caller should get it anew; `key`: without one of its own | nil, why not: "method",
+ * "bypass", "asks", "uri-miss", "vary-miss", "stale". "asks": the request has Cache-Control; the limits of the second call,
+ * in seconds, are what it says (RFC 9111 section 5.2.1). May wait. */
+static int cache_serve(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    const cache_handle *handle = check_cache(L, 2);
+    const ls_http_head *head = &r->x->head;
+    const asked a = asked_by(r->x);
+    ls_stored *entry;
+    int (*done)(lua_State *, ls_request *);
+    key k;
+    bool refresh;
+    if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return push_reason(L, "method");
+    if (head->has_body || head->upgrade || !make_key(L, 3, r, &k)) return push_reason(L, "bypass");
+    if (a.control && lua_gettop(L) < 6) return push_reason(L, "asks");
+    const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, head, r->x->bytes, &entry);
+    if (found != LS_OK) return push_reason(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
+    lua_settop(L, 6);
+    const bool usable = !a.authorized || entry->fresh.for_all;
+    if (!usable || !may_serve(L, entry, &refresh)) {
+        ls_stored_drop(entry);
+        return push_reason(L, usable ? "stale" : "bypass");
+    }
+    done = refresh && ls_stored_refresh(entry) ? served_stale : served;
+    return finish(L, r, entry, respond(r, entry, "hit"), done);
+}
+
+/* ---- fills ------------------------------------------------------------------------------------------------------ */
+
+static void end_fill(fill_call *call, ls_stored *entry, bool apart)
+{
+    ls_task_end_remove(&call->end);
+    ls_fill_end(call->fill, entry, apart);
+    if (call->made != NULL) ls_stored_drop(call->made);
+    free(call);
+}
+
+static void task_ended(ls_task_end *end)
+{
+    end_fill(LS_CONTAINER(end, fill_call, end), NULL, false);
+}
+
+static bool cancel_wait(void *cache, ls_waiter *waiter)
+{
+    return ls_response_cache_cancel(cache, waiter);
+}
+
+static void give_back(void *cache, ls_waiter *waiter)
+{
+    (void)cache; /* nothing is taken */
+    (void)waiter;
+}
+
+static const ls_wait_kind wait_kind = {cancel_wait, give_back, true, NULL};
+
+static int waited(lua_State *L, int status, lua_KContext context)
+{
+    struct ls_message *none;
+    (void)status;
+    const int result = ls_wait_end(L, (ls_wait *)context, &none); /* NOLINT(performance-no-int-to-ptr) */
+    if (ls_state_of(L)->current->cpu_exceeded) ls_state_end_run(L);
+    lua_pushstring(L, result == LS_OK ? "again" : "late");
+    return 1;
+}
+
+/* core.cache_claim(res, cache, key|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
+ * "late": it has not ended for wait_s seconds. Without wait_s, a fill of its own. `anyway`: although a fresh entry is
+ * there. May wait. */
+static int cache_claim(lua_State *L)
+{
+    ls_request *r = ls_res_check_open(L);
+    ls_response_cache *cache = check_cache(L, 2)->cache;
+    const size_t body_bytes_max = (size_t)luaL_checkinteger(L, 4);
+    const double wait_s = luaL_optnumber(L, 5, -1);
+    ls_stored *entry = NULL;
+    key k;
+    bool refresh;
+    if (!make_key(L, 3, r, &k)) return luaL_error(L, "the key is too long");
+    const ls_text text = {k.text, k.len};
+    ls_task_may_wait(L);
+    fill_call *call = calloc(1, sizeof *call);
+    ls_wait *wait = call != NULL && wait_s >= 0 ? ls_wait_get(L, &wait_kind, cache) : NULL;
+    if (call == NULL || (wait_s >= 0 && wait == NULL)) {
+        free(call);
+        return luaL_error(L, "not enough memory");
+    }
+    const int err =
+        ls_response_cache_claim(cache, text, body_bytes_max, wait != NULL ? &wait->waiter : NULL, &call->fill);
+    if (err == LS_CACHE_WAITS) {
+        free(call);
+        return ls_wait_suspend(L, wait, wait_s, false, waited);
+    }
+    if (wait != NULL) ls_wait_drop(wait);
+    if (err < 0) {
+        free(call);
+        return luaL_error(L, "not enough memory");
+    }
+    call->end.run = task_ended;
+    ls_task_end_add(ls_state_of(L)->current, &call->end);
+    /* Behind the claim: what another fill has stored before it is found. */
+    if (ls_response_cache_find(cache, text, &r->x->head, r->x->bytes, &entry) == LS_OK)
+        ls_fill_validate(call->fill, entry);
+    lua_settop(L, 6);
+    const bool anyway = lua_toboolean(L, 6);
+    lua_settop(L, 3);
+    if (!anyway && entry != NULL && may_serve(L, entry, &refresh) && !refresh) { /* since the caller has looked */
+        end_fill(call, NULL, false);
+        lua_pushliteral(L, "again");
+    } else {
+        lua_pushlightuserdata(L, call);
+    }
+    return 1;
+}
+
+/* ---- what is stored --------------------------------------------------------------------------------------------- */
+
+static bool has_line(ls_text lines, ls_text name, ls_text value)
+{
+    ls_text n, v;
+    for (size_t at = 0; ls_lines_next(lines, &at, &n, &v);)
+        if (ls_text_same(n.ptr, n.len, name.ptr, name.len) && v.len == value.len &&
+            memcmp(v.ptr, value.ptr, v.len) == 0)
+            return true;
+    return false;
+}
+
+/* The entry that a response 304 validates; NULL: it is another response. */
+static ls_stored *validated(const fill_call *call, const ls_exchange *x)
+{
+    return x->status == 304 ? ls_fill_validates(call->fill) : NULL;
+}
+
+static size_t stored_room(const fill_call *call, const ls_exchange *x)
+{
+    const ls_stored *entry = validated(call, x);
+    return x->fields_len + (entry != NULL ? entry->lines.len : 0);
+}
+
+/* Write the lines of the response that are stored: not those it had before, nor Age. A 304 updates those of the entry, but
+ * what describes the content (RFC 9111 section 3.2). `out` has stored_room bytes. Returns their length. */
+static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
+{
+    const ls_exchange *x = p->x;
+    const ls_text own = {p->own != NULL ? p->own->data : NULL, p->own != NULL ? p->own_fields_len : 0};
+    const ls_stored *entry = validated(call, x);
+    ls_response_field field = {0};
+    ls_text name, value;
+    size_t len = 0;
+    for (size_t at = 0, from = 0; entry != NULL && ls_lines_next(entry->lines, &at, &name, &value); from = at) {
+        const bool content = name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8);
+        if (!content && ls_exchange_has_field(x, name.ptr, name.len)) continue;
+        memcpy(out + len, entry->lines.ptr + from, at - from);
+        len += at - from;
+    }
+    while (ls_exchange_next_field(x, &field)) {
+        const size_t line = field.name_len + field.value_len + 4;
+        name = (ls_text){field.name, field.name_len};
+        value = (ls_text){field.value, field.value_len};
+        if (IS(name, "age") || has_line(own, name, value)) continue;
+        if (entry != NULL && name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8)) continue;
+        memcpy(out + len, field.name, line);
+        len += line;
+    }
+    return len;
+}
+
+static ls_proxy *check_call(lua_State *L, int index)
+{
+    luaL_checktype(L, index, LUA_TLIGHTUSERDATA);
+    return lua_touserdata(L, index); /* its first field */
+}
+
+/* core.cache_fields(fill [, call]) -> the fields that would be stored of the response of the call, whose head was taken; or
+ * those of the entry that may be validated; nil: no entry. Their names are in lower case; several of one name are joined
+ * with ", ". */
+static int cache_fields(lua_State *L)
+{
+    const fill_call *call = check_fill(L, 1);
+    const ls_stored *entry = ls_fill_validates(call->fill);
+    ls_text lines, name, value;
+    luaL_Buffer text;
+    if (!lua_isnoneornil(L, 2)) {
+        const ls_proxy *p = check_call(L, 2);
+        char *const to = luaL_buffinitsize(L, &text, stored_room(call, p->x));
+        lines.len = stored_lines(call, p, to);
+        luaL_pushresultsize(&text, lines.len);
+        lines.ptr = lua_tostring(L, -1);
+    } else if (entry != NULL) {
+        lines = entry->lines;
+    } else {
+        return 0;
+    }
+    lua_newtable(L);
+    for (size_t at = 0; ls_lines_next(lines, &at, &name, &value);) {
+        char lower[64];
+        if (name.len > sizeof lower) continue;
+        for (size_t n = 0; n < name.len; n++) lower[n] = ls_char_lower(name.ptr[n]);
+        lua_pushlstring(L, lower, name.len);
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, -3) == LUA_TSTRING) {
+            lua_pushliteral(L, ", ");
+            lua_pushlstring(L, value.ptr, value.len);
+            lua_concat(L, 3);
+        } else {
+            lua_pop(L, 1);
+            lua_pushlstring(L, value.ptr, value.len);
+        }
+        lua_rawset(L, -3);
+    }
+    return 1;
+}
+
+static void collect(void *to, const ls_slice *slices, unsigned count)
+{
+    const fill_call *call = to;
+    for (unsigned n = 0; n < count; n++) ls_fill_add(call->fill, slices[n].ptr, slices[n].len);
+}
+
+/* core.cache_keep(fill, call, facts, vary) -> whether the response of the call, whose head was taken, will be stored by
+ * cache_end. facts: ages and lifetimes, see ls_freshness; vary: names of fields, between commas. Not a body that ends with
+ * the connection: it may be cut off. */
+static int cache_keep(lua_State *L)
+{
+    static const ls_option options[] = {LS_OPTION_AS("age_ms", ls_freshness, born_ms),
+                                        LS_OPTION(ls_freshness, lifetime_ms),
+                                        LS_OPTION(ls_freshness, refresh_ms),
+                                        LS_OPTION(ls_freshness, error_ms),
+                                        LS_OPTION(ls_freshness, strict),
+                                        LS_OPTION(ls_freshness, for_all),
+                                        LS_OPTIONS_END};
+    fill_call *call = check_fill(L, 1);
+    ls_proxy *p = check_call(L, 2);
+    const ls_exchange *x = p->x;
+    const ls_stored *entry = validated(call, x);
+    ls_freshness fresh = {0};
+    char values[LS_CACHE_KEY_BYTES_MAX];
+    ls_text select = {values, 0}, vary;
+    ls_slice body = {NULL, NULL, 0};
+    luaL_Buffer text;
+    ls_options_read(L, 3, options, &fresh);
+    fresh.born_ms = ls_response_cache_now_ms() - fresh.born_ms;
+    vary.ptr = luaL_checklstring(L, 4, &vary.len);
+    select.len = ls_select_make(&x->head, x->bytes, vary.ptr, vary.len, values, sizeof values);
+    if (select.len > sizeof values || (entry == NULL && p->reader.head.framing == LS_FRAMING_TO_END) ||
+        (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill))) {
+        lua_pushboolean(L, 0);
+        return 1;
+    }
+    char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
+    const ls_text lines = {to, stored_lines(call, p, to)};
+    if (entry != NULL) body = entry->body;
+    if (body.block != NULL) (void)ls_block_hold(body.block);
+    call->made = ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, ls_fill_key(call->fill), select,
+                                lines, &body);
+    call->collects = call->made != NULL && entry == NULL;
+    if (call->collects) {
+        p->tap = collect;
+        p->tap_to = call;
+    }
+    luaL_pushresultsize(&text, 0);
+    lua_pushboolean(L, call->made != NULL);
+    return 1;
+}
+
+/* core.cache_stale(fill) -> whether the stored response may stand for an error (RFC 5861 section 4). */
+static int cache_stale(lua_State *L)
+{
+    const ls_stored *entry = ls_fill_validates(check_fill(L, 1)->fill);
+    const ls_freshness *f = entry != NULL ? &entry->fresh : NULL;
+    lua_pushboolean(L,
+                    f != NULL && !f->strict && ls_response_cache_now_ms() - f->born_ms - f->lifetime_ms < f->error_ms);
+    return 1;
+}
+
+/* core.cache_end(res|nil, fill, stored, apart, how): end the fill; `stored`: put what cache_keep has begun, its body being
+ * complete; `apart`: see response_cache.h. With res, respond with the new entry, or without one with the old one: -> true;
+ * `how`: for Cache-Status. May wait. */
+static int cache_end(lua_State *L)
+{
+    ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
+    fill_call *call = check_fill(L, 2);
+    const bool apart = lua_toboolean(L, 4);
+    const char *how = luaL_optstring(L, 5, "hit");
+    ls_stored *made = lua_toboolean(L, 3) ? call->made : NULL;
+    if (made != NULL && call->collects) {
+        const bool whole = ls_fill_take(call->fill, &made->body);
+        made->bytes += made->body.len;
+        if (!whole) made = NULL;
+    }
+    ls_stored *entry = made != NULL ? made : ls_fill_validates(call->fill);
+    if (r != NULL) (void)ls_block_hold(ls_external_block(&entry->external));
+    end_fill(call, made, apart);
+    return r != NULL ? finish(L, r, entry, respond(r, entry, how), served) : 0;
+}
+
+/* ---- entries as bytes, for a store that outlives the process ---------------------------------------------------- */
+
+#define MAGIC UINT64_C(0x3165726f7473736c) /* also of another order of bytes */
+
+typedef struct packed { /* before the bytes of key, select, lines and body */
+    uint64_t magic;
+    int64_t born_ms, lifetime_ms, refresh_ms, error_ms; /* born_ms: since 1970 */
+    uint32_t status, flags, key, select, lines;
+    uint32_t body;
+} packed;
+
+static int64_t wall_before_site_ms(void) /* between the origins of the two clocks */
+{
+    return ls_clock_wall_us() / 1000 - ls_response_cache_now_ms();
+}
+
+static void add_entry(luaL_Buffer *to, const ls_stored *e)
+{
+    const packed head = {.magic = MAGIC,
+                         .born_ms = e->fresh.born_ms + wall_before_site_ms(),
+                         .lifetime_ms = e->fresh.lifetime_ms,
+                         .refresh_ms = e->fresh.refresh_ms,
+                         .error_ms = e->fresh.error_ms,
+                         .status = (uint32_t)e->status,
+                         .flags = (uint32_t)e->fresh.strict | (uint32_t)e->fresh.for_all << 1,
+                         .key = (uint32_t)e->key.len,
+                         .select = (uint32_t)e->select.len,
+                         .lines = (uint32_t)e->lines.len,
+                         .body = (uint32_t)e->body.len};
+    luaL_addlstring(to, (const char *)&head, sizeof head);
+    luaL_addlstring(to, e->key.ptr, e->key.len);
+    luaL_addlstring(to, e->select.ptr, e->select.len);
+    luaL_addlstring(to, e->lines.ptr, e->lines.len);
+    luaL_addlstring(to, e->body.ptr, e->body.len);
+}
+
+/* core.cache_pack(res, cache, key|nil) -> key, the entries of the key as bytes, "": none. With a key, res may be nil. */
+static int cache_pack(lua_State *L)
+{
+    const ls_request *r = lua_isnil(L, 1) ? NULL : ls_request_check_res(L, 1);
+    if (r == NULL) (void)luaL_checkstring(L, 3);
+    ls_stored *entries[LS_VARIANTS_MAX];
+    luaL_Buffer text;
+    key k;
+    (void)make_key(L, 3, r, &k);
+    const unsigned count = ls_response_cache_list(check_cache(L, 2)->cache, (ls_text){k.text, k.len}, entries);
+    size_t bytes = 0;
+    for (unsigned n = 0; n < count; n++) bytes += sizeof(packed) + entries[n]->bytes;
+    lua_pushlstring(L, k.text, k.len);
+    (void)luaL_buffinitsize(L, &text, bytes);
+    for (unsigned n = 0; n < count; n++) {
+        if (entries[n]->body.len <= UINT32_MAX) add_entry(&text, entries[n]);
+        ls_stored_drop(entries[n]);
+    }
+    luaL_pushresult(&text);
+    return 2;
+}
+
+/* Whether each line is a valid field. */
+static bool are_lines(ls_text lines)
+{
+    for (size_t at = 0; at < lines.len;) {
+        const char *const from = lines.ptr + at, *const end = memchr(from, '\n', lines.len - at);
+        const char *const colon = memchr(from, ':', lines.len - at);
+        if (end == NULL || colon == NULL || end - colon < 3 || colon[1] != ' ' || end[-1] != '\r' ||
+            !ls_is_token(from, (size_t)(colon - from)) || !ls_is_field_value(colon + 2, (size_t)(end - colon) - 3))
+            return false;
+        at += (size_t)(end - from) + 1;
+    }
+    return true;
+}
+
+static ls_text next_part(const char **at, uint32_t len)
+{
+    const ls_text part = {*at, len};
+    *at += len;
+    return part;
+}
+
+/* The entry at bytes[0..len), and its length in *used; NULL: it is damaged, or there is no memory. */
+static ls_stored *read_entry(const char *bytes, size_t len, size_t *used)
+{
+    packed head;
+    if (len < sizeof head) return NULL;
+    memcpy(&head, bytes, sizeof head);
+    const uint64_t all = sizeof head + (uint64_t)head.key + head.select + head.lines + head.body;
+    const char *at = bytes + sizeof head;
+    if (head.magic != MAGIC || all > len || head.status < 200 || head.status > 599 || head.lines > LS_BLOCK_LARGE ||
+        head.key > LS_CACHE_KEY_BYTES_MAX)
+        return NULL;
+    const ls_freshness fresh = {.born_ms = head.born_ms - wall_before_site_ms(),
+                                .lifetime_ms = head.lifetime_ms,
+                                .refresh_ms = head.refresh_ms,
+                                .error_ms = head.error_ms,
+                                .strict = head.flags & 1,
+                                .for_all = (head.flags & 2) != 0};
+    const ls_text of_key = next_part(&at, head.key), select = next_part(&at, head.select);
+    const ls_text lines = next_part(&at, head.lines);
+    if (!are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n')) return NULL;
+    *used = (size_t)all;
+    return ls_stored_read((int)head.status, &fresh, of_key, select, lines, (ls_text){at, head.body});
+}
+
+/* core.cache_unpack(cache, bytes, from) -> the number of entries of cache_pack at position `from` that it has put into the
+ * cache */
+static int cache_unpack(lua_State *L)
+{
+    ls_response_cache *cache = check_cache(L, 1)->cache;
+    size_t len, used = 0;
+    const char *bytes = luaL_checklstring(L, 2, &len);
+    ls_stored *entry;
+    int count = 0;
+    for (size_t at = (size_t)luaL_checkinteger(L, 3) - 1;
+         at < len && (entry = read_entry(bytes + at, len - at, &used)) != NULL; at += used, count++) {
+        ls_response_cache_put(cache, entry);
+        ls_stored_drop(entry);
+    }
+    lua_pushinteger(L, count);
+    return 1;
+}
+
+/* core.cache_name(text) -> 32 hexadecimal digits, the same in all processes */
+static int cache_name(lua_State *L)
+{
+    static const uint64_t seeds[2][2] = {{0, 0}, {1, 1}};
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    char name[33];
+    (void)snprintf(name, sizeof name, "%016llx%016llx", (unsigned long long)ls_hash(seeds[0], text, len),
+                   (unsigned long long)ls_hash(seeds[1], text, len));
+    lua_pushstring(L, name);
+    return 1;
+}
+
+/* core.cache_remove(cache, prefix) -> the number of entries whose keys begin with it */
+static int cache_remove(lua_State *L)
+{
+    ls_text prefix;
+    prefix.ptr = luaL_checklstring(L, 2, &prefix.len);
+    lua_pushinteger(L, ls_response_cache_remove(check_cache(L, 1)->cache, prefix));
+    return 1;
+}
+
+/* core.cache_removals(cache) -> the number of calls of cache_remove so far */
+static int cache_removals(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)ls_response_cache_removals(check_cache(L, 1)->cache));
+    return 1;
+}
+
+/* core.cache(name, bytes_max) -> cache */
+static int core_cache(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    const char *name = luaL_checkstring(L, 1);
+    const size_t bytes_max = (size_t)luaL_checkinteger(L, 2);
+    char before[LS_SHARED_WHERE_BYTES];
+    ls_shared_object *object;
+    cache_handle *handle =
+        ls_object_new(L, sizeof *handle, 0, &cache_tag, *(int *)ls_state_data(state, LS_SLOT_cache));
+    if (ls_shared_get(ls_state_runtime(state)->shared, &ls_response_cache_kind, name, "", &bytes_max, &object,
+                      before) < 0)
+        return luaL_error(L, "not enough memory");
+    handle->cache = (ls_response_cache *)(void *)object;
+    return 1;
+}
+
+static void cache_define(lua_State *L, ls_state *state)
+{
+    lua_newtable(L);
+    ls_udata_define(L, "cache", ls_state_data(state, LS_SLOT_cache));
+}
+
+static const luaL_Reg functions[] = {{"cache", core_cache},
+                                     {"cache_serve", cache_serve},
+                                     {"cache_claim", cache_claim},
+                                     {"cache_fields", cache_fields},
+                                     {"cache_keep", cache_keep},
+                                     {"cache_stale", cache_stale},
+                                     {"cache_end", cache_end},
+                                     {"cache_remove", cache_remove},
+                                     {"cache_pack", cache_pack},
+                                     {"cache_unpack", cache_unpack},
+                                     {"cache_name", cache_name},
+                                     {"cache_removals", cache_removals},
+                                     {NULL, NULL}};
+
+/* The data: the reference of the metatable. */
+const ls_module ls_cache_module = {
+    .name = "cache", .bytes = sizeof(int), .functions = functions, .define = cache_define};

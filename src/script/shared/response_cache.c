@@ -1,0 +1,508 @@
+/* response_cache.c - see response_cache.h. */
+#include "script/shared/response_cache.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "codec/http_text.h"
+#include "script/shared/hash.h"
+
+enum { BUCKETS = 4096, APART = 1024, BODY_BYTES_FIRST = 4096 };
+
+typedef struct apart { /* a key that has stored nothing lately */
+    uint64_t hash;
+    int64_t until_ms;
+} apart;
+
+struct ls_response_cache {
+    ls_shared_object shared; /* first */
+    ls_mutex lock;
+    uint64_t seed[2];
+    size_t bytes, bytes_max;
+    _Atomic uint64_t removals;
+    ls_node used;  /* entries, the most recently used last */
+    ls_node fills; /* few: one of each request to a server */
+    ls_stored *buckets[BUCKETS];
+    apart aparts[APART];
+};
+
+typedef struct content {  /* a body */
+    ls_external external; /* first */
+    char bytes[];
+} content;
+
+struct ls_fill {
+    ls_node node;
+    ls_response_cache *cache;
+    ls_node waiters;
+    uint64_t hash;
+    ls_stored *validates;
+    content *body;
+    size_t len, room, bytes_max;
+    bool first, removed, failed;
+    size_t key_len;
+    char key[];
+};
+
+int64_t ls_response_cache_now_ms(void)
+{
+    return (int64_t)(ls_clock_coarse_ms() + ls_clock_moved_ns() / 1000000);
+}
+
+/* ---- entries ---------------------------------------------------------------------------------------------------- */
+
+static void content_release(ls_external *external)
+{
+    free(external);
+}
+
+static void stored_release(ls_external *external)
+{
+    ls_stored *entry = (ls_stored *)(void *)external;
+    ls_slice_drop(&entry->body);
+    free(entry);
+}
+
+static ls_text keep(char **to, ls_text text)
+{
+    char *const at = *to;
+    if (text.len > 0) memcpy(at, text.ptr, text.len);
+    *to += text.len;
+    return (ls_text){at, text.len};
+}
+
+bool ls_lines_next(ls_text lines, size_t *at, ls_text *name, ls_text *value)
+{
+    const char *const from = lines.ptr + *at;
+    if (*at >= lines.len) return false;
+    name->ptr = from;
+    name->len = (size_t)((const char *)memchr(from, ':', lines.len - *at) - from);
+    value->ptr = from + name->len + 2;
+    value->len = (size_t)((const char *)memchr(from, '\r', lines.len - *at) - value->ptr);
+    *at = (size_t)(value->ptr + value->len + 2 - lines.ptr);
+    return true;
+}
+
+static bool is(ls_text text, const char *name)
+{
+    return ls_text_same(text.ptr, text.len, name, strlen(name));
+}
+
+ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
+                          ls_slice *body)
+{
+    const size_t bytes = sizeof(ls_stored) + key.len + select.len + lines.len;
+    ls_stored *entry = calloc(1, bytes);
+    if (entry == NULL) {
+        ls_slice_drop(body);
+        return NULL;
+    }
+    char *to = (char *)(entry + 1);
+    ls_external_init(&entry->external, LS_BLOCK_EXTERNAL, stored_release);
+    ls_node_init(&entry->used);
+    entry->status = status;
+    entry->fresh = *fresh;
+    entry->key = keep(&to, key);
+    entry->select = keep(&to, select);
+    entry->lines = keep(&to, lines);
+    entry->body = *body;
+    entry->bytes = bytes + body->len;
+    ls_text name, value;
+    for (size_t at = 0; ls_lines_next(entry->lines, &at, &name, &value);) {
+        if (is(name, "content-type")) entry->has_type = true;
+        if (is(name, "date")) entry->has_date = true;
+        if (is(name, "etag")) entry->validators.etag = value.ptr, entry->validators.etag_len = value.len;
+        if (is(name, "last-modified"))
+            entry->validators.dated =
+                ls_http_date_parse(value.ptr, value.len, ls_clock_wall_s(), &entry->validators.modified_s);
+    }
+    return entry;
+}
+
+ls_stored *ls_stored_read(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
+                          ls_text body)
+{
+    content *copy = malloc(sizeof *copy + body.len);
+    if (copy == NULL) return NULL;
+    ls_external_init(&copy->external, LS_BLOCK_EXTERNAL, content_release);
+    memcpy(copy->bytes, body.ptr, body.len);
+    ls_slice slice = ls_slice_external(&copy->external, copy->bytes, body.len);
+    return ls_stored_make(status, fresh, key, select, lines, &slice);
+}
+
+bool ls_stored_refresh(ls_stored *entry)
+{
+    const int64_t now_ms = ls_response_cache_now_ms();
+    int64_t until_ms = atomic_load(&entry->refreshing_ms);
+    return now_ms >= until_ms &&
+           atomic_compare_exchange_strong(&entry->refreshing_ms, &until_ms, now_ms + LS_CACHE_REFRESH_MS);
+}
+
+/* ---- what selects an entry -------------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    char *to;
+    size_t len, room;
+} writer;
+
+static void put(writer *w, const char *bytes, size_t len)
+{
+    if (w->len + len <= w->room && len > 0) memcpy(w->to + w->len, bytes, len);
+    w->len += len;
+}
+
+/* The lines of that name as one list; a request without them differs from one with an empty value. */
+static void put_values(writer *w, const ls_http_head *head, const char *bytes, const char *name, size_t len)
+{
+    bool any = false;
+    for (uint32_t n = 0; n < head->field_count; n++) {
+        const ls_http_field *field = &head->fields[n];
+        if (!ls_text_same(bytes + field->name.at, field->name.len, name, len)) continue;
+        put(w, any ? "," : "=", 1);
+        put(w, bytes + field->value.at, field->value.len);
+        any = true;
+    }
+    put(w, "\n", 1);
+}
+
+size_t ls_select_make(const ls_http_head *head, const char *bytes, const char *names, size_t len, char *out,
+                      size_t room)
+{
+    writer w = {.to = out, .room = room};
+    const char *const end = names + len, *from, *to;
+    while (len > 0 && ls_list_next(&names, end, &from, &to)) {
+        put(&w, from, (size_t)(to - from));
+        put_values(&w, head, bytes, from, (size_t)(to - from));
+    }
+    return w.len;
+}
+
+/* Whether the request has the values of `select`, each behind its name: a name has no "=" and no line feed. */
+static bool selects(ls_text select, const ls_http_head *head, const char *bytes)
+{
+    char values[LS_CACHE_KEY_BYTES_MAX];
+    for (const char *at = select.ptr, *const end = at + select.len; at < end;) {
+        const char *const stop = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1;
+        const char *const equal = memchr(at, '=', (size_t)(stop - at));
+        const char *const value = equal != NULL ? equal : stop - 1;
+        writer w = {.to = values, .room = sizeof values};
+        put_values(&w, head, bytes, at, (size_t)(value - at));
+        if (w.len != (size_t)(stop - value) || w.len > sizeof values || memcmp(values, value, w.len) != 0)
+            return false;
+        at = stop;
+    }
+    return true;
+}
+
+/* ---- the table, under the lock ---------------------------------------------------------------------------------- */
+
+static bool same(ls_text a, ls_text b)
+{
+    return a.len == b.len && memcmp(a.ptr, b.ptr, a.len) == 0;
+}
+
+static bool begins(ls_text text, ls_text prefix)
+{
+    return text.len >= prefix.len && memcmp(text.ptr, prefix.ptr, prefix.len) == 0;
+}
+
+static void unlist(ls_response_cache *cache, ls_stored *entry)
+{
+    ls_stored **at = &cache->buckets[entry->hash % BUCKETS];
+    while (*at != entry) at = &(*at)->next;
+    *at = entry->next;
+    ls_list_remove(&entry->used);
+    cache->bytes -= entry->bytes;
+    ls_stored_drop(entry);
+}
+
+static ls_stored *first_used(const ls_response_cache *cache)
+{
+    return LS_CONTAINER(cache->used.next, ls_stored, used);
+}
+
+/* Make room for a variant of the key: remove the one that `entry` replaces, or of too many the one that was stored first. */
+static void remove_variant(ls_response_cache *cache, const ls_stored *entry)
+{
+    ls_stored *last = NULL;
+    unsigned count = 0;
+    for (ls_stored *other = cache->buckets[entry->hash % BUCKETS]; other != NULL; other = other->next) {
+        if (other->hash != entry->hash || !same(other->key, entry->key)) continue;
+        last = other;
+        count++;
+        if (same(other->select, entry->select)) {
+            unlist(cache, other);
+            return;
+        }
+    }
+    if (count >= LS_VARIANTS_MAX) unlist(cache, last);
+}
+
+static void list(ls_response_cache *cache, ls_stored *entry)
+{
+    if (entry->bytes > cache->bytes_max) return;
+    entry->hash = ls_hash(cache->seed, entry->key.ptr, entry->key.len);
+    remove_variant(cache, entry);
+    while (cache->bytes + entry->bytes > cache->bytes_max) unlist(cache, first_used(cache));
+    ls_stored **const bucket = &cache->buckets[entry->hash % BUCKETS];
+    entry->next = *bucket;
+    *bucket = entry;
+    ls_list_push(&cache->used, &entry->used);
+    cache->bytes += entry->bytes;
+    (void)ls_block_hold(ls_external_block(&entry->external));
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------- */
+
+int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_http_head *head, const char *bytes,
+                           ls_stored **out)
+{
+    const uint64_t hash = ls_hash(cache->seed, key.ptr, key.len);
+    int found = LS_ENOENT;
+    ls_mutex_lock(&cache->lock);
+    for (ls_stored *entry = cache->buckets[hash % BUCKETS]; entry != NULL && found != LS_OK; entry = entry->next) {
+        if (entry->hash != hash || !same(entry->key, key)) continue;
+        found = LS_ECHANGED;
+        if (!selects(entry->select, head, bytes)) continue;
+        found = LS_OK;
+        ls_list_remove(&entry->used);
+        ls_list_push(&cache->used, &entry->used);
+        (void)ls_block_hold(ls_external_block(&entry->external));
+        *out = entry;
+    }
+    ls_mutex_unlock(&cache->lock);
+    return found;
+}
+
+unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored *out[LS_VARIANTS_MAX])
+{
+    const uint64_t hash = ls_hash(cache->seed, key.ptr, key.len);
+    unsigned count = 0;
+    ls_mutex_lock(&cache->lock);
+    for (ls_stored *entry = cache->buckets[hash % BUCKETS]; entry != NULL; entry = entry->next) {
+        if (entry->hash != hash || !same(entry->key, key)) continue;
+        (void)ls_block_hold(ls_external_block(&entry->external));
+        out[count++] = entry;
+    }
+    ls_mutex_unlock(&cache->lock);
+    return count;
+}
+
+void ls_response_cache_put(ls_response_cache *cache, ls_stored *entry)
+{
+    ls_mutex_lock(&cache->lock);
+    list(cache, entry);
+    ls_mutex_unlock(&cache->lock);
+}
+
+unsigned ls_response_cache_remove(ls_response_cache *cache, ls_text prefix)
+{
+    unsigned count = 0;
+    atomic_fetch_add(&cache->removals, 1);
+    ls_mutex_lock(&cache->lock);
+    for (ls_node *node = cache->used.next, *next; node != &cache->used; node = next) {
+        ls_stored *entry = LS_CONTAINER(node, ls_stored, used);
+        next = node->next;
+        if (!begins(entry->key, prefix)) continue;
+        unlist(cache, entry);
+        count++;
+    }
+    for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
+        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+        if (begins(ls_fill_key(fill), prefix)) fill->removed = true;
+    }
+    ls_mutex_unlock(&cache->lock);
+    return count;
+}
+
+uint64_t ls_response_cache_removals(ls_response_cache *cache)
+{
+    return atomic_load(&cache->removals);
+}
+
+/* ---- fills ------------------------------------------------------------------------------------------------------ */
+
+static ls_fill *first_fill(const ls_response_cache *cache, uint64_t hash, ls_text key)
+{
+    for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
+        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+        if (fill->first && fill->hash == hash && same(ls_fill_key(fill), key)) return fill;
+    }
+    return NULL;
+}
+
+int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
+                            ls_fill **out)
+{
+    ls_fill *fill = calloc(1, sizeof *fill + key.len);
+    if (fill == NULL) return LS_ENOMEM;
+    fill->cache = cache;
+    fill->hash = ls_hash(cache->seed, key.ptr, key.len);
+    fill->bytes_max = body_bytes_max;
+    fill->key_len = key.len;
+    memcpy(fill->key, key.ptr, key.len);
+    ls_node_init(&fill->waiters);
+    const apart *of_key = &cache->aparts[fill->hash % APART];
+    ls_mutex_lock(&cache->lock);
+    fill->first = waiter != NULL && !(of_key->hash == fill->hash && ls_response_cache_now_ms() < of_key->until_ms);
+    ls_fill *other = fill->first ? first_fill(cache, fill->hash, key) : NULL;
+    if (other != NULL)
+        ls_list_push(&other->waiters, &waiter->node);
+    else
+        ls_list_push(&cache->fills, &fill->node);
+    ls_mutex_unlock(&cache->lock);
+    if (other != NULL) {
+        free(fill);
+        return LS_CACHE_WAITS;
+    }
+    *out = fill;
+    return LS_OK;
+}
+
+bool ls_response_cache_cancel(ls_response_cache *cache, ls_waiter *waiter)
+{
+    ls_mutex_lock(&cache->lock);
+    const bool waits = waiter->result == LS_EAGAIN;
+    if (waits) ls_list_remove(&waiter->node);
+    ls_mutex_unlock(&cache->lock);
+    return waits;
+}
+
+void ls_fill_validate(ls_fill *fill, ls_stored *entry)
+{
+    fill->validates = entry;
+}
+
+ls_stored *ls_fill_validates(const ls_fill *fill)
+{
+    return fill->validates;
+}
+
+ls_text ls_fill_key(const ls_fill *fill)
+{
+    return (ls_text){fill->key, fill->key_len};
+}
+
+size_t ls_fill_body_bytes_max(const ls_fill *fill)
+{
+    return fill->bytes_max;
+}
+
+/* Take the waiters, to wake them. The caller holds the lock. */
+static void let_go(ls_fill *fill, bool set_apart, ls_node *woken)
+{
+    const int64_t until_ms = ls_response_cache_now_ms() + LS_CACHE_APART_MS;
+    if (set_apart) fill->cache->aparts[fill->hash % APART] = (apart){fill->hash, until_ms};
+    fill->first = false;
+    while (!ls_list_empty(&fill->waiters))
+        ls_waiter_decide(LS_CONTAINER(fill->waiters.next, ls_waiter, node), LS_OK, woken);
+}
+
+/* Nothing is stored: the others go on. */
+static void fail(ls_fill *fill)
+{
+    ls_node woken;
+    ls_node_init(&woken);
+    free(fill->body);
+    fill->body = NULL;
+    fill->failed = true;
+    ls_mutex_lock(&fill->cache->lock);
+    let_go(fill, true, &woken);
+    ls_mutex_unlock(&fill->cache->lock);
+    ls_waiters_wake(&woken);
+}
+
+void ls_fill_add(ls_fill *fill, const char *bytes, size_t len)
+{
+    const size_t need = fill->len + len;
+    if (fill->failed) return;
+    if (len > fill->bytes_max - fill->len) {
+        fail(fill);
+        return;
+    }
+    if (need > fill->room) {
+        size_t room = fill->room > 0 ? fill->room : BODY_BYTES_FIRST;
+        while (room < need) room *= 2;
+        content *body = realloc(fill->body, sizeof *body + room);
+        if (body == NULL) {
+            fail(fill);
+            return;
+        }
+        fill->body = body;
+        fill->room = room;
+    }
+    if (len > 0) memcpy(fill->body->bytes + fill->len, bytes, len);
+    fill->len = need;
+}
+
+bool ls_fill_take(ls_fill *fill, ls_slice *out)
+{
+    if (fill->failed) return false;
+    *out = (ls_slice){NULL, NULL, 0};
+    content *body = fill->len > 0 ? realloc(fill->body, sizeof *body + fill->len) : NULL;
+    if (body == NULL) body = fill->body; /* it did not become smaller */
+    fill->body = NULL;
+    if (body == NULL) return true;
+    ls_external_init(&body->external, LS_BLOCK_EXTERNAL, content_release);
+    *out = ls_slice_external(&body->external, body->bytes, fill->len);
+    return true;
+}
+
+void ls_fill_end(ls_fill *fill, ls_stored *entry, bool set_apart)
+{
+    ls_response_cache *cache = fill->cache;
+    ls_node woken;
+    ls_node_init(&woken);
+    ls_mutex_lock(&cache->lock);
+    ls_list_remove(&fill->node);
+    if (entry != NULL && !fill->removed) list(cache, entry);
+    let_go(fill, set_apart, &woken);
+    ls_mutex_unlock(&cache->lock);
+    ls_waiters_wake(&woken);
+    if (fill->validates != NULL) ls_stored_drop(fill->validates);
+    free(fill->body);
+    free(fill);
+}
+
+/* ---- the kind --------------------------------------------------------------------------------------------------- */
+
+static int cache_open(const void *options, ls_shared_object **out)
+{
+    ls_response_cache *cache = calloc(1, sizeof *cache);
+    if (cache == NULL) return LS_ENOMEM;
+    if (ls_mutex_open(&cache->lock) < 0) {
+        free(cache);
+        return LS_ENOMEM;
+    }
+    cache->bytes_max = *(const size_t *)options;
+    ls_hash_seed(cache->seed);
+    ls_node_init(&cache->used);
+    ls_node_init(&cache->fills);
+    *out = &cache->shared;
+    return LS_OK;
+}
+
+static void cache_close(ls_shared_object *object)
+{
+    ls_response_cache *cache = (ls_response_cache *)(void *)object;
+    assert(ls_list_empty(&cache->fills));
+    while (!ls_list_empty(&cache->used)) unlist(cache, first_used(cache));
+    ls_mutex_close(&cache->lock);
+    free(cache);
+}
+
+static bool cache_redefine(ls_shared_object *object, const void *options, bool reloaded)
+{
+    ls_response_cache *cache = (ls_response_cache *)(void *)object;
+    (void)reloaded;
+    ls_mutex_lock(&cache->lock);
+    cache->bytes_max = *(const size_t *)options;
+    while (cache->bytes > cache->bytes_max) unlist(cache, first_used(cache));
+    ls_mutex_unlock(&cache->lock);
+    return true;
+}
+
+const ls_shared_kind ls_response_cache_kind = {"cache", cache_open, cache_close, cache_redefine};

@@ -1,0 +1,128 @@
+/* response_cache.h - the responses that app:proxy has stored (RFC 9111), for all Lua states.
+ *
+ * An entry never changes: a response that is validated or replaced is a new entry, and responses that are being sent keep
+ * the old one. The body is a block of its own, which the entry of a validated response shares. The entries of a key differ
+ * in the fields of the request that select them (Vary); there are at most LS_VARIANTS_MAX of them. Above bytes_max the least
+ * recently used entries are dropped.
+ *
+ * A fill is a response on its way into the cache. One fill of a key is the first one: others wait for its end, and then look
+ * again. When nothing was stored, they do not wait for each other: for LS_CACHE_APART_MS each request of the key has a fill
+ * of its own, for which no one waits. A removal during a fill keeps it from being stored.
+ *
+ *     find --> found: serve it
+ *        \---> claim --> LS_OK: a fill --add*--> end(entry or NULL): wakes those that wait
+ *                  \---> LS_CACHE_WAITS: the waiter is woken, then find again
+ *
+ * Invariants, under the lock:
+ *     bytes = sum of `bytes` of the entries listed <= bytes_max
+ *     an entry is in its bucket and in the order of use, or in neither
+ * Threads: any; a fill is used by one thread at a time. */
+#ifndef LS_SCRIPT_SHARED_RESPONSE_CACHE_H
+#define LS_SCRIPT_SHARED_RESPONSE_CACHE_H
+
+#include "base/buf.h"
+#include "codec/http_condition.h"
+#include "script/shared/shared.h"
+#include "script/shared/waiter.h"
+
+enum {
+    LS_CACHE_WAITS = 1, /* a result */
+    LS_VARIANTS_MAX = 16,
+    LS_CACHE_KEY_BYTES_MAX = 4096,
+    LS_CACHE_APART_MS = 10000,
+    LS_CACHE_REFRESH_MS = 10000 /* after so long a refresh that has begun may begin again */
+};
+
+typedef struct ls_response_cache ls_response_cache;
+extern const ls_shared_kind ls_response_cache_kind; /* of ls_shared_get; its options are a size_t, bytes_max */
+
+/* How long an entry may be used. Times in milliseconds. */
+typedef struct ls_freshness {
+    int64_t born_ms;     /* by ls_response_cache_now_ms: the age is the time since then */
+    int64_t lifetime_ms; /* fresh while the age is less */
+    int64_t refresh_ms;  /* stale-while-revalidate (RFC 5861): so long after it */
+    int64_t error_ms;    /* stale-if-error */
+    bool strict;         /* never stale: must-revalidate and its like */
+    bool for_all;        /* also for requests with Authorization (RFC 9111 section 3.5) */
+} ls_freshness;
+
+typedef struct ls_text {
+    const char *ptr;
+    size_t len;
+} ls_text;
+
+typedef struct ls_stored {
+    ls_external external; /* first */
+    int status;
+    ls_freshness fresh;
+    ls_text key, select; /* select: see ls_select_make */
+    ls_text lines;       /* "Name: value\r\n"... */
+    bool has_type, has_date;
+    ls_validators validators; /* in `lines` */
+    ls_slice body;            /* without a block: empty */
+    /* Of the cache. */
+    _Atomic int64_t refreshing_ms; /* until then others do not refresh it */
+    size_t bytes;
+    uint64_t hash;
+    ls_node used;
+    struct ls_stored *next; /* of the bucket */
+} ls_stored;
+
+typedef struct ls_fill ls_fill;
+
+int64_t ls_response_cache_now_ms(void); /* of the clock of a site */
+
+/* The fields of a request that select a response, as text: for each of the names, between commas, its name and its value.
+ * Writes at most `room` bytes; returns the length, which may be larger. */
+size_t ls_select_make(const ls_http_head *head, const char *bytes, const char *names, size_t len, char *out,
+                      size_t room);
+
+/* Make an entry, with copies of the texts; takes the reference of *body. lines: valid lines. NULL: out of memory, *body is
+ * dropped. */
+ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
+                          ls_slice *body);
+/* The same with a copy of the body. */
+ls_stored *ls_stored_read(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
+                          ls_text body);
+static inline void ls_stored_drop(ls_stored *entry)
+{
+    ls_block_drop(ls_external_block(&entry->external));
+}
+/* Step to the next line of an entry; *at is {0} before the first one. */
+bool ls_lines_next(ls_text lines, size_t *at, ls_text *name, ls_text *value);
+
+/* Find the entry for the request. LS_OK: *out, + 1 reference; LS_ECHANGED: only other requests select those of the key;
+ * LS_ENOENT. */
+int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_http_head *head, const char *bytes,
+                           ls_stored **out);
+/* Whether the caller is the one that refreshes the entry. */
+bool ls_stored_refresh(ls_stored *entry);
+
+/* Begin a fill. LS_OK: *out; LS_CACHE_WAITS: another one is under way, and `waiter` waits for its end, with the result LS_OK;
+ * LS_ENOMEM. Without a waiter the fill is one for which no one waits. body_bytes_max: longer bodies are not stored. */
+int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
+                            ls_fill **out);
+bool ls_response_cache_cancel(ls_response_cache *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
+/* The entry that the fill may validate, until its end; NULL: no entry. The first function takes the reference. */
+void ls_fill_validate(ls_fill *fill, ls_stored *entry);
+ls_stored *ls_fill_validates(const ls_fill *fill);
+ls_text ls_fill_key(const ls_fill *fill);
+size_t ls_fill_body_bytes_max(const ls_fill *fill);
+/* Collect bytes of the body. When it is too long, or there is no memory, nothing is stored, and the others go on. */
+void ls_fill_add(ls_fill *fill, const char *bytes, size_t len);
+/* The collected body; *out gets the reference. false: see ls_fill_add. */
+bool ls_fill_take(ls_fill *fill, ls_slice *out);
+/* End the fill. `entry` (NULL: none) is put into the cache, unless the key was removed meanwhile; the caller keeps its
+ * reference. `apart`: see above. */
+void ls_fill_end(ls_fill *fill, ls_stored *entry, bool apart);
+
+/* The entries of the key, + 1 reference each. Returns their number. */
+unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored *out[LS_VARIANTS_MAX]);
+/* Put an entry, in the place of one that the same requests select. The caller keeps its reference. */
+void ls_response_cache_put(ls_response_cache *cache, ls_stored *entry);
+/* Remove the entries whose key begins with `prefix`, also those of fills. Returns the number of entries. */
+unsigned ls_response_cache_remove(ls_response_cache *cache, ls_text prefix);
+/* The number of these calls. A copy of an entry elsewhere that was made meanwhile may be one of a removed entry. */
+uint64_t ls_response_cache_removals(ls_response_cache *cache);
+
+#endif

@@ -1,0 +1,662 @@
+"""The cache of app:proxy: what is stored, served, validated and removed, against a server that counts its requests."""
+import collections
+import email.utils
+import gzip
+import os
+import shutil
+import socketserver
+import threading
+import time
+
+from harness import E2E, Closed, main, request, table, temporary_folder
+from harness.environment import WAIT
+from harness.peer import Peer, PeerConn, response
+
+SITE = r"""
+local ls = require "luaserve"
+ls.config { threads = 2 }
+local app, trusting = ls.app(), ls.app()
+local server, entered = "http://127.0.0.1:@PORT@", ls.dict("entered")
+app:use(function(req, res, next)
+  if req.path ~= "/entered" then entered:incr("n") end
+  if req.path:find("^/own") then res:header("Set-Cookie", "own=1"):header("X-Own", "yes"):header("X-Both", "own") end
+  if req.query.own then res:header("X-Many", "own") end
+  next()
+end)
+local _, main = app:proxy("/", server, { cache = {} })
+app:proxy("/small", server, { cache = { max_body = 10 } })
+app:proxy("/default", server, { cache = { lifetime = 100 } })
+app:proxy("/tiny", server, { cache = { size = "64k", max_body = "1m" } })
+app:proxy("/impatient", server, { cache = { wait = 0 } })
+app:proxy("/key", server, { cache = { key = function(req) if req.query.k ~= "none" then return req.query.k end end } })
+app:proxy("/hook", server, { cache = {}, response = function(res)
+  if res:status() == 404 then return 200, "ours\n" end
+  res:header("Set-Cookie", nil):header("X-Own", nil)
+end })
+app:proxy("/peer", "http://127.0.0.1:@PEER@", { cache = {} })
+app:get("/entered", function() return tostring(entered:get("n") or 0) end)
+app:get("/purge", function(req) return tostring(main:purge(req.query.path)) end)
+trusting:proxy("/", server, { cache = {} })
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+ls.listen { host = "127.0.0.1", port = 0, handler = trusting, trusted = { "127.0.0.1" } }
+"""
+FRESH = "Cache-Control: max-age=1000"
+STALE = ["Age: 1000", "Cache-Control: max-age=10"]  # on its arrival
+PAST, FUTURE = (email.utils.formatdate(time.time() + s, usegmt=True) for s in (-1000, 100000))
+
+
+class Upstream:
+    """A server that answers each target with what `on` has set, and records the requests."""
+
+    def __init__(self):
+        upstream = self
+        self.answers, self.requests = {}, collections.defaultdict(list)
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                conn = PeerConn(self.request)
+                try:
+                    while True:
+                        conn.request()
+                        method, target, _ = conn.line.split()
+                        conn.take(int(conn.fields.get("content-length", 0)))
+                        seen = dict(conn.fields, method=method)
+                        upstream.requests[target].append(seen)
+                        answer = upstream.answers[target]
+                        data = answer(seen) if callable(answer) else answer
+                        if data is None:
+                            return
+                        head, _, body = data.partition(b"\r\n\r\n")
+                        conn.send(data if method != "HEAD" else head + b"\r\n\r\n")
+                        if b"Connection: close" in head:
+                            return
+                except (EOFError, OSError):
+                    pass
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def on(self, target, answer):
+        self.answers[target] = answer
+        del self.requests[target][:]
+        return target
+
+    def count(self, target):
+        return len(self.requests[target])
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class CacheCase(E2E):
+    LISTENERS = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.up, cls.peer = Upstream(), Peer()
+        cls.addClassCleanup(cls.up.close)
+        cls.addClassCleanup(cls.peer.close)
+        cls.SITE = SITE.replace("@PORT@", str(cls.up.port)).replace("@PEER@", str(cls.peer.port))
+        super().setUpClass()
+
+    def ask(self, target, headers=(), method="GET", index=0):
+        with self.connect(index) as conn:
+            return conn.ask(method, target, headers)
+
+    def status(self, got):
+        """The part of Cache-Status in which tests are interested."""
+        text = got.header("cache-status")
+        return text and text.split("luaserve; ")[-1].split("; ttl")[0]
+
+    def until(self, ready):
+        end = time.monotonic() + WAIT
+        while not ready():
+            self.assertLess(time.monotonic(), end)
+
+    def asks(self, target, times=2, headers=(), **options):
+        """Cache-Status of so many requests."""
+        return [self.status(self.ask(target, headers, **options)) for _ in range(times)]
+
+
+class Stored(CacheCase):
+    def test_a_hit(self):
+        self.up.on("/a?x=1", response(b"hello", [FRESH, 'ETag: "e"', "X-A: 1", "X-A: 2", "Content-Type: text/x", "Age: 7"]))
+        first, second = self.ask("/a?x=1"), self.ask("/a?x=1")
+        self.assertEqual(self.up.count("/a?x=1"), 1)
+        self.assertEqual((first.text, self.status(first)), ("hello", "fwd=uri-miss; stored"))
+        self.assertEqual((second.text, self.status(second), second.all("x-a")), ("hello", "hit", ["1", "2"]))
+        self.assertGreaterEqual(int(second.header("age")), 7)
+        self.assertEqual(len(second.all("age")), 1)
+        self.assertEqual({n for n, _ in first.headers} | {"Age"}, {n for n, _ in second.headers})
+        self.assertEqual(self.ask("/a?x=1", method="HEAD").header("content-length"), "5")
+        self.assertEqual(self.up.count("/a?x=1"), 1)
+
+    def test_what_is_stored(self):
+        """RFC 9111 sections 3 and 4.2.1."""
+        def check(case):
+            number, (fields, stored) = case
+            status, fields = ("200 OK", fields) if not isinstance(fields, tuple) else fields
+            target = self.up.on("/what/%d" % number, response(b"x", fields, status))
+            second = self.asks(target)[1]
+            self.assertEqual((second == "hit", self.up.count(target)), (stored, 1 if stored else 2))
+        table(self, [(str(case), (n, case)) for n, case in enumerate([
+            ([FRESH], True), ([], False), (["Cache-Control: no-store, max-age=9"], False),
+            (["Cache-Control: max-age=1000, private"], False), (['Cache-Control: private="x", max-age=1000'], False),
+            (["Cache-Control: max-age=0"], False), (["Cache-Control: max-age=x"], False),
+            (["Cache-Control: max-age=1000, max-age=0"], False), (["Cache-Control: MAX-AGE=\"1000\""], True),
+            (["Cache-Control: max-age=0, s-maxage=1000"], True), (["Cache-Control: max-age=1000, s-maxage=0"], False),
+            (["Cache-Control: no-cache, max-age=1000"], False), (["Expires: " + FUTURE], True), (["Expires: " + PAST], False),
+            (["Expires: 0"], False), (["Expires: " + FUTURE, "Cache-Control: max-age=0"], False),
+            (["Cache-Control: public"], False), ([FRESH, "Set-Cookie: a=1"], False), ([FRESH, "Vary: *"], False),
+            ([FRESH, "Vary: a, *"], False), ([FRESH, "Age: 999"], True), ([FRESH, "Age: 1000"], False),
+            ([FRESH, "Date: " + PAST], False), (("404 No", [FRESH]), True), (("404 No", []), False),
+            (("302 F", [FRESH, "Location: /"]), True), (("500 E", [FRESH]), False), (("206 P", [FRESH]), False),
+            (("204 N", [FRESH]), True), (("301 M", [FRESH, "Location: /"]), True)])], check)
+
+    def test_bodies(self):
+        chunks = b"HTTP/1.1 200 OK\r\n%s\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n" % FRESH.encode()
+        until_end = b"HTTP/1.1 200 OK\r\n%s\r\nConnection: close\r\n\r\nhello" % FRESH.encode()
+        large = response(bytes(range(256)) * 4000, [FRESH])
+        for n, (answer, body, stored) in enumerate([(chunks, b"hello!", True), (until_end, b"hello", False),
+                                                    (large, bytes(range(256)) * 4000, True), (response(b"", [FRESH]), b"", True)]):
+            target = self.up.on("/bodies/%d" % n, answer)
+            self.assertEqual([self.ask(target).body for _ in range(2)], [body, body])
+            self.assertEqual(self.up.count(target), 1 if stored else 2)
+
+    def test_the_longest_body(self):
+        for number, (body, chunked, stored) in enumerate([(b"0123456789", False, True), (b"0123456789x", False, False),
+                                                          (b"0123456789", True, True), (b"0123456789x", True, False)]):
+            answer = response(body, [FRESH])
+            if chunked:
+                answer = b"HTTP/1.1 200 OK\r\n%s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (
+                    FRESH.encode(), len(body), body)
+            target = self.up.on("/small/%d" % number, answer)
+            self.assertEqual([self.ask(target).body for _ in range(2)], [body, body])
+            self.assertEqual(self.up.count(target), 1 if stored else 2)
+
+    def test_without_room_the_least_recently_used_goes(self):
+        for n in range(3):
+            self.ask(self.up.on("/tiny/%d" % n, response(b"x" * 25000, [FRESH])))
+            self.assertEqual(self.asks("/tiny/0", 1), ["hit"])
+        self.assertEqual([self.asks("/tiny/%d" % n, 1)[0] for n in (2, 0, 1)], ["hit", "hit", "fwd=uri-miss; stored"])
+        self.assertEqual(self.asks(self.up.on("/tiny/large", response(b"x" * 65536, [FRESH]))), ["fwd=uri-miss; stored"] * 2)
+
+    def test_a_lifetime_of_the_site(self):
+        table(self, [(str(case), (n, case)) for n, case in enumerate([
+            ("200 OK", [], True), ("404 N", [], False), ("200 OK", ["Cache-Control: no-cache"], False),
+            ("200 OK", ["Cache-Control: max-age=0"], False), ("302 F", ["Location: /"], False)])],
+            lambda case: self.assertEqual(self.asks(self.up.on("/default/%d" % case[0], response(
+                b"x", case[1][1], case[1][0])))[1] == "hit", case[1][2]))
+
+    def test_vary(self):
+        self.up.on("/vary", lambda seen: response(seen.get("accept-language", "none").encode(), [FRESH, "Vary: Accept-Language , X-B"]))
+        de, en, both = [("Accept-Language", "de")], [("accept-language", "en")], [("Accept-Language", "de"), ("X-B", "")]
+        self.assertEqual([self.status(self.ask("/vary", h)) for h in (de, en, [], both, en, de, both, [])],
+                         ["fwd=uri-miss; stored"] + ["fwd=vary-miss; stored"] * 3 + ["hit"] * 4)
+        self.assertEqual([self.ask("/vary", h).text for h in (de, en, [])], ["de", "en", "none"])
+        for n in range(17):  # one more than a URL may have: the first ones are dropped
+            self.ask("/vary", [("Accept-Language", str(n))])
+        self.assertEqual(self.asks("/vary", 1, [("Accept-Language", "1")]), ["hit"])
+        self.assertEqual(self.asks("/vary", 1, [("Accept-Language", "0")]), ["fwd=vary-miss; stored"])
+
+    def test_authorization(self):
+        who = [("Authorization", "Bearer a")]
+        target = self.up.on("/auth/own", response(b"x", [FRESH]))
+        self.assertEqual(self.asks(target, headers=who), ["fwd=uri-miss"] * 2)
+        self.assertEqual(self.asks(target), ["fwd=uri-miss; stored", "hit"])
+        self.assertEqual(self.asks(target, headers=who), ["fwd=bypass"] * 2)
+        for n, control in enumerate(["public, max-age=9", "s-maxage=9", "must-revalidate, max-age=9"]):
+            target = self.up.on("/auth/%d" % n, response(b"x", ["Cache-Control: " + control]))
+            self.assertEqual(self.asks(target, headers=who), ["fwd=uri-miss; stored", "hit"])
+
+    def test_the_key_has_host_and_what_a_trusted_proxy_says(self):
+        self.up.on("/hosts", lambda seen: response(seen["x-forwarded-host"].encode(), [FRESH]))
+        for host in "one", "two", "one":
+            with self.connect() as conn:
+                conn.send(request("GET", "/hosts", host=host))
+                self.assertEqual(conn.response().text, host)
+        self.assertEqual(self.up.count("/hosts"), 2)
+        self.up.on("/proto", lambda seen: response(seen["x-forwarded-proto"].encode(), [FRESH]))
+        for proto in "https", "http", "https":
+            self.assertEqual(self.ask("/proto", [("X-Forwarded-Proto", proto)], index=1).text, proto)
+        self.assertEqual(self.asks("/proto", 2, [("X-Forwarded-Proto", "https")]), ["fwd=uri-miss; stored", "hit"])
+        self.assertEqual(self.ask("/proto", [("X-Forwarded-Proto", "https")]).text, "http")
+
+    def test_a_key_of_the_site(self):
+        for target in "/key/a?k=1", "/key/b?k=1", "/key/c?k=2", "/key/d?k=none", "/key/e":
+            self.up.on(target, response(target.encode(), [FRESH]))
+        self.assertEqual([self.ask(t).text for t in ("/key/a?k=1", "/key/b?k=1", "/key/c?k=2")],
+                         ["/key/a?k=1", "/key/a?k=1", "/key/c?k=2"])
+        self.assertEqual(self.asks("/key/d?k=none") + self.asks("/key/e"), ["fwd=bypass"] * 4)
+
+    def test_fields_of_middleware_are_not_stored(self):
+        self.up.on("/own", response(b"x", [FRESH, "X-Both: theirs", "X-C: 1", "Vary: a", "Vary: b"]))
+        for _ in range(2):
+            got = self.ask("/own")
+            self.assertEqual((got.all("set-cookie"), got.all("x-own"), got.all("x-both"), got.all("x-c"), got.all("vary")),
+                             (["own=1"], ["yes"], ["own"], ["1"], ["a", "b"]))
+        self.assertEqual(self.up.count("/own"), 1)
+        long = ["X-Many: %s%d" % ("x" * 800, n) for n in range(5)]
+        for target, count in ("/many?own=1", 1), ("/many", 5), ("/own/many", 5):
+            self.up.on(target, response(b"x", [FRESH] + long))
+            self.assertEqual([len(self.ask(target).all("x-many")) for _ in range(2)], [count] * 2)
+
+    def test_a_hook_changes_what_is_stored(self):
+        self.up.on("/hook", response(b"x", [FRESH, "Set-Cookie: a=1", "X-Own: theirs"]))
+        self.assertEqual(self.asks("/hook"), ["fwd=uri-miss; stored", "hit"])
+        self.assertEqual(self.ask("/hook").all("x-own"), [])
+        self.up.on("/hook/404", response(b"x", [FRESH], "404 N"))
+        self.assertEqual([self.ask("/hook/404").text for _ in range(2)], ["ours\n"] * 2)
+        self.assertEqual(self.up.count("/hook/404"), 2)
+
+
+class Served(CacheCase):
+    def test_conditions_and_ranges(self):
+        modified = "Sun, 06 Nov 1994 08:49:37 GMT"
+        self.up.on("/c", response(b"0123456789", [FRESH, 'ETag: "e"', "Last-Modified: " + modified, "Content-Type: text/x"]))
+        self.ask("/c")
+
+        def check(case):
+            fields, expected = case
+            got = self.ask("/c", fields)
+            self.assertEqual((got.status, got.text if got.status != 416 else got.header("content-range")), expected)
+        table(self, [(str(case), case) for case in [
+            ([("If-None-Match", '"e"')], (304, "")), ([("If-None-Match", '"f"')], (200, "0123456789")),
+            ([("If-None-Match", '"f", W/"e"')], (304, "")), ([("If-Modified-Since", modified)], (304, "")),
+            ([("If-Modified-Since", PAST)], (304, "")), ([("If-Match", '"f"')], (412, "Precondition Failed\n")),
+            ([("Range", "bytes=2-4")], (206, "234")), ([("Range", "bytes=-3")], (206, "789")),
+            ([("Range", "bytes=10-")], (416, "bytes */10")), ([("Range", "bytes=0-0,2-2")], (200, "0123456789")),
+            ([("Range", "lines=1-2")], (200, "0123456789")), ([("Range", "bytes=1-1"), ("If-Range", '"e"')], (206, "1")),
+            ([("Range", "bytes=1-1"), ("If-Range", '"f"')], (200, "0123456789"))]], check)
+        got = self.ask("/c", [("If-None-Match", '"e"')])
+        self.assertEqual((got.header("etag"), got.header("content-type"), self.status(got)), ('"e"', None, "hit"))
+        got = self.ask("/c", [("Range", "bytes=2-4")])
+        self.assertEqual((got.header("content-range"), got.header("content-type")), ("bytes 2-4/10", "text/x"))
+        self.assertEqual(self.ask("/c", [("Range", "bytes=2-4")], "HEAD").status, 200)
+        self.assertEqual(self.up.count("/c"), 1)
+
+    def test_parts_and_heads_do_not_fill(self):
+        self.up.on("/p", response(b"x", [FRESH]))
+        self.assertEqual(self.asks("/p", headers=[("Range", "bytes=0-0")]) + self.asks("/p", method="HEAD"), ["fwd=bypass"] * 4)
+        self.assertEqual([seen.get("range") for seen in self.up.requests["/p"]], ["bytes=0-0"] * 2 + [None] * 2)
+        got = self.ask("/p", [("If-None-Match", '"a"'), ("If-Modified-Since", PAST)])
+        self.assertEqual((got.status, self.status(got)), (200, "fwd=uri-miss; stored"))
+        self.assertNotIn("if-none-match", self.up.requests["/p"][-1])
+
+    def test_what_a_request_asks_for(self):
+        fresh, stale = "/asks/fresh", "/asks/stale"
+
+        def check(case):
+            number, (control, target, expected) = case
+            target = self.up.on("%s%d" % (target, number), response(
+                b"x", ["Cache-Control: max-age=1000", "Age: 100"] if target == fresh else STALE + ['ETag: "e"']))
+            self.ask(target)
+            name = "Pragma" if control == "pragma" else "Cache-Control"
+            got = self.ask(target, [(name, control if control != "pragma" else "no-cache")])
+            self.assertEqual((got.status, self.status(got)) if got.status != 504 else 504, expected)
+        hit, asked = (200, "hit"), (200, "fwd=request; stored")
+        table(self, [(str(case), (n, case)) for n, case in enumerate([
+            ("no-cache", fresh, asked), ("pragma", fresh, asked), ("max-age=0", fresh, asked), ("max-age=2000", fresh, hit),
+            ("max-age=50", fresh, asked), ("min-fresh=100", fresh, hit), ("min-fresh=1000", fresh, asked),
+            ("only-if-cached", fresh, hit), ("only-if-cached", stale, 504), ("max-stale", stale, hit),
+            ("max-stale=10", stale, asked), ("max-stale=5000", stale, hit), ("no-store", fresh, hit),
+            ("no-store", stale, (200, "fwd=bypass")), ("nonsense", fresh, hit), ("no-cache, only-if-cached", fresh, 504)])], check)
+        self.assertEqual(self.ask("/asks/none", [("Cache-Control", "only-if-cached")]).status, 504)
+
+    def test_compressed_on_its_way(self):
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:use(require("luaserve.compress")())
+            app:proxy("/", "http://127.0.0.1:%d", { cache = {} })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.up.port)
+        body = b"text " * 100000
+        self.up.on("/z", response(body, [FRESH, "Content-Type: text/plain", 'ETag: "e"']))
+        with server.connect() as conn:
+            for _ in range(2):
+                got = conn.get("/z", [("Accept-Encoding", "gzip")])
+                self.assertEqual((gzip.decompress(got.body), got.header("content-encoding")), (body, "gzip"))
+            self.assertEqual(conn.get("/z").body, body)
+        self.assertEqual(self.up.count("/z"), 1)
+        server.stop()
+
+
+class Validated(CacheCase):
+    def test_304_updates_what_is_stored(self):
+        def answer(seen):
+            if seen.get("if-none-match") == '"e"':
+                return b'HTTP/1.1 304 N\r\nETag: "e"\r\n%s\r\nX-A: new\r\nContent-Type: text/y\r\n\r\n' % FRESH.encode()
+            return response(b"hello", STALE + ['ETag: "e"', "X-A: old", "X-B: kept", "Content-Type: text/x"])
+        self.up.on("/v", answer)
+        self.assertEqual(self.asks("/v", 3), ["fwd=uri-miss; stored", "fwd=stale; fwd-status=304; stored", "hit"])
+        got = self.ask("/v")
+        self.assertEqual((got.text, got.all("x-a"), got.all("x-b"), got.header("content-type")), ("hello", ["new"], ["kept"], "text/x"))
+        self.assertEqual(self.up.count("/v"), 2)
+
+    def test_by_date_and_by_another_response(self):
+        self.up.on("/d", response(b"one", STALE + ["Last-Modified: " + PAST]))
+        self.ask("/d")
+        self.up.on("/d", response(b"two", [FRESH]))
+        self.assertEqual([self.ask("/d").text for _ in range(2)], ["two", "two"])
+        self.assertEqual([seen.get("if-modified-since") for seen in self.up.requests["/d"]], [PAST])
+
+    def test_no_cache_is_stored_and_validated_each_time(self):
+        self.up.on("/n", lambda seen: b'HTTP/1.1 304 N\r\n\r\n' if "if-none-match" in seen else
+                   response(b"hello", ["Cache-Control: no-cache", 'ETag: "e"']))
+        self.assertEqual(self.asks("/n", 3), ["fwd=uri-miss; stored"] + ["fwd=stale; fwd-status=304; stored"] * 2)
+        self.assertEqual(self.ask("/n", [("If-None-Match", '"e"')]).status, 304)
+
+    def test_stale_while_revalidate(self):
+        done = threading.Event()
+        stale = response(b"one", ["Age: 1000", "Cache-Control: max-age=10, stale-while-revalidate=5000", 'ETag: "e"'])
+        self.up.on("/swr", stale)
+        self.assertEqual(self.asks("/swr", 1, [("X-A", "1")]), ["fwd=uri-miss; stored"])
+
+        def answer(seen):
+            done.set()
+            return response(b"two", [FRESH])
+        self.up.on("/swr", answer)
+        got = self.ask("/swr", [("X-A", "2")])
+        self.assertEqual((got.text, self.status(got)), ("one", "hit"))
+        self.assertTrue(done.wait(WAIT))
+        self.until(lambda: self.ask("/swr").text == "two")
+        seen = self.up.requests["/swr"]
+        self.assertEqual((len(seen), seen[0]["if-none-match"], seen[0]["x-a"], seen[0]["host"], seen[0]["x-forwarded-host"],
+                          seen[0]["x-forwarded-for"], seen[0]["x-forwarded-proto"]),
+                         (1, '"e"', "2", "127.0.0.1:%d" % self.up.port, "h", "127.0.0.1", "http"))
+
+    def test_one_refresh_at_a_time(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.up.on("/one", response(b"x", ["Age: 1000", "Cache-Control: max-age=10, stale-while-revalidate=5000"]))
+        self.ask("/one")
+        self.up.on("/one", lambda seen: gate.wait(WAIT) and response(b"y", [FRESH]))
+        self.assertEqual([self.ask("/one").text for _ in range(10)], ["x"] * 10)
+        gate.set()
+        self.until(lambda: self.ask("/one").text == "y")
+        self.assertEqual(self.up.count("/one"), 1)
+
+    def test_stale_if_error(self):
+        """RFC 5861 section 4."""
+        def check(case):
+            number, (control, failure, expected) = case
+            target = self.up.on("/sie/%d" % number, response(b"old", ["Age: 1000", "Cache-Control: " + control, 'ETag: "e"']))
+            self.ask(target)
+            self.up.on(target, failure)
+            got = self.ask(target)
+            self.assertEqual((got.status, got.text, self.status(got)), expected)
+        within, beyond = "max-age=10, stale-if-error=5000", "max-age=10, stale-if-error=900"
+        error = response(b"no", [], "503 No")
+        table(self, [(str(case), (n, case)) for n, case in enumerate([
+            (within, error, (200, "old", "fwd=stale; fwd-status=503")), (beyond, error, (503, "no", "fwd=stale")),
+            (within + ", must-revalidate", error, (503, "no", "fwd=stale")),
+            (within, response(b"no", [], "501 No"), (501, "no", "fwd=stale")),
+            (within, lambda seen: None, (200, "old", "fwd=stale")), (beyond, lambda seen: None, (502, "Bad Gateway\n", None))])], check)
+
+
+class Fills(CacheCase):
+    def entered(self):
+        return int(self.ask("/entered").text)
+
+    def begin(self, target, count, gate, answer):
+        """Send `count` requests, the first of which waits at the server until all others have arrived. -> connections"""
+        arrived = threading.Event()
+
+        def first(seen):
+            arrived.set()
+            gate.wait(WAIT)
+            self.up.answers[target] = answer[1]
+            return answer[0]
+        self.addCleanup(gate.set)
+        self.up.on(target, first)
+        before = self.entered()
+        conns = [self.connect().send(request("GET", target))]
+        self.assertTrue(arrived.wait(WAIT))
+        conns += [self.connect().send(request("GET", target)) for _ in range(count - 1)]
+        self.until(lambda: self.entered() - before == count)
+        return conns
+
+    def test_others_wait_for_the_first_one(self):
+        gate = threading.Event()
+        conns = self.begin("/wait", 20, gate, [response(b"x", [FRESH]), response(b"y", [FRESH])])
+        gate.set()
+        self.assertEqual([conn.response().text for conn in conns], ["x"] * 20)
+        self.assertEqual(self.up.count("/wait"), 1)
+
+    def test_without_something_stored_they_go_on_side_by_side(self):
+        gate, all_here = threading.Event(), threading.Barrier(5)
+        conns = self.begin("/apart", 6, gate, [response(b"x"), lambda seen: all_here.wait(WAIT) >= 0 and response(b"y")])
+        gate.set()
+        self.assertEqual([conn.response().text for conn in conns], ["x"] + ["y"] * 5)
+
+    def test_a_wait_has_an_end(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.up.on("/impatient", lambda seen: gate.wait(WAIT) and response(b"x", [FRESH]) if self.up.count("/impatient") == 1
+                   else response(b"y", [FRESH]))
+        first = self.connect().send(request("GET", "/impatient"))
+        self.until(lambda: self.up.count("/impatient") > 0)
+        self.assertEqual(self.ask("/impatient").text, "y")
+        gate.set()
+        self.assertEqual(first.response().text, "x")
+
+    def peer_fill(self, target):
+        """A response on its way, of which the first part has arrived. -> client, server"""
+        conn = self.connect().send(request("GET", target))
+        upstream = self.peer.accept()
+        upstream.request()
+        upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n%s\r\n\r\nhello" % FRESH.encode())
+        conn.head()
+        self.assertEqual(conn.take(5), b"hello")  # before the rest has arrived
+        return conn, upstream
+
+    def test_the_first_client_gets_each_part_at_once(self):
+        conn, upstream = self.peer_fill("/peer/parts")
+        upstream.send(b"world")
+        self.assertEqual(conn.take(5), b"world")
+        self.until(lambda: self.status(self.ask("/peer/parts")) == "hit")
+        upstream.sock.close()
+
+    def test_a_response_that_is_cut_is_not_stored(self):
+        conn, upstream = self.peer_fill("/peer/cut")
+        waits = self.connect().send(request("GET", "/peer/cut"))
+        upstream.sock.close()
+        with self.assertRaises(Closed):
+            conn.take(5)
+        with self.peer.accept() as again:
+            again.request()
+            again.send(response(b"whole", [FRESH]))
+            self.assertEqual(waits.response().text, "whole")
+
+    def test_a_client_that_leaves_ends_its_fill_only(self):
+        conn, upstream = self.peer_fill("/peer/leaves")
+        waits = self.connect().send(request("GET", "/peer/leaves"))
+        conn.close()
+        self.addCleanup(upstream.sock.close)
+        upstream.send(b"w")  # and the proxy finds that the client has left
+        upstream.ends()
+        with self.peer.accept() as again:
+            again.request()
+            again.send(response(b"whole", [FRESH]))
+            self.assertEqual(waits.response().text, "whole")
+
+    def test_requests_at_the_same_time(self):
+        """Many clients of few targets, with removals: each response is whole and of its target."""
+        for n in range(3):
+            self.up.on("/mix/%d" % n, lambda seen, n=n: response(b"%d" % n * 5000, [FRESH, "Vary: X-V"]))
+        failures = []
+
+        def client(number):
+            with self.connect() as conn:
+                for n in range(60):
+                    got = conn.get("/mix/%d" % (n % 3), [("X-V", str(n % 2))])
+                    if got.body != b"%d" % (n % 3) * 5000:
+                        failures.append(got)
+                    if (n + number) % 20 == 0:
+                        conn.get("/purge?path=/mix/*")
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+
+class Stores(CacheCase):
+    """The second store behind the memory."""
+    SOURCE = """
+        local ls = require "luaserve"
+        local app = ls.app()
+        local _, store = app:proxy("/", "http://127.0.0.1:%d", { cache = { %s } })
+        app:get("/purge", function(req) return tostring(store:purge(req.query.path)) end)
+        ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
+
+    def one(self, options):
+        return self.serve(self.SOURCE % (self.up.port, options))
+
+    def folder(self):
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        return folder
+
+    def files(self, folder):
+        return [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+
+    def wait_files(self, folder, count):
+        self.until(lambda: len([name for name in self.files(folder) if len(os.path.basename(name)) == 32]) == count)
+
+    def statuses(self, server, *targets, headers=()):
+        with server.connect() as conn:
+            return [self.status(conn.get(target, headers)) for target in targets]
+
+    def test_a_folder_outlives_the_server(self):
+        for target, fields in ("/f/1", [FRESH, "Vary: A"]), ("/f/2", STALE + ['ETag: "e"']), ("/f/2?x", [FRESH]):
+            self.up.on(target, response(target.encode(), fields))
+        folder = self.folder()
+        options = 'folder = "%s/deep"' % folder
+        server = self.one(options)
+        self.assertEqual(self.statuses(server, "/f/1", "/f/2", "/f/2?x"), ["fwd=uri-miss; stored"] * 3)
+        self.wait_files(folder, 3)
+        server.stop()
+        self.up.on("/f/2", lambda seen: b"HTTP/1.1 304 N\r\n%s\r\n\r\n" % FRESH.encode() if "if-none-match" in seen else
+                   response(b"new", [FRESH]))
+        server = self.one(options)
+        self.assertEqual(self.statuses(server, "/f/1", "/f/2", "/f/2"), ["hit", "fwd=stale; fwd-status=304; stored", "hit"])
+        with server.connect() as conn:
+            self.assertEqual([conn.get(target).text for target in ("/f/1", "/f/2")], ["/f/1", "/f/2"])
+        self.assertEqual(self.statuses(server, "/f/1", headers=[("A", "1")]), ["fwd=vary-miss; stored"])
+        self.assertEqual(self.statuses(server, "/purge?path=/f/2", "/f/2?x"), [None, "hit"])
+        self.wait_files(folder, 2)
+        self.statuses(server, "/purge?path=/f/*")
+        self.wait_files(folder, 0)
+        server.stop()
+
+    def test_files_that_are_damaged(self):
+        self.up.on("/g", response(b"hello", [FRESH, "X-A: 1"]))
+        folder = self.folder()
+        options = 'folder = "%s"' % folder
+        server = self.one(options)
+        self.statuses(server, "/g")
+        self.wait_files(folder, 1)
+        server.stop()
+        name = self.files(folder)[0]
+        with open(name, "rb") as file:
+            whole = file.read()
+        at = whole.index(b"X-A: 1")
+        for data in [whole[:cut] for cut in range(0, len(whole), 7)] + [
+                b"/other" + whole[2:], whole[:at] + b"X-A:\n1" + whole[at + 6:], whole[:at] + b"X A: 1" + whole[at + 6:],
+                whole[:3] + b"\xff" * 8 + whole[11:]]:
+            with open(name, "wb") as file:
+                file.write(data)
+            server = self.one(options)
+            self.assertEqual(self.statuses(server, "/g"), ["fwd=uri-miss; stored"])
+            server.stop()
+
+    def test_a_dict(self):
+        with self.subTest("behind a memory without room"):
+            server = self.one('size = "64k", dict = ls.dict("pages", { evict = true })')
+            for n in range(4):
+                self.up.on("/h/%d" % n, response(b"x" * 30000, [FRESH]))
+                self.statuses(server, "/h/%d" % n)
+            self.assertEqual(self.statuses(server, "/h/0", "/h/1", "/h/2", "/h/3"), ["hit"] * 4)
+            self.assertEqual([self.up.count("/h/%d" % n) for n in range(4)], [1] * 4)
+            self.statuses(server, "/purge?path=/h/0")
+            self.assertEqual(self.statuses(server, "/h/0", "/h/1"), ["fwd=uri-miss; stored", "hit"])
+            self.statuses(server, "/purge")
+            self.assertEqual(self.statuses(server, "/h/1"), ["fwd=uri-miss; stored"])
+            server.stop()
+
+
+class Removed(CacheCase):
+    def test_purge(self):
+        for target in "/purged", "/purged?a", "/purged/b", "/kept":
+            self.ask(self.up.on(target, response(b"x", [FRESH])))
+        self.assertEqual(self.ask("/purge?path=/purged").text, "1")
+        self.assertEqual([self.asks(t, 1)[0] for t in ("/purged?a", "/purged/b", "/kept", "/purged")], ["hit"] * 3 + ["fwd=uri-miss; stored"])
+        self.assertEqual(self.ask("/purge?path=/purged*").text, "3")
+        self.assertEqual(self.asks("/kept", 1), ["hit"])
+        self.assertGreaterEqual(int(self.ask("/purge").text), 1)
+        self.assertEqual(self.asks("/kept", 1), ["fwd=uri-miss; stored"])
+
+    def test_unsafe_methods(self):
+        """RFC 9111 section 4.4."""
+        def check(case):
+            number, (method, status, fields, removed) = case
+            target, other = self.up.on("/u/%d" % number, response(b"x", [FRESH])), self.up.on("/o/%d" % number, response(b"x", [FRESH]))
+            self.ask(target)
+            self.ask(other)
+            self.up.on(target, response(b"", [f.replace("OTHER", other) for f in fields], status))
+            got = self.ask(target, method=method)
+            self.assertEqual(self.status(got), "fwd=method")
+            self.up.on(target, response(b"x", [FRESH]))
+            self.assertEqual([self.asks(t, 1)[0] != "hit" for t in (target, other)], removed)
+        table(self, [(str(case), (n, case)) for n, case in enumerate([
+            ("POST", "200 OK", [], [True, False]), ("DELETE", "204 N", [], [True, False]), ("PROPPATCH", "200 OK", [], [True, False]),
+            ("PUT", "500 E", [], [False, False]), ("PUT", "404 N", [], [False, False]), ("OPTIONS", "200 OK", [], [False, False]),
+            ("POST", "303 S", ["Location: OTHER"], [True, True]), ("POST", "201 C", ["Content-Location: http://h" + "OTHER"], [True, True]),
+            ("POST", "201 C", ["Location: http://elsewhere" + "OTHER"], [True, False])])], check)
+
+    def test_a_removal_during_a_fill(self):
+        gate, here = threading.Event(), threading.Event()
+        self.addCleanup(gate.set)
+        self.up.on("/during", lambda seen: (here.set(), gate.wait(WAIT)) and response(b"old", [FRESH]))
+        conn = self.connect().send(request("GET", "/during"))
+        self.assertTrue(here.wait(WAIT))
+        self.ask("/purge?path=/during")
+        gate.set()
+        self.assertEqual(conn.response().text, "old")
+        self.up.on("/during", response(b"new", [FRESH]))
+        self.assertEqual(self.ask("/during").text, "new")
+
+    def test_a_reload_keeps_what_is_stored(self):
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:proxy("/", "http://127.0.0.1:%d", { cache = {} })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.up.port)
+        self.up.on("/reload", response(b"x", [FRESH]))
+        with server.connect() as conn:
+            conn.get("/reload")
+        server.reload()
+        with server.connect() as conn:
+            self.assertEqual(self.status(conn.get("/reload")), "hit")
+        server.stop()
+
+    def test_usage(self):
+        def refuse(case):
+            call, message = case
+            self.refuses('local ls = require "luaserve"\nlocal _, store = ls.app():proxy("/", "http://x", { cache = %s })' % call,
+                         message)
+        table(self, [(call, (call, message)) for call, message in [
+            ("1", "cache must be a table"), ("{ sice = 1 }", 'unknown option "sice"'), ("{ size = 65535 }", "cache.size must be"),
+            ("{ key = 1 }", "cache.key must be a function"), ("{ lifetime = 0 }", "cache.lifetime must be"),
+            ('{ folder = "" }', "cache.folder must be a path"), ("{ dict = {} }", "cache.dict must be a dict"),
+            ('{ folder = "a", dict = ls.dict("a") }', "give one of"),
+            ("{} }) store:purge(1) print({", "store:purge takes a path")]], refuse)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+/* test_response_cache.c - stored responses: what selects one, room, variants, fills, those that wait, removals. */
+/* sanitizers: asan; no thread starts */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "script/shared/response_cache.h"
+
+static ls_response_cache *open_cache(size_t bytes_max)
+{
+    ls_shared_object *object;
+    assert_int_equal(ls_response_cache_kind.open(&bytes_max, &object), LS_OK);
+    return (ls_response_cache *)(void *)object;
+}
+
+static void close_cache(ls_response_cache *cache)
+{
+    ls_response_cache_kind.close((ls_shared_object *)(void *)cache);
+}
+
+static ls_text text(const char *bytes)
+{
+    return (ls_text){bytes, strlen(bytes)};
+}
+
+/* A request with one field of this value, or without it (NULL). */
+typedef struct asked {
+    ls_http_head head;
+    char bytes[64];
+} asked;
+
+static void ask(asked *a, const char *value)
+{
+    memset(a, 0, sizeof *a);
+    if (value == NULL) return;
+    (void)snprintf(a->bytes, sizeof a->bytes, "lang%s", value);
+    a->head.field_count = 1;
+    a->head.fields[0] = (ls_http_field){{0, 4}, {4, (uint32_t)strlen(value)}};
+}
+
+static ls_stored *make(const char *key, const char *select, size_t body_len)
+{
+    static const ls_freshness fresh = {.lifetime_ms = 1000};
+    char *body = calloc(1, body_len + 1);
+    ls_stored *entry = ls_stored_read(200, &fresh, text(key), text(select), text("ETag: \"e\"\r\nDate: x\r\n"),
+                                      (ls_text){body, body_len});
+    free(body);
+    assert_non_null(entry);
+    return entry;
+}
+
+static void put(ls_response_cache *cache, const char *key, const char *select, size_t body_len)
+{
+    ls_stored *entry = make(key, select, body_len);
+    ls_response_cache_put(cache, entry);
+    ls_stored_drop(entry);
+}
+
+static int find(ls_response_cache *cache, const char *key, const char *value)
+{
+    asked a;
+    ls_stored *entry;
+    ask(&a, value);
+    const int err = ls_response_cache_find(cache, text(key), &a.head, a.bytes, &entry);
+    if (err == LS_OK) ls_stored_drop(entry);
+    return err;
+}
+
+static void fields_select_an_entry(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    char select[64];
+    asked a;
+    (void)state;
+    for (const char *const *value = (const char *const[]){"de", "", "a=b"}, *const *end = value + 3; value < end;
+         value++) {
+        ask(&a, *value);
+        const size_t len = ls_select_make(&a.head, a.bytes, "lang", 4, select, sizeof select - 1);
+        select[len] = '\0';
+        put(cache, "/", select, 1);
+        assert_int_equal(find(cache, "/", *value), LS_OK);
+        assert_int_equal(find(cache, "/", NULL), LS_ECHANGED);
+        assert_int_equal(ls_select_make(&a.head, a.bytes, "lang", 4, select, 1),
+                         len); /* without room: the length alone */
+    }
+    assert_int_equal(find(cache, "/", "en"), LS_ECHANGED);
+    assert_int_equal(find(cache, "/x", "de"), LS_ENOENT);
+    put(cache, "/", "lang\n", 1);
+    assert_int_equal(find(cache, "/", NULL), LS_OK);
+    close_cache(cache);
+}
+
+static void a_key_has_so_many_variants(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    char value[4], select[16];
+    (void)state;
+    for (int n = 0; n <= LS_VARIANTS_MAX; n++) {
+        (void)snprintf(value, sizeof value, "%d", n);
+        (void)snprintf(select, sizeof select, "lang=%d\n", n);
+        put(cache, "/", select, 1);
+        assert_int_equal(find(cache, "/", value), LS_OK);
+        assert_int_equal(find(cache, "/", "0"), n < LS_VARIANTS_MAX ? LS_OK : LS_ECHANGED);
+        assert_int_equal(find(cache, "/", "1"), n > 0 ? LS_OK : LS_ECHANGED);
+    }
+    ls_stored *entries[LS_VARIANTS_MAX];
+    assert_int_equal(ls_response_cache_list(cache, text("/"), entries), LS_VARIANTS_MAX);
+    for (unsigned n = 0; n < LS_VARIANTS_MAX; n++) ls_stored_drop(entries[n]);
+    close_cache(cache);
+}
+
+static void entries_have_so_much_room(void **state)
+{
+    ls_stored *entry = make("/a", "", 100);
+    const size_t bytes = entry->bytes;
+    ls_response_cache *cache = open_cache(2 * bytes);
+    (void)state;
+    ls_response_cache_put(cache, entry);
+    ls_stored_drop(entry);
+    put(cache, "/b", "", 100);
+    assert_int_equal(find(cache, "/a", NULL), LS_OK); /* and "/b" is the one that was used before */
+    put(cache, "/a", "", 100);                        /* in its place */
+    assert_int_equal(find(cache, "/b", NULL), LS_OK);
+    assert_int_equal(find(cache, "/a", NULL), LS_OK);
+    put(cache, "/c", "", 100);
+    assert_int_equal(find(cache, "/b", NULL), LS_ENOENT);
+    assert_int_equal(find(cache, "/a", NULL), LS_OK);
+    put(cache, "/d", "", 2 * bytes - (bytes - 100));
+    assert_int_equal(find(cache, "/d", NULL), LS_OK); /* alone */
+    put(cache, "/e", "", 2 * bytes - (bytes - 100) + 1);
+    assert_int_equal(find(cache, "/e", NULL), LS_ENOENT);
+    assert_int_equal(find(cache, "/d", NULL), LS_OK);
+    assert_int_equal(ls_response_cache_remove(cache, text("/")), 1);
+    close_cache(cache);
+}
+
+static int woken;
+
+static void wake(ls_waiter *waiter)
+{
+    assert_int_equal(waiter->result, LS_OK);
+    woken++;
+}
+
+static ls_fill *claim(ls_response_cache *cache, ls_waiter *waiter, int expected)
+{
+    ls_fill *fill = NULL;
+    if (waiter != NULL) ls_waiter_init(waiter, wake);
+    assert_int_equal(ls_response_cache_claim(cache, text("/a\nx"), 10, waiter, &fill), expected);
+    return fill;
+}
+
+static void others_wait_for_a_fill(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_waiter waiters[3];
+    (void)state;
+    woken = 0;
+    ls_fill *fill = claim(cache, &waiters[0], LS_OK);
+    assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
+    assert_null(claim(cache, &waiters[2], LS_CACHE_WAITS));
+    ls_fill_end(claim(cache, NULL, LS_OK), NULL, false); /* does not wait, and wakes nobody */
+    assert_int_equal(woken, 0);
+    assert_true(ls_response_cache_cancel(cache, &waiters[2]));
+    ls_stored *entry = make("/a\nx", "", 1);
+    ls_fill_end(fill, entry, false);
+    ls_stored_drop(entry);
+    assert_int_equal(woken, 1);
+    assert_false(ls_response_cache_cancel(cache, &waiters[1]));
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
+    close_cache(cache);
+}
+
+static void without_a_response_they_do_not_wait_again(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_waiter waiters[2];
+    ls_slice body;
+    (void)state;
+    woken = 0;
+    ls_fill *fill = claim(cache, &waiters[0], LS_OK);
+    assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
+    ls_fill_add(fill, "0123456789", 10);
+    assert_int_equal(woken, 0);
+    ls_fill_add(fill, "x", 1); /* one byte too many */
+    assert_int_equal(woken, 1);
+    assert_false(ls_fill_take(fill, &body));
+    ls_fill *second = claim(cache, &waiters[1], LS_OK), *third = claim(cache, &waiters[0], LS_OK);
+    ls_fill_add(second, "0123456789", 10);
+    assert_true(ls_fill_take(second, &body));
+    assert_int_equal(body.len, 10);
+    ls_slice_drop(&body);
+    ls_fill_end(fill, NULL, true);
+    ls_fill_end(second, NULL, false);
+    ls_fill_end(third, NULL, false);
+    close_cache(cache);
+}
+
+static void a_removal_reaches_fills(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_stored *entry = make("/a\nx", "", 1);
+    (void)state;
+    for (int removed = 0; removed <= 1; removed++) {
+        ls_fill *fill = claim(cache, NULL, LS_OK);
+        const uint64_t before = ls_response_cache_removals(cache);
+        assert_int_equal(ls_response_cache_remove(cache, text(removed ? "/a\n" : "/a\ny")), 0);
+        assert_int_equal(ls_response_cache_removals(cache), before + 1);
+        ls_fill_end(fill, entry, false);
+        assert_int_equal(find(cache, "/a\nx", NULL), removed ? LS_ENOENT : LS_OK);
+        (void)ls_response_cache_remove(cache, text(""));
+    }
+    assert_true(ls_stored_refresh(entry));
+    assert_false(ls_stored_refresh(entry)); /* another one does so */
+    ls_stored_drop(entry);
+    close_cache(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_select_an_entry),
+        cmocka_unit_test(a_key_has_so_many_variants),
+        cmocka_unit_test(entries_have_so_much_room),
+        cmocka_unit_test(others_wait_for_a_fill),
+        cmocka_unit_test(without_a_response_they_do_not_wait_again),
+        cmocka_unit_test(a_removal_reaches_fills),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
