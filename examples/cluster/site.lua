@@ -4,8 +4,8 @@
 --   PUT /messages/ID      stores a message, once: a client, or HAProxy, may send it again when a server was lost
 --   GET /messages         the latest ones
 --   GET /count            the number of all
---   GET /live             a WebSocket that gets each new one
---   GET /up               for HAProxy: 503 once the server drains
+--   GET /live             a WebSocket that gets each new one, some of them twice
+--   GET /up               for HAProxy: the name of the server
 
 local ls = require "luaserve"
 
@@ -15,14 +15,12 @@ local SHOWN, TEXT_MAX = 50, 1000 -- messages of a page, bytes of one
 ls.config{ redis = ls.env "REDIS_URL" }
 local pg = ls.postgres(ls.env "DATABASE_URL")
 local app = ls.app()
-local draining = false
 
 ls.init(function()
   assert(pg:migrate {
     "create table messages (number bigserial primary key, id text unique not null, text text not null, server text not null)",
   })
 end)
-ls.on("drain", function() draining = true end)
 
 app:use(function(_, res, next)
   next()
@@ -34,15 +32,20 @@ app:put("/messages/:id", function(req)
   if #text == 0 or #text > TEXT_MAX or not utf8.len(text) then
     return 400, "a message has 1 to " .. TEXT_MAX .. " bytes of UTF-8\n"
   end
+  local id = req.params.id
   local row, message = pg:one("insert into messages (id, text, server) values ($1, $2, $3) on conflict (id) do nothing "
-    .. "returning number", req.params.id, text, NAME)
-  if message then
+    .. "returning number, text, server", id, text, NAME)
+  local stored = row ~= nil
+  if not row and not message then
+    row, message = pg:one("select number, text, server from messages where id = $1", id)
+  end
+  if not row then
     ls.log.warn(message)
     return 503, "the database cannot be reached; send the message again\n", { ["Retry-After"] = "1" }
   end
-  if not row then return 200, "stored before\n" end
-  ls.publish("messages", { number = row.number, id = req.params.id, text = text, server = NAME })
-  return 201, "stored\n"
+  -- Also when it was stored before: the server that stored it may have been lost before it published it.
+  ls.publish("messages", { number = row.number, id = id, text = row.text, server = row.server })
+  return stored and 201 or 200, stored and "stored\n" or "stored before\n"
 end)
 
 app:get("/messages", function()
@@ -51,7 +54,7 @@ end)
 
 app:get("/count", function() return assert(pg:one("select count(*) as count from messages")) end)
 app:ws("/live", { open = function(ws) ws:subscribe("messages") end })
-app:get("/up", function() return draining and 503 or 200, NAME .. "\n" end)
+app:get("/up", function() return NAME .. "\n" end)
 app:get("/", function(_, res) return res:file("page.html") end)
 
 ls.listen("unix:" .. ls.env "SOCKET", app)
