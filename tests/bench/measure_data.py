@@ -122,10 +122,10 @@ def catalogue(at):
 
     for end, program in at.programs(""):
         add("luaserve sqlite" + end, site(program, "sqlite", file), row)
+        servers["luaserve sqlite threads" + end] = Server("luaserve sqlite threads" + end, site(program, "sqlite", file, None), None,
+                                                          at.directory, answers=row)
         add("luaserve redis" + end, site(program, "redis", redis_url), value, (redis,))
         add("luaserve postgres" + end, site(program, "postgres", lambda _: postgres.database()), row, (postgres,))
-    servers["luaserve sqlite threads"] = Server("luaserve sqlite threads", site(at.program, "sqlite", file, None), None, at.directory,
-                                                answers=row)
     add("bun sqlite", lambda directory, port: javascript(at.packages, "sites/bun.js", "bun", "sqlite", file(directory))(directory, port),
         row)
     add("nginx-lua redis", nginx(NGINX_REDIS, ports={"REDIS": redis}), value, (redis,))
