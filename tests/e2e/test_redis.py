@@ -334,6 +334,21 @@ class WrongServer(RedisCase):
         self.assertEqual(self.run_lua(site, "return small:get 'two', small:get 'ok'"), ["OK", "PONG"])  # it was closed
         site.stop()
 
+    def test_a_connection_with_the_beginning_of_another_reply_is_not_used_again(self):
+        reply, numbers = encode(["list", "value"]), []
+
+        def answer(_, number):
+            numbers.append(number)
+            return (b"K\r\n" if numbers.count(1) > 1 else b"") + reply + (b"+O" if number == 1 else b"")
+
+        site = self.site(self.fake(answer))
+        for _ in range(2):
+            self.assertEqual(self.run_lua(site, "return r:blpop('list', 1)"), [["list", "value"]])
+        self.assertEqual(numbers, [1, 2])
+        self.assertEqual(self.run_lua(site, "return r:blpop('list', 1)"), [["list", "value"]])
+        self.assertEqual(numbers, [1, 2, 2])
+        site.stop()
+
     def test_a_command_that_was_sent_is_not_repeated(self):
         fake = self.fake(lambda words, _: None if words[0] == "INCR" else b"+OK\r\n")
         site = self.site(fake)

@@ -68,6 +68,8 @@ static bool read_all(lua_State *L, const char *data, size_t size, size_t step)
             text_buffer text = {.len = 0};
             FUZZ_HOLDS(lua_gettop(L) == TEXTS + 1);
             FUZZ_HOLDS(!is_error || lua_type(L, -1) == LUA_TSTRING);
+            FUZZ_HOLDS(lua_rawgeti(L, PARTIAL, -1) != LUA_TTABLE); /* its user alone keeps the array */
+            lua_pop(L, 1);
             add_value(L, &text, 0);
             lua_pushlstring(L, text.bytes, text.len);
             lua_rawseti(L, TEXTS, (lua_Integer)lua_rawlen(L, TEXTS) + 1);

@@ -191,6 +191,8 @@ static void wrap_error(lua_State *L)
 static bool deliver(lua_State *L, redis_conn *conn, bool is_error)
 {
     if (ls_list_empty(&conn->calls)) return false;
+    if (is_error && LS_CONTAINER(conn->calls.next, redis_call, node)->list) wrap_error(L); /* may run a finalizer */
+    if (conn->stream == NULL) return true;
     redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
     if (is_error) count(conn, LS_REDIS_ERRORS, 1);
     if (call->replies != ALL) call->replies--;
@@ -199,7 +201,6 @@ static bool deliver(lua_State *L, redis_conn *conn, bool is_error)
         lua_pushboolean(L, 0);
         lua_rawseti(L, REPLIES, call->slot);
     } else if (call->list) {
-        if (is_error) wrap_error(L);
         if (lua_isnil(L, -1)) lua_pushboolean(L, 0);
         lua_rawgeti(L, REPLIES, call->slot);
         lua_insert(L, -2);
@@ -222,7 +223,11 @@ static int parse(lua_State *L)
     while (conn->err == LS_OK) {
         const int err = ls_redis_reader_next(L, conn->reader, REPLIES, conn->reply_bytes_max, &is_error);
         if (err == LS_PENDING) break;
-        conn->err = err == LS_DONE ? deliver(L, conn, is_error) ? LS_OK : LS_EPROTO : err;
+        if (conn->stream == NULL) break;
+        if (err != LS_DONE)
+            conn->err = err;
+        else if (!deliver(L, conn, is_error))
+            conn->err = LS_EPROTO;
         lua_settop(L, REPLIES);
     }
     if (ls_list_empty(&conn->calls)) return 0;
@@ -424,11 +429,10 @@ static int queue_command(lua_State *L, redis_conn *conn, int from, int to)
 static int push_lost(lua_State *L, const redis_conn *conn, int err)
 {
     if (err == LS_EMSGSIZE) return ls_push_failure_text(L, err, "the reply is longer than max_reply");
+    if (err != LS_EPROTO || conn->reader == NULL) return ls_push_failure(L, err); /* NULL: a finalizer has kept it */
     const char *why = ls_redis_reader_why(conn->reader);
-    if (err == LS_EPROTO)
-        return ls_push_failure_text(L, err, "the answer is not that of a Redis server%s%s", why[0] != '\0' ? ": " : "",
-                                    why);
-    return ls_push_failure(L, err);
+    return ls_push_failure_text(L, err, "the answer is not that of a Redis server%s%s", why[0] != '\0' ? ": " : "",
+                                why);
 }
 
 /* A call of the current task that is in no list yet, with its slot. May raise. */
@@ -680,7 +684,7 @@ static int conn_keep(lua_State *L)
     const char *key = luaL_checklstring(L, 2, &len);
     ls_stream *s = conn->stream;
     if (s == NULL || conn->shared || conn->probing || conn->state->draining || !ls_list_empty(&conn->calls) ||
-        ls_stream_receiving(s) || ls_stream_queued(s) > 0)
+        ls_stream_receiving(s) || ls_stream_queued(s) > 0 || !ls_redis_reader_is_empty(conn->reader))
         return conn_close_lua(L);
     (void)conn_release(conn, LS_ECLOSED);
     ls_stream_set_actor(s, NULL);
@@ -831,8 +835,10 @@ static void redis_abandon(ls_state *state)
     }
 }
 
-static const luaL_Reg functions[] = {
-    {"redis_connection", core_connection}, {"redis_arguments", core_arguments}, {"redis_count", core_count}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"redis_connection", core_connection},
+                                     {"redis_arguments", core_arguments},
+                                     {"redis_count", core_count},
+                                     {NULL, NULL}};
 
 const ls_module ls_redis_module = {.name = "redis",
                                    .bytes = sizeof(redis_data),

@@ -32,6 +32,8 @@ int ls_redis_reader_feed(ls_redis_reader *reader, const char *bytes, size_t len)
  * and nothing was pushed; LS_EPROTO; LS_EMSGSIZE: it has more than bytes_max bytes. Raises when Lua is out of memory. After
  * an error and a raise no call but close may follow. */
 int ls_redis_reader_next(lua_State *L, ls_redis_reader *reader, int partial, uint64_t bytes_max, bool *is_error);
+/* No reply has begun. */
+bool ls_redis_reader_is_empty(const ls_redis_reader *reader);
 /* What is wrong, of LS_EPROTO; may be "". */
 const char *ls_redis_reader_why(const ls_redis_reader *reader);
 

@@ -93,6 +93,24 @@ static void *create_nil(const redisReadTask *task)
     return add_value(task);
 }
 
+#if HIREDIS_MAJOR > 0 /* types of RESP3; without a function hiredis makes them pointers that are none of ours */
+static void *refuse_double(const redisReadTask *task, double value, char *text, size_t len)
+{
+    (void)task;
+    (void)value;
+    (void)text;
+    (void)len;
+    return NULL;
+}
+
+static void *refuse_boolean(const redisReadTask *task, int value)
+{
+    (void)task;
+    (void)value;
+    return NULL;
+}
+#endif
+
 static void free_object(void *object)
 {
     (void)object; /* the collector frees it */
@@ -102,11 +120,17 @@ static void free_object(void *object)
 
 ls_redis_reader *ls_redis_reader_open(void)
 {
-    static redisReplyObjectFunctions functions = {.createString = create_string,
-                                                  .createArray = create_array,
-                                                  .createInteger = create_integer,
-                                                  .createNil = create_nil,
-                                                  .freeObject = free_object};
+    static redisReplyObjectFunctions functions = {
+        .createString = create_string,
+        .createArray = create_array,
+        .createInteger = create_integer,
+        .createNil = create_nil,
+#if HIREDIS_MAJOR > 0
+        .createDouble = refuse_double,
+        .createBool = refuse_boolean,
+#endif
+        .freeObject = free_object
+    };
     ls_redis_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL) return NULL;
     reader->hiredis = redisReaderCreateWithFunctions(&functions);
@@ -133,7 +157,6 @@ int ls_redis_reader_feed(ls_redis_reader *reader, const char *bytes, size_t len)
 
 int ls_redis_reader_next(lua_State *L, ls_redis_reader *reader, int partial, uint64_t bytes_max, bool *is_error)
 {
-    const int top = lua_gettop(L);
     void *reply = NULL;
     reader->L = L;
     reader->partial = partial;
@@ -142,11 +165,23 @@ int ls_redis_reader_next(lua_State *L, ls_redis_reader *reader, int partial, uin
     const uint64_t at = reader->fed - (reader->hiredis->len - reader->hiredis->pos);
     if ((reply != NULL ? at : reader->fed) - reader->begun > bytes_max) return LS_EMSGSIZE;
     if (reply == NULL) return LS_PENDING;
-    if ((uintptr_t)reply != VALUE) lua_rawgeti(L, partial, -1); /* an array */
-    if (lua_gettop(L) == top) return LS_EPROTO;                 /* a type of RESP3 */
+    if ((uintptr_t)reply != VALUE) { /* an array, which nothing but its user keeps from now on */
+        lua_rawgeti(L, partial, -1);
+        for (int level = 1; lua_rawgeti(L, partial, -level) == LUA_TTABLE; level++) {
+            lua_pushboolean(L, 0);
+            lua_rawseti(L, partial, -level);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
     reader->begun = at;
     *is_error = reader->is_error;
     return LS_DONE;
+}
+
+bool ls_redis_reader_is_empty(const ls_redis_reader *reader)
+{
+    return reader->fed == reader->begun;
 }
 
 const char *ls_redis_reader_why(const ls_redis_reader *reader)

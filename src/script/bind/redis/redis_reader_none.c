@@ -35,6 +35,12 @@ int ls_redis_reader_next(lua_State *L, ls_redis_reader *reader, int partial, uin
     return LS_EPROTO;
 }
 
+bool ls_redis_reader_is_empty(const ls_redis_reader *reader)
+{
+    (void)reader;
+    return true;
+}
+
 const char *ls_redis_reader_why(const ls_redis_reader *reader)
 {
     (void)reader;
