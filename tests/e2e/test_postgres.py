@@ -322,6 +322,45 @@ class Statements(Case):
         """.replace('pg_active("of_another_task")', 'quick:one("select 1 from pg_stat_activity where query like $1 and state = \'active\'", "%of_another_task%")')),
                          [False, "another task waits for a statement of it", False, "loop has ended"])
 
+    def test_a_transaction_that_ends_when_the_answer_of_another_task_has_come(self):
+        self.assertEqual(self.run_lua(r"""
+            local done, begun, ended = ls.channel("answered"), ls.channel("begins"), 0
+            repeat -- until it has ended five times before the other task has used its answer
+              local ok = pcall(pg.transaction, pg, function(tx)
+                ls.spawn(function()
+                  begun:send(true)
+                  done:send({ pcall(tx.one, tx, "select 1 as v") })
+                end)
+                begun:receive()
+                local till = os.clock() + 0.02
+                repeat until os.clock() > till -- the answer comes, and waits for its task
+                return true
+              end)
+              local other = done:receive()
+              assert(ok == other[1] and (ok or other[2]:match("the transaction or the loop has ended")))
+              if not ok then ended = ended + 1 end
+            until ended == 5
+            return pg:one("select 1 as v").v
+        """), [1])
+
+    def test_a_table_that_runs_statements_while_it_is_encoded(self):
+        self.raises(r"""
+            return pg:transaction(function(tx)
+              local list = setmetatable({}, { __index = function(_, i)
+                if i == 1 then pcall(tx.copy_in, tx, "copy item(name) from stdin", {}) end
+              end })
+              return tx:one("select $1::int[] as a, $2::int[] as b", {}, list)
+            end)
+        """, "another statement was run meanwhile")
+        self.raises(r"""
+            return pg:transaction(function(tx)
+              local list = setmetatable({}, { __index = function(_, i)
+                if i == 1 then pcall(tx.exec, tx, "select 1") end
+              end })
+              return tx:one("select $1::int[] as a, $2::int[] as b, $3::int as c, $4::int[] as d", {}, list, 3, {})
+            end)
+        """, "another statement was run meanwhile")
+
     def test_calls_that_raise_keep_no_connection(self):
         self.assertEqual(self.run_lua(r"""
             for n = 1, 20 do
@@ -551,6 +590,24 @@ class Servers(Case):
             return topic:match(":(odd.*)$"), #first + #second
         """), [name, 2 + len(name.encode())])
 
+    def test_a_site_that_listens_and_waits_before_it_serves(self):
+        site = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            local pg = ls.postgres("@URL@&application_name=early")
+            local heard = ls.dict("heard")
+            pg:listen("early", function(payload) heard:incr(payload) end)
+            ls.init(function() heard:set("slept", pg:one("select 1 as v from pg_sleep(0.5)").v) end)
+            app:get("/heard", function()
+              pg:exec("notify early, 'one'")
+              return { heard:get("slept"), heard:get("one") or 0 }
+            end)
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }
+        """.replace("@URL@", self.pg.url))
+        self.eventually(lambda: json.loads(site.get("/heard").text)[1] > 0, "it hears")
+        self.assertEqual(json.loads(site.get("/heard").text)[0], 1)
+        site.stop()
+
     def test_refusals_are_told_without_the_password(self):
         for url, message, code, state in (
                 (self.pg.tcp % ("ada:hunter2", "site"), 'password authentication failed for user "ada"', "EACCES", "28P01"),
@@ -631,6 +688,10 @@ SITE = """
 local ls = require "luaserve"
 local app = ls.app()
 ls.config { threads = 2 }
+app:get("/listen/:port", function(req)
+  ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable"):listen("news")
+  return { ls.stats().postgres_notifications }
+end)
 app:get("/:port", function(req)
   local pg = ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable", { timeout = 20, connect_timeout = 0.3 })
   return { pg:one("select 1") }
@@ -666,6 +727,17 @@ class Fakes(E2E):
                     self.assertTrue(answer.startswith("["), answer + self.server.log())
                     result = json.loads(answer)
                     self.assertIn(result[-1] if name != "an error" else result[2], codes, result)
+
+    def test_a_notification_with_a_name_that_is_too_long(self):
+        for length in (63, 64, 300, 5000):
+            with self.subTest(length):
+                before = json.loads(self.get("/listen/1").text)[0]
+                fake = FakeServer(READY + message(b"C", b"SET\0") + message(b"Z", b"I")
+                                  + message(b"A", bytes(4) + b"x" * length + b"\0hello\0"))
+                try:
+                    self.eventually(lambda: json.loads(self.get("/listen/%d" % fake.port).text)[0] > before, "it comes")
+                finally:
+                    fake.close()
 
 
 if __name__ == "__main__":

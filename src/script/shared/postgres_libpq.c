@@ -385,6 +385,7 @@ static void publish(ls_pg *pool, const PGnotify *notify)
 {
     char topic[WHERE_BYTES + LS_PG_CHANNEL_BYTES_MAX + 12];
     const int len = snprintf(topic, sizeof topic, "postgres:%s:%s", pool->where, notify->relname);
+    if (len < 0 || (size_t)len >= sizeof topic) return; /* no name that this server can have listened to */
     const ls_publish_order order = {.topic = topic,
                                     .topic_len = (size_t)len,
                                     .data = {.ptr = notify->extra, .len = strlen(notify->extra)},
@@ -491,10 +492,23 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
         else
             tick_later(pool);
     }
-    if (pool->channels != NULL && pool->listener->state != LS_PG_LISTENING) open_listener(pool, &woken);
+    if (pool->listener == NULL || pool->listener->state != LS_PG_LISTENING) open_listener(pool, &woken);
     feed(pool, &woken);
     ls_mutex_unlock(&pool->lock);
     ls_waiters_wake(&woken);
+}
+
+/* The port, from now on; NULL: none. Idle connections of the site as it was loaded are watched. */
+static void use_port(ls_pg *pool, ls_port *port, ls_node *woken)
+{
+    const bool first = pool->port == NULL && port != NULL;
+    pool->port = port;
+    if (!first) return;
+    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
+        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all);
+        if (conn->state == LS_PG_IDLE && arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
+    }
+    open_listener(pool, woken);
 }
 
 /* ---- leases ------------------------------------------------------------------------------------------------------ */
@@ -507,7 +521,7 @@ int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port)
     ls_node_init(&woken);
     ls_node_init(&lease->node);
     ls_mutex_lock(&pool->lock);
-    pool->port = port;
+    use_port(pool, port, &woken);
     if ((lease->conn = pop_idle(pool)) == NULL) {
         result = pool->open == 0 && ls_clock_ns() < pool->retry_ns ? LS_EREFUSED : LS_PENDING;
         if (result == LS_PENDING) {
@@ -792,13 +806,7 @@ static void set_port(ls_shared_object *object, void *port)
     ls_node woken;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
-    const bool first = pool->port == NULL && port != NULL;
-    pool->port = port;
-    for (ls_node *node = pool->all.next; first && node != &pool->all; node = node->next) {
-        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all); /* of the site as it was loaded */
-        if (conn->state == LS_PG_IDLE && arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
-    }
-    open_listener(pool, &woken);
+    use_port(pool, port, &woken);
     ls_mutex_unlock(&pool->lock);
     ls_waiters_wake(&woken);
 }

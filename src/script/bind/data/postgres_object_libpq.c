@@ -23,7 +23,14 @@
 #include "script/shared/postgres_libpq.h"
 
 enum { READS_ALL, READS_ONE, READS_SOME }; /* the second argument of core.postgres_result */
-enum { TARGET = 1, ROWS = 4, ROWS_BYTES_MAX = 64 * 1024 * 1024, BATCH_BYTES = 256 * 1024, CHUNK_BYTES = 65536 };
+enum {
+    TARGET = 1,
+    ROWS = 4,
+    ROWS_BYTES_MAX = 64 * 1024 * 1024,
+    BATCH_BYTES = 256 * 1024,
+    CHUNK_BYTES = 65536,
+    VALUE_BYTES_MAX = 1 << 30
+};
 enum {
     OID_BOOL = 16,
     OID_BYTEA = 17,
@@ -153,8 +160,9 @@ static int waited(lua_State *L, lease_object *lease, lua_KContext context)
         ls_pg_give(&lease->lease);
         ls_state_end_run(L);
     }
+    /* The lease may have ended behind the decision, too. */
+    if (result == LS_ECLOSED || (lease->end.run != NULL && lease->lease.conn == NULL)) return misuse(L, has_ended);
     if (result == LS_OK || result == LS_EREFUSED) return 0;
-    if (result == LS_ECLOSED) return misuse(L, has_ended);
     (void)snprintf(seconds, sizeof seconds, "%.9g", ls_pg_timeout(lease->lease.pool));
     return ls_push_failure_text(L, result, "%s: %s within %s seconds", ls_pg_where(lease->lease.pool),
                                 lease->lease.conn == NULL ? "no connection was free" : "no answer", seconds);
@@ -278,12 +286,22 @@ static int core_postgres_prepare(lua_State *L)
     return sent(L, lease, conn->pq->PQsendPrepare(conn->pg, name, sql, 0, NULL));
 }
 
+/* The statement that is prepared, with `count` parameters or more. Raises if a table that was encoded has run another. */
+static const ls_pg_statement *check_prepared(lua_State *L, const lease_object *lease, lua_Integer count)
+{
+    const ls_pg_statement *statement = lease->lease.conn->statement;
+    if (statement == NULL || statement->state != LS_PG_READY || statement->count < count)
+        luaL_error(L, "another statement was run meanwhile");
+    return statement;
+}
+
 /* core.postgres_type(lease, n) -> the type of parameter n of the prepared statement, an OID */
 static int core_postgres_type(lua_State *L)
 {
     const lease_object *lease = check_lease(L);
+    const lua_Integer n = luaL_checkinteger(L, 2);
     if (lease == NULL) return 2;
-    lua_pushinteger(L, lease->lease.conn->statement->types[luaL_checkinteger(L, 2) - 1]);
+    lua_pushinteger(L, check_prepared(L, lease, n)->types[n - 1]);
     return 1;
 }
 
@@ -331,6 +349,7 @@ static const char *parameter(lua_State *L, int index, Oid type)
         luaL_pushresult(&bytes);
     }
     lua_replace(L, index);
+    if (lua_rawlen(L, index) > VALUE_BYTES_MAX) return "has more than 1 GiB, the limit of PostgreSQL";
     if (type != OID_BYTEA && strlen(lua_tostring(L, index)) != lua_rawlen(L, index))
         return "has a zero byte, which PostgreSQL stores only in the type bytea";
     return NULL;
@@ -344,7 +363,7 @@ static int core_postgres_send(lua_State *L)
     const int count = lua_gettop(L) - 1; /* from index 2 on */
     if (lease == NULL) return 2;
     ls_pg_conn *conn = lease->lease.conn;
-    const ls_pg_statement *statement = conn->statement;
+    const ls_pg_statement *statement = check_prepared(L, lease, count);
     char name[40];
     const char **values = lua_newuserdatauv(L, ((size_t)count + 1) * (sizeof *values + 2 * sizeof(int)), 0);
     int *lengths = (int *)(void *)(values + count), *formats = lengths + count;
@@ -525,6 +544,7 @@ static int result_step(lua_State *L, int status, lua_KContext context)
             if (lua_gettop(L) > ROWS) lua_settop(L, ROWS);
             return wait_for_socket(L, lease, writes || full, result_step);
         }
+        conn->pq->PQclear(conn->result); /* of a call that has raised */
         conn->result = conn->pq->PQgetResult(conn->pg);
         if (conn->result == NULL) {
             ls_pg_end(conn);
