@@ -50,7 +50,7 @@ local function lost(count, what)
   one.count, one.at = 0, now()
 end
 
-local function node_of() return client.cluster and client.cluster:any() or client.node end
+local function node_of() return client.node end
 
 -- ---- out -----------------------------------------------------------------------------------------------------------
 

@@ -185,6 +185,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         ls_state_settle(state);
     }
     task->counted = task->long_lived = task->serves = task->client_left = task->of_site = task->took = false;
+    task->collects = task->receives = false;
     task->time_ms_max = 0;
     task->due_ns = 0;
     task->serial = 0;
@@ -418,6 +419,8 @@ int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k)
         ls_state_end_run(L);
     }
     task->waiting = true;
+    task->collects &= task->receives;
+    task->receives = false;
     if (task->time_ms_max != 0 && task->due_ns == 0) ls_task_watch(task);
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;

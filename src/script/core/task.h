@@ -52,6 +52,8 @@ struct ls_task {
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
     bool of_site;         /* of ls.init or "start", or begun by such a task: the next site begins it anew */
     bool took;            /* it has received a value of a channel, or the task that began it had */
+    bool collects;        /* it has waited for nothing but further values since: they may belong together */
+    bool receives;        /* its next wait is for a value */
     bool rests;           /* it waits where a reload ends it: ls_task_rest() */
     bool of_test;         /* the task that runs the tests: its alarms do not follow the clock of a test */
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */

@@ -132,7 +132,7 @@ static int receive_result(lua_State *L, ls_channel *channel, int result, ls_mess
         return lua_error(L);
     }
     ls_message_drop(message);
-    if (task != NULL) task->took = true;
+    if (task != NULL) task->took = task->collects = true;
     return 1;
 }
 
@@ -152,8 +152,7 @@ static int receive(lua_State *L, ls_channel *channel, double timeout)
     ls_message *message;
     ls_task *task = ls_state_of(L)->current;
     if (task != NULL && task->client_left) return ls_task_left_error(L, "");
-    /* With a timeout the task may collect what belongs to values that it has. */
-    const bool rests = task != NULL && timeout < 0 && ls_task_rest(L, task, true);
+    const bool rests = task != NULL && !(timeout >= 0 && task->collects) && ls_task_rest(L, task, true);
     int result = ls_channel_receive(channel, NULL, &message);
     if (result != LS_EAGAIN || timeout == 0) return receive_result(L, channel, result, message);
     ls_task_may_wait(L);
@@ -162,6 +161,7 @@ static int receive(lua_State *L, ls_channel *channel, double timeout)
     result = ls_channel_receive(channel, &wait->waiter, &message);
     if (result == LS_CHANNEL_WAITS) {
         task->rests = rests;
+        task->receives = true;
         return ls_wait_suspend(L, wait, timeout, true, receive_decided);
     }
     ls_wait_drop(wait);
