@@ -228,6 +228,46 @@ ls.config{ threads = 2, drain_timeout = 0.4 }
         self.eventually(lambda: self.get("/done").body == b"120 120", "each value was worked on once")
 
     @not_on_windows("Windows has no SIGHUP")
+    def test_a_task_of_the_old_site_that_cannot_wait_goes_on(self):
+        _, reload = self.reloads(r"""
+local ls = require "luaserve"
+local app, results = ls.app(), ls.dict("results")
+local go, none, more = ls.channel("go"), ls.channel("none"), ls.channel("more")
+if VERSION == 1 then
+  ls.on("start", function()
+    go:receive(1000)
+    local subscription
+    repeat -- until the site is replaced
+      ls.sleep(0.01)
+      subscription = ls.subscribe("none", print)
+      if subscription then subscription:remove() end
+    until not subscription
+    table.sort({ 1, 2 }, function()
+      local _, err = pcall(none.receive, none)
+      results:set("error", err)
+    end)
+    results:set("value", more:receive(1000))
+  end)
+end
+app:get("/", function() return "VERSION" end)
+app:get("/go", function() go:send(1) end)
+app:get("/more", function() more:send(2) end)
+app:get("/results", function() return { results:get("error") or "", results:get("value") or 0 } end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.config{ states = 1, threads = 2 }
+""")
+
+        def result(n):
+            return json.loads(self.get("/results").body)[n]
+
+        reload()
+        self.get("/go")
+        self.eventually(lambda: result(0), "it has compared")
+        self.assertIn("cannot wait here", result(0))
+        self.get("/more")
+        self.eventually(lambda: result(1) == 2, "it has received")
+
+    @not_on_windows("Windows has no SIGHUP")
     def test_a_loop_of_the_old_site_ends_where_it_sleeps(self):
         server, reload = self.reloads(r"""
 local ls = require "luaserve"

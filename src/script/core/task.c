@@ -436,6 +436,7 @@ bool ls_task_rest(lua_State *L, ls_task *task, bool receives)
 {
     if (!task->of_site || (task->took && !receives)) return false;
     if (!is_replaced(task->state)) return true;
+    if (!ls_task_can_wait(L)) return false; /* nor can it be suspended to end: the wait raises, if it comes to one */
     task->canceled = task->cpu_exceeded = true;
     ls_state_end_run(L);
     return false;
