@@ -483,6 +483,32 @@ class Statements(Case):
         self.raises("local n = 0 return pg:copy_in('copy item(name) from stdin', function() n = n + 1 if n == 5 then error('mine') end return 'row' .. n .. '\\n' end)", "mine")
         self.assertEqual(self.run_lua("return pg:one([[select count(*) as n from item where name like 'row%']]).n"), [0])
 
+    def test_a_row_that_is_larger_than_the_memory_of_the_state(self):
+        rows = repeats(20)
+        site = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            ls.config { states = 1, max_memory = 16777216 }
+            local pg = ls.postgres("@URL@&application_name=large", { connections = 1 })
+            app:get("/:n", function(req)
+              local failed = 0
+              for n = 1, req.params.n do
+                local ok, err = pcall(function()
+                  for _ in pg:copy_out("copy (select repeat('x', 33554432)) to stdout") do error("it fits") end
+                end)
+                if not ok and err:find("not enough memory") then failed = failed + 1 end
+              end
+              return tostring(failed)
+            end)
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }
+        """.replace("@URL@", self.pg.url))
+        self.assertEqual(site.get("/1").text, "1")
+        before = site.rss()
+        self.assertEqual(site.get("/%d" % rows).text, str(rows))
+        if not SANITIZER:
+            self.assertLess(site.rss() - before, 128 << 20)
+        site.stop()
+
     def test_copy_out_that_ends_early_and_fails(self):
         self.assertEqual(self.run_lua("for chunk in pg:copy_out('copy (select generate_series(1, 10000000)) to stdout') do return chunk:sub(1, 4) end"), ["1\n2\n"])
         self.raises("for chunk in pg:copy_out('copy (select 1 / (50000 - n) from generate_series(1, 60000) as n) to stdout') do end", "division by zero")

@@ -576,7 +576,9 @@ void ls_pg_give(ls_pg_lease *lease)
     if (conn->waiter != NULL) ls_waiter_decide(conn->waiter, LS_ECLOSED, &woken); /* another task uses the lease */
     conn->waiter = NULL;
     conn->pq->PQclear(conn->result);
+    conn->pq->PQfreemem(conn->copied);
     conn->result = NULL;
+    conn->copied = NULL;
     const bool lost = conn->pq->PQstatus(conn->pg) != CONNECTION_OK;
     const PGTransactionStatusType in = conn->pq->PQtransactionStatus(conn->pg);
     pool->stats.lost += lost;

@@ -124,6 +124,7 @@ struct ls_pg_conn {
     bool running;               /* a result was not read to its end */
     uint64_t begun_ns;          /* of it */
     PGresult *result;           /* of the call that reads */
+    char *copied;               /* of the call that reads a COPY */
     ls_pg_statement *statement; /* that was prepared or sent last, or NULL */
     ls_pg_statement statements[LS_PG_STATEMENTS_MAX];
     uint64_t clock, numbers; /* of the statements */

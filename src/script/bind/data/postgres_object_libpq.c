@@ -608,20 +608,21 @@ static int get_step(lua_State *L, int status, lua_KContext context)
     lease_object *lease = lua_touserdata(L, TARGET);
     const int count = waited(L, lease, context);
     const bool blocks = ls_state_of(L)->loading;
-    char *data;
     int len;
     size_t total = 0;
     luaL_Buffer chunk;
     (void)status;
     if (count > 0) return count;
-    const ls_pg_conn *conn = lease->lease.conn;
+    ls_pg_conn *conn = lease->lease.conn;
     if (context != 0 && conn->pq->PQconsumeInput(conn->pg) == 0) return push_lost(L, lease);
     luaL_buffinit(L, &chunk);
-    while (total < CHUNK_BYTES && (len = conn->pq->PQgetCopyData(conn->pg, &data, !blocks)) > 0) {
-        luaL_addlstring(&chunk, data, (size_t)len);
-        total += (size_t)len;
-        conn->pq->PQfreemem(data);
-    }
+    do {
+        conn->pq->PQfreemem(conn->copied); /* that of a call that has raised, too */
+        conn->copied = NULL;
+        len = total < CHUNK_BYTES ? conn->pq->PQgetCopyData(conn->pg, &conn->copied, !blocks) : 0;
+        if (len > 0) luaL_addlstring(&chunk, conn->copied, (size_t)len);
+        if (len > 0) total += (size_t)len;
+    } while (len > 0);
     luaL_pushresult(&chunk);
     if (total > 0) return 1;
     lua_settop(L, TARGET);
