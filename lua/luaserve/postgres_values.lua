@@ -152,6 +152,7 @@ function values.is_wrong(sqlstate) return sqlstate:sub(1, 2) == "42" and values.
 -- What to write in place of statements that concern one connection of many, by their first word. `tx`: also inside of a
 -- transaction.
 local transaction = "use pg:transaction(fn), whose statements go to one connection"
+local one = "it would change one connection of many"
 local ended = "a transaction ends with its function: return nil and a reason to undo it"
 local instead = {
   begin = { transaction, ended }, start = { transaction, ended }, commit = { transaction, ended },
@@ -160,8 +161,12 @@ local instead = {
   declare = { transaction, false }, lock = { transaction, false },
   listen = { "use pg:listen(channel, fn)", "use pg:listen(channel, fn)" },
   unlisten = { "use subscription:remove()", "use subscription:remove()" },
-  set = { "it would change one connection of many: use `set local` in pg:transaction, or `alter role ... set`", false },
+  set = { one .. ": use `set local` in pg:transaction, or `alter role ... set`",
+    one .. ", also after the end: use `set local`" },
+  discard = { one, one }, deallocate = { one, one },
 }
+
+local of_transaction = { ["local"] = true, transaction = true, constraints = true } -- behind SET
 
 -- instead(sql, in_transaction) -> what to write in place of this statement, or nil
 function values.instead(sql, in_transaction)
@@ -170,6 +175,7 @@ function values.instead(sql, in_transaction)
   if word == "copy" and rest:find("from%s+stdin") then return "use pg:copy_in(sql, rows)" end
   if word == "copy" and rest:find("to%s+stdout") then return "use pg:copy_out(sql)" end
   if word == "rollback" and in_transaction and not rest:find("^[%a%s]*to%s") then return ended end
+  if word == "set" and in_transaction and of_transaction[rest:match("^%a*")] then return nil end
   local entry = instead[word]
   return entry and entry[in_transaction and 2 or 1] or nil
 end

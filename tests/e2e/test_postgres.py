@@ -260,6 +260,7 @@ class Statements(Case):
         self.raises("return pg:transaction(function(tx) pg:transaction(print) end)", "use the argument of its function")
         self.raises("return pg:transaction(function(tx) tx:exec('commit') end)", "a transaction ends with its function")
         self.raises("return pg:transaction(function(tx) tx:exec('rollback') end)", "a transaction ends with its function")
+        self.raises("return pg:transaction(function(tx) tx:exec('set work_mem = 1') end)", "also after the end: use `set local`")
         self.raises("return pg:transaction(function(tx) env_tx = tx end) and env_tx:one('select 1')", "tx:one: the transaction or the loop has ended")
         self.assertEqual(self.names(), ["a"])
         self.assertEqual(self.run_lua("""return pg:transaction(function(tx)
