@@ -134,7 +134,7 @@ function dict.evicts(object) return evicting[object] == true end
 -- in_redis(dict) -> the functions of a dict in Redis that are core.dict_read and core.dict_swap of another one | nil
 function dict.in_redis(object)
   local redis_dict = package.loaded["luaserve.redis_dict"]
-  if redis_dict and redis_dict.is(object) then return redis_dict.read, redis_dict.swap end
+  if redis_dict and redis_dict.client_of(object) then return redis_dict.read, redis_dict.swap end
 end
 
 -- The dict that is in Redis.
@@ -149,11 +149,13 @@ local function open_in_redis(name, given)
   if not require("luaserve.redis").is(client) then
     usage.error("ls.dict: redis must be true or a client of ls.redis; got %s", usage.quote(client))
   end
+  local redis_dict = require "luaserve.redis_dict"
   local before = opened[name]
   if not before then
-    opened[name] = require("luaserve.redis_dict").new(name, client)
-  elseif not require("luaserve.redis_dict").is(before) then
-    usage.error('ls.dict: "%s" is defined without redis elsewhere; give the same in both places', name)
+    opened[name] = redis_dict.new(name, client)
+  elseif redis_dict.client_of(before) ~= client then
+    usage.error('ls.dict: "%s" is defined %s elsewhere; give the same in both places', name,
+      redis_dict.client_of(before) and "with another redis" or "without redis")
   end
   return opened[name]
 end
@@ -173,6 +175,8 @@ function dict.open(name, given, ...)
   if given and given.redis then
     options.check_names("ls.dict", given, dict_options)
     return open_in_redis(name, given)
+  elseif opened[name] and dict.in_redis(opened[name]) then
+    usage.error('ls.dict: "%s" is defined with redis elsewhere; give the same in both places', name)
   end
   local out = given and options.take("ls.dict", given, dict.calls["ls.dict"], {}) or {}
   if out.sync and not out.file then usage.error("ls.dict: sync = true needs the option file") end

@@ -108,20 +108,25 @@ local function command(self, call, offset, name, ...)
   return finish(node, call, offset, pack(name, ...), value, message, code)
 end
 
+-- own(self, args, fn) -> the results of fn(conn, node), with a connection of its own to the node that has the key of a
+-- command; those of a second call when the first one returns that another node has it.
+local function own(self, args, fn)
+  local cluster = self.nodes
+  if not cluster then return self.node:own(fn) end
+  local node = cluster:reach(cluster.node_of, args)
+  local results = pack(node:own(fn))
+  local other = results[1] == nil and results[2] and cluster:redirected(results[2], node)
+  if other then return other:own(fn) end
+  return table.unpack(results, 1, results.n)
+end
+
 -- The same for one that may block, on a connection of its own.
 local function block(self, call, offset, seconds, ...)
+  if self.node.fixed then usage.error("%s: it cannot block inside a transaction", call) end
   local args = pack(...)
-  local node = self.nodes and self.nodes:node_of(args) or self.node
-  if node.fixed then usage.error("%s: it cannot block inside a transaction", call) end
-  local function run(conn)
+  return own(self, args, function(conn, node)
     return finish(node, call, offset, args, conn:call(reply_ms(node, seconds), table.unpack(args, 1, args.n)))
-  end
-  local value, message, code = node:own(run)
-  if message == nil then return value end
-  local other = self.nodes and self.nodes:redirected(message, node)
-  if not other then return value, message, code end
-  node = other
-  return node:own(run)
+  end)
 end
 
 local function send(self, call, offset, name, ...)
@@ -248,33 +253,37 @@ local function convert(p, replies)
   return replies
 end
 
--- Send the commands of a list, and wait for their replies -> replies | nil, message, code. `again`: the list was refused as
--- a whole, because its slot has moved.
-local function send_all(self, list, again)
-  local node, moved = self.node, false
-  if self.nodes and not list.atomic and not list.waits then return self.nodes:pipeline(list) end
-  if self.nodes then node = self.nodes:node_of_all(list) end
+local function send_to(node, list)
   local function many(conn, ms)
     local replies, message, code = conn:many(ms, list)
     if not replies then return node:lost(message, code) end
     for i = 1, #replies do
       local reply = replies[i]
-      if type(reply) == "table" and reply.err then
-        if reply.err:find("^READONLY") then node:leave() end
-        moved = moved or self.nodes and self.nodes:redirected(reply.err, node)
-      end
+      if type(reply) == "table" and reply.err and reply.err:find("^READONLY") then node:leave() end
     end
     return replies
   end
-  local replies, message, code
   if list.waits then
-    replies, message, code = node:own(function(conn) return many(conn, reply_ms(node, list.waits)) end)
-  else
-    local conn
-    conn, message, code = node:shared()
-    if conn then replies, message, code = many(conn, node.settings.reply_ms) end
+    return node:own(function(conn) return many(conn, reply_ms(node, list.waits)) end)
   end
-  if moved and list.atomic and not again then return send_all(self, list, true) end
+  local conn, message, code = node:shared()
+  if not conn then return nil, message, code end
+  return many(conn, node.settings.reply_ms)
+end
+
+-- Send the commands of a list, and wait for their replies -> replies | nil, message, code
+local function send_all(self, list)
+  local cluster = self.nodes
+  if not cluster then return send_to(self.node, list) end
+  if not list.atomic and not list.waits then return cluster:pipeline(list) end
+  local node = cluster:reach(cluster.node_of_all, list)
+  local replies, message, code = send_to(node, list)
+  for i = 1, replies and #replies or 0 do
+    local text = type(replies[i]) == "table" and replies[i].err
+    local other, kind = nil, nil
+    if text then other, kind = cluster:redirected(text, node) end
+    if kind == "MOVED" and list.atomic then return send_to(other, list) end -- nothing was executed
+  end
   return replies, message, code
 end
 
@@ -354,12 +363,14 @@ function methods.transaction(self, keys, fn, ...)
   if not keys[1] or core.redis_arguments(table.unpack(keys)) then
     usage.error('r:transaction: keys must be a key or a list of keys, such as { "a", "b" }')
   end
-  local node = self.nodes and self.nodes:node_of(watch) or self.node
-  return node:own(function(conn)
+  local watched = false
+  return own(self, watch, function(conn, node)
+    if watched then return nil, "another server of the cluster has got a watched key", "ECHANGED" end
     local bound = setmetatable({ conn = conn, fixed = true }, { __index = node })
     local one = setmetatable({ node = bound, nodes = false, subscriber = false }, client_meta)
     local ok, message, code = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
     if not ok then return nil, message, code end
+    watched = true
     local results = pack(fn(p, one))
     if not results[1] and results[2] ~= nil then
       conn:close()
@@ -409,8 +420,9 @@ local function subscribe(self, kind, name, fn, ...)
     usage.error("%s takes a name and a function: %s; got %s and %s", call, form, usage.quote(name), usage.quote(fn))
   end
   usage.no_more(form, fn, ...)
+  if self.node.fixed then usage.error("%s: call it outside of the transaction", call) end
   local subscribers = require "luaserve.redis_subscriber"
-  self.subscriber = self.subscriber or subscribers.new(self.node)
+  self.subscriber = self.subscriber or subscribers.new(self)
   return subscribers.add(self.subscriber, kind, name, fn)
 end
 
@@ -551,6 +563,16 @@ function redis.open(url, given, ...)
   if settings.cluster then client.nodes = require("luaserve.redis_cluster").new(node) end
   clients[key] = client
   return client
+end
+
+-- masters(client) -> a list of clients, one for each server that has keys; they do not follow a cluster.
+function redis.masters(client)
+  if not client.nodes then return { client } end
+  local list = client.nodes:masters()
+  for i, node in ipairs(list) do
+    list[i] = setmetatable({ node = node, nodes = false, subscriber = false }, client_meta)
+  end
+  return list
 end
 
 -- is(value) -> whether it is a client of ls.redis

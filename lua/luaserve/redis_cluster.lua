@@ -7,7 +7,7 @@ local nodes = require "luaserve.redis_node"
 usage.mark_internal()
 
 -- A site may replace the globals.
-local ipairs, pairs, setmetatable, type, unpack = ipairs, pairs, setmetatable, type, table.unpack
+local ipairs, next, pairs, pcall, setmetatable, type, unpack = ipairs, next, pairs, pcall, setmetatable, type, table.unpack
 
 local cluster = {}
 
@@ -34,11 +34,16 @@ local key_places = { -- index of the first key, where it is not 2
   SINTERCARD = 3, ZINTERCARD = 3, ZUNION = 3, ZINTER = 3, ZDIFF = 3, BITOP = 3, OBJECT = 3, MEMORY = 3, XINFO = 3,
   XGROUP = 3,
 }
+local partial = { SCAN = true, KEYS = true, DBSIZE = true, RANDOMKEY = true, FLUSHDB = true, FLUSHALL = true }
 local without_key = { MULTI = true, EXEC = true, WAIT = true, WAITAOF = true }
 
 local function key_of(args)
   local name = args[1]
   if without_key[name] then return nil end
+  if partial[name] then
+    usage.error("ls.redis: %s concerns one server of a cluster; call it for each, with clients without the option cluster",
+      name:lower())
+  end
   if name == "XREAD" or name == "XREADGROUP" then
     for at = 2, args.n do
       if type(args[at]) == "string" and args[at]:upper() == "STREAMS" then return args[at + 1] end
@@ -52,7 +57,7 @@ local meta = { __index = methods }
 
 -- new(node) -> a cluster that this node belongs to
 function cluster.new(node)
-  return setmetatable({ first = node, at = { [node.host .. ":" .. node.port] = node }, slots = {}, gate = false }, meta)
+  return setmetatable({ common = node, at = { [node.host .. ":" .. node.port] = node }, slots = {}, gate = false }, meta)
 end
 
 -- The node at this address; `from` has named it, and an empty host is its own.
@@ -86,27 +91,62 @@ local function read_map(self)
   end
 end
 
--- Ask a node for the map, one task at a time; the others wait for it.
-function methods.refresh(self)
-  local settings = self.first.settings
-  if self.gate then
-    self.gate:wait(settings.limits.connect_ms_max / 1000 + settings.reply_ms / 1000)
-    return
-  end
-  local gate = core.redis_connection()
-  self.gate = gate
-  read_map(self)
+local function refresh(self, gate)
+  pcall(read_map, self)
   self.gate = false
   gate:wake()
+end
+
+-- Ask a node for the map. A task of its own does, since that of a request may end at any time; others wait for it, too.
+function methods.refresh(self)
+  local settings, gate = self.common.settings, self.gate
+  if not gate then
+    gate = core.redis_connection()
+    self.gate = gate
+    if not pcall(core.spawn, refresh, self, gate) then return refresh(self, gate) end
+  end
+  gate:wait(settings.limits.connect_ms_max / 1000 + settings.reply_ms / 1000)
+end
+
+-- A node for what each of them does: one that could be reached, or the one whose next attempt is due first.
+function methods.any(self)
+  if not next(self.slots) then self:refresh() end
+  local best = self.common
+  if best.failure then
+    for _, node in pairs(self.at) do
+      if not node.failure then
+        best = node
+        break
+      elseif node.again < best.again then
+        best = node
+      end
+    end
+    self.common = best
+  end
+  return best
+end
+
+-- The nodes that have slots, by the newest map; without a map, the one that must have it.
+function methods.masters(self)
+  self:refresh()
+  local list, seen = {}, {}
+  for slot = 0, SLOTS - 1 do
+    local node = self.slots[slot] or self.common
+    if not seen[node] then
+      seen[node] = true
+      list[#list + 1] = node
+    end
+  end
+  return list
 end
 
 -- The node of the first key of a command; any without a key, or without a map.
 function methods.node_of(self, args)
   local key = key_of(args)
-  if key == nil then return self.first end
+  if key == nil then return self:any() end
   local slot = cluster.slot(key)
   if not self.slots[slot] then self:refresh() end
-  return self.slots[slot] or self.first
+  return self.slots[slot] or self:any()
 end
 
 -- The node of a list of commands, whose keys must have the same slot.
@@ -120,7 +160,15 @@ function methods.node_of_all(self, list)
         .. "as {user:1}:name and {user:1}:visits; got %s and %s", usage.quote(key_of(first)), usage.quote(key))
     end
   end
-  return first and self:node_of(first) or self.first
+  return first and self:node_of(first) or self:any()
+end
+
+-- reach(find, args) -> the node find(cluster, args), by a newer map if it cannot be reached.
+function methods.reach(self, find, args)
+  local node = find(self, args)
+  if node:shared() then return node end
+  self:refresh()
+  return find(self, args)
 end
 
 -- Send a command to a node -> value, message, code of conn:call
@@ -158,9 +206,13 @@ end
 
 -- Send the commands of a pipeline to their nodes, one node after the other -> replies | nil, message, code
 function methods.pipeline(self, list)
-  local groups, order, replies = {}, {}, {}
+  local groups, order, replies, reached = {}, {}, {}, {}
   for at, args in ipairs(list) do
     local node = self:node_of(args)
+    if not reached[node] then
+      node = self:reach(self.node_of, args)
+      reached[node] = true
+    end
     if not groups[node] then
       groups[node] = {}
       order[#order + 1] = node

@@ -7,6 +7,7 @@
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
+local redis = require "luaserve.redis"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -326,11 +327,13 @@ end
 
 -- each_batch(self) -> an iterator over lists of names in Redis; a name comes once.
 local function each_batch(self)
-  local cursor, seen, pattern = "0", {}, gsub(self.prefix, "[*?%[%]\\^-]", "\\%0") .. "[:#]*"
+  local clients, at, cursor, seen = redis.masters(self.client), 1, "0", {}
+  local pattern = gsub(self.prefix, "[*?%[%]\\^-]", "\\%0") .. "[:#]*"
   return function()
-    while cursor do
-      local reply = sure(self, self.client:scan(cursor, "MATCH", pattern, "COUNT", scan_count))
-      cursor = reply[1] ~= "0" and reply[1] or nil
+    while clients[at] do
+      local reply = sure(self, clients[at]:scan(cursor, "MATCH", pattern, "COUNT", scan_count))
+      cursor = reply[1]
+      if cursor == "0" then at = at + 1 end
       local batch = {}
       for i = 1, #reply[2] do
         local name = reply[2][i]
@@ -385,7 +388,14 @@ end
 function methods.clear(self, ...)
   local record = check(self, "clear")
   usage.no_more("dict:clear()", nil, ...)
-  for batch in each_batch(record) do sure(record, record.client:del(table.unpack(batch))) end
+  for batch in each_batch(record) do
+    local replies = sure(record, record.client:pipeline(function(p) -- in a cluster, of several servers
+      for i = 1, #batch do p:del(batch[i]) end
+    end))
+    for i = 1, #batch do
+      if type(replies[i]) == "table" then sure(record, nil, replies[i].err) end
+    end
+  end
 end
 
 -- The entries of a batch as a list: key, value, key, value. One that was removed meanwhile is left out.
@@ -423,10 +433,11 @@ end
 
 -- ---- the object --------------------------------------------------------------------------------------------------
 
--- is(value) -> whether it is such a dict.
-function redis_dict.is(value)
+-- client_of(value) -> the client of such a dict; nil: it is none.
+function redis_dict.client_of(value)
   local meta = type(value) == "table" and getmetatable(value)
-  return type(meta) == "table" and meta.dict ~= nil
+  local record = type(meta) == "table" and meta.dict
+  return record and record.client or nil
 end
 
 -- new(name, client) -> a dict

@@ -17,7 +17,8 @@ local PAUSE_S, PAUSE_S_MAX = 0.05, 2 -- before the second attempt, doubled befor
 
 local codes = { -- of the replies that are errors, by their first word
   NOAUTH = "EACCES", WRONGPASS = "EACCES", NOPERM = "EACCES", LOADING = "EBUSY", BUSY = "EBUSY", TRYAGAIN = "EBUSY",
-  MASTERDOWN = "EBUSY", CLUSTERDOWN = "EBUSY", READONLY = "EBUSY", OOM = "ELIMIT", NOSCRIPT = "ENOENT",
+  MASTERDOWN = "EBUSY", CLUSTERDOWN = "EBUSY", READONLY = "EBUSY", MOVED = "EBUSY", ASK = "EBUSY", OOM = "ELIMIT",
+  NOSCRIPT = "ENOENT",
 }
 
 -- failure(text) -> nil, text, code: of a reply that is an error.
@@ -31,6 +32,9 @@ function node.new(host, port, settings)
   local target = host:match("^unix:") and host or (host:find(":", 1, true) and "[" .. host .. "]" or host) .. ":" .. port
   return setmetatable({ host = host, port = port, settings = settings, target = "Redis at " .. target }, meta)
 end
+
+-- of(client) -> its node; in a cluster one that can be reached, for what each of them does.
+function node.of(client) return client.nodes and client.nodes:any() or client.node end
 
 -- lost(message, code) -> nil, message, code: of the connection, with the name of the server.
 function methods.lost(self, message, code)
@@ -92,8 +96,7 @@ local function greet(self, conn)
   return true
 end
 
--- open(shared) -> conn | nil, message, code. `shared`: that of conn:open.
-function methods.open(self, shared)
+local function connect(self, shared)
   local ok, sock, message, code
   if self.settings.sentinels then
     ok, message, code = find_master(self)
@@ -110,17 +113,23 @@ function methods.open(self, shared)
   return nil, message, code
 end
 
-local function attempt(self, gate)
-  local ok, conn, message, code = pcall(self.open, self, true)
+-- open(shared) -> conn | nil, message, code. `shared`: that of conn:open.
+function methods.open(self, shared)
+  local ok, conn, message, code = pcall(connect, self, shared)
   if not ok then conn, message, code = nil, self.target .. ": " .. tostring(conn), "ENOMEM" end
-  self.gate = nil
   if conn then
-    self.conn, self.failure, self.pause = conn, nil, nil
-  else
-    self.failure = { message, code }
-    self.pause = math.min((self.pause or PAUSE_S / 2) * 2, PAUSE_S_MAX)
-    self.again = now() + self.pause
+    self.failure, self.pause = nil, nil
+    return conn
   end
+  self.failure = { message, code }
+  self.pause = math.min((self.pause or PAUSE_S / 2) * 2, PAUSE_S_MAX)
+  self.again = now() + self.pause
+  return nil, message, code
+end
+
+local function attempt(self, gate)
+  self.conn = self:open(true)
+  self.gate = nil
   gate:wake()
 end
 
@@ -162,23 +171,34 @@ local function take(self)
   return self:open(false)
 end
 
--- own(fn) -> the results of fn(conn), with a connection of its own, which goes to the pool unless it is closed | nil,
--- message, code: none of them was free in time.
-function methods.own(self, fn)
+-- permitted(fn) -> true, and the results of fn(), which may have a connection of its own meanwhile | false, message, code:
+-- none of them was free in time.
+function methods.permitted(self, fn)
   local settings, begun = self.settings, false
   local results = pack(core.semaphore_within(settings.permits, settings.reply_ms / 1000, function()
     begun = true
+    return fn()
+  end))
+  if begun then return true, unpack(results, 1, results.n) end
+  if results[3] ~= "ETIMEDOUT" then return false, results[2], results[3] end
+  return false, self.target .. ": timeout: all " .. settings.connections .. " connections for commands that block are in "
+    .. "use (the option connections)", "ETIMEDOUT"
+end
+
+-- own(fn) -> the results of fn(conn, node), with a connection of its own, which goes to the pool unless it is closed | nil,
+-- message, code
+function methods.own(self, fn)
+  local results = pack(self:permitted(function()
     local conn, message, code = take(self)
     if not conn then return nil, message, code end
     local _ <close> = setmetatable({}, { __close = function(_, err) if err then conn:close() end end })
-    local got = pack(fn(conn))
+    local got = pack(fn(conn, self))
     if type(got[2]) == "string" and got[2]:find("^READONLY") then conn:close() end -- a failover has happened
-    conn:keep(settings.key .. self.target)
+    conn:keep(self.settings.key .. self.target)
     return unpack(got, 1, got.n)
   end))
-  if begun then return unpack(results, 1, results.n) end
-  return nil, self.target .. ": timeout: all " .. settings.connections .. " connections for commands that block are in use"
-    .. " (the option connections)", "ETIMEDOUT"
+  if results[1] then return unpack(results, 2, results.n) end
+  return nil, results[2], results[3]
 end
 
 return node

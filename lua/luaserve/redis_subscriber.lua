@@ -13,9 +13,9 @@ local subscriber = {}
 
 local PAUSE_S, PAUSE_S_MAX = 0.05, 2 -- before the second attempt, doubled before each further one
 
--- new(node) -> a subscriber without subscriptions
-function subscriber.new(node)
-  return { node = node, lists = { subscribe = {}, psubscribe = {} }, running = false, conn = false }
+-- new(client) -> a subscriber without subscriptions
+function subscriber.new(client)
+  return { client = client, node = client.node, lists = { subscribe = {}, psubscribe = {} }, running = false, conn = false }
 end
 
 local function is_empty(self) return not next(self.lists.subscribe) and not next(self.lists.psubscribe) end
@@ -76,13 +76,14 @@ end
 
 local function listen(self)
   local pause
-  while not is_empty(self) do
-    local conn, message, code = self.node:open(false)
+  while not is_empty(self) and not core.retired() do
+    local node = nodes.of(self.client)
+    local conn, message, code = node:open(false)
     if conn then
       pause = nil
       message, code = receive(self, conn)
       conn:close()
-      message = self.node.target .. ": " .. message
+      message = node.target .. ": " .. message
     end
     local left = self.left
     self.left = false
@@ -100,10 +101,18 @@ local function listen(self)
 end
 
 local function run(self)
-  local settings = self.node.settings
-  local ok, message, code = core.semaphore_within(settings.permits, settings.reply_ms / 1000, listen, self)
+  local warned = false
+  repeat
+    local permitted, ok, message, code = self.node:permitted(function() return listen(self) end)
+    if not permitted then ok, message, code = nil, ok, message end
+    if not ok then confirm(self, nil, message, code) end
+    local again = code == "ETIMEDOUT" and not permitted and not is_empty(self) and not core.retired()
+    if again and not warned then
+      warned = true
+      core.log("warn", message .. "; subscriptions wait for one")
+    end
+  until not again
   self.running = false
-  if not ok then confirm(self, nil, message, code) end
 end
 
 local function start(self)

@@ -141,6 +141,7 @@ class RealServer(RedisCase):
                    "changed a watched key", "ECHANGED")
         self.fails(site, """return r:transaction(function(t) t:set("a", 0) return nil, "no", "EINVAL" end)""", "no", "EINVAL")
         self.fails(site, "return r:transaction(function(t) t:set('a', 0) t:call('NOTHING') end)", "unknown command", "EINVAL")
+        self.raises(site, "r:transaction('a', function(t, c) c:subscribe('a', print) end)", "outside of the transaction")
         self.raises(site, "r:transaction('a', function() error('mine') end)", "mine")
         self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["13"])
         self.assertEqual(self.run_lua(site, "return r:pipeline(function(p) p:set('a', 1) p:wait(0, 10) end)"), [["OK", 0]])
@@ -256,6 +257,20 @@ end)""" % redis.port, listeners=0)
         self.assertEqual(site.wait(), 0, site.log())
         self.assertIn("got now", site.log())
 
+    def test_a_subscription_of_the_site_waits_for_a_connection(self):
+        redis = self.redis()
+        site = self.serve("""
+local ls = require "luaserve"
+ls.config { states = 1 }
+local r = ls.redis("redis://127.0.0.1:%d", { connections = 1, timeout = 0.1 })
+ls.init(function() ls.spawn(function() r:blpop("queue", 0) end) end)
+r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % redis.port, listeners=0)
+        site.wait_log("are in use .the option connections.; subscriptions wait for one")
+        redis.ask("RPUSH", "queue", "done")
+        redis.wait(("PUBLISH", "news", "1"), lambda text: text == ":1")
+        site.wait_log("got 1")
+        site.stop()
+
     def test_lost_restarted_and_stopped(self):
         redis = self.redis()
         site = self.site(redis, "env.short = ls.redis(URL, { timeout = 0.2 })")
@@ -306,6 +321,114 @@ end)""" % redis.port, listeners=0)
         self.fails(site, "return ls.redis('%s'):get 'a'" % url, "Redis at localhost:%d: TLS: " % port, "ECERT")
         self.raises(site, "ls.redis(URL, { tls = {} })", "the option tls needs a URL with rediss://")
         site.stop()
+
+
+class Cluster(RedisCase):
+    """A cluster of two servers, each with half of the slots; the key "b" is in the first one, "a" in the second."""
+
+    def setUp(self):
+        super().setUp()
+        self.nodes = []
+        for _ in range(2):
+            bus = free_port()
+            node = self.redis("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "500",
+                              "--cluster-require-full-coverage", "no")
+            node.id, node.bus = self.bulk(node, "CLUSTER", "MYID"), bus
+            self.nodes.append(node)
+        first, second = self.nodes
+        self.assertEqual(first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191), "+OK")
+        self.assertEqual(second.ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383), "+OK")
+        self.assertEqual(first.ask("CLUSTER", "MEET", "127.0.0.1", second.port, second.bus), "+OK")
+        for node in self.nodes:  # each knows the slots of the other
+            node.wait(("CLUSTER", "SLOTS"), lambda text: text == "*2")
+            node.wait(("CLUSTER", "KEYSLOT", "a"), lambda _, node=node: "cluster_state:ok" in self.bulk(node, "CLUSTER", "INFO"))
+
+    @staticmethod
+    def bulk(node, *words):
+        with socket.create_connection(("127.0.0.1", node.port), WAIT) as s:
+            s.sendall(encode(words))
+            f = s.makefile("rb")
+            text = f.read(int(f.readline()[1:])).decode()
+            f.close()
+            return text
+
+    def site(self, redis, more=""):
+        return super().site(redis, "ls.config { states = 1 } env.c = ls.redis(URL, { cluster = true, timeout = 2 })\n" + more)
+
+    def move(self, key):
+        """The slot of a key of the first server, without its keys, to the second."""
+        slot = self.nodes[0].ask("CLUSTER", "KEYSLOT", key)[1:]
+        first, second = self.nodes
+        self.assertEqual(second.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", first.id), "+OK")
+        for node in second, first:
+            self.assertEqual(node.ask("CLUSTER", "SETSLOT", slot, "NODE", second.id), "+OK")
+        first.wait(("GET", key), lambda text: text.startswith("-MOVED"))
+
+    def lose_the_first(self):
+        """It is killed, and the second takes its slots."""
+        first, second = self.nodes
+        first.kill()
+        self.assertEqual(second.ask("CLUSTER", "DELSLOTSRANGE", 0, 8191), "+OK")
+        self.assertEqual(second.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191), "+OK")
+        second.wait(("SET", "b", "1"), lambda text: text == "+OK")
+
+    def test_calls_follow_a_slot_that_moves(self):
+        for key, code, expected in [
+            ("b", "return c:transaction(function(t) t:incr 'b' end)", [[1]]),
+            ("{b}2", "return c:transaction('{b}2', function(t, one) t:set('{b}2', one:get '{b}2' or 'none') end), c:get '{b}2'",
+             [["OK"], "none"]),
+            ("c", "return c:blpop('c', 0.01)", [None]),
+            ("{c}2", "return c:pipeline(function(p) p:incr '{c}2' p:set('a', 1) end)", [[1, "OK"]]),
+        ]:
+            with self.subTest(code):
+                site = self.site(self.nodes[0])
+                self.assertEqual(self.run_lua(site, "return c:get '%s'" % key), [None])
+                if not key.startswith("{"):
+                    self.move(key)
+                self.assertEqual(self.run_lua(site, code), expected)
+                site.stop()
+
+    def test_a_server_that_is_lost(self):
+        codes = [("return c:pipeline(function(p) p:set('b', 1) p:set('a', 2) end)", [["OK", "OK"]]),
+                 ("return c:transaction(function(t) t:set('b', 2) end)", [["OK"]]),
+                 ("return c:transaction('b', function(t) t:set('b', 3) end)", [["OK"]]),
+                 ("return c:blpop('bb', 0.01)", [None]), ("return c:eval('return 5')", [5])]
+        sites = [self.site(self.nodes[0]) for _ in codes]
+        for site in sites:
+            self.assertEqual(self.run_lua(site, "return c:mget('b'), c:mget('a')"), [[False], [False]])
+        subscriber = self.site(self.nodes[0], 'env.c:subscribe("news", function(text) ls.log.info("got " .. text) end)')
+        self.nodes[0].wait(("PUBLISH", "news", "1"), lambda text: text == ":1")
+        self.lose_the_first()
+        for site, (code, expected) in zip(sites, codes):
+            with self.subTest(code):
+                # A connection that is lost meanwhile fails the calls on it.
+                self.eventually(lambda site=site, code=code, expected=expected: self.results(site, code) == [True, *expected],
+                                "the map is asked for")
+        self.nodes[1].wait(("PUBLISH", "news", "2"), lambda text: text == ":1")
+        subscriber.wait_log("got 2")
+        for site in [*sites, subscriber]:
+            site.stop()
+
+    def test_a_dict_and_topics(self):
+        site = self.site(self.nodes[0], """
+ls.config { redis = env.c }
+env.d = ls.dict("d", { redis = true })
+ls.subscribe("news", function(text) ls.log.info("got " .. text) end)""")
+        other = self.site(self.nodes[1], "ls.config { redis = env.c }")
+        self.run_lua(site, "for i = 1, 100 do d[i] = i end")
+        self.assertEqual(self.run_lua(site, "local n = 0 for k, v in pairs(d) do n = n + v end return #d, #d:keys(), n"),
+                         [100, 100, 5050])
+        self.run_lua(site, "d:clear()")
+        self.assertEqual([node.ask("DBSIZE") for node in self.nodes], [":0", ":0"])
+        self.run_lua(other, "ls.publish('news', 'first')")
+        site.wait_log("got first")
+        self.nodes[0].kill()
+        site.wait_log("the messages of other servers are lost until")
+        site.wait_log("topics: connected to Redis at .* again")
+        self.run_lua(other, "ls.publish('news', 'second')")
+        site.wait_log("got second")
+        site.stop()
+        other.stop()
 
 
 class WrongServer(RedisCase):
@@ -394,6 +517,7 @@ class WrongServer(RedisCase):
         self.raises(site, "c:transaction(function(t) t:set('a', 1) t:set('b', 1) end)", "must have one slot of the cluster")
         self.assertEqual(self.run_lua(site, "return c:transaction(function(t) t:incr '{tx}1' t:incr '{tx}2' end)"), [[1, 2]])
         self.assertEqual(sum(words == ["EXEC"] for words in first.commands), 1)  # refused: its slot has moved
+        self.raises(site, "c:scan(0)", "scan concerns one server of a cluster")
         site.stop()
 
     def test_sentinels(self):
