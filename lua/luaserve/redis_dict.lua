@@ -433,7 +433,7 @@ end
 
 -- ---- the object --------------------------------------------------------------------------------------------------
 
--- client_of(value) -> the client of such a dict; nil: it is none.
+-- client_of(value) -> the client of such a dict | nil
 function redis_dict.client_of(value)
   local meta = type(value) == "table" and getmetatable(value)
   local record = type(meta) == "table" and meta.dict

@@ -76,7 +76,7 @@ end
 
 local function listen(self)
   local pause
-  while not is_empty(self) and not core.retired() do
+  while not is_empty(self) do
     local node = nodes.of(self.client)
     local conn, message, code = node:open(false)
     if conn then

@@ -20,6 +20,8 @@ local now = core.now
 
 local topics = {}
 
+local node_of = require("luaserve.redis_node").of
+
 local PREFIX <const> = "luaserve:topic:"
 local HEAD <const> = "<c8 c8 I8" -- server, sender, number; the rest follows
 local REST <const> = "<B s2 s2" -- flags, event, id; the data follow
@@ -37,7 +39,8 @@ local client -- of the site
 local server, sender -- their ids
 local shared -- a dict: "server", "owner" (the sender whose tasks serve), "known", "dropped", "bytes"
 local queue -- a channel of strings
-local STOP <const> = "" -- in the queue
+local STOP <const> = "" -- in the queue: wakes the task that sends
+local ending = false -- this site has ended
 
 -- Counts, and says it in the log at most every ten seconds.
 local said = {}
@@ -49,8 +52,6 @@ local function lost(count, what)
   core.log("warn", ("topics: %d messages %s"):format(one.count, what))
   one.count, one.at = 0, now()
 end
-
-local function node_of() return client.node end
 
 -- ---- out -----------------------------------------------------------------------------------------------------------
 
@@ -77,16 +78,16 @@ local function publish(topic, data, options, ...)
   return count
 end
 
--- The messages that wait, at most BATCH; waits for one -> batch, whether the site has ended
+-- The messages that wait, at most BATCH; waits for one, unless the site has ended -> batch, whether no more wait
 local function take_batch()
-  local batch, text = {}, queue:receive()
+  local batch, text = {}, queue:receive(ending and 0 or nil)
   while text and text ~= STOP do
     shared:incr("bytes", -#text)
     batch[#batch + 1] = text
     if #batch == BATCH then return batch, false end
     text = queue:receive(0)
   end
-  return batch, text == STOP
+  return batch, true
 end
 
 -- The commands of a batch, with the next numbers.
@@ -105,10 +106,11 @@ end
 local function send_all()
   skipped = shared:get("dropped") or 0
   repeat
-    local batch, ended = take_batch()
-    local node, pause = node_of(), PAUSE_S
+    local batch, empty = take_batch()
+    local pause = PAUSE_S
     commands_of(batch)
     while batch[1] do
+      local node = node_of(client)
       local conn, message = node:shared()
       local replies
       if conn then replies, message = conn:many(node.settings.reply_ms, batch) end
@@ -126,7 +128,7 @@ local function send_all()
       if batch[1] then core.sleep(pause) end
       pause = min(pause * 2, PAUSE_S_MAX)
     end
-  until ended
+  until ending and empty -- the STOP of one site may wake that of another, when the handover took too long
 end
 
 -- ---- in ------------------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ local function receive(conn, subscribed)
 end
 
 local function listen(gate)
-  local node, pause, was_connected = node_of(), PAUSE_S, false
+  local node, pause, was_connected = nil, PAUSE_S, false
   local function subscribed()
     if was_connected then
       core.redis_count("reconnects", 1)
@@ -196,6 +198,7 @@ local function listen(gate)
     gate:wake()
   end
   while not core.retired() do
+    node = node_of(client)
     local conn, message = node:open(false)
     if conn then
       local code
@@ -225,12 +228,13 @@ local function run(gate)
   core.hands_over()
   guard(listen, gate)
   if take == hold then return end -- the site has never served
+  ending = true
   queue:send(STOP)
   guard(out.wait, out)
   local numbers = {}
   for id, one in pairs(known) do numbers[id] = one[1] end
   shared:set("known", numbers)
-  shared:delete("owner")
+  if shared:get("owner") == sender then shared:delete("owner") end
 end
 
 -- This site serves.
@@ -276,7 +280,7 @@ function topics.configure(value)
     first_state = true
     local gate = core.redis_connection()
     core.spawn(run, gate)
-    gate:wait(node_of().settings.limits.connect_ms_max / 1000)
+    gate:wait(client.node.settings.limits.connect_ms_max / 1000)
   end)
   core.on("start", function() if first_state then take_over() end end)
 end
