@@ -141,6 +141,9 @@ class Dicts(Case):
             ('ls.dict("a", { redis = true, size = "1m" })', "ls.dict: size has no meaning with redis"),
             ('ls.dict("a", { redis = 1 })', "ls.dict: redis must be true or a client of ls.redis; got 1"),
             ('ls.dict("a") ls.dict("a", { redis = true })', 'ls.dict: "a" is defined without redis elsewhere'),
+            ('ls.dict("a", { redis = true }) ls.dict("a", { size = "1m" })', 'ls.dict: "a" is defined with redis elsewhere'),
+            ('ls.dict("a", { redis = true }) ls.dict("a", { redis = ls.redis("redis://127.0.0.1:2") })',
+             'ls.dict: "a" is defined with another redis elsewhere'),
             ('ls.config{ redis = 5 }', 'ls.config: redis must be a URL'),
             ('ls.config{ redis = "redis://127.0.0.1:1" }', "ls.config: redis is set already"),
         ]:
@@ -219,6 +222,26 @@ class Topics(Case):
         for ws in subscribers:
             self.expect(ws, ["s0", "s1"], 200)
         self.stop(sites, subscribers)
+
+    def test_a_reload_while_redis_is_down(self):
+        site, other = [self.serve(SITE.replace("@PORT@", str(self.redis.port)).replace("@MORE@", TOPICS + more))
+                       for more in ("ls.config{ drain_timeout = 8 }", "")]
+        subscriber = self.subscriber(other)
+        self.redis.kill()
+        other.wait_log("the messages of other servers are lost until it is connected again")
+        self.publish(site, "a", 1, 1)
+        since = len(site.lines)
+        site.reload()
+        site.wait_log("reloaded", since)  # the task that sends has its message for longer than the handover waits
+        self.publish(site, "b", 1, 1)
+        site.wait_log("did not reach Redis", since)
+        self.redis.start()
+        other.wait_log("topics: connected to Redis at .* again")
+        for number in 1, 2, 3:
+            self.publish(site, "c", number, number)
+            while subscriber.receive() != f"c {number}":
+                pass
+        self.stop([site, other], [subscriber])
 
     def test_a_lost_redis_is_counted_and_heals(self):
         sites = [self.site(TOPICS) for _ in range(2)]
