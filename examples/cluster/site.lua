@@ -23,8 +23,8 @@ ls.init(function()
 end)
 
 app:use(function(_, res, next)
+  res:header("X-Server", NAME) -- before next(): a WebSocket begins inside it
   next()
-  res:header("X-Server", NAME)
 end)
 
 app:put("/messages/:id", function(req)
