@@ -57,8 +57,7 @@ const char *ls_server_build(void)
              "HTTP engines: luaserve%s\n",
              tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
              sqlite != NULL ? sqlite : "not built in", redis != NULL ? redis : "not built in",
-             ls_pg_library(libpq, sizeof libpq),
-             ls_httpsys_supported() ? " http.sys" : "");
+             ls_pg_library(libpq, sizeof libpq), ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
 

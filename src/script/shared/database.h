@@ -122,7 +122,7 @@ struct ls_db_job {
     struct ls_db_conn *conn; /* leased, or with the rest of the rows */
     bool busy;               /* from ls_db_queue until it has ended, also without a waiter */
     ls_db_job *queued_lease; /* a reference */
-    bool used;               /* of a transaction, or of rows that are left: a task waits for it. For the caller's state */
+    bool used; /* of a transaction, or of rows that are left: a task waits for it. For the caller's state */
 };
 
 /* A job with one reference; NULL: out of memory. `sql`, `values`, `rows` keep their memory when the job is used again

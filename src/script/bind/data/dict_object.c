@@ -581,8 +581,10 @@ static int core_value_decode(lua_State *L)
     size_t len;
     const char *code = luaL_checklstring(L, 1, &len);
     ls_value *value = ls_value_of_code(code, len);
-    if (value == NULL) lua_pushnil(L);
-    else ls_value_give(L, value, lua_toboolean(L, 2));
+    if (value == NULL)
+        lua_pushnil(L);
+    else
+        ls_value_give(L, value, lua_toboolean(L, 2));
     return 1;
 }
 

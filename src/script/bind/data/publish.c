@@ -322,13 +322,12 @@ static void topic_free(ls_state *state)
     ls_topic_inbox_free(inbox);
 }
 
-static const luaL_Reg functions[] = {
-    {"publish", core_publish},
-    {"publish_here", core_publish_here},
-    {"publish_through", core_publish_through},
-    {"subscribe", ls_core_subscribe},
-    {"topics", core_topics},
-    {NULL, NULL}};
+static const luaL_Reg functions[] = {{"publish", core_publish},
+                                     {"publish_here", core_publish_here},
+                                     {"publish_through", core_publish_through},
+                                     {"subscribe", ls_core_subscribe},
+                                     {"topics", core_topics},
+                                     {NULL, NULL}};
 
 const ls_module ls_topic_module = {.name = "topic",
                                    .bytes = sizeof(ls_topic_data),

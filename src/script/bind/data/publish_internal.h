@@ -13,7 +13,7 @@ typedef struct ls_topic_data { /* of a state */
     bool retiring;       /* the functions end when the inbox is empty */
     bool request_warned; /* that a function has outlived the request that subscribed it */
     int meta_ref;
-    int through_ref;   /* what ls.publish calls instead; 0: nothing */
+    int through_ref; /* what ls.publish calls instead; 0: nothing */
 } ls_topic_data;
 
 static inline ls_topic_data *ls_topic_data_of(const ls_state *state)
