@@ -116,21 +116,20 @@ static void free_object(void *object)
     (void)object; /* the collector frees it */
 }
 
+static redisReplyObjectFunctions functions = {.createString = create_string,
+                                              .createArray = create_array,
+                                              .createInteger = create_integer,
+                                              .createNil = create_nil,
+#if HIREDIS_MAJOR > 0
+                                              .createDouble = refuse_double,
+                                              .createBool = refuse_boolean,
+#endif
+                                              .freeObject = free_object};
+
 /* ---- the reader -------------------------------------------------------------------------------------------------- */
 
 ls_redis_reader *ls_redis_reader_open(void)
 {
-    static redisReplyObjectFunctions functions = {
-        .createString = create_string,
-        .createArray = create_array,
-        .createInteger = create_integer,
-        .createNil = create_nil,
-#if HIREDIS_MAJOR > 0
-        .createDouble = refuse_double,
-        .createBool = refuse_boolean,
-#endif
-        .freeObject = free_object
-    };
     ls_redis_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL) return NULL;
     reader->hiredis = redisReaderCreateWithFunctions(&functions);
