@@ -469,7 +469,8 @@ static void store_main(void *arg)
         store->waking = false;
         ls_cond_broadcast(&store->done);
         if (err < 0 && store->closing) break;
-        if (err < 0) (void)ls_cond_wait_ms(&store->wake, &store->lock, LS_DICT_STORE_RETRY_MS);
+        if (err < 0 && ls_list_empty(&store->waiters)) /* else one has come meanwhile: its signal is over */
+            (void)ls_cond_wait_ms(&store->wake, &store->lock, LS_DICT_STORE_RETRY_MS);
     }
     ls_mutex_unlock(&store->lock);
 }
