@@ -5,8 +5,9 @@
 -- Out: ls.publish of every state puts a message into a channel; a task sends them with numbers. A message may be sent twice
 -- after a loss: the receivers drop the second one, and count the numbers that are missing.
 -- In: a task receives all messages, and publishes those of other servers in this one.
--- A new site subscribes before it serves, and keeps what comes until the tasks of the old one have ended and have left the
--- numbers that they know.
+-- A new site subscribes before it serves, and keeps what comes until its turn: when the tasks of the old one have ended and
+-- have left the numbers that they know. The old one receives until Redis answers a PING that it sends when it is replaced:
+-- what was published later has reached the new one. A site that is replaced before its turn still takes it.
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
@@ -15,7 +16,7 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, pairs, pcall, tostring, type = ipairs, pairs, pcall, tostring, type
-local min, pack, sub, unpack = math.min, string.pack, string.sub, string.unpack
+local min, pack, sub, unpack, move = math.min, string.pack, string.sub, string.unpack, table.move
 local now = core.now
 
 local topics = {}
@@ -33,11 +34,13 @@ local QUEUE_SECONDS_MAX <const> = 10
 local HELD_MAX <const> = 100000 -- messages that a new site keeps until it serves
 local SENDERS_MAX <const>, SENDER_SECONDS <const> = 4096, 600 -- older ones are forgotten above this number
 local PAUSE_S <const>, PAUSE_S_MAX <const> = 0.05, 2
-local HANDOVER_S <const> = 5 -- the new site waits so long for the task of the old one
+local PONG_S <const> = 2 -- the old site waits so long for the answer
+local HANDOVER_S <const> = 5 -- the new one so long for its turn
 
 local client -- of the site
 local server, sender -- their ids
-local shared -- a dict: "server", "owner" (the sender whose tasks serve), "known", "dropped", "bytes"
+-- A dict: "server", "sites" (senders in the order of their sites; the first has its turn), "known", "dropped", "bytes".
+local shared
 local queue -- a channel of strings
 local STOP <const> = "" -- in the queue: wakes the task that sends
 local ending = false -- this site has ended
@@ -169,7 +172,8 @@ local function hold(channel, text)
 end
 local take = hold
 
--- Wait for messages until the connection is lost -> message, code
+local receiving -- the connection
+-- Wait for messages until the connection is lost, or the answer to the last PING -> message, code
 local function receive(conn, subscribed)
   conn:send("PSUBSCRIBE", PREFIX .. "*")
   while true do
@@ -178,6 +182,8 @@ local function receive(conn, subscribed)
     for _, one in ipairs(messages) do
       if one[1] == "pmessage" then
         take(one[3], one[4])
+      elseif one[1] == "pong" then
+        return "the site has ended", "ECANCELED"
       elseif one.err then
         return one.err, "EINVAL"
       else
@@ -187,7 +193,7 @@ local function receive(conn, subscribed)
   end
 end
 
-local function listen(gate)
+local function listen_all(gate)
   local node, pause, was_connected = nil, PAUSE_S, false
   local function subscribed()
     if was_connected then
@@ -202,9 +208,12 @@ local function listen(gate)
     local conn, message = node:open(false)
     if conn then
       local code
+      conn:outlast()
+      receiving = conn
       message, code = receive(conn, subscribed)
+      receiving = nil
       conn:close()
-      if code == "ECANCELED" then return end -- the site has ended
+      if code == "ECANCELED" or core.retired() then return end
       message = node.target .. ": " .. message
     end
     if pause == PAUSE_S then
@@ -221,38 +230,66 @@ local function guard(fn, ...)
   if not ok then core.log("error", "topics: " .. tostring(err)) end
 end
 
-local out -- the job that sends
-
--- The task that receives. It ends as the site does, and lets the next one take over.
-local function run(gate)
+local function listen(gate)
   core.hands_over()
-  guard(listen, gate)
-  if take == hold then return end -- the site has never served
-  ending = true
-  queue:send(STOP)
-  guard(out.wait, out)
-  local numbers = {}
-  for id, one in pairs(known) do numbers[id] = one[1] end
-  shared:set("known", numbers)
-  if shared:get("owner") == sender then shared:delete("owner") end
+  guard(listen_all, gate)
 end
 
--- This site serves.
+local input, turn, output -- jobs: the one that receives, take_over, the one that sends
+
+-- The senders from this one on, or behind it.
+local function from(behind)
+  return function(sites)
+    for at = 1, #(sites or {}) do
+      if sites[at] == sender then return move(sites, at + behind, #sites, 1, {}) end
+    end
+    return sites
+  end
+end
+
 local function take_over()
-  core.hands_over()
   local limit = now() + HANDOVER_S
-  while not shared:add("owner", sender) and now() < limit do core.sleep(0.01) end
-  shared:set("owner", sender)
+  while shared:get("sites")[1] ~= sender and now() < limit do core.sleep(0.01) end
+  shared:update("sites", from(0))
   for id, at in pairs(shared:get("known") or {}) do
     if not known[id] then known[id], known_count = { at, now() }, known_count + 1 end
   end
-  out = core.spawn(guard, send_all)
+  output = core.spawn(guard, send_all)
   local at = 1
   while held[at] do
     take_in(held[at][1], held[at][2])
     at = at + 1
   end
   held, take = {}, take_in
+end
+
+-- This site serves.
+local function start()
+  core.hands_over()
+  shared:update("sites", function(sites)
+    sites = sites or {}
+    sites[#sites + 1] = sender
+    return sites
+  end)
+  turn = core.spawn(guard, take_over)
+end
+
+-- This site is replaced, or the server stops.
+local function hand_over()
+  if not turn then return end -- it has never served
+  turn:wait()
+  local limit = now() + PONG_S
+  if receiving then receiving:send("PING") end
+  while receiving and now() < limit do core.sleep(0.005) end
+  if receiving then receiving:close() end
+  input:wait()
+  ending = true
+  queue:send(STOP)
+  output:wait()
+  local numbers = {}
+  for id, one in pairs(known) do numbers[id] = one[1] end
+  shared:set("known", numbers)
+  shared:update("sites", from(1))
 end
 
 -- ---- configure ---------------------------------------------------------------------------------------------------
@@ -279,10 +316,11 @@ function topics.configure(value)
   core.init(function()
     first_state = true
     local gate = core.redis_connection()
-    core.spawn(run, gate)
+    input = core.spawn(listen, gate)
     gate:wait(client.node.settings.limits.connect_ms_max / 1000)
   end)
-  core.on("start", function() if first_state then take_over() end end)
+  core.on("start", function() if first_state then start() end end)
+  core.on("drain", function() guard(hand_over) end)
 end
 
 -- client_of(call) -> the client of ls.config{ redis = ... }. Raises without one.

@@ -63,6 +63,7 @@ typedef struct redis_conn {
     bool large;     /* the next block is LS_BLOCK_LARGE */
     bool unflushed; /* redis_data.flush sends */
     bool finishing; /* it closes when no call waits */
+    bool outlasts;  /* its subscriptions do not end with their site */
 } redis_conn;
 
 typedef struct redis_link { /* the user of the stream */
@@ -591,12 +592,19 @@ static int conn_send(lua_State *L)
     return 0;
 }
 
+/* conn:outlast(): its subscriptions go on when the site has ended, until it is closed. */
+static int conn_outlast(lua_State *L)
+{
+    check_conn(L)->outlasts = true;
+    return 0;
+}
+
 /* conn:read(ms) -> messages | nil, message, code. Waits for messages of a subscription: those that have arrived. ECANCELED:
  * the site has ended. */
 static int conn_read(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
-    if (conn->state->retired) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    if (conn->state->retired && !conn->outlasts) conn_close(conn->state->ctx, conn, LS_ECANCELED);
     redis_call *call = call_new(L, conn, true);
     if (conn->stream == NULL) return push_lost(L, conn, conn->err);
     return call_wait(L, conn, call, ALL, LS_OK);
@@ -770,10 +778,19 @@ static int core_count(lua_State *L)
 
 static void redis_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"open", conn_open},     {"call", conn_call}, {"many", conn_many},
-                                       {"read", conn_read},     {"send", conn_send}, {"close", conn_close_lua},
-                                       {"finish", conn_finish}, {"keep", conn_keep}, {"is_open", conn_is_open},
-                                       {"wait", conn_wait},     {"wake", conn_wake}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"open", conn_open},
+                                       {"call", conn_call},
+                                       {"many", conn_many},
+                                       {"read", conn_read},
+                                       {"send", conn_send},
+                                       {"close", conn_close_lua},
+                                       {"finish", conn_finish},
+                                       {"keep", conn_keep},
+                                       {"is_open", conn_is_open},
+                                       {"wait", conn_wait},
+                                       {"wake", conn_wake},
+                                       {"outlast", conn_outlast},
+                                       {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", conn_gc}, {NULL, NULL}};
     static const ls_object_type type = {.name = "connection", .methods = methods, .meta = meta};
     redis_data *data = data_of(state);
@@ -796,7 +813,7 @@ static void close_some(ls_thread_ctx *ctx, ls_state *state, bool all)
     for (ls_node *node = data->open.next, *next; node != &data->open; node = next) {
         redis_conn *conn = LS_CONTAINER(node, redis_conn, node);
         next = node->next;
-        if (all || (conn->shared ? ls_list_empty(&conn->calls) : waits_for_messages(conn)))
+        if (all || (conn->shared ? ls_list_empty(&conn->calls) : waits_for_messages(conn) && !conn->outlasts))
             conn_lose(ctx, conn, LS_ECANCELED, &done);
     }
     wake_all(ctx, &done);
