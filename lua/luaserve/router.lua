@@ -25,6 +25,7 @@ usage.mark_internal()
 
 -- Functions that run for a request are locals: a site may replace the globals.
 local find, sub, byte, concat, ipairs = string.find, string.sub, string.byte, table.concat, ipairs
+local gmatch, gsub = string.gmatch, string.gsub
 local percent_decode, last_segment = core.percent_decode, core.last_segment
 local set_params, set_body_max, set_time_max = core.params, core.body_max, core.time_max
 
@@ -282,20 +283,35 @@ local function wrap(uses, fn, own)
   return core.chain(functions, places)
 end
 
--- is_below(segments) -> a function that tells whether a request is for the path of the segments, or below it. A path that
+-- plain_segments(path) -> the segments of a path as the server behind app:proxy may read it: decoded, with a backslash as
+-- separator, without parameters (";v=1") and empty segments.
+local function plain_segments(path)
+  local segments = {}
+  for segment in gmatch(gsub(percent_decode(path) or "", "\\", "/"), "[^/]+") do
+    segments[#segments + 1] = gsub(segment, ";.*", "")
+  end
+  return segments
+end
+
+-- is_below(segments) -> a function that tells whether a request is for the path of the segments, or below it. So is one
+-- that another server may read as such: a check of "/admin" is made for "//admin" and "/%61dmin;v=1", too. A path that
 -- cannot be decoded is not: no route matches it.
 local function is_below(segments)
   local literal = ""
   for _, segment in ipairs(segments) do literal = literal and segment.text and literal .. "/" .. segment.text end
-  return function(path)
-    if literal and not find(path, "%", 1, true) then
-      return sub(path, 1, #literal) == literal and (#path == #literal or byte(path, #literal + 1) == 0x2F)
-    end
-    local at = decode_segments(path)
+  local function begins(at)
     for i, segment in ipairs(segments) do
       if not at or not at[i] or segment.text and segment.text ~= at[i] then return false end
     end
     return true
+  end
+  return function(path)
+    if literal and sub(path, 1, #literal) == literal and (#path == #literal or byte(path, #literal + 1) == 0x2F) then
+      return true
+    end
+    local odd = find(path, "//", 1, true) or find(path, "[%%;\\]")
+    if literal and not odd then return false end
+    return begins(decode_segments(path)) or odd ~= nil and begins(plain_segments(path))
   end
 end
 

@@ -80,6 +80,28 @@ function tests.parameters_are_decoded_after_the_path_is_split()
   })
 end
 
+-- A server behind app:proxy may read these paths as /a/b/1.
+function tests.middleware_of_a_path_runs_for_other_spellings_of_it()
+  for _, pattern in ipairs { "/a/b", "/a/:x" } do
+    local app = ls.app()
+    app:any("/*path", handler "any")
+    app:use(pattern, function() return 401 end)
+    for _, path in ipairs { "/a/b", "/a/b/", "/a/b/1", "/a//b/1", "//a/b", "/a%2fb/1", "/a%2Fb", "/%61/b", "/a%5cb/1",
+      "/a\\b", "/a/b;v=1/1", "/a;v/b", "/a/%62;v=1", "/a%2f%2Fb" } do
+      check.equal({ path, (select(2, request(app, "GET", path))) }, { path, 401 })
+    end
+    for _, path in ipairs { "/", "/a", "/b/a/b", "/ab", "/a;/", "/a%3b" } do
+      check.equal({ path, (select(2, request(app, "GET", path))) }, { path, 200 })
+    end
+  end
+  local app = ls.app()
+  app:any("/*path", handler "any")
+  app:use("/a/b", function() return 401 end)
+  for _, path in ipairs { "/a/bc", "/a/b%20c", "/a/B", "/a/c;/a/b" } do
+    check.equal({ path, (select(2, request(app, "GET", path))) }, { path, 200 })
+  end
+end
+
 function tests.invalid_escapes_and_nul_are_400()
   local app = ls.app()
   app:get("/p/:x", handler "p")
