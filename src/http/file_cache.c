@@ -31,6 +31,7 @@ typedef struct shard {
 struct ls_file_cache {
     ls_file_cache_limits limits; /* of one shard, except `shards` */
     unsigned chain_count;        /* of each shard, a power of two */
+    _Atomic uint64_t changes;
     shard shards[];
 };
 
@@ -249,6 +250,21 @@ void ls_file_cache_examine_always(ls_file_cache *cache)
     cache->limits.fresh_ms = 0;
 }
 
+void ls_file_cache_changed(ls_file_cache *cache)
+{
+    atomic_fetch_add(&cache->changes, 1);
+}
+
+uint64_t ls_file_cache_changes(const ls_file_cache *cache)
+{
+    return atomic_load(&cache->changes);
+}
+
+void ls_cached_file_examined(ls_cached_file *entry, uint64_t changes)
+{
+    atomic_store_explicit(&entry->changes, changes, memory_order_relaxed);
+}
+
 enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,
                                              ls_cached_file **out)
 {
@@ -264,7 +280,9 @@ enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file
         ls_list_push(&s->order, &entry->used);
         entry->used_ms = now_ms;
         result = LS_CACHE_FRESH;
-        if (has_passed(now_ms, entry->checked_ms, cache->limits.fresh_ms)) {
+        if (has_passed(now_ms, entry->checked_ms, cache->limits.fresh_ms) ||
+            atomic_load_explicit(&entry->changes, memory_order_relaxed) !=
+                atomic_load_explicit(&cache->changes, memory_order_relaxed)) {
             entry->checked_ms = now_ms;
             result = LS_CACHE_STALE;
             take_out_idle(cache, s, now_ms, &dropped);

@@ -4,7 +4,9 @@
  * The key is the path, and the directory that the file was found to lie beneath: a search with another directory must
  * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and responses
  * that are being sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the
- * file, and renews the entry or puts another one in its place. So a file is examined at most once in fresh_ms.
+ * file, and renews the entry or puts another one in its place. So a file is examined at most once in fresh_ms, and after
+ * each change of files that this program makes: the cache counts these, and an entry has the count from before its file
+ * was examined. Which entries a change concerns is not asked, as links and names of directories may lead to any.
  *
  * Entries that were not used for idle_ms, and beyond a limit the least recently used ones, are dropped.
  *
@@ -54,6 +56,7 @@ typedef struct ls_cached_file {
     struct ls_cached_file *next;
     uint64_t hash, checked_ms, used_ms;
     _Atomic uint64_t unchanged_ms; /* when the open file was last found unchanged */
+    _Atomic uint64_t changes;      /* see ls_cached_file_examined */
 } ls_cached_file;
 
 /* The key of an entry. */
@@ -89,11 +92,19 @@ enum ls_file_cache_result {
     LS_CACHE_NONE,  /* no entry */
     LS_CACHE_FRESH, /* *out, + 1 reference */
     LS_CACHE_STALE, /* the same, and this caller examines the file; for the others the entry is fresh until fresh_ms
-                       have passed again */
+                       have passed again, but after a change it is stale for all until one has examined the file */
 };
 
 /* For development: no entry is fresh. Before the first search. */
 void ls_file_cache_examine_always(ls_file_cache *cache);
+
+/* This program has changed a file, or a name: no entry is fresh until its file was examined from now on. */
+void ls_file_cache_changed(ls_file_cache *cache);
+
+/* The number of these changes. Who examines a file asks before, and tells the entry: the one that describes the file as
+ * found, or a new one before it is put into the cache. */
+uint64_t ls_file_cache_changes(const ls_file_cache *cache);
+void ls_cached_file_examined(ls_cached_file *entry, uint64_t changes);
 
 /* now_ms: the time of ls_clock_coarse_ms. */
 enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,

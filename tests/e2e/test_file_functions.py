@@ -321,6 +321,90 @@ class Functions(Files):
         self.assertEqual(sorted(os.listdir(self.dir)), ["site.lua", "top.txt"])
 
 
+class Served(Files):
+    """What res:file and app:static send after a function of ls.file has returned, whichever state answers."""
+    SITE = """
+local ls = require "luaserve"
+local app = ls.app()
+ls.file.mkdir("public")
+local function path(name) return "public/" .. name end
+app:put("/:name", function(req)
+  local options = req.query.append and { append = true } or { atomic = req.query.atomic ~= "no" }
+  assert(ls.file.write(path(req.params.name), req:body(), options))
+  return 201
+end)
+app:post("/part/:name", function(req)
+  for part in req:parts() do assert(part:save(path(req.params.name))) end
+  return 201
+end)
+app:post("/rename", function(req) assert(ls.file.rename(path(req.query.from), path(req.query.to))) return 201 end)
+app:delete("/:name", function(req) assert(ls.file.remove(path(req.params.name))) return 201 end)
+app:get("/file/*name", function(req, res) res:file(path(req.params.name)) end)
+app:static("/static", "public")
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.config{ threads = 3 }
+"""
+
+    def begin(self):
+        self.start(site=self.SITE)
+        self.writer = self.connect()
+        self.readers = [self.connect() for _ in range(6)]
+        for conn in [self.writer, *self.readers]:
+            self.addCleanup(conn.close)
+
+    def change(self, method, target, headers=(), body=None):
+        self.assertEqual(self.writer.ask(method, target, headers, body).status, 201, target)
+
+    def sees(self, name, body):
+        """They read at once: none gets the old bytes while another one examines the file. None: there is no file."""
+        def read(n):
+            response = self.readers[n].get(("/file/", "/static/")[n % 2] + name)
+            return response.status, response.body if response.status == 200 else None
+
+        got = in_parallel([lambda n=n: read(n) for n in range(len(self.readers))])
+        self.assertEqual(got, [(404, None) if body is None else (200, body)] * len(self.readers), name)
+
+    def test_each_write_is_seen(self):
+        self.begin()
+        self.sees("a", None)
+        for n in range(50):
+            body = b"%d" % n * (1 if n % 3 else 40000)  # in memory, and of several parts
+            self.change("PUT", "/a" + ("?atomic=no" if n % 2 else ""), body=body)
+            self.sees("a", body)
+        self.change("PUT", "/a?append=yes", body=b"more")
+        self.sees("a", body + b"more")
+
+    def test_the_other_functions(self):
+        self.begin()
+        kind = (("Content-Type", "multipart/form-data; boundary=b"),)
+        for n in range(10):
+            body = b"part %d" % n
+            self.change("POST", "/part/a", kind, b"--b\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\n" +
+                        body + b"\r\n--b--\r\n")
+            self.sees("a", body)
+            self.sees("b", None)
+            self.change("POST", "/rename?from=a&to=b")
+            self.sees("a", None)
+            self.sees("b", body)
+            self.change("DELETE", "/b")
+            self.sees("b", None)
+
+    @not_on_windows("links")
+    def test_other_names_of_the_file(self):
+        self.begin()
+        os.symlink("a", os.path.join(self.dir, "public", "link"))
+        os.mkdir(os.path.join(self.dir, "public", "old"))
+        for n in range(10):
+            self.change("PUT", "/a", body=b"%d" % n)
+            self.sees("link", b"%d" % n)
+        self.put("public/old/f", b"f")
+        self.sees("old/f", b"f")
+        self.sees("new/f", None)
+        self.change("POST", "/rename?from=old&to=new")
+        self.sees("old/f", None)
+        self.sees("new/f", b"f")
+
+
 class Places(Files):
     """Where the functions may be called."""
 

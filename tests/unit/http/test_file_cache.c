@@ -280,6 +280,35 @@ static void one_caller_a_second_examines_the_file(void **state)
     ls_file_cache_close(cache);
 }
 
+static void after_a_change_all_callers_examine_the_file(void **state)
+{
+    const place *p = *state;
+    ls_file_cache *cache = opened(10, 10, 1 << 20);
+    const ls_file_key key = key_of("a");
+    ls_cached_file *entry;
+    put(cache, "a", p->small, 0);
+    put(cache, "b", NULL, 0);
+    assert_int_equal(ls_file_cache_find(cache, &key, 0, &entry), LS_CACHE_FRESH);
+    ls_file_cache_changed(cache);
+    assert_int_equal(look(cache, "a", 1), LS_CACHE_STALE);
+    assert_int_equal(look(cache, "a", 1), LS_CACHE_STALE); /* nobody has examined it */
+    assert_int_equal(look(cache, "b", 1), LS_CACHE_STALE);
+    const uint64_t changes = ls_file_cache_changes(cache);
+    ls_cached_file_examined(entry, changes);
+    assert_int_equal(look(cache, "a", 1), LS_CACHE_FRESH);
+    assert_int_equal(look(cache, "b", 1), LS_CACHE_STALE);
+    ls_file_cache_changed(cache); /* while the file is examined */
+    ls_cached_file_examined(entry, changes);
+    assert_int_equal(look(cache, "a", 1), LS_CACHE_STALE);
+    ls_cached_file_drop(entry);
+    entry = entry_of("a", p->small);
+    ls_cached_file_examined(entry, changes); /* and while it is read */
+    ls_file_cache_put(cache, entry, 1);
+    assert_int_equal(look(cache, "a", 1), LS_CACHE_STALE);
+    ls_cached_file_drop(entry);
+    ls_file_cache_close(cache);
+}
+
 static void a_new_entry_takes_the_place_of_the_old_one(void **state)
 {
     const place *p = *state;
@@ -500,6 +529,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_same_file_is_recognized, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_has_just_changed_is_not_recognized, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_caller_a_second_examines_the_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(after_a_change_all_callers_examine_the_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_entry_takes_the_place_of_the_old_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_directory_is_part_of_the_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(entries_are_limited, set_up, tear_down),

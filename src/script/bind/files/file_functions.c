@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/slices.h"
+#include "http/file_cache.h"
 #include "port/file.h"
 #include "port/shared_file.h"
 #include "script/bind/bind_aux.h"
@@ -39,6 +40,7 @@ typedef struct call {
         *bytes;       /* `small` is freed with the call; `bytes` is `small`, or a userdata on the stack of the task */
     size_t len, room; /* bytes that were read; that are to be read */
     uint64_t max;
+    ls_file_cache *cache;
 } call;
 
 typedef struct opened { /* a file for file_more */
@@ -101,6 +103,7 @@ static call *call_push(lua_State *L, int64_t (*run)(ls_work *work), int to)
     call *c = lua_newuserdatauv(L, sizeof *c, 0);
     memset(c, 0, sizeof *c);
     c->w.work.run = run;
+    c->cache = ls_state_runtime(ls_state_of(L))->files;
     lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->call);
     lua_setmetatable(L, -2);
     c->path = ls_push_site_path(L, 1);
@@ -111,6 +114,14 @@ static call *call_push(lua_State *L, int64_t (*run)(ls_work *work), int to)
 static call *call_of(ls_work *work)
 {
     return LS_CONTAINER(work, call, w.work);
+}
+
+/* Before the call returns, responses stop to use what they know of files; also after a failure, which may have changed
+ * a part. */
+static int64_t changed(const call *c, int result)
+{
+    ls_file_cache_changed(c->cache);
+    return result;
 }
 
 /* nil, "path: why", code */
@@ -290,7 +301,7 @@ static int opened_drop(lua_State *L) /* __gc, __close */
 static int64_t run_write(ls_work *work)
 {
     call *c = call_of(work);
-    return ls_file_save(c->path, ls_slices_items(&c->data), c->data.count, c->flags);
+    return changed(c, ls_file_save(c->path, ls_slices_items(&c->data), c->data.count, c->flags));
 }
 
 static int write_done(lua_State *L, int status, lua_KContext context)
@@ -419,7 +430,8 @@ static int core_file_list(lua_State *L)
 
 static int64_t run_remove(ls_work *work)
 {
-    return ls_file_remove(call_of(work)->path);
+    const call *c = call_of(work);
+    return changed(c, ls_file_remove(c->path));
 }
 
 /* core.file_remove(path) -> true | nil, message, code */
@@ -431,7 +443,7 @@ static int core_file_remove(lua_State *L)
 static int64_t run_mkdir(ls_work *work)
 {
     const call *c = call_of(work);
-    return ls_file_mkdir(c->path, c->flags);
+    return changed(c, ls_file_mkdir(c->path, c->flags));
 }
 
 /* core.file_mkdir(path, parents) -> true | nil, message, code */
@@ -446,7 +458,7 @@ static int core_file_mkdir(lua_State *L)
 static int64_t run_rename(ls_work *work)
 {
     const call *c = call_of(work);
-    return ls_file_rename(c->path, c->to);
+    return changed(c, ls_file_rename(c->path, c->to));
 }
 
 /* core.file_rename(from, to) -> true | nil, message, code */

@@ -75,10 +75,13 @@ static int loading_drop(lua_State *L)
 /* The stale entry. LS_ECHANGED: it was dropped. */
 static int examine(loading *l)
 {
+    const uint64_t changes = ls_file_cache_changes(l->cache);
     ls_file_info info;
     const int err = ls_file_stat(l->s.path, &info);
-    if (err == LS_OK && ls_cached_file_is(l->entry, &info)) return LS_OK;
-    if (err == LS_ENOENT && l->entry->missing) return LS_ENOENT;
+    if ((err == LS_OK && ls_cached_file_is(l->entry, &info)) || (err == LS_ENOENT && l->entry->missing)) {
+        ls_cached_file_examined(l->entry, changes);
+        return err;
+    }
     ls_file_cache_remove(l->cache, l->entry);
     drop_entry(l);
     return LS_ECHANGED;
@@ -95,6 +98,7 @@ static int read_body(ls_cached_file *entry, ls_shared_file *file)
 static int open_file(loading *l)
 {
     const ls_file_key key = key_of(&l->s);
+    const uint64_t changes = ls_file_cache_changes(l->cache);
     ls_shared_file *file;
     int err = ls_shared_file_open_beneath(l->s.path, l->s.beneath, &file);
     if (err == LS_OK) {
@@ -105,7 +109,9 @@ static int open_file(loading *l)
     } else if (err == LS_ENOENT && l->s.keep_missing) {
         l->entry = ls_cached_file_make(&key, NULL);
     }
-    if (l->entry != NULL) ls_file_cache_put(l->cache, l->entry, ls_clock_coarse_ms());
+    if (l->entry == NULL) return err;
+    ls_cached_file_examined(l->entry, changes);
+    ls_file_cache_put(l->cache, l->entry, ls_clock_coarse_ms());
     return err;
 }
 
