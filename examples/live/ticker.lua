@@ -36,14 +36,22 @@ app:get("/", function(_, res) return res:file("ticker.html") end)
 app:get("/prices", function(req, res)
   local last = tonumber(req.headers["last-event-id"]) or 0
   local sse = res:sse { retry = 1 }
-  -- No event is published between the two. The page drops what it gets twice.
-  local events = order:with(function()
+  -- sse:send waits for a slow client. A price that overtook older ones would be the last one of its page, which would then never
+  -- get those: so the stream subscribes when all have been sent, and none is published meanwhile.
+  repeat
+    for _, event in ipairs(prices:range("events")) do
+      local id = tonumber(event.id)
+      if id > last then
+        sse:send(event)
+        last = id
+      end
+    end
+  until order:with(function()
+    local newest = prices:range("events", -1)[1]
+    if newest and tonumber(newest.id) > last then return false end
     sse:subscribe("prices")
-    return prices:range("events")
+    return true
   end)
-  for _, event in ipairs(events) do
-    if tonumber(event.id) > last then sse:send(event) end
-  end
   sse:wait()
 end)
 

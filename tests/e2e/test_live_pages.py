@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 
-from harness import E2E, ROOT, main
+from harness import E2E, ROOT, main, request
 from harness.browser import Browser, needs_browser
 
 LIVE = os.path.join(ROOT, "examples", "live")
@@ -241,6 +241,34 @@ class Ticker(Live):
         self.assertEqual(near.run("last"), far.run("last"))
         self.assertEqual(near.text("#prices"), far.text("#prices"))
         self.stop()
+
+
+# Prices of 100 kB: 60 of them do not fit into the sockets.
+LARGE = """
+local ls = require "luaserve"
+local dict, encode = ls.dict, ls.json.encode
+ls.dict = function(name) return dict(name, { size = "64m" }) end
+ls.json.encode = function(price) price.more = ("x"):rep(100000) return encode(price) end
+"""
+
+
+class SlowTicker(E2E):
+    def test_no_price_overtakes_those_that_wait_for_a_slow_client(self):
+        site = self.serve(LARGE + STEPPED.replace("@LIVE@", LIVE))
+        for _ in range(60):
+            self.assertEqual(site.get("/tick").status, 204)
+        with site.connect(rcvbuf=4096) as conn:
+            conn.send(request("GET", "/prices", version="HTTP/1.0"))  # no chunks
+            conn.response_head()
+            for _ in range(3):
+                self.assertEqual(site.get("/tick").status, 204)
+            ids = []
+            while len(ids) < 63:
+                line = conn.line()
+                if line.startswith(b"id: "):
+                    ids.append(int(line[4:]))
+        self.assertEqual(ids, list(range(ids[0], ids[0] + 63)))
+        site.stop()
 
 
 class Drawing(Live):
