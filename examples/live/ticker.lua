@@ -36,8 +36,8 @@ app:get("/", function(_, res) return res:file("ticker.html") end)
 app:get("/prices", function(req, res)
   local last = tonumber(req.headers["last-event-id"]) or 0
   local sse = res:sse { retry = 1 }
-  -- sse:send waits for a slow client. A price that overtook older ones would be the last one of its page, which would then never
-  -- get those: so the stream subscribes when all have been sent, and none is published meanwhile.
+  -- sse:send waits for a slow client. A price that overtook older ones would become the last one of its page, which would
+  -- then never get those: so the stream subscribes when all have been sent, and none is published meanwhile.
   repeat
     for _, event in ipairs(prices:range("events")) do
       local id = tonumber(event.id)

@@ -476,7 +476,7 @@ ls.listen { port"""), flags=["--threads", "1"])
                 return conn.ask("POST", "/hook", fields, b"order").status
 
         self.assertEqual(server.get("/test/job").status, 204)
-        self.assertEqual(deliver(), 500)
+        self.assertEqual(deliver(), 503)
         self.assertEqual(server.get("/test/end").status, 204)
         self.eventually(lambda: server.get("/test/tasks").text == "0", "the job has ended")
         self.assertEqual(deliver(), 202)
