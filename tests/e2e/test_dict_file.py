@@ -3,9 +3,10 @@ import contextlib
 import json
 import shutil
 import sqlite3
+import subprocess
 import threading
 
-from harness import E2E, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
 
 SITE = r"""
 local ls = require "luaserve"
@@ -172,6 +173,22 @@ class DictFile(E2E):
         self.assertEqual(writes.count("b"), 1)
         self.assertLessEqual(len(writes), 4, writes)  # the changes of the write that failed, and the later ones
         self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 100), ("b", 1)])
+        server.stop()
+
+    def test_a_file_belongs_to_one_process(self):
+        reason = "/dicts.db: the file is in use by another process: a dict file belongs to one server; several servers share a dict in Redis (redis = true)"
+        for end in "stop", "kill":
+            server = self.serve(self.site)
+            self.run_lua(server, "sync.a = '%s'" % end)
+            log = self.refuses(self.site, reason)
+            self.assertIn("site.lua:5: ls.dict: ", log)
+            self.refuses("local ls = require 'luaserve'\nls.dict('other', { file = '%s/dicts.db' })" % self.folder, reason)
+            checked = subprocess.run([LUASERVE, "--check", "-e", self.site], capture_output=True, text=True, timeout=WAIT, check=False)
+            self.assertEqual(checked.returncode, 0, checked.stderr)
+            self.assertEqual(self.run_lua(server, "return sync.a"), [end])
+            getattr(server, end)()
+        server = self.serve(self.site)
+        self.assertEqual(self.run_lua(server, "return sync.a"), ["kill"])
         server.stop()
 
     def test_wrong_options_and_files_are_refused(self):

@@ -53,6 +53,7 @@ typedef struct ls_runtime {
     struct ls_shared *shared;                /* dicts, channels, semaphores: they outlive each generation */
     struct ls_topics *topics;                /* the same */
     _Atomic uint64_t redis[LS_REDIS_STATS];
+    bool check;         /* ls_site_options.check */
     struct ls_dev *dev; /* bind/dev/dev_mode.h; NULL: no dev mode */
 
     FILE *null;            /* the null device, for the output of further states; NULL: it appears once per state */

@@ -31,6 +31,7 @@ typedef struct ls_dict_options {
     bool evict; /* remove the least recently used entries when the dict is full; false: refuse the new one */
     /* Of a dict that is kept over restarts (dict_store.h). */
     const char *file, *name; /* NULL: only in memory; the name of the dict */
+    bool shares;             /* the file is not locked: another process may use it */
     bool sync;               /* a write waits until it is in the file */
     int *error;              /* receives the code when it cannot be opened, */
     char *message;           /* and the reason */

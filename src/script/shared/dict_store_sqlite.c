@@ -26,9 +26,21 @@ typedef struct change {
     char bytes[];
 } change;
 
+/* A file of dicts belongs to one process: the memory of a second one would not see what the first writes. The process
+ * keeps an SQLite lock on an empty database beside the file, which its dicts share; the system ends it with the process. */
+typedef struct file_lock {
+    sqlite3 *handle;
+    unsigned users;
+    struct file_lock *next;
+    char path[]; /* of the database of the dicts, complete */
+} file_lock;
+
+static file_lock *file_locks; /* under SQLITE_MUTEX_STATIC_APP1 */
+
 struct ls_dict_store {
     ls_dict *dict;
     sqlite3 *handle;
+    file_lock *file_lock;
     sqlite3_stmt *put, *remove;
     bool sync;
     ls_thread thread;
@@ -174,27 +186,55 @@ static int prepare(ls_dict_store *store, const char *format, const char *name, s
     return result;
 }
 
-static int open_file(ls_dict_store *store, const ls_dict_options *options)
+static int open_lock(const char *path, file_lock **out)
 {
-    char *create =
-        table_sql("create table if not exists \"dict %s\"(key not null primary key, value, expires) without rowid",
-                  options->name);
-    int result = sqlite3_open_v2(options->file, &store->handle,
-                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (result == SQLITE_OK) {
-        (void)sqlite3_busy_timeout(store->handle, BUSY_MS);
-        result = sqlite3_exec(store->handle,
-                              options->sync ? "pragma journal_mode = wal; pragma synchronous = full"
-                                            : "pragma journal_mode = wal; pragma synchronous = normal",
-                              NULL, NULL, NULL);
+    char *name = sqlite3_mprintf("%s.lock", path);
+    file_lock *lock = calloc(1, sizeof *lock + strlen(path) + 1);
+    int result = SQLITE_NOMEM;
+    if (name != NULL && lock != NULL) {
+        memcpy(lock->path, path, strlen(path) + 1);
+        result = sqlite3_open_v2(name, &lock->handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                 NULL);
+        if (result == SQLITE_OK) result = sqlite3_exec(lock->handle, "begin exclusive", NULL, NULL, NULL);
     }
-    if (result == SQLITE_OK)
-        result = create == NULL ? SQLITE_NOMEM : sqlite3_exec(store->handle, create, NULL, NULL, NULL);
-    if (result == SQLITE_OK)
-        result = prepare(store, "insert or replace into \"dict %s\" values(?, ?, ?)", options->name, &store->put);
-    if (result == SQLITE_OK)
-        result = prepare(store, "delete from \"dict %s\" where key = ?", options->name, &store->remove);
-    sqlite3_free(create);
+    sqlite3_free(name);
+    if (result != SQLITE_OK) {
+        if (lock != NULL) (void)sqlite3_close(lock->handle);
+        free(lock);
+        return result;
+    }
+    lock->next = file_locks;
+    *out = file_locks = lock;
+    return SQLITE_OK;
+}
+
+static void drop_lock(file_lock *lock)
+{
+    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
+    if (lock == NULL) return;
+    sqlite3_mutex_enter(mutex);
+    if (--lock->users == 0) {
+        file_lock **at = &file_locks;
+        while (*at != lock) at = &(*at)->next;
+        *at = lock->next;
+        (void)sqlite3_close(lock->handle);
+        free(lock);
+    }
+    sqlite3_mutex_leave(mutex);
+}
+
+static int lock_file(ls_dict_store *store)
+{
+    const char *path = sqlite3_db_filename(store->handle, "main");
+    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
+    if (path == NULL || path[0] == '\0') return SQLITE_OK; /* only in memory */
+    sqlite3_mutex_enter(mutex);
+    file_lock *lock = file_locks;
+    while (lock != NULL && strcmp(lock->path, path) != 0) lock = lock->next;
+    const int result = lock != NULL ? SQLITE_OK : open_lock(path, &lock);
+    if (result == SQLITE_OK) lock->users++;
+    store->file_lock = lock;
+    sqlite3_mutex_leave(mutex);
     return result;
 }
 
@@ -209,6 +249,43 @@ static int code_of(int result)
     case SQLITE_CANTOPEN: return LS_EACCES;
     default: return LS_EIO;
     }
+}
+
+/* LS_OK, or a code with the reason in options->message. */
+static int open_file(ls_dict_store *store, const ls_dict_options *options)
+{
+    char *create =
+        table_sql("create table if not exists \"dict %s\"(key not null primary key, value, expires) without rowid",
+                  options->name);
+    int result = sqlite3_open_v2(options->file, &store->handle,
+                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (result == SQLITE_OK && !options->shares && (result = lock_file(store)) == SQLITE_BUSY) {
+        (void)snprintf(
+            options->message, options->message_bytes,
+            "the file is in use by another process: a dict file belongs to one server; several servers share "
+            "a dict in Redis (redis = true)");
+        sqlite3_free(create);
+        return LS_EBUSY;
+    }
+    if (result == SQLITE_OK) {
+        (void)sqlite3_busy_timeout(store->handle, BUSY_MS);
+        result = sqlite3_exec(store->handle,
+                              options->sync ? "pragma journal_mode = wal; pragma synchronous = full"
+                                            : "pragma journal_mode = wal; pragma synchronous = normal",
+                              NULL, NULL, NULL);
+    }
+    if (result == SQLITE_OK)
+        result = create == NULL ? SQLITE_NOMEM : sqlite3_exec(store->handle, create, NULL, NULL, NULL);
+    if (result == SQLITE_OK)
+        result = prepare(store, "insert or replace into \"dict %s\" values(?, ?, ?)", options->name, &store->put);
+    if (result == SQLITE_OK)
+        result = prepare(store, "delete from \"dict %s\" where key = ?", options->name, &store->remove);
+    sqlite3_free(create);
+    if (result != SQLITE_OK && store->handle != NULL)
+        (void)snprintf(options->message, options->message_bytes, "%s",
+                       sqlite3_errcode(store->handle) == SQLITE_OK ? sqlite3_errstr(result)
+                                                                   : sqlite3_errmsg(store->handle));
+    return result == SQLITE_OK ? LS_OK : code_of(result);
 }
 
 static ls_dict_key key_of(sqlite3_stmt *row)
@@ -273,6 +350,7 @@ static void store_free(ls_dict_store *store)
     (void)sqlite3_finalize(store->put);
     (void)sqlite3_finalize(store->remove);
     (void)sqlite3_close(store->handle);
+    drop_lock(store->file_lock);
     ls_cond_close(&store->done);
     ls_cond_close(&store->wake);
     ls_mutex_close(&store->lock);
@@ -292,15 +370,8 @@ int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_st
     if ((err = ls_mutex_open(&store->lock)) < 0) goto fail_store;
     if ((err = ls_cond_open(&store->wake)) < 0) goto fail_lock;
     if ((err = ls_cond_open(&store->done)) < 0) goto fail_wake;
-    const int result = open_file(store, options);
-    if (result != SQLITE_OK) {
-        err = code_of(result);
-        if (store->handle != NULL)
-            (void)snprintf(options->message, options->message_bytes, "%s", sqlite3_errmsg(store->handle));
-        store_free(store);
-        return err;
-    }
-    if ((err = load(store, options)) < 0 || (err = ls_thread_start(&store->thread, "dict", store_main, store)) < 0) {
+    if ((err = open_file(store, options)) < 0 || (err = load(store, options)) < 0 ||
+        (err = ls_thread_start(&store->thread, "dict", store_main, store)) < 0) {
         store_free(store);
         return err;
     }

@@ -659,6 +659,7 @@ static int core_dict(lua_State *L)
                                      .evict = lua_toboolean(L, 5),
                                      .file = has_file ? ls_push_site_path(L, 6) : NULL,
                                      .name = name,
+                                     .shares = ls_state_runtime(ls_state_of(L))->check,
                                      .sync = lua_toboolean(L, 7),
                                      .error = &error,
                                      .message = message,
