@@ -288,6 +288,19 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         self.eventually(lambda: self.run_lua(site, "return short:get 'a'")[0] == "2", "it connects again")
         site.stop()
 
+    def test_a_stop_closes_connections_that_the_drain_has_used(self):
+        redis = self.redis()
+        site = self.site(redis)
+        with site.connect() as conn:
+            chunk = b"r:blpop('queue', 0) return r:set('a', 1)"
+            conn.send(b"POST /run HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(chunk), chunk))
+            redis.wait(("PING",), lambda _: "blocked_clients:1" in self.info(redis))
+            site.signal()
+            site.wait_log("draining")
+            redis.ask("RPUSH", "queue", "go on")
+            self.assertEqual(json.loads(conn.response("POST").text), [True, "OK"])
+        self.assertEqual(site.wait(), 0, site.log())
+
     def test_passwords_databases_and_unix_sockets(self):
         redis = self.redis("--requirepass", "se:cret", "--unixsocket", "redis.sock")
         site = self.site(redis)

@@ -325,6 +325,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     redis_data *data = link_of(s)->data;
     (void)ctx;
+    if (link_of(s)->conn != NULL) return; /* redis_disconnect closed it; redis_abandon frees it */
     ls_stream_free(s);
     atomic_fetch_sub(&data->live, 1); /* last access to the state */
 }
@@ -841,6 +842,15 @@ static bool redis_unused(ls_state *state)
     return redis_closed(state);
 }
 
+/* Connections that were opened, or used, after `redis_retire`. The calls stay: no task may be woken. */
+static void redis_disconnect(ls_thread_ctx *ctx, ls_state *state)
+{
+    const redis_data *data = data_of(state);
+    ls_pool_enter(ctx->pool); /* TLS says goodbye */
+    for (const ls_node *node = data->open.next; node != &data->open; node = node->next)
+        ls_stream_close(ctx, LS_CONTAINER(node, redis_conn, node)->stream);
+}
+
 static void redis_abandon(ls_state *state)
 {
     redis_data *data = data_of(state);
@@ -865,4 +875,5 @@ const ls_module ls_redis_module = {.name = "redis",
                                    .close = redis_close,
                                    .closed = redis_closed,
                                    .unused = redis_unused,
+                                   .disconnect = redis_disconnect,
                                    .abandon = redis_abandon};
