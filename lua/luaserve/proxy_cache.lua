@@ -111,7 +111,10 @@ end
 -- Remove the stored responses of a line, or of all lines that begin with `prefix`. -> the number of those in memory.
 local function discard(self, line, prefix)
   local count = core.cache_remove(self.object, line and line .. "\n" or prefix)
-  if self.store then (line and self.store.remove or self.store.clear)(line or prefix) end
+  if self.store then
+    (line and self.store.remove or self.store.clear)(line or prefix)
+    core.cache_remove(self.object, line and line .. "\n" or prefix) -- what a reader has restored meanwhile
+  end
   return count
 end
 
