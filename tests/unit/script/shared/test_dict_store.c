@@ -99,6 +99,8 @@ static void removed_entries_without_a_row_do_not_wait(void **state)
     assert_true(ls_dict_get(p.dict, &(ls_dict_key){.integer = 5}, &value, NULL));
     ls_shared_close(p.shared);
     assert_int_equal(unlink(p.path), 0);
+    (void)snprintf(p.path, sizeof p.path, "%s/test.db.lock", p.dir);
+    assert_int_equal(unlink(p.path), 0);
     assert_int_equal(rmdir(p.dir), 0);
 }
 

@@ -96,7 +96,7 @@ static void fields_select_an_entry(void **state)
 static void a_key_has_so_many_variants(void **state)
 {
     ls_response_cache *cache = open_cache(1 << 20);
-    char value[4], select[16];
+    char value[12], select[24];
     (void)state;
     for (int n = 0; n <= LS_VARIANTS_MAX; n++) {
         (void)snprintf(value, sizeof value, "%d", n);
