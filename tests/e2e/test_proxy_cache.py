@@ -8,7 +8,7 @@ import socketserver
 import threading
 import time
 
-from harness import E2E, Closed, main, request, table, temporary_folder
+from harness import E2E, Closed, main, not_on_windows, request, table, temporary_folder
 from harness.environment import WAIT
 from harness.peer import Peer, PeerConn, response
 
@@ -631,6 +631,7 @@ class Removed(CacheCase):
         self.up.on("/during", response(b"new", [FRESH]))
         self.assertEqual(self.ask("/during").text, "new")
 
+    @not_on_windows("Windows has no SIGHUP")
     def test_a_reload_keeps_what_is_stored(self):
         server = self.serve("""
             local ls = require "luaserve"

@@ -2,7 +2,7 @@
 import json
 import threading
 
-from harness import E2E, OTHER_SYSTEM, in_parallel, main, repeats
+from harness import E2E, OTHER_SYSTEM, in_parallel, main, not_on_windows, repeats
 from harness.redis import RedisServer, has_redis
 from harness.websocket import WebSocket
 
@@ -200,6 +200,7 @@ class Topics(Case):
         self.assertEqual([self.stat(site, "topic_lost") for site in sites], [0, 0, 0])
         self.stop(sites, [*subscribers, late])
 
+    @not_on_windows("Windows has no SIGHUP")
     def test_reloads_lose_nothing(self):
         sites = [self.site(TOPICS) for _ in range(2)]
         subscribers = [self.subscriber(site) for site in sites]
@@ -227,6 +228,7 @@ class Topics(Case):
             self.expect(ws, {"s0": counts[0], "s1": counts[1]})
         self.stop(sites, subscribers)
 
+    @not_on_windows("Windows has no SIGHUP")
     def test_a_reload_while_redis_is_down(self):
         site, other = [self.serve(SITE.replace("@PORT@", str(self.redis.port)).replace("@MORE@", TOPICS + more))
                        for more in ("ls.config{ drain_timeout = 8 }", "")]
