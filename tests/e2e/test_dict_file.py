@@ -6,7 +6,8 @@ import sqlite3
 import subprocess
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
+from harness import LUASERVE, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
+from harness.chunks import Chunks
 
 SITE = r"""
 local ls = require "luaserve"
@@ -26,7 +27,7 @@ ls.listen { host = "127.0.0.1", port = 0, handler = app }
 HAS_SQLITE = has_sqlite()
 
 
-class DictFile(E2E):
+class DictFile(Chunks):
     def setUp(self):
         if not HAS_SQLITE:
             self.skipTest(OTHER_SYSTEM + "this luaserve has no SQLite")
@@ -34,17 +35,6 @@ class DictFile(E2E):
         self.folder = temporary_folder()
         self.addCleanup(shutil.rmtree, self.folder)
         self.site = SITE.replace("%s", self.folder)
-
-    def results(self, server, code):
-        with server.connect() as conn:
-            response = conn.ask("POST", "/run", body=code.encode())
-        self.assertEqual(response.status, 200, response.text)
-        return json.loads(response.text)
-
-    def run_lua(self, server, code):
-        results = self.results(server, code)
-        self.assertTrue(results[0], results)
-        return results[1:]
 
     def rows(self, sql):
         with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db")) as file:

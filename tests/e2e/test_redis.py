@@ -5,7 +5,8 @@ import json
 import socket
 import threading
 
-from harness import E2E, HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, main, not_on_windows, repeats, temporary_folder
+from harness import HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, main, not_on_windows, repeats, temporary_folder
+from harness.chunks import Chunks
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
 from harness.tls import certificate
 
@@ -26,7 +27,7 @@ ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
 
 
-class RedisCase(E2E):
+class RedisCase(Chunks):
     """Servers that run chunks of Lua with `r`, the client of a Redis server."""
 
     def setUp(self):
@@ -47,17 +48,6 @@ class RedisCase(E2E):
     def site(self, redis, more=""):
         return self.serve(PRELUDE.replace("@PORT@", str(redis.port)).replace("@MORE@", more),
                           flags=("--pid", Server.PID_FILE) if WINDOWS else ())
-
-    def results(self, server, code):
-        with server.connect() as conn:
-            response = conn.ask("POST", "/run", body=code.encode())
-        self.assertEqual(response.status, 200, response.text)
-        return json.loads(response.text)
-
-    def run_lua(self, server, code):
-        results = self.results(server, code)
-        self.assertTrue(results[0], results)
-        return results[1:]
 
     def fails(self, server, code, message, error):
         results = self.run_lua(server, code)
