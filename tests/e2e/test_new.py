@@ -68,6 +68,32 @@ class Templates(E2E):
             with open(os.path.join(folder, "README.md"), encoding="utf-8") as page:
                 self.assertEqual(page.readline(), "# my-site\n")
 
+    def test_the_definitions_of_a_site_that_exists(self):
+        with scratch() as where:
+            write_text(os.path.join(where, "site.lua"), "-- mine")
+            first = run("new", "--definitions", where, cwd=where)
+            self.assertEqual((first.returncode, first.stderr), (0, ""))
+            self.assertEqual(sorted(os.listdir(where)), [".luarc.json", ".luaserve", "site.lua"])
+            definitions = os.path.join(where, ".luaserve", "luaserve.lua")
+            with open(definitions, encoding="utf-8") as file:
+                text = file.read()
+            write_text(definitions, "-- of another version")
+            write_text(os.path.join(where, ".luarc.json"), "{}")
+            second = run("new", where, "--definitions", cwd=where)
+            self.assertEqual((second.returncode, second.stderr), (0, ""))
+            self.assertNotIn(".luarc.json", second.stdout)
+            with open(definitions, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
+            with open(os.path.join(where, ".luarc.json"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "{}")
+            for args, message in ((["new", "--definitions", "none"], "none is not a folder; give the folder of a site"),
+                                  (["new", "--definitions", "site.lua"], "site.lua is not a folder"),
+                                  (["new", "--definitions", "--template", "api", "."], "leave out --template"),
+                                  (["new", "--definitions"], "no folder given")):
+                refused = run(*args, cwd=where)
+                self.assertEqual(refused.returncode, 2, refused.stdout)
+                self.assertIn(message, refused.stderr)
+
     def passes_its_tests(self, folder):
         done = run("test", "--timeout", str(WAIT), cwd=folder)  # hashes of passwords take long on a slow machine
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

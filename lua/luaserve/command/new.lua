@@ -1,5 +1,6 @@
 -- command/new.lua - `luaserve new`: writes a template of lua/templates/ into a new folder, and the definitions for the
 -- editor.
+-- `luaserve new --definitions` writes the definitions alone, into the folder of a site that exists.
 --
 -- The files of templates/common and of templates/NAME go to the folder; "dot_" at the beginning of a name becomes a dot,
 -- and @NAME@ in a text the name of the folder. Of two files x.sqlite.lua and x.dict.lua the one that this program can run
@@ -11,11 +12,13 @@ local new = {}
 
 new.spec = {
   name = "new",
-  usage = { "DIR [--template NAME]" },
+  usage = { "DIR [--template NAME]", "--definitions DIR" },
   about = [[
 Makes the folder DIR with a site, its tests, a README and settings for editors. An existing folder must be empty; .git may
-be in it.]],
+be in it. With --definitions it is the folder of a site.]],
   options = {
+    { "--definitions", nil, [[write only the definitions for editors into DIR/.luaserve, in place of those of another
+      version, and DIR/.luarc.json if it does not exist]] },
     { "--template NAME", command.matching(".", "the name of a template"), [[web, the default: pages, a login, forms and an
       upload; api: a JSON API with tokens, validation and pages; chat: rooms over WebSocket, with their page; tcp: a line
       protocol]] },
@@ -61,15 +64,29 @@ local function make_parents(program, path)
   end
 end
 
--- The path below the folder of a file of lua/; nil: it is not written. store: "sqlite" or "dict".
+-- The path below the folder of a file of lua/; nil: it is not written. store: "sqlite" or "dict". Without a template: the
+-- definitions, and the settings that name them.
 local function place_of(path, template, store)
   local from, name = path:match("^templates/([^/]+)/(.*)$")
-  if from == "common" or from == template then
+  if template and (from == "common" or from == template) or path == "templates/common/dot_luarc.json" then
     local kind = name:match("%.(%l+)%.lua$")
     if kind and kind ~= store then return nil end
     return (("/" .. name:gsub("%.%l+%.lua$", ".lua")):gsub("/dot_([^/]*)$", "/.%1"):sub(2))
   end
   return path:match("^definitions/(.*)$") and path:gsub("^definitions/", ".luaserve/") or nil
+end
+
+-- Write a file that is not there, or, without a template, one of the definitions in place of the old one. Returns whether
+-- it was written.
+local function write(program, path, bytes, template)
+  if not template then
+    local there = program.kind(path)
+    if there and path:find("%.luarc%.json$") then return false end
+    if there then os.remove(path) end
+  end
+  local written, why = program.write_new(path, bytes)
+  if not written then fail("cannot write %s: %s", path, why) end
+  return true
 end
 
 local function write_all(program, folder, template, files)
@@ -81,11 +98,11 @@ local function write_all(program, folder, template, files)
     if place then
       local path = folder .. "/" .. place
       make_parents(program, path)
-      local written, why = program.write_new(path, (file.bytes:gsub("@NAME@", (name:gsub("%%", "%%%%")))))
-      if not written then fail("cannot write %s: %s", path, why) end
-      io.stdout:write("  ", path, "\n")
+      local bytes = file.bytes:gsub("@NAME@", (name:gsub("%%", "%%%%")))
+      if write(program, path, bytes, template) then io.stdout:write("  ", path, "\n") end
     end
   end
+  if not template then return end
   io.stdout:write("\nNext:\n  cd ", folder, "\n  luaserve test\n  luaserve dev site.lua\n")
 end
 
@@ -103,14 +120,18 @@ function new.run(program, arguments)
   local files = program.files()
   local names, list = templates_of(files)
   local template = values.template or "web"
-  if not names[template] then
+  if values.definitions and values.template then
+    return command.fail(new.spec, "--definitions writes no template; leave out --template")
+  elseif values.definitions and program.kind(folder) ~= "folder" then
+    return command.fail(new.spec, string.format("%s is not a folder; give the folder of a site", folder))
+  elseif not names[template] then
     local near = command.suggest(template, names)
     return command.fail(new.spec, string.format('unknown template "%s"; the templates are %s%s', template,
       table.concat(list, ", "), near and "; did you mean " .. near .. "?" or ""))
   end
   local good, why = pcall(function()
-    check_folder(program, folder)
-    write_all(program, folder, template, files)
+    if not values.definitions then check_folder(program, folder) end
+    write_all(program, folder, not values.definitions and template, files)
   end)
   if good then return 0 end
   return command.fail(new.spec, type(why) == "table" and why.message or why, 1)
