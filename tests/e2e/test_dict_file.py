@@ -125,6 +125,38 @@ class DictFile(Chunks):
         stored = dict(self.rows('select key, value from "dict sync"'))
         self.assertEqual([key for key, value in acknowledged.items() if stored.get(key, 0) < value], [])
 
+    def test_a_crash_leaves_no_entry_with_a_number_that_is_given_again(self):
+        for crash in range(repeats(5)):
+            server, killed, answers = self.serve(self.site), threading.Event(), []
+            used = self.run_lua(server, "local most = 0; for key in pairs(sync) do most = math.max(most, key) end return most, kept.ids or 0")
+            self.assertGreaterEqual(used[1], used[0], crash)
+
+            def write(server=server, killed=killed, answers=answers):
+                while not killed.is_set():
+                    try:
+                        answers.append(self.results(server, "local id = kept:incr('ids') assert(sync:set(id, 'x')) return id"))
+                    except Exception:  # pylint: disable=broad-except
+                        return
+
+            threads = [threading.Thread(target=write) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            self.eventually(lambda answers=answers: len(answers) > 20, "writes are acknowledged")
+            server.kill()
+            killed.set()
+            for thread in threads:
+                thread.join(WAIT)
+            server.cleanup()
+
+    def test_a_stop_says_what_could_not_be_written(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "kept.a = 1")
+        with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db", isolation_level=None)) as other:
+            other.execute('drop table "dict kept"')
+        self.run_lua(server, "kept.a, kept.b = 2, 3")
+        server.stop()
+        self.assertIn('the dict "kept" could not be written to its file: changes of 2 entries are lost', server.log())
+
     def test_a_file_that_cannot_be_written_is_an_error_of_sync(self):
         server = self.serve(self.site)
         self.run_lua(server, "sync.a = 1")

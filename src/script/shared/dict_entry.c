@@ -89,6 +89,7 @@ void ls_dict_enter(ls_dict_access *access, ls_dict *dict, const ls_dict_key *key
     access->now_ms = ls_dict_now_ms();
     access->garbage = NULL;
     ls_mutex_lock(&access->shard->lock);
+    if (dict->store != NULL) ls_dict_store_enter(dict->store, access);
 }
 
 void ls_dict_leave(ls_dict_access *access)
@@ -218,6 +219,7 @@ void ls_dict_enter_shard(ls_dict_access *access, ls_dict *dict, unsigned shard)
 {
     *access = (ls_dict_access){.dict = dict, .shard = &dict->shards[shard], .now_ms = ls_dict_now_ms()};
     ls_mutex_lock(&access->shard->lock);
+    if (dict->store != NULL) ls_dict_store_enter(dict->store, access);
 }
 
 /* Double the buckets. Without memory the chains get longer. */

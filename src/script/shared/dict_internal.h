@@ -35,6 +35,7 @@ typedef struct ls_dict_shard {
     size_t bucket_count, count; /* bucket_count: a power of two */
     ls_node used;               /* all entries, the most recently used last */
     ls_node changed;            /* entries for the store; without one, empty */
+    uint64_t epoch;             /* of the store, when it has taken them last */
     uint64_t versions;          /* the last version; modulo the number of shards, it is the index of the shard */
     size_t expiring;            /* entries with expires_ms */
     uint64_t expires_first_ms;  /* not after the first expiry of an entry; UINT64_MAX without one */

@@ -22,6 +22,12 @@ void ls_dict_stores_disconnect(ls_shared *shared)
     (void)shared;
 }
 
+void ls_dict_store_enter(ls_dict_store *store, struct ls_dict_access *access)
+{
+    (void)store;
+    (void)access;
+}
+
 void ls_dict_store_note(ls_dict_store *store)
 {
     (void)store;

@@ -1,7 +1,10 @@
 /* dict_store_sqlite.c - see dict_store.h.
  *
- * Locks: store->lock is taken under that of a shard (ls_dict_store_note), never the other way round. The connection
- * belongs to the thread, and before it starts and after it has ended to the caller of open and close. */
+ * Locks, in the order in which they are taken: that of all files (SQLITE_MUTEX_STATIC_APP1), file->using, that of a shard,
+ * file->lock.
+ *
+ * How the thread takes the changes of one moment without a lock of all shards: it begins an epoch, and then enters each
+ * shard. Who enters a shard first in an epoch, the thread or a write, takes the changes that it has until then. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +20,7 @@
 enum { BUSY_MS = 5000, MARK_TRUE = 't', MARK_FALSE = 'f', MARK_VALUE = 'v', MARK_LIST = 'l' };
 
 typedef struct change {
+    ls_dict_store *store;
     ls_dict_key key;     /* bytes: behind the struct */
     ls_dict_value value; /* a reference; LS_DICT_NIL: the entry was removed */
     char *list;          /* of a list, in the form of the file */
@@ -27,33 +31,38 @@ typedef struct change {
 } change;
 
 /* A file of dicts belongs to one process: the memory of a second one would not see what the first writes. The process
- * keeps an SQLite lock on an empty database beside the file, which its dicts share; the system ends it with the process. */
-typedef struct file_lock {
+ * keeps an SQLite lock on an empty database beside the file; the system ends it with the process. */
+typedef struct dict_file {
+    sqlite3 *locked; /* the empty database. NULL: the file is not locked */
+    ls_thread thread;
+    ls_mutex using; /* for the connection and its statements, and `stores` */
     sqlite3 *handle;
-    unsigned users;
-    struct file_lock *next;
-    char path[]; /* of the database of the dicts, complete */
-} file_lock;
+    ls_dict_store *stores;
+    _Atomic uint64_t epoch;
+    change *first, **last; /* taken, but not yet in the file: while an epoch begins under `lock`, then the thread's */
+    unsigned failures;     /* writes that have failed since the last that has not */
+    ls_mutex lock;         /* for the rest */
+    ls_cond wake, done;    /* for the thread; for ls_dict_store_block */
+    ls_node waiters;
+    bool waking;        /* the thread wakes waiters, without the lock */
+    bool idle, closing; /* the thread waits for a change; it ends */
+    bool incomplete;    /* without memory, changes of this epoch were left in their list */
+    unsigned blocked;
+    uint64_t noted, stored;  /* numbers of changes */
+    uint64_t begun, decided; /* numbers of writes: the last that has begun, that has ended */
+    int error;               /* of the last write */
+    struct dict_file *next;
+    char path[]; /* complete; empty: of this dict only */
+} dict_file;
 
-static file_lock *file_locks; /* under SQLITE_MUTEX_STATIC_APP1 */
+static dict_file *files; /* under SQLITE_MUTEX_STATIC_APP1 */
 
 struct ls_dict_store {
     ls_dict *dict;
-    sqlite3 *handle;
-    file_lock *file_lock;
+    dict_file *file;
     sqlite3_stmt *put, *remove;
     bool sync;
-    ls_thread thread;
-    ls_mutex lock;
-    ls_cond wake, done; /* for the thread; for ls_dict_store_block */
-    ls_node waiters;    /* their number is in message, see waits_for */
-    bool waking;        /* the thread wakes waiters, without the lock */
-    bool idle, closing; /* the thread waits for a change; it writes the rest and ends */
-    unsigned blocked;
-    uint64_t noted, stored; /* numbers of changes */
-    int error;              /* of the last write */
-    unsigned failures;      /* writes that have failed since the last that has not */
-    change *first, **last;  /* taken, but not yet in the file */
+    ls_dict_store *next; /* of the file */
 };
 
 /* ---- the form of values -------------------------------------------------------------------------------------------- */
@@ -178,63 +187,11 @@ static char *table_sql(const char *format, const char *name)
     return sql;
 }
 
-static int prepare(ls_dict_store *store, const char *format, const char *name, sqlite3_stmt **out)
+static int prepare(sqlite3 *handle, const char *format, const char *name, sqlite3_stmt **out)
 {
     char *sql = table_sql(format, name);
-    const int result = sql == NULL ? SQLITE_NOMEM : sqlite3_prepare_v2(store->handle, sql, -1, out, NULL);
+    const int result = sql == NULL ? SQLITE_NOMEM : sqlite3_prepare_v2(handle, sql, -1, out, NULL);
     sqlite3_free(sql);
-    return result;
-}
-
-static int open_lock(const char *path, file_lock **out)
-{
-    char *name = sqlite3_mprintf("%s.lock", path);
-    file_lock *lock = calloc(1, sizeof *lock + strlen(path) + 1);
-    int result = SQLITE_NOMEM;
-    if (name != NULL && lock != NULL) {
-        memcpy(lock->path, path, strlen(path) + 1);
-        result = sqlite3_open_v2(name, &lock->handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                                 NULL);
-        if (result == SQLITE_OK) result = sqlite3_exec(lock->handle, "begin exclusive", NULL, NULL, NULL);
-    }
-    sqlite3_free(name);
-    if (result != SQLITE_OK) {
-        if (lock != NULL) (void)sqlite3_close(lock->handle);
-        free(lock);
-        return result;
-    }
-    lock->next = file_locks;
-    *out = file_locks = lock;
-    return SQLITE_OK;
-}
-
-static void drop_lock(file_lock *lock)
-{
-    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
-    if (lock == NULL) return;
-    sqlite3_mutex_enter(mutex);
-    if (--lock->users == 0) {
-        file_lock **at = &file_locks;
-        while (*at != lock) at = &(*at)->next;
-        *at = lock->next;
-        (void)sqlite3_close(lock->handle);
-        free(lock);
-    }
-    sqlite3_mutex_leave(mutex);
-}
-
-static int lock_file(ls_dict_store *store)
-{
-    const char *path = sqlite3_db_filename(store->handle, "main");
-    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
-    if (path == NULL || path[0] == '\0') return SQLITE_OK; /* only in memory */
-    sqlite3_mutex_enter(mutex);
-    file_lock *lock = file_locks;
-    while (lock != NULL && strcmp(lock->path, path) != 0) lock = lock->next;
-    const int result = lock != NULL ? SQLITE_OK : open_lock(path, &lock);
-    if (result == SQLITE_OK) lock->users++;
-    store->file_lock = lock;
-    sqlite3_mutex_leave(mutex);
     return result;
 }
 
@@ -251,41 +208,20 @@ static int code_of(int result)
     }
 }
 
-/* LS_OK, or a code with the reason in options->message. */
-static int open_file(ls_dict_store *store, const ls_dict_options *options)
+/* The code, with the reason in options->message. */
+static int failed(const ls_dict_options *options, sqlite3 *handle, int result)
 {
-    char *create =
-        table_sql("create table if not exists \"dict %s\"(key not null primary key, value, expires) without rowid",
-                  options->name);
-    int result = sqlite3_open_v2(options->file, &store->handle,
-                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (result == SQLITE_OK && !options->shares && (result = lock_file(store)) == SQLITE_BUSY) {
-        (void)snprintf(
-            options->message, options->message_bytes,
-            "the file is in use by another process: a dict file belongs to one server; several servers share "
-            "a dict in Redis (redis = true)");
-        sqlite3_free(create);
-        return LS_EBUSY;
-    }
-    if (result == SQLITE_OK) {
-        (void)sqlite3_busy_timeout(store->handle, BUSY_MS);
-        result = sqlite3_exec(store->handle,
-                              options->sync ? "pragma journal_mode = wal; pragma synchronous = full"
-                                            : "pragma journal_mode = wal; pragma synchronous = normal",
-                              NULL, NULL, NULL);
-    }
-    if (result == SQLITE_OK)
-        result = create == NULL ? SQLITE_NOMEM : sqlite3_exec(store->handle, create, NULL, NULL, NULL);
-    if (result == SQLITE_OK)
-        result = prepare(store, "insert or replace into \"dict %s\" values(?, ?, ?)", options->name, &store->put);
-    if (result == SQLITE_OK)
-        result = prepare(store, "delete from \"dict %s\" where key = ?", options->name, &store->remove);
-    sqlite3_free(create);
-    if (result != SQLITE_OK && store->handle != NULL)
-        (void)snprintf(options->message, options->message_bytes, "%s",
-                       sqlite3_errcode(store->handle) == SQLITE_OK ? sqlite3_errstr(result)
-                                                                   : sqlite3_errmsg(store->handle));
-    return result == SQLITE_OK ? LS_OK : code_of(result);
+    (void)snprintf(options->message, options->message_bytes, "%s",
+                   sqlite3_errcode(handle) == SQLITE_OK ? sqlite3_errstr(result) : sqlite3_errmsg(handle));
+    return code_of(result);
+}
+
+static int open_database(const char *path, sqlite3 **out)
+{
+    int result = sqlite3_open_v2(path, out, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (result != SQLITE_OK) return result;
+    (void)sqlite3_busy_timeout(*out, BUSY_MS);
+    return sqlite3_exec(*out, "pragma journal_mode = wal; pragma synchronous = normal", NULL, NULL, NULL);
 }
 
 static ls_dict_key key_of(sqlite3_stmt *row)
@@ -301,30 +237,34 @@ static ls_dict_key key_of(sqlite3_stmt *row)
     return key;
 }
 
-static int load(ls_dict_store *store, const ls_dict_options *options)
+/* Make the table of the dict, and load its entries. LS_OK, or a code with the reason in options->message. */
+static int load(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
 {
     sqlite3_stmt *row = NULL;
     const uint64_t now_ms = wall_ms();
-    int err = LS_OK, result = prepare(store, "select key, value, expires from \"dict %s\"", options->name, &row);
+    char *create =
+        table_sql("create table if not exists \"dict %s\"(key not null primary key, value, expires) without rowid",
+                  options->name);
+    int err = LS_OK, result = create == NULL ? SQLITE_NOMEM : sqlite3_exec(handle, create, NULL, NULL, NULL);
+    sqlite3_free(create);
+    if (result == SQLITE_OK)
+        result = prepare(handle, "select key, value, expires from \"dict %s\"", options->name, &row);
     while (result == SQLITE_OK && (result = sqlite3_step(row)) == SQLITE_ROW) {
         const ls_dict_key key = key_of(row);
         const uint64_t expires_ms = (uint64_t)sqlite3_column_int64(row, 2);
         result = SQLITE_OK;
         if (expires_ms != 0 && expires_ms <= now_ms) continue; /* its row is deleted below */
-        if ((err = load_value(store->dict, &key, row, expires_ms != 0 ? expires_ms - now_ms : 0)) < 0) break;
+        if ((err = load_value(dict, &key, row, expires_ms != 0 ? expires_ms - now_ms : 0)) < 0) break;
     }
     (void)sqlite3_finalize(row);
     if (result == SQLITE_DONE || err < 0) result = SQLITE_OK;
     if (result == SQLITE_OK && err == LS_OK) {
         char *expired =
             sqlite3_mprintf("delete from \"dict %w\" where expires <= %lld", options->name, (long long)now_ms);
-        result = expired == NULL ? SQLITE_NOMEM : sqlite3_exec(store->handle, expired, NULL, NULL, NULL);
+        result = expired == NULL ? SQLITE_NOMEM : sqlite3_exec(handle, expired, NULL, NULL, NULL);
         sqlite3_free(expired);
     }
-    if (result != SQLITE_OK) {
-        (void)snprintf(options->message, options->message_bytes, "%s", sqlite3_errmsg(store->handle));
-        return code_of(result);
-    }
+    if (result != SQLITE_OK) return failed(options, handle, result);
     if (err == LS_EIO) (void)snprintf(options->message, options->message_bytes, "an entry of the dict is damaged");
     if (err == LS_ELIMIT || err == LS_EMSGSIZE)
         (void)snprintf(options->message, options->message_bytes,
@@ -333,77 +273,229 @@ static int load(ls_dict_store *store, const ls_dict_options *options)
     return err;
 }
 
-static void free_changes(change *c)
+/* ---- the files of the process ------------------------------------------------------------------------------------- */
+
+static void file_main(void *arg);
+
+/* Take the lock beside the file. */
+static int lock_file(dict_file *file)
 {
-    while (c != NULL) {
-        change *next = c->next;
-        if (c->value.type == LS_DICT_VALUE) ls_value_drop(c->value.as.value);
-        free(c->list);
-        free(c);
-        c = next;
-    }
+    char *name = sqlite3_mprintf("%s.lock", file->path);
+    int result = name == NULL
+                     ? SQLITE_NOMEM
+                     : sqlite3_open_v2(name, &file->locked,
+                                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    sqlite3_free(name);
+    return result == SQLITE_OK ? sqlite3_exec(file->locked, "begin exclusive", NULL, NULL, NULL) : result;
 }
 
-static void store_free(ls_dict_store *store)
+/* Close a file without stores. The lock of all files is held. */
+static void file_close(dict_file *file)
 {
-    free_changes(store->first);
+    for (dict_file **at = &files; *at != NULL; at = &(*at)->next) {
+        if (*at != file) continue;
+        *at = file->next;
+        break;
+    }
+    ls_mutex_lock(&file->lock);
+    file->closing = true;
+    ls_cond_signal(&file->wake);
+    ls_mutex_unlock(&file->lock);
+    ls_thread_join(&file->thread);
+    (void)sqlite3_close(file->handle);
+    (void)sqlite3_close(file->locked);
+    ls_cond_close(&file->done);
+    ls_cond_close(&file->wake);
+    ls_mutex_close(&file->lock);
+    ls_mutex_close(&file->using);
+    free(file);
+}
+
+/* Open the file at the path: `path` complete, `options` as the user has given it. The lock of all files is held. LS_OK, or
+ * a code with the reason in options->message. */
+static int file_open(const char *path, const ls_dict_options *options, dict_file **out)
+{
+    int err = LS_ENOMEM, result = SQLITE_OK;
+    dict_file *file = calloc(1, sizeof *file + strlen(path) + 1);
+    if (file == NULL) return err;
+    file->last = &file->first;
+    memcpy(file->path, path, strlen(path) + 1);
+    ls_node_init(&file->waiters);
+    if ((err = ls_mutex_open(&file->using)) < 0) goto fail_file;
+    if ((err = ls_mutex_open(&file->lock)) < 0) goto fail_using;
+    if ((err = ls_cond_open(&file->wake)) < 0) goto fail_lock;
+    if ((err = ls_cond_open(&file->done)) < 0) goto fail_wake;
+    if (path[0] != '\0' && !options->shares && (result = lock_file(file)) != SQLITE_OK) {
+        err = failed(options, file->locked, result);
+        if (result == SQLITE_BUSY)
+            (void)snprintf(
+                options->message, options->message_bytes,
+                "the file is in use by another process: a dict file belongs to one server; several servers share "
+                "a dict in Redis (redis = true)");
+        goto fail;
+    }
+    if ((result = open_database(options->file, &file->handle)) != SQLITE_OK) {
+        err = failed(options, file->handle, result);
+        goto fail;
+    }
+    if ((err = ls_thread_start(&file->thread, "dict", file_main, file)) < 0) goto fail;
+    file->next = files;
+    *out = files = file;
+    return LS_OK;
+
+fail:
+    (void)sqlite3_close(file->handle);
+    (void)sqlite3_close(file->locked);
+    ls_cond_close(&file->done);
+fail_wake:
+    ls_cond_close(&file->wake);
+fail_lock:
+    ls_mutex_close(&file->lock);
+fail_using:
+    ls_mutex_close(&file->using);
+fail_file:
+    free(file);
+    return err;
+}
+
+/* The file of the database that `handle` has opened: of this process already, or new. */
+static int file_of(sqlite3 *handle, const ls_dict_options *options, dict_file **out)
+{
+    const char *path = sqlite3_db_filename(handle, "main");
+    if (path == NULL) path = ""; /* only in memory */
+    for (dict_file *file = files; file != NULL && path[0] != '\0'; file = file->next) {
+        if (strcmp(file->path, path) != 0) continue;
+        *out = file;
+        return LS_OK;
+    }
+    return file_open(path, options, out);
+}
+
+/* ---- a store ------------------------------------------------------------------------------------------------------- */
+
+static void free_change(change *c)
+{
+    if (c->value.type == LS_DICT_VALUE) ls_value_drop(c->value.as.value);
+    free(c->list);
+    free(c);
+}
+
+/* Remove the store from its file. The number of changes that could not be written. */
+static unsigned detach(ls_dict_store *store)
+{
+    dict_file *file = store->file;
+    unsigned lost = 0;
+    for (unsigned n = 0; n < store->dict->shard_count; n++) {
+        const ls_node *list = &store->dict->shards[n].changed;
+        for (const ls_node *node = list->next; node != list; node = node->next) lost++;
+    }
+    ls_mutex_lock(&file->using);
+    for (ls_dict_store **at = &file->stores; *at != NULL; at = &(*at)->next) {
+        if (*at != store) continue;
+        *at = store->next;
+        break;
+    }
+    file->last = &file->first;
+    for (change *c = file->first, *next; c != NULL; c = next) {
+        next = c->next;
+        if (c->store == store) {
+            free_change(c);
+            lost++;
+            continue;
+        }
+        *file->last = c;
+        file->last = &c->next;
+    }
+    *file->last = NULL;
     (void)sqlite3_finalize(store->put);
     (void)sqlite3_finalize(store->remove);
-    (void)sqlite3_close(store->handle);
-    drop_lock(store->file_lock);
-    ls_cond_close(&store->done);
-    ls_cond_close(&store->wake);
-    ls_mutex_close(&store->lock);
+    const bool last = file->stores == NULL;
+    ls_mutex_unlock(&file->using);
+    if (last) file_close(file);
     free(store);
+    return lost;
 }
 
-static void store_main(void *arg);
+/* Add the store to its file. LS_OK, or a code with the reason in options->message. */
+static int attach(ls_dict_store *store, const ls_dict_options *options)
+{
+    dict_file *file = store->file;
+    ls_mutex_lock(&file->using);
+    for (unsigned n = 0; n < store->dict->shard_count; n++) store->dict->shards[n].epoch = atomic_load(&file->epoch);
+    store->next = file->stores;
+    file->stores = store;
+    int result =
+        prepare(file->handle, "insert or replace into \"dict %s\" values(?, ?, ?)", options->name, &store->put);
+    if (result == SQLITE_OK)
+        result = prepare(file->handle, "delete from \"dict %s\" where key = ?", options->name, &store->remove);
+    if (result == SQLITE_OK && store->sync)
+        result = sqlite3_exec(file->handle, "pragma synchronous = full", NULL, NULL, NULL);
+    const int err = result == SQLITE_OK ? LS_OK : failed(options, file->handle, result);
+    ls_mutex_unlock(&file->using);
+    return err;
+}
 
 int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_store **out)
 {
-    int err = LS_ENOMEM;
+    sqlite3 *handle = NULL;
+    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
     ls_dict_store *store = calloc(1, sizeof *store);
     (void)snprintf(options->message, options->message_bytes, "not enough memory");
-    if (store == NULL) return err;
-    *store = (ls_dict_store){.dict = dict, .sync = options->sync, .last = &store->first};
-    ls_node_init(&store->waiters);
-    if ((err = ls_mutex_open(&store->lock)) < 0) goto fail_store;
-    if ((err = ls_cond_open(&store->wake)) < 0) goto fail_lock;
-    if ((err = ls_cond_open(&store->done)) < 0) goto fail_wake;
-    if ((err = open_file(store, options)) < 0 || (err = load(store, options)) < 0 ||
-        (err = ls_thread_start(&store->thread, "dict", store_main, store)) < 0) {
-        store_free(store);
-        return err;
+    if (store == NULL) return LS_ENOMEM;
+    *store = (ls_dict_store){.dict = dict, .sync = options->sync};
+    sqlite3_mutex_enter(mutex);
+    const int result = open_database(options->file, &handle);
+    int err = result == SQLITE_OK ? file_of(handle, options, &store->file) : failed(options, handle, result);
+    if (err == LS_OK) {
+        if ((err = load(dict, options, handle)) == LS_OK) {
+            *out = store; /* the thread finds it there, once it is attached */
+            err = attach(store, options);
+        }
+        if (err < 0) {
+            *out = NULL;
+            (void)detach(store);
+        }
+    } else {
+        free(store);
     }
-    *out = store;
-    return LS_OK;
-
-fail_wake:
-    ls_cond_close(&store->wake);
-fail_lock:
-    ls_mutex_close(&store->lock);
-fail_store:
-    free(store);
+    sqlite3_mutex_leave(mutex);
+    (void)sqlite3_close(handle);
     return err;
+}
+
+void ls_dict_store_close(ls_dict_store *store)
+{
+    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
+    const char *name = ((const ls_shared_object *)(const void *)store->dict)->name;
+    (void)ls_dict_store_block(store); /* writes what has changed */
+    sqlite3_mutex_enter(mutex);
+    const unsigned lost = detach(store);
+    sqlite3_mutex_leave(mutex);
+    if (lost > 0)
+        ls_log(LS_LOG_ERROR, "the dict \"%s\" could not be written to its file: changes of %u entries are lost", name,
+               lost);
 }
 
 /* ---- changes ------------------------------------------------------------------------------------------------------- */
 
 void ls_dict_store_note(ls_dict_store *store)
 {
-    ls_mutex_lock(&store->lock);
-    store->noted++;
-    if (store->idle) ls_cond_signal(&store->wake);
-    store->idle = false;
-    ls_mutex_unlock(&store->lock);
+    dict_file *file = store->file;
+    ls_mutex_lock(&file->lock);
+    file->noted++;
+    if (file->idle && !store->sync) { /* with sync, the task that waits for it wakes the thread */
+        ls_cond_signal(&file->wake);
+        file->idle = false;
+    }
+    ls_mutex_unlock(&file->lock);
 }
 
 /* A copy of the changed entry. NULL: out of memory. The lock of the shard is held. */
-static change *change_of(const ls_dict_entry *entry, uint64_t now_ms)
+static change *change_of(ls_dict_store *store, const ls_dict_entry *entry, uint64_t now_ms)
 {
     change *c = malloc(sizeof *c + entry->key_len);
     if (c == NULL) return NULL;
-    *c = (change){.key = {.len = entry->key_len}, .value = {.type = LS_DICT_NIL}};
+    *c = (change){.store = store, .key = {.len = entry->key_len}, .value = {.type = LS_DICT_NIL}};
     memcpy(c->bytes, entry->key, entry->key_len);
     if (entry->key_is_integer)
         memcpy(&c->key.integer, entry->key, sizeof c->key.integer);
@@ -421,32 +513,56 @@ static change *change_of(const ls_dict_entry *entry, uint64_t now_ms)
     return c;
 }
 
-/* Take the changes of a shard. Without memory the rest stays. */
-static bool take_changes(ls_dict_store *store, unsigned shard)
+void ls_dict_store_enter(ls_dict_store *store, ls_dict_access *access)
 {
-    ls_dict_access access;
-    bool fine = true;
-    ls_dict_enter_shard(&access, store->dict, shard);
-    ls_node *list = &access.shard->changed;
-    while (fine && !ls_list_empty(list)) {
+    dict_file *file = store->file;
+    const uint64_t epoch = atomic_load(&file->epoch);
+    change *first = NULL, **last = &first;
+    if (access->shard->epoch == epoch) return;
+    access->shard->epoch = epoch;
+    ls_node *list = &access->shard->changed;
+    while (!ls_list_empty(list)) {
         ls_dict_entry *entry = LS_CONTAINER(list->next, ls_dict_entry, changed);
-        change *c = change_of(entry, access.now_ms);
-        fine = c != NULL;
-        if (!fine) break;
-        *store->last = c;
-        store->last = &c->next;
+        change *c = change_of(store, entry, access->now_ms);
+        if (c == NULL) break;
+        *last = c;
+        last = &c->next;
         ls_list_remove(&entry->changed);
         entry->has_row = true;
         if (!entry->removed) continue;
-        entry->next = access.garbage;
-        access.garbage = entry;
+        entry->next = access->garbage;
+        access->garbage = entry;
     }
-    ls_dict_leave(&access);
-    return fine;
+    ls_mutex_lock(&file->lock);
+    if (!ls_list_empty(list)) file->incomplete = true;
+    if (first != NULL) {
+        *file->last = first;
+        file->last = last;
+    }
+    ls_mutex_unlock(&file->lock);
 }
 
-static int write_change(ls_dict_store *store, const change *c)
+/* Take the changes of all dicts of the file. The number of the last. file->using is held. */
+static uint64_t take_changes(dict_file *file)
 {
+    ls_mutex_lock(&file->lock);
+    const uint64_t number = file->noted;
+    file->incomplete = false;
+    atomic_fetch_add(&file->epoch, 1);
+    ls_mutex_unlock(&file->lock);
+    for (ls_dict_store *store = file->stores; store != NULL; store = store->next) {
+        for (unsigned n = 0; n < store->dict->shard_count; n++) {
+            ls_dict_access access;
+            ls_dict_enter_shard(&access, store->dict, n);
+            ls_dict_leave(&access);
+        }
+    }
+    return number;
+}
+
+static int write_change(const change *c)
+{
+    const ls_dict_store *store = c->store;
     sqlite3_stmt *stmt = c->value.type == LS_DICT_NIL ? store->remove : store->put;
     int result = c->key.bytes == NULL
                      ? sqlite3_bind_int64(stmt, 1, c->key.integer)
@@ -457,131 +573,130 @@ static int write_change(ls_dict_store *store, const change *c)
             result =
                 c->expires_ms == 0 ? sqlite3_bind_null(stmt, 3) : sqlite3_bind_int64(stmt, 3, (int64_t)c->expires_ms);
     }
-    if (result == SQLITE_OK && sqlite3_step(stmt) != SQLITE_DONE) result = sqlite3_errcode(store->handle);
+    if (result == SQLITE_OK && sqlite3_step(stmt) != SQLITE_DONE) result = sqlite3_errcode(store->file->handle);
     (void)sqlite3_reset(stmt);
     (void)sqlite3_clear_bindings(stmt);
     return result;
 }
 
 /* Write the changes that were taken, in one transaction. They stay if it fails. */
-static int write_changes(ls_dict_store *store)
+static int write_changes(dict_file *file)
 {
-    int result = store->first == NULL ? SQLITE_OK : sqlite3_exec(store->handle, "begin immediate", NULL, NULL, NULL);
-    if (store->first == NULL) return LS_OK;
-    for (const change *c = store->first; c != NULL && result == SQLITE_OK; c = c->next)
-        result = write_change(store, c);
-    if (result == SQLITE_OK) result = sqlite3_exec(store->handle, "commit", NULL, NULL, NULL);
+    if (file->first == NULL) return LS_OK;
+    int result = sqlite3_exec(file->handle, "begin immediate", NULL, NULL, NULL);
+    for (const change *c = file->first; c != NULL && result == SQLITE_OK; c = c->next) result = write_change(c);
+    if (result == SQLITE_OK) result = sqlite3_exec(file->handle, "commit", NULL, NULL, NULL);
     if (result != SQLITE_OK) {
-        const char *name = ((const ls_shared_object *)(const void *)store->dict)->name;
-        if (store->failures++ == 0)
+        const char *name = ((const ls_shared_object *)(const void *)file->first->store->dict)->name;
+        if (file->failures++ == 0)
             ls_log(
                 LS_LOG_ERROR,
                 "the dict \"%s\" cannot be written to its file, which is tried again; its changes wait in memory: %s",
-                name, sqlite3_errmsg(store->handle));
-        if (sqlite3_get_autocommit(store->handle) == 0)
-            (void)sqlite3_exec(store->handle, "rollback", NULL, NULL, NULL);
+                name, sqlite3_errmsg(file->handle));
+        if (sqlite3_get_autocommit(file->handle) == 0) (void)sqlite3_exec(file->handle, "rollback", NULL, NULL, NULL);
         return code_of(result);
     }
-    store->failures = 0;
-    free_changes(store->first);
-    store->first = NULL;
-    store->last = &store->first;
+    file->failures = 0;
+    for (change *c = file->first, *next; c != NULL; c = next) {
+        next = c->next;
+        free_change(c);
+    }
+    file->first = NULL;
+    file->last = &file->first;
     return LS_OK;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------------ */
 
 /* The changes up to `number` are in the file, or the write has failed: then all waiters get the error. The lock is held. */
-static void decide(ls_dict_store *store, uint64_t number, int err, ls_node *woken)
+static void decide(dict_file *file, uint64_t number, int err, ls_node *woken)
 {
-    store->error = err;
-    if (err == LS_OK) store->stored = number;
-    for (ls_node *node = store->waiters.next, *next; node != &store->waiters; node = next) {
+    file->error = err;
+    file->decided = file->begun;
+    if (err == LS_OK) file->stored = number;
+    for (ls_node *node = file->waiters.next, *next; node != &file->waiters; node = next) {
         ls_waiter *waiter = LS_CONTAINER(node, ls_waiter, node);
         next = node->next;
         if (err < 0 || waiter->number <= number) ls_waiter_decide(waiter, err, woken);
     }
-    ls_cond_broadcast(&store->done);
+    ls_cond_broadcast(&file->done);
 }
 
-static void store_main(void *arg)
+static void file_main(void *arg)
 {
-    ls_dict_store *store = arg;
+    dict_file *file = arg;
     ls_node woken;
-    uint64_t number = 0; /* of the changes that were taken */
-    bool all = true;     /* they are all up to that number */
-    ls_mutex_lock(&store->lock);
-    for (;;) {
-        while (store->noted == store->stored && !store->closing) {
-            store->idle = true;
-            ls_cond_wait(&store->wake, &store->lock);
+    uint64_t number = 0; /* of the last change that was taken */
+    ls_mutex_lock(&file->lock);
+    while (!file->closing) {
+        if (file->noted == file->stored || (ls_list_empty(&file->waiters) && file->blocked == 0)) {
+            /* Changes wake the thread only when it is idle; a waiter and the close always do. */
+            file->idle = file->noted == file->stored;
+            if (file->idle)
+                ls_cond_wait(&file->wake, &file->lock);
+            else
+                (void)ls_cond_wait_ms(&file->wake, &file->lock, LS_DICT_STORE_MS);
         }
-        if (store->noted == store->stored) break; /* closing */
-        if (!store->sync && !store->closing && ls_list_empty(&store->waiters) && store->blocked == 0) {
-            store->idle = false; /* changes wake the thread only when it is idle; a waiter and the close always do */
-            (void)ls_cond_wait_ms(&store->wake, &store->lock, LS_DICT_STORE_MS);
-        }
-        const bool takes = store->first == NULL; /* else those of the write that has failed */
-        if (takes) {
-            number = store->noted;
-            all = true;
-        }
-        ls_mutex_unlock(&store->lock);
-        for (unsigned n = 0; takes && n < store->dict->shard_count; n++) all = take_changes(store, n) && all;
-        int err = write_changes(store);
-        if (err == LS_OK && !all) err = LS_ENOMEM;
+        if (file->noted == file->stored) continue;
+        file->begun++;
+        ls_mutex_unlock(&file->lock);
+        ls_mutex_lock(&file->using);
+        if (file->first == NULL) number = take_changes(file); /* else those of the write that has failed */
+        int err = write_changes(file);
+        ls_mutex_unlock(&file->using);
         ls_node_init(&woken);
-        ls_mutex_lock(&store->lock);
-        decide(store, number, err, &woken);
-        store->waking = true;
-        ls_mutex_unlock(&store->lock);
+        ls_mutex_lock(&file->lock);
+        if (err == LS_OK && file->incomplete) err = LS_ENOMEM;
+        decide(file, number, err, &woken);
+        file->waking = true;
+        ls_mutex_unlock(&file->lock);
         ls_waiters_wake(&woken);
-        ls_mutex_lock(&store->lock);
-        store->waking = false;
-        ls_cond_broadcast(&store->done);
-        if (err < 0 && store->closing) break;
-        if (err < 0 && ls_list_empty(&store->waiters)) /* else one has come meanwhile: its signal is over */
-            (void)ls_cond_wait_ms(&store->wake, &store->lock, LS_DICT_STORE_RETRY_MS);
+        ls_mutex_lock(&file->lock);
+        file->waking = false;
+        ls_cond_broadcast(&file->done);
+        if (err < 0 && ls_list_empty(&file->waiters) && file->blocked == 0 &&
+            !file->closing) /* else its signal is over */
+            (void)ls_cond_wait_ms(&file->wake, &file->lock, LS_DICT_STORE_RETRY_MS);
     }
-    ls_mutex_unlock(&store->lock);
+    ls_mutex_unlock(&file->lock);
 }
 
 int ls_dict_store_wait(ls_dict_store *store, ls_waiter *waiter)
 {
+    dict_file *file = store->file;
     int result = LS_OK;
-    ls_mutex_lock(&store->lock);
-    if (store->stored < store->noted) {
-        waiter->number = store->noted;
-        ls_list_push(&store->waiters, &waiter->node);
-        ls_cond_signal(&store->wake);
+    ls_mutex_lock(&file->lock);
+    if (file->stored < file->noted) {
+        waiter->number = file->noted;
+        ls_list_push(&file->waiters, &waiter->node);
+        ls_cond_signal(&file->wake);
         result = LS_PENDING;
     }
-    ls_mutex_unlock(&store->lock);
+    ls_mutex_unlock(&file->lock);
     return result;
 }
 
 bool ls_dict_store_cancel(ls_dict_store *store, ls_waiter *waiter)
 {
-    ls_mutex_lock(&store->lock);
+    ls_mutex_lock(&store->file->lock);
     const bool waits = waiter->result == LS_EAGAIN;
     if (waits) ls_list_remove(&waiter->node);
-    ls_mutex_unlock(&store->lock);
+    ls_mutex_unlock(&store->file->lock);
     return waits;
 }
 
 int ls_dict_store_block(ls_dict_store *store)
 {
-    ls_mutex_lock(&store->lock);
-    const uint64_t number = store->noted;
-    int err = LS_OK;
-    store->blocked++;
-    ls_cond_signal(&store->wake);
-    while (store->stored < number && err == LS_OK) {
-        ls_cond_wait(&store->done, &store->lock);
-        err = store->stored < number ? store->error : LS_OK;
-    }
-    store->blocked--;
-    ls_mutex_unlock(&store->lock);
+    dict_file *file = store->file;
+    ls_mutex_lock(&file->lock);
+    const uint64_t number = file->noted, begun = file->begun;
+    file->blocked++;
+    ls_cond_signal(&file->wake);
+    while (file->stored < number && (file->decided <= begun || file->error == LS_OK))
+        ls_cond_wait(&file->done, &file->lock);
+    const int err = file->stored < number ? file->error : LS_OK;
+    file->blocked--;
+    ls_mutex_unlock(&file->lock);
     return err;
 }
 
@@ -590,22 +705,13 @@ static void wait_for_wakes(ls_shared_object *object, void *unused)
     ls_dict_store *store = ls_dict_store_of((ls_dict *)(void *)object);
     (void)unused;
     if (store == NULL) return;
-    ls_mutex_lock(&store->lock);
-    while (store->waking) ls_cond_wait(&store->done, &store->lock);
-    ls_mutex_unlock(&store->lock);
+    dict_file *file = store->file;
+    ls_mutex_lock(&file->lock);
+    while (file->waking) ls_cond_wait(&file->done, &file->lock);
+    ls_mutex_unlock(&file->lock);
 }
 
 void ls_dict_stores_disconnect(ls_shared *shared)
 {
     ls_shared_each(shared, &ls_dict_kind, wait_for_wakes, NULL);
-}
-
-void ls_dict_store_close(ls_dict_store *store)
-{
-    ls_mutex_lock(&store->lock);
-    store->closing = true;
-    ls_cond_signal(&store->wake);
-    ls_mutex_unlock(&store->lock);
-    ls_thread_join(&store->thread);
-    store_free(store);
 }

@@ -1,5 +1,7 @@
-/* test_dict_store.c - a dict whose file cannot be written: what waits for it. tests/e2e/test_dict_file.py has the rest. */
+/* test_dict_store.c - a dict whose file cannot be written: what waits for it; what a file of two dicts has at any moment.
+ * tests/e2e/test_dict_file.py has the rest. */
 #define _GNU_SOURCE
+#include <sqlite3.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include "base/err.h"
 #include "script/shared/database.h"
 #include "script/shared/dict_internal.h"
+#include "script/shared/dict_store.h"
 
 typedef struct place {
     char dir[sizeof TEST_SCRATCH_PATH], path[64];
@@ -15,20 +18,39 @@ typedef struct place {
     ls_dict *dict;
 } place;
 
-static void place_open(place *p)
+static ls_dict *open_dict(place *p, const char *name)
 {
     char message[300] = "", before[LS_SHARED_WHERE_BYTES];
     int error = LS_OK;
     ls_shared_object *object = NULL;
     const ls_dict_options options = {.bytes_max = LS_DICT_BYTES_DEFAULT,
                                      .file = p->path,
-                                     .name = "d",
+                                     .name = name,
                                      .error = &error,
                                      .message = message,
                                      .message_bytes = sizeof message};
+    assert_int_equal(ls_shared_get(p->shared, &ls_dict_kind, name, "site.lua:1", &options, &object, before), LS_OK);
+    return (ls_dict *)(void *)object;
+}
+
+static void place_open(place *p)
+{
     assert_int_equal(ls_shared_open(&p->shared), LS_OK);
-    assert_int_equal(ls_shared_get(p->shared, &ls_dict_kind, "d", "site.lua:1", &options, &object, before), LS_OK);
-    p->dict = (ls_dict *)(void *)object;
+    p->dict = open_dict(p, "d");
+}
+
+static void place_make(place *p)
+{
+    assert_non_null(mkdtemp(p->dir));
+    (void)snprintf(p->path, sizeof p->path, "%s/test.db", p->dir);
+}
+
+static void place_remove(place *p)
+{
+    assert_int_equal(unlink(p->path), 0);
+    (void)snprintf(p->path, sizeof p->path, "%s/test.db.lock", p->dir);
+    assert_int_equal(unlink(p->path), 0);
+    assert_int_equal(rmdir(p->dir), 0);
 }
 
 /* A transaction of another connection, which has the lock of the file until it is dropped. */
@@ -75,8 +97,7 @@ static void removed_entries_without_a_row_do_not_wait(void **state)
     place p = {.dir = TEST_SCRATCH_PATH};
     ls_dict_value value;
     (void)state;
-    assert_non_null(mkdtemp(p.dir));
-    (void)snprintf(p.path, sizeof p.path, "%s/test.db", p.dir);
+    place_make(&p);
     place_open(&p);
     for (int64_t key = 0; key < 10; key++) set(&p, key, LS_DICT_INTEGER);
     ls_shared_close(p.shared); /* writes them */
@@ -98,14 +119,66 @@ static void removed_entries_without_a_row_do_not_wait(void **state)
     assert_int_equal(ls_dict_count(p.dict), 1);
     assert_true(ls_dict_get(p.dict, &(ls_dict_key){.integer = 5}, &value, NULL));
     ls_shared_close(p.shared);
-    assert_int_equal(unlink(p.path), 0);
-    (void)snprintf(p.path, sizeof p.path, "%s/test.db.lock", p.dir);
-    assert_int_equal(unlink(p.path), 0);
-    assert_int_equal(rmdir(p.dir), 0);
+    place_remove(&p);
+}
+
+enum { ROUNDS = 20000, COUNTERS = 50 };
+
+/* A number is stored in the second dict, then in the first, then in the second under another key. */
+static void store_numbers(void *arg)
+{
+    const place *p = arg;
+    ls_dict *second = open_dict(arg, "second");
+    for (int64_t n = 1; n <= ROUNDS; n++) {
+        const ls_dict_key counter = {.integer = n % COUNTERS}, item = {.integer = COUNTERS + n};
+        const ls_dict_value value = {.type = LS_DICT_INTEGER, .as.integer = n};
+        (void)ls_dict_set(second, &counter, value, LS_DICT_SET, 0, 0);
+        (void)ls_dict_set(p->dict, &item, value, LS_DICT_SET, 0, 0);
+        (void)ls_dict_set(second, &item, value, LS_DICT_SET, 0, 0);
+        if (n % 100 == 0) (void)ls_dict_store_block(ls_dict_store_of(second));
+    }
+}
+
+/* What a crash leaves is what another connection reads: at each moment no number without those stored before. */
+static void a_file_has_all_dicts_of_one_moment(void **state)
+{
+    static const char sql[] = "select (select coalesce(max(value), 0) from \"dict second\" where key < 50), "
+                              "(select coalesce(max(value), 0) from \"dict d\"), (select count(*) from \"dict d\"), "
+                              "(select coalesce(max(value), 0) from \"dict second\" where key >= 50)";
+    place p = {.dir = TEST_SCRATCH_PATH};
+    ls_thread thread;
+    sqlite3 *reader = NULL;
+    sqlite3_stmt *moment = NULL;
+    int64_t stored = 0, moments = 0;
+    (void)state;
+    place_make(&p);
+    place_open(&p);
+    (void)open_dict(&p, "second"); /* its table */
+    assert_int_equal(sqlite3_open(p.path, &reader), SQLITE_OK);
+    (void)sqlite3_busy_timeout(reader, 10000);
+    assert_int_equal(sqlite3_prepare_v2(reader, sql, -1, &moment, NULL), SQLITE_OK);
+    assert_int_equal(ls_thread_start(&thread, "writer", store_numbers, &p), LS_OK);
+    while (stored < ROUNDS) {
+        assert_int_equal(sqlite3_step(moment), SQLITE_ROW);
+        const int64_t before = stored;
+        stored = sqlite3_column_int64(moment, 3);
+        assert_in_range(stored, before, sqlite3_column_int64(moment, 1));
+        assert_in_range(sqlite3_column_int64(moment, 1), stored, sqlite3_column_int64(moment, 0));
+        assert_int_equal(sqlite3_column_int64(moment, 2), sqlite3_column_int64(moment, 1));
+        moments += stored != before;
+        (void)sqlite3_reset(moment);
+    }
+    ls_thread_join(&thread);
+    assert_in_range(moments, 2, ROUNDS);
+    (void)sqlite3_finalize(moment);
+    assert_int_equal(sqlite3_close(reader), SQLITE_OK);
+    ls_shared_close(p.shared);
+    place_remove(&p);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(removed_entries_without_a_row_do_not_wait)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(removed_entries_without_a_row_do_not_wait),
+                                       cmocka_unit_test(a_file_has_all_dicts_of_one_moment)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
