@@ -61,7 +61,8 @@ typedef struct ls_transport {
      * of the queue what need not be sent. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
     /* Get the next body bytes: *out, or set x->body_done. Sends the due 100 Continue first (x->continue_due). `out` is
-     * NULL when the body is complete: from now on the connection is lost when the client ends its direction, too. */
+     * NULL: from now on the connection is lost when the client ends its direction, too. Without effect if the body has not
+     * arrived; what the handler has not read of it is kept. */
     int (*more)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
     /* The handler has returned. If x->released, the exchange is over: continue with the next request or close the
      * connection; without a complete response close it and send nothing more. Else the handler waits: send what is

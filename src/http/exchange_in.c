@@ -66,5 +66,5 @@ int ls_trailers_add(ls_thread_ctx *ctx, ls_block **to, const char *lines, size_t
 int ls_exchange_expect_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
     if (x->error != 0) return x->error;
-    return x->body_done ? x->transport->more(ctx, x, NULL) : LS_OK;
+    return x->transport->more(ctx, x, NULL);
 }

@@ -25,7 +25,7 @@ int ls_trailers_add(ls_thread_ctx *ctx, ls_block **to, const char *lines, size_t
 bool ls_trailers_next(const ls_block *lines, ls_response_field *at);
 
 /* From now on the connection is lost when the client ends its direction, too: for a client that does not do so while it
- * reads the response. Without effect before the body is read. LS_OK, or the error: it is lost. */
+ * reads the response. Without effect before the body has arrived: read, or received with the head. LS_OK, or the error: it is lost. */
 int ls_exchange_expect_end(ls_thread_ctx *ctx, ls_exchange *x);
 
 #endif

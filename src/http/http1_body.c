@@ -22,6 +22,7 @@ void ls_http1_body_begin(ls_http1_exchange *e)
     e->waited_ms = 0;
     e->skipped = 0;
     e->read_error = LS_OK;
+    e->ahead = ls_slice_static(NULL, 0);
     if (e->terms.chunked) ls_chunks_init(&e->chunks);
 }
 
@@ -34,6 +35,12 @@ static void consume(ls_http1_conn *c, uint32_t bytes)
 int ls_http1_body_take(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *out)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
+    if (e->ahead.len > 0) {
+        *out = e->ahead;
+        e->ahead = ls_slice_static(NULL, 0);
+        e->x.body_done = e->ahead_is_last;
+        return LS_DONE;
+    }
     while (!e->x.body_done) {
         const uint32_t have = ls_http1_unparsed(c);
         if (have == 0) return LS_EAGAIN;
@@ -139,12 +146,42 @@ void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result)
     }
 }
 
+/* true: the received bytes are those of the last chunk, which has no data. */
+static bool is_last_chunk(const ls_http1_conn *c)
+{
+    ls_chunks chunks = ls_http1_exchange_of(c)->chunks;
+    const uint32_t have = ls_http1_unparsed(c);
+    ls_chunk_run run;
+    return have > 0 && ls_chunks_next(&chunks, c->in->data + c->in->from, have, &run, NULL) >= 0 && run.end &&
+           run.len == 0;
+}
+
+/* true: the body has arrived. What the handler has not read of it is in e->ahead, so that c->in is free for what comes
+ * behind it. It is one run of bytes: a body in several chunks is left where it is. */
+static bool has_arrived(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    ls_http1_exchange *e = ls_http1_exchange_of(c);
+    ls_exchange *x = &e->x;
+    ls_slice none;
+    if (x->body_done || ls_stream_receiving(x->stream)) return x->body_done;
+    if (e->ahead.len == 0 && ls_http1_body_take(ctx, c, &e->ahead) == LS_DONE && e->ahead.len > 0) {
+        const ls_slice ahead = e->ahead;
+        e->ahead.len = 0;
+        if (!x->body_done && e->terms.chunked && is_last_chunk(c)) (void)ls_http1_body_take(ctx, c, &none);
+        e->ahead = ahead;
+        e->ahead_is_last = x->body_done;
+        x->body_done = false;
+    }
+    return x->body_done || (e->ahead.len > 0 && e->ahead_is_last);
+}
+
 /* Learn of the end of the client's direction. */
 static int expect_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);
     ls_http1_conn *c = ls_http1_conn_of(x);
     int64_t result;
+    if (!has_arrived(ctx, c)) return LS_OK;
     if (ls_http1_unparsed(c) > 0 || ls_stream_receiving(x->stream))
         return LS_OK; /* a pipelined request is not the end */
     ls_http1_drop_received(c);

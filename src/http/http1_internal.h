@@ -99,6 +99,7 @@ enum {
 typedef struct ls_http1_exchange {
     bool awaits_sent;      /* wake the handler when the queue is sent; received body bytes always wake it */
     bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
+    bool ahead_is_last;    /* `ahead` ends the body */
     bool fast;             /* the last body receive filled its room: the next one gets a large block */
     uint8_t link;          /* LS_H1_WATCHED, ... */
     ls_http1_terms terms;  /* of the request */
@@ -107,6 +108,7 @@ typedef struct ls_http1_exchange {
     uint64_t wait_from_ms; /* start of the pending body receive */
     uint64_t waited_ms;    /* total time of body receives */
     uint32_t room;         /* of the last body receive */
+    ls_slice ahead;        /* body bytes that were taken before the handler has asked for them, see ls_http1_more */
     uint64_t skipped;      /* body bytes that the handler did not read */
     size_t begin_at;       /* position in the queue of the stream at which this response begins */
     ls_chunks chunks;
@@ -179,6 +181,7 @@ static inline void ls_http1_drop_exchange(ls_http1_conn *c)
     ls_exchange *x = &ls_http1_exchange_of(c)->x;
     ls_exchange_drop_fields(x);
     ls_slice_drop(&x->head_bytes);
+    ls_slice_drop(&ls_http1_exchange_of(c)->ahead);
     ls_block_drop(c->exchange);
     c->exchange = NULL;
 }

@@ -346,6 +346,7 @@ local function count_in(fn, ...)
   return fn(...)
 end
 app:get("/receive", function() return count_in(jobs.receive, jobs) end)
+app:post("/late", function(req) return count_in(jobs.receive, jobs) .. " " .. req:body() end)
 app:get("/stream", function(req, res)
   res:write("begins ")
   return count_in(function() for job in jobs:values() do res:write(job) return end end)
@@ -380,10 +381,10 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ threads = 2 }
 """)
 
-        def leave(method, path, how, body=None):
+        def leave(method, path, how, body=None, fields=()):
             since = server.mark()
             conn = self.connect()
-            conn.send(request(method, path, (), body))
+            conn.send(request(method, path, fields) + body if fields else request(method, path, (), body))
             server.wait_log("waits$", since)
             getattr(conn, how)()
             server.wait_log(r" %s %s: .*the client has left while the handler waited$" % (method, path), since)
@@ -391,6 +392,8 @@ ls.config{ threads = 2 }
         for how in "close", "reset":
             for path in "/receive", "/stream", "/events":
                 leave("GET", path, how)
+            leave("POST", "/late", how, b"a body that is not read before")
+            leave("POST", "/late", how, b"3\r\nabc\r\n0\r\n\r\n", (("Transfer-Encoding", "chunked"),))
         late = self.connect()
         since = server.mark()
         late.send(request("GET", "/receive"))
@@ -399,6 +402,16 @@ ls.config{ threads = 2 }
         self.assertEqual(json.loads(self.get("/send/one").body), {"sent": True, "left": 0})
         self.assertEqual(late.response().body, b"one")
         self.assertEqual(late.ask("GET", "/held").body, b"0")  # the connection can be used after such a wait
+
+        chunked = request("POST", "/late", (("Transfer-Encoding", "chunked"),)) + b"2\r\nde\r\n3\r\nfgh\r\n0\r\n\r\n"
+        for bodies in (b"first", b"second"), (b"x" * 3000, b"y"), (b"x" * 40000, b"last"):  # pipelined; read after the wait
+            since = server.mark()
+            late.send(b"".join(request("POST", "/late", (), body) for body in bodies) + chunked)
+            for body in (*bodies, b"defgh"):
+                server.wait_log("waits$", since)
+                since = server.mark()
+                self.get("/send/job")
+                self.assertEqual(late.response().body, b"job " + body)
 
         since = server.mark()
         late.send(request("GET", "/hold"))
