@@ -247,7 +247,7 @@ local function named(tls, host) return setmetatable(tls.server_name and {} or { 
 
 -- Change the connection to the proxy to one with the server behind it. -> sock | nil, message, code
 local function tunnel(request, sock)
-  local done, message, code = proxies.tunnel(request.via, sock, request.at, left_to_connect(request))
+  local done, message, code = proxies.tunnel(request.via, sock, request.at, left_to_connect(request), request.of_client)
   if not done then return nil, message, code end
   local tls = { timeout = left_to_connect(request) }
   for name, value in next, request.tls or {} do tls[name] = value end
@@ -395,6 +395,7 @@ end
 -- One attempt. -> call, status, head, coding | nil, message, code, whether it may be made again, on a used connection
 local function attempt(request, key, fresh)
   local begun = now()
+  request.of_client = rules.safe[request.method] or false -- another server has begun to do what the others ask for
   local sock = not fresh and core.client_take(key) or nil
   local reused = sock ~= nil
   if not sock then
@@ -404,7 +405,7 @@ local function attempt(request, key, fresh)
   end
   request.sending, request.raised = nil, nil
   request.timing = { connect = reused and 0 or now() - begun, reused = reused }
-  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body")
+  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body", request.of_client)
   send_request(request, sock, call)
   call:within(left(request))
   local status, head, coding, silent = call:head()

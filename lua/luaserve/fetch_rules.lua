@@ -102,7 +102,9 @@ end
 -- is_redirect(status) -> whether Location names the next request.
 function rules.is_redirect(status) return redirects[status] or false end
 
-local safe = { GET = true, HEAD = true }
+-- The methods that change nothing (RFC 9110 9.2.1).
+rules.safe = { GET = true, HEAD = true, OPTIONS = true, TRACE = true }
+
 local of_one_server = { -- options of TLS
   cert = true, key = true, key_password = true, server_name = true, insecure = true,
 }
@@ -122,7 +124,7 @@ function rules.redirect(request, status, location)
   local next_request = setmetatable({}, getmetatable(request))
   for name, value in pairs(request) do next_request[name] = value end
   next_request.at = at
-  if status == 303 and not safe[request.method] or status <= 302 and request.method == "POST" then
+  if status == 303 and request.method ~= "HEAD" and request.method ~= "GET" or status <= 302 and request.method == "POST" then
     next_request.method, next_request.body = "GET", nil
     next_request.fields = without(request.fields, of_body)
   elseif type(request.body) == "function" then

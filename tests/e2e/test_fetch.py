@@ -48,6 +48,10 @@ app:get("/count/:n", function(req, res)
   local n = tonumber(req.params.n)
   return n == 0 and "the end" or res:redirect("/count/" .. n - 1)
 end)
+app:post("/pay", function(req)
+  local answer = assert(ls.fetch(req.query.url, { body = req:body() }))
+  ls.log.info("paid " .. answer:body())
+end)
 app:get("/wait", function(req) -- fetches what the client names, and says what came
   local answer, message = ls.fetch(req.query.url, { timeout = false })
   return answer and answer:body() or message
@@ -631,6 +635,18 @@ class Limits(FetchCase):
             conn.request()
             client.close()
             conn.ends()
+
+    def test_a_fetch_that_changes_something_goes_on_when_the_client_has_left(self):
+        for how in "close", "reset":
+            client = self.connect()
+            client.send(b"POST /pay?url=http://127.0.0.1:%d/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n10" % self.peer.port)
+            with self.peer.accept() as conn:
+                conn.request()
+                getattr(client, how)()
+                mark = self.server.mark()
+                self.get("/")  # the server runs meanwhile
+                conn.send(response(b"10 euro"))
+                self.server.wait_log("paid 10 euro$", mark)
 
 
 class Redirects(FetchCase):

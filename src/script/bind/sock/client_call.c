@@ -529,21 +529,21 @@ static int client_take(lua_State *L)
     return 1;
 }
 
-/* core.client_call(sock [, asked]) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may follow,
- * and the call goes on when the client of the task leaves; else "body". */
+/* core.client_call(sock, asked, of_client) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may
+ * follow; else "body". of_client: its waits end when the client of the task leaves. */
 static int client_new(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     ls_tcp_object *sock = ls_tcp_check(L);
     static const char *const names[] = {
         [LS_ASKED_BODY] = "body", [LS_ASKED_HEAD] = "head", [LS_ASKED_UPGRADE] = "upgrade", NULL};
-    const enum ls_asked asked = (enum ls_asked)luaL_checkoption(L, 2, "body", names);
+    const enum ls_asked asked = (enum ls_asked)luaL_checkoption(L, 2, NULL, names);
     client_call *call = ls_object_new(L, sizeof *call, 1, &call_tag, data_of(state)->meta_ref);
     call->sock = sock;
     call->state = state;
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
-    call->of_client = asked != LS_ASKED_UPGRADE;
+    call->of_client = lua_toboolean(L, 3);
     ls_http1_reader_init(&call->reader, asked);
     call->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &call->end);
