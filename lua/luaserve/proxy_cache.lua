@@ -43,19 +43,27 @@ local of_client = is_one_of("cache-control", "pragma", "connection", "keep-alive
 -- ---- the second store ----------------------------------------------------------------------------------------------
 
 -- By the first line of a key, which is the path with its query: the entries of one key as bytes, behind that line. A
--- store has get(line), set(line, bytes), remove(line), and clear(prefix), of all lines that begin so.
+-- store has get(line), set(line, bytes) -> true or not, remove(line), and clear(prefix), of all lines that begin so; these
+-- two raise when something is not removed. The order of these calls: see response_cache.h.
 local stores = {}
 
 local function is_line(bytes, line) return bytes and bytes:sub(1, #line + 1) == line .. "\n" end
 
+local absent = is_one_of("ENOENT", "ENOTDIR")
+local function succeeds(result, message, code)
+  if result == nil and not absent[code] then error(fname .. ": cache: " .. message, 0) end
+  return result
+end
+
 function stores.dict(dict)
+  local function remove(line) succeeds(dict:delete(line)) end
   return {
-    get = function(line) return dict:get(line) end,
-    set = function(line, bytes) dict:set(line, bytes) end,
-    remove = function(line) dict:delete(line) end,
+    get = function(line) return (dict:get(line)) end,
+    set = function(line, bytes) return dict:set(line, bytes) end,
+    remove = remove,
     clear = function(prefix)
-      for _, line in ipairs(dict:keys()) do
-        if type(line) == "string" and line:sub(1, #prefix) == prefix then dict:delete(line) end
+      for _, line in ipairs(succeeds(dict:keys())) do
+        if type(line) == "string" and line:sub(1, #prefix) == prefix then remove(line) end
       end
     end,
   }
@@ -70,9 +78,9 @@ function stores.folder(path, bytes_max)
     return path .. "/" .. name:sub(1, 2), name
   end
   local function each(fn)
-    for _, folder in ipairs(file.list(path) or {}) do
-      for _, info in ipairs(file.list(path .. "/" .. folder, { details = true }) or {}) do
-        fn(path .. "/" .. folder .. "/" .. info.name, info)
+    for _, folder in ipairs(succeeds(file.list(path)) or {}) do
+      for _, info in ipairs(succeeds(file.list(path .. "/" .. folder, { details = true })) or {}) do
+        if info.type == "file" then fn(path .. "/" .. folder .. "/" .. info.name, info) end
       end
     end
   end
@@ -97,46 +105,58 @@ function stores.folder(path, bytes_max)
       local done, message = file.mkdir(folder, { parents = true })
       if done then done, message = file.write(folder .. "/" .. name, bytes, { atomic = true, sync = false }) end
       if not done then core.log("warn", "app:proxy: cache: " .. message) end
+      return done
     end,
-    remove = function(line) file.remove(("%s/%s"):format(path_of(line))) end,
+    remove = function(line) succeeds(file.remove(("%s/%s"):format(path_of(line)))) end,
     clear = function(prefix)
       each(function(name)
-        local bytes = file.read(name)
-        if bytes and bytes:sub(1, #prefix) == prefix then file.remove(name) end
+        local bytes = file.read(name) -- nil: also of one that may be read later
+        if not bytes or bytes:sub(1, #prefix) == prefix then succeeds(file.remove(name)) end
       end)
     end,
   }
 end
 
--- Remove the stored responses of a line, or of all lines that begin with `prefix`. -> the number of those in memory.
-local function discard(self, line, prefix)
-  local count = core.cache_remove(self.object, line and line .. "\n" or prefix)
-  if self.store then
+local function remove(self, line, prefix)
+  local count, removal = core.cache_remove(self.object, line and line .. "\n" or prefix, self.store ~= nil)
+  if removal then
+    while core.cache_await(self.object, removal) do end
     (line and self.store.remove or self.store.clear)(line or prefix)
-    core.cache_remove(self.object, line and line .. "\n" or prefix) -- what a reader has restored meanwhile
+    core.cache_end(nil, removal, false, false)
   end
   return count
 end
 
--- Copy what is stored for the request to the second store; again, if something was removed meanwhile.
-local function keep(self, res, key)
-  local whole = core.cache_pack(res, self.object, key)
-  local line = whole:match("^[^\n]*")
-  core.spawn(function()
-    repeat
-      local removals, _, bytes = core.cache_removals(self.object), core.cache_pack(nil, self.object, whole)
-      if bytes == "" then self.store.remove(line) else self.store.set(line, line .. "\n" .. bytes) end
-    until core.cache_removals(self.object) == removals
-  end)
+-- Remove the stored responses of a line, or of all lines that begin with `prefix`. -> the number of those in memory. With a
+-- second store in a task of its own, which goes on when the client leaves.
+local function discard(self, line, prefix)
+  if self.store then
+    local begun, job = pcall(core.spawn, remove, self, line, prefix) -- unless there are too many
+    if begun then return job:wait() end
+  end
+  return remove(self, line, prefix)
 end
 
--- Get what the second store has for the request. -> whether there is something.
-local function restore(self, res, key)
-  local removals = core.cache_removals(self.object)
-  local line = core.cache_pack(res, self.object, key):match("^[^\n]*")
+-- Copy what is stored for the request to the second store.
+local function keep(self, res, key)
+  local whole = key or core.cache_key(res)
+  local line = whole:match("^[^\n]*")
+  if self.copies[whole] then return end -- a task that has not begun to do so
+  self.copies[whole] = pcall(core.spawn, function() -- unless there are too many
+    local claim
+    repeat claim = core.cache_claim(nil, self.object, line .. "\n\0", 0, math.huge) until type(claim) == "userdata"
+    self.copies[whole] = nil
+    local bytes = core.cache_pack(self.object, whole)
+    if bytes == "" or not self.store.set(line, line .. "\n" .. bytes) then self.store.remove(line) end
+    core.cache_end(nil, claim, false, false)
+  end) or nil
+end
+
+-- Get what the second store has for the request of the fill. -> whether there is something.
+local function restore(self, res, key, fill)
+  local line = (key or core.cache_key(res)):match("^[^\n]*")
   local bytes = self.store.get(line)
-  if not is_line(bytes, line) or core.cache_removals(self.object) ~= removals then return false end
-  return core.cache_unpack(self.object, bytes, #line + 2) > 0
+  return is_line(bytes, line) and core.cache_unpack(fill, bytes, #line + 2) > 0
 end
 
 -- ---- a response on its way -----------------------------------------------------------------------------------------
@@ -174,12 +194,16 @@ end
 
 -- The targets that the response to an unsafe method makes invalid (RFC 9111 section 4.4).
 local function invalidate(self, req, res)
-  discard(self, (req.target:gsub("^%a[%w+.-]*://[^/?]*", "")))
+  local function discard_target(target)
+    local done, message = pcall(discard, self, target)
+    if not done then core.log("error", tostring(message)) end -- the server has done what the request asks for
+  end
+  discard_target((req.target:gsub("^%a[%w+.-]*://[^/?]*", "")))
   for _, name in ipairs { "location", "content-location" } do
     local value = res:header(name)
     local host, target = (value or ""):match("^%a[%w+.-]*://([^/?#]*)([^#]*)")
     if not host then target = value and value:match("^/[^#]*") end
-    if target and (not host or host == req.host) then discard(self, target) end
+    if target and (not host or host == req.host) then discard_target(target) end
   end
 end
 
@@ -240,7 +264,7 @@ local function begin_fill(plan, res, again)
       wait = nil
     elseif claim ~= "again" and looks then -- once, while others wait
       looks = false
-      local found = restore(self, res, plan.key)
+      local found = restore(self, res, plan.key, claim)
       core.cache_end(nil, claim, false, false)
       claim = found and not plan.reload and "again"
     end
@@ -339,6 +363,9 @@ function cache_meta:purge(path)
   if path ~= nil and (type(path) ~= "string" or path == "") then
     usage.error('store:purge takes a path such as "/a?b=1" or "/news/*"; got %s', usage.quote(path))
   end
+  if self.store and not core.can_wait() then
+    usage.error("store:purge: cannot wait while the site loads or inside a C function; call it in a handler or in ls.init")
+  end
   local prefix = path and path:match("^(.*)%*$")
   return discard(self, not prefix and path or nil, prefix or "")
 end
@@ -354,11 +381,11 @@ function cache.new(given, name)
   if given.key ~= nil and type(given.key) ~= "function" then
     usage.error("%s: cache.key must be a function(req); got %s", fname, usage.quote(given.key))
   end
-  names[name] = (names[name] or 0) + 1
+  self.copies = {} -- a set of keys, see keep()
   if given.dict ~= nil and given.folder ~= nil then usage.error("%s: give one of cache.dict and cache.folder", fname) end
   if given.dict ~= nil then
-    local fine, method = pcall(function() return given.dict.replace end)
-    if not fine or type(method) ~= "function" then
+    name = tostring(given.dict)
+    if not name:find("^dict '") then
       usage.error('%s: cache.dict must be a dict, such as ls.dict("pages", { evict = true }); got %s', fname,
         usage.quote(given.dict))
     end
@@ -367,10 +394,13 @@ function cache.new(given, name)
     if type(given.folder) ~= "string" or given.folder == "" then
       usage.error('%s: cache.folder must be a path such as "cache"; got %s', fname, usage.quote(given.folder))
     end
-    self.store = stores.folder(given.folder, self.folder_bytes_max)
+    self.store, name = stores.folder(given.folder, self.folder_bytes_max), "folder " .. given.folder
+  else
+    names[name] = (names[name] or 0) + 1
+    name = ("%d %s"):format(names[name], name)
   end
   self.key, self.lifetime = given.key, self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
-  self.object = core.cache(("%d %s"):format(names[name], name):sub(1, 100), self.bytes_max)
+  self.object = core.cache(core.cache_name(name), self.bytes_max) -- one memory for each second store, also after a reload
   return setmetatable(self, cache_meta)
 end
 

@@ -22,7 +22,6 @@ struct ls_response_cache {
     ls_mutex lock;
     uint64_t seed[2];
     size_t bytes, bytes_max;
-    _Atomic uint64_t removals;
     ls_node used;  /* entries, the most recently used last */
     ls_node fills; /* few: one of each request to a server */
     ls_stored *buckets[BUCKETS];
@@ -43,6 +42,8 @@ struct ls_fill {
     content *body;
     size_t len, room, bytes_max;
     bool first, removed, failed;
+    bool removes; /* it is a removal, of the keys that begin with its own */
+    bool barred;  /* it was claimed during a removal: nothing is restored */
     size_t key_len;
     char key[];
 };
@@ -224,8 +225,9 @@ static ls_stored *first_used(const ls_response_cache *cache)
     return LS_CONTAINER(cache->used.next, ls_stored, used);
 }
 
-/* Make room for a variant of the key: remove the one that `entry` replaces, or of too many the one that was stored first. */
-static void remove_variant(ls_response_cache *cache, const ls_stored *entry)
+/* Make room for a variant of the key: remove the one that the same requests select, or of too many the one that was stored
+ * first. false: `keeps`, and the same requests select one. */
+static bool remove_variant(ls_response_cache *cache, const ls_stored *entry, bool keeps)
 {
     ls_stored *last = NULL;
     unsigned count = 0;
@@ -234,18 +236,20 @@ static void remove_variant(ls_response_cache *cache, const ls_stored *entry)
         last = other;
         count++;
         if (same(other->select, entry->select)) {
-            unlist(cache, other);
-            return;
+            if (!keeps) unlist(cache, other);
+            return !keeps;
         }
     }
     if (count >= LS_VARIANTS_MAX) unlist(cache, last);
+    return true;
 }
 
-static void list(ls_response_cache *cache, ls_stored *entry)
+/* `keeps`: not in the place of another one. */
+static void list(ls_response_cache *cache, ls_stored *entry, bool keeps)
 {
     if (entry->bytes > cache->bytes_max) return;
     entry->hash = ls_hash(cache->seed, entry->key.ptr, entry->key.len);
-    remove_variant(cache, entry);
+    if (!remove_variant(cache, entry, keeps)) return;
     while (cache->bytes + entry->bytes > cache->bytes_max) unlist(cache, first_used(cache));
     ls_stored **const bucket = &cache->buckets[entry->hash % BUCKETS];
     entry->next = *bucket;
@@ -291,45 +295,77 @@ unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored
     return count;
 }
 
-void ls_response_cache_put(ls_response_cache *cache, ls_stored *entry)
+/* NULL: out of memory. */
+static ls_fill *fill_make(ls_response_cache *cache, ls_text key)
 {
-    ls_mutex_lock(&cache->lock);
-    list(cache, entry);
-    ls_mutex_unlock(&cache->lock);
+    ls_fill *fill = calloc(1, sizeof *fill + key.len);
+    if (fill == NULL) return NULL;
+    fill->cache = cache;
+    fill->hash = ls_hash(cache->seed, key.ptr, key.len);
+    fill->key_len = key.len;
+    memcpy(fill->key, key.ptr, key.len);
+    ls_node_init(&fill->waiters);
+    return fill;
 }
 
-unsigned ls_response_cache_remove(ls_response_cache *cache, ls_text prefix)
+ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsigned *count)
 {
-    unsigned count = 0;
-    atomic_fetch_add(&cache->removals, 1);
+    ls_fill *const removal = fill_make(cache, prefix);
+    *count = 0;
     ls_mutex_lock(&cache->lock);
     for (ls_node *node = cache->used.next, *next; node != &cache->used; node = next) {
         ls_stored *entry = LS_CONTAINER(node, ls_stored, used);
         next = node->next;
         if (!begins(entry->key, prefix)) continue;
         unlist(cache, entry);
-        count++;
+        ++*count;
     }
     for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
         ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
         if (begins(ls_fill_key(fill), prefix)) fill->removed = true;
     }
+    if (removal != NULL) {
+        removal->removes = true;
+        ls_list_push(&cache->fills, &removal->node);
+    }
     ls_mutex_unlock(&cache->lock);
-    return count;
+    return removal;
 }
 
-uint64_t ls_response_cache_removals(ls_response_cache *cache)
+static bool is_copy(const ls_fill *fill)
 {
-    return atomic_load(&cache->removals);
+    return !fill->removes && fill->key_len > 0 && fill->key[fill->key_len - 1] == '\0';
+}
+
+int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
+{
+    ls_response_cache *cache = removal->cache;
+    int result = LS_OK;
+    ls_mutex_lock(&cache->lock);
+    for (ls_node *node = cache->fills.next; node != &removal->node && result == LS_OK; node = node->next) {
+        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+        if (!is_copy(fill) || !begins(ls_fill_key(fill), ls_fill_key(removal))) continue;
+        ls_list_push(&fill->waiters, &waiter->node);
+        result = LS_CACHE_WAITS;
+    }
+    ls_mutex_unlock(&cache->lock);
+    return result;
 }
 
 /* ---- fills ------------------------------------------------------------------------------------------------------ */
 
-static ls_fill *first_fill(const ls_response_cache *cache, uint64_t hash, ls_text key)
+/* The one for which the fill waits; NULL: it may begin. */
+static ls_fill *first_fill(const ls_response_cache *cache, ls_fill *fill)
 {
+    const ls_text key = ls_fill_key(fill);
     for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
-        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
-        if (fill->first && fill->hash == hash && same(ls_fill_key(fill), key)) return fill;
+        ls_fill *other = LS_CONTAINER(node, ls_fill, node);
+        if (other->removes && begins(key, ls_fill_key(other))) {
+            if (is_copy(fill)) return other;
+            fill->barred = true;
+        } else if (fill->first && other->first && other->hash == fill->hash && same(ls_fill_key(other), key)) {
+            return other;
+        }
     }
     return NULL;
 }
@@ -337,18 +373,13 @@ static ls_fill *first_fill(const ls_response_cache *cache, uint64_t hash, ls_tex
 int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
                             ls_fill **out)
 {
-    ls_fill *fill = calloc(1, sizeof *fill + key.len);
+    ls_fill *fill = fill_make(cache, key);
     if (fill == NULL) return LS_ENOMEM;
-    fill->cache = cache;
-    fill->hash = ls_hash(cache->seed, key.ptr, key.len);
     fill->bytes_max = body_bytes_max;
-    fill->key_len = key.len;
-    memcpy(fill->key, key.ptr, key.len);
-    ls_node_init(&fill->waiters);
     const apart *of_key = &cache->aparts[fill->hash % APART];
     ls_mutex_lock(&cache->lock);
     fill->first = waiter != NULL && !(of_key->hash == fill->hash && ls_response_cache_now_ms() < of_key->until_ms);
-    ls_fill *other = fill->first ? first_fill(cache, fill->hash, key) : NULL;
+    ls_fill *other = first_fill(cache, fill);
     if (other != NULL)
         ls_list_push(&other->waiters, &waiter->node);
     else
@@ -451,6 +482,15 @@ bool ls_fill_take(ls_fill *fill, ls_slice *out)
     return true;
 }
 
+bool ls_fill_restore(ls_fill *fill, ls_stored *entry)
+{
+    ls_mutex_lock(&fill->cache->lock);
+    const bool valid = !fill->removed && !fill->barred;
+    if (valid) list(fill->cache, entry, true);
+    ls_mutex_unlock(&fill->cache->lock);
+    return valid;
+}
+
 void ls_fill_end(ls_fill *fill, ls_stored *entry, bool set_apart)
 {
     ls_response_cache *cache = fill->cache;
@@ -458,7 +498,7 @@ void ls_fill_end(ls_fill *fill, ls_stored *entry, bool set_apart)
     ls_node_init(&woken);
     ls_mutex_lock(&cache->lock);
     ls_list_remove(&fill->node);
-    if (entry != NULL && !fill->removed) list(cache, entry);
+    if (entry != NULL && !fill->removed) list(cache, entry, false);
     let_go(fill, set_apart, &woken);
     ls_mutex_unlock(&cache->lock);
     ls_waiters_wake(&woken);

@@ -9,6 +9,13 @@
  * again. When nothing was stored, they do not wait for each other: for LS_CACHE_APART_MS each request of the key has a fill
  * of its own, for which no one waits. A removal during a fill keeps it from being stored.
  *
+ * A second store may have copies of entries, such as files. A copy is written under a fill whose key ends with NUL, one at a
+ * time, and read under the fill of the response. A removal lasts until both stores have nothing of its keys:
+ *
+ *     remove --wait*: for the copies that are being written--> remove from the second store --> end
+ *
+ * No copy of its keys is written meanwhile: a claim for one waits. What is read meanwhile, or was before, is not restored.
+ *
  *     find --> found: serve it
  *        \---> claim --> LS_OK: a fill --add*--> end(entry or NULL): wakes those that wait
  *                  \---> LS_CACHE_WAITS: the waiter is woken, then find again
@@ -98,8 +105,9 @@ int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_http_
 /* Whether the caller is the one that refreshes the entry. */
 bool ls_stored_refresh(ls_stored *entry);
 
-/* Begin a fill. LS_OK: *out; LS_CACHE_WAITS: another one is under way, and `waiter` waits for its end, with the result LS_OK;
- * LS_ENOMEM. Without a waiter the fill is one for which no one waits. body_bytes_max: longer bodies are not stored. */
+/* Begin a fill. LS_OK: *out; LS_CACHE_WAITS: another one is under way, or for a copy a removal, and `waiter` waits for its
+ * end, with the result LS_OK; LS_ENOMEM. Without a waiter the fill is one for which no one waits; a copy has one.
+ * body_bytes_max: longer bodies are not stored. */
 int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
                             ls_fill **out);
 bool ls_response_cache_cancel(ls_response_cache *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
@@ -118,11 +126,14 @@ void ls_fill_end(ls_fill *fill, ls_stored *entry, bool apart);
 
 /* The entries of the key, + 1 reference each. Returns their number. */
 unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored *out[LS_VARIANTS_MAX]);
-/* Put an entry, in the place of one that the same requests select. The caller keeps its reference. */
-void ls_response_cache_put(ls_response_cache *cache, ls_stored *entry);
-/* Remove the entries whose key begins with `prefix`, also those of fills. Returns the number of entries. */
-unsigned ls_response_cache_remove(ls_response_cache *cache, ls_text prefix);
-/* The number of these calls. A copy of an entry elsewhere that was made meanwhile may be one of a removed entry. */
-uint64_t ls_response_cache_removals(ls_response_cache *cache);
+/* Put the copy of an entry that was read since the claim of the fill, unless there is an entry that the same requests
+ * select. The caller keeps its reference. false: nothing is put, because the copy may be one of a removed entry. */
+bool ls_fill_restore(ls_fill *fill, ls_stored *entry);
+/* Begin a removal, which ls_fill_end ends: remove the entries whose key begins with `prefix`, also those of fills; *count
+ * receives the number of entries. NULL: out of memory; the entries are removed. */
+ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsigned *count);
+/* LS_CACHE_WAITS: `waiter` waits for the end of a copy that was claimed before the removal, and the caller asks again then;
+ * LS_OK: all have ended. */
+int ls_removal_wait(ls_fill *removal, ls_waiter *waiter);
 
 #endif

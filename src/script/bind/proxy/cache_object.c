@@ -320,42 +320,50 @@ static int waited(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* core.cache_claim(res, cache, key|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
+/* Make the fill that of the current task. It is NULL if there was no memory. */
+static fill_call *own_fill(lua_State *L, ls_fill *fill)
+{
+    fill_call *call = fill != NULL ? calloc(1, sizeof *call) : NULL;
+    if (call == NULL) {
+        if (fill != NULL) ls_fill_end(fill, NULL, false);
+        (void)luaL_error(L, "not enough memory");
+        return NULL;
+    }
+    *call = (fill_call){.fill = fill, .end.run = task_ended};
+    ls_task_end_add(ls_state_of(L)->current, &call->end);
+    return call;
+}
+
+/* core.cache_claim(res|nil, cache, key|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
  * "late": it has not ended for wait_s seconds. Without wait_s, a fill of its own. `anyway`: although a fresh entry is
- * there. May wait. */
+ * there. Without res, that of a copy: with a key that ends with NUL, and wait_s. May wait. */
 static int cache_claim(lua_State *L)
 {
-    ls_request *r = ls_res_check_open(L);
+    ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
     ls_response_cache *cache = check_cache(L, 2)->cache;
     const size_t body_bytes_max = (size_t)luaL_checkinteger(L, 4);
     const double wait_s = luaL_optnumber(L, 5, -1);
     ls_stored *entry = NULL;
+    ls_fill *fill = NULL;
     key k;
     bool refresh;
-    if (!make_key(L, 3, r, &k)) return luaL_error(L, "the key is too long");
-    const ls_text text = {k.text, k.len};
+    ls_text text = {k.text, 0};
+    if (r == NULL)
+        text.ptr = luaL_checklstring(L, 3, &text.len);
+    else if (make_key(L, 3, r, &k))
+        text.len = k.len;
+    else
+        return luaL_error(L, "the key is too long");
     ls_task_may_wait(L);
-    fill_call *call = calloc(1, sizeof *call);
-    ls_wait *wait = call != NULL && wait_s >= 0 ? ls_wait_get(L, &wait_kind, cache) : NULL;
-    if (call == NULL || (wait_s >= 0 && wait == NULL)) {
-        free(call);
-        return luaL_error(L, "not enough memory");
-    }
-    const int err =
-        ls_response_cache_claim(cache, text, body_bytes_max, wait != NULL ? &wait->waiter : NULL, &call->fill);
-    if (err == LS_CACHE_WAITS) {
-        free(call);
+    ls_wait *wait = wait_s >= 0 ? ls_wait_get(L, &wait_kind, cache) : NULL;
+    if (wait_s >= 0 && wait == NULL) return luaL_error(L, "not enough memory");
+    if (ls_response_cache_claim(cache, text, body_bytes_max, wait != NULL ? &wait->waiter : NULL, &fill) ==
+        LS_CACHE_WAITS)
         return ls_wait_suspend(L, wait, wait_s, false, waited);
-    }
     if (wait != NULL) ls_wait_drop(wait);
-    if (err < 0) {
-        free(call);
-        return luaL_error(L, "not enough memory");
-    }
-    call->end.run = task_ended;
-    ls_task_end_add(ls_state_of(L)->current, &call->end);
+    fill_call *call = own_fill(L, fill);
     /* Behind the claim: what another fill has stored before it is found. */
-    if (ls_response_cache_find(cache, text, &r->x->head, r->x->bytes, &entry) == LS_OK)
+    if (r != NULL && ls_response_cache_find(cache, text, &r->x->head, r->x->bytes, &entry) == LS_OK)
         ls_fill_validate(call->fill, entry);
     lua_settop(L, 6);
     const bool anyway = lua_toboolean(L, 6);
@@ -586,26 +594,32 @@ static void add_entry(luaL_Buffer *to, const ls_stored *e)
     luaL_addlstring(to, e->body.ptr, e->body.len);
 }
 
-/* core.cache_pack(res, cache, key|nil) -> key, the entries of the key as bytes, "": none. With a key, res may be nil. */
+/* core.cache_key(res) -> the key of a request that has none of its own */
+static int cache_key(lua_State *L)
+{
+    key k;
+    (void)make_key(L, 2, ls_request_check_res(L, 1), &k);
+    lua_pushlstring(L, k.text, k.len);
+    return 1;
+}
+
+/* core.cache_pack(cache, key) -> the entries of the key as bytes, "": none */
 static int cache_pack(lua_State *L)
 {
-    const ls_request *r = lua_isnil(L, 1) ? NULL : ls_request_check_res(L, 1);
-    if (r == NULL) (void)luaL_checkstring(L, 3);
     ls_stored *entries[LS_VARIANTS_MAX];
     luaL_Buffer text;
-    key k;
-    (void)make_key(L, 3, r, &k);
-    const unsigned count = ls_response_cache_list(check_cache(L, 2)->cache, (ls_text){k.text, k.len}, entries);
+    ls_text of_key;
+    of_key.ptr = luaL_checklstring(L, 2, &of_key.len);
+    const unsigned count = ls_response_cache_list(check_cache(L, 1)->cache, of_key, entries);
     size_t bytes = 0;
     for (unsigned n = 0; n < count; n++) bytes += sizeof(packed) + entries[n]->bytes;
-    lua_pushlstring(L, k.text, k.len);
     (void)luaL_buffinitsize(L, &text, bytes);
     for (unsigned n = 0; n < count; n++) {
         if (entries[n]->body.len <= UINT32_MAX) add_entry(&text, entries[n]);
         ls_stored_drop(entries[n]);
     }
     luaL_pushresult(&text);
-    return 2;
+    return 1;
 }
 
 /* Whether each line is a valid field. */
@@ -653,18 +667,18 @@ static ls_stored *read_entry(const char *bytes, size_t len, size_t *used)
     return ls_stored_read((int)head.status, &fresh, of_key, select, lines, (ls_text){at, head.body});
 }
 
-/* core.cache_unpack(cache, bytes, from) -> the number of entries of cache_pack at position `from` that it has put into the
- * cache */
+/* core.cache_unpack(fill, bytes, from) -> the number of entries of cache_pack at position `from` that are restored, see
+ * ls_fill_restore */
 static int cache_unpack(lua_State *L)
 {
-    ls_response_cache *cache = check_cache(L, 1)->cache;
+    ls_fill *fill = check_fill(L, 1)->fill;
     size_t len, used = 0;
     const char *bytes = luaL_checklstring(L, 2, &len);
     ls_stored *entry;
     int count = 0;
     for (size_t at = (size_t)luaL_checkinteger(L, 3) - 1;
-         at < len && (entry = read_entry(bytes + at, len - at, &used)) != NULL; at += used, count++) {
-        ls_response_cache_put(cache, entry);
+         at < len && (entry = read_entry(bytes + at, len - at, &used)) != NULL; at += used) {
+        count += ls_fill_restore(fill, entry);
         ls_stored_drop(entry);
     }
     lua_pushinteger(L, count);
@@ -684,19 +698,33 @@ static int cache_name(lua_State *L)
     return 1;
 }
 
-/* core.cache_remove(cache, prefix) -> the number of entries whose keys begin with it */
+/* core.cache_remove(cache, prefix, holds) -> the number of entries whose keys begin with it, and if it `holds` the removal,
+ * which cache_end ends */
 static int cache_remove(lua_State *L)
 {
+    ls_response_cache *cache = check_cache(L, 1)->cache;
     ls_text prefix;
     prefix.ptr = luaL_checklstring(L, 2, &prefix.len);
-    lua_pushinteger(L, ls_response_cache_remove(check_cache(L, 1)->cache, prefix));
-    return 1;
+    const bool holds = lua_toboolean(L, 3);
+    unsigned count;
+    if (holds) ls_task_may_wait(L);
+    ls_fill *const removal = ls_response_cache_remove(cache, prefix, &count);
+    lua_pushinteger(L, count);
+    if (holds) lua_pushlightuserdata(L, own_fill(L, removal));
+    if (!holds && removal != NULL) ls_fill_end(removal, NULL, false);
+    return holds ? 2 : 1;
 }
 
-/* core.cache_removals(cache) -> the number of calls of cache_remove so far */
-static int cache_removals(lua_State *L)
+/* core.cache_await(cache, removal) -> whether it has waited for a copy that was being written, and there may be another */
+static int cache_await(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)ls_response_cache_removals(check_cache(L, 1)->cache));
+    ls_fill *removal = check_fill(L, 2)->fill;
+    ls_task_may_wait(L);
+    ls_wait *wait = ls_wait_get(L, &wait_kind, check_cache(L, 1)->cache);
+    if (wait == NULL) return luaL_error(L, "not enough memory");
+    if (ls_removal_wait(removal, &wait->waiter) == LS_CACHE_WAITS) return ls_wait_suspend(L, wait, -1, false, waited);
+    ls_wait_drop(wait);
+    lua_pushboolean(L, 0);
     return 1;
 }
 
@@ -723,19 +751,13 @@ static void cache_define(lua_State *L, ls_state *state)
     ls_udata_define(L, "cache", ls_state_data(state, LS_SLOT_cache));
 }
 
-static const luaL_Reg functions[] = {{"cache", core_cache},
-                                     {"cache_serve", cache_serve},
-                                     {"cache_claim", cache_claim},
-                                     {"cache_fields", cache_fields},
-                                     {"cache_keep", cache_keep},
-                                     {"cache_stale", cache_stale},
-                                     {"cache_end", cache_end},
-                                     {"cache_remove", cache_remove},
-                                     {"cache_pack", cache_pack},
-                                     {"cache_unpack", cache_unpack},
-                                     {"cache_name", cache_name},
-                                     {"cache_removals", cache_removals},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {{"cache", core_cache},          {"cache_serve", cache_serve},
+                                     {"cache_claim", cache_claim},   {"cache_fields", cache_fields},
+                                     {"cache_keep", cache_keep},     {"cache_stale", cache_stale},
+                                     {"cache_end", cache_end},       {"cache_remove", cache_remove},
+                                     {"cache_key", cache_key},       {"cache_pack", cache_pack},
+                                     {"cache_unpack", cache_unpack}, {"cache_name", cache_name},
+                                     {"cache_await", cache_await},   {NULL, NULL}};
 
 /* The data: the reference of the metatable. */
 const ls_module ls_cache_module = {

@@ -1,4 +1,4 @@
-/* test_response_cache.c - stored responses: what selects one, room, variants, fills, those that wait, removals. */
+/* test_response_cache.c - stored responses: what selects one, room, variants, fills, those that wait, removals, copies. */
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
@@ -52,11 +52,36 @@ static ls_stored *make(const char *key, const char *select, size_t body_len)
     return entry;
 }
 
+static ls_fill *claim_key(ls_response_cache *cache, ls_text key, ls_waiter *waiter, int expected)
+{
+    ls_fill *fill = NULL;
+    assert_int_equal(ls_response_cache_claim(cache, key, 10, waiter, &fill), expected);
+    return fill;
+}
+
+static void put_entry(ls_response_cache *cache, ls_stored *entry)
+{
+    ls_fill_end(claim_key(cache, entry->key, NULL, LS_OK), entry, false);
+    ls_stored_drop(entry);
+}
+
 static void put(ls_response_cache *cache, const char *key, const char *select, size_t body_len)
 {
-    ls_stored *entry = make(key, select, body_len);
-    ls_response_cache_put(cache, entry);
-    ls_stored_drop(entry);
+    put_entry(cache, make(key, select, body_len));
+}
+
+static ls_fill *begin_removal(ls_response_cache *cache, const char *prefix, unsigned expected)
+{
+    unsigned count;
+    ls_fill *removal = ls_response_cache_remove(cache, text(prefix), &count);
+    assert_non_null(removal);
+    assert_int_equal(count, expected);
+    return removal;
+}
+
+static void remove_all(ls_response_cache *cache, const char *prefix, unsigned expected)
+{
+    ls_fill_end(begin_removal(cache, prefix, expected), NULL, false);
 }
 
 static int find(ls_response_cache *cache, const char *key, const char *value)
@@ -118,8 +143,7 @@ static void entries_have_so_much_room(void **state)
     const size_t bytes = entry->bytes;
     ls_response_cache *cache = open_cache(2 * bytes);
     (void)state;
-    ls_response_cache_put(cache, entry);
-    ls_stored_drop(entry);
+    put_entry(cache, entry);
     put(cache, "/b", "", 100);
     assert_int_equal(find(cache, "/a", NULL), LS_OK); /* and "/b" is the one that was used before */
     put(cache, "/a", "", 100);                        /* in its place */
@@ -133,7 +157,7 @@ static void entries_have_so_much_room(void **state)
     put(cache, "/e", "", 2 * bytes - (bytes - 100) + 1);
     assert_int_equal(find(cache, "/e", NULL), LS_ENOENT);
     assert_int_equal(find(cache, "/d", NULL), LS_OK);
-    assert_int_equal(ls_response_cache_remove(cache, text("/")), 1);
+    remove_all(cache, "/", 1);
     close_cache(cache);
 }
 
@@ -147,10 +171,8 @@ static void wake(ls_waiter *waiter)
 
 static ls_fill *claim(ls_response_cache *cache, ls_waiter *waiter, int expected)
 {
-    ls_fill *fill = NULL;
     if (waiter != NULL) ls_waiter_init(waiter, wake);
-    assert_int_equal(ls_response_cache_claim(cache, text("/a\nx"), 10, waiter, &fill), expected);
-    return fill;
+    return claim_key(cache, text("/a\nx"), waiter, expected);
 }
 
 static void others_wait_for_a_fill(void **state)
@@ -206,16 +228,91 @@ static void a_removal_reaches_fills(void **state)
     (void)state;
     for (int removed = 0; removed <= 1; removed++) {
         ls_fill *fill = claim(cache, NULL, LS_OK);
-        const uint64_t before = ls_response_cache_removals(cache);
-        assert_int_equal(ls_response_cache_remove(cache, text(removed ? "/a\n" : "/a\ny")), 0);
-        assert_int_equal(ls_response_cache_removals(cache), before + 1);
+        remove_all(cache, removed ? "/a\n" : "/a\ny", 0);
+        assert_int_equal(ls_fill_restore(fill, entry), !removed);
+        assert_int_equal(find(cache, "/a\nx", NULL), removed ? LS_ENOENT : LS_OK);
         ls_fill_end(fill, entry, false);
         assert_int_equal(find(cache, "/a\nx", NULL), removed ? LS_ENOENT : LS_OK);
-        (void)ls_response_cache_remove(cache, text(""));
+        remove_all(cache, "", !removed);
     }
     assert_true(ls_stored_refresh(entry));
     assert_false(ls_stored_refresh(entry)); /* another one does so */
     ls_stored_drop(entry);
+    close_cache(cache);
+}
+
+/* A fill that begins during the removal is one of a new response; what it restores is not. */
+static void a_removal_lasts_until_its_end(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_stored *entry = make("/a\nx", "", 1);
+    (void)state;
+    ls_fill *removal = begin_removal(cache, "/a\n", 0), *other = begin_removal(cache, "/b\n", 0);
+    ls_fill *fill = claim(cache, NULL, LS_OK);
+    assert_false(ls_fill_restore(fill, entry));
+    ls_fill_end(removal, NULL, false);
+    assert_false(ls_fill_restore(fill, entry)); /* it may have been read before */
+    ls_fill_end(fill, entry, false);
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
+    fill = claim(cache, NULL, LS_OK);
+    assert_true(ls_fill_restore(fill, entry));
+    ls_fill_end(fill, NULL, false);
+    ls_fill_end(other, NULL, false);
+    ls_stored_drop(entry);
+    close_cache(cache);
+}
+
+static void a_restored_entry_replaces_none(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_stored *old = make("/a\nx", "", 1), *entries[LS_VARIANTS_MAX];
+    (void)state;
+    put(cache, "/a\nx", "", 2);
+    ls_fill *fill = claim(cache, NULL, LS_OK);
+    assert_true(ls_fill_restore(fill, old));
+    ls_fill_end(fill, NULL, false);
+    assert_int_equal(ls_response_cache_list(cache, text("/a\nx"), entries), 1);
+    assert_int_equal(entries[0]->body.len, 2);
+    ls_stored_drop(entries[0]);
+    ls_stored_drop(old);
+    close_cache(cache);
+}
+
+/* One at a time, beside fills of the same line; a removal waits for those before it, and those behind it wait for its end. */
+static void copies_and_removals_wait_for_each_other(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    const ls_text key = {"/a\n", 4}; /* with its NUL */
+    ls_waiter first, second, removing, apart;
+    (void)state;
+    woken = 0;
+    ls_waiter_init(&first, wake);
+    ls_waiter_init(&second, wake);
+    ls_waiter_init(&removing, wake);
+    ls_waiter_init(&apart, wake);
+    ls_fill *other = claim_key(cache, (ls_text){"/b\n", 4}, &apart, LS_OK);
+    ls_fill *fill = claim(cache, NULL, LS_OK), *copy = claim_key(cache, key, &first, LS_OK);
+    assert_null(claim_key(cache, key, &second, LS_CACHE_WAITS));
+    ls_fill *removal = begin_removal(cache, "/a\n", 0);
+    assert_int_equal(ls_removal_wait(removal, &removing), LS_CACHE_WAITS);
+    assert_int_equal(woken, 0);
+    ls_fill_end(copy, NULL, false);
+    assert_int_equal(woken, 2);
+    ls_waiter_init(&removing, wake);
+    assert_int_equal(ls_removal_wait(removal, &removing), LS_OK);
+    ls_waiter_init(&second, wake);
+    assert_null(claim_key(cache, key, &second, LS_CACHE_WAITS));
+    ls_fill_end(fill, NULL, false);
+    ls_fill_end(other, NULL, false);
+    assert_int_equal(woken, 2);
+    ls_fill_end(removal, NULL, false);
+    assert_int_equal(woken, 3);
+    ls_waiter_init(&second, wake);
+    copy = claim_key(cache, key, &second, LS_OK);
+    removal = begin_removal(cache, "/b", 0); /* of others */
+    assert_int_equal(ls_removal_wait(removal, &removing), LS_OK);
+    ls_fill_end(removal, NULL, false);
+    ls_fill_end(copy, NULL, false);
     close_cache(cache);
 }
 
@@ -228,6 +325,9 @@ int main(void)
         cmocka_unit_test(others_wait_for_a_fill),
         cmocka_unit_test(without_a_response_they_do_not_wait_again),
         cmocka_unit_test(a_removal_reaches_fills),
+        cmocka_unit_test(a_removal_lasts_until_its_end),
+        cmocka_unit_test(a_restored_entry_replaces_none),
+        cmocka_unit_test(copies_and_removals_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
