@@ -13,7 +13,8 @@ local send, concat, type, log = core.proxy_send, table.concat, type, math.log
 
 local fname = "app:proxy"
 local uint32_max = 2 ^ 32 - 1
-local RETRIES_KEPT, RETRY_SHARE = 10, 0.2 -- budget of retries in each Lua state: at most, and what a request adds
+-- The budget of retries in each Lua state: so many, and for each request of the last so many seconds.
+local RETRIES_KEPT, RETRY_SHARE, RETRY_WINDOW_S = 10, 0.2, 10
 local ORIGIN_BYTES_MAX = 100
 local PAUSE_S = 0.1 -- before a retry at the same server
 
@@ -216,10 +217,16 @@ end
 
 -- ---- a request -----------------------------------------------------------------------------------------------------
 
--- Whether the budget has one more retry: failures do not multiply the load.
+-- Whether the budget has one more retry: failures do not multiply the load, but when a server dies, those that wait for it
+-- find another one. Of an older window half of its average counts.
 local function may_retry(self)
-  if self.budget < 1 then return false end
-  self.budget = self.budget - 1
+  local elapsed_s = core.now() - self.window_at
+  if elapsed_s >= RETRY_WINDOW_S then
+    local part = RETRY_WINDOW_S / elapsed_s / 2
+    self.requests, self.retries, self.window_at = self.requests * part, self.retries * part, self.window_at + elapsed_s
+  end
+  if self.retries + 1 > RETRIES_KEPT + RETRY_SHARE * self.requests then return false end
+  self.retries = self.retries + 1
   return true
 end
 
@@ -249,7 +256,7 @@ end
 local function answer(self, strip, req, res, plan)
   local tries, fresh, tried = 0, false, nil
   local one = #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
-  if self.budget < RETRIES_KEPT then self.budget = self.budget + RETRY_SHARE end
+  self.requests = self.requests + 1
   while true do
     if not one then
       if plan and plan:failed(res, false) then return nil end
@@ -321,7 +328,8 @@ function proxy.new(servers, opts, prefix)
   if type(opts) ~= "table" then
     usage.error("%s: options must be a table such as { strip = true }; got %s", fname, usage.quote(opts))
   end
-  local self = options.take(fname, opts, proxy.calls[fname], { budget = RETRIES_KEPT })
+  local self = options.take(fname, opts, proxy.calls[fname],
+    { requests = 0, retries = 0, window_at = core.now() })
   local balance, health, host = opts.balance, opts.health, opts.host
   check_option(balance, "balance", '"round_robin", "least" or a function', type(balance) == "function" or choices[balance])
   check_option(opts.request, "request", "a function(req, upstream)", type(opts.request) == "function")

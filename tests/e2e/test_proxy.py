@@ -6,8 +6,9 @@ import threading
 
 from harness import E2E, WINDOWS, free_port, main, request, table, temporary_folder
 from harness.conn import Closed, chunked
-from harness.environment import SANITIZER, WINE
+from harness.environment import SANITIZER, WAIT, WINE, repeats
 from harness.peer import Peer, response
+from harness.stress import stress
 from harness.websocket import WebSocket
 
 SITE = r"""
@@ -686,6 +687,39 @@ class Balance(ProxyCase):
         self.assertEqual(server.get("/x").text, "x")
         server.stop()
         up.stop()
+
+    def test_no_request_fails_when_one_of_three_servers_is_killed(self):
+        """While all clients wait for that one, after it has answered 300 requests."""
+        clients, count = 32, repeats(20000)
+        source = """
+            local ls = require "luaserve"
+            local app, waiting = ls.app(), ls.dict("waiting")
+            app:get("/", function()
+              local number = waiting:incr("n") - %d
+              if number > 0 then
+                ls.log.info("waiting " .. number)
+                ls.sleep(%d)
+              end
+              return "hello"
+            end)
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
+        doomed, *others = [self.serve(source % (answers, WAIT)) for answers in (300, count, count)]
+        front = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:proxy("/", { %s })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % ", ".join(
+            '"http://127.0.0.1:%d"' % server.port() for server in (doomed, *others)))
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            load = pool.submit(stress, "-c", str(clients), "-n", str(count), "--timeout", "%ds" % WAIT, "--expect-status", "200",
+                               "--expect-length", "5", "http://127.0.0.1:%d/" % front.port())
+            doomed.wait_log("waiting %d$" % clients)
+            doomed.kill()
+            ran = load.result()
+        self.assertEqual((ran.status, ran.errors, ran.totals["requests"]), (0, {}, count), front.log()[-2000:])
+        self.assertGreaterEqual(len(front.logged("it is sent again")), clients)
+        for server in (front, *others):
+            server.stop()
 
     def test_servers_over_tls_and_unix_sockets(self):
         port, path = free_port(), "/up" if WINDOWS else temporary_folder() + "/up"

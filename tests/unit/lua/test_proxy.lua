@@ -114,13 +114,32 @@ function tests.another_server_gets_the_second_attempt()
 end
 
 function tests.retries_have_a_budget()
-  local run = proxy_of({ "http://h:1" }, nil, function() return failure("ERESET", true) end)
-  local sent_again = 0
-  for _ = 1, 100 do
-    local _, attempts = run()
-    if attempts == "1 1" then sent_again = sent_again + 1 end
+  local fails = true
+  local run = proxy_of({ "http://h:1" }, nil, function() if fails then return failure("ERESET", true) end end)
+  local function after(seconds, successes)
+    fails = false
+    for _ = 1, successes do run() end
+    core.results.now[1] = core.results.now[1] + seconds
+    fails = true
   end
-  check.equal(sent_again >= 29 and sent_again <= 30, true) -- 10, and a fifth of 100
+  local function sent_again(count)
+    local sum = 0
+    for _ = 1, count do
+      local _, attempts = run()
+      if attempts == "1 1" then sum = sum + 1 end
+    end
+    return sum
+  end
+  check.equal(sent_again(12), 12) -- 10, and a fifth of 12
+  check.equal(sent_again(88), 18) -- of 100
+  after(9, 200)
+  check.equal(sent_again(100), 60) -- when a server dies, those that wait for it find another one
+  after(1, 0) -- half of 400 requests and 90 retries of 10 seconds
+  check.equal(sent_again(1), 1)
+  check.equal(sent_again(10), 6)
+  after(3600, 100000) -- those of 10 seconds are 278 requests, of which half count
+  check.equal(sent_again(100), 57) -- 10, and a fifth of 139 and of 100
+  core.results.now[1] = 0
 end
 
 function tests.all_servers_are_down()
