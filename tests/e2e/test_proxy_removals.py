@@ -176,7 +176,7 @@ class Held(Upstreams):
                 conn = self.begin(removal)
                 self.reached("delete")
                 self.assertEqual(self.get(LINE).text, "new")
-                self.assertTrue(self.in_memory())
+                self.until(self.in_memory)
                 self.assertIn("old", self.kept())
                 self.go()
                 self.assertEqual(conn.response().status, 200)
