@@ -305,6 +305,39 @@ class Wrong(Stress):
 
         self.fails(stress("-c", "2", "-n", "4", "--timeout", "200ms", self.small(silent).url), "no complete response within the time limit")
 
+    def test_requests_without_a_response_at_the_end(self):
+        """Of three connections one is answered. The requests of the others have waited for the whole run."""
+        def first_alone(conn, number):
+            while head_of(conn):
+                if number == FIRST:
+                    conn.sendall(OK)
+
+        def run(*more):
+            return stress("-c", "3", "-t", "1", "-d", "1s", *more, self.small(first_alone).url)
+
+        ran = run()
+        self.assertEqual((ran.status, ran.errors), (0, {"total": 2, "unanswered": 2}), ran)
+        self.assertRegex(ran.out, r"(?m)^2 requests got no response \(waiting for up to .* when the run ended\)$")
+        self.assertIn(ran.totals["in_flight"], (0, 1), ran)
+        self.assertEqual(sum(point["errors"] for point in ran.report["series"]), 2, ran)
+        ran = run("--threshold", "errors == 0")
+        self.assertEqual(ran.status, 99, ran)
+        self.assertIn("MISSED  errors == 0 (measured: 2)", ran.out)
+
+    def test_scripts_see_requests_without_a_response(self):
+        def even_alone(conn, _):
+            while (head := head_of(conn)):
+                if b"/even" in head:
+                    conn.sendall(OK)
+
+        ran = stress("hang.lua", self.small(even_alone).url, files={"hang.lua": """
+return { connections = 4, threads = 1, duration = "1s", pipeline = 2,
+  request = function(vu) return "GET", vu.id % 2 == 0 and "/even" or "/odd" end,
+  done = function(summary) print("unanswered " .. summary.errors.unanswered) end }
+"""})
+        self.assertEqual(ran.status, 0, ran)
+        self.assertIn("unanswered 4", ran.out)
+
     def test_a_server_that_goes_away(self):
         """Failed connections count as failed requests, so the run ends."""
         listener = socket.create_server(("127.0.0.1", 0))

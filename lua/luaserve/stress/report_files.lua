@@ -97,7 +97,7 @@ end
 local function totals(f)
   local r = f.result
   return object { "duration_s", seconds(r.duration_ns), "requests", r.requests, "requests_per_s", number(f.rate),
-    "asked_per_s", number(f.plan.open_loop and f.target_rate), "unsent", r.unsent,
+    "asked_per_s", number(f.plan.open_loop and f.target_rate), "unsent", r.unsent, "in_flight", number(r.in_flight),
     "behind_s", seconds(f.plan.open_loop and r.behind_ns), "connects", r.connects, "bytes_in", r.bytes_in,
     "bytes_out", r.bytes_out, "bytes_in_per_s", number(f.bytes_in_rate), "bytes_out_per_s", number(f.bytes_out_rate) }
 end

@@ -118,6 +118,10 @@ local function errors(put, f)
   for _, kind in ipairs { "tls", "handshake", "subscribe", "answer", "script", "body", "check" } do
     if r.errors[kind] > 0 then put("Errors: %s %d (%s)\n", kind, r.errors[kind], r.error_texts[kind]) end
   end
+  if r.errors.unanswered > 0 then
+    put("%s got no response (waiting for up to %s when the run ended)\n", text.counted(r.errors.unanswered, "request"),
+      text.time(r.waiting.max))
+  end
   if f.statuses(400, 599) > 0 then put("Status: %s\n", counts(r.status, 100)) end
 end
 

@@ -140,14 +140,27 @@ local function merge_checks(lists)
   return all
 end
 
+-- Set errors.unanswered and in_flight: the requests that were outstanding at the end of a closed loop. Unanswered are those
+-- that had waited longer than any response took, and longer than a second (half of the run, if that is less); an iteration
+-- of a scenario is as long as its script wants.
+local function count_outstanding(self, r)
+  r.waiting = self.counters:merge "waiting"
+  if not r.waiting then return end
+  local usual_ns = math.max(r.sent.max, math.min(SECOND, r.duration_ns // 2))
+  local usual = self.plan.mode == "scenario" and 100 or r.waiting:below(usual_ns)
+  r.in_flight = math.floor(r.waiting.count * usual / 100 + 0.5)
+  r.errors.unanswered = r.waiting.count - r.in_flight
+end
+
 -- s:finish(end_ns) -> the result (figures.lua), after the threads have ended
 function sampler:finish(end_ns)
   local counters, r = self.counters, self.counters:read(true)
   -- A run shorter than one tick has a rate as well.
   sample_rates(self, r, end_ns, self.rates.count > 0 and sampler.TICK_NS // 2 or 1)
-  close_series(self, r, end_ns)
   for _, name in ipairs { "sent", "due", "lag", "handshake", "upgrade" } do r[name] = counters:merge(name) end
   r.duration_ns = end_ns - self.start_ns
+  count_outstanding(self, r)
+  close_series(self, r, end_ns)
   r.bytes_in, r.bytes_out = r.bytes_in - self.before_in, r.bytes_out - self.before_out
   -- The share of the run for which the busiest thread used or waited for a processor: 1 is all of it.
   r.wanted = r.duration_ns > 0 and r.wanted_ns / r.duration_ns or 0.0

@@ -65,6 +65,18 @@ static void record_totals(ls_stress_worker *w)
     if (w->open_loop) ls_stress_arrivals_count_unsent(w);
 }
 
+/* Record how long the outstanding requests of a closed loop have waited. */
+static void record_waiting(ls_stress_worker *w)
+{
+    for (uint32_t i = 0; i < w->vu_count; i++) {
+        const ls_stress_vu *u = &w->vus[i];
+        for (uint32_t n = 0; n < u->outstanding; n++) {
+            const uint64_t sent_ns = u->requests[(u->first + n) % w->pipeline].sent_ns;
+            ls_histogram_record(w->count.waiting, w->end_ns > sent_ns ? w->end_ns - sent_ns : 0);
+        }
+    }
+}
+
 /* Send no new requests. An open loop waits for outstanding responses, each until its time limit; at most STOP_GRACE_MS
  * after a stop, or without a time limit. */
 static void end_run(ls_stress_worker *w, bool stopped)
@@ -80,6 +92,7 @@ static void end_run(ls_stress_worker *w, bool stopped)
         record_totals(w);
     }
     if (!w->running || (!w->open_loop && w->fanout == NULL)) {
+        if (w->running) record_waiting(w);
         close_all(w);
         return;
     }
@@ -148,7 +161,6 @@ static void on_housekeeping(ls_thread_ctx *ctx, ls_op *op)
     (void)ctx;
     ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, housekeeping.op);
     uint64_t next_ns = w->now_ns + HOUSEKEEPING_MS * MS;
-    if (w->running && !w->ending && w->now_ns >= w->end_ns) end_run(w, false);
     if (w->fanout != NULL && !w->ending && w->fanout_hooks->tick(w)) end_run(w, false);
     if (w->ending) {
         time_out_late(w);
@@ -235,7 +247,7 @@ static void worker_main(void *arg)
         w->now_ns = w->clock_ns = ls_clock_ns();
         w->clock_stale = false;
         for (int i = 0; i < n; i++) packets[i].op->done(&w->ctx, packets[i].op);
-        /* A busy worker does not wait for its housekeeping timer. */
+        /* The end of the duration is here, behind all responses that have arrived, not in the housekeeping. */
         if (w->running && w->now_ns >= w->end_ns) end_run(w, false);
         if (w->open_first != NULL) open_queued(w);
         if (w->stop_requested) stop(w);

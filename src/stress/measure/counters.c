@@ -13,10 +13,11 @@ int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, boo
         c->due = ls_histogram_open();
         c->lag = ls_histogram_open();
     }
+    if (!open_loop) c->waiting = ls_histogram_open();
     if (tls) c->handshake = ls_histogram_open();
     if (websocket) c->upgrade = ls_histogram_open();
-    if (c->sent == NULL || (open_loop && (c->due == NULL || c->lag == NULL)) || (tls && c->handshake == NULL) ||
-        (websocket && c->upgrade == NULL)) {
+    if (c->sent == NULL || (open_loop ? c->due == NULL || c->lag == NULL : c->waiting == NULL) ||
+        (tls && c->handshake == NULL) || (websocket && c->upgrade == NULL)) {
         ls_stress_counters_close(c);
         return LS_ENOMEM;
     }
@@ -28,9 +29,10 @@ void ls_stress_counters_close(ls_stress_counters *c)
     ls_histogram_close(c->sent);
     ls_histogram_close(c->due);
     ls_histogram_close(c->lag);
+    ls_histogram_close(c->waiting);
     ls_histogram_close(c->handshake);
     ls_histogram_close(c->upgrade);
-    c->sent = c->due = c->lag = c->handshake = c->upgrade = NULL;
+    c->sent = c->due = c->lag = c->waiting = c->handshake = c->upgrade = NULL;
 }
 
 static const struct {

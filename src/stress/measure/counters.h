@@ -23,6 +23,7 @@
     X(READ, "read", "a connection closed or failed before the response was complete") \
     X(WRITE, "write", "a request could not be sent")                                  \
     X(TIMEOUT, "timeout", "no complete response within the time limit")               \
+    X(UNANSWERED, "unanswered", "no complete response when the run ended")            \
     X(ANSWER, "answer", "an invalid response, or an echo that differs")               \
     X(SCRIPT, "script", "the script raised an error")                                 \
     X(BODY, "body", "a body longer than --max-body, the limit for scripts")           \
@@ -59,6 +60,9 @@ typedef struct ls_stress_counters {
     /* From the due time to the moment at which the load generator noticed it; NULL in a closed loop. The wait for an
      * idle connection is not included: the server causes that wait, and `due` contains it. */
     ls_histogram *lag;
+    /* At the end of a closed loop, the time since the send of each outstanding request; else NULL. The sampler counts the
+     * long ones as LS_STRESS_ERROR_UNANSWERED. */
+    ls_histogram *waiting;
     _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
     ls_histogram *handshake;                    /* from the connect to the end of the handshake; NULL without TLS */
     _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */
@@ -71,7 +75,7 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code */
 } ls_stress_counters;
 
-/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `handshake` only for TLS, `upgrade`
+/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `waiting` only for a closed one, `handshake` only for TLS, `upgrade`
  * only for WebSocket. LS_OK or LS_ENOMEM. */
 int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, bool websocket);
 void ls_stress_counters_close(ls_stress_counters *c);

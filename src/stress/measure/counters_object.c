@@ -54,7 +54,7 @@ static const member sums[] = {MEMBER(requests),
                               MEMBER(foreign),
                               {NULL, 0}};
 static const member maxima[] = {MEMBER(behind_ns), MEMBER(wanted_ns), {NULL, 0}};
-static const member histograms[] = {MEMBER(sent),      MEMBER(due),     MEMBER(lag),
+static const member histograms[] = {MEMBER(sent),      MEMBER(due),     MEMBER(lag), MEMBER(waiting),
                                     MEMBER(handshake), MEMBER(upgrade), {NULL, 0}};
 
 static const void *member_of(const thread *t, size_t offset)

@@ -19,7 +19,7 @@ end
 
 local function result(more)
   local r = { duration_ns = SECOND, requests = 0, bytes_in = 0, bytes_out = 0, unsent = 0, behind_ns = 0, wanted = 0,
-    errors = { check = 0 }, status = {}, checks = {}, sent = histogram {} }
+    errors = { check = 0, unanswered = 0 }, status = {}, checks = {}, sent = histogram {} }
   for name, value in pairs(more or {}) do r[name] = value end
   return r
 end

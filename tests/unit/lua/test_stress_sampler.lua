@@ -194,6 +194,27 @@ function tests.the_result_has_the_maximum_of_all_threads()
   has(s:finish(), { behind_ns = 7, wanted = 0.5 })
 end
 
+-- At the end of a run of 4 s, and of 1 s: longer than any response took, and than a second or half of the run.
+function tests.long_outstanding_requests_are_unanswered()
+  local function outstanding(seconds, response_ms, ages_ms, mode)
+    local s = open { mode = mode }
+    s:response(1, 200, response_ms * 1000000)
+    s:tick(seconds * SECOND)
+    for _, ms in ipairs(ages_ms) do s:record("waiting", ms * 1000000) end
+    local r = s:finish()
+    check.equal(r.points[#r.points].errors, r.errors.unanswered)
+    return { r.errors.unanswered, r.in_flight }
+  end
+  check.equal(outstanding(4, 1, { 1, 999, 1000, 1002, 4000 }), { 2, 3 })
+  check.equal(outstanding(4, 2000, { 1, 1002, 2000, 2004, 4000 }), { 2, 3 })
+  check.equal(outstanding(1, 1, { 1, 500, 502 }), { 1, 2 })
+  check.equal(outstanding(1, 1, {}), { 0, 0 })
+  check.equal(outstanding(4, 1, { 1, 4000 }, "scenario"), { 0, 2 })
+  local s = open { open_loop = true }
+  s:tick(SECOND)
+  check.equal(s:finish().in_flight, nil) -- an open loop waits for them
+end
+
 function tests.checks_of_all_threads()
   local function object(...)
     local lists = { ... }

@@ -119,9 +119,9 @@ static int sample_error(lua_State *L)
 
 static int sample_record(lua_State *L)
 {
-    static const char *const names[] = {"lag", "handshake", "upgrade", NULL};
+    static const char *const names[] = {"lag", "waiting", "handshake", "upgrade", NULL};
     const ls_stress_counters *c = &check(L)->counters[0];
-    ls_histogram *const histograms[] = {c->lag, c->handshake, c->upgrade};
+    ls_histogram *const histograms[] = {c->lag, c->waiting, c->handshake, c->upgrade};
     ls_histogram_record(histograms[luaL_checkoption(L, 2, NULL, names)], (uint64_t)luaL_checkinteger(L, 3));
     return 0;
 }
