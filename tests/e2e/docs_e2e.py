@@ -349,6 +349,9 @@ class Run:
     def console(self, block):
         for line, text, expected in commands_of(block):
             try:
+                if text.startswith("luaserve ") and (serves := SERVES.search(text)) and not self.scope.site and \
+                        not os.path.exists(os.path.join(self.folder, serves[1])):
+                    raise AssertionError("it serves %s, which is not here: the blocks with file= come before the site" % serves[1])
                 command = Command(self, line, text, expected)
                 self.ending.append(lambda command=command: self.end_command(block, command))
                 self.logs += [command.output] if command.serves else []

@@ -6,7 +6,7 @@ import re
 import tempfile
 import zlib
 
-from harness import E2E, Conn, main
+from harness import E2E, WINDOWS, Conn, Server, main
 from harness.tls import certificate
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, close_payload
 from harness.websocket_peer import Peer
@@ -433,6 +433,36 @@ ls.listen({ port = 0, host = "127.0.0.1", handler = app })
                     pass
             except ConnectionResetError:
                 pass
+        server.wait()
+        server.check_reports()
+
+
+class OwnServer(E2E):
+    def test_a_client_of_its_own_process_sees_the_reload_and_the_stop(self):
+        """Neither waits for the task that receives: the old site closes its connections after a reload, and a stop all."""
+        server = self.serve("""
+local ls = require "luaserve"
+ls.config { drain_timeout = 600, old_site_timeout = 0.001 }
+local app = ls.app()
+app:ws("/", function(ws)
+  ws:send("open")
+  ws:receive()
+end)
+app:get("/follow", function(req)
+  local ws = assert(ls.websocket("ws://" .. req.host .. "/"))
+  ls.log.info("received " .. ws:receive())
+  local text, message, code = ws:receive()
+  return ("%s %s %s %d"):format(text, message, code, ws.code)
+end)
+ls.listen { port = 0, host = "127.0.0.1", handler = app }
+""", flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+        for end, code in ((server.reload, 1012), (server.signal, 1001)):
+            with Conn(server.at()) as conn:
+                mark = server.mark()
+                conn.send(b"GET /follow HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.at()[1])
+                server.wait_log("received open", mark)
+                end()
+                self.assertEqual(conn.response().body, b"nil closed ECLOSED %d" % code)
         server.wait()
         server.check_reports()
 
