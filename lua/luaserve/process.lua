@@ -11,6 +11,10 @@ local find, ipairs, pairs, sort, tostring, type = string.find, ipairs, pairs, ta
 local process = {}
 
 local bytes_max = 1024 ^ 3
+local is_windows = package.config:sub(1, 1) == "\\"
+
+-- What identifies a variable: on Windows its name in capitals.
+local function key(name) return is_windows and name:upper() or name end
 
 local process_options = {
   stdin = true, -- string|Buffer - what the program reads from its standard input
@@ -55,11 +59,12 @@ local function environment(env, clear)
   if env ~= nil and type(env) ~= "table" then
     usage.error('ls.process: env must be a table such as { LANG = "C" }; got %s', usage.quote(env))
   end
-  local list, given = {}, env or {}
-  for name, value in pairs(given) do
+  local list, given = {}, {}
+  for name, value in pairs(env or {}) do
     if type(name) ~= "string" or name == "" or find(name, "[=\0]") then
       usage.error("ls.process: env has the invalid name %s", usage.quote(name))
     end
+    given[key(name)] = true
     if value then
       local kind = type(value)
       if kind ~= "string" and kind ~= "number" or find(value, "\0", 1, true) then
@@ -69,7 +74,7 @@ local function environment(env, clear)
     end
   end
   for _, line in ipairs(clear and {} or core.environment()) do
-    if given[line:match("^[^=]*")] == nil then list[#list + 1] = line end
+    if not given[key(line:match("^[^=]*"))] then list[#list + 1] = line end
   end
   sort(list)
   return list

@@ -18,6 +18,7 @@ enum { LS_CHILD_IN, LS_CHILD_OUT, LS_CHILD_ERR, LS_CHILD_EXIT, LS_CHILD_FDS };
 typedef struct ls_child {
     int pid;                 /* 0: reaped, or not started */
     ls_fd fds[LS_CHILD_FDS]; /* LS_FD_NONE: closed, or of the exit: the system has none */
+    ls_fd leader, job;       /* Windows: handles of its process and of the job of its tree */
     int code, signal;        /* after ls_child_reap: the exit status; the signal that has ended the leader, or 0 */
 } ls_child;
 
@@ -25,11 +26,12 @@ typedef struct ls_child_options {
     const char *const *argv; /* ends with NULL; a name without a slash is looked for in PATH */
     const char *const *env;  /* ends with NULL; NULL: that of the server */
     const char *cwd;
-    bool input; /* a pipe for the standard input; else it is empty */
+    const char *input; /* Windows: the standard input, which a temporary file holds. Else LS_CHILD_IN takes it */
+    size_t input_len;  /* 0: the standard input is empty */
 } ls_child_options;
 
-/* Start a process. LS_OK, or the reason: LS_ENOENT, LS_EACCES, LS_ENOTDIR, LS_EMFILE, LS_ENOMEM ...; LS_ENOTSUP: not on
- * this system. */
+/* Start a process. LS_OK, or the reason: LS_ENOENT, LS_EACCES, LS_ENOTDIR, LS_EMFILE, LS_ENOMEM ...; LS_ENOTSUP: a batch
+ * file, Windows. */
 int ls_child_start(const ls_child_options *options, ls_child *out);
 
 /* The number of bytes; 0: the end; LS_EAGAIN: none yet; another LS_E*. */
@@ -38,7 +40,8 @@ long ls_child_read(const ls_child *child, int stream, char *to, size_t len);
 long ls_child_write(const ls_child *child, const char *bytes, size_t len);
 void ls_child_close(ls_child *child, int fd); /* LS_CHILD_IN ... */
 
-/* Signal the process group: SIGTERM, or SIGKILL with `kill`. Not after ls_child_reap. */
+/* Signal the process group: SIGTERM, or SIGKILL with `kill`. Windows: end all processes of the job, or without `job` the
+ * leader. Not after ls_child_reap. */
 void ls_child_end(const ls_child *child, bool kill);
 
 /* If the leader has exited: kill what is left of its group, and take its status. false: it runs. `ms`: wait so long. */

@@ -86,7 +86,7 @@ int ls_child_start(const ls_child_options *options, ls_child *out)
     int theirs[STREAMS] = {-1, -1, -1}, err = 0;
     pid_t pid = 0;
     ls_child child = {.fds = {-1, -1, -1, -1}};
-    for (int n = options->input ? LS_CHILD_IN : LS_CHILD_OUT; n < STREAMS && err == 0; n++) {
+    for (int n = options->input_len > 0 ? LS_CHILD_IN : LS_CHILD_OUT; n < STREAMS && err == 0; n++) {
         int ends[2] = {-1, -1};
         if ((err = open_pipe(ends)) != 0) break;
         child.fds[n] = ends[n == LS_CHILD_IN];

@@ -2,8 +2,9 @@
 import glob
 import json
 import os
+import unittest
 
-from harness import E2E, main, not_on_windows, temporary_folder
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, main, not_on_windows, temporary_folder, write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -62,6 +63,14 @@ def children(pid):
     return found
 
 
+def read_or_empty(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def is_running(pid):
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii") as file:
@@ -70,10 +79,7 @@ def is_running(pid):
         return False
 
 
-@not_on_windows("ls.process is not on Windows yet")
-class Processes(E2E):
-    SITE = SITE
-
+class Runs(E2E):
     def setUp(self):
         super().setUp()
         self.folder = temporary_folder()
@@ -86,6 +92,136 @@ class Processes(E2E):
         result = answer.get("result") or answer.get("rest") or {}
         self.assertEqual({name: result.get(name) for name in expected}, expected, answer)
         return answer
+
+
+# The program of the tests for every system: luaserve, with a site that ends while it loads.
+PROGRAM = r"""
+local ls = require "luaserve"
+local does = table.remove(arg, 1)
+if does == "show" then
+  io.write(ls.json.encode { table.unpack(arg) })
+elseif does == "env" then
+  for _, name in ipairs(arg) do io.write(tostring(os.getenv(name)), " ") end
+elseif does == "size" then
+  local text = io.read("a")
+  io.write(#text, " ", select(2, text:gsub("x", "")))
+elseif does == "write" then
+  io[arg[1]]:write(("x"):rep(tonumber(arg[2])))
+elseif does == "wait" then
+  local file <close> = assert(io.open(arg[1], "w"))
+  while true do end
+elseif does == "tree" then
+  os.execute(arg[1])
+elseif does == "exit" then
+  io.stderr:write("no")
+  os.exit(tonumber(arg[1]))
+end
+io.stdout:flush()
+os.exit(0)
+"""
+
+
+class EverySystem(Runs):
+    SITE = SITE
+
+    def setUp(self):
+        super().setUp()
+        self.program = self.folder + "/program.lua"
+        write_text(self.program, PROGRAM)
+
+    def line(self, *words):
+        return [LUASERVE + (".exe" if WINDOWS else ""), self.program, *words]
+
+    def test_arguments(self):
+        words = ["", "a b", '"', 'a"b c', "\\", "a\\", "a b\\", "a b\\\\", '\\"', '\\\\"x\\', "$HOME;*", "%PATH%", "^&|<>()!", "\t", "a\nb",
+                 "'", "\u00e9\u4e2d\U0001f600"]
+        answer = self.is_result(self.line("show", *words), {"code": 0, "err": ""})
+        self.assertEqual(json.loads(answer["result"]["out"]), words)
+
+    def test_status_and_input(self):
+        self.is_result(self.line("exit", "7"), {"code": 7, "out": "", "err": "no", "signal": None})
+        for count in 0, 1, 200000:
+            self.is_result(self.line("size"), {"code": 0, "out": "%d %d" % (count, count)}, stdin="x" * count)
+        self.is_result(self.line("exit", "0"), {"code": 0}, stdin="x" * 1000000)  # which it does not read
+
+    def test_variables_and_the_directory(self):
+        self.is_result(self.line("env", "LS_A"), {"out": "nil "})
+        self.is_result(self.line("env", "LS_A", "LS_B"), {"out": "x y "}, env={"LS_A": "x", "LS_B": "y"})
+        self.is_result(self.line("env", "PATH"), {"out": "nil "}, env={"PATH": False})
+        if WINDOWS:  # whatever the case
+            self.is_result(self.line("env", "PATH", "TEMP"), {"out": "nil x "}, env={"pAth": False, "teMp": "x"})
+        self.assertEqual(self.run_it(self.line("env"), cwd=self.folder + "/none")["code"], "ENOENT")
+        self.assertEqual(self.run_it(["no-such-program"])["code"], "ENOENT")
+
+    def test_limits(self):
+        for name in "out", "err":
+            self.is_result(self.line("write", "std" + name, "100000"), {"code": 0, name: "x" * 100000}, **{"max_" + name: 100000})
+            answer = self.is_result(self.line("write", "std" + name, "100000"), {name: "x" * 99999}, **{"max_" + name: 99999})
+            self.assertEqual(answer["code"], "EMSGSIZE")
+        answer = self.run_it(self.line("wait", self.folder + "/waits"), timeout=0.5)
+        self.assertEqual(answer["code"], "ETIMEDOUT")
+
+    def runs(self, file):
+        """Whether a program has this argument."""
+        if os.name == "nt":
+            try:
+                os.remove(file)  # which it holds open
+            except PermissionError:
+                return True
+            return False
+        return any(file in read_or_empty(path) for path in glob.glob("/proc/[0-9]*/cmdline"))
+
+    def begin(self, does, file, server=None):
+        """A request that waits for a program, which holds the file: itself, or ("tree") one that it has started."""
+        conn, line = self.connect(server=server), self.line("wait", file)
+        body = json.dumps({"argv": line if does == "wait" else self.line("tree", " ".join(line)),
+                           "options": {"timeout": False}}).encode()
+        conn.send(b"POST /run HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.eventually(lambda: os.path.exists(file), "the program runs")
+        self.assertTrue(self.runs(file))
+        return conn
+
+    def test_a_stop_ends_the_programs(self):
+        server = self.serve(SITE)
+        files = [self.folder + "/" + does for does in ("wait", "tree")]
+        for file in files:
+            self.begin(os.path.basename(file), file, server)
+        server.signal()
+        server.wait()
+        for file in files:
+            self.eventually(lambda file=file: not self.runs(file), "a stop ends the programs")
+
+    def test_a_client_that_leaves_ends_the_program_and_those_it_has_started(self):
+        before = self.quiet_fds()
+        for does in "wait", "tree":
+            file = self.folder + "/" + does
+            conn = self.begin(does, file)
+            conn.close()
+            self.eventually(lambda file=file: not self.runs(file), "the program has ended")
+        self.eventually(lambda: self.server.fds() <= before, "no handle is left")
+
+    @unittest.skipUnless(WINDOWS, OTHER_SYSTEM + "jobs of Windows")
+    def test_the_programs_of_a_killed_server_end(self):
+        server = self.serve(SITE)
+        file = self.folder + "/tree"
+        self.begin("tree", file, server)
+        server.kill()
+        self.eventually(lambda: not self.runs(file), "the system ends the programs")
+
+    @unittest.skipUnless(WINDOWS, OTHER_SYSTEM + "batch files of Windows")
+    def test_batch_files_are_refused(self):
+        for name in "a.bat", "a.cmd", "a.BAT":
+            write_text(self.folder + "/" + name, "echo %1\n")
+            answer = self.run_it([self.folder + "/" + name, '"&calc.exe'])
+            self.assertEqual(answer.get("code"), "ENOTSUP", answer)
+            self.assertIn("cmd.exe would run a batch file", answer["message"])
+            for tail in " ", ".", ". .":
+                self.assertIn(self.run_it([self.folder + "/" + name + tail]).get("code"), ("ENOTSUP", "ENOENT"))
+
+
+@not_on_windows("programs, signals and descriptors of POSIX")
+class Processes(Runs):
+    SITE = SITE
 
     def pid_from(self, path):
         pid = []

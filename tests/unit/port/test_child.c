@@ -16,7 +16,7 @@ enum { ROOM = 65536 };
 static int start(ls_child *child, const char *script, bool input)
 {
     const char *const argv[] = {"sh", "-c", script, NULL};
-    const ls_child_options options = {.argv = argv, .cwd = "/", .input = input};
+    const ls_child_options options = {.argv = argv, .cwd = "/", .input_len = input};
     return ls_child_start(&options, child);
 }
 

@@ -378,7 +378,8 @@ static int core_process(lua_State *L)
     const ls_child_options options = {.argv = push_array(L, 1),
                                       .env = lua_isnil(L, 2) ? NULL : push_array(L, 2),
                                       .cwd = ls_push_site_path(L, 3),
-                                      .input = input_len > 0};
+                                      .input = input,
+                                      .input_len = input_len};
     if (state->port == NULL)
         return luaL_error(L, "ls.process cannot be called while the site loads; call it in a handler or in ls.init");
     ls_task_may_wait(L);
@@ -400,7 +401,9 @@ static int core_process(lua_State *L)
     int err = ls_child_start(&options, &p->child);
     if (err < 0) {
         process_free(p);
-        const char *why = err == LS_ENOTSUP ? "ls.process is not on Windows yet" : ls_err_text(err);
+        const char *why = err == LS_ENOTSUP ? "cmd.exe would run a batch file, and read its arguments as commands; "
+                                              "start the program that it runs"
+                                            : ls_err_text(err);
         return ls_push_failure_text(L, err, "cannot start %s in %s: %s", options.argv[0], options.cwd, why);
     }
     set_group(p, p->child.pid);
