@@ -4,6 +4,7 @@
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local guard = require("luaserve.router").guard
 usage.mark_internal()
 
 local find, format, match, pcall, type = string.find, string.format, string.match, pcall, type
@@ -97,13 +98,13 @@ local function new(given, ...)
   end
   local ask = format('Basic realm=%s, charset="UTF-8"', basic_auth.realm_of("basic_auth", given.realm))
   check = check or checker(users)
-  return function(req, _, next)
+  return guard(function(req, _, next)
     local name, password = credentials(req)
     local user = name and check(name, password, req)
     if not user then return 401, "a name and a password are needed\n", { ["WWW-Authenticate"] = ask } end
     req.user = user
     return next()
-  end
+  end)
 end
 
 return setmetatable(basic_auth, { __call = function(_, ...) return new(...) end })

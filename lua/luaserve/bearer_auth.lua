@@ -4,6 +4,7 @@
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local guard = require("luaserve.router").guard
 usage.mark_internal()
 
 local find, match, type = string.find, string.match, type
@@ -90,7 +91,7 @@ local function new(given, ...)
   check = check or checker(given.tokens)
   local ask = "Bearer realm=" .. require("luaserve.basic_auth").realm_of("bearer_auth", given.realm)
   local pattern = "^[Bb][Ee][Aa][Rr][Ee][Rr] +(" .. characters .. ") *$"
-  return function(req, _, next)
+  return guard(function(req, _, next)
     local token = match(req.headers.authorization or "", pattern)
     local user, reason
     if token then user, reason = check(token, req) end
@@ -103,7 +104,7 @@ local function new(given, ...)
     end
     req.user = user
     return next()
-  end
+  end)
 end
 
 return setmetatable(bearer_auth, { __call = function(_, ...) return new(...) end })

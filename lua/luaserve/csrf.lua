@@ -8,6 +8,7 @@
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local guard = require("luaserve.router").guard
 usage.mark_internal()
 
 local find, lower, match, sub = string.find, string.lower, string.match, string.sub
@@ -108,12 +109,12 @@ local function new(given, ...)
     end
     origins[lower(origin)] = true
   end
-  return function(req, _, next)
+  return guard(function(req, _, next)
     local why = not safe[req.method] and refusal(req, origins)
     if not why then return next() end
     core.log("debug", "csrf: a request of " .. req.ip .. " was refused: " .. why)
     return 403, "the request was refused: " .. why .. "\n"
-  end
+  end)
 end
 
 -- csrf.token(req: Request) -> token: string

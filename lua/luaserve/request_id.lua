@@ -4,6 +4,7 @@
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local guard = require("luaserve.router").guard
 usage.mark_internal()
 
 local lower, type = string.lower, type
@@ -33,12 +34,12 @@ local function new(given, ...)
     usage.error('request_id: header must be the name of a header field; got %s', usage.quote(header))
   end
   local field = lower(header)
-  return function(req, res, next)
+  return guard(function(req, res, next)
     local id = name_request(req, field)
     req.request_id = id
     res:header(header, id)
     return next()
-  end
+  end)
 end
 
 return setmetatable(request_id, { __call = function(_, ...) return new(...) end })

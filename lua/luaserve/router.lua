@@ -34,6 +34,14 @@ local router = { names = setmetatable({}, { __mode = "k" }) }
 
 local recent_max, recent_bytes_max = 1024, 200 -- remembered paths of files, and the length of one
 
+local guards = setmetatable({}, { __mode = "k" })
+
+-- guard(fn) -> fn, middleware that returns at most three results, or ends with `return next()`: it needs no chain.
+function router.guard(fn)
+  guards[fn] = true
+  return fn
+end
+
 local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" }
 
 -- ---- patterns ------------------------------------------------------------------------------------------------------
@@ -270,16 +278,52 @@ end
 
 -- ---- from apps to leaves -------------------------------------------------------------------------------------------
 
--- wrap(uses, fn [, own]) -> fn inside the middleware `uses` and then `own`, the first outermost.
-local function wrap(uses, fn, own)
-  local functions, places = {}, {}
+local function pass() return pass end -- next() of a guard
+
+-- guarded(guard, fn) -> fn behind the guard.
+local function guarded(guard, fn)
+  return function(req, res, next)
+    local status, body, headers = guard(req, res, pass)
+    if status == pass then return fn(req, res, next) end
+    return status, body, headers
+  end
+end
+
+-- covers(at, segments) -> whether the path of middleware, `at`, has all requests for a route of these segments, or none;
+-- nil: it depends on the request, because a parameter or a separator in a segment may be anything (is_below).
+local function covers(at, segments)
+  for i, one in ipairs(at) do
+    local segment = segments[i]
+    if not segment then return false end
+    local text = segment.text
+    if not text or find(text, "[%%/\\;]") or text == "" and i < #segments then return nil end
+    if one.text and one.text ~= text then return false end
+  end
+  return true
+end
+
+-- wrap(uses, fn [, own [, segments]]) -> fn inside the middleware `uses` and then `own`, the first outermost; for a route
+-- of the segments, without what never runs for it.
+local function wrap(uses, fn, own, segments)
+  local all, functions, places = {}, {}, {}
   for _, list in ipairs { uses, own } do
     for _, use in ipairs(list) do
-      functions[#functions + 1], places[#places + 1] = use.fn, use.where or "?"
+      local always = use.at and segments and covers(use.at, segments)
+      if always ~= false then all[#all + 1] = { fn = always and use.inner or use.fn, where = use.where or "?" } end
+    end
+  end
+  for i = #all, 1, -1 do
+    local use = all[i]
+    if guards[use.fn] then
+      fn = guarded(use.fn, fn)
+    else
+      table.insert(functions, 1, fn)
+      table.insert(places, 1, use.where)
+      fn = use.fn
     end
   end
   if #functions == 0 then return fn end
-  functions[#functions + 1] = fn
+  table.insert(functions, 1, fn)
   return core.chain(functions, places)
 end
 
@@ -315,15 +359,23 @@ local function is_below(segments)
   end
 end
 
+-- joined(prefix, segments) -> the segments of a route below the prefix.
+local function joined(prefix, segments)
+  local all = table.move(prefix, 1, #prefix, 1, {})
+  return table.move(segments, 1, #segments, #all + 1, all)
+end
+
 -- placed(use, prefix) -> the middleware of app:use in an app below the prefix, which skips itself for other paths.
 local function placed(use, prefix)
   if not use.segments then return use end
-  local path = table.move(prefix, 1, #prefix, 1, {})
-  local matches, fn = is_below(table.move(use.segments, 1, #use.segments, #path + 1, path)), use.fn
-  return { where = use.where, fn = function(req, res, next)
+  local at = joined(prefix, use.segments)
+  local matches, fn = is_below(at), use.fn
+  local function here(req, res, next)
     if matches(req.path) then return fn(req, res, next) end
-    next()
-  end }
+    return next()
+  end
+  guards[here] = guards[fn]
+  return { where = use.where, fn = here, inner = fn, at = at }
 end
 
 local function respond_404() return 404 end
@@ -345,12 +397,6 @@ local function new_scope(parent, app, prefix)
   scope.missing = wrap(scope.uses, scope.not_found)
   scope.too_big = wrap(scope.uses, core.too_large)
   return scope
-end
-
--- joined(prefix, segments) -> the segments of a route below the prefix.
-local function joined(prefix, segments)
-  local all = table.move(prefix, 1, #prefix, 1, {})
-  return table.move(segments, 1, #segments, #all + 1, all)
 end
 
 local function add_leaf(flat, method, segments, leaf)
@@ -382,7 +428,7 @@ local function flatten(flat, app, prefix, parent)
     for _, segments in ipairs(at) do
       add_leaf(flat, route.method, segments, {
         run = wrap(scope.uses, route.fn or (route.files or route.proxy):runner(#prefix + route.skip, scope.not_found),
-          route.uses),
+          route.uses, segments),
         files = route.files or route.proxy and not has_param(segments), scope = scope, max_body = route.max_body,
         time_max = route.time_max, limited = route.max_body ~= nil or route.time_max ~= nil,
         where = route.where, shown = route.shown,

@@ -3,6 +3,7 @@
 
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local guard = require("luaserve.router").guard
 usage.mark_internal()
 
 local find, format, gsub, type = string.find, string.format, string.gsub, type
@@ -62,7 +63,7 @@ local function new(given, ...)
   local hsts = out.hsts_ms >= 0
     and format("max-age=%d%s", out.hsts_ms // 1000, out.hsts_subdomains and "; includeSubDomains" or "")
   local https = out.https_port
-  return function(req, res, next)
+  return guard(function(req, res, next)
     for i = 1, #list do
       local field = list[i]
       res:header(field[1], field[2])
@@ -70,7 +71,7 @@ local function new(given, ...)
     if not req.secure and https then return redirect(req, res, https) end
     if hsts and req.secure then res:header("Strict-Transport-Security", hsts) end
     return next()
-  end
+  end)
 end
 
 return setmetatable(secure_headers, { __call = function(_, ...) return new(...) end })

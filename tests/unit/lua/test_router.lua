@@ -102,6 +102,74 @@ function tests.middleware_of_a_path_runs_for_other_spellings_of_it()
   end
 end
 
+-- chains(app) -> the numbers of functions in the chains of its routes and of requests without a route; of all.
+local function chains(app)
+  local chain, counts = core.chain, {}
+  core.chain = function(functions)
+    counts[#counts + 1] = #functions
+    return chain(functions)
+  end
+  router.compile(app)
+  core.chain = chain
+  return table.concat(counts, " ")
+end
+
+function tests.a_route_has_only_the_middleware_that_may_run_for_it()
+  local function through(_, _, go) go() end
+  for _, case in ipairs {
+    { "/a", "/a", "2" }, { "/a", "/a/b", "2" }, { "/a", "/a/", "2" }, { "/a", "/a/:x", "2" }, { "/a", "/a/*x", "2" },
+    { "/a", "/b", "" }, { "/a", "/", "" }, { "/a", "/ab", "" }, { "/a/b", "/a", "" }, { "/a/b", "/b/:x", "" },
+    { "/a/b", "/a/:x", "2" }, { "/a", "/:x", "2" }, { "/a", "/*x", "2" }, { "/:x", "/a", "2" }, { "/:x/b", "/a/c", "" },
+    { "/b", "/a%2Fb", "2" }, { "/b", "/a%5Cb", "2" }, { "/b", "/a%3Bb", "2" }, { "/a/b", "/a//b", "2" },
+  } do
+    local app = ls.app()
+    app:get(case[2], handler "a")
+    app:use(case[1], through)
+    check.equal({ case[1], case[2], chains(app) }, { case[1], case[2], (case[3] .. " 2 2 2"):match("^ ?(.*)") })
+  end
+  local app, below = ls.app(), ls.app()
+  below:use("/x", function() return 401 end)
+  below:get("/x", handler "x")
+  below:get("/y", handler "y")
+  app:mount("/in", below)
+  expect(app, { ["GET /in/x"] = 401, ["GET /in/y"] = "y", ["GET /x"] = 404, ["GET /in/x/none"] = 401 })
+end
+
+function tests.a_guard_needs_no_chain()
+  local seen = {}
+  local function mark(name, answer)
+    return function(_, _, go)
+      seen[#seen + 1] = name
+      if answer then return 403, answer, { X = "y" } end
+      return go()
+    end
+  end
+  local function app_of(...)
+    local app = ls.app()
+    app:use(...)
+    app:get("/a", handler "a")
+    return app
+  end
+  local guard = router.guard
+  local app = app_of(guard(mark "1"), guard(mark "2"))
+  app:use("/a", guard(mark "3"))
+  app:use("/:x", guard(mark "4"))
+  check.equal({ request(app, "GET", "/a"), chains(app) }, { "a", "" })
+  check.equal({ select(2, request(app, "GET", "/a/none")) }, { 404, {} })
+  check.equal(table.concat(seen), "12341234")
+  seen = {}
+  app = app_of(guard(mark "1"), mark "2", guard(mark "3"), mark "4", guard(mark "5"))
+  check.equal({ request(app, "GET", "/a"), chains(app) }, { "a", "3 3 3 3" })
+  check.equal(table.concat(seen), "12345")
+  for _, at in ipairs { 1, 2 } do
+    local list = { guard(mark "1"), mark "2" }
+    table.insert(list, at, guard(mark("no", "no")))
+    seen = {}
+    local body, status, headers = request(app_of(table.unpack(list)), "GET", "/a")
+    check.equal({ body, status, headers.x, table.concat(seen) }, { "no", 403, "y", at == 1 and "no" or "1no" })
+  end
+end
+
 function tests.invalid_escapes_and_nul_are_400()
   local app = ls.app()
   app:get("/p/:x", handler "p")
