@@ -2,17 +2,20 @@
 -- states count together.
 --
 -- A bucket is one number, the time at which it will be full again (the generic cell rate algorithm). A request moves it by
--- the time that one token takes; when it is further ahead than a whole bucket takes, the request is refused.
+-- the time that one token takes; when it is further ahead than a whole bucket takes, the request is refused. The core does
+-- that (core.dict_take), but in Redis.
 
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local dicts = require "luaserve.dict"
+local guard = require("luaserve.router").guard
 usage.mark_internal()
 
-local ceil, find, format, match, rep, sub = math.ceil, string.find, string.format, string.match, string.rep, string.sub
-local error, pcall, select, type = error, pcall, select, type
-local core_now, core_read, core_swap = core.now, core.dict_read, core.dict_swap
-local dicts = require "luaserve.dict"
+local ceil, format, match, sub = math.ceil, string.format, string.match, string.sub
+local error, pcall, type = error, pcall, type
+local client, dict_read, dict_take, now, wall_time =
+  core.client, core.dict_read, core.dict_take, core.now, core.wall_time
 
 -- rate_limit is a RateLimit: middleware that limits the requests of a client, `require "luaserve.rate_limit"`.
 local rate_limit = {}
@@ -30,22 +33,23 @@ rate_limit.calls = {
 }
 
 local tries_max, key_bytes_max = 100, 1024
+local warning_pause = 60 -- seconds
 
--- network_of(ip) -> the first four groups of an IPv6 address: a /64, which one client may have as a whole.
-local function network_of(ip)
-  local head, tail = match(ip, "^([%x:]-)::([%x:.]*)")
-  if not head then return match(ip, "^%x+:%x+:%x+:%x+") or ip end
-  local before, behind = select(2, head:gsub("%x+", "")), select(2, tail:gsub("[^:]+", ""))
-  if find(tail, ".", 1, true) then behind = behind + 1 end
-  local groups = head .. (head ~= "" and ":" or "") .. rep("0:", 8 - before - behind) .. tail
-  return match(groups, "^%x+:%x+:%x+:%x+")
-end
-
--- address_of(req) -> the address of the client; of IPv6, and not IPv4 in IPv6 (::ffff:192.0.2.1), its network.
-function rate_limit.address_of(req)
-  local ip = req.ip
-  if not find(ip, ":", 1, true) or find(ip, "^::ffff:%d") or find(ip, "^unix:") then return ip end
-  return network_of(ip)
+-- take_in_redis(...): as core.dict_take, for a dict in which other machines count, too.
+local function take_in_redis(dict, place, key, token, full)
+  local read, swap = dicts.in_redis(dict)
+  key = place .. key
+  for _ = 1, tries_max do
+    local at = wall_time()
+    local fine, old, version = pcall(read, dict, key)
+    if not fine then return nil, old end
+    local new_time = (old and old > at and old or at) + token
+    if new_time > at + full + 1e-9 then return new_time - at - full end
+    local ok, message, code = swap(dict, key, new_time, version, new_time - at)
+    if ok then return 0 end
+    if code ~= "EAGAIN" then return nil, message end
+  end
+  return token -- many requests of this key at the same moment
 end
 
 -- rate_limit(options: RateLimitOptions) -> middleware: Middleware
@@ -67,50 +71,45 @@ local function new(given, ...)
   if dict == nil then
     dict = dicts.open("luaserve.rate_limit", { size = "16m", evict = true })
   end
-  local now, read, swap = core_now, core_read, core_swap
   local in_redis = dicts.in_redis(dict) ~= nil
-  if in_redis then
-    now, read, swap = core.wall_time, dicts.in_redis(dict) -- other machines count in the same dict
-  elseif type(dict) == "function" or not pcall(read, dict, "") then
+  if not in_redis and (type(dict) == "function" or not pcall(dict_read, dict, "")) then
     usage.error('rate_limit: dict must be a dict: dict = ls.dict("limits", { evict = true }); got %s', usage.quote(dict))
-  elseif not dicts.evicts(dict) then
+  elseif not in_redis and not dicts.evicts(dict) then
     usage.error("rate_limit: dict must be made with evict = true: a full one limits no new client")
   end
-  local key_of = given.key or rate_limit.address_of
   local token = out.per_ms / 1000 / out.limit -- seconds until the next one
   local full = token * (out.burst or out.limit) -- seconds that an empty bucket needs
   local caller = usage.caller() or "?"
   if in_redis then caller = given.name and "" or match(caller, "[^/\\]*$") end -- the same on each machine
   local place = format("%s %s %s %s|", caller, given.name or "", token, full) -- not shared with others
-  local warned = false
+  local warned = -warning_pause
 
-  -- take(key) -> seconds to wait, 0 if the request may pass.
-  local function take(key)
-    if type(key) ~= "string" and type(key) ~= "number" then
-      error("rate_limit: the function key must return a string, a number or nil; got " .. usage.quote(key), 0)
-    end
-    key = place .. sub(key, 1, key_bytes_max)
-    for _ = 1, tries_max do
-      local at = now()
-      local old, version = read(dict, key)
-      local new_time = (old and old > at and old or at) + token
-      if new_time > at + full + 1e-9 then return new_time - at - full end
-      local ok, message, code = swap(dict, key, new_time, version, new_time - at)
-      if not ok and code ~= "EAGAIN" and not warned then -- the site goes on
-        warned = true
-        core.log("warn", "rate_limit: a bucket cannot be stored, and the request is not limited: " .. message)
+  local take, key_of, of_site = in_redis and take_in_redis or dict_take, client, given.key
+  if of_site then
+    key_of = function(req)
+      local key = of_site(req)
+      if key ~= nil and type(key) ~= "string" and type(key) ~= "number" then
+        error("rate_limit: the function key must return a string, a number or nil; got " .. usage.quote(key), 0)
       end
-      if ok or code ~= "EAGAIN" then return 0 end
+      return key and sub(key, 1, key_bytes_max)
     end
-    return token -- many requests of this key at the same moment
   end
 
-  return function(req, _, next)
+  return guard(function(req, _, next)
     local key = key_of(req)
-    local wait = key ~= nil and take(key) or 0
-    if wait == 0 then return next() end
-    return 429, "too many requests\n", { ["Retry-After"] = format("%d", ceil(wait)) }
-  end
+    if not key then return next() end
+    local wait, message = take(dict, place, key, token, full)
+    if wait == 0 then
+      return next()
+    elseif wait then
+      return 429, "too many requests\n", { ["Retry-After"] = format("%d", ceil(wait)) }
+    end
+    if now() - warned >= warning_pause then
+      warned = now()
+      core.log("warn", "rate_limit: a bucket cannot be read or stored, and requests are not limited: " .. message)
+    end
+    return next()
+  end)
 end
 
 return setmetatable(rate_limit, { __call = function(_, ...) return new(...) end })

@@ -298,6 +298,8 @@ class Rate(E2E):
 
         self.assertEqual(ask("192.0.2.1", "192.0.2.1", "192.0.2.2", "198.51.100.1, 192.0.2.2"), [200, 429, 200, 429])
         self.assertEqual(ask("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"), [200, 429, 200])
+        self.assertEqual(ask("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::", "::1", "::2", "1::"), [200, 429, 200, 429, 200])
+        self.assertEqual(ask("::ffff:192.0.2.3", "::ffff:192.0.2.4", "192.0.2.3"), [200, 200, 429])
 
     def test_a_reload_keeps_the_buckets(self):
         self.assertEqual(self.statuses(["/one"] * 2).count(200), 1)

@@ -128,6 +128,9 @@ class Dicts(Case):
         self.fetch(site, "/read", expect=500)
         site.wait_log(r'dict "shared": Redis at 127.0.0.1:%d: ' % self.redis.port)
         self.fetch(site, "/visits", headers=[("Cookie", "session=" + "x" * 43)], expect=500)
+        for _ in range(5):
+            self.fetch(site, "/few")
+        site.wait_log("rate_limit: a bucket cannot be read or stored, and requests are not limited: .*Redis at ")
         self.redis.start()
         self.eventually(lambda: self.is_ok(site), "the dict works again")
         site.stop()

@@ -13,6 +13,7 @@
 int ls_core_params(lua_State *L);
 int ls_core_last_segment(lua_State *L);
 int ls_core_request_id(lua_State *L);
+int ls_core_client(lua_State *L);
 
 /* body.c */
 extern const luaL_Reg ls_body_methods[]; /* of req */

@@ -168,6 +168,39 @@ int ls_dict_incr(ls_dict *dict, const ls_dict_key *key, ls_dict_value by, ls_dic
     return err;
 }
 
+/* One attempt, as set_once. */
+static int take_once(ls_dict_access *access, const ls_dict_bucket *bucket, ls_dict_value *value, double *wait,
+                     size_t *more)
+{
+    const ls_dict_entry *entry = ls_dict_find(access);
+    double full_at = bucket->now;
+    if (entry != NULL && entry->value.type == LS_DICT_FLOAT && entry->value.as.number > full_at)
+        full_at = entry->value.as.number;
+    full_at += bucket->token;
+    *wait = full_at - bucket->now - bucket->full;
+    if (*wait > 1e-9) return LS_OK; /* below it is an error of rounding */
+    *wait = 0;
+    *value = (ls_dict_value){.type = LS_DICT_FLOAT, .as.number = full_at};
+    return set_once(access, value, LS_DICT_SET, 0, 0, more);
+}
+
+int ls_dict_take(ls_dict *dict, const ls_dict_key *key, const ls_dict_bucket *bucket, double *wait)
+{
+    int err;
+    size_t more = 0;
+    do {
+        ls_dict_access access;
+        ls_dict_value value = {.type = LS_DICT_NIL};
+        ls_dict_enter(&access, dict, key);
+        ls_dict_sweep(&access);
+        err = take_once(&access, bucket, &value, wait, &more);
+        ls_dict_leave(&access);
+        ls_dict_value_drop(&value); /* of an entry that was no bucket */
+        if (err == LS_ELIMIT && more > atomic_load(&dict->bytes_max)) err = LS_EMSGSIZE;
+    } while (err == LS_ELIMIT && ls_dict_make_room(dict, more));
+    return err;
+}
+
 bool ls_dict_ttl(ls_dict *dict, const ls_dict_key *key, uint64_t *ms)
 {
     ls_dict_access access;

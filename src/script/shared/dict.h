@@ -124,6 +124,18 @@ bool ls_dict_remove(ls_dict *dict, const ls_dict_key *key);
 int ls_dict_incr(ls_dict *dict, const ls_dict_key *key, ls_dict_value by, ls_dict_value init, uint64_t ttl_ms,
                  ls_dict_value *out);
 
+/* A token bucket by the generic cell rate algorithm (ITU-T I.371 annex A): its entry is one float, the time at which the
+ * bucket is full again. In seconds: */
+typedef struct ls_dict_bucket {
+    double now;
+    double token; /* after which one token comes back */
+    double full;  /* after which an empty bucket is full */
+} ls_dict_bucket;
+
+/* Take a token from the bucket of the key. *wait receives 0, or the seconds until the bucket has a token: then it stays as
+ * it is. A key without an entry, or with a value that is no float, has a full bucket. Errors as for ls_dict_set(). */
+int ls_dict_take(ls_dict *dict, const ls_dict_key *key, const ls_dict_bucket *bucket, double *wait);
+
 /* *ms receives the time that the entry has left; 0: it does not expire. false: no entry. */
 bool ls_dict_ttl(ls_dict *dict, const ls_dict_key *key, uint64_t *ms);
 /* Let the entry expire in `ms`; 0: never. false: no entry. */

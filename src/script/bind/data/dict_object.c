@@ -9,6 +9,7 @@
  * unchanged. They are found by the version of the entry. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
@@ -468,6 +469,29 @@ static int core_dict_swap(lua_State *L)
     return err < 0 ? results : written(L, object, results);
 }
 
+/* core.dict_take(dict, place, key, token, full) -> seconds until the bucket has a token, 0: it was taken | nil, message,
+ * code. The bucket, see ls_dict_take, is the entry with the key `place` .. `key`. */
+static int core_dict_take(lua_State *L)
+{
+    const dict_object *object = check_object(L, SELF);
+    size_t place_len, len;
+    const char *place = luaL_checklstring(L, 2, &place_len), *name = luaL_checklstring(L, 3, &len);
+    const ls_dict_bucket bucket = {.now = (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9,
+                                   .token = luaL_checknumber(L, 4),
+                                   .full = luaL_checknumber(L, 5)};
+    luaL_Buffer buffer;
+    double wait;
+    luaL_argcheck(L, place_len + len <= LS_DICT_KEY_BYTES_MAX, 3, "the key is too long");
+    char *bytes = luaL_buffinitsize(L, &buffer, place_len + len);
+    memcpy(bytes, place, place_len);
+    memcpy(bytes + place_len, name, len);
+    const ls_dict_key key = {.bytes = bytes, .len = place_len + len};
+    const int err = ls_dict_take(object->dict, &key, &bucket, &wait);
+    if (err < 0) return ls_dict_push_failed(L, object->dict, &key, err);
+    lua_pushnumber(L, wait);
+    return wait > 0 ? 1 : written(L, object, 1);
+}
+
 /* core.dict_observe(dict, fn): before each call that reads an entry, or writes into the dict, fn(call, dict, ...) is called
  * with the name of the method and its arguments; an update, before it stores the value. */
 static int core_dict_observe(lua_State *L)
@@ -696,6 +720,7 @@ static const luaL_Reg functions[] = {{"dict", core_dict},
                                      {"dict_read", core_dict_read},
                                      {"dict_content", core_dict_content},
                                      {"dict_swap", core_dict_swap},
+                                     {"dict_take", core_dict_take},
                                      {"dict_scan", core_dict_scan},
                                      {"dict_observe", core_dict_observe},
                                      {"value_encode", core_value_encode},

@@ -403,6 +403,22 @@ void ls_request_push_ip(lua_State *L, const ls_request *r)
     if (!lua_isstring(L, -1)) lua_pushliteral(L, "-"); /* app:inject */
 }
 
+/* core.client(req) -> who the client is, in few bytes: its IPv4 address, or its IPv6 network of 64 bits, which one client has
+ * as a whole; else req.ip */
+int ls_core_client(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    ls_addr forwarded;
+    const ls_addr *addr = r->x->remote;
+    if (take_forwarded(L, r, REQ_IP)) {
+        if (!lua_isstring(L, -1) || ls_addr_parse(lua_tostring(L, -1), 0, &forwarded) < 0) return 1;
+        addr = &forwarded;
+    }
+    if (addr == NULL || (addr->family != LS_ADDR_IP4 && addr->family != LS_ADDR_IP6)) return req_ip(L);
+    lua_pushlstring(L, (const char *)addr->bytes, addr->family == LS_ADDR_IP4 ? 4 : 8);
+    return 1;
+}
+
 /* Push req.tls and keep it in the req object at `self`. */
 static void push_tls(lua_State *L, ls_request *r, int self)
 {

@@ -640,6 +640,7 @@ static const luaL_Reg request_functions[] = {{"params", ls_core_params},
                                              {"etag", ls_core_etag},
                                              {"decompress", ls_core_decompress},
                                              {"request_id", ls_core_request_id},
+                                             {"client", ls_core_client},
                                              {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",

@@ -176,6 +176,79 @@ static void incr(void **state)
 
 /* ---- expiry ------------------------------------------------------------------------------------------------ */
 
+static double take(ls_dict *d, const char *key, double now, double token, double full)
+{
+    const ls_dict_key k = key_of(key);
+    double wait = -1;
+    assert_int_equal(ls_dict_take(d, &k, &(ls_dict_bucket){now, token, full}, &wait), LS_OK);
+    return wait;
+}
+
+static void a_bucket_is_emptied_and_fills_again(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict_value value;
+    const ls_dict_key k = key_of("k");
+    (void)state;
+    for (int n = 0; n < 3; n++) assert_true(take(d, "k", 1000, 20, 60) == 0);
+    for (int n = 0; n < 2; n++) assert_true(take(d, "k", 1000, 20, 60) == 20); /* a refusal takes no token */
+    assert_true(ls_dict_get(d, &k, &value, NULL) && value.type == LS_DICT_FLOAT && value.as.number == 1060);
+    assert_true(take(d, "k", 1019.5, 20, 60) == 0.5);
+    assert_true(take(d, "k", 1020, 20, 60) == 0);
+    assert_true(take(d, "k", 1020, 20, 60) == 20);
+    for (int n = 0; n < 3; n++) assert_true(take(d, "k", 9000, 20, 60) == 0); /* full, not more */
+    assert_true(take(d, "k", 9000, 20, 60) == 20);
+    assert_true(take(d, "other", 9000, 20, 20) == 0);
+    assert_true(take(d, "other", 9000, 20, 20) == 20);
+    close_dict(&f);
+}
+
+static void a_bucket_keeps_its_rate_over_a_long_time(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    int passed = 0;
+    (void)state;
+    for (int n = 1; n <= 10000; n++) passed += take(d, "k", 1e6 + n * 0.01, 0.1, 0.1) == 0; /* 100 in a second */
+    assert_in_range(passed, 999, 1001);
+    close_dict(&f);
+}
+
+static void a_bucket_in_place_of_another_value(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    (void)state;
+    assert_int_equal(set(d, "k", text_of(1000)), LS_OK);
+    assert_true(take(d, "k", 1000, 1, 1) == 0);
+    assert_true(take(d, "k", 1000, 1, 1) == 1);
+    assert_int_equal(set(d, "k", integer(2000)), LS_OK);
+    assert_true(take(d, "k", 1000, 1, 1) == 0);
+    close_dict(&f);
+}
+
+static void buckets_in_a_dict_that_is_full(void **state)
+{
+    for (int evict = 0; evict <= 1; evict++) {
+        fixture f;
+        const ls_dict_key a = key_of("a"), b = key_of("b");
+        const ls_dict_bucket bucket = {.now = 1000, .token = 1, .full = 1};
+        const ls_dict_value number = {.type = LS_DICT_FLOAT};
+        const size_t bytes = ls_dict_entry_bytes(&a, &number);
+        double wait = 0;
+        (void)state;
+        ls_dict *d = open_dict(&f, bytes, evict);
+        assert_int_equal(ls_dict_take(d, &a, &bucket, &wait), LS_OK);
+        assert_int_equal(ls_dict_take(d, &b, &bucket, &wait), evict ? LS_OK : LS_ELIMIT);
+        assert_int_equal(has(d, "a"), !evict);
+        close_dict(&f);
+        d = open_dict(&f, bytes - 1, evict);
+        assert_int_equal(ls_dict_take(d, &a, &bucket, &wait), LS_EMSGSIZE);
+        close_dict(&f);
+    }
+}
+
 static void entries_expire(void **state)
 {
     fixture f;
@@ -564,6 +637,10 @@ int main(void)
         cmocka_unit_test(the_modes_of_set),
         cmocka_unit_test(a_value_outlives_its_entry),
         cmocka_unit_test(incr),
+        cmocka_unit_test(a_bucket_is_emptied_and_fills_again),
+        cmocka_unit_test(a_bucket_keeps_its_rate_over_a_long_time),
+        cmocka_unit_test(a_bucket_in_place_of_another_value),
+        cmocka_unit_test(buckets_in_a_dict_that_is_full),
         cmocka_unit_test(entries_expire),
         cmocka_unit_test(a_swap_keeps_the_expiry),
         cmocka_unit_test(writes_sweep_expired_entries),
