@@ -1,12 +1,19 @@
 -- session.lua - ls.session: data of a visitor, in a sealed cookie or in a dict.
 --
--- The session of a request is a table that is filled when it is first used: until then the request pays for a table. Its
--- metatable is also its record: what was read, and what is to be done at the end.
+-- The session of a request is a table that is made when req.session is first read. Its metatable is also its record:
+--
+--     entry        what was read, or stored last: see below
+--     due          what is to be done at the end though no field has changed: "renewal" extends the session, "beginning"
+--                  gives it a new id
 --
 --     sealed cookie:  seal(5 bytes created, 5 bytes saved, JSON of the data)
 --     dict:           the cookie is a random id; "session:" .. id --> { created =, saved =, data = }
 --
 -- created: when the session began, which `lifetime` counts from. saved: when it was last extended, for `max_age`.
+--
+-- An entry is never changed: { data =, created =, saved =, id = of a dict }. Those of the last cookies are remembered,
+-- because a visitor sends the same cookie again and again: they have also `value`, the cookie; `stale`, sealed with a
+-- previous secret; and `text`, the JSON of data that have tables.
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
@@ -18,6 +25,8 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local find, format, pack, sub, unpack = string.find, string.format, string.pack, string.sub, string.unpack
+local be_private, content, cookie_of, maker_of, own = core.be_private, core.dict_content, core.cookie, core.maker, core.own
+local copy, same = core.plain_copy, core.same
 local getmetatable, ipairs, math_min, math_type, next, pcall = getmetatable, ipairs, math.min, math.type, next, pcall
 local rawget, rawset, setmetatable, time, tostring, type = rawget, rawset, setmetatable, os.time, tostring, type
 
@@ -25,6 +34,7 @@ local session = {}
 
 local cookie_bytes_max = 4096 -- of name, value and attributes: RFC 6265 section 6.1
 local opened_max = 128 -- cookies whose content a state remembers, below 1 MiB
+local mark_chars = 22 -- at the end of a sealed text: of the 16 bytes that authenticate it
 local random_bytes, base64url = 32, 3
 local day_ms = 86400 * 1000
 
@@ -46,55 +56,33 @@ session.calls = {
   ["ls.session"] = { session_options, listed = true }, -- SessionOptions
 }
 
--- A handler may store tables that it has from a dict, whose content is behind them.
-local content = core.dict_content
-
-local function copy(value)
-  if type(value) ~= "table" then return value end
-  local t = {}
-  for key, one in next, content(value) do t[key] = copy(one) end
-  return t
-end
-
-local function same(a, b)
-  a = content(a)
-  for key, value in next, a do
-    local other = rawget(b, key)
-    if value ~= other and not (type(value) == "table" and type(other) == "table" and same(value, other)) then
-      return false
-    end
-  end
-  for key in next, b do if rawget(a, key) == nil then return false end end
-  return true
-end
-
 local function log(record, text) core.log("debug", format("session: the cookie of %s %s", record.req.ip, text)) end
 
--- Whether a session that began and was extended at these times goes on.
-local function is_alive(settings, created, saved, now)
-  return now < saved + settings.max_age and now < created + settings.lifetime
-end
+local no_entry = { data = {} }
 
--- open_cookie(settings, value) -> { text =, created =, saved =, renew = } | nil. A visitor sends the same cookie again and
--- again: the last ones are remembered.
+-- open_cookie(settings, value) -> entry | nil
 local function open_cookie(settings, value)
   if #value > cookie_bytes_max then return nil end
   local sealed, number = seal.open(settings.keys, value, settings.context)
   if not sealed or #sealed < 10 then return nil end
   local created, saved, at = unpack(">I5I5", sealed)
+  local text = sub(sealed, at)
+  local data = json.decode(text)
+  if not data then return nil end
+  local entry = { value = value, data = data, created = created, saved = saved, stale = number > 1 }
+  for _, one in next, data do if type(one) == "table" then entry.text = text end end
   if settings.opened_count == opened_max then settings.opened, settings.opened_count = {}, 0 end
-  local opened = { text = sub(sealed, at), created = created, saved = saved, renew = number > 1 }
-  settings.opened[value], settings.opened_count = opened, settings.opened_count + 1
-  return opened
+  settings.opened[sub(value, -mark_chars)], settings.opened_count = entry, settings.opened_count + 1
+  return entry
 end
 
--- read_cookie(record, value) -> data, created, saved | nil
+-- read_cookie(record, value) -> entry, data for the session | nil
 local function read_cookie(record, value)
   local settings = record.settings
-  local opened = settings.opened[value] or open_cookie(settings, value)
-  if not opened then return log(record, "was changed, or sealed with another secret") end
-  record.renew = opened.renew
-  return json.decode(opened.text), opened.created, opened.saved
+  local entry = settings.opened[sub(value, -mark_chars)]
+  if not entry or entry.value ~= value then entry = open_cookie(settings, value) end
+  if not entry then return log(record, "was changed, or sealed with another secret") end
+  return entry, entry.text and json.decode(entry.text) or copy(entry.data)
 end
 
 -- A cookie chooses the key: only the form of an id is looked up, below a prefix.
@@ -104,34 +92,29 @@ local function read_store(record, value)
   local settings = record.settings
   local entry = #value == 43 and not find(value, "[^%w_-]") and settings.read_entry(settings.store, key_of(value))
   if type(entry) ~= "table" then return log(record, "names no session") end
-  record.id = value
-  return entry.data, entry.created, entry.saved
+  entry.id = value
+  local data = entry.data
+  entry.data = copy(data)
+  return entry, data
 end
 
--- A response that uses the session is for its visitor alone: no cache may give it to others.
-local function be_private(res)
-  if not res.sent and res:header("Cache-Control") == nil then res:header("Cache-Control", "private") end
-end
-
--- Fill the session from the cookie.
-local function load(self, record)
-  local settings, now = record.settings, time()
-  record.loaded, record.snapshot = true, {}
+-- read(record) -> the data of the session; sets record.entry. The response is for its visitor alone: no cache may give it
+-- to others.
+local function read(record)
+  local settings = record.settings
   be_private(record.res)
-  local value = record.req.cookies[settings.cookie]
-  if not value then return end
-  local data, created, saved = settings.read(record, value)
-  if data and not is_alive(settings, created, saved, now) then
-    record.id = nil
-    data = log(record, "has expired")
+  local value = cookie_of(record.req, settings.cookie)
+  if not value then return {} end
+  local entry, data = settings.read(record, value)
+  if not entry then return {} end
+  local now, saved = time(), entry.saved
+  if now >= saved + settings.max_age or now >= entry.created + settings.lifetime then
+    log(record, "has expired")
+    return {}
   end
-  if not data then return end
-  for key, one in next, data do
-    rawset(self, key, one)
-    if type(one) == "table" then data[key] = copy(one) end
-  end
-  record.known, record.created, record.saved, record.snapshot = true, created, saved, data
-  record.renew = record.renew or settings.sliding and now - saved >= settings.max_age // 10
+  record.entry = entry
+  if entry.stale or settings.sliding and now - saved >= settings.max_age // 10 then record.due = "renewal" end
+  return data
 end
 
 -- session is a Session: data of a visitor; a table that is saved at the end of the request if it has changed.
@@ -143,7 +126,6 @@ local function record_of(self, name)
   if type(record) ~= "table" or not record.settings then
     usage.error("'%s' is a method of a session: call it with a colon: req.session:%s()", name, name)
   end
-  if not record.loaded then load(self, record) end
   return record
 end
 
@@ -152,7 +134,7 @@ end
 function methods.regenerate(self, ...)
   local record = record_of(self, "regenerate")
   usage.no_more("session:regenerate()", nil, ...)
-  record.regenerated = true
+  record.due = "beginning"
   rawset(self, "csrf_token", nil)
 end
 
@@ -160,7 +142,7 @@ end
 -- Removes all data, and the session with them unless something is stored afterwards. For a logout.
 function methods.clear(self, ...)
   usage.no_more("session:clear()", nil, ...)
-  record_of(self, "clear").regenerated = true
+  record_of(self, "clear").due = "beginning"
   for key in next, self do rawset(self, key, nil) end
 end
 
@@ -194,20 +176,24 @@ end
 
 local function store_failed(message) usage.error("ls.session: the session cannot be stored: %s", message) end
 
-local function write_store(record, data, created, saved, left)
-  local store, id = record.settings.store, record.id
-  local entry = { created = created, saved = saved, data = data }
-  if id and not record.regenerated then
-    local ok, message, code = store:replace(key_of(id), entry, left)
-    if ok then return id end
-    if code == "ENOENT" then return nil end -- another request has ended the session meanwhile
+-- write_store(record, entry, left) -> the value of the cookie | nil: another request has ended the session meanwhile
+local function write_store(record, entry, left)
+  local store, id = record.settings.store, record.entry.id
+  local stored = { created = entry.created, saved = entry.saved, data = entry.data }
+  if id and record.due ~= "beginning" then
+    local ok, message, code = store:replace(key_of(id), stored, left)
+    if ok then
+      entry.id = id
+      return id
+    end
+    if code == "ENOENT" then return nil end
     store_failed(message)
   end
   if id then store:delete(key_of(id)) end
   id = core.crypto_encode(base64url, core.crypto_random(random_bytes))
-  local ok, message = store:add(key_of(id), entry, left)
+  local ok, message = store:add(key_of(id), stored, left)
   if not ok then store_failed(message) end
-  record.id = id
+  entry.id = id
   return id
 end
 
@@ -230,11 +216,12 @@ local function check_keys(value, field)
   end
 end
 
-local function write_cookie(record, data, created, saved)
+local function write_cookie(record, entry)
+  local data = entry.data
   local fine, text = pcall(json.encode, data)
   if not fine then usage.error("ls.session: the session cannot be stored: %s", text) end
   check_keys(data, "session")
-  local value = core.crypto_seal(record.settings.keys[1], pack(">I5I5", created, saved) .. text,
+  local value = core.crypto_seal(record.settings.keys[1], pack(">I5I5", entry.created, entry.saved) .. text,
     record.settings.context)
   local bytes = #value + #record.settings.cookie + record.settings.attribute_bytes
   if bytes > cookie_bytes_max then
@@ -246,12 +233,12 @@ end
 
 -- A session that was read and has another user gets a new id; the token of the previous one is removed.
 local function check_login(self, record)
-  local login = record.settings.login
-  for i = 1, record.known and #login or 0 do
+  local login, entry = record.settings.login, record.entry
+  for i = 1, entry ~= no_entry and #login or 0 do
     local field = login[i]
-    if not same({ record.snapshot[field] }, { rawget(self, field) }) then
-      record.regenerated = true
-      if rawget(self, "csrf_token") == record.snapshot.csrf_token then rawset(self, "csrf_token", nil) end
+    if not same(rawget(self, field), entry.data[field]) then
+      record.due = "beginning"
+      if rawget(self, "csrf_token") == entry.data.csrf_token then rawset(self, "csrf_token", nil) end
     end
   end
 end
@@ -259,46 +246,48 @@ end
 -- check_login(session): for csrf.token, which would return the token of the previous user otherwise.
 function session.check_login(self)
   local record = getmetatable(self)
-  if type(record) == "table" and record.settings and record.loaded then check_login(self, record) end
+  if type(record) == "table" and record.settings then check_login(self, record) end
 end
 
 -- Store the session if that is necessary.
 local function save(self, record)
-  local settings = record.settings
-  if not same(self, record.snapshot) then
+  local settings, before = record.settings, record.entry
+  if not same(self, before.data) then
     check_login(self, record)
-  elseif not (record.renew or record.regenerated and record.known) then
+  elseif not record.due or before == no_entry then
     return
   end
-  local sent = record.res.sent -- then no cookie can be set: only an entry of a store can change or end
-  if sent and (not record.id or record.regenerated and next(self) ~= nil) then
+  local sent = not record.res or record.res.sent -- then no cookie can be set: only an entry of a store can change or end
+  if sent and (not before.id or record.due == "beginning" and next(self) ~= nil) then
     usage.error("session:save: the response has begun, and its head would set the cookie of the session: call it before")
   end
   if next(self) == nil then
-    if not record.known then return end
-    if record.id then settings.store:delete(key_of(record.id)) end
+    if before == no_entry then return end
+    if before.id then settings.store:delete(key_of(before.id)) end
     if not sent then set_cookie(record, nil) end
-    record.id, record.known = nil, false
+    record.entry = no_entry
   else
     local now = time()
-    local begins = not record.known or record.regenerated
-    local created = begins and now or record.created
-    local saved = (begins or settings.sliding) and now or record.saved
+    local begins = before == no_entry or record.due == "beginning"
+    local created = begins and now or before.created
+    local saved = (begins or settings.sliding) and now or before.saved
     local left = math_min(saved + settings.max_age, created + settings.lifetime) - now
     local data = {}
     for key, value in next, self do data[key] = value end
-    local value = settings.write(record, data, created, saved, left)
+    local entry = { data = data, created = created, saved = saved }
+    local value = settings.write(record, entry, left)
     if not value then return end
     if not sent then set_cookie(record, value, left) end
-    record.known, record.created, record.saved = true, created, saved
+    entry.data = copy(self)
+    record.entry = entry
   end
-  record.renew, record.regenerated, record.snapshot = false, false, copy(self)
+  record.due = false
 end
 
 -- warn_unsaved(self, where): for a function of a WebSocket, which runs after the middleware has stored the session.
 function session.warn_unsaved(self, where)
   local record = type(self) == "table" and getmetatable(self)
-  if type(record) ~= "table" or not record.settings or not record.loaded or same(self, record.snapshot) then return end
+  if type(record) ~= "table" or not record.settings or same(self, record.entry.data) then return end
   core.log("warn", where .. ": the session was changed in a function of the WebSocket and is not stored; call "
     .. "req.session:save() after the change")
 end
@@ -310,15 +299,6 @@ function methods.save(self, ...)
   save(self, record_of(self, "save"))
 end
 
-local function index(self, key)
-  local method = methods[key]
-  if method then return method end
-  local record = getmetatable(self)
-  if record.loaded then return nil end
-  load(self, record)
-  return rawget(self, key)
-end
-
 local function new_index(self, key, value)
   local record = getmetatable(self)
   if type(key) ~= "string" then
@@ -326,15 +306,8 @@ local function new_index(self, key, value)
   elseif methods[key] then
     usage.error("session.%s is a method: choose another name for the field", key)
   end
-  if not record.loaded then load(self, record) end
   if record.settings.is_login[key] and value ~= nil and rawget(self, key) == nil then methods.regenerate(self) end
   rawset(self, key, value)
-end
-
-local function pairs_of(self)
-  local record = getmetatable(self)
-  if not record.loaded then load(self, record) end
-  return next, self, nil
 end
 
 local function text_option(given, name, default)
@@ -402,19 +375,22 @@ function session.new(given, ...)
         .. "environment or from a file; one that is made here is another one in each state")
     end
   end
-  local warned = false
-  return function(req, res, next_fn)
-    local record = {
-      __index = index, __newindex = new_index, __pairs = pairs_of, settings = settings, req = req, res = res,
+  local maker, warned = maker_of(function(req, res)
+    local record = { -- of at most eight fields
+      __index = methods, __newindex = new_index, settings = settings, req = req, res = res, entry = no_entry, due = false,
     }
-    local self = setmetatable({}, record)
-    req.session = self
+    return setmetatable(read(record), record)
+  end), false
+  return function(req, res, next_fn)
+    local before = own(req, "session", maker)
     next_fn()
-    if not record.loaded then return end
-    if not res.sent then
+    local self = own(req, "session")
+    if before ~= nil then own(req, "session", before) end -- of a middleware outside
+    local record = self ~= maker and type(self) == "table" and getmetatable(self)
+    if not record or record.settings ~= settings then return end
+    if be_private(res) then
       save(self, record)
-      be_private(res)
-    elseif not warned and not same(self, record.snapshot) then
+    elseif not warned and not same(self, record.entry.data) then
       warned = true
       core.log("warn", format("%s: the session was changed after the response had begun and is not stored; call "
         .. "req.session:save() before", req.path))

@@ -103,8 +103,9 @@ local function read_origins(fname, value, out)
   end
 end
 
-local function checked(session, where, ...)
-  require("luaserve.session").warn_unsaved(session, where)
+local function checked(req, where, ...)
+  local fine, session = pcall(core.own, req, "session") -- the request may have ended
+  if fine then require("luaserve.session").warn_unsaved(session, where) end
   return ...
 end
 
@@ -113,9 +114,8 @@ local function with_session(fn, where)
   local info = fn and debug.getinfo(fn, "u")
   if not info or info.nparams < 2 and not info.isvararg then return fn end
   local function watched(object, req)
-    local session = req.session
-    if session == nil then return fn(object, req) end
-    return checked(session, where, fn(object, req))
+    if core.own(req, "session") == nil then return fn(object, req) end
+    return checked(req, where, fn(object, req))
   end
   if core.dev then require("luaserve.dev_state").stands_for(watched, fn) end
   return watched

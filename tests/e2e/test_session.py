@@ -273,5 +273,67 @@ class Secrets(unittest.TestCase):
             self.assertRegex(err, r"site\.lua:3: ls\.session: " + re.escape(message))
 
 
+WITHIN = """local ls = require "luaserve"
+local app = ls.app()
+local function nested(levels)
+  local t = {}
+  for _ = 2, levels do t = { t } end
+  return t
+end
+app:use(function(req, res, next)
+  next()
+  res:header("X-Outside", tostring(req.session and req.session.name))
+end)
+app:use(ls.session { secret = "a4c1e9f20b7d48e6935f1d8c2b6a70e4" })
+app:use(function(req, _, next)
+  if req.query.name then req.session.name = req.query.name end
+  next()
+end)
+app:use("/shop", ls.session { store = ls.dict("shop"), cookie = "shop" })
+app:get("/", function(req) return tostring(req.session.name) end)
+app:get("/shop", function(req)
+  req.session.name = "shop " .. (req.query.name or "")
+  return req.session.name
+end)
+app:get("/other", function(req) req.session = { name = "of the site" } return req.session.name end)
+app:get("/levels", function(req) req.session.deep = nested(tonumber(req.query.n)) return "kept" end)
+app:get("/deepest", function(req)
+  local n, t = 0, req.session.deep
+  while t do n, t = n + 1, t[1] end
+  return tostring(n)
+end)
+ls.listen("127.0.0.1:0", app)
+"""
+
+
+class Within(E2E):
+    SITE = WITHIN
+
+    def ask(self, target, cookie="", status=200):
+        response = self.get(target, [("Cookie", cookie)])
+        self.assertEqual(response.status, status, response.text)
+        return response, "; ".join(value.split(";")[0] for name, value in response.headers if name.lower() == "set-cookie")
+
+    def test_a_session_inside_of_another(self):
+        response, cookies = self.ask("/shop?name=ada")
+        self.assertEqual((response.text, response.header("X-Outside")), ("shop ada", "ada"))
+        self.assertRegex(cookies, "shop=.*; session=")
+        response, _ = self.ask("/", cookies)
+        self.assertEqual((response.text, response.header("X-Outside")), ("ada", "ada"))
+        self.assertEqual(self.ask("/shop", cookies)[0].text, "shop ")
+
+    def test_the_site_may_assign_the_field(self):
+        response, cookies = self.ask("/other")
+        self.assertEqual((response.text, response.header("X-Outside"), cookies), ("of the site", "of the site", ""))
+
+    def test_the_levels_of_tables(self):
+        _, cookies = self.ask("/levels?n=999")
+        self.assertEqual(self.ask("/deepest", cookies)[0].text, "999")
+        self.assertEqual(self.ask("/levels?n=999", cookies)[1], "")  # unchanged
+        self.assertNotEqual(self.ask("/levels?n=998", cookies)[1], "")
+        self.ask("/levels?n=1000", cookies, status=500)
+        self.server.wait_log("value has more than 1000 levels")
+
+
 if __name__ == "__main__":
     main()

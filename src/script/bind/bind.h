@@ -14,6 +14,12 @@ int ls_core_params(lua_State *L);
 int ls_core_last_segment(lua_State *L);
 int ls_core_request_id(lua_State *L);
 int ls_core_client(lua_State *L);
+int ls_core_cookie(lua_State *L);
+int ls_core_maker(lua_State *L);
+int ls_core_own(lua_State *L);
+
+/* res.c */
+int ls_core_be_private(lua_State *L);
 
 /* body.c */
 extern const luaL_Reg ls_body_methods[]; /* of req */

@@ -19,6 +19,51 @@ function json.encode(value)
 end
 function json.decode(text) return load("return " .. text)() end
 
+function core.cookie(req, name) return req.cookies[name] end
+function core.maker(fn) return { maker = fn } end
+function core.own(req, name, ...)
+  local own = getmetatable(req)
+  local before = own[name]
+  if select("#", ...) > 0 then own[name] = ... end
+  return before
+end
+
+-- new_req(fields, res) -> a request whose fields may be makers.
+local function new_req(fields, res)
+  local own = {}
+  for name, value in pairs(fields) do own[name] = value end
+  function own.__index(req, name)
+    local value = own[name]
+    if type(value) == "table" and value.maker then
+      value = value.maker(req, res)
+      own[name] = value
+    end
+    return value
+  end
+  function own.__newindex(_, name, value) own[name] = value end
+  return setmetatable({}, own)
+end
+
+local function copied(value)
+  if type(value) ~= "table" then return value end
+  local t = {}
+  for key, one in next, value do t[key] = copied(one) end
+  return t
+end
+core.plain_copy = copied
+
+function core.same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  for key, value in next, a do if not core.same(value, rawget(b, key)) then return false end end
+  for key in next, b do if rawget(a, key) == nil then return false end end
+  return true
+end
+
+function core.be_private(res)
+  if not res.sent and res:header("Cache-Control") == nil then res:header("Cache-Control", "private") end
+  return not res.sent
+end
+
 -- luaserve.session with this JSON and clock.
 local function load_session()
   local real_json, real_time = package.loaded["luaserve.json"], os.time
@@ -31,11 +76,12 @@ local function load_session()
 end
 local new = load_session()
 
--- A browser: visit(fn) runs a request with its cookie; fn(session, req, res) is the handler. Returns the response.
+-- A browser: run(handler) runs a request with its cookie, visit(fn) one whose handler begins with req.session: fn(session,
+-- req, res). Both return the response.
 local function browser(options, req_fields)
   local middleware, jar = new(options), {}
   local self = { jar = jar }
-  function self.visit(fn)
+  function self.run(handler)
     local res = { headers = {}, sent = false }
     function res.header(_, name, value)
       if value == nil then return res.headers[name] end
@@ -45,12 +91,15 @@ local function browser(options, req_fields)
       res.set = { name = name, value = value, options = given }
       jar[name] = value
     end
-    local req = { cookies = setmetatable({}, { __index = jar }), ip = "192.0.2.1", secure = false, path = "/" }
-    for name, value in pairs(req_fields or {}) do req[name] = value end
-    local result
-    middleware(req, res, function() result = fn and fn(req.session, req, res) end)
+    local fields = { cookies = setmetatable({}, { __index = jar }), ip = "192.0.2.1", secure = false, path = "/" }
+    for name, value in pairs(req_fields or {}) do fields[name] = value end
+    local req, result = new_req(fields, res), nil
+    middleware(req, res, function() result = handler(req, res) end)
     res.result = result
     return res
+  end
+  function self.visit(fn)
+    return self.run(function(req, res) return fn and fn(req.session, req, res) end)
   end
   return self
 end
@@ -62,12 +111,6 @@ function core.dict_read(dict, key) return dict:get(key) end
 
 local function fake_dict()
   local dict = { entries = {} }
-  local function copied(value)
-    if type(value) ~= "table" then return value end
-    local t = {}
-    for key, one in pairs(value) do t[key] = copied(one) end
-    return t
-  end
   function dict:get(key) return copied(self.entries[key]) end
   function dict:add(key, value, ttl)
     if self.full then return nil, "the dict is full", "ENOSPC" end
@@ -156,7 +199,7 @@ function tests.a_response_that_streams_is_private_too()
     local visitor = browser(options)
     local used = visitor.visit(function(session, _, res) res.sent = session.user == nil end)
     check.equal(used.headers["Cache-Control"], "private")
-    local before = visitor.visit(function(session, _, res) res.sent = true return session.user end)
+    local before = visitor.run(function(req, res) res.sent = true return req.session.user end)
     check.equal(before.headers["Cache-Control"], nil)
   end)
 end

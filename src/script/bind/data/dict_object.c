@@ -568,6 +568,65 @@ static int core_dict_content(lua_State *L)
     return 1;
 }
 
+enum { DEPTH_MAX = 1000 /* of JSON, too */ };
+
+static void check_depth(lua_State *L, int depth)
+{
+    if (depth > DEPTH_MAX) luaL_error(L, "more than %d levels of tables", DEPTH_MAX);
+    luaL_checkstack(L, 8, NULL);
+}
+
+/* Replace the value on top of the stack by a plain copy, if it is a table. */
+static void copy_plain(lua_State *L, int depth)
+{
+    if (!lua_istable(L, -1)) return;
+    check_depth(L, depth);
+    const int from = lua_gettop(L);
+    ls_copy_open(L, from);
+    lua_newtable(L);
+    for (lua_pushnil(L); lua_next(L, from) != 0;) {
+        copy_plain(L, depth + 1);
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, from + 1);
+    }
+    lua_replace(L, from);
+}
+
+/* core.plain_copy(value) -> a deep copy without metatables, also of read-only copies */
+static int core_plain_copy(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    copy_plain(L, 1);
+    return 1;
+}
+
+static bool is_same(lua_State *L, int depth)
+{
+    const int a = lua_gettop(L) - 1, b = a + 1;
+    bool same = lua_rawequal(L, a, b);
+    if (same || !lua_istable(L, a) || !lua_istable(L, b)) return same;
+    check_depth(L, depth);
+    ls_copy_open(L, a);
+    lua_Integer count = 0;
+    for (lua_pushnil(L); lua_next(L, a) != 0; lua_settop(L, b + 1), count++) {
+        lua_pushvalue(L, -2);
+        (void)lua_rawget(L, b);
+        if (!is_same(L, depth + 1)) return false;
+    }
+    for (lua_pushnil(L); lua_next(L, b) != 0; lua_pop(L, 1)) count--;
+    return count == 0;
+}
+
+/* core.same(a, plain) -> whether the two values are equal, tables by their fields */
+static int core_same(lua_State *L)
+{
+    lua_settop(L, 2);
+    lua_pushboolean(L, is_same(L, 1));
+    return 1;
+}
+
 static int push_code_call(lua_State *L)
 {
     size_t len;
@@ -723,6 +782,8 @@ static const luaL_Reg functions[] = {{"dict", core_dict},
                                      {"dict_take", core_dict_take},
                                      {"dict_scan", core_dict_scan},
                                      {"dict_observe", core_dict_observe},
+                                     {"plain_copy", core_plain_copy},
+                                     {"same", core_same},
                                      {"value_encode", core_value_encode},
                                      {"value_decode", core_value_decode},
                                      {NULL, NULL}};

@@ -167,6 +167,25 @@ static void push_cookies(lua_State *L, const ls_exchange *x)
     }
 }
 
+/* core.cookie(req, name) -> its value, as req.cookies[name], without the table | nil */
+int ls_core_cookie(lua_State *L)
+{
+    const ls_exchange *x = ls_request_check_req(L, 1)->x;
+    size_t len;
+    const char *name = luaL_checklstring(L, 2, &len);
+    for (uint32_t n = 0; n < x->head.field_count; n++) {
+        const ls_http_field *field = &x->head.fields[n];
+        ls_pair pair;
+        if (!ls_text_same(x->bytes + field->name.at, field->name.len, "cookie", 6)) continue;
+        for (size_t at = 0; ls_cookie_next(x->bytes + field->value.at, field->value.len, &at, &pair);) {
+            if (pair.name_len != len || memcmp(pair.name, name, len) != 0) continue;
+            lua_pushlstring(L, pair.value, pair.value_len);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void push_lower(lua_State *L, const char *bytes, size_t len)
 {
     luaL_Buffer buffer;
@@ -536,6 +555,70 @@ static int unknown_field(lua_State *L)
     return 1;
 }
 
+/* The C function of a field that is made at the first access. It is never called: its upvalue is. */
+static int maker(lua_State *L)
+{
+    (void)L;
+    return 0;
+}
+
+enum { OWN = 4, MAKER, MADE }; /* the stack of make: the request, the name, nil, then these */
+
+static int make_returned(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    lua_pushvalue(L, 2);
+    (void)lua_rawget(L, OWN);
+    if (!lua_rawequal(L, -1, MAKER)) return 1; /* another task of the request was faster */
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, MADE);
+    lua_rawset(L, OWN);
+    lua_settop(L, MADE);
+    return 1;
+}
+
+static int make(lua_State *L, const ls_request *r)
+{
+    (void)lua_getupvalue(L, MAKER, 1);
+    lua_pushvalue(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
+    lua_callk(L, 2, 1, 0, make_returned);
+    return make_returned(L, LUA_OK, 0);
+}
+
+/* core.maker(fn) -> a value for core.own: the first access to the field calls fn(req, res), whose result it
+ * becomes; res is nil behind a WebSocket. */
+int ls_core_maker(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    lua_pushcclosure(L, maker, 1);
+    return 1;
+}
+
+/* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is. Assigns a value. */
+int ls_core_own(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    const bool assigns = lua_gettop(L) > 2;
+    luaL_checktype(L, 2, LUA_TSTRING);
+    lua_settop(L, 3);
+    if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) {
+        if (!assigns) return 0;
+        lua_newtable(L);
+        ls_request_cache(L, r, 1, LS_REQ_OWN);
+    }
+    lua_pushvalue(L, 2);
+    (void)lua_rawget(L, 4);
+    if (assigns) {
+        lua_pushvalue(L, 2);
+        lua_pushvalue(L, 3);
+        lua_rawset(L, 4);
+    }
+    return 1;
+}
+
 /* req is a Request: the first argument of a handler.
  * req.method: string - "GET", as the client has sent it
  * req.path: string - the path of the target, as it was sent
@@ -570,7 +653,11 @@ static int req_index(lua_State *L)
     }
     if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) return unknown_field(L);
     lua_pushvalue(L, 2);
-    return lua_rawget(L, -2) != LUA_TNIL ? 1 : unknown_field(L);
+    switch (lua_rawget(L, -2)) {
+    case LUA_TNIL: return unknown_field(L);
+    case LUA_TFUNCTION: return lua_tocfunction(L, -1) == maker ? make(L, r) : 1;
+    default: return 1;
+    }
 }
 
 /* req.NAME = value keeps a value for this request; the names of fields and methods are read-only. */

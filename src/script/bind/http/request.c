@@ -641,6 +641,10 @@ static const luaL_Reg request_functions[] = {{"params", ls_core_params},
                                              {"decompress", ls_core_decompress},
                                              {"request_id", ls_core_request_id},
                                              {"client", ls_core_client},
+                                             {"cookie", ls_core_cookie},
+                                             {"maker", ls_core_maker},
+                                             {"own", ls_core_own},
+                                             {"be_private", ls_core_be_private},
                                              {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",

@@ -134,6 +134,24 @@ static int push_header(lua_State *L, const ls_request *r)
     return 1;
 }
 
+/* core.be_private(res) -> whether the response has not begun: then no cache may give it to others, unless it has a
+ * Cache-Control of its own. nil, behind a WebSocket: it has. */
+int ls_core_be_private(lua_State *L)
+{
+    if (lua_isnoneornil(L, 1)) return 0;
+    ls_request *r = ls_request_check_res(L, 1);
+    size_t len;
+    lua_settop(L, 1);
+    const bool begun = r->x->response != LS_RESPONSE_NONE || r->out != NULL;
+    if (!begun && ls_exchange_find(r->x, "Cache-Control", 13, &len) == NULL) {
+        lua_pushliteral(L, "Cache-Control");
+        lua_pushliteral(L, "private");
+        header_line(L, r, 2, 3, true);
+    }
+    lua_pushboolean(L, !begun);
+    return 1;
+}
+
 /* res:header(name, value: string|number|(string|number)[]|nil) -> res
  * res:header(name) -> value: string | nil
  * Sets a header field: replaces its value; a list makes several fields, nil removes it. Without a second argument it
