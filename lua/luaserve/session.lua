@@ -60,8 +60,8 @@ local function log(record, text) core.log("debug", format("session: the cookie o
 
 local no_entry = { data = {} }
 
--- open_cookie(settings, value) -> entry | nil
-local function open_cookie(settings, value)
+-- open_cookie(settings, value, mark) -> entry | nil
+local function open_cookie(settings, value, mark)
   if #value > cookie_bytes_max then return nil end
   local sealed, number = seal.open(settings.keys, value, settings.context)
   if not sealed or #sealed < 10 then return nil end
@@ -72,15 +72,14 @@ local function open_cookie(settings, value)
   local entry = { value = value, data = data, created = created, saved = saved, stale = number > 1 }
   for _, one in next, data do if type(one) == "table" then entry.text = text end end
   if settings.opened_count == opened_max then settings.opened, settings.opened_count = {}, 0 end
-  settings.opened[sub(value, -mark_chars)], settings.opened_count = entry, settings.opened_count + 1
+  settings.opened[mark], settings.opened_count = entry, settings.opened_count + 1
   return entry
 end
 
--- read_cookie(record, value) -> entry, data for the session | nil
-local function read_cookie(record, value)
-  local settings = record.settings
-  local entry = settings.opened[sub(value, -mark_chars)]
-  if not entry or entry.value ~= value then entry = open_cookie(settings, value) end
+-- read_cookie(record, settings, value, mark) -> entry, data for the session | nil
+local function read_cookie(record, settings, value, mark)
+  local entry = settings.opened[mark]
+  if not entry or entry.value ~= value then entry = open_cookie(settings, value, mark) end
   if not entry then return log(record, "was changed, or sealed with another secret") end
   return entry, entry.text and json.decode(entry.text) or copy(entry.data)
 end
@@ -88,8 +87,7 @@ end
 -- A cookie chooses the key: only the form of an id is looked up, below a prefix.
 local function key_of(id) return "session:" .. id end
 
-local function read_store(record, value)
-  local settings = record.settings
+local function read_store(record, settings, value)
   local entry = #value == 43 and not find(value, "[^%w_-]") and settings.read_entry(settings.store, key_of(value))
   if type(entry) ~= "table" then return log(record, "names no session") end
   entry.id = value
@@ -98,14 +96,13 @@ local function read_store(record, value)
   return entry, data
 end
 
--- read(record) -> the data of the session; sets record.entry. The response is for its visitor alone: no cache may give it
--- to others.
-local function read(record)
-  local settings = record.settings
+-- read(record, settings) -> the data of the session; sets record.entry. The response is for its visitor alone: no cache may
+-- give it to others.
+local function read(record, settings)
   be_private(record.res)
-  local value = cookie_of(record.req, settings.cookie)
+  local value, mark = cookie_of(record.req, settings.cookie, mark_chars)
   if not value then return {} end
-  local entry, data = settings.read(record, value)
+  local entry, data = settings.read(record, settings, value, mark)
   if not entry then return {} end
   local now, saved = time(), entry.saved
   if now >= saved + settings.max_age or now >= entry.created + settings.lifetime then
@@ -379,14 +376,13 @@ function session.new(given, ...)
     local record = { -- of at most eight fields
       __index = methods, __newindex = new_index, settings = settings, req = req, res = res, entry = no_entry, due = false,
     }
-    return setmetatable(read(record), record)
+    return setmetatable(read(record, settings), record)
   end), false
   return function(req, res, next_fn)
     local before = own(req, "session", maker)
     next_fn()
-    local self = own(req, "session")
+    local self, record = own(req, "session")
     if before ~= nil then own(req, "session", before) end -- of a middleware outside
-    local record = self ~= maker and type(self) == "table" and getmetatable(self)
     if not record or record.settings ~= settings then return end
     if be_private(res) then
       save(self, record)

@@ -19,13 +19,16 @@ function json.encode(value)
 end
 function json.decode(text) return load("return " .. text)() end
 
-function core.cookie(req, name) return req.cookies[name] end
+function core.cookie(req, name, tail)
+  local value = req.cookies[name]
+  return value, value and value:sub(-tail)
+end
 function core.maker(fn) return { maker = fn } end
 function core.own(req, name, ...)
   local own = getmetatable(req)
   local before = own[name]
   if select("#", ...) > 0 then own[name] = ... end
-  return before
+  return before, getmetatable(before)
 end
 
 -- new_req(fields, res) -> a request whose fields may be makers.

@@ -583,7 +583,9 @@ static void copy_plain(lua_State *L, int depth)
     check_depth(L, depth);
     const int from = lua_gettop(L);
     ls_copy_open(L, from);
-    lua_newtable(L);
+    int count = 0; /* makes the copy at once as large as it needs to be */
+    for (lua_pushnil(L); lua_next(L, from) != 0; lua_pop(L, 1)) count++;
+    lua_createtable(L, 0, count);
     for (lua_pushnil(L); lua_next(L, from) != 0;) {
         copy_plain(L, depth + 1);
         lua_pushvalue(L, -2);

@@ -167,20 +167,23 @@ static void push_cookies(lua_State *L, const ls_exchange *x)
     }
 }
 
-/* core.cookie(req, name) -> its value, as req.cookies[name], without the table | nil */
+/* core.cookie(req, name, tail) -> its value, as req.cookies[name] but without the table; its last `tail` bytes | nil */
 int ls_core_cookie(lua_State *L)
 {
     const ls_exchange *x = ls_request_check_req(L, 1)->x;
     size_t len;
     const char *name = luaL_checklstring(L, 2, &len);
+    const size_t tail = (size_t)luaL_checkinteger(L, 3);
     for (uint32_t n = 0; n < x->head.field_count; n++) {
         const ls_http_field *field = &x->head.fields[n];
         ls_pair pair;
         if (!ls_text_same(x->bytes + field->name.at, field->name.len, "cookie", 6)) continue;
         for (size_t at = 0; ls_cookie_next(x->bytes + field->value.at, field->value.len, &at, &pair);) {
             if (pair.name_len != len || memcmp(pair.name, name, len) != 0) continue;
+            const size_t from = pair.value_len > tail ? pair.value_len - tail : 0;
             lua_pushlstring(L, pair.value, pair.value_len);
-            return 1;
+            lua_pushlstring(L, pair.value + from, pair.value_len - from);
+            return 2;
         }
     }
     return 0;
@@ -597,7 +600,8 @@ int ls_core_maker(lua_State *L)
     return 1;
 }
 
-/* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is. Assigns a value. */
+/* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is; the metatable of a
+ * table. Assigns a value. */
 int ls_core_own(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
@@ -606,7 +610,7 @@ int ls_core_own(lua_State *L)
     lua_settop(L, 3);
     if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) {
         if (!assigns) return 0;
-        lua_newtable(L);
+        lua_createtable(L, 0, 1);
         ls_request_cache(L, r, 1, LS_REQ_OWN);
     }
     lua_pushvalue(L, 2);
@@ -616,7 +620,7 @@ int ls_core_own(lua_State *L)
         lua_pushvalue(L, 3);
         lua_rawset(L, 4);
     }
-    return 1;
+    return lua_istable(L, 5) && lua_getmetatable(L, 5) ? 2 : 1;
 }
 
 /* req is a Request: the first argument of a handler.
@@ -670,7 +674,7 @@ static int req_newindex(lua_State *L)
     lua_settop(L, 3);
     (void)remember_name(L);
     if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) {
-        lua_newtable(L);
+        lua_createtable(L, 0, 1);
         ls_request_cache(L, r, 1, LS_REQ_OWN);
     }
     lua_insert(L, 2);

@@ -139,15 +139,12 @@ static int push_header(lua_State *L, const ls_request *r)
 int ls_core_be_private(lua_State *L)
 {
     if (lua_isnoneornil(L, 1)) return 0;
-    ls_request *r = ls_request_check_res(L, 1);
+    const ls_request *r = ls_request_check_res(L, 1);
     size_t len;
-    lua_settop(L, 1);
     const bool begun = r->x->response != LS_RESPONSE_NONE || r->out != NULL;
-    if (!begun && ls_exchange_find(r->x, "Cache-Control", 13, &len) == NULL) {
-        lua_pushliteral(L, "Cache-Control");
-        lua_pushliteral(L, "private");
-        header_line(L, r, 2, 3, true);
-    }
+    if (!begun && ls_exchange_find(r->x, "Cache-Control", 13, &len) == NULL &&
+        ls_exchange_header(r->state->ctx, r->x, "Cache-Control", 13, "private", 7, true) < 0)
+        return luaL_error(L, "the headers of the response exceed %d bytes", LS_BLOCK_LARGE);
     lua_pushboolean(L, !begun);
     return 1;
 }
