@@ -10,7 +10,4 @@ FILE *ls_fopen(const char *path, const char *mode);
 /* Open the null device for writing. NULL with errno set. */
 FILE *ls_fopen_null(void);
 
-/* As remove (C11 7.21.4.1), with a UTF-8 path. 0, or nonzero with errno set. */
-int ls_remove(const char *path);
-
 #endif

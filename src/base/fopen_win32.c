@@ -23,13 +23,3 @@ FILE *ls_fopen_null(void)
 {
     return _wfopen(L"NUL", L"wb");
 }
-
-int ls_remove(const char *path)
-{
-    wchar_t *wide = ls_wide_of(path);
-    const int result = wide != NULL ? _wremove(wide) : -1;
-    const int error = errno;
-    free(wide);
-    errno = error;
-    return result;
-}

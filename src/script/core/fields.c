@@ -14,16 +14,6 @@ static void set_number(void *member, size_t size, uint64_t value)
     }
 }
 
-static uint64_t number_of(const void *member, size_t size)
-{
-    switch (size) {
-    case 1: return *(const uint8_t *)member;
-    case 2: return *(const uint16_t *)member;
-    case 4: return *(const uint32_t *)member;
-    default: return *(const uint64_t *)member;
-    }
-}
-
 void ls_fields_read(lua_State *L, int index, const ls_field *fields, void *to)
 {
     index = lua_absindex(L, index);
@@ -40,20 +30,5 @@ void ls_fields_read(lua_State *L, int index, const ls_field *fields, void *to)
         case LS_FIELD_TEXT: *(const char **)member = lua_tostring(L, -1); break;
         }
         lua_pop(L, 1);
-    }
-}
-
-void ls_fields_write(lua_State *L, int index, const ls_field *fields, const void *from)
-{
-    index = lua_absindex(L, index);
-    for (const ls_field *field = fields; field->name != NULL; field++) {
-        const void *member = (const char *)from + field->offset;
-        switch (field->type) {
-        case LS_FIELD_BOOL: lua_pushboolean(L, number_of(member, field->size) != 0); break;
-        case LS_FIELD_NUMBER: lua_pushinteger(L, (lua_Integer)number_of(member, field->size)); break;
-        case LS_FIELD_REAL: lua_pushnumber(L, *(const double *)member); break;
-        case LS_FIELD_TEXT: lua_pushstring(L, *(const char *const *)member); break;
-        }
-        lua_setfield(L, index, field->name);
     }
 }

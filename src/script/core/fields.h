@@ -1,5 +1,4 @@
-/* fields.h - the fields of a C struct as the fields of a Lua table: one description, {name, type, place}, serves both
- * directions.
+/* fields.h - reads the fields of a Lua table into the members of a C struct, by a description: {name, type, place}.
  *
  *     static const ls_field fields[] = {
  *         LS_FIELD(BOOL, plan, keepalive), LS_FIELD(NUMBER, plan, connections), LS_FIELD(TEXT, plan, script), {0}};
@@ -33,8 +32,5 @@ typedef struct ls_field {
 /* Set the members whose fields in the table at `index` are not nil. The values must be of the type and in the range of
  * the member; the Lua that makes the table checks them. */
 void ls_fields_read(lua_State *L, int index, const ls_field *fields, void *to);
-
-/* Set the fields of the table at `index`. Raises when out of memory. */
-void ls_fields_write(lua_State *L, int index, const ls_field *fields, const void *from);
 
 #endif

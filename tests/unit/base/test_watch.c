@@ -39,9 +39,9 @@ static int teardown(void **state)
 {
     fixture *f = *state;
     ls_watch_close(f->watch);
-    (void)ls_remove(f->site);
-    (void)ls_remove(f->other);
-    (void)ls_remove(f->deep);
+    (void)remove(f->site);
+    (void)remove(f->other);
+    (void)remove(f->deep);
     (void)rmdir(f->below);
     assert_int_equal(rmdir(f->folder), 0);
     free(f);
@@ -97,7 +97,7 @@ static void a_file_that_is_replaced_by_rename(void **state)
     ls_watch_stamp stamp = begin(f, f->site);
     for (int n = 0; n < 3; n++) {
         write_file(f->other, "return 1");
-        (void)ls_remove(f->site); /* Windows renames over no file */
+        (void)remove(f->site); /* Windows renames over no file */
         assert_int_equal(rename(f->other, f->site), 0);
         do await_change(f, f->site, &stamp);
         while (!stamp.exists);
@@ -109,7 +109,7 @@ static void a_file_that_vanishes_and_comes_back(void **state)
     fixture *f = *state;
     write_file(f->site, "return 1");
     ls_watch_stamp stamp = begin(f, f->site);
-    assert_int_equal(ls_remove(f->site), 0);
+    assert_int_equal(remove(f->site), 0);
     await_change(f, f->site, &stamp);
     assert_false(stamp.exists);
     write_file(f->site, "return 1");
@@ -141,7 +141,7 @@ static void a_folder_that_is_removed_and_made_again(void **state)
     assert_int_equal(mkdir(f->below, 0700), 0);
     write_file(f->deep, "return 1");
     ls_watch_stamp stamp = begin(f, f->deep);
-    assert_int_equal(ls_remove(f->deep), 0);
+    assert_int_equal(remove(f->deep), 0);
     await_change(f, f->deep, &stamp);
     assert_int_equal(rmdir(f->below), 0);
     assert_int_equal(ls_watch_wait(f->watch, WAIT_MS), LS_OK);

@@ -33,8 +33,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     ls_dev_close(*state);
-    (void)ls_remove(path_a);
-    (void)ls_remove(path_b);
+    (void)remove(path_a);
+    (void)remove(path_b);
     return 0;
 }
 
@@ -77,7 +77,7 @@ static void a_file_that_vanishes_and_one_that_appears(void **state)
     assert_int_equal(what_changed(dev, &vanished), LS_DEV_CHANGED_SITE);
     assert_false(vanished);
     assert_true(has_source(dev, path_b));
-    assert_int_equal(ls_remove(path_a), 0);
+    assert_int_equal(remove(path_a), 0);
     assert_int_equal(what_changed(dev, &vanished), LS_DEV_CHANGED_SITE);
     assert_true(vanished);
 }
@@ -177,7 +177,7 @@ static void files_that_were_sent(void **state)
     write_file(style, "abc");
     assert_int_equal(ls_dev_changed(dev, &vanished, name, sizeof name), LS_DEV_CHANGED_SITE | LS_DEV_CHANGED_STYLE);
     assert_string_equal(name, path_a);
-    assert_int_equal(ls_remove(style), 0);
+    assert_int_equal(remove(style), 0);
     for (unsigned n = 1; n < LS_DEV_ASSETS_MAX; n++) {
         (void)snprintf(name, sizeof name, "%u.js", n);
         assert_int_equal(ls_dev_file(dev, name, LS_DEV_ASSET), LS_OK);
