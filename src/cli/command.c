@@ -6,11 +6,11 @@
 #include <lua.h>
 
 #include "cli/embedded.h"
-#include "cli/folder.h"
 #include "cli/main.h"
 #include "cli/options.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
+#include "script/core/lua_folder.h"
 #include "script/core/lua_modules.h"
 
 /* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not
@@ -114,7 +114,7 @@ static void push_program(lua_State *L)
                                          {"reload", program_reload},   {"stop", program_stop},
                                          {"control", program_control}, {NULL, NULL}};
     luaL_newlib(L, functions);
-    luaL_setfuncs(L, ls_folder_functions, 0);
+    luaL_setfuncs(L, ls_lua_folder_functions, 0);
     lua_pushstring(L, ls_server_backends());
     lua_setfield(L, -2, "backend");
     lua_pushstring(L, ls_server_build());

@@ -16,10 +16,10 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "cli/folder.h"
 #include "cli/main.h"
 #include "cli/options.h"
 #include "cli/process.h"
+#include "script/core/lua_folder.h"
 
 enum { CLOSE_SECONDS_MAX = 15, URL_BYTES = 1024 };
 #define ANY_PORT "127.0.0.1:0"
@@ -185,7 +185,7 @@ static int define(lua_State *L, void *user)
     lua_setfield(L, -2, "__index");
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     luaL_newlib(L, functions);
-    luaL_setfuncs(L, ls_folder_functions, 0);
+    luaL_setfuncs(L, ls_lua_folder_functions, 0);
     lua_setfield(L, -2, "luaserve.test.system");
     return 0;
 }

@@ -30,7 +30,9 @@ static int write_and_close(ls_fd fd, const ls_slice *slices, unsigned count, boo
 static int save_in_place(const char *path, const ls_slice *slices, unsigned count, unsigned flags)
 {
     ls_fd fd;
-    const unsigned how = flags & LS_SAVE_APPEND ? LS_FILE_APPEND : LS_FILE_TRUNCATE;
+    const unsigned how = flags & LS_SAVE_NEW      ? LS_FILE_EXCLUSIVE
+                         : flags & LS_SAVE_APPEND ? LS_FILE_APPEND
+                                                  : LS_FILE_TRUNCATE;
     const int err = ls_file_open(path, LS_FILE_WRITE | (flags & LS_SAVE_EXISTING ? 0 : LS_FILE_CREATE) | how, &fd);
     return err < 0 ? err : write_and_close(fd, slices, count, flags & LS_SAVE_SYNC);
 }
@@ -81,6 +83,7 @@ int ls_file_save(const char *path, const ls_slice *slices, unsigned count, unsig
     char *target;
     int err = ls_file_stat(path, &old);
     const bool exists = err == LS_OK;
+    if (flags & LS_SAVE_NEW) return save_in_place(path, slices, count, flags);
     if (exists && old.type == LS_FILE_DIRECTORY) return LS_EISDIR;
     if (!exists && err != LS_ENOENT) return err;
     if (flags & (LS_SAVE_APPEND | LS_SAVE_IN_PLACE) || (exists && old.type == LS_FILE_OTHER))

@@ -34,6 +34,7 @@ typedef struct ls_file_names {
     bool more; /* the directory has more names than were asked for */
     struct ls_file_name {
         char *name; /* UTF-8 on Windows, else bytes; NUL at the end */
+        bool link;
         ls_file_info info;
     } names[];
 } ls_file_names;
@@ -49,6 +50,7 @@ enum ls_file_save_flags {
     LS_SAVE_IN_PLACE = 2, /* overwrite the file itself; after a failure it has a part of the bytes */
     LS_SAVE_SYNC = 4,     /* return when the bytes are on the device */
     LS_SAVE_EXISTING = 8, /* with the first two: LS_ENOENT unless the file exists */
+    LS_SAVE_NEW = 16,     /* make the file: LS_EEXIST if it exists */
 };
 
 /* Make the bytes of the slices the content of a file. Without a flag, they are written to a new file ".luaserve-*"

@@ -17,12 +17,17 @@ static bool is_dot(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* Whether the name is not a link that leads out of the directory `beneath`. */
-static bool stays(int dir, const char *path, const char *name, const char *beneath)
+static bool is_link(int dir, const struct dirent *entry)
 {
     struct stat st;
+    if (entry->d_type != DT_UNKNOWN) return entry->d_type == DT_LNK; /* some file systems do not tell it */
+    return fstatat(dir, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* Whether the link does not lead out of the directory `beneath`. */
+static bool stays(const char *path, const char *name, const char *beneath)
+{
     char *whole;
-    if (beneath == NULL || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode)) return true;
     if (asprintf(&whole, "%s/%s", path, name) < 0) return false;
     const bool beneath_it = ls_path_check_beneath(beneath, whole) == LS_OK;
     free(whole);
@@ -41,7 +46,7 @@ static int reserve(ls_file_names **names, unsigned *room)
     return LS_OK;
 }
 
-static int add(ls_file_names **names, unsigned *room, int dir, const char *name, bool all)
+static int add(ls_file_names **names, unsigned *room, int dir, const char *name, bool link, bool all)
 {
     struct stat st;
     const bool examined = fstatat(dir, name, &st, 0) == 0; /* else it was removed meanwhile, or is a link to no file */
@@ -49,6 +54,7 @@ static int add(ls_file_names **names, unsigned *room, int dir, const char *name,
     if (reserve(names, room) < 0) return LS_ENOMEM;
     struct ls_file_name *entry = &(*names)->names[(*names)->count];
     if ((entry->name = strdup(name)) == NULL) return LS_ENOMEM;
+    entry->link = link;
     ls_file_fill_info(&entry->info, &st);
     (*names)->count++;
     return LS_OK;
@@ -67,11 +73,13 @@ int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_n
     while (err == LS_OK && !names->more) {
         const struct dirent *entry = readdir(dir);
         if (entry == NULL) break;
-        if (is_dot(entry->d_name) || !stays(dirfd(dir), path, entry->d_name, beneath)) continue;
+        if (is_dot(entry->d_name)) continue;
+        const bool link = is_link(dirfd(dir), entry);
+        if (link && beneath != NULL && !stays(path, entry->d_name, beneath)) continue;
         if (names->count == most)
             names->more = true;
         else
-            err = add(&names, &room, dirfd(dir), entry->d_name, beneath == NULL);
+            err = add(&names, &room, dirfd(dir), entry->d_name, link, beneath == NULL);
     }
     (void)closedir(dir);
     if (err < 0)

@@ -90,7 +90,8 @@ int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_n
                 names = grown;
                 room *= 2;
             }
-            names->names[names->count++] = (struct ls_file_name){name, info};
+            names->names[names->count++] =
+                (struct ls_file_name){name, found.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT, info};
         }
         if (!FindNextFileW(search, &found)) break;
     }

@@ -1,7 +1,7 @@
 -- command/main.lua - the commands in Lua.
 --
 -- `program` has what src/cli/command.c defines: backend; build, the text of --version; options, the table of options.c;
--- commands, a list of { name, help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (folder.h);
+-- commands, a list of { name, help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (lua_folder.h);
 -- owner, reload, stop (pid.h); control(path, line), the reply at a control socket.
 
 local run = {} -- each: (program, arguments) -> the exit status

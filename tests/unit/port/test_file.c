@@ -112,6 +112,16 @@ static void a_file_from_its_creation_to_its_end(void **state)
     assert_int_equal(ls_file_stat(p->path, &info), LS_ENOENT);
 }
 
+static void a_new_file_replaces_none(void **state)
+{
+    const place *p = *state;
+    ls_file_info info;
+    assert_int_equal(save(p->path, "first", LS_SAVE_NEW), LS_OK);
+    assert_int_equal(save(p->path, "second one", LS_SAVE_NEW), LS_EEXIST);
+    assert_int_equal(ls_file_stat(p->path, &info), LS_OK);
+    assert_int_equal(info.bytes, 5);
+}
+
 static void flags_are_what_they_say(void **state)
 {
     const place *p = *state;
@@ -434,6 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_from_its_creation_to_its_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_new_file_replaces_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(flags_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_have_their_codes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_forbidden_is_eacces, set_up, tear_down),

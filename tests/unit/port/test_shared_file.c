@@ -228,6 +228,7 @@ static void links_stay_beneath_a_directory(void **state)
     assert_int_equal(ls_file_list(dir, dir, 100, &names), LS_OK);
     assert_int_equal(names->count, 2);
     assert_null(find(names, "out"));
+    assert_true(find(names, "in")->link && !find(names, "file")->link);
     ls_file_names_free(names);
     (void)remove(file); /* `in` loses its target */
     assert_int_equal(ls_file_list(dir, dir, 100, &names), LS_OK);
