@@ -141,9 +141,8 @@ static void push_functions(lua_State *L, const luaL_Reg *list, int more)
     if (list != NULL) luaL_setfuncs(L, list, 0);
 }
 
-void ls_object_define(lua_State *L, const ls_object_type *type, int *ref)
+static void push_members(lua_State *L, const ls_object_type *type)
 {
-    push_functions(L, type->meta, 3); /* and __index, __name, __metatable */
     push_functions(L, type->methods, 0);
     for (const char *const *field = type->fields; field != NULL && *field != NULL; field++) {
         lua_pushboolean(L, 1);
@@ -157,7 +156,42 @@ void ls_object_define(lua_State *L, const ls_object_type *type, int *ref)
     if (type->index == NULL) lua_pushfstring(L, "a %s", type->name);
     lua_pushcclosure(L, type->index != NULL ? type->index : methods_index, type->index != NULL ? 1 : 2);
     lua_setfield(L, -2, "__index");
+}
+
+static void push_metatable(lua_State *L, const ls_object_type *type)
+{
+    push_functions(L, type->meta, 5); /* and __index, __gc, __close, __name, __metatable */
+    if (type->methods != NULL) push_members(L, type);
+    if (type->drop != NULL) {
+        lua_pushcfunction(L, type->drop);
+        lua_setfield(L, -2, "__gc");
+        lua_pushcfunction(L, type->drop);
+        lua_setfield(L, -2, "__close");
+    }
+}
+
+void ls_object_define(lua_State *L, const ls_object_type *type, int *ref)
+{
+    push_metatable(L, type);
     ls_udata_define(L, type->name, ref);
+}
+
+void *ls_object_push(lua_State *L, size_t bytes, int user_values, const ls_object_type *type)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, type) == LUA_TNIL) {
+        int ref;
+        lua_pop(L, 1);
+        ls_object_define(L, type, &ref);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, ref);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, type);
+    }
+    const void **object = lua_newuserdatauv(L, bytes, user_values);
+    memset(object, 0, bytes);
+    *object = type;
+    lua_insert(L, -2);
+    lua_setmetatable(L, -2);
+    return object;
 }
 
 void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag, int meta_ref)

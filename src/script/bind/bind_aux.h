@@ -47,14 +47,15 @@ void ls_push_function(lua_State *L, const char *module, const char *name);
  * of the table at `known`. */
 int ls_unknown_member(lua_State *L, const char *object, int known);
 
-/* A type of objects with methods, and with fields if `index` is not NULL. */
+/* A type of objects, with fields if `index` is not NULL. */
 typedef struct ls_object_type {
-    const char *name; /* for messages */
-    const luaL_Reg *methods;
+    const char *name;          /* for messages */
+    const luaL_Reg *methods;   /* NULL: none, nor fields */
     const luaL_Reg *meta;      /* metamethods; NULL: none */
     const char *const *fields; /* their names; NULL ends them */
     lua_CFunction index;       /* __index; its upvalue is the table of the members */
     lua_CFunction newindex;    /* __newindex with the same upvalue; NULL: none */
+    lua_CFunction drop;        /* __gc and __close; NULL: none */
 } ls_object_type;
 
 /* Make the metatable of the type, and store a registry reference to it in *ref. */
@@ -63,7 +64,10 @@ void ls_object_define(lua_State *L, const ls_object_type *type, int *ref);
  * ls_unknown_member() for another name. `object`: "a sock". */
 bool ls_push_method(lua_State *L, const char *object);
 
-/* Push a new object with this metatable, filled with zeros but for its first field, the tag (udata.h). */
+/* Push a new object of the type, filled with zeros but for its first field, the tag (udata.h), which is `type`. The first
+ * object of a state makes the metatable. May raise. */
+void *ls_object_push(lua_State *L, size_t bytes, int user_values, const ls_object_type *type);
+/* The same for objects that are made often: with a tag, and the metatable that ls_object_define has made. */
 void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag, int meta_ref);
 
 #endif

@@ -22,7 +22,6 @@
     X(job)            \
     X(timer)          \
     X(process)        \
-    X(serve)          \
     X(file)           \
     X(files)          \
     X(static)         \

@@ -13,20 +13,16 @@
 #include "script/shared/channel.h"
 #include "script/shared/shared.h"
 
-static const char channel_tag;
+static const ls_object_type channel_type;
 
 typedef struct channel_handle {
     const void *tag;
     ls_channel *channel; /* of the server; outlives the state */
 } channel_handle;
 
-typedef struct channel_data {
-    int meta_ref;
-} channel_data;
-
 static channel_handle *channel_check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &channel_tag, sizeof(channel_handle), "channel");
+    return ls_udata_check(L, 1, &channel_type, sizeof(channel_handle), "channel");
 }
 
 /* ---- what a wait leaves behind ------------------------------------------------------------------------------ */
@@ -251,32 +247,24 @@ static int channel_tostring(lua_State *L)
     return 1;
 }
 
-static void channel_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg methods[] = {{"send", channel_send},     {"receive", channel_receive},
-                                       {"values", channel_values}, {"close", channel_close},
-                                       {"len", channel_len},       {NULL, NULL}};
-    static const char *const fields[] = {"capacity", "closed", "name", NULL};
-    static const luaL_Reg meta[] = {{"__tostring", channel_tostring}, {"__len", channel_meta_len}, {NULL, NULL}};
-    channel_data *data = ls_state_data(state, LS_SLOT_channel);
-    static const ls_object_type type = {
-        .name = "channel", .methods = methods, .meta = meta, .fields = fields, .index = channel_index};
-    ls_object_define(L, &type, &data->meta_ref);
-}
+static const luaL_Reg methods[] = {{"send", channel_send},   {"receive", channel_receive}, {"values", channel_values},
+                                   {"close", channel_close}, {"len", channel_len},         {NULL, NULL}};
+static const char *const fields[] = {"capacity", "closed", "name", NULL};
+static const luaL_Reg meta[] = {{"__tostring", channel_tostring}, {"__len", channel_meta_len}, {NULL, NULL}};
+static const ls_object_type channel_type = {
+    .name = "channel", .methods = methods, .meta = meta, .fields = fields, .index = channel_index};
 
 /* core.channel(name, capacity | nil, where) -> channel | nil, where it was defined with another capacity. `where`: the
  * line of the call. */
 static int core_channel(lua_State *L)
 {
-    ls_state *state = ls_state_of(L);
-    const channel_data *data = ls_state_data(state, LS_SLOT_channel);
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *object;
     const char *name = luaL_checkstring(L, 1);
     const size_t capacity = (size_t)luaL_optinteger(L, 2, 0);
     const char *where = luaL_checkstring(L, 3);
-    channel_handle *handle = ls_object_new(L, sizeof *handle, 0, &channel_tag, data->meta_ref);
-    const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_channel_kind, name, where,
+    channel_handle *handle = ls_object_push(L, sizeof *handle, 0, &channel_type);
+    const int err = ls_shared_get(ls_state_runtime(ls_state_of(L))->shared, &ls_channel_kind, name, where,
                                   capacity > 0 ? &capacity : NULL, &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) {
@@ -290,5 +278,4 @@ static int core_channel(lua_State *L)
 
 static const luaL_Reg channel_functions[] = {{"channel", core_channel}, {NULL, NULL}};
 
-const ls_module ls_channel_module = {
-    .name = "channel", .bytes = sizeof(channel_data), .functions = channel_functions, .define = channel_define};
+const ls_module ls_channel_module = {.name = "channel", .functions = channel_functions};

@@ -28,7 +28,7 @@ enum {
 /* How the result of a digest is written; the numbers are those of crypto.lua. */
 enum encoding { RAW, HEX, BASE64, BASE64URL };
 
-static const char hasher_tag, key_tag;
+static const ls_object_type hasher_type, key_type, call_type;
 
 typedef struct hasher {
     const void *tag;
@@ -41,6 +41,7 @@ typedef struct key_object {
 } key_object;
 
 typedef struct call {
+    const void *tag;
     ls_task_work w;
     ls_digest digest;
     enum encoding encoding;
@@ -50,15 +51,6 @@ typedef struct call {
     unsigned log_n, r, p;
     uint8_t out[LS_DIGEST_BYTES_MAX];
 } call;
-
-typedef struct metatables {
-    int call, hasher, key; /* references */
-} metatables;
-
-static const metatables *metatables_of(lua_State *L)
-{
-    return ls_state_data(ls_state_of(L), LS_SLOT_crypto);
-}
 
 static int fail(lua_State *L, int err)
 {
@@ -123,16 +115,6 @@ static int call_drop(lua_State *L)
     return 0;
 }
 
-static call *call_push(lua_State *L, int64_t (*run)(ls_work *work))
-{
-    call *c = lua_newuserdatauv(L, sizeof *c, 0);
-    memset(c, 0, sizeof *c);
-    c->w.work.run = run;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->call);
-    lua_setmetatable(L, -2);
-    return c;
-}
-
 static int call_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = (call *)context; /* NOLINT(performance-no-int-to-ptr) */
@@ -147,7 +129,7 @@ static int hash_elsewhere(lua_State *L, const call *of)
     ls_slice one;
     unsigned count;
     size_t len;
-    call *c = call_push(L, run_hash); /* may run finalizers, which may change the buffer */
+    call *c = ls_object_push(L, sizeof *c, 0, &call_type); /* may run finalizers, which may change the buffer */
     const ls_slice *slices = data_at(L, 2, &one, &count, &len);
     *c = *of;
     c->w.work.run = run_hash;
@@ -165,7 +147,9 @@ static int hash_elsewhere(lua_State *L, const call *of)
  * many bytes, where the task can wait. */
 static int core_crypto_hash(lua_State *L)
 {
-    call c = {.digest = (ls_digest)luaL_checkinteger(L, 1), .encoding = (enum encoding)luaL_optinteger(L, 4, RAW)};
+    call c = {.tag = &call_type,
+              .digest = (ls_digest)luaL_checkinteger(L, 1),
+              .encoding = (enum encoding)luaL_optinteger(L, 4, RAW)};
     ls_slice one;
     unsigned count;
     size_t len;
@@ -178,7 +162,7 @@ static int core_crypto_hash(lua_State *L)
 
 static ls_hash *hasher_check(lua_State *L)
 {
-    const hasher *h = ls_udata_check(L, 1, &hasher_tag, sizeof *h, "hasher");
+    const hasher *h = ls_udata_check(L, 1, &hasher_type, sizeof *h, "hasher");
     if (h->hash == NULL) luaL_error(L, "hasher:final was called: make a new hasher for further data");
     return h->hash;
 }
@@ -228,7 +212,7 @@ static int core_crypto_hasher(lua_State *L)
     size_t key_len = 0;
     const ls_digest digest = (ls_digest)luaL_checkinteger(L, 1);
     const char *key = lua_isnoneornil(L, 2) ? NULL : luaL_checklstring(L, 2, &key_len);
-    hasher *h = ls_object_new(L, sizeof *h, 0, &hasher_tag, metatables_of(L)->hasher);
+    hasher *h = ls_object_push(L, sizeof *h, 0, &hasher_type);
     const int err = ls_hash_open(digest, key, key_len, &h->hash);
     return err < 0 ? fail(L, err) : 1;
 }
@@ -293,10 +277,10 @@ static int core_crypto_scrypt(lua_State *L)
         luaL_argcheck(L, given >= 1 && given <= 65536, 3 + n, "from 1 to 65536");
         cost[n] = (unsigned)given;
     }
-    call c = {.log_n = cost[0], .r = cost[1], .p = cost[2]};
+    call c = {.tag = &call_type, .log_n = cost[0], .r = cost[1], .p = cost[2]};
     c.text = luaL_checklstring(L, 1, &c.text_len);
     c.key = luaL_checklstring(L, 2, &c.key_len);
-    call *made = call_push(L, run_scrypt);
+    call *made = ls_object_push(L, sizeof *made, 0, &call_type);
     *made = c;
     made->w.work.run = run_scrypt;
     return ls_task_await(L, &made->w, (lua_KContext)made, call_done);
@@ -318,7 +302,7 @@ static int core_crypto_key(lua_State *L)
     static const char *const names[] = {[LS_RS256] = "RS256", [LS_ES256] = "ES256", [LS_EDDSA] = "EdDSA"};
     size_t len;
     const char *pem = luaL_checklstring(L, 1, &len);
-    key_object *object = ls_object_new(L, sizeof *object, 0, &key_tag, metatables_of(L)->key);
+    key_object *object = ls_object_push(L, sizeof *object, 0, &key_type);
     const int err = ls_signature_key_open(pem, len, &object->key);
     if (err == LS_ENOMEM) return fail(L, err);
     if (err < 0) lua_pushnil(L);
@@ -328,7 +312,7 @@ static int core_crypto_key(lua_State *L)
 
 static const ls_signature_key *key_check(lua_State *L)
 {
-    return ((key_object *)ls_udata_check(L, 1, &key_tag, sizeof(key_object), "key"))->key;
+    return ((key_object *)ls_udata_check(L, 1, &key_type, sizeof(key_object), "key"))->key;
 }
 
 /* core.crypto_sign(key, data) -> signature; nil: the key is a public one */
@@ -416,20 +400,11 @@ static int core_crypto_built(lua_State *L)
     return 1;
 }
 
-static void crypto_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg of_call[] = {{"__gc", call_drop}, {NULL, NULL}},
-                          of_hasher[] = {{"__gc", hasher_drop}, {NULL, NULL}},
-                          of_key[] = {{"__gc", key_drop}, {NULL, NULL}},
-                          methods[] = {{"update", hasher_update}, {"final", hasher_final}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "hasher", .methods = methods, .meta = of_hasher};
-    metatables *refs = ls_state_data(state, LS_SLOT_crypto);
-    luaL_newlib(L, of_call);
-    refs->call = luaL_ref(L, LUA_REGISTRYINDEX);
-    ls_object_define(L, &type, &refs->hasher);
-    luaL_newlib(L, of_key);
-    ls_udata_define(L, "key", &refs->key);
-}
+static const luaL_Reg hasher_methods[] = {{"update", hasher_update}, {"final", hasher_final}, {NULL, NULL}};
+static const luaL_Reg hasher_meta[] = {{"__gc", hasher_drop}, {NULL, NULL}};
+static const ls_object_type hasher_type = {.name = "hasher", .methods = hasher_methods, .meta = hasher_meta};
+static const ls_object_type key_type = {.name = "key", .drop = key_drop};
+static const ls_object_type call_type = {.name = "call", .drop = call_drop};
 
 /* core.crypto_same(key: of 32 bytes) -> whether the other Lua states, which run the same file, have given the same one. Always
  * true after loading. */
@@ -466,9 +441,5 @@ static const luaL_Reg functions[] = {{"crypto_built", core_crypto_built},
                                      {"crypto_same", core_crypto_same},
                                      {NULL, NULL}};
 
-const ls_module ls_crypto_module = {.name = "crypto",
-                                    .bytes = sizeof(metatables),
-                                    .functions = functions,
-                                    .defines = "sessions with a secret",
-                                    .definitions_max = SAME_MAX,
-                                    .define = crypto_define};
+const ls_module ls_crypto_module = {
+    .name = "crypto", .functions = functions, .defines = "sessions with a secret", .definitions_max = SAME_MAX};

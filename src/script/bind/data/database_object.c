@@ -19,7 +19,7 @@
 #include "script/shared/dict_store.h"
 #include "script/shared/marshal.h"
 
-static const char database_tag, call_tag;
+static const ls_object_type database_type, call_type;
 
 typedef struct database_object {
     const void *tag;
@@ -33,8 +33,7 @@ typedef struct call_object { /* of a statement, a result or a transaction */
 } call_object;
 
 typedef struct database_data {
-    int database_ref, call_ref; /* metatables */
-    int spare_ref;              /* a call that is not used */
+    int spare_ref; /* a call that is not used */
     bool has_spare;
 } database_data;
 
@@ -64,7 +63,7 @@ static int call_drop(lua_State *L) /* __gc, __close */
 /* The transaction at `index`, or NULL. */
 static ls_db_job *lease_at(lua_State *L, int index)
 {
-    const call_object *call = ls_udata_test(L, index, &call_tag, sizeof *call);
+    const call_object *call = ls_udata_test(L, index, &call_type, sizeof *call);
     return call != NULL && call->job != NULL && call->job->what == LS_DB_BEGIN ? call->job : NULL;
 }
 
@@ -73,7 +72,7 @@ static ls_db_job *lease_at(lua_State *L, int index)
 static ls_db_job *call_push(lua_State *L, enum ls_db_what what)
 {
     database_data *data = data_of(L);
-    const database_object *database = ls_udata_test(L, TARGET, &database_tag, sizeof *database);
+    const database_object *database = ls_udata_test(L, TARGET, &database_type, sizeof *database);
     ls_db_job *lease = database == NULL ? lease_at(L, TARGET) : NULL;
     call_object *call;
     if (database == NULL && lease == NULL) {
@@ -88,7 +87,7 @@ static ls_db_job *call_push(lua_State *L, enum ls_db_what what)
         call = lua_touserdata(L, -1);
         call->job->db = db;
     } else {
-        call = ls_object_new(L, sizeof *call, 0, &call_tag, data->call_ref);
+        call = ls_object_push(L, sizeof *call, 0, &call_type);
         call->job = ls_db_job_new(db);
         if (call->job == NULL) {
             luaL_error(L, "not enough memory");
@@ -439,7 +438,7 @@ static int core_sqlite_rows(lua_State *L)
 /* core.sqlite_more(call) -> as core.sqlite_rows */
 static int core_sqlite_more(lua_State *L)
 {
-    const call_object *call = ls_udata_check(L, 1, &call_tag, sizeof *call, "result");
+    const call_object *call = ls_udata_check(L, 1, &call_type, sizeof *call, "result");
     lua_settop(L, 1);
     lua_pushvalue(L, 1); /* TARGET is not read any more */
     if (call->job == NULL) return luaL_error(L, "the result is closed");
@@ -540,7 +539,7 @@ static int core_sqlite(lua_State *L)
                                    .error = &error,
                                    .message = message,
                                    .message_bytes = sizeof message};
-    database_object *database = ls_object_new(L, sizeof *database, 0, &database_tag, data_of(L)->database_ref);
+    database_object *database = ls_object_push(L, sizeof *database, 0, &database_type);
     const int err =
         ls_shared_get(ls_state_runtime(state)->shared, &ls_db_kind, options.path, where, &options, &found, before);
     if (err == LS_EEXIST) {
@@ -555,15 +554,12 @@ static int core_sqlite(lua_State *L)
 
 /* ---- the module -------------------------------------------------------------------------------------------------------- */
 
+static const ls_object_type database_type = {.name = "database"};
+static const ls_object_type call_type = {.name = "call", .drop = call_drop};
+
 static void define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg none[] = {{NULL, NULL}},
-                          meta[] = {{"__gc", call_drop}, {"__close", call_drop}, {NULL, NULL}};
     database_data *data = ls_state_data(state, LS_SLOT_sqlite);
-    luaL_newlib(L, none);
-    ls_udata_define(L, "database", &data->database_ref);
-    luaL_newlib(L, meta);
-    ls_udata_define(L, "call", &data->call_ref);
     lua_pushboolean(L, 0);
     data->spare_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }

@@ -16,7 +16,7 @@
 #include "script/shared/semaphore.h"
 #include "script/shared/shared.h"
 
-static const char semaphore_tag, permit_tag;
+static const ls_object_type semaphore_type, permit_type;
 
 typedef struct semaphore_handle {
     const void *tag;
@@ -35,13 +35,9 @@ typedef struct held_permit { /* of one call of semaphore:acquire */
     char line[80]; /* of the call */
 } held_permit;
 
-typedef struct semaphore_data {
-    int meta_ref, permit_meta_ref;
-} semaphore_data;
-
 static semaphore_handle *semaphore_check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &semaphore_tag, sizeof(semaphore_handle), "semaphore");
+    return ls_udata_check(L, 1, &semaphore_type, sizeof(semaphore_handle), "semaphore");
 }
 
 /* ---- acquire and release ------------------------------------------------------------------------------------ */
@@ -266,11 +262,10 @@ static int with_decided(lua_State *L, int status, lua_KContext context)
  * function has ended, also by an error, which is raised again. The function may wait. */
 static int semaphore_with(lua_State *L)
 {
-    const semaphore_data *data = ls_state_data(ls_state_of(L), LS_SLOT_semaphore);
     ls_semaphore *semaphore = semaphore_check(L)->semaphore;
     int result;
     luaL_checktype(L, 2, LUA_TFUNCTION);
-    (void)ls_object_new(L, sizeof(permit), 0, &permit_tag, data->permit_meta_ref); /* before: it may raise */
+    (void)ls_object_push(L, sizeof(permit), 0, &permit_type); /* before: it may raise */
     lua_replace(L, 1);
     const int count = acquire(L, semaphore, -1, with_decided, &result);
     return count >= 0 ? count : with_call(L, semaphore);
@@ -280,11 +275,10 @@ static int semaphore_with(lua_State *L)
  * As semaphore:with, for at most `timeout` seconds. */
 static int core_semaphore_within(lua_State *L)
 {
-    const semaphore_data *data = ls_state_data(ls_state_of(L), LS_SLOT_semaphore);
     ls_semaphore *semaphore = semaphore_check(L)->semaphore;
     const double timeout = ls_check_seconds(L, 2);
     int result;
-    (void)ls_object_new(L, sizeof(permit), 0, &permit_tag, data->permit_meta_ref); /* before: it may raise */
+    (void)ls_object_push(L, sizeof(permit), 0, &permit_type); /* before: it may raise */
     lua_replace(L, 1);
     lua_remove(L, 2);
     const int count = acquire(L, semaphore, timeout, with_decided, &result);
@@ -318,35 +312,26 @@ static int semaphore_tostring(lua_State *L)
     return 1;
 }
 
-static void semaphore_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg methods[] = {
-        {"acquire", semaphore_acquire}, {"release", semaphore_release}, {"with", semaphore_with}, {NULL, NULL}};
-    static const char *const fields[] = {"permits", "held", "name", NULL};
-    static const luaL_Reg meta[] = {{"__tostring", semaphore_tostring}, {NULL, NULL}};
-    static const luaL_Reg permit_meta[] = {{"__close", permit_close}, {"__gc", permit_close}, {NULL, NULL}};
-    semaphore_data *data = ls_state_data(state, LS_SLOT_semaphore);
-    static const ls_object_type type = {
-        .name = "semaphore", .methods = methods, .meta = meta, .fields = fields, .index = semaphore_index};
-    ls_object_define(L, &type, &data->meta_ref);
-    luaL_newlib(L, permit_meta);
-    ls_udata_define(L, "permit", &data->permit_meta_ref);
-}
+static const luaL_Reg methods[] = {
+    {"acquire", semaphore_acquire}, {"release", semaphore_release}, {"with", semaphore_with}, {NULL, NULL}};
+static const char *const fields[] = {"permits", "held", "name", NULL};
+static const luaL_Reg meta[] = {{"__tostring", semaphore_tostring}, {NULL, NULL}};
+static const ls_object_type semaphore_type = {
+    .name = "semaphore", .methods = methods, .meta = meta, .fields = fields, .index = semaphore_index};
+static const ls_object_type permit_type = {.name = "permit", .drop = permit_close};
 
 /* core.semaphore(name, permits, where) -> semaphore | nil, where it was defined with another number. `where`: the line
  * of the call. */
 static int core_semaphore(lua_State *L)
 {
-    ls_state *state = ls_state_of(L);
-    const semaphore_data *data = ls_state_data(state, LS_SLOT_semaphore);
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *object;
     const char *name = luaL_checkstring(L, 1);
     const unsigned permits = (unsigned)luaL_checkinteger(L, 2);
     const char *where = luaL_checkstring(L, 3);
-    semaphore_handle *handle = ls_object_new(L, sizeof *handle, 0, &semaphore_tag, data->meta_ref);
-    const int err =
-        ls_shared_get(ls_state_runtime(state)->shared, &ls_semaphore_kind, name, where, &permits, &object, before);
+    semaphore_handle *handle = ls_object_push(L, sizeof *handle, 0, &semaphore_type);
+    const int err = ls_shared_get(ls_state_runtime(ls_state_of(L))->shared, &ls_semaphore_kind, name, where, &permits,
+                                  &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) {
         lua_pushnil(L);
@@ -360,7 +345,4 @@ static int core_semaphore(lua_State *L)
 static const luaL_Reg semaphore_functions[] = {
     {"semaphore", core_semaphore}, {"semaphore_within", core_semaphore_within}, {NULL, NULL}};
 
-const ls_module ls_semaphore_module = {.name = "semaphore",
-                                       .bytes = sizeof(semaphore_data),
-                                       .functions = semaphore_functions,
-                                       .define = semaphore_define};
+const ls_module ls_semaphore_module = {.name = "semaphore", .functions = semaphore_functions};

@@ -26,9 +26,10 @@ enum {
     PATH_BYTES_MAX = 4096
 };
 
-static const char opened_tag, temporary_tag;
+static const ls_object_type call_type, opened_type, temporary_type;
 
 typedef struct call {
+    const void *tag;
     ls_task_work w;
     const char *path, *to; /* on the stack of the task */
     unsigned flags;
@@ -54,15 +55,6 @@ typedef struct temporary { /* a file that is removed unless it is kept */
     ls_task_end end;
     char path[]; /* "": none */
 } temporary;
-
-typedef struct metatables {
-    int call, opened, temporary; /* references */
-} metatables;
-
-static const metatables *metatables_of(lua_State *L)
-{
-    return ls_state_data(ls_state_of(L), LS_SLOT_files);
-}
 
 static void drop_file(ls_shared_file **file)
 {
@@ -100,12 +92,9 @@ static call *call_push(lua_State *L, int64_t (*run)(ls_work *work), int to)
 {
     (void)check_path(L, 1);
     if (to > 0) (void)check_path(L, to);
-    call *c = lua_newuserdatauv(L, sizeof *c, 0);
-    memset(c, 0, sizeof *c);
+    call *c = ls_object_push(L, sizeof *c, 0, &call_type);
     c->w.work.run = run;
     c->cache = ls_state_runtime(ls_state_of(L))->files;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->call);
-    lua_setmetatable(L, -2);
     c->path = ls_push_site_path(L, 1);
     if (to > 0) c->to = ls_push_site_path(L, to);
     return c;
@@ -242,11 +231,9 @@ static int open_done(lua_State *L, int status, lua_KContext context)
     const int err = (int)ls_task_work_result(&c->w);
     (void)status;
     if (err < 0) return open_failed(L, c, err);
-    opened *o = lua_newuserdatauv(L, sizeof *o, 0);
-    *o = (opened){&opened_tag, c->file, 0};
+    opened *o = ls_object_push(L, sizeof *o, 0, &opened_type);
+    o->file = c->file;
     c->file = NULL;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->opened);
-    lua_setmetatable(L, -2);
     return 1;
 }
 
@@ -277,7 +264,7 @@ static int64_t run_more(ls_work *work)
 /* core.file_more(path, object) -> the next bytes, "" at the end | nil, message, code. `path` is for the message. */
 static int core_file_more(lua_State *L)
 {
-    const opened *o = ls_udata_check(L, 2, &opened_tag, sizeof *o, "file");
+    const opened *o = ls_udata_check(L, 2, &opened_type, sizeof *o, "file");
     if (o->file == NULL) {
         lua_pushliteral(L, "");
         return 1;
@@ -486,19 +473,17 @@ static int core_file_temporary(lua_State *L)
     (void)check_path(L, 1);
     const char *path = ls_push_site_path(L, 1);
     const size_t bytes = strlen(path) + 1;
-    temporary *t = lua_newuserdatauv(L, sizeof *t + bytes, 0);
-    *t = (temporary){.tag = &temporary_tag, .end = {.run = temporary_task_ended}};
+    temporary *t = ls_object_push(L, sizeof *t + bytes, 0, &temporary_type);
+    t->end.run = temporary_task_ended;
     memcpy(t->path, path, bytes);
     ls_task *const task = ls_state_of(L)->current;
     if (task != NULL) ls_task_end_add(task, &t->end);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, metatables_of(L)->temporary);
-    lua_setmetatable(L, -2);
     return 1;
 }
 
 static int core_file_keep(lua_State *L)
 {
-    temporary *t = ls_udata_check(L, 1, &temporary_tag, sizeof *t, "temporary file");
+    temporary *t = ls_udata_check(L, 1, &temporary_type, sizeof *t, "temporary file");
     t->path[0] = '\0';
     return 0;
 }
@@ -524,19 +509,9 @@ static int core_is_buffer(lua_State *L)
     return 1;
 }
 
-static void files_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg of_call[] = {{"__gc", call_drop}, {NULL, NULL}},
-                          of_opened[] = {{"__gc", opened_drop}, {"__close", opened_drop}, {NULL, NULL}},
-                          of_temporary[] = {{"__gc", temporary_drop}, {"__close", temporary_drop}, {NULL, NULL}};
-    metatables *refs = ls_state_data(state, LS_SLOT_files);
-    luaL_newlib(L, of_call);
-    refs->call = luaL_ref(L, LUA_REGISTRYINDEX);
-    luaL_newlib(L, of_opened);
-    ls_udata_define(L, "file", &refs->opened);
-    luaL_newlib(L, of_temporary);
-    ls_udata_define(L, "temporary file", &refs->temporary);
-}
+static const ls_object_type call_type = {.name = "call", .drop = call_drop};
+static const ls_object_type opened_type = {.name = "file", .drop = opened_drop};
+static const ls_object_type temporary_type = {.name = "temporary file", .drop = temporary_drop};
 
 static const luaL_Reg functions[] = {{"file_read", core_file_read},     {"file_open", core_file_open},
                                      {"file_more", core_file_more},     {"file_write", core_file_write},
@@ -546,5 +521,4 @@ static const luaL_Reg functions[] = {{"file_read", core_file_read},     {"file_o
                                      {"file_keep", core_file_keep},     {"site_path", core_site_path},
                                      {"is_buffer", core_is_buffer},     {NULL, NULL}};
 
-const ls_module ls_files_module = {
-    .name = "files", .bytes = sizeof(metatables), .functions = functions, .define = files_define};
+const ls_module ls_files_module = {.name = "files", .functions = functions};

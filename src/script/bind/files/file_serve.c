@@ -17,14 +17,15 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/dev/dev_mode.h"
-#include "script/bind/modules.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"
 
 enum { OPENS_MAX = 3, NO_STEP = -1 }; /* after so many changes while it is read, the file is not served */
 
 typedef struct loading {
+    const void *tag;
     ls_serve s;
     ls_task_work work;
     ls_file_cache *cache;
@@ -69,6 +70,8 @@ static int loading_drop(lua_State *L)
     drop_file(&l->s);
     return 0;
 }
+
+static const ls_object_type loading_type = {.name = "loading", .drop = loading_drop};
 
 /* ---- on a thread of the pool ------------------------------------------------------------------------------------ */
 
@@ -167,11 +170,10 @@ static int run(lua_State *L, loading *l)
 static int load(lua_State *L, const ls_serve *first, unsigned step, size_t path_len, int examine)
 {
     const ls_state *state = ls_state_of(L);
-    loading *l = lua_newuserdatauv(L, sizeof *l, 0);
+    loading *l = ls_object_push(L, sizeof *l, 0, &loading_type);
     l->work.work.run = load_file;
     l->cache = ls_state_runtime(state)->files;
     l->dev = ls_state_runtime(state)->dev;
-    l->entry = NULL;
     l->examine = examine;
     ls_serve_init(&l->s, first->found, first->beneath, first->beneath_len);
     l->s.step = step;
@@ -180,8 +182,6 @@ static int load(lua_State *L, const ls_serve *first, unsigned step, size_t path_
     l->s.path_len = path_len;
     memcpy(l->s.codings, first->codings, sizeof first->codings);
     l->s.coding_count = first->coding_count;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, *(int *)ls_state_data(state, LS_SLOT_serve));
-    lua_setmetatable(L, -2);
     return run(L, l);
 }
 
@@ -212,13 +212,3 @@ int ls_serve_begin(lua_State *L, ls_serve *s)
         }
     }
 }
-
-static void serve_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg meta[] = {{"__gc", loading_drop}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    *(int *)ls_state_data(state, LS_SLOT_serve) = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
-/* The data: the reference of the metatable of `loading`. */
-const ls_module ls_serve_module = {.name = "serve", .bytes = sizeof(int), .define = serve_define};

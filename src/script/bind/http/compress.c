@@ -9,7 +9,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/core/udata.h"
 
-static const char rules_tag;
+static const ls_object_type rules_type;
 
 typedef struct rules_object {
     const void *tag;
@@ -25,8 +25,7 @@ static int core_compress_rules(lua_State *L)
     const char *types = luaL_checklstring(L, 2, &types_len);
     const lua_Integer count = luaL_len(L, 4);
     luaL_argcheck(L, count <= LS_CODINGS, 4, "too many codings");
-    rules_object *object =
-        ls_object_new(L, sizeof *object, 0, &rules_tag, *(int *)ls_state_data(ls_state_of(L), LS_SLOT_compress));
+    rules_object *object = ls_object_push(L, sizeof *object, 0, &rules_type);
     ls_coded_rules *rules = ls_coded_rules_open(types_len + 1, (size_t)cache_bytes_max);
     if (rules == NULL) return luaL_error(L, "not enough memory");
     object->rules = rules;
@@ -54,11 +53,13 @@ static int rules_drop(lua_State *L) /* __gc */
     return 0;
 }
 
+static const ls_object_type rules_type = {.name = "rules", .drop = rules_drop};
+
 /* core.compress(req, rules): they apply to the response unless it has begun, or others apply. */
 static int core_compress(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
-    const rules_object *object = ls_udata_check(L, 2, &rules_tag, sizeof *object, "rules");
+    const rules_object *object = ls_udata_check(L, 2, &rules_type, sizeof *object, "rules");
     if (ls_coded_begin(r->x, object->rules) < 0) return luaL_error(L, "not enough memory");
     return 0;
 }
@@ -111,16 +112,7 @@ int ls_compress_finish(lua_State *L, ls_request *r, int (*done)(lua_State *L, ls
     return finish_continue(L, LUA_OK, (lua_KContext)l);
 }
 
-static void compress_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg meta[] = {{"__gc", rules_drop}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    *(int *)ls_state_data(state, LS_SLOT_compress) = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
 static const luaL_Reg functions[] = {
     {"compress_rules", core_compress_rules}, {"compress", core_compress}, {NULL, NULL}};
 
-/* The data: the reference of the metatable of rules. */
-const ls_module ls_compress_module = {
-    .name = "compress", .bytes = sizeof(int), .functions = functions, .define = compress_define};
+const ls_module ls_compress_module = {.name = "compress", .functions = functions};

@@ -12,11 +12,9 @@
 #include "script/core/udata.h"
 #include "script/shared/copy.h"
 
-const char ls_sse_tag;
-
 static ls_sse *check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &ls_sse_tag, sizeof(ls_sse), "sse");
+    return ls_udata_check(L, 1, &ls_sse_type, sizeof(ls_sse), "sse");
 }
 
 static int push_closed(lua_State *L)
@@ -304,18 +302,14 @@ static int sse_tostring(lua_State *L)
     return 1;
 }
 
-void ls_sse_define(lua_State *L, int *ref)
-{
-    static const luaL_Reg methods[] = {{"send", sse_send},
-                                       {"comment", sse_comment},
-                                       {"subscribe", sse_subscribe},
-                                       {"unsubscribe", sse_unsubscribe},
-                                       {"wait", sse_wait},
-                                       {"close", sse_close},
-                                       {NULL, NULL}};
-    static const char *const fields[] = {"closed", "queued", "last_id", NULL};
-    static const luaL_Reg meta[] = {{"__close", sse_close}, {"__tostring", sse_tostring}, {NULL, NULL}};
-    static const ls_object_type type = {
-        .name = "sse", .methods = methods, .meta = meta, .fields = fields, .index = sse_index};
-    ls_object_define(L, &type, ref);
-}
+static const luaL_Reg methods[] = {{"send", sse_send},
+                                   {"comment", sse_comment},
+                                   {"subscribe", sse_subscribe},
+                                   {"unsubscribe", sse_unsubscribe},
+                                   {"wait", sse_wait},
+                                   {"close", sse_close},
+                                   {NULL, NULL}};
+static const char *const fields[] = {"closed", "queued", "last_id", NULL};
+static const luaL_Reg meta[] = {{"__close", sse_close}, {"__tostring", sse_tostring}, {NULL, NULL}};
+const ls_object_type ls_sse_type = {
+    .name = "sse", .methods = methods, .meta = meta, .fields = fields, .index = sse_index};

@@ -26,7 +26,6 @@ typedef struct sse_data { /* of a state */
     ls_timer timer;
     uint32_t timer_ms;
     bool armed; /* the timer is armed, or its packet is on its way */
-    int meta_ref;
 } sse_data;
 
 static sse_data *data_of(const ls_state *state)
@@ -367,7 +366,7 @@ static int res_sse(lua_State *L)
     add_field(L, r, "Content-Type", "text/event-stream", true);
     add_field(L, r, "Cache-Control", "no-cache", false);
     add_field(L, r, "X-Accel-Buffering", "no", false);
-    ls_sse *sse = ls_object_new(L, sizeof *sse, 0, &ls_sse_tag, data_of(state)->meta_ref);
+    ls_sse *sse = ls_object_push(L, sizeof *sse, 0, &ls_sse_type);
     sse->state = state;
     sse->ref = LUA_NOREF;
     lua_pushvalue(L, -1);
@@ -409,7 +408,6 @@ static void sse_define(lua_State *L, ls_state *state)
     ls_node_init(&data->open);
     data->timer.op.actor = &state->actor;
     data->timer.op.done = tick;
-    ls_sse_define(L, &data->meta_ref);
     ls_response_method(L, state, "sse", res_sse);
 }
 

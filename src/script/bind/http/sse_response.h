@@ -11,6 +11,7 @@
 #define LS_SCRIPT_BIND_SSE_H
 
 #include "base/wheel.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/data/publish.h"
 #include "script/bind/http/request.h"
 
@@ -45,7 +46,6 @@ void ls_sse_returned(ls_thread_ctx *ctx, const ls_request *request);
 bool ls_sse_never_waited(const ls_request *request);
 
 /* sse_object.c */
-extern const char ls_sse_tag;
-void ls_sse_define(lua_State *L, int *ref); /* create the metatable. May raise */
+extern const ls_object_type ls_sse_type;
 
 #endif

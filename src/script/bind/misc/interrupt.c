@@ -15,7 +15,7 @@
 
 enum { HOOK_INSTRUCTIONS = 1000 };
 
-static const char interrupt_tag;
+static const ls_object_type interrupt_type;
 
 typedef struct ls_interrupt {
     const void *tag;
@@ -53,7 +53,7 @@ void ls_interrupts_set(ls_interrupts *all, uint64_t number)
 
 static ls_interrupt *check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &interrupt_tag, sizeof(ls_interrupt), "interrupt");
+    return ls_udata_check(L, 1, &interrupt_type, sizeof(ls_interrupt), "interrupt");
 }
 
 static int interrupt_gc(lua_State *L)
@@ -105,26 +105,18 @@ static int interrupt_index(lua_State *L)
     return 1;
 }
 
-/* The reference of the metatable, which the first object of a state makes. */
-static int metatable_ref(lua_State *L)
-{
-    static const luaL_Reg methods[] = {
-        {"set", interrupt_set}, {"clear", interrupt_clear}, {"within", interrupt_within}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__gc", interrupt_gc}, {NULL, NULL}};
-    static const char *const fields[] = {"id", NULL};
-    static const ls_object_type type = {
-        .name = "interrupt", .methods = methods, .meta = meta, .fields = fields, .index = interrupt_index};
-    int *ref = ls_state_data(ls_state_of(L), LS_SLOT_interrupt);
-    if (*ref == 0) ls_object_define(L, &type, ref);
-    return *ref;
-}
+static const luaL_Reg methods[] = {
+    {"set", interrupt_set}, {"clear", interrupt_clear}, {"within", interrupt_within}, {NULL, NULL}};
+static const char *const fields[] = {"id", NULL};
+static const ls_object_type interrupt_type = {
+    .name = "interrupt", .methods = methods, .fields = fields, .index = interrupt_index, .drop = interrupt_gc};
 
 /* core.interrupt() -> object. object.id: its number. */
 static int core_interrupt(lua_State *L)
 {
     const ls_site_host *host = ls_state_of(L)->generation->runtime->host;
     ls_interrupts *all = host != NULL ? host->interrupts : NULL;
-    ls_interrupt *object = ls_object_new(L, sizeof *object, 0, &interrupt_tag, metatable_ref(L));
+    ls_interrupt *object = ls_object_push(L, sizeof *object, 0, &interrupt_type);
     if (all == NULL) return 1;
     ls_mutex_lock(&all->mutex);
     object->number = ++all->last;
@@ -203,4 +195,4 @@ static int core_interruptible(lua_State *L)
 static const luaL_Reg functions[] = {
     {"interrupt", core_interrupt}, {"interruptible", core_interruptible}, {NULL, NULL}};
 
-const ls_module ls_interrupt_module = {.name = "interrupt", .bytes = sizeof(int), .functions = functions};
+const ls_module ls_interrupt_module = {.name = "interrupt", .functions = functions};

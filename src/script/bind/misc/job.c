@@ -8,14 +8,10 @@
 #include "script/core/task.h"
 #include "script/core/udata.h"
 
-static const char job_tag;
+static const ls_object_type job_type;
 
-typedef struct jobs {    /* of a state */
-    unsigned unfinished; /* jobs of ls.spawn */
-    int meta_ref;
-} jobs;
-
-static jobs *jobs_of(const ls_state *state)
+/* The number of unfinished jobs of ls.spawn in the state. */
+static unsigned *unfinished_of(const ls_state *state)
 {
     return ls_state_data(state, LS_SLOT_job);
 }
@@ -74,7 +70,7 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         if (ls_state_protected(state, ctx, job_keep_error, job) != LUA_OK) job->no_memory = true;
     }
     job->task = NULL;
-    jobs_of(state)->unfinished--;
+    --*unfinished_of(state);
     ls_task_release(ctx, task, status == LUA_OK);
     ls_list_move(&woken, &job->waiters);
     luaL_unref(state->L, LUA_REGISTRYINDEX, job->self_ref); /* from here on only references in Lua keep the job */
@@ -92,10 +88,10 @@ static int core_spawn(lua_State *L)
     if (state->loading || state->current == NULL)
         return luaL_error(L,
                           "ls.spawn: cannot be called while the site loads; call it in ls.init or ls.on(\"start\")");
-    if (jobs_of(state)->unfinished >= jobs_max)
+    if (*unfinished_of(state) >= jobs_max)
         return luaL_error(L, "ls.spawn: too many jobs: this Lua state has %d unfinished ones (max_jobs = %d)",
-                          (int)jobs_of(state)->unfinished, (int)jobs_max);
-    ls_job *job = ls_object_new(L, sizeof *job, 1, &job_tag, jobs_of(state)->meta_ref);
+                          (int)*unfinished_of(state), (int)jobs_max);
+    ls_job *job = ls_object_push(L, sizeof *job, 1, &job_type);
     ls_node_init(&job->waiters);
     lua_pushvalue(L, -1);
     job->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -121,7 +117,7 @@ static int core_spawn(lua_State *L)
     task->of_site = state->current->of_site;
     task->took = state->current->took;
     ls_task_count(task);
-    jobs_of(state)->unfinished++;
+    ++*unfinished_of(state);
     ls_task_post(state->ctx, task, count + 1);
     return 1;
 }
@@ -130,7 +126,7 @@ static int core_spawn(lua_State *L)
 
 static ls_job *job_check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &job_tag, sizeof(ls_job), "job");
+    return ls_udata_check(L, 1, &job_type, sizeof(ls_job), "job");
 }
 
 static int job_results(lua_State *L, const ls_job *job)
@@ -177,12 +173,8 @@ static int job_wait(lua_State *L)
 }
 
 /* job is a Job: what ls.spawn returns. */
-static void job_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg methods[] = {{"wait", job_wait}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "job", .methods = methods};
-    ls_object_define(L, &type, &jobs_of(state)->meta_ref);
-}
+static const luaL_Reg methods[] = {{"wait", job_wait}, {NULL, NULL}};
+static const ls_object_type job_type = {.name = "job", .methods = methods};
 
 /* ---- functions of ls.on --------------------------------------------------------------------------------------- */
 
@@ -211,4 +203,4 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, bool of_site, 
 
 static const luaL_Reg functions[] = {{"spawn", core_spawn}, {NULL, NULL}};
 
-const ls_module ls_job_module = {.name = "job", .bytes = sizeof(jobs), .functions = functions, .define = job_define};
+const ls_module ls_job_module = {.name = "job", .bytes = sizeof(unsigned), .functions = functions};

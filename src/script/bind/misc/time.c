@@ -46,12 +46,11 @@ typedef struct definition {
 
 enum { DEFINITIONS_MAX = 1024, OMITTED_NS = 1000000000 };
 
-static const char timer_tag;
+static const ls_object_type timer_type;
 
 typedef struct timers { /* of a state */
     ls_node all;        /* the start arms those that were made while loading */
     unsigned count;     /* those that are not stopped */
-    int meta_ref;
 } timers;
 
 static timers *timers_of(const ls_state *state)
@@ -231,7 +230,7 @@ static void timer_cancel(ls_port *port, script_timer *t)
  * Stops the timer. */
 static int handle_cancel(lua_State *L)
 {
-    const timer_handle *handle = ls_udata_check(L, 1, &timer_tag, sizeof *handle, "timer");
+    const timer_handle *handle = ls_udata_check(L, 1, &timer_type, sizeof *handle, "timer");
     if (handle->definition != NULL) atomic_store(&handle->definition->canceled, true);
     if (handle->timer != NULL) timer_cancel(ls_state_of(L)->port, handle->timer);
     return 0;
@@ -294,7 +293,7 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
         lua_setfield(L, 2, "each_state");
     }
 
-    timer_handle *handle = ls_object_new(L, sizeof *handle, 0, &timer_tag, timers_of(state)->meta_ref);
+    timer_handle *handle = ls_object_push(L, sizeof *handle, 0, &timer_type);
     unsigned number;
     if (for_server) handle->definition = ls_define(L, LS_SLOT_timer, sizeof *handle->definition, &number);
     if (for_server && state->index > 0) return 1;
@@ -469,13 +468,14 @@ static void timer_abandon(ls_state *state)
 }
 
 /* timer is a Timer: what ls.after and ls.every return. */
+static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", handle_gc}, {NULL, NULL}};
+static const ls_object_type timer_type = {.name = "timer", .methods = methods, .meta = meta};
+
 static void timer_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__gc", handle_gc}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "timer", .methods = methods, .meta = meta};
+    (void)L;
     ls_node_init(&timers_of(state)->all);
-    ls_object_define(L, &type, &timers_of(state)->meta_ref);
 }
 
 static const luaL_Reg functions[] = {{"sleep", core_sleep},

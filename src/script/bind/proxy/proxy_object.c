@@ -18,7 +18,7 @@
 #include "script/shared/hash.h"
 #include "script/shared/peer.h"
 
-static const char upstream_tag;
+static const ls_object_type upstream_type = {.name = "upstream"};
 
 typedef struct upstream { /* the strings are those of the table of options, user value 1 */
     const void *tag;
@@ -46,7 +46,6 @@ typedef struct proxy_call {
 typedef struct proxy_data { /* of a state */
     ls_node open;
     _Atomic uint32_t live; /* streams */
-    int meta_ref;
 } proxy_data;
 
 static proxy_data *data_of(const ls_state *state)
@@ -159,7 +158,7 @@ static ls_stream *take_stream(lua_State *L, int index, const ls_state *state, co
 {
     if (lua_isnoneornil(L, index))
         return ls_stream_pool_take(state->ctx, ls_state_runtime(state)->streams, u->key, u->key_len);
-    ls_tcp_object *sock = ls_udata_check(L, index, &ls_tcp_tag, sizeof *sock, "sock");
+    ls_tcp_object *sock = ls_udata_check(L, index, &ls_sock_type, sizeof *sock, "sock");
     return sock->tcp != NULL ? ls_tcp_detach(sock->tcp) : NULL;
 }
 
@@ -186,7 +185,7 @@ static int proxy_send(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     ls_state *state = r->state;
-    const upstream *u = ls_udata_check(L, 2, &upstream_tag, sizeof *u, "upstream");
+    const upstream *u = ls_udata_check(L, 2, &upstream_type, sizeof *u, "upstream");
     ls_proxy_change change = {.host = {u->host, u->host_len},
                               .prefix = {u->prefix, u->prefix_len},
                               .strip = (unsigned)luaL_checkinteger(L, 4),
@@ -292,7 +291,7 @@ static int proxy_upstream(lua_State *L)
     size_t len;
     luaL_checktype(L, 1, LUA_TTABLE);
     const char *origin = field_text(L, "origin", &len);
-    upstream *u = ls_object_new(L, sizeof *u, 1, &upstream_tag, data_of(state)->meta_ref);
+    upstream *u = ls_object_push(L, sizeof *u, 1, &upstream_type);
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
     ls_options_read(L, 1, options, u);
@@ -307,7 +306,7 @@ static int proxy_upstream(lua_State *L)
 
 static upstream *check_upstream(lua_State *L)
 {
-    return ls_udata_check(L, 1, &upstream_tag, sizeof(upstream), "upstream");
+    return ls_udata_check(L, 1, &upstream_type, sizeof(upstream), "upstream");
 }
 
 /* core.proxy_load(upstream) -> the number of its requests, the share of its weight (0: it is down) */
@@ -349,9 +348,8 @@ static int proxy_hash(lua_State *L)
 
 static void proxy_define(lua_State *L, ls_state *state)
 {
+    (void)L;
     ls_node_init(&data_of(state)->open);
-    lua_newtable(L);
-    ls_udata_define(L, "upstream", &data_of(state)->meta_ref);
 }
 
 static void proxy_close(ls_thread_ctx *ctx, ls_state *state)

@@ -55,20 +55,11 @@ typedef struct client_call {
     bool decoded_whole_block; /* the decoder may hold more output */
 } client_call;
 
-static const char call_tag;
-
-typedef struct call_data { /* of a state */
-    int meta_ref;
-} call_data;
-
-static call_data *data_of(const ls_state *state)
-{
-    return ls_state_data(state, LS_SLOT_client_call);
-}
+static const ls_object_type call_type;
 
 static client_call *check_call(lua_State *L)
 {
-    return ls_udata_check(L, 1, &call_tag, sizeof(client_call), "call");
+    return ls_udata_check(L, 1, &call_type, sizeof(client_call), "call");
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
@@ -538,7 +529,7 @@ static int client_new(lua_State *L)
     static const char *const names[] = {
         [LS_ASKED_BODY] = "body", [LS_ASKED_HEAD] = "head", [LS_ASKED_UPGRADE] = "upgrade", NULL};
     const enum ls_asked asked = (enum ls_asked)luaL_checkoption(L, 2, NULL, names);
-    client_call *call = ls_object_new(L, sizeof *call, 1, &call_tag, data_of(state)->meta_ref);
+    client_call *call = ls_object_push(L, sizeof *call, 1, &call_type);
     call->sock = sock;
     call->state = state;
     lua_pushvalue(L, 1);
@@ -552,15 +543,10 @@ static int client_new(lua_State *L)
 
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
-static void client_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},       {"all", call_all},
-                                       {"within", call_within}, {"decode", call_decode},   {"keep", call_keep},
-                                       {"close", call_close},   {"release", call_release}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__gc", call_close}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "call", .methods = methods, .meta = meta};
-    ls_object_define(L, &type, &data_of(state)->meta_ref);
-}
+static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},       {"all", call_all},
+                                   {"within", call_within}, {"decode", call_decode},   {"keep", call_keep},
+                                   {"close", call_close},   {"release", call_release}, {NULL, NULL}};
+static const ls_object_type call_type = {.name = "call", .methods = methods, .drop = call_close};
 
 /* A handler of this server may wait at the other end of an idle connection. */
 static void client_drain(ls_thread_ctx *ctx, ls_state *state)
@@ -593,8 +579,4 @@ static int core_codings(lua_State *L)
 static const luaL_Reg functions[] = {
     {"client_take", client_take}, {"client_call", client_new}, {"codings", core_codings}, {NULL, NULL}};
 
-const ls_module ls_client_call_module = {.name = "client_call",
-                                         .bytes = sizeof(call_data),
-                                         .functions = functions,
-                                         .define = client_define,
-                                         .drain = client_drain};
+const ls_module ls_client_call_module = {.name = "client_call", .functions = functions, .drain = client_drain};

@@ -23,7 +23,6 @@ typedef struct connect_data { /* of a state */
     ls_node dialling;
     ls_resolver *resolver; /* NULL until the first name lookup */
     ls_resolver *ending;   /* ls_resolver_end was called; or NULL */
-    int meta_ref;
 } connect_data;
 
 static connect_data *data_of(const ls_state *state)
@@ -35,6 +34,7 @@ static connect_data *data_of(const ls_state *state)
 enum { CONNECTING = 1, HOST = 2, LIMITS = 3, TLS = 4 };
 
 typedef struct connecting {
+    const void *tag;
     ls_node node;    /* in the list of the state while `dial` is not NULL */
     ls_dial *dial;   /* NULL: not started, or ended */
     ls_tls *tls;     /* NULL: plain */
@@ -67,6 +67,8 @@ static int drop_connecting(lua_State *L)
     c->tcp = NULL;
     return 0;
 }
+
+static const ls_object_type connecting_type = {.name = "connecting", .drop = drop_connecting};
 
 /* Finalize the userdata now, then push nil, message, code. */
 static int fail(lua_State *L, int err)
@@ -222,12 +224,9 @@ static int core_connect(lua_State *L)
     luaL_checktype(L, 3, LUA_TTABLE);
     ls_task_may_wait(L);
     lua_settop(L, 3);
-    connecting *c = lua_newuserdatauv(L, sizeof *c, 0);
-    memset(c, 0, sizeof *c);
+    connecting *c = ls_object_push(L, sizeof *c, 0, &connecting_type);
     ls_node_init(&c->node);
     c->port = (uint16_t)port;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, data_of(ls_state_of(L))->meta_ref);
-    lua_setmetatable(L, -2);
     lua_insert(L, CONNECTING);
     lua_remove(L, LIMITS); /* the port */
     lua_getfield(L, LIMITS, "tls");
@@ -246,10 +245,8 @@ static int core_connect(lua_State *L)
 
 static void connect_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg meta[] = {{"__gc", drop_connecting}, {NULL, NULL}};
+    (void)L;
     ls_node_init(&data_of(state)->dialling);
-    luaL_newlib(L, meta);
-    data_of(state)->meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 /* Returns whether none is left. */

@@ -21,7 +21,7 @@
 #include "script/core/task.h"
 #include "script/core/udata.h"
 
-static const char notification_tag;
+static const ls_object_type notification_type;
 
 enum { FILTER = LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP };
 
@@ -103,7 +103,7 @@ static int push_failed(lua_State *L, int err)
 
 static notification *notification_at(lua_State *L)
 {
-    return ls_udata_check(L, 1, &notification_tag, sizeof(notification), "notification");
+    return ls_udata_check(L, 1, &notification_type, sizeof(notification), "notification");
 }
 
 static bool is_removed(const notification *n)
@@ -251,7 +251,7 @@ static int core_notify(lua_State *L)
         return luaL_error(L,
                           "cannot be called while the site loads; call it in a handler, ls.init or ls.on(\"start\")");
     lua_settop(L, 4);
-    notification *n = ls_object_new(L, sizeof *n, 1, &notification_tag, *(int *)ls_state_data(state, LS_SLOT_notify));
+    notification *n = ls_object_push(L, sizeof *n, 1, &notification_type);
     n->filter = (uint32_t)filter & FILTER;
     n->trigger = (uint8_t)((lua_toboolean(L, 3) ? LS_TRIGGER_EDGE : LS_TRIGGER_LEVEL) |
                            (lua_toboolean(L, 4) ? LS_TRIGGER_ONESHOT : LS_TRIGGER_PERSISTENT));
@@ -273,14 +273,10 @@ static int core_notify(lua_State *L)
 }
 
 /* n is a Notify: a descriptor whose events are reported. */
-static void notify_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg methods[] = {
-        {"wait", notification_wait}, {"rearm", notification_rearm}, {"remove", notification_remove}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__gc", notification_gc}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "notification", .methods = methods, .meta = meta};
-    ls_object_define(L, &type, ls_state_data(state, LS_SLOT_notify));
-}
+static const luaL_Reg methods[] = {
+    {"wait", notification_wait}, {"rearm", notification_rearm}, {"remove", notification_remove}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", notification_gc}, {NULL, NULL}};
+static const ls_object_type notification_type = {.name = "notification", .methods = methods, .meta = meta};
 
 /* The polls of the resolver belong to the same actor: it has been stopped before. */
 static void notify_close(ls_thread_ctx *ctx, ls_state *state)
@@ -296,9 +292,5 @@ static bool notify_closed(ls_state *state)
 
 static const luaL_Reg functions[] = {{"notify", core_notify}, {NULL, NULL}};
 
-const ls_module ls_notify_module = {.name = "notify",
-                                    .bytes = sizeof(int), /* the reference of the metatable */
-                                    .functions = functions,
-                                    .define = notify_define,
-                                    .close = notify_close,
-                                    .closed = notify_closed};
+const ls_module ls_notify_module = {
+    .name = "notify", .functions = functions, .close = notify_close, .closed = notify_closed};

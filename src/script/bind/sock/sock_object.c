@@ -12,7 +12,7 @@
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &ls_tcp_tag, sizeof(ls_tcp_object), "sock");
+    return ls_udata_check(L, 1, &ls_sock_type, sizeof(ls_tcp_object), "sock");
 }
 
 /* ---- limits ----------------------------------------------------------------------------------------------------- */
@@ -140,29 +140,25 @@ static int sock_tostring(lua_State *L)
     return 1;
 }
 
-void ls_sock_define(lua_State *L, int *ref)
-{
-    static const luaL_Reg methods[] = {{"receive", ls_sock_receive},
-                                       {"receiveany", ls_sock_receiveany},
-                                       {"receiveuntil", ls_sock_receiveuntil},
-                                       {"lines", ls_sock_lines},
-                                       {"chunks", ls_sock_chunks},
-                                       {"send", ls_sock_send},
-                                       {"flush", ls_sock_flush},
-                                       {"shutdown", ls_sock_shutdown_lua},
-                                       {"starttls", ls_sock_starttls},
-                                       {"settimeouts", sock_settimeouts},
-                                       {"setkeepalive", sock_setkeepalive},
-                                       {"subscribe", ls_sock_subscribe},
-                                       {"unsubscribe", ls_sock_unsubscribe},
-                                       {"close", sock_close},
-                                       {"abort", sock_abort},
-                                       {NULL, NULL}};
-    static const char *const fields[] = {"ip",         "port", "remote", "local_ip", "local_port",
-                                         "local_addr", "tls",  "queued", "ended",    NULL};
-    static const luaL_Reg meta[] = {
-        {"__gc", sock_close}, {"__close", sock_close}, {"__tostring", sock_tostring}, {NULL, NULL}};
-    static const ls_object_type type = {
-        .name = "sock", .methods = methods, .meta = meta, .fields = fields, .index = sock_index};
-    ls_object_define(L, &type, ref);
-}
+static const luaL_Reg methods[] = {{"receive", ls_sock_receive},
+                                   {"receiveany", ls_sock_receiveany},
+                                   {"receiveuntil", ls_sock_receiveuntil},
+                                   {"lines", ls_sock_lines},
+                                   {"chunks", ls_sock_chunks},
+                                   {"send", ls_sock_send},
+                                   {"flush", ls_sock_flush},
+                                   {"shutdown", ls_sock_shutdown_lua},
+                                   {"starttls", ls_sock_starttls},
+                                   {"settimeouts", sock_settimeouts},
+                                   {"setkeepalive", sock_setkeepalive},
+                                   {"subscribe", ls_sock_subscribe},
+                                   {"unsubscribe", ls_sock_unsubscribe},
+                                   {"close", sock_close},
+                                   {"abort", sock_abort},
+                                   {NULL, NULL}};
+static const char *const fields[] = {"ip",         "port", "remote", "local_ip", "local_port",
+                                     "local_addr", "tls",  "queued", "ended",    NULL};
+static const luaL_Reg meta[] = {
+    {"__gc", sock_close}, {"__close", sock_close}, {"__tostring", sock_tostring}, {NULL, NULL}};
+const ls_object_type ls_sock_type = {
+    .name = "sock", .methods = methods, .meta = meta, .fields = fields, .index = sock_index};

@@ -5,6 +5,7 @@
 #ifndef LS_SCRIPT_BIND_SOCK_H
 #define LS_SCRIPT_BIND_SOCK_H
 
+#include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/tcp.h"
 
@@ -12,8 +13,7 @@ enum { LS_TCP_KEEPALIVE_S = 60 };
 
 /* ---- sock.c ---------------------------------------------------------------------------------------------- */
 
-/* Create the metatable of sock and store its reference in *ref. Raises when out of memory. */
-void ls_sock_define(lua_State *L, int *ref);
+extern const ls_object_type ls_sock_type;
 
 /* The sock at index 1; its `tcp` is NULL after the sock was closed. Raises for any other value. */
 ls_tcp_object *ls_tcp_check(lua_State *L);

@@ -15,7 +15,7 @@
 
 enum { RECEIVE_BYTES_DEFAULT = 65536, RECEIVE_BYTES_MAX = 16 * 1024 * 1024 };
 
-static const char socket_tag;
+static const ls_object_type socket_type;
 
 typedef struct raw_socket {
     const void *tag;
@@ -25,7 +25,7 @@ typedef struct raw_socket {
 
 static raw_socket *socket_at(lua_State *L, int index)
 {
-    return ls_udata_test(L, index, &socket_tag, sizeof(raw_socket));
+    return ls_udata_test(L, index, &socket_type, sizeof(raw_socket));
 }
 
 bool ls_socket_test(lua_State *L, int index, ls_fd *fd)
@@ -37,14 +37,14 @@ bool ls_socket_test(lua_State *L, int index, ls_fd *fd)
 
 static raw_socket *socket_check(lua_State *L)
 {
-    raw_socket *sock = ls_udata_check(L, 1, &socket_tag, sizeof *sock, "socket");
+    raw_socket *sock = ls_udata_check(L, 1, &socket_type, sizeof *sock, "socket");
     if (sock->fd == LS_FD_NONE) luaL_error(L, "this socket was closed");
     return sock;
 }
 
 static raw_socket *socket_push(lua_State *L, bool stream)
 {
-    raw_socket *sock = ls_object_new(L, sizeof *sock, 0, &socket_tag, ls_sockets_of(ls_state_of(L))->meta_ref);
+    raw_socket *sock = ls_object_push(L, sizeof *sock, 0, &socket_type);
     sock->fd = LS_FD_NONE;
     sock->stream = stream;
     return sock;
@@ -213,7 +213,7 @@ static int socket_shutdown(lua_State *L)
  * Closes the socket. A task that waits for a notification of it wakes with ENOENT. */
 static int socket_close(lua_State *L)
 {
-    raw_socket *sock = ls_udata_check(L, 1, &socket_tag, sizeof *sock, "socket");
+    raw_socket *sock = ls_udata_check(L, 1, &socket_type, sizeof *sock, "socket");
     const ls_fd fd = sock->fd;
     sock->fd = LS_FD_NONE;
     if (fd == LS_FD_NONE) return 0;
@@ -241,21 +241,15 @@ static int socket_index(lua_State *L)
     return 1;
 }
 
-static void socket_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg methods[] = {
-        {"bind", socket_bind},         {"listen", socket_listen},   {"accept", socket_accept},
-        {"connect", socket_connect},   {"receive", socket_receive}, {"receivefrom", socket_receivefrom},
-        {"send", socket_send},         {"sendto", socket_sendto},   {"error", socket_error},
-        {"shutdown", socket_shutdown}, {"close", socket_close},     {NULL, NULL}};
-    static const char *const fields[] = {"fd", "local_ip", "local_port", "local_addr", NULL};
-    static const luaL_Reg meta[] = {{"__gc", socket_close}, {"__close", socket_close}, {NULL, NULL}};
-    static const ls_object_type type = {
-        .name = "socket", .methods = methods, .meta = meta, .fields = fields, .index = socket_index};
-    ls_object_define(L, &type, &ls_sockets_of(state)->meta_ref);
-}
+static const luaL_Reg methods[] = {
+    {"bind", socket_bind},         {"listen", socket_listen},   {"accept", socket_accept},
+    {"connect", socket_connect},   {"receive", socket_receive}, {"receivefrom", socket_receivefrom},
+    {"send", socket_send},         {"sendto", socket_sendto},   {"error", socket_error},
+    {"shutdown", socket_shutdown}, {"close", socket_close},     {NULL, NULL}};
+static const char *const fields[] = {"fd", "local_ip", "local_port", "local_addr", NULL};
+static const ls_object_type socket_type = {
+    .name = "socket", .methods = methods, .fields = fields, .index = socket_index, .drop = socket_close};
 
 static const luaL_Reg functions[] = {{"socket", core_socket}, {NULL, NULL}};
 
-const ls_module ls_socket_module = {
-    .name = "socket", .bytes = sizeof(ls_sockets), .functions = functions, .define = socket_define};
+const ls_module ls_socket_module = {.name = "socket", .bytes = sizeof(ls_sockets), .functions = functions};

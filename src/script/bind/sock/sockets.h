@@ -13,7 +13,6 @@ typedef struct ls_sockets { /* of a state */
     unsigned count;
     unsigned collect_at; /* the count at which the next open collects garbage first; 0: not set */
     bool opened;         /* since the last collection */
-    int meta_ref;        /* of ls.socket (socket.c) */
 } ls_sockets;
 
 static inline ls_sockets *ls_sockets_of(const ls_state *state)

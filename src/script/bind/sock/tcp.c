@@ -21,8 +21,6 @@ enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = LS_BLOCK_SMALL / 2 };
 
 const ls_stream_handler ls_tcp_handler = {.received = received, .sent = sent, .closed = closed};
 
-const char ls_tcp_tag;
-
 /* ---- open and close ------------------------------------------------------------------------------------------ */
 
 void ls_tcp_set_timeouts(ls_tcp *tcp, uint32_t receive_ms, uint32_t send_ms)
@@ -78,7 +76,7 @@ ls_tcp *ls_tcp_upgraded(ls_state *state, ls_stream *s, const ls_tcp_config *conf
 
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp)
 {
-    ls_tcp_object *o = ls_object_new(L, sizeof *o, 0, &ls_tcp_tag, ls_tcps_of(ls_state_of(L))->meta_ref);
+    ls_tcp_object *o = ls_object_push(L, sizeof *o, 0, &ls_sock_type);
     if (tcp != NULL) ls_tcp_attach(o, tcp);
     return o;
 }
@@ -617,9 +615,9 @@ static bool tcp_closed(ls_state *state)
 static void tcp_define(lua_State *L, ls_state *state)
 {
     ls_tcps *tcps = ls_tcps_of(state);
+    (void)L;
     ls_node_init(&tcps->open);
     tcps->flush.run = flush_all;
-    ls_sock_define(L, &tcps->meta_ref);
 }
 
 const ls_module ls_tcp_module = {.name = "tcp",

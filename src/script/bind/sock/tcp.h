@@ -174,7 +174,6 @@ typedef struct ls_tcps {    /* of a state */
     ls_flush flush;         /* flushes them */
     bool returned_logged;   /* a handler returned text */
     unsigned ended;         /* connections that have ended since the last collection for them */
-    int meta_ref;           /* of sock */
 } ls_tcps;
 
 static inline ls_tcps *ls_tcps_of(const ls_state *state)
@@ -182,7 +181,6 @@ static inline ls_tcps *ls_tcps_of(const ls_state *state)
     return ls_state_data(state, LS_SLOT_tcp);
 }
 
-extern const char ls_tcp_tag; /* of the sock objects, see udata.h */
 /* Push the sock object of a connection that has none. May raise; then the connection stays without an object. NULL: a
  * closed sock, for ls_tcp_attach. */
 ls_tcp_object *ls_tcp_push(lua_State *L, ls_tcp *tcp);

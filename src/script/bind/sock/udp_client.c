@@ -13,11 +13,10 @@
 #include "script/core/task.h"
 #include "script/core/udata.h"
 
-static const char client_tag;
+static const ls_object_type client_type;
 
 typedef struct clients { /* of a state */
     ls_node all;         /* including closed ones whose last packet is outstanding */
-    int meta_ref;
 } clients;
 
 static clients *clients_of(const ls_state *state)
@@ -101,7 +100,7 @@ static int handle_gc(lua_State *L)
 
 static udp_client *client_check(lua_State *L)
 {
-    const client_handle *handle = ls_udata_test(L, 1, &client_tag, sizeof *handle);
+    const client_handle *handle = ls_udata_test(L, 1, &client_type, sizeof *handle);
     if (handle == NULL || handle->client == NULL) luaL_typeerror(L, 1, "connected UDP socket");
     return handle->client;
 }
@@ -257,7 +256,7 @@ static int core_udp_connect(lua_State *L)
     if (!ls_udp_check_host(L, 1, port, &to)) return ls_udp_push_bad_host(L, 1);
     ls_udp_check_setup(L, 3, &setup);
 
-    client_handle *handle = ls_object_new(L, sizeof *handle, 0, &client_tag, clients_of(state)->meta_ref);
+    client_handle *handle = ls_object_push(L, sizeof *handle, 0, &client_type);
     ls_sockets_make_room(L);
     clients_sweep(clients_of(state));
     udp_client *client = calloc(1, sizeof *client);
@@ -278,17 +277,18 @@ static int core_udp_connect(lua_State *L)
     return 1;
 }
 
+static const luaL_Reg methods[] = {
+    {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
+static const char *const fields[] = {"ip", "port", "remote", "local_ip", "local_port", "local_addr", NULL};
+static const luaL_Reg meta[] = {
+    {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};
+static const ls_object_type client_type = {
+    .name = "connected UDP socket", .methods = methods, .meta = meta, .fields = fields, .index = client_index};
+
 static void client_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {
-        {"send", client_send}, {"receive", client_receive}, {"close", client_close_call}, {NULL, NULL}};
-    static const char *const fields[] = {"ip", "port", "remote", "local_ip", "local_port", "local_addr", NULL};
-    static const luaL_Reg meta[] = {
-        {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};
-    static const ls_object_type type = {
-        .name = "connected UDP socket", .methods = methods, .meta = meta, .fields = fields, .index = client_index};
+    (void)L;
     ls_node_init(&clients_of(state)->all);
-    ls_object_define(L, &type, &clients_of(state)->meta_ref);
 }
 
 static void clients_close(ls_thread_ctx *ctx, ls_state *state)

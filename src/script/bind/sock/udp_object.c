@@ -26,7 +26,8 @@
 
 enum { PEERS_CACHED = 256, PEER_ADDR_BYTES = 28 };
 
-static const char sock_tag, peer_tag;
+static const char peer_tag;
+static const ls_object_type sock_type;
 
 typedef struct udp_sock { /* what ls.udp returns */
     const void *tag;
@@ -186,7 +187,7 @@ static int peer_index(lua_State *L)
 
 static udp_sock *sock_check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &sock_tag, sizeof(udp_sock), "UDP socket");
+    return ls_udata_check(L, 1, &sock_type, sizeof(udp_sock), "UDP socket");
 }
 
 int ls_udp_check_port(lua_State *L, int index)
@@ -534,24 +535,24 @@ static int core_udp(lua_State *L)
     lua_pushvalue(L, 2);
     script->handler_refs[index] = luaL_ref(L, LUA_REGISTRYINDEX);
 
-    ((udp_sock *)ls_object_new(L, sizeof(udp_sock), 0, &sock_tag, script->sock_meta_ref))->entry = entry;
+    ((udp_sock *)ls_object_push(L, sizeof(udp_sock), 0, &sock_type))->entry = entry;
     return 1;
 }
 
+static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
+static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
+static const char *const sock_fields[] = {"local_ip", "local_port", "local_addr", NULL};
+static const ls_object_type sock_type = {
+    .name = "UDP socket", .methods = sock_methods, .meta = sock_meta, .fields = sock_fields, .index = sock_index};
+
 static void udp_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
-    static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
-    static const char *const sock_fields[] = {"local_ip", "local_port", "local_addr", NULL};
     static const luaL_Reg peer_methods[] = {{"send", peer_send}, {NULL, NULL}};
     static const char *const peer_fields[] = {"ip", "port", "remote", NULL};
     static const luaL_Reg peer_meta[] = {{"__tostring", peer_tostring}, {"__eq", peer_eq}, {NULL, NULL}};
-    static const ls_object_type sock_type = {
-        .name = "UDP socket", .methods = sock_methods, .meta = sock_meta, .fields = sock_fields, .index = sock_index};
     static const ls_object_type peer_type = {
         .name = "peer", .methods = peer_methods, .meta = peer_meta, .fields = peer_fields, .index = peer_index};
     ls_udp_script *script = ls_udp_script_of(state);
-    ls_object_define(L, &sock_type, &script->sock_meta_ref);
     ls_object_define(L, &peer_type, &script->peer_meta_ref);
     lua_createtable(L, PEERS_CACHED, 0);
     for (int n = 1; n <= PEERS_CACHED; n++) { /* fill all places: the table stays an array */

@@ -24,7 +24,7 @@ typedef struct ls_udp_script { /* of one state */
     int handler_refs[LS_UDP_ENTRIES_MAX];
     int peers_ref;   /* array of cached peers, indexed by the hash of the address */
     void *peer_keys; /* the addresses of the cached peers; NULL before the first ls.udp */
-    int sock_meta_ref, peer_meta_ref;
+    int peer_meta_ref;
 } ls_udp_script;
 
 static inline ls_udp_script *ls_udp_script_of(const ls_state *state)

@@ -14,8 +14,6 @@
 #include "script/bind/sock/sockets.h"
 #include "script/core/error_text.h"
 
-const char ls_ws_tag;
-
 struct ls_ws_stash {
     ls_ws_message message;
     ls_slice slices[];
@@ -435,7 +433,7 @@ const ls_ws_events ls_ws_lua_events = {on_message, on_drained, on_ended, on_free
 ls_ws_object *ls_ws_push(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
-    ls_ws_object *o = ls_object_new(L, sizeof *o, LS_WS_SLOTS - 1, &ls_ws_tag, ls_wss_of(state)->meta_ref);
+    ls_ws_object *o = ls_object_push(L, sizeof *o, LS_WS_SLOTS - 1, &ls_ws_type);
     o->state = state;
     o->self_ref = LUA_NOREF;
     ls_node_init(&o->senders);
@@ -549,8 +547,6 @@ static void ws_define(lua_State *L, ls_state *state)
     wss->text_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushliteral(L, "binary");
     wss->binary_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    ls_ws_object_define(L, &wss->meta_ref);
-    ls_ws_route_define(L, &wss->route_meta_ref);
 }
 
 static const luaL_Reg functions[] = {{"ws", ls_core_ws}, {"ws_origin", ls_core_ws_origin}, {NULL, NULL}};

@@ -21,6 +21,7 @@
 
 #include "codec/ws/ws_handshake.h"
 #include "net/listener.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/http/request.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
@@ -92,8 +93,7 @@ typedef struct ls_wss {      /* of a state */
     _Atomic uint32_t live;   /* connections that are not freed */
     ls_ws_object *unflushed; /* with output of the running task */
     ls_flush flush;
-    unsigned ended; /* that have ended since the last collection for them */
-    int meta_ref, route_meta_ref;
+    unsigned ended;           /* that have ended since the last collection for them */
     int text_ref, binary_ref; /* the strings "text" and "binary" */
 } ls_wss;
 
@@ -101,8 +101,6 @@ static inline ls_wss *ls_wss_of(const ls_state *state)
 {
     return ls_state_data(state, LS_SLOT_ws);
 }
-
-extern const char ls_ws_tag;
 
 /* ---- ws.c ------------------------------------------------------------------------------------------------ */
 
@@ -138,7 +136,7 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
 
 /* ---- ws_object.c ------------------------------------------------------------------------------------------- */
 
-void ls_ws_object_define(lua_State *L, int *ref);
+extern const ls_object_type ls_ws_type;
 /* The object at index 1. Raises for any other value. */
 ls_ws_object *ls_ws_check(lua_State *L);
 /* Whether nothing more can be sent. */
@@ -146,7 +144,6 @@ bool ls_ws_is_closed(const ls_ws_object *o);
 
 /* ---- ws_accept.c ------------------------------------------------------------------------------------------- */
 
-void ls_ws_route_define(lua_State *L, int *ref);
 int ls_core_ws(lua_State *L);
 int ls_core_ws_origin(lua_State *L);
 

@@ -19,7 +19,7 @@
 #include "script/bind/ws/ws.h"
 #include "script/core/udata.h"
 
-static const char route_tag;
+static const ls_object_type route_type;
 
 /* ---- the route ------------------------------------------------------------------------------------------------ */
 
@@ -83,8 +83,8 @@ int ls_core_ws(lua_State *L)
     if (err < 0) return luaL_error(L, "%s", ls_err_text(err));
     const unsigned protocols = push_names(L, "protocols"), origins = push_names(L, "origins"); /* at 2 and 3 */
     const char **names;
-    ls_ws_route *route = ls_object_new(L, sizeof *route + (protocols + origins) * sizeof *names, ROUTE_SLOTS - 1,
-                                       &route_tag, ls_wss_of(ls_state_of(L))->route_meta_ref);
+    ls_ws_route *route =
+        ls_object_push(L, sizeof *route + (protocols + origins) * sizeof *names, ROUTE_SLOTS - 1, &route_type);
     route->serve_ref = route->open_ref = route->message_ref = route->close_ref = LUA_NOREF;
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, ROUTE_TABLE);
@@ -115,8 +115,7 @@ int ls_core_ws_origin(lua_State *L)
 
 static int route_gc(lua_State *L)
 {
-    const ls_ws_route *route = ls_udata_test(L, 1, &route_tag, sizeof *route);
-    if (route == NULL) return 0;
+    const ls_ws_route *route = lua_touserdata(L, 1);
     luaL_unref(L, LUA_REGISTRYINDEX, route->serve_ref);
     luaL_unref(L, LUA_REGISTRYINDEX, route->open_ref);
     luaL_unref(L, LUA_REGISTRYINDEX, route->message_ref);
@@ -124,12 +123,7 @@ static int route_gc(lua_State *L)
     return 0;
 }
 
-void ls_ws_route_define(lua_State *L, int *ref)
-{
-    static const luaL_Reg meta[] = {{"__gc", route_gc}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
-}
+static const ls_object_type route_type = {.name = "route", .drop = route_gc};
 
 /* ---- the handshake ---------------------------------------------------------------------------------------------- */
 

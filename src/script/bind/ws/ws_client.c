@@ -31,23 +31,14 @@ typedef struct opening { /* an object; its user value is the table of options, w
     const char *names[]; /* request.protocols */
 } opening;
 
-static const char opening_tag;
-
-typedef struct client_data { /* of a state */
-    int meta_ref;
-} client_data;
-
-static client_data *data_of(const ls_state *state)
-{
-    return ls_state_data(state, LS_SLOT_ws_client);
-}
-
 static int drop_opening(lua_State *L)
 {
     opening *o = lua_touserdata(L, 1);
     ls_ws_deflate_end(&o->deflate);
     return 0;
 }
+
+static const ls_object_type opening_type = {.name = "opening", .drop = drop_opening};
 
 /* ---- the request ------------------------------------------------------------------------------------------------ */
 
@@ -75,7 +66,7 @@ static int core_ws_opening(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     const unsigned names = lua_getfield(L, 1, "protocols") == LUA_TTABLE ? (unsigned)lua_rawlen(L, 2) : 0;
-    opening *o = ls_object_new(L, sizeof *o + names * sizeof o->names[0], 1, &opening_tag, data_of(state)->meta_ref);
+    opening *o = ls_object_push(L, sizeof *o + names * sizeof o->names[0], 1, &opening_type);
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, 3, 1);
     ls_options_read(L, 1, ls_ws_limits, &o->config);
@@ -160,7 +151,7 @@ static int core_ws_open(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     const ls_tcp_object *sock = ls_tcp_check(L);
-    opening *o = ls_udata_check(L, 2, &opening_tag, sizeof *o, "opening");
+    opening *o = ls_udata_check(L, 2, &opening_type, sizeof *o, "opening");
     ls_http1_reader reader;
     ls_ws_response response = {.protocol = -1};
     ls_stream *s = NULL;
@@ -185,14 +176,6 @@ static int core_ws_open(lua_State *L)
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
-static void client_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg meta[] = {{"__gc", drop_opening}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    data_of(state)->meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
 static const luaL_Reg functions[] = {{"ws_opening", core_ws_opening}, {"ws_open", core_ws_open}, {NULL, NULL}};
 
-const ls_module ls_ws_client_module = {
-    .name = "ws_client", .bytes = sizeof(client_data), .functions = functions, .define = client_define};
+const ls_module ls_ws_client_module = {.name = "ws_client", .functions = functions};

@@ -12,7 +12,7 @@
 
 ls_ws_object *ls_ws_check(lua_State *L)
 {
-    return ls_udata_check(L, 1, &ls_ws_tag, sizeof(ls_ws_object), "WebSocket");
+    return ls_udata_check(L, 1, &ls_ws_type, sizeof(ls_ws_object), "WebSocket");
 }
 
 bool ls_ws_is_closed(const ls_ws_object *o)
@@ -320,20 +320,16 @@ static int ws_tostring(lua_State *L)
     return 1;
 }
 
-void ls_ws_object_define(lua_State *L, int *ref)
-{
-    static const luaL_Reg methods[] = {
-        {"send", ws_send},   {"receive", ws_receive},        {"messages", ws_messages},          {"ping", ws_ping},
-        {"close", ws_close}, {"subscribe", ls_ws_subscribe}, {"unsubscribe", ls_ws_unsubscribe}, {NULL, NULL}};
-    static const char *const fields[] = {"ip",       "port",   "remote", "local_ip", "local_port", "local_addr", "tls",
-                                         "protocol", "closed", "queued", "code",     "reason",     NULL};
-    static const luaL_Reg meta[] = {
-        {"__gc", ws_gc}, {"__close", ws_close_variable}, {"__tostring", ws_tostring}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "WebSocket",
-                                        .methods = methods,
-                                        .meta = meta,
-                                        .fields = fields,
-                                        .index = ws_index,
-                                        .newindex = ws_newindex};
-    ls_object_define(L, &type, ref);
-}
+static const luaL_Reg methods[] = {
+    {"send", ws_send},   {"receive", ws_receive},        {"messages", ws_messages},          {"ping", ws_ping},
+    {"close", ws_close}, {"subscribe", ls_ws_subscribe}, {"unsubscribe", ls_ws_unsubscribe}, {NULL, NULL}};
+static const char *const fields[] = {"ip",       "port",   "remote", "local_ip", "local_port", "local_addr", "tls",
+                                     "protocol", "closed", "queued", "code",     "reason",     NULL};
+static const luaL_Reg meta[] = {
+    {"__gc", ws_gc}, {"__close", ws_close_variable}, {"__tostring", ws_tostring}, {NULL, NULL}};
+const ls_object_type ls_ws_type = {.name = "WebSocket",
+                                   .methods = methods,
+                                   .meta = meta,
+                                   .fields = fields,
+                                   .index = ws_index,
+                                   .newindex = ws_newindex};
