@@ -221,11 +221,11 @@ class Files(E2E):
         self.assertEqual(server.get("/twice").text, "small\n")
         server.wait_log("twice: true true")  # the last description counts
         for what, why in (
-            ("option", "res:file: unknown option 'tpye'; did you mean 'type'?"),
+            ("option", "res:file: unknown option \"tpye\"; did you mean 'type'?"),
             ("type", "media type"),
-            ("offset", "res:file: offset must be a whole number of bytes, 0 or more; got -1"),
-            ("length", "res:file: length must be a whole number of bytes, 0 or more; got 1.5"),
-            ("max_age", "res:file: max_age must be a whole number of seconds, 0 or more; got 1h"),
+            ("offset", "res:file: offset must be a whole number from 0 to 9223372036854775807; got -1"),
+            ("length", "res:file: length must be a whole number from 0 to 9223372036854775807; got 1.5"),
+            ("max_age", "res:file: max_age must be a whole number from 0 to 2147483648; got 1h"),
             ("download", "res:file: download must be the name of a file in UTF-8"),
             ("etag", "res:file: etag must be true or false"),
             ("nul", "path contains NUL"),

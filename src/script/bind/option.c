@@ -15,7 +15,8 @@ static void read_number(lua_State *L, const char *call, const ls_option *o, void
     int whole;
     const uint64_t value = (uint64_t)lua_tointegerx(L, -1, &whole);
     if (!whole || value > most)
-        luaL_error(L, "%s%s must be a whole number from 0 to %I", call, o->name, (lua_Integer)most);
+        luaL_error(L, "%s%s must be a whole number from 0 to %I; got %s", call, o->name, (lua_Integer)most,
+                   luaL_tolstring(L, -1, NULL));
     switch (o->bytes) {
     case 1: *(uint8_t *)to = (uint8_t)value; break;
     case 2: *(uint16_t *)to = (uint16_t)value; break;
@@ -48,6 +49,13 @@ static void read_text(lua_State *L, const char *call, const ls_option *o, char *
     memcpy(to, text, len + 1);
 }
 
+/* A string that was made of a number would not be held by the table. */
+static const char *read_string(lua_State *L, const char *call, const ls_option *o)
+{
+    if (lua_type(L, -1) == LUA_TNUMBER) luaL_error(L, "%s%s must be a string; got a number", call, o->name);
+    return check_text(L, call, o);
+}
+
 /* `index`: the table, absolute. */
 static const char *read_path(lua_State *L, const char *call, int index, const ls_option *o)
 {
@@ -68,7 +76,7 @@ static void read_all(lua_State *L, const char *call, int index, const ls_option 
             case LS_OPTION_FLOAT: *(double *)to = read_float(L, call, o); break;
             case LS_OPTION_FLAG: *(bool *)to = lua_toboolean(L, -1); break;
             case LS_OPTION_TEXT: read_text(L, call, o, to); break;
-            case LS_OPTION_STRING: *(const char **)to = check_text(L, call, o); break;
+            case LS_OPTION_STRING: *(const char **)to = read_string(L, call, o); break;
             case LS_OPTION_PATH: *(const char **)to = read_path(L, call, index, o); break;
             }
         lua_pop(L, 1);

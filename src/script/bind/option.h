@@ -27,7 +27,7 @@ typedef struct ls_option {
     const char *name; /* NULL ends a table */
     uint16_t offset, bytes;
     uint8_t kind;
-    uint32_t max; /* of a number, or of the length of a text; 0: what the field can hold */
+    uint64_t max; /* of a number, or of the length of a text; 0: what the field can hold */
 } ls_option;
 
 #define LS_OPTION_KIND(field) \

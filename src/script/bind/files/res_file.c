@@ -10,9 +10,12 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/res.h"
-#include "script/shared/copy.h"
+#include "script/bind/option.h"
 
 enum { RES = 1, PATH, OPTIONS }; /* stack indices */
+enum { LINES_BYTES = 64 };
+
+#define NOT_GIVEN UINT64_MAX
 
 #define FILE_NAME_EXPECTED "the name of a file in UTF-8, at most %d bytes without / and \\, such as \"report.pdf\""
 
@@ -26,80 +29,39 @@ static void check_unsent(lua_State *L, const ls_request *r) /* another task may 
 
 /* ---- the options ------------------------------------------------------------------------------------------------ */
 
-static const char *const options[] = {"type", "offset", "length", "download", "max_age", "etag", NULL};
+typedef struct file_options {
+    const char *type, *download; /* NULL: not given; else in the user values */
+    uint64_t offset, length;     /* NOT_GIVEN: the whole file, from its beginning, to its end */
+    int64_t max_age;             /* in seconds; negative: not given */
+    bool etag;
+} file_options;
 
-static lua_Integer number_option(lua_State *L, const char *name, lua_Integer most)
-{
-    int whole;
-    const lua_Integer n = lua_tointegerx(L, -1, &whole);
-    if (lua_type(L, -1) != LUA_TNUMBER || !whole || n < 0 || n > most)
-        luaL_error(L, "res:file: %s must be a whole number of %s, 0 or more; got %s", name,
-                   strcmp(name, "max_age") == 0 ? "seconds" : "bytes", luaL_tolstring(L, -1, NULL));
-    return n;
-}
+static const file_options no_options = {.offset = NOT_GIVEN, .length = NOT_GIVEN, .max_age = -1, .etag = true};
 
-static void check_option(lua_State *L, const char *name)
+/* Replace the table at OPTIONS by what it says: it may change while the task waits. */
+static void take_options(lua_State *L)
 {
+    static const ls_option names[] = {LS_OPTION(file_options, type),
+                                      LS_OPTION_MAX(file_options, offset, INT64_MAX),
+                                      LS_OPTION_MAX(file_options, length, INT64_MAX),
+                                      LS_OPTION(file_options, download),
+                                      LS_OPTION_MAX(file_options, max_age, MAX_AGE_MOST),
+                                      LS_OPTION(file_options, etag),
+                                      LS_OPTIONS_END};
     char line[LS_DISPOSITION_BYTES];
-    size_t len;
-    if (strcmp(name, "type") == 0) {
-        if (lua_type(L, -1) != LUA_TSTRING || !ls_is_field_value(lua_tostring(L, -1), lua_rawlen(L, -1)))
-            luaL_error(L, "res:file: type must be a media type, such as \"text/plain\"");
-    } else if (strcmp(name, "download") == 0) {
-        const bool text = lua_type(L, -1) == LUA_TSTRING;
-        const char *file = text ? lua_tolstring(L, -1, &len) : NULL;
-        if (!text || ls_disposition(file, len, line) == 0)
-            luaL_error(L, "res:file: download must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
-    } else if (strcmp(name, "etag") == 0) {
-        if (lua_type(L, -1) != LUA_TBOOLEAN) luaL_error(L, "res:file: etag must be true or false");
-    } else if (strcmp(name, "max_age") == 0) {
-        (void)number_option(L, name, MAX_AGE_MOST);
-    } else {
-        (void)number_option(L, name, LUA_MAXINTEGER);
-    }
-}
-
-/* Raise "unknown option"; usage.lua finds the nearest name and the line of the caller. */
-static void unknown_option(lua_State *L, int key)
-{
-    lua_newtable(L);
-    for (const char *const *name = options; *name != NULL; name++) {
-        lua_pushboolean(L, 1);
-        lua_setfield(L, -2, *name);
-    }
-    const int known = lua_gettop(L);
-    ls_push_function(L, "luaserve.usage", "suggest");
-    lua_pushvalue(L, key);
-    lua_pushvalue(L, known);
-    lua_call(L, 2, 1);
-    const char *near = lua_tostring(L, -1);
-    luaL_error(L, "res:file: unknown option '%s'%s", luaL_tolstring(L, key, NULL), near);
-}
-
-static void check_options(lua_State *L)
-{
     if (lua_isnil(L, OPTIONS)) return;
-    luaL_checktype(L, OPTIONS, LUA_TTABLE);
-    ls_copy_open(L, OPTIONS);
-    lua_pushnil(L);
-    while (lua_next(L, OPTIONS) != 0) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        const char *const *name = options;
-        while (*name != NULL && strcmp(*name, key) != 0) name++;
-        if (*name == NULL) unknown_option(L, lua_gettop(L) - 1);
-        check_option(L, key);
-        lua_pop(L, 1);
-    }
-}
-
-/* Push the option; false: it is not set, and nothing is pushed. */
-static bool option(lua_State *L, const char *name)
-{
-    if (lua_type(L, OPTIONS) != LUA_TTABLE) return false;
-    lua_pushstring(L, name);
-    if (lua_rawget(L, OPTIONS) != LUA_TNIL) return true;
-    lua_pop(L, 1);
-    return false;
+    file_options *o = lua_newuserdatauv(L, sizeof *o, 2);
+    *o = no_options;
+    ls_options_take(L, OPTIONS, "res:file", names, o);
+    if (o->type != NULL && !ls_is_field_value(o->type, strlen(o->type)))
+        luaL_error(L, "res:file: type must be a media type, such as \"text/plain\"");
+    if (o->download != NULL && ls_disposition(o->download, strlen(o->download), line) == 0)
+        luaL_error(L, "res:file: download must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
+    o->type = lua_pushstring(L, o->type);
+    lua_setiuservalue(L, -2, 1);
+    o->download = lua_pushstring(L, o->download);
+    lua_setiuservalue(L, -2, 2);
+    lua_replace(L, OPTIONS);
 }
 
 static int set_header(ls_request *r, const char *name, const char *value, size_t len)
@@ -107,52 +69,18 @@ static int set_header(ls_request *r, const char *name, const char *value, size_t
     return ls_exchange_header(r->state->ctx, r->x, name, strlen(name), value, len, true);
 }
 
-typedef struct file_options {
-    bool part, without_tag;
-    uint64_t offset, length;
-    char lines[64];
-    size_t lines_len;
-} file_options;
-
-/* Read the checked options, and set the header lines that they name. */
-static int apply_options(lua_State *L, ls_request *r, file_options *out)
+/* Set the fields that the options name, and write the lines of the others to `lines`. */
+static int apply_options(ls_request *r, const file_options *o, char lines[LINES_BYTES])
 {
-    int err = LS_OK;
-    *out = (file_options){.length = UINT64_MAX};
-    if (option(L, "type")) {
-        size_t len;
-        const char *type = lua_tolstring(L, -1, &len);
-        err = set_header(r, "Content-Type", type, len);
-        lua_pop(L, 1);
-    }
-    if (err == LS_OK && option(L, "download")) {
-        char value[LS_DISPOSITION_BYTES];
-        size_t len;
-        const char *name = lua_tolstring(L, -1, &len);
-        err = set_header(r, "Content-Disposition", value, ls_disposition(name, len, value));
-        lua_pop(L, 1);
-    }
-    if (option(L, "max_age")) {
-        const lua_Integer age = lua_tointeger(L, -1);
-        out->lines_len = age == 0 ? (size_t)snprintf(out->lines, sizeof out->lines, "Cache-Control: no-cache\r\n")
-                                  : (size_t)snprintf(out->lines, sizeof out->lines, "Cache-Control: max-age=%lld\r\n",
-                                                     (long long)age);
-        lua_pop(L, 1);
-    }
-    if (option(L, "etag")) {
-        out->without_tag = !lua_toboolean(L, -1);
-        lua_pop(L, 1);
-    }
-    if (option(L, "offset")) {
-        out->part = true;
-        out->offset = (uint64_t)lua_tointeger(L, -1);
-        lua_pop(L, 1);
-    }
-    if (option(L, "length")) {
-        out->part = true;
-        out->length = (uint64_t)lua_tointeger(L, -1);
-        lua_pop(L, 1);
-    }
+    char value[LS_DISPOSITION_BYTES];
+    int err = o->type != NULL ? set_header(r, "Content-Type", o->type, strlen(o->type)) : LS_OK;
+    if (err == LS_OK && o->download != NULL)
+        err = set_header(r, "Content-Disposition", value, ls_disposition(o->download, strlen(o->download), value));
+    lines[0] = '\0';
+    if (o->max_age == 0)
+        (void)snprintf(lines, LINES_BYTES, "Cache-Control: no-cache\r\n");
+    else if (o->max_age > 0)
+        (void)snprintf(lines, LINES_BYTES, "Cache-Control: max-age=%lld\r\n", (long long)o->max_age);
     return err;
 }
 
@@ -161,19 +89,20 @@ static int apply_options(lua_State *L, ls_request *r, file_options *out)
 /* Takes the reference to the entry. */
 static int respond(lua_State *L, ls_request *r, ls_cached_file *entry)
 {
-    file_options o;
-    int err = apply_options(L, r, &o);
+    const file_options *o = lua_isnil(L, OPTIONS) ? &no_options : lua_touserdata(L, OPTIONS);
+    char lines[LINES_BYTES];
+    int err = apply_options(r, o, lines);
     const uint64_t bytes = entry->info.bytes;
     ls_file_answer answer = {.entry = entry,
                              .type = entry->type,
-                             .without_tag = o.without_tag,
-                             .part = o.part,
-                             .lines = o.lines,
-                             .lines_len = o.lines_len};
-    if (o.part) { /* what exceeds the file is cut off */
-        answer.from = o.offset < bytes ? o.offset : bytes;
-        answer.bytes = o.length < bytes - answer.from ? o.length : bytes - answer.from;
-    }
+                             .without_tag = !o->etag,
+                             .part = o->offset != NOT_GIVEN || o->length != NOT_GIVEN,
+                             .lines = lines,
+                             .lines_len = strlen(lines)};
+    answer.from = o->offset == NOT_GIVEN ? 0
+                  : o->offset < bytes    ? o->offset
+                                         : bytes; /* what exceeds the file is cut off */
+    answer.bytes = o->length < bytes - answer.from ? o->length : bytes - answer.from;
     if (err == LS_OK) err = ls_file_describe(r, &answer);
     ls_cached_file_drop(entry);
     if (err == LS_ELIMIT || err == LS_ENOMEM) return luaL_error(L, "res:file: %s", ls_err_text(err));
@@ -225,7 +154,7 @@ static int res_file(lua_State *L)
     lua_tostring(L, PATH); /* converts a number to a string in place */
     path = ls_push_site_path(L, PATH);
     lua_replace(L, PATH);
-    check_options(L);
+    take_options(L);
     len = strlen(path);
     if (len >= sizeof s.path) {
         r->no_file = 404;
