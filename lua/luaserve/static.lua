@@ -7,11 +7,12 @@ local options = require "luaserve.options"
 usage.mark_internal()
 
 local html_escape, url_encode, percent_decode = core.html_escape, core.url_encode, core.percent_decode
-local get, list_folder, concat, format, date = core.static_get, core.static_list, table.concat, string.format, os.date
+local get, list_folder, concat, format, date = core.static_get, core.file_list, table.concat, string.format, os.date
 
 local fname = "app:static"
 local name_bytes_max = 255
 local max_age_most = 2 ^ 31
+local listed_max = 10000
 
 local static = {}
 
@@ -61,7 +62,7 @@ end
 
 -- changed_at(seconds) -> the date and time in UTC; "" when the C library cannot tell it (os.date raises).
 local function changed_at(seconds)
-  local ok, text = pcall(date, "!%Y-%m-%d %H:%M:%S", seconds)
+  local ok, text = pcall(date, "!%Y-%m-%d %H:%M:%S", math.floor(seconds))
   return ok and text or ""
 end
 
@@ -71,12 +72,9 @@ local function row(name, size, modified)
     url_encode(name):gsub("%%2F", "/"), html_escape(name), size, modified)
 end
 
--- page(path, names) -> the listing of a folder as HTML. `path`: that of the request, decoded.
-local function page(path, names)
-  table.sort(names, function(a, b)
-    if a.directory ~= b.directory then return a.directory end
-    return a.name < b.name
-  end)
+-- page(path, names, more, dotfiles) -> the listing of a folder as HTML. `path`: that of the request, decoded. `names`:
+-- sorted; `more`: there are more of them. `dotfiles`: those that begin with a dot as well.
+local function page(path, names, more, dotfiles)
   local title = "Index of " .. html_escape(path)
   local out = {
     "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>", title, "</title>\n",
@@ -84,11 +82,16 @@ local function page(path, names)
     "</h1>\n<table>\n<tr><th align=\"left\">Name</th><th>Bytes</th><th>Changed (UTC)</th></tr>\n",
   }
   if path ~= "/" then out[#out + 1] = '<tr><td><a href="../">../</a></td><td></td><td></td></tr>\n' end
-  for _, entry in ipairs(names) do
-    local changed = changed_at(entry.modified)
-    out[#out + 1] = entry.directory and row(entry.name .. "/", "", changed) or row(entry.name, entry.bytes, changed)
+  for _, kind in ipairs { "directory", "file" } do
+    for _, entry in ipairs(names) do
+      if entry.type == kind and (dotfiles or entry.name:sub(1, 1) ~= ".") then
+        local changed = changed_at(entry.mtime)
+        out[#out + 1] = kind == "directory" and row(entry.name .. "/", "", changed)
+          or row(entry.name, entry.size, changed)
+      end
+    end
   end
-  out[#out + 1] = names.more and "</table>\n<p>There are more files.</p></body></html>\n" or "</table></body></html>\n"
+  out[#out + 1] = more and "</table>\n<p>There are more files.</p></body></html>\n" or "</table></body></html>\n"
   return concat(out)
 end
 
@@ -98,18 +101,18 @@ files_meta.__index = files_meta
 -- files:runner(skip, not_found) -> the function of a route. `skip`: the segments of its prefix. not_found(req, res)
 -- responds when there is no file.
 function files_meta:runner(skip, not_found)
-  local object = self.object
+  local object, folder, dotfiles = self.object, self.folder, self.dotfiles
   return function(req, res)
     local what, detail = get(object, res, skip)
     if what == nil then return end
     if what == 308 then return 308, "", { Location = detail } end
     if what == "list" then
-      local names, message, code = list_folder(object, detail)
+      local names, more, code = list_folder(folder .. detail, true, folder, listed_max)
       if names then
         res:type("html")
-        return page(percent_decode(req.path), names)
+        return page(percent_decode(req.path), names, more, dotfiles)
       elseif code ~= "ENOENT" and code ~= "EACCES" then
-        error("app:static: cannot list " .. detail .. ": " .. message)
+        error("app:static: cannot list " .. more)
       end
     end
     return not_found(req, res)
@@ -142,7 +145,8 @@ function static.new(prefix, folder, opts)
   elseif not object then
     usage.error("%s: cannot open the folder %s: %s", fname, usage.quote(folder), message)
   end
-  return setmetatable({ object = object }, files_meta)
+  folder = folder:gsub("(.)/+$", "%1")
+  return setmetatable({ object = object, folder = folder, dotfiles = out.dotfiles }, files_meta)
 end
 
 return static

@@ -89,12 +89,12 @@ end
 
 function tests.a_listing_is_sorted_and_escaped()
   local app = ls.app():static("/s", "public", { list = true })
-  core.results.static_list = { {
-    { name = "b & c", bytes = 5, modified = 0 }, { name = "a", bytes = 1, modified = 86400 },
-    { name = "z", directory = true, bytes = 0, modified = 0 }, more = true,
-  } }
-  local response = get(app, "/s/x%20%3Cy%3E/", "list", "/public/x y/")
-  core.results.static_list = nil
+  core.results.file_list = { {
+    { name = ".hidden", type = "file", size = 2, mtime = 0.0 }, { name = "a", type = "file", size = 1, mtime = 86400.5 },
+    { name = "b & c", type = "file", size = 5, mtime = 0.0 }, { name = "z", type = "directory", size = 0, mtime = 0.0 },
+  }, true }
+  local response = get(app, "/s/x%20%3Cy%3E/", "list", "/x y/")
+  core.results.file_list = nil
   check.equal(response.status, 200)
   local names = {}
   for name in response.body:gmatch('<a href="([^"]*)">') do names[#names + 1] = name end
@@ -107,11 +107,11 @@ end
 
 function tests.a_folder_that_cannot_be_listed()
   local app = ls.app():static("/s", "public", { list = true })
-  core.results.static_list = { nil, "not found", "ENOENT", n = 3 }
-  check.equal(get(app, "/s/x/", "list", "/public/x/").status, 404)
-  core.results.static_list = { nil, "too many open descriptors", "EMFILE", n = 3 }
-  check.equal(get(app, "/s/x/", "list", "/public/x/").status, 500)
-  core.results.static_list = nil
+  core.results.file_list = { nil, "not found", "ENOENT", n = 3 }
+  check.equal(get(app, "/s/x/", "list", "/x/").status, 404)
+  core.results.file_list = { nil, "too many open descriptors", "EMFILE", n = 3 }
+  check.equal(get(app, "/s/x/", "list", "/x/").status, 500)
+  core.results.file_list = nil
 end
 
 function tests.wrong_calls()

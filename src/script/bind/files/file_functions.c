@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/slices.h"
+#include "codec/http_path.h"
 #include "http/file_cache.h"
 #include "port/file.h"
 #include "port/shared_file.h"
@@ -379,39 +380,52 @@ static int by_name(const void *a, const void *b)
 static int64_t run_list(ls_work *work)
 {
     call *c = call_of(work);
-    const int err = ls_file_list(c->path, NULL, NAMES_MAX, &c->names);
+    const int err = ls_file_list(c->path, c->to, c->max > 0 ? (unsigned)c->max : NAMES_MAX, &c->names);
     if (err < 0) return err;
-    if (c->names->more) return LS_ELIMIT;
+    if (c->names->more && c->max == 0) return LS_ELIMIT;
     qsort(c->names->names, c->names->count, sizeof c->names->names[0], by_name);
     return LS_OK;
+}
+
+static bool can_be_served(const struct ls_file_name *name) /* by app:static */
+{
+    return name->info.type != LS_FILE_OTHER && ls_http_path_wrong(name->name, strlen(name->name)) == NULL;
 }
 
 static int list_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = call_in(context);
     const int err = (int)ls_task_work_result(&c->w);
+    (void)status;
     if (err == LS_ELIMIT && c->names != NULL)
         return fail(L, c, err, lua_pushfstring(L, "has more than %d names", NAMES_MAX));
-    if (err < 0) return done(L, status, context);
+    if (err < 0) return fail(L, c, err, NULL);
+    lua_Integer count = 0;
     lua_createtable(L, (int)c->names->count, 0);
     ls_array_set_mark(L);
     for (unsigned i = 0; i < c->names->count; i++) {
         const struct ls_file_name *name = &c->names->names[i];
+        if (c->to != NULL && !can_be_served(name)) continue;
         if (c->flags) push_info(L, &name->info);
         lua_pushstring(L, name->name);
         if (c->flags) lua_setfield(L, -2, "name");
-        lua_rawseti(L, -2, (lua_Integer)i + 1);
+        lua_rawseti(L, -2, ++count);
     }
-    return finish(c, 1);
+    if (c->max == 0) return finish(c, 1);
+    lua_pushboolean(L, c->names->more);
+    return finish(c, 2);
 }
 
-/* core.file_list(path, details) -> sorted list of names, or of tables as those of core.file_stat with `name` | nil,
- * message, code */
+/* core.file_list(path, details [, beneath, most]) -> sorted list of names, or of tables as those of core.file_stat with
+ * `name`, whether there are more than `most` | nil, message, code. `beneath`: a directory that `path` begins with; the
+ * list has only what app:static can serve from it. ELIMIT: more than NAMES_MAX, without `most`. */
 static int core_file_list(lua_State *L)
 {
     const bool details = lua_toboolean(L, 2);
-    call *c = call_push(L, run_list, 0);
+    const lua_Integer most = luaL_optinteger(L, 4, 0);
+    call *c = call_push(L, run_list, lua_isnoneornil(L, 3) ? 0 : 3);
     c->flags = details;
+    c->max = (uint64_t)most;
     return await(L, c, list_done);
 }
 

@@ -19,12 +19,11 @@
 #include "script/bind/http/res.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
-#include "script/core/task.h"
 #include "script/core/udata.h"
 
 enum { CONFIG = 1, RES, SKIP };                /* stack indices of core.static_get */
 enum { STEP_FILE, STEP_FALLBACK, STEP_CODED }; /* ls_serve.step; STEP_CODED + n: the nth coding */
-enum { NAME_ROOM = 256, LINES_ROOM = LS_FILE_LINES_MAX / 2, LIST_MAX = 10000 };
+enum { NAME_ROOM = 256, LINES_ROOM = LS_FILE_LINES_MAX / 2 };
 
 static const char static_tag;
 enum { SIBLINGS = 2 };
@@ -261,14 +260,14 @@ static bool wants_page(const ls_exchange *x)
     return memchr(name, '.', (size_t)(end - name)) == NULL;
 }
 
-/* There is no file. Results for static.lua: "list" and the path of the folder, or 404. */
+/* There is no file. Results for static.lua: "list" and the path below the folder, or 404. */
 static int missing(lua_State *L, ls_serve *s, const static_config *config)
 {
     const ls_request *r = ls_request_check_res(L, RES);
     const size_t fallback_len = strlen(config->fallback);
     if (s->step == STEP_FILE && config->list && ends_in_slash(r->x)) {
         lua_pushliteral(L, "list");
-        lua_pushlstring(L, s->path, s->path_len - strlen(config->index));
+        lua_pushlstring(L, s->path + config->folder_len, s->path_len - config->folder_len - strlen(config->index));
         return 2;
     }
     if (s->step == STEP_FILE && fallback_len > 0 && wants_page(r->x) &&
@@ -329,8 +328,8 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
     }
 }
 
-/* core.static_get(object, res, skip) -> nothing: the response is sent; or 404; or 308, location; or "list", path of the
- * folder. `skip`: the number of segments of the request's path that are the prefix. The task may wait. */
+/* core.static_get(object, res, skip) -> nothing: the response is sent; or 404; or 308, location; or "list", path below
+ * the folder. `skip`: the number of segments of the request's path that are the prefix. The task may wait. */
 static int core_static_get(lua_State *L)
 {
     const static_config *config = config_at(L, CONFIG);
@@ -354,85 +353,6 @@ static int core_static_get(lua_State *L)
     return ls_serve_begin(L, &s);
 }
 
-/* ---- listings --------------------------------------------------------------------------------------------------- */
+static const luaL_Reg functions[] = {{"static", core_static}, {"static_get", core_static_get}, {NULL, NULL}};
 
-typedef struct listing {
-    ls_task_work work;
-    ls_file_names *names;
-    const static_config *config;
-    const char *folder;
-} listing;
-
-static int listing_drop(lua_State *L)
-{
-    listing *l = lua_touserdata(L, 1);
-    ls_file_names_free(l->names);
-    l->names = NULL;
-    return 0;
-}
-
-static int64_t read_folder(ls_work *work)
-{
-    listing *l = LS_CONTAINER(work, listing, work.work);
-    return ls_file_list(l->folder, l->config->folder, LIST_MAX, &l->names);
-}
-
-static int listed(lua_State *L, int status, lua_KContext context)
-{
-    listing *l = (listing *)context; /* NOLINT(performance-no-int-to-ptr) */
-    const static_config *config = l->config;
-    const int err = (int)ls_task_work_result(&l->work);
-    (void)status;
-    if (err < 0) return ls_push_failure(L, err);
-    const ls_file_names *names = l->names;
-    lua_Integer count = 0;
-    lua_createtable(L, (int)names->count, 1);
-    for (unsigned i = 0; i < names->count; i++) {
-        const struct ls_file_name *name = &names->names[i];
-        if (ls_http_path_wrong(name->name, strlen(name->name)) != NULL || name->info.type == LS_FILE_OTHER) continue;
-        if (!config->dotfiles && name->name[0] == '.') continue;
-        lua_createtable(L, 0, 4);
-        lua_pushstring(L, name->name);
-        lua_setfield(L, -2, "name");
-        lua_pushboolean(L, name->info.type == LS_FILE_DIRECTORY);
-        lua_setfield(L, -2, "directory");
-        lua_pushinteger(L, (lua_Integer)name->info.bytes);
-        lua_setfield(L, -2, "bytes");
-        lua_pushinteger(L, name->info.modified_s);
-        lua_setfield(L, -2, "modified");
-        lua_rawseti(L, -2, ++count);
-    }
-    lua_pushboolean(L, names->more);
-    lua_setfield(L, -2, "more");
-    ls_file_names_free(l->names);
-    l->names = NULL;
-    return 1;
-}
-
-/* core.static_list(object, folder) -> { { name =, directory =, bytes =, modified = }..., more = whether there are more
- * than LIST_MAX } | nil, message, code. In no order. The task waits. */
-static int core_static_list(lua_State *L)
-{
-    const static_config *config = config_at(L, 1);
-    const char *folder = luaL_checkstring(L, 2);
-    lua_settop(L, 2);
-    listing *l = lua_newuserdatauv(L, sizeof *l, 0);
-    *l = (listing){.work.work.run = read_folder, .config = config, .folder = folder};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, *(int *)ls_state_data(ls_state_of(L), LS_SLOT_static));
-    lua_setmetatable(L, -2);
-    return ls_task_await(L, &l->work, (lua_KContext)l, listed);
-}
-
-static void static_define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg meta[] = {{"__gc", listing_drop}, {NULL, NULL}};
-    luaL_newlib(L, meta);
-    *(int *)ls_state_data(state, LS_SLOT_static) = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
-static const luaL_Reg functions[] = {
-    {"static", core_static}, {"static_get", core_static_get}, {"static_list", core_static_list}, {NULL, NULL}};
-
-/* The data: the reference of the metatable of `listing`. */
-const ls_module ls_static_module = {
-    .name = "static", .bytes = sizeof(int), .functions = functions, .define = static_define};
+const ls_module ls_static_module = {.name = "static", .functions = functions};
