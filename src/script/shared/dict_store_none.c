@@ -17,11 +17,6 @@ void ls_dict_store_close(ls_dict_store *store)
     (void)store;
 }
 
-void ls_dict_stores_disconnect(ls_shared *shared)
-{
-    (void)shared;
-}
-
 void ls_dict_store_enter(ls_dict_store *store, struct ls_dict_access *access)
 {
     (void)store;
