@@ -30,6 +30,7 @@ typedef struct inject_data { /* of a state */
 } inject_data;
 
 typedef struct injected {
+    const void *tag;
     ls_state *state;
     ls_task *waiter;
     int dispatch_ref, failed_ref;
@@ -66,6 +67,8 @@ static int inject_gc(lua_State *L)
     in->dispatch_ref = in->failed_ref = LUA_NOREF;
     return 0;
 }
+
+static const ls_object_type injected_type = {.name = "injected request", .drop = inject_gc};
 
 static void push_field(lua_State *L, lua_Integer *count, const char *name, size_t name_len)
 {
@@ -175,14 +178,9 @@ static int push_head(lua_State *L, ls_exchange *x, const char **why)
 static injected *push_request(lua_State *L, const char *body, size_t body_len)
 {
     const char *why;
-    injected *in = lua_newuserdatauv(L, sizeof *in, 2);
-    memset(in, 0, sizeof *in);
+    injected *in = ls_object_push(L, sizeof *in, 2, &injected_type);
     ls_memory_exchange_init(&in->m, body, body_len);
     in->dispatch_ref = in->failed_ref = LUA_NOREF;
-    lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, inject_gc);
-    lua_setfield(L, -2, "__gc");
-    lua_setmetatable(L, -2);
     lua_pushvalue(L, 6);
     lua_setiuservalue(L, -2, 1);
     const int err = push_head(L, &in->m.x, &why);
