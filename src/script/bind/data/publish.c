@@ -270,7 +270,7 @@ static void topic_define(lua_State *L, ls_state *state)
     ls_topic_data *data = ls_topic_data_of(state);
     ls_node_init(&data->functions);
     ls_node_init(&data->ready);
-    ls_topic_functions_define(L, data);
+    ls_topic_functions_define(data);
     if (ls_topic_inbox_open(ls_state_runtime(state)->topics, &state->actor, batch_ended, state, &data->inbox) < 0)
         luaL_error(L, "not enough memory");
 }

@@ -12,8 +12,7 @@ typedef struct ls_topic_data { /* of a state */
     ls_flush flush;      /* begins them */
     bool retiring;       /* the functions end when the inbox is empty */
     bool request_warned; /* that a function has outlived the request that subscribed it */
-    int meta_ref;
-    int through_ref; /* what ls.publish calls instead; 0: nothing */
+    int through_ref;     /* what ls.publish calls instead; 0: nothing */
 } ls_topic_data;
 
 static inline ls_topic_data *ls_topic_data_of(const ls_state *state)
@@ -27,7 +26,7 @@ const char *ls_topic_check(lua_State *L, int index, size_t *len);
 /* ---- topic_function.c --------------------------------------------------------------------------------------- */
 
 int ls_core_subscribe(lua_State *L);
-void ls_topic_functions_define(lua_State *L, ls_topic_data *data);
+void ls_topic_functions_define(ls_topic_data *data);
 /* The state starts: deliver retained messages to the functions that subscribed while the site loaded. */
 void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state);
 /* No further messages for the functions, but for those of connections that outlive the generation. */

@@ -19,7 +19,7 @@
 
 enum { QUEUE_MESSAGES_MAX = 1000, QUEUE_BYTES_MAX = 16777216, QUEUE_ROOM_MIN = 8 };
 
-static const char function_tag;
+static const ls_object_type function_type;
 
 typedef struct topic_function { /* the handle; user value 1 is the function, 2 the topic */
     const void *tag;
@@ -233,7 +233,7 @@ int ls_core_subscribe(lua_State *L)
     const bool long_lived = state->current != NULL && state->current->long_lived,
                serves = state->current != NULL && state->current->serves;
     if (state->retired && (state->draining || !(long_lived || serves))) return ls_push_failure(L, LS_ECLOSED);
-    topic_function *f = ls_object_new(L, sizeof *f, 2, &function_tag, data->meta_ref);
+    topic_function *f = ls_object_push(L, sizeof *f, 2, &function_type);
     f->state = state;
     f->self_ref = LUA_NOREF;
     f->ended = true;
@@ -271,26 +271,26 @@ int ls_core_subscribe(lua_State *L)
  * Ends the subscription and drops the messages that wait. */
 static int function_remove(lua_State *L)
 {
-    topic_function *f = ls_udata_check(L, 1, &function_tag, sizeof *f, "subscription");
+    topic_function *f = ls_udata_check(L, 1, &function_type, sizeof *f, "subscription");
     end(f, true);
     return 0;
 }
 
 static int function_tostring(lua_State *L)
 {
-    const topic_function *f = ls_udata_check(L, 1, &function_tag, sizeof *f, "subscription");
+    const topic_function *f = ls_udata_check(L, 1, &function_type, sizeof *f, "subscription");
     lua_getiuservalue(L, 1, 2);
     lua_pushfstring(L, "subscription of '%s'%s", lua_tostring(L, -1), f->ended ? " (removed)" : "");
     return 1;
 }
 
-void ls_topic_functions_define(lua_State *L, ls_topic_data *data)
+static const luaL_Reg methods[] = {{"remove", function_remove}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__tostring", function_tostring}, {NULL, NULL}};
+static const ls_object_type function_type = {.name = "subscription", .methods = methods, .meta = meta};
+
+void ls_topic_functions_define(ls_topic_data *data)
 {
-    static const luaL_Reg methods[] = {{"remove", function_remove}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__tostring", function_tostring}, {NULL, NULL}};
     data->flush.run = begin_ready;
-    static const ls_object_type type = {.name = "subscription", .methods = methods, .meta = meta};
-    ls_object_define(L, &type, &data->meta_ref);
 }
 
 /* ---- the state ---------------------------------------------------------------------------------------------- */
