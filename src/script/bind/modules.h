@@ -30,6 +30,7 @@
     X(sse)            \
     X(proxy)          \
     X(cache)          \
+    X(redis)          \
     X(tcp)            \
     X(connect)        \
     X(client_call)    \
@@ -42,7 +43,6 @@
     X(dict)           \
     X(wait)           \
     X(sqlite)         \
-    X(redis)          \
     X(postgres)       \
     X(channel)        \
     X(semaphore)      \

@@ -1,5 +1,5 @@
 /* redis_object.c - connections to a Redis server (RESP2) for lua/luaserve/redis.lua: encodes commands into the queue of a
- * stream, and wakes the tasks that wait for the replies (redis_reader.h).
+ * connection of ls.connect (bind/sock/tcp.h), and wakes the tasks that wait for the replies (redis_reader.h).
  *
  * Replies have no number: the first one belongs to the first command. So a connection has a queue of *calls*, one for each
  * command or pipeline. A task that ends while it waits leaves its call behind, whose replies are dropped.
@@ -12,7 +12,6 @@
  * slots of their calls, and the arrays that are not complete. Thread: the one that holds the state's actor. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -22,7 +21,6 @@
 #include "script/bind/data/wait.h"
 #include "script/bind/redis/redis_reader.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/bind/sock/sockets.h"
 #include "script/core/udata.h"
 
 #define ALL UINT32_MAX /* replies of a call: those that have arrived */
@@ -48,7 +46,7 @@ typedef struct redis_call {
 typedef struct redis_conn {
     const void *tag;
     ls_state *state;
-    ls_stream *stream; /* NULL: not open */
+    ls_tcp *tcp; /* NULL: not open */
     ls_redis_reader *reader;
     ls_node *done; /* while the reader runs: receives the calls that have ended */
     ls_node node;  /* in the list of the state while it is open */
@@ -59,21 +57,13 @@ typedef struct redis_conn {
     uint64_t reply_bytes_max;
     int err;        /* LS_E*: why it is closed */
     bool shared;    /* it receives at any time; else only while a call waits */
-    bool probing;   /* the pending receive has length 0 */
-    bool large;     /* the next block is LS_BLOCK_LARGE */
     bool unflushed; /* redis_data.flush sends */
     bool finishing; /* it closes when no call waits */
     bool outlasts;  /* its subscriptions do not end with their site */
 } redis_conn;
 
-typedef struct redis_link { /* the user of the stream */
-    redis_conn *conn;       /* NULL: closed */
-    struct redis_data *data;
-} redis_link;
-
 typedef struct redis_data { /* of a state */
     ls_node open;
-    _Atomic uint32_t live; /* streams that still wait for packets */
     ls_op flush;
     bool flushing; /* `flush` is at the port */
     int meta_ref;
@@ -84,11 +74,6 @@ static const char conn_tag;
 static redis_data *data_of(const ls_state *state)
 {
     return ls_state_data(state, LS_SLOT_redis);
-}
-
-static redis_link *link_of(ls_stream *s)
-{
-    return ls_stream_user(s);
 }
 
 static redis_conn *check_conn(lua_State *L)
@@ -141,26 +126,22 @@ static void task_left_call(ls_task_end *end)
     if (call->ended) call_spare(call);
 }
 
-/* Take the stream away from the connection. */
-static ls_stream *conn_release(redis_conn *conn, int err)
+/* conn->tcp has left it. */
+static void conn_ended(redis_conn *conn, int err)
 {
-    ls_stream *const s = conn->stream;
-    conn->stream = NULL;
     conn->err = err;
     ls_task_end_remove(&conn->end);
     ls_list_remove(&conn->node);
     count(conn, LS_REDIS_CONNECTIONS, -1);
-    ls_sockets_closed(conn->state);
-    link_of(s)->conn = NULL;
     luaL_unref(conn->state->L, LUA_REGISTRYINDEX, conn->self_ref);
-    return s;
 }
 
 /* Close the connection, unless it is closed; each call fails with `err`. The connection may be garbage afterwards. */
 static void conn_lose(ls_thread_ctx *ctx, redis_conn *conn, int err, ls_node *done)
 {
-    if (conn->stream == NULL) return;
-    ls_stream_close(ctx, conn_release(conn, err));
+    if (conn->tcp == NULL) return;
+    ls_tcp_abort(ctx, conn->tcp);
+    conn_ended(conn, err);
     while (!ls_list_empty(&conn->calls)) call_end(LS_CONTAINER(conn->calls.next, redis_call, node), err, done);
 }
 
@@ -193,7 +174,7 @@ static bool deliver(lua_State *L, redis_conn *conn, bool is_error)
 {
     if (ls_list_empty(&conn->calls)) return false;
     if (is_error && LS_CONTAINER(conn->calls.next, redis_call, node)->list) wrap_error(L); /* may run a finalizer */
-    if (conn->stream == NULL) return true;
+    if (conn->tcp == NULL) return true;
     redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
     if (is_error) count(conn, LS_REDIS_ERRORS, 1);
     if (call->replies != ALL) call->replies--;
@@ -224,7 +205,7 @@ static int parse(lua_State *L)
     while (conn->err == LS_OK) {
         const int err = ls_redis_reader_next(L, conn->reader, REPLIES, conn->reply_bytes_max, &is_error);
         if (err == LS_PENDING) break;
-        if (conn->stream == NULL) break;
+        if (conn->tcp == NULL) break;
         if (err != LS_DONE)
             conn->err = err;
         else if (!deliver(L, conn, is_error))
@@ -239,98 +220,49 @@ static int parse(lua_State *L)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
-/* The bytes of a receive. LS_OK or why the connection cannot go on. */
-static int feed(ls_thread_ctx *ctx, redis_conn *conn, int64_t bytes, ls_node *done)
+/* Give the bytes that are stored to the reader. LS_OK or why the connection cannot go on. */
+static int feed(ls_thread_ctx *ctx, redis_conn *conn, ls_node *done)
 {
-    ls_slice slice = ls_stream_take(conn->stream);
-    const int fed = ls_redis_reader_feed(conn->reader, slice.ptr, slice.len);
-    conn->large = bytes >= LS_BLOCK_SMALL;
-    ls_slice_drop(&slice);
+    ls_tcp *const tcp = conn->tcp;
+    const int fed = ls_redis_reader_feed(conn->reader, tcp->head.ptr, tcp->head.len);
     if (fed < 0) return fed;
+    ls_tcp_consume(tcp, tcp->head.len);
     conn->done = done;
     const int status = ls_state_protected(conn->state, ctx, parse, conn);
-    if (status != LUA_OK) return LS_ENOMEM;
-    return conn->err;
+    return status != LUA_OK ? LS_ENOMEM : conn->err;
 }
 
 /* The receive deadline is over. LS_OK: the first call has time left. */
-static int check_due(redis_conn *conn)
+static int check_due(const redis_conn *conn)
 {
     const uint64_t now_ms = ls_clock_coarse_ms();
     const uint64_t due_ms = ls_list_empty(&conn->calls) ? 0 : LS_CONTAINER(conn->calls.next, redis_call, node)->due_ms;
     if (due_ms != 0 && due_ms <= now_ms) return LS_ETIMEDOUT;
-    ls_stream_recv_within(conn->stream, due_ms == 0 ? 0 : (uint32_t)(due_ms - now_ms));
+    ls_stream_recv_within(ls_tcp_stream(conn->tcp), due_ms == 0 ? 0 : (uint32_t)(due_ms - now_ms));
     return LS_OK;
 }
 
-/* In two steps, as ls_tcp_fill: a connection that waits holds no block. `ready`: the first one has been made. */
-static int receive(ls_thread_ctx *ctx, redis_conn *conn, bool ready, int64_t *result)
+static void arrived(ls_thread_ctx *ctx, ls_tcp *tcp, int result)
 {
-    const int probe = ready ? LS_DONE : ls_stream_recv(ctx, conn->stream, NULL, 0, result);
-    conn->probing = probe == LS_PENDING;
-    if (probe == LS_PENDING) return probe;
-    return ls_stream_recv(ctx, conn->stream, NULL, conn->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, result);
-}
-
-/* For a task: no receive is pending. */
-static int begin_receive(redis_conn *conn)
-{
-    int64_t none;
-    const int err = ls_stream_recv(conn->state->ctx, conn->stream, NULL, 0, &none);
-    conn->probing = err >= 0;
-    if (err == LS_DONE) ls_stream_requeue(conn->stream); /* the reader runs outside of tasks */
-    return err < 0 ? err : LS_OK;
-}
-
-/* The result of a receive. LS_OK: the next one is pending, or no call needs it. */
-static int take_in(ls_thread_ctx *ctx, redis_conn *conn, int64_t result, ls_node *done)
-{
-    for (;;) {
-        const bool ready = conn->probing && result == LS_OK;
-        int err = LS_OK;
-        conn->probing = false;
-        if (result > 0)
-            err = feed(ctx, conn, result, done);
-        else if (result == LS_ETIMEDOUT)
-            err = check_due(conn);
-        else if (!ready && result != LS_EAGAIN)
-            return result == 0 ? LS_ECLOSED : (int)result;
-        if (err < 0 || conn->stream == NULL) return err;
-        if (ls_list_empty(&conn->calls) && conn->finishing) return LS_ECANCELED;
-        if (ls_list_empty(&conn->calls) && !conn->shared) return LS_OK;
-        err = receive(ctx, conn, ready, &result);
-        if (err == LS_PENDING) return LS_OK;
-        if (err < 0) return err;
-    }
-}
-
-static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
-{
-    redis_conn *conn = link_of(s)->conn;
+    redis_conn *conn = LS_CONTAINER(tcp->owner, redis_conn, tcp);
     ls_node done;
-    if (conn == NULL) return;
     ls_node_init(&done);
-    const int err = take_in(ctx, conn, result, &done);
+    int err = result == LS_ETIMEDOUT ? check_due(conn) : result;
+    while (err == LS_OK) {
+        if (tcp->received > 0)
+            err = feed(ctx, conn, &done);
+        else if (tcp->receive_end != LS_OK)
+            err = tcp->receive_end;
+        if (err < 0 || conn->tcp == NULL) break;
+        if (ls_list_empty(&conn->calls) && conn->finishing) err = LS_ECANCELED;
+        if (err < 0 || (ls_list_empty(&conn->calls) && !conn->shared)) break;
+        const int filled = ls_tcp_fill(ctx, tcp);
+        if (filled == LS_PENDING) break;
+        if (filled < 0) err = filled;
+    }
     if (err < 0) conn_lose(ctx, conn, err, &done);
     wake_all(ctx, &done);
 }
-
-static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
-{
-    redis_conn *conn = link_of(s)->conn;
-    if (conn != NULL && err < 0) conn_close(ctx, conn, err);
-}
-
-static void closed(ls_thread_ctx *ctx, ls_stream *s)
-{
-    redis_data *data = link_of(s)->data;
-    (void)ctx;
-    if (link_of(s)->conn != NULL) return; /* redis_disconnect closed it; redis_abandon frees it */
-    ls_stream_free(s);
-    atomic_fetch_sub(&data->live, 1); /* last access to the state */
-}
-
-static const ls_stream_handler handler = {.received = received, .sent = sent, .closed = closed};
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
@@ -346,7 +278,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_op *op)
         next = node->next;
         if (!conn->unflushed) continue;
         conn->unflushed = false;
-        const int err = ls_stream_flush(ctx, conn->stream);
+        const int err = ls_tcp_flush(ctx, conn->tcp);
         if (err < 0) conn_lose(ctx, conn, err, &done);
     }
     wake_all(ctx, &done);
@@ -366,55 +298,36 @@ static int check_arguments(lua_State *L, int from, int to, unsigned *longs)
     return 0;
 }
 
-static int queue_bytes(redis_conn *conn, const char *bytes, size_t len)
-{
-    char *to = len > 0 ? ls_stream_room(conn->state->ctx, conn->stream, len) : NULL;
-    if (to == NULL) return len > 0 ? LS_ENOMEM : LS_OK;
-    memcpy(to, bytes, len);
-    ls_stream_commit(conn->stream, len);
-    return LS_OK;
-}
-
-/* Takes the reference of the slice. */
-static int queue_slice(redis_conn *conn, ls_slice slice)
-{
-    const int err = ls_stream_push(conn->state->ctx, conn->stream, &slice);
-    if (err < 0) ls_slice_drop(&slice);
-    return err;
-}
-
 /* Queue one argument: "$length CRLF bytes CRLF". Nothing here allocates in Lua, or raises. */
-static int queue_argument(lua_State *L, redis_conn *conn, int index)
+static int queue_argument(lua_State *L, ls_tcp *tcp, int index)
 {
     char head[32], number[64];
     size_t len;
-    const char *bytes = number;
-    const ls_buffer *buffer = NULL;
+    const int type = lua_type(L, index);
+    const ls_buffer *buffer = lua_touserdata(L, index);
     const lua_Integer whole = lua_tointeger(L, index);
-    if (lua_type(L, index) == LUA_TSTRING)
-        bytes = lua_tolstring(L, index, &len);
-    else if (lua_type(L, index) != LUA_TNUMBER)
-        len = (buffer = lua_touserdata(L, index))->len;
+    if (type == LUA_TSTRING)
+        (void)lua_tolstring(L, index, &len);
+    else if (type != LUA_TNUMBER)
+        len = buffer->len;
     else if (lua_isinteger(L, index) || (lua_Number)whole == lua_tonumber(L, index))
         len = (size_t)lua_integer2str(number, sizeof number, whole);
     else
         len = (size_t)lua_number2str(number, sizeof number, lua_tonumber(L, index));
-    int err = queue_bytes(conn, head, (size_t)snprintf(head, sizeof head, "$%zu\r\n", len));
-    if (buffer == NULL && err == LS_OK)
-        err =
-            len < LS_STRING_SHARED_MIN ? queue_bytes(conn, bytes, len) : queue_slice(conn, ls_string_slice(L, index));
-    for (unsigned n = 0; buffer != NULL && n < buffer->count && err == LS_OK; n++)
-        err = queue_slice(
-            conn, (ls_slice){ls_block_hold(buffer->slices[n].block), buffer->slices[n].ptr, buffer->slices[n].len});
-    return err == LS_OK ? queue_bytes(conn, "\r\n", 2) : err;
+    int err = ls_sock_queue_copy(tcp, head, (size_t)snprintf(head, sizeof head, "$%zu\r\n", len));
+    if (err == LS_OK)
+        err = type == LUA_TSTRING   ? ls_sock_queue_string(L, tcp, index)
+              : type == LUA_TNUMBER ? ls_sock_queue_copy(tcp, number, len)
+                                    : ls_sock_queue_buffer(tcp, buffer);
+    return err == LS_OK ? ls_sock_queue_copy(tcp, "\r\n", 2) : err;
 }
 
 /* Queue the command whose arguments are the values from `from` to `to`. */
 static int queue_command(lua_State *L, redis_conn *conn, int from, int to)
 {
     char head[32];
-    int err = queue_bytes(conn, head, (size_t)snprintf(head, sizeof head, "*%d\r\n", to - from + 1));
-    for (int n = from; n <= to && err == LS_OK; n++) err = queue_argument(L, conn, n);
+    int err = ls_sock_queue_copy(conn->tcp, head, (size_t)snprintf(head, sizeof head, "*%d\r\n", to - from + 1));
+    for (int n = from; n <= to && err == LS_OK; n++) err = queue_argument(L, conn->tcp, n);
     if (!conn->unflushed) {
         redis_data *data = data_of(conn->state);
         conn->unflushed = true;
@@ -507,7 +420,7 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
         conn_close(state->ctx, conn, LS_ECANCELED);
         return ls_task_left_error(L, "");
     }
-    if (err == LS_OK && !conn->probing && !ls_stream_receiving(conn->stream)) err = begin_receive(conn);
+    if (err == LS_OK) err = ls_tcp_await(state->ctx, conn->tcp);
     if (err < 0) {
         conn_close(state->ctx, conn, err);
         return push_lost(L, conn, err);
@@ -518,7 +431,7 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
     call->arrived = 0;
     call->ended = call->failed = false;
     call->due_ms = ms > 0 ? ls_clock_coarse_ms() + (uint64_t)ms : 0;
-    if (ls_list_empty(&conn->calls)) ls_stream_recv_within(conn->stream, (uint32_t)ms);
+    if (ls_list_empty(&conn->calls)) ls_stream_recv_within(ls_tcp_stream(conn->tcp), (uint32_t)ms);
     ls_list_remove(&call->node);
     ls_list_push(&conn->calls, &call->node);
     ls_task_end_add(task, &call->end);
@@ -548,7 +461,7 @@ static int conn_call(lua_State *L)
     }
     redis_call *call = call_new(L, conn, false);
     while (longs > 0 && ls_strings_reserve(L, longs)) continue;
-    if (conn->stream == NULL) return push_lost(L, conn, conn->err);
+    if (conn->tcp == NULL) return push_lost(L, conn, conn->err);
     return call_wait(L, conn, call, 1, queue_command(L, conn, 3, last));
 }
 
@@ -565,7 +478,7 @@ static int conn_many(lua_State *L)
     redis_call *call = call_new(L, conn, true);
     for (int pass = 0; pass < 2; pass++) { /* the first one only checks */
         while (pass == 1 && longs > 0 && ls_strings_reserve(L, longs)) continue;
-        if (pass == 1 && conn->stream == NULL) return push_lost(L, conn, conn->err);
+        if (pass == 1 && conn->tcp == NULL) return push_lost(L, conn, conn->err);
         for (lua_Integer i = 1; i <= commands && err == LS_OK; i++) {
             lua_rawgeti(L, 3, i);
             lua_getfield(L, 4, "n");
@@ -589,7 +502,7 @@ static int conn_send(lua_State *L)
     unsigned longs = 0;
     luaL_argcheck(L, check_arguments(L, 2, last, &longs) == 0, 2, "invalid argument");
     while (longs > 0 && ls_strings_reserve(L, longs)) continue;
-    if (conn->stream != NULL && queue_command(L, conn, 2, last) < 0) conn_close(conn->state->ctx, conn, LS_ENOMEM);
+    if (conn->tcp != NULL && queue_command(L, conn, 2, last) < 0) conn_close(conn->state->ctx, conn, LS_ENOMEM);
     return 0;
 }
 
@@ -607,7 +520,7 @@ static int conn_read(lua_State *L)
     redis_conn *conn = check_conn(L);
     if (conn->state->retired && !conn->outlasts) conn_close(conn->state->ctx, conn, LS_ECANCELED);
     redis_call *call = call_new(L, conn, true);
-    if (conn->stream == NULL) return push_lost(L, conn, conn->err);
+    if (conn->tcp == NULL) return push_lost(L, conn, conn->err);
     return call_wait(L, conn, call, ALL, LS_OK);
 }
 
@@ -645,26 +558,17 @@ static int conn_open(lua_State *L)
     const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_remove(L, 1);
     const ls_tcp_object *sock = ls_tcp_check(L);
-    ls_stream *s = sock->tcp != NULL && conn->self_ref == 0 ? ls_tcp_detach(sock->tcp) : NULL;
-    if (s == NULL) {
+    if (conn->self_ref != 0 || sock->tcp == NULL || !ls_tcp_lead(sock->tcp, (void **)&conn->tcp, arrived)) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
         return ls_push_failure(L, LS_ECLOSED);
     }
-    ls_stream_set_actor(s, &state->actor);
-    ls_stream_recv_within(s, 0);
-    ls_stream_send_within(s, 0);
-    ls_stream_handover(s, &handler);
-    *link_of(s) = (redis_link){conn, data_of(state)};
-    atomic_fetch_add(&data_of(state)->live, 1);
-    ls_sockets_opened(state);
     conn->self_ref = ref;
-    conn->stream = s;
     conn->err = LS_OK;
     conn->reply_bytes_max = bytes_max;
     ls_list_push(&data_of(state)->open, &conn->node);
     count(conn, LS_REDIS_CONNECTIONS, 1);
     if (!conn->shared) ls_task_end_add(state->current, &conn->end);
-    const int err = conn->shared ? begin_receive(conn) : LS_OK;
+    const int err = conn->shared ? ls_tcp_await(state->ctx, conn->tcp) : LS_OK;
     if (err < 0) conn_close(state->ctx, conn, err);
     return ls_push_result(L, err);
 }
@@ -691,21 +595,20 @@ static int conn_keep(lua_State *L)
     redis_conn *conn = check_conn(L);
     size_t len;
     const char *key = luaL_checklstring(L, 2, &len);
-    ls_stream *s = conn->stream;
-    if (s == NULL || conn->shared || conn->probing || conn->state->draining || !ls_list_empty(&conn->calls) ||
-        ls_stream_receiving(s) || ls_stream_queued(s) > 0 || !ls_redis_reader_is_empty(conn->reader))
-        return conn_close_lua(L);
-    (void)conn_release(conn, LS_ECLOSED);
-    ls_stream_set_actor(s, NULL);
+    ls_stream *s = NULL;
+    if (conn->tcp != NULL && !conn->shared && !conn->state->draining && ls_list_empty(&conn->calls) &&
+        ls_redis_reader_is_empty(conn->reader))
+        s = ls_tcp_detach(conn->tcp);
+    if (s == NULL) return conn_close_lua(L);
+    conn_ended(conn, LS_ECLOSED);
     ls_stream_pool_put(conn->state->ctx, ls_state_runtime(conn->state)->streams, key, len, s);
-    atomic_fetch_sub(&data_of(conn->state)->live, 1);
     return 0;
 }
 
 /* conn:is_open() -> boolean */
 static int conn_is_open(lua_State *L)
 {
-    lua_pushboolean(L, check_conn(L)->stream != NULL);
+    lua_pushboolean(L, check_conn(L)->tcp != NULL);
     return 1;
 }
 
@@ -833,33 +736,13 @@ static void redis_close(ls_thread_ctx *ctx, ls_state *state)
 
 static bool redis_closed(ls_state *state)
 {
-    return atomic_load(&data_of(state)->live) == 0 && !data_of(state)->flushing;
+    return !data_of(state)->flushing;
 }
 
 static bool redis_unused(ls_state *state)
 {
     close_some(state->ctx, state, false);
     return redis_closed(state);
-}
-
-/* Connections that were opened, or used, after `redis_retire`. The calls stay: no task may be woken. */
-static void redis_disconnect(ls_thread_ctx *ctx, ls_state *state)
-{
-    const redis_data *data = data_of(state);
-    ls_pool_enter(ctx->pool); /* TLS says goodbye */
-    for (const ls_node *node = data->open.next; node != &data->open; node = node->next)
-        ls_stream_close(ctx, LS_CONTAINER(node, redis_conn, node)->stream);
-}
-
-static void redis_abandon(ls_state *state)
-{
-    redis_data *data = data_of(state);
-    while (!ls_list_empty(&data->open)) {
-        redis_conn *conn = LS_CONTAINER(data->open.next, redis_conn, node);
-        ls_list_remove(&conn->node);
-        ls_stream_free(conn->stream);
-        conn->stream = NULL;
-    }
 }
 
 static const luaL_Reg functions[] = {{"redis_connection", core_connection},
@@ -874,6 +757,4 @@ const ls_module ls_redis_module = {.name = "redis",
                                    .retire = redis_retire,
                                    .close = redis_close,
                                    .closed = redis_closed,
-                                   .unused = redis_unused,
-                                   .disconnect = redis_disconnect,
-                                   .abandon = redis_abandon};
+                                   .unused = redis_unused};

@@ -6,6 +6,7 @@
 #define LS_SCRIPT_BIND_SOCK_H
 
 #include "script/bind/bind_aux.h"
+#include "script/bind/data/buffer.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/tcp.h"
 
@@ -29,6 +30,12 @@ int ls_sock_lines(lua_State *L);
 int ls_sock_chunks(lua_State *L);
 
 /* ---- sock_send.c ----------------------------------------------------------------------------------------- */
+
+/* Queue bytes, fewer than LS_STRING_SHARED_MIN; a string, for which ls_strings_reserve() has made a block if it is that
+ * long; a buffer. They neither raise nor allocate in Lua. LS_OK, LS_ENOMEM. */
+int ls_sock_queue_copy(ls_tcp *tcp, const char *bytes, size_t len);
+int ls_sock_queue_string(lua_State *L, ls_tcp *tcp, int index);
+int ls_sock_queue_buffer(ls_tcp *tcp, const ls_buffer *buffer);
 
 int ls_sock_send(lua_State *L);
 int ls_sock_flush(lua_State *L);

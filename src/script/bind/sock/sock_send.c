@@ -47,8 +47,7 @@ static int queue_slice(ls_tcp *tcp, ls_slice slice)
     return err;
 }
 
-/* `len` < LS_STRING_SHARED_MIN */
-static int queue_copy(ls_tcp *tcp, const char *bytes, size_t len)
+int ls_sock_queue_copy(ls_tcp *tcp, const char *bytes, size_t len)
 {
     if (len == 0) return LS_OK;
     char *to = ls_stream_room(tcp->state->ctx, ls_tcp_stream(tcp), len);
@@ -58,7 +57,15 @@ static int queue_copy(ls_tcp *tcp, const char *bytes, size_t len)
     return LS_OK;
 }
 
-static int queue_buffer(ls_tcp *tcp, const ls_buffer *buffer)
+int ls_sock_queue_string(lua_State *L, ls_tcp *tcp, int index)
+{
+    size_t len;
+    const char *bytes = lua_tolstring(L, index, &len);
+    return len < LS_STRING_SHARED_MIN ? ls_sock_queue_copy(tcp, bytes, len)
+                                      : queue_slice(tcp, ls_string_slice(L, index));
+}
+
+int ls_sock_queue_buffer(ls_tcp *tcp, const ls_buffer *buffer)
 {
     int err = LS_OK;
     for (unsigned n = 0; n < buffer->count && err == LS_OK; n++) {
@@ -82,14 +89,12 @@ static int queue_number(lua_State *L, ls_tcp *tcp, int index)
             len += 2;
         }
     }
-    return queue_copy(tcp, text, (size_t)len);
+    return ls_sock_queue_copy(tcp, text, (size_t)len);
 }
 
 /* Nothing here may raise or allocate in Lua: a finalizer could close the sock. */
 static int queue_value(lua_State *L, ls_tcp *tcp, int index)
 {
-    size_t len;
-    const char *bytes;
     int err = LS_OK;
     switch (lua_type(L, index)) {
     case LUA_TTABLE:
@@ -100,11 +105,9 @@ static int queue_value(lua_State *L, ls_tcp *tcp, int index)
             lua_pop(L, 1);
         }
         return err;
-    case LUA_TUSERDATA: return queue_buffer(tcp, ls_buffer_test(L, index));
+    case LUA_TUSERDATA: return ls_sock_queue_buffer(tcp, ls_buffer_test(L, index));
     case LUA_TNUMBER: return queue_number(L, tcp, index);
-    default:
-        bytes = lua_tolstring(L, index, &len);
-        return len < LS_STRING_SHARED_MIN ? queue_copy(tcp, bytes, len) : queue_slice(tcp, ls_string_slice(L, index));
+    default: return ls_sock_queue_string(L, tcp, index);
     }
 }
 

@@ -148,6 +148,21 @@ ls_stream *ls_tcp_detach(ls_tcp *tcp)
     return s;
 }
 
+bool ls_tcp_lead(ls_tcp *tcp, void **owner, void (*arrived)(ls_thread_ctx *ctx, ls_tcp *tcp, int result))
+{
+    if (tcp->receive_end != LS_OK || tcp->send_end != LS_OK || tcp->owner != NULL || tcp->topics != NULL ||
+        tcp->starttls != NULL || ls_stream_receiving(ls_tcp_stream(tcp)))
+        return false;
+    if (tcp->object != NULL) tcp->object->tcp = NULL;
+    tcp->object = NULL;
+    tcp->owner = owner;
+    *owner = tcp;
+    tcp->arrived = arrived;
+    ls_tcp_set_timeouts(tcp, 0, 0);
+    ls_stream_recv_within(ls_tcp_stream(tcp), 0);
+    return true;
+}
+
 static void drop_queue(ls_tcp *tcp)
 {
     if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
@@ -166,6 +181,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->object = NULL;
     tcp->owner = NULL;
     tcp->receiver = NULL;
+    tcp->arrived = NULL;
     tcp->finishing = true;
     if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
     const int lost = ls_tcp_topics_finish(ctx, tcp);
@@ -269,6 +285,16 @@ int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp)
     return LS_DONE;
 }
 
+int ls_tcp_await(ls_thread_ctx *ctx, ls_tcp *tcp)
+{
+    int64_t none;
+    if (ls_stream_receiving(ls_tcp_stream(tcp))) return LS_OK;
+    const int err = ls_stream_recv(ctx, ls_tcp_stream(tcp), NULL, 0, &none);
+    tcp->probing = err >= 0;
+    if (err == LS_DONE) ls_stream_requeue(ls_tcp_stream(tcp));
+    return err < 0 ? err : LS_OK;
+}
+
 void ls_tcp_consume(ls_tcp *tcp, size_t n)
 {
     ls_tcp_more *more = tcp->more;
@@ -305,7 +331,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     }
     if (tcp->probing) {
         tcp->probing = false;
-        if (result == LS_OK) {
+        if (result == LS_OK || result == LS_EAGAIN) { /* LS_EAGAIN: of ls_tcp_await */
             const int err = receive_block(ctx, tcp, &result);
             if (err == LS_PENDING) return; /* a spurious completion: no bytes were available */
             if (err < 0) result = err;
@@ -318,7 +344,10 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     else
         store_result(ctx, tcp, result);
     tcp->receiver = NULL;
-    if (receiver != NULL) ls_task_wake(ctx, receiver, wake);
+    if (tcp->arrived != NULL)
+        tcp->arrived(ctx, tcp, wake);
+    else if (receiver != NULL)
+        ls_task_wake(ctx, receiver, wake);
 }
 
 void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task)
@@ -342,7 +371,10 @@ static void take_receiver(ls_tcp *tcp, ls_node *waiting)
  * a topic is missing now; after other errors bytes that the peer has sent can still be received. May free tcp. */
 static void queue_lost(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 {
-    if (err == LS_ETIMEDOUT || ls_tcp_topics_any(tcp)) ls_tcp_lose(ctx, tcp, err);
+    if (tcp->arrived != NULL)
+        tcp->arrived(ctx, tcp, err);
+    else if (err == LS_ETIMEDOUT || ls_tcp_topics_any(tcp))
+        ls_tcp_lose(ctx, tcp, err);
 }
 
 /* The queue was sent (err LS_OK) or dropped. Wakes the senders; may close the stream and free tcp. */
@@ -599,6 +631,7 @@ static void tcp_abandon(ls_state *state)
         ls_tcp *tcp = LS_CONTAINER(tcps->open.next, ls_tcp, node);
         /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the object freed before has left the list */
         if (tcp->object != NULL) tcp->object->tcp = NULL;
+        if (tcp->owner != NULL) *tcp->owner = NULL;
         ls_list_remove(&tcp->node);
         drop_received(tcp);
         if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp);

@@ -80,6 +80,7 @@ struct ls_tcp {   /* the user data of a stream */
     bool served;                          /* by a task of ls.tcp, whose `owner` it is */
     uint8_t listener;                     /* served: the index */
     bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
+    void (*arrived)(ls_thread_ctx *ctx, ls_tcp *tcp, int result); /* of ls_tcp_lead; else NULL */
 };
 
 static inline ls_stream *ls_tcp_stream(ls_tcp *tcp)
@@ -124,6 +125,14 @@ void ls_tcp_lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err);
 /* Take the connection away from Lua, whose sock is closed then: a stream without an actor, for a pool. NULL, and nothing
  * has changed: it has ended, something is pending or queued, or received bytes are unread. */
 ls_stream *ls_tcp_detach(ls_tcp *tcp);
+
+/* Take the connection from its sock, which is closed then; *owner refers to it until it closes. In place of a task,
+ * `arrived` gets what is received: LS_OK, bytes are stored, receive_end is set, or memory is out; LS_ETIMEDOUT; or the
+ * error of a send. It may close the connection. false, and nothing has changed: it has ended, or a task receives. */
+bool ls_tcp_lead(ls_tcp *tcp, void **owner, void (*arrived)(ls_thread_ctx *ctx, ls_tcp *tcp, int result));
+
+/* Have `arrived` called, from a packet, when something can be received. LS_OK or LS_E*. */
+int ls_tcp_await(ls_thread_ctx *ctx, ls_tcp *tcp);
 
 /* Receive once. LS_DONE: bytes were received, or receive_end is set. LS_PENDING: a receive is pending. LS_ENOMEM. */
 int ls_tcp_fill(ls_thread_ctx *ctx, ls_tcp *tcp);
