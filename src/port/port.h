@@ -120,8 +120,7 @@ const char *ls_port_backend(void);
 /* LS_OK, LS_ENOMEM, LS_EMFILE, LS_ESYS. */
 int ls_port_open(const ls_port_options *options, ls_port **out);
 
-/* The caller guarantees that no thread waits, every socket is closed and the packets of all its
- * operations were taken. */
+/* The caller guarantees that no thread waits and every socket is closed. Packets that were not taken are dropped. */
 void ls_port_close(ls_port *port);
 
 /* ---- thread contexts ------------------------------------------------------------------------------------------- */

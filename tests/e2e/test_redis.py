@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 
-from harness import HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, main, not_on_windows, repeats, temporary_folder
+from harness import HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, main, repeats, temporary_folder
 from harness.chunks import Chunks
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
 from harness.tls import certificate
@@ -278,7 +278,6 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         self.eventually(lambda: self.run_lua(site, "return short:get 'a'")[0] == "2", "it connects again")
         site.stop()
 
-    @not_on_windows("there such a stop still ends by an assertion of the port")
     def test_a_stop_closes_connections_that_the_drain_has_used(self):
         redis = self.redis()
         site = self.site(redis)

@@ -53,30 +53,37 @@ fail_port:
     return err;
 }
 
-/* Discard the packets left in the port: posts without an operation, and the polls that ls_watchers_stop cancelled.
- * Until the packet of a poll is taken, the system may write into its watcher. */
+enum { CANCEL_MS = 1000 }; /* after which a request that was cancelled has ended */
+
+/* Discard the packets left in the port: posts without an operation, the polls that ls_watchers_stop cancelled, and the
+ * requests of sockets that were closed. Until the packet of one of these is taken, the system may write into its memory. */
 static void discard_packets(ls_port *port)
 {
     _Atomic uint32_t *polls = ls_watchers_polls(port->watchers);
     OVERLAPPED_ENTRY entry;
     ULONG got = 0;
     for (;;) {
-        const DWORD wait_ms = atomic_load(polls) > 0 ? INFINITE : 0;
+        const bool closing = ls_slots_count(port->socks) > 0; /* a socket that is open yet is an error of the caller */
+        const DWORD wait_ms = atomic_load(polls) > 0 ? INFINITE : closing ? CANCEL_MS : 0;
         if (!GetQueuedCompletionStatusEx(port->iocp, &entry, 1, &got, wait_ms, FALSE) || got == 0) return;
         ls_op *op = (ls_op *)(void *)entry.lpOverlapped;
-        const win_request *request = (const win_request *)(const void *)entry.lpOverlapped;
+        win_request *request = (win_request *)(void *)entry.lpOverlapped;
         if (entry.lpCompletionKey == KEY_OP && op->kind == KIND_KEY) free(op);
-        if (entry.lpCompletionKey == KEY_REQUEST && request->type == WIN_POLL) atomic_fetch_sub(polls, 1);
+        if (entry.lpCompletionKey != KEY_REQUEST) continue;
+        if (request->type == WIN_POLL)
+            atomic_fetch_sub(polls, 1);
+        else if (request->type != WIN_ACCEPT)
+            ls_win32_discard(request);
     }
 }
 
 void ls_port_close(ls_port *port)
 {
-    assert(ls_slots_count(port->socks) == 0);
     ls_work_pool_close(port->base.work);
     ls_win32_timers_close(port);
     ls_watchers_stop(port->watchers);
     discard_packets(port);
+    assert(ls_slots_count(port->socks) == 0);
     ls_watchers_close(port->watchers);
     ls_queue_free(&port->base);
     CloseHandle(port->iocp);

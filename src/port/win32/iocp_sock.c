@@ -235,6 +235,15 @@ static ls_op *request_end(ls_sock *sock, win_request *request)
     return op;
 }
 
+void ls_win32_discard(win_request *request)
+{
+    ls_sock *sock = request->sock;
+    ls_mutex_lock(&sock->mutex);
+    (void)request_end(sock, request);
+    ls_win32_drop_file_block(sock);
+    ls_win32_leave(sock);
+}
+
 /* ---- receive --------------------------------------------------------------------------------------------- */
 
 static int64_t discard_now(ls_sock *sock)

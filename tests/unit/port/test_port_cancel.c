@@ -56,6 +56,24 @@ static void close_cancels_what_is_pending(void **state)
     net_close(&place);
 }
 
+/* No thread takes packets any more when a server closes its last connections. */
+static void a_port_closes_with_the_packets_of_closed_sockets(void **state)
+{
+    net_place place;
+    char room[8], *bytes = pattern(6 << 20, 7);
+    int theirs;
+    ls_op in = op_new(), out = op_new();
+    (void)state;
+    ls_sock *sock = net_conn_open(&place, &theirs);
+    ls_slice slice = ls_slice_static(bytes, 6 << 20);
+    assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
+    assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
+    ls_sock_close(&place.ctx, sock);
+    net_release(&place);
+    close(theirs);
+    free(bytes);
+}
+
 /* An event that was on its way when the socket was closed does not reach the next user of slot and descriptor. */
 static void a_late_event_does_not_reach_the_next_socket(void **state)
 {
@@ -248,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cancelled_operation_completes_once_and_the_socket_lives),
         cmocka_unit_test(close_cancels_what_is_pending),
+        cmocka_unit_test(a_port_closes_with_the_packets_of_closed_sockets),
         cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
         cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
         cmocka_unit_test(one_direction_is_cancelled_alone),
