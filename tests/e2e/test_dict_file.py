@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 from harness import LUASERVE, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
-from harness.chunks import Chunks
+from harness.chunks import ROUTE, Chunks
 
 SITE = r"""
 local ls = require "luaserve"
@@ -15,15 +15,9 @@ local app = ls.app()
 ls.config { threads = 4 }
 local kept = ls.dict("kept", { file = "%s/dicts.db", size = "4m" })
 local sync = ls.dict("sync", { file = "%s/dicts.db", sync = true })
-local env = setmetatable({ kept = kept, sync = sync, ls = ls }, { __index = _G })
-app:post("/run", function(req)
-  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
-  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
-  results.n = nil
-  return results
-end)
+local env = { kept = kept, sync = sync, ls = ls }
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""".replace("ls.listen", ROUTE + "ls.listen")
 HAS_SQLITE = has_sqlite()
 
 

@@ -6,7 +6,7 @@ import socket
 import threading
 
 from harness import HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, main, repeats, temporary_folder
-from harness.chunks import Chunks
+from harness.chunks import ROUTE, Chunks
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
 from harness.tls import certificate
 
@@ -15,16 +15,10 @@ local ls = require "luaserve"
 local app = ls.app()
 ls.config { threads = 4 }
 local URL = "redis://127.0.0.1:@PORT@"
-local env = setmetatable({ ls = ls, URL = URL, r = ls.redis(URL), log = ls.channel("log") }, { __index = _G })
-app:post("/run", function(req) -- the text of a chunk; its results as a list
-  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
-  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
-  results.n = nil
-  return ls.json.array(results)
-end)
+local env = { ls = ls, URL = URL, r = ls.redis(URL), log = ls.channel("log") }
 @MORE@
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""".replace("@MORE@", ROUTE + "@MORE@")
 
 
 class RedisCase(Chunks):
@@ -48,16 +42,6 @@ class RedisCase(Chunks):
     def site(self, redis, more=""):
         return self.serve(PRELUDE.replace("@PORT@", str(redis.port)).replace("@MORE@", more),
                           flags=("--pid", Server.PID_FILE) if WINDOWS else ())
-
-    def fails(self, server, code, message, error):
-        results = self.run_lua(server, code)
-        self.assertEqual((results[0], results[2]), (None, error), results)
-        self.assertIn(message, results[1])
-
-    def raises(self, server, code, message):
-        results = self.results(server, code)
-        self.assertFalse(results[0], results)
-        self.assertIn(message, results[1])
 
     def stat(self, server, name):
         return self.run_lua(server, "return ls.stats().redis_%s" % name)[0]

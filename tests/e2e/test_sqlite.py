@@ -6,7 +6,8 @@ import shutil
 import sqlite3
 import threading
 
-from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, in_parallel, main, repeats, temporary_folder
+from harness import OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, in_parallel, main, repeats, temporary_folder
+from harness.chunks import ROUTE, SiteChunks
 
 PRELUDE = r"""
 local ls = require "luaserve"
@@ -16,13 +17,7 @@ local db = ls.sqlite("site.db", { readers = 2 })
 db:migrate { "create table item (id integer primary key, name text unique, n, data blob)" }
 local gate = ls.channel("gate")
 local slow = "with recursive c(n) as (select 1 union all select n + 1 from c where n < ?) select count(*) as n from c"
-local env = setmetatable({ db = db, ls = ls, gate = gate, slow = slow, memory = ls.sqlite(":memory:") }, { __index = _G })
-app:post("/run", function(req) -- the text of a chunk; its results as a list
-  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
-  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
-  results.n = nil
-  return results
-end)
+local env = { db = db, ls = ls, gate = gate, slow = slow, memory = ls.sqlite(":memory:") }
 app:get("/hello", function() return "hello" end)
 app:get("/slow", { timeout = 1 }, function() return db:one(slow, 10 ^ 12) end)
 app:get("/rows", { timeout = 1 }, function()
@@ -30,11 +25,11 @@ app:get("/rows", { timeout = 1 }, function()
 end)
 app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""".replace("app:get", ROUTE + "app:get", 1)
 HAS_SQLITE = has_sqlite()
 
 
-class Sqlite(E2E):
+class Sqlite(SiteChunks):
     SITE = PRELUDE
 
     @classmethod
@@ -47,28 +42,6 @@ class Sqlite(E2E):
             self.skipTest(OTHER_SYSTEM + "this luaserve has no SQLite")
         super().setUp()
         self.run_lua("return db:exec 'delete from item'")
-
-    def results(self, code, server=None):
-        with (server or self.server).connect() as conn:
-            response = conn.ask("POST", "/run", body=code.encode())
-        self.assertEqual(response.status, 200, response.text)
-        return json.loads(response.text)
-
-    def run_lua(self, code, server=None):
-        """The results of the chunk."""
-        results = self.results(code, server)
-        self.assertTrue(results[0], results)
-        return results[1:]
-
-    def raises(self, code, message):
-        results = self.results(code)
-        self.assertFalse(results[0], results)
-        self.assertIn(message, results[1])
-
-    def fails(self, code, message, error):
-        results = self.run_lua(code)
-        self.assertEqual((results[0], results[2]), (None, error), results)
-        self.assertIn(message, results[1])
 
     def stat(self, name):
         return self.run_lua("return ls.stats().sqlite_%s" % name)[0]

@@ -3,6 +3,15 @@ import json
 
 from harness.case import E2E
 
+ROUTE = r"""
+app:post("/run", function(req) -- the text of a chunk, which sees `env`; its results as a list
+  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", setmetatable(env, { __index = _G })))))
+  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
+  results.n = nil
+  return ls.json.array(results)
+end)
+"""
+
 
 class Chunks(E2E):
     def results(self, server, code):
@@ -12,6 +21,33 @@ class Chunks(E2E):
         return json.loads(response.text)
 
     def run_lua(self, server, code):
-        results = self.results(server, code)
+        results = self.results(server=server, code=code)
         self.assertTrue(results[0], results)
         return results[1:]
+
+    def raises(self, server, code, message):
+        results = self.results(server=server, code=code)
+        self.assertFalse(results[0], results)
+        self.assertIn(message, results[1])
+
+    def fails(self, server, code, message, error, state=None):
+        """`state`: the fourth result."""
+        results = self.run_lua(server=server, code=code)
+        self.assertEqual((results[0], results[2], (results + [None])[3]), (None, error, state), results)
+        self.assertIn(message, results[1])
+
+
+class SiteChunks(Chunks):
+    """The same with the server of the class, unless another one is given."""
+
+    def results(self, code, server=None):
+        return super().results(server or self.server, code)
+
+    def run_lua(self, code, server=None):
+        return super().run_lua(server, code)
+
+    def raises(self, code, message, server=None):
+        super().raises(server, code, message)
+
+    def fails(self, code, message, error, state=None, server=None):
+        super().fails(server, code, message, error, state)
