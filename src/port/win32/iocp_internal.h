@@ -116,7 +116,7 @@ struct ls_port {
 /* iocp_sock.c. Handle the packet of a request; true: *out is a packet for the caller. */
 bool ls_win32_received(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
 bool ls_win32_transmitted(ls_thread_ctx *ctx, win_request *request, uint32_t bytes, ls_packet *out);
-void ls_win32_discard(win_request *request); /* of a socket that was closed; nobody takes the packet */
+void ls_win32_discard(win_request *request); /* of a socket that was closed: its packet is dropped */
 void ls_win32_prepare(win_request *request, ls_op *op);
 /* A call with this request returned `error` (0: it succeeded at once). LS_DONE: complete, no packet;
  * LS_PENDING; LS_E*. */
