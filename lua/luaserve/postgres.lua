@@ -15,7 +15,7 @@ local core_result, core_prepare, core_send, core_type = core.postgres_result, co
   core.postgres_type
 local check_call, results = database.check_call, database.results
 local ALL, ONE, SOME = 0, 1, 2
-local SHOWN_BYTES, PUT_BYTES, CHECKED_MAX = 200, 65536, 256
+local SHOWN_BYTES, PUT_BYTES, ROW_BYTES_MAX, CHECKED_MAX = 200, 65536, 1 << 30, 256
 
 local postgres = {}
 
@@ -257,6 +257,7 @@ local function copy_in(lease, tx, call, sql, rows)
     if row ~= nil and type(text) ~= "string" then
       usage.error("%s: row %d must be a string or a list of values; %s", call, number, wrong or "got " .. usage.quote(row))
     end
+    if #(text or "") > ROW_BYTES_MAX then usage.error("%s: row %d has more than 1 GiB", call, number) end
     parts[#parts + 1], bytes = text, bytes + #(text or "")
     if bytes > 0 and (bytes >= PUT_BYTES or row == nil) then
       more, message, code = results(call, core.postgres_put(lease, concat(parts)))
@@ -385,6 +386,7 @@ function methods.migrate(self, list, ...)
       usage.error("pg:migrate: the database has version %d, and the list has %d: it was made by a newer site", version,
         #list)
     end
+    if version < #list then core.postgres_spend(tx.handle) end -- they may change settings
     for i = version + 1, #list do
       ok, message, code, state = command(tx.handle, tx, "pg:migrate: migration " .. i, list[i])
       if not ok then
@@ -400,7 +402,7 @@ end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------
 
--- pg:listen(channel: string [, fn: fun(payload: string, channel: string)]) -> subscription: Subscription | topic
+-- pg:listen(channel: string [, fn: fun(payload: string, channel: string)]) -> subscription: Subscription | topic | nil, message, code
 -- Calls the function for each notification of the channel, one at a time and in order, in this Lua state. Without a
 -- function it returns the topic that has the notifications as its messages.
 function methods.listen(self, channel, fn, ...)
@@ -411,7 +413,8 @@ function methods.listen(self, channel, fn, ...)
     usage.error("pg:listen: the second argument must be a function(payload); got %s", usage.quote(fn))
   end
   usage.no_more("pg:listen(channel, fn)", fn, ...)
-  local topic = core.postgres_listen(self.handle, channel)
+  local topic, message, code = core.postgres_listen(self.handle, channel)
+  if not topic then return nil, message, code end
   if not fn then return topic end
   return core.subscribe(topic, function(payload) return fn(payload, channel) end)
 end

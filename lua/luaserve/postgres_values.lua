@@ -31,9 +31,10 @@ local special = { NaN = 0 / 0, Infinity = 1 / 0, ["-Infinity"] = -1 / 0 }
 local function float(element) return special[element] or tonumber(element) + 0.0 end
 
 -- array(text, element) -> list, of the text of an array such as `{1,NULL,"a b"}` or `{{1},{2}}`; element(text) -> value.
--- An element that is NULL is ls.json.null. (PostgreSQL manual, "Array Input and Output Syntax")
+-- An element that is NULL is ls.json.null. Raises for another text. (PostgreSQL manual, "Array Input and Output Syntax")
 function values.array(source, element)
   local at = source:find("{", 1, true) -- bounds may precede it: [0:1]={1,2}
+  local function invalid() error("ls.postgres: the server has sent an invalid array", 0) end
   local function list()
     local out = json.array {}
     at = at + 1
@@ -45,6 +46,7 @@ function values.array(source, element)
         local quoted, after = "", at + 1
         repeat
           local piece, mark, next_at = source:match('^([^"\\]*)(["\\])()', after)
+          if not mark then invalid() end
           quoted, after = quoted .. piece, next_at
           if mark == "\\" then quoted, after = quoted .. source:sub(after, after), after + 1 end
         until mark == '"'
@@ -54,12 +56,13 @@ function values.array(source, element)
         if word:upper() == "NULL" then out[#out + 1] = json.null else out[#out + 1] = element(word) end
         at = after
       end
-      if source:byte(at) == 44 then at = at + 1 end -- ,
+      local mark = source:byte(at)
+      if mark == 44 then at = at + 1 elseif mark ~= 125 then invalid() end -- ,
     end
     at = at + 1
     return out
   end
-  return list()
+  return (at and list or invalid)()
 end
 
 -- The functions by type for core.postgres_result: the value of a text.
@@ -175,6 +178,9 @@ function values.instead(sql, in_transaction)
   if word == "copy" and rest:find("from%s+stdin") then return "use pg:copy_in(sql, rows)" end
   if word == "copy" and rest:find("to%s+stdout") then return "use pg:copy_out(sql)" end
   if word == "rollback" and in_transaction and not rest:find("^[%a%s]*to%s") then return ended end
+  for arguments in bare:gmatch("%f[%w_]set_config%s*(%b())") do
+    if arguments:find(",%s*false%s*%)$") then word, rest = "set", "" end
+  end
   if word == "set" and in_transaction and of_transaction[rest:match("^%a*")] then return nil end
   local entry = instead[word]
   return entry and entry[in_transaction and 2 or 1] or nil

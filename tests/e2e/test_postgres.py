@@ -10,7 +10,9 @@ import subprocess
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, SLOW, WAIT, in_parallel, main, repeats, run_program, temporary_folder
+from harness import (E2E, SANITIZER, SLOW, WAIT, free_port, in_parallel, main, repeats, run_program, temporary_folder,
+                     write_text)
+from harness.chunks import ROUTE, SiteChunks
 from harness.postgres import MISSING, Postgres
 
 PRELUDE = r"""
@@ -20,13 +22,7 @@ ls.config { threads = 4 }
 local pg = ls.postgres("@URL@", { connections = 4, timeout = 300 })
 local quick = ls.postgres("@URL@&application_name=quick", { connections = 4, timeout = @QUICK@ })
 pg:migrate { "create table item (id serial primary key, name text unique, n bigint check (n > 0), data bytea)" }
-local env = setmetatable({ pg = pg, quick = quick, ls = ls, null = ls.json.null }, { __index = _G })
-app:post("/run", function(req) -- the text of a chunk; its results as a list
-  local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", env))))
-  for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
-  results.n = nil
-  return results
-end)
+local env = { pg = pg, quick = quick, ls = ls, null = ls.json.null }
 app:get("/hello", function() return "hello" end)
 app:get("/deadline", { timeout = 1 }, function() return pg:one("select pg_sleep(1000) as deadline") end)
 app:get("/left", function() return pg:one("select pg_sleep(1000) as left") end)
@@ -40,21 +36,13 @@ local got = ls.dict("got")
 pg:listen("news", function(payload, channel) got:incr(channel .. " " .. payload) end)
 app:get("/got", function() return got:keys() end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""".replace("app:get", ROUTE + "app:get", 1)
 QUICK = 5 if SLOW else 1  # seconds
 BUILT = "PostgreSQL: libpq" in run_program(["--version"])[1]
 LACKS = MISSING or (None if BUILT else "this luaserve has no libpq")
 
 
-def results_of(server, code):
-    with server.connect() as conn:
-        response = conn.ask("POST", "/run", body=code.encode())
-    if response.status != 200:
-        raise AssertionError(response.text)
-    return json.loads(response.text)
-
-
-class Case(E2E):
+class Case(SiteChunks):
     @classmethod
     def setUpClass(cls):
         if LACKS:
@@ -63,25 +51,6 @@ class Case(E2E):
         cls.addClassCleanup(cls.pg.cleanup)
         cls.SITE = PRELUDE.replace("@URL@", cls.pg.url).replace("@QUICK@", str(QUICK))
         super().setUpClass()
-
-    def results(self, code, server=None):
-        return results_of(server or self.server, code)
-
-    def run_lua(self, code, server=None):
-        """The results of the chunk."""
-        results = self.results(code, server)
-        self.assertTrue(results[0], results)
-        return results[1:]
-
-    def raises(self, code, message, server=None):
-        results = self.results(code, server)
-        self.assertFalse(results[0], results)
-        self.assertIn(message, results[1])
-
-    def fails(self, code, message, error, state=None, server=None):
-        results = self.run_lua(code, server)
-        self.assertEqual((results[0], results[2], (results + [None])[3]), (None, error, state), results)
-        self.assertIn(message, results[1])
 
     def stat(self, name):
         return self.run_lua("return ls.stats().postgres_%s" % name)[0]
@@ -515,6 +484,14 @@ class Statements(Case):
         self.raises("for chunk in pg:copy_out('copy (select 1 / (50000 - n) from generate_series(1, 60000) as n) to stdout') do end", "division by zero")
         self.assertEqual(self.run_lua("local n = 0 for chunk in pg:copy_out('copy (select 1 where false) to stdout') do n = n + 1 end return n"), [0])
 
+    @unittest.skipIf(SANITIZER, "more than 1 GiB of memory")
+    def test_a_row_of_copy_that_is_too_long(self):
+        site = self.serve(self.SITE.replace("{ threads = 4 }", "{ states = 1, max_memory = 4294967296 }"))
+        self.raises("return pg:copy_in('copy item(name) from stdin', { 'a\\n', ('x'):rep(1 << 20):rep(1 << 10) .. 'x' })",
+                    "pg:copy_in: row 2 has more than 1 GiB", site)
+        site.stop()
+        self.assertEqual(self.run_lua("return pg:one('select count(*) as n from item').n"), [0])
+
     # ---- migrations ------------------------------------------------------------------------------------------------------
 
     def test_migrations(self):
@@ -524,6 +501,27 @@ class Statements(Case):
         self.raises("return pg:migrate { '', '', 'insert into m2 values(3); selec' }", "pg:migrate: migration 3: syntax error")
         self.assertEqual(self.pg.psql("select count(*) from m2; select version from luaserve_version"), "2\n2")
         self.pg.psql("update luaserve_version set version = 1; drop table m2")
+
+    def test_settings_of_a_migration_end_with_it(self):
+        self.assertEqual(self.run_lua("""
+            local one = ls.postgres("%s&application_name=one", { connections = 1 })
+            local list = { "", "set search_path = public; select set_config('work_mem', '1234kB', false)" }
+            local function connection() return one:one("select pg_backend_pid() as pid").pid end
+            local before = connection()
+            assert(one:migrate(list))
+            local after = connection()
+            assert(one:migrate(list)) -- it has nothing to do
+            return before ~= after, after == connection(), one:one("show search_path").search_path, one:one("show work_mem").work_mem
+        """ % self.pg.url), [True, True, '"$user", public', "4MB"])
+        self.pg.psql("update luaserve_version set version = 1")
+
+    def test_settings_of_the_session_are_refused(self):
+        self.raises("return pg:one([[select set_config('work_mem', '1MB', false)]])", "it would change one connection of many")
+        self.assertEqual(self.run_lua("""
+            return pg:transaction(function(tx)
+              tx:exec("select set_config('work_mem', '1234kB', true)")
+              return tx:one("show work_mem").work_mem
+            end)"""), ["1234kB"])
 
     def test_options_of_a_pool_are_those_of_its_first_call(self):
         self.raises("return ls.postgres('%s', { connections = 5 })" % self.pg.url, "this database has other options at ")
@@ -617,6 +615,21 @@ class Servers(Case):
             return topic:match(":(odd.*)$"), #first + #second
         """), [name, 2 + len(name.encode())])
 
+    def test_channels_are_limited(self):
+        self.assertEqual(self.run_lua("""
+            local many, heard = ls.postgres("%s&application_name=many"), ls.channel("many", { capacity = 1 })
+            for n = 1, 1000 do assert(many:listen("c" .. n)) end
+            local none, message, code = many:listen("c1001")
+            local last = many:listen("c1000", function(payload) heard:send(payload) end)
+            local payload
+            repeat
+              many:exec("select pg_notify('c1000', 'here')")
+              payload = heard:receive(0.05)
+            until payload
+            last:remove()
+            return none, message:match("more than 1000 channels"), code, payload
+        """ % self.pg.url), [None, "more than 1000 channels", "ELIMIT", "here"])
+
     def test_a_site_that_listens_and_waits_before_it_serves(self):
         site = self.serve("""
             local ls = require "luaserve"
@@ -652,6 +665,30 @@ class Servers(Case):
         self.assertNotIn("hunter2", self.server.log())
         self.assertNotIn("secret", self.server.log())
 
+    @unittest.skipIf(SANITIZER, "a library before that of the sanitizer")
+    def test_a_slow_lookup_of_a_further_host_delays_nobody(self):
+        folder = temporary_folder()
+        write_text(folder + "/slow.c", SLOW_NAMES.replace("FOLDER", folder))
+        subprocess.run(["cc", "-fPIC", "-shared", "-o", folder + "/slow.so", folder + "/slow.c", "-ldl"], check=True)
+        site = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            ls.config { threads = 1, threads_max = 1 }
+            local pg = ls.postgres("postgres://postgres@127.0.0.1:%d,slow.example:%d/site", { connect_timeout = 300 })
+            app:get("/hello", function() return "hello" end)
+            app:get("/one", function() return { pg:one("select 1 as v") } end)
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }
+        """ % (free_port(), self.pg.port), env={"LD_PRELOAD": folder + "/slow.so"})
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(site.get("/one").text))
+        thread.start()
+        self.eventually(lambda: os.path.exists(folder + "/begun"), "the second name is looked up")
+        self.assertEqual(site.get("/hello").text, "hello")
+        write_text(folder + "/gate", "")
+        thread.join(WAIT)
+        self.assertEqual(answers, ['[{"v":1}]'])
+        site.stop()
+
     def test_reloads_keep_the_pool(self):
         pid = self.run_lua("return pg:one('select pg_backend_pid() as pid').pid")[0]
         for _ in range(3):
@@ -677,6 +714,25 @@ class Servers(Case):
         self.assertEqual(self.run_lua("local n = 0 for row in ls.postgres('%s'):rows('select generate_series(1, 100000) as n') do n = n + 1 end return n" % url), [100000])
         self.pg.psql("alter system reset ssl")
         self.pg.psql("select pg_reload_conf()")
+
+
+SLOW_NAMES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+int getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **out)
+{
+    int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (name == NULL || strcmp(name, "slow.example") != 0) return next(name, port, hints, out);
+    close(open("FOLDER/begun", O_CREAT | O_WRONLY, 0600));
+    while (access("FOLDER/gate", F_OK) != 0) usleep(1000);
+    return next("127.0.0.1", port, hints, out);
+}
+"""
 
 
 class FakeServer:

@@ -207,20 +207,22 @@ static bool settle(ls_pg_conn *conn, const char *sql)
            conn->pq->PQflush(conn->pg) >= 0 && arm(conn, LS_EVENT_IN | LS_EVENT_OUT) == LS_OK;
 }
 
-static const char *first_statement(const ls_pg_conn *conn, char *out, size_t out_bytes)
-{
-    (void)snprintf(out, out_bytes, "set bytea_output = hex");
-    if (conn->pq->PQserverVersion(conn->pg) >= 140000)
-        (void)snprintf(out, out_bytes, "set bytea_output = hex; set client_connection_check_interval = %d",
-                       LS_PG_CHECK_MS);
-    return out;
-}
+/* What a connection begins with; the second setting is of PostgreSQL 14. */
+static const char settings[] =
+    "set bytea_output = hex; select set_config('client_connection_check_interval', '500', false) "
+    "where current_setting('server_version_num')::int >= 140000";
 
 /* Of an idle connection: neither closed nor about to be. */
 static bool is_usable(ls_pg_conn *conn)
 {
     return conn->pq->PQconsumeInput(conn->pg) == 1 && conn->pq->PQisBusy(conn->pg) == 0 && !conn->ends &&
            conn->pq->PQstatus(conn->pg) == CONNECTION_OK;
+}
+
+static void connect_on(ls_pg_conn *conn, ls_node *woken)
+{
+    conn->driven = conn->pool->port != NULL && ls_port_work(conn->pool->port, &conn->work) == LS_PENDING;
+    if (!conn->driven) refused(conn, "not enough memory for a thread", woken);
 }
 
 static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
@@ -231,9 +233,11 @@ static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
     (void)ctx;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
-    const bool drives = !conn->driven && (is_new(conn) || conn->state == LS_PG_LISTENING);
+    const bool drives = !conn->driven && (conn->state == LS_PG_SETTLING || conn->state == LS_PG_LISTENING);
     if (drives) {
         conn->driven = true;
+    } else if (conn->state == LS_PG_CONNECTING && !conn->driven) {
+        connect_on(conn, &woken);
     } else if (conn->state == LS_PG_LEASED && conn->waiter != NULL) {
         ls_waiter_decide(conn->waiter, LS_OK, &woken);
         conn->waiter = NULL;
@@ -250,24 +254,13 @@ unlock:
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
-static void parameters(const ls_pg *pool, const char *seconds, const char *names[5], const char *values[5])
+/* `seconds`: the call waits so long; NULL: it begins to connect. */
+static PGconn *begin(const ls_pg *pool, const char *seconds)
 {
-    static const char *const given[] = {"dbname", "client_encoding", "fallback_application_name", "connect_timeout"};
-    memcpy(names, given, sizeof given);
-    values[0] = pool->url;
-    values[1] = "UTF8";
-    values[2] = "luaserve";
-    values[3] = seconds;
-    names[4] = values[4] = NULL;
-}
-
-static int64_t run_start(ls_work *work)
-{
-    ls_pg_conn *conn = LS_CONTAINER(work, ls_pg_conn, work);
-    const char *names[5], *values[5];
-    parameters(conn->pool, "0", names, values); /* that of libpq is for calls that wait */
-    conn->pg = conn->pq->PQconnectStartParams(names, values, 1);
-    return 0;
+    static const char *const names[] = {"dbname", "client_encoding", "fallback_application_name", "connect_timeout",
+                                        NULL};
+    const char *const values[] = {pool->url, "UTF8", "luaserve", seconds != NULL ? seconds : "0", NULL};
+    return (seconds != NULL ? pool->pq.PQconnectdbParams : pool->pq.PQconnectStartParams)(names, values, 1);
 }
 
 /* Without a receiver libpq prints notices. */
@@ -283,17 +276,29 @@ static void set_up(ls_pg_conn *conn)
     (void)conn->pq->PQsetNoticeReceiver(conn->pg, notice_received, conn);
 }
 
-static void started(ls_thread_ctx *ctx, ls_op *op)
+/* A step of the connection, on a thread of its own: each one may look up the name of a further host. */
+static int64_t run_step(ls_work *work)
+{
+    ls_pg_conn *conn = LS_CONTAINER(work, ls_pg_conn, work);
+    if (conn->pg != NULL) return conn->pq->PQconnectPoll(conn->pg);
+    if ((conn->pg = begin(conn->pool, NULL)) == NULL) return PGRES_POLLING_FAILED;
+    set_up(conn);
+    return conn->pq->PQstatus(conn->pg) == CONNECTION_BAD ? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
+}
+
+static void step_done(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_pg_conn *conn = LS_CONTAINER(LS_CONTAINER(op, ls_work, op), ls_pg_conn, work);
     ls_pg *pool = conn->pool;
+    const int64_t next = atomic_load_explicit(&op->result, memory_order_relaxed);
     ls_node woken;
     (void)ctx;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
-    if (conn->pg != NULL) set_up(conn);
-    if (conn->pg == NULL || conn->pq->PQstatus(conn->pg) == CONNECTION_BAD || arm(conn, LS_EVENT_OUT) < 0)
+    if (next == PGRES_POLLING_OK ? !settle(conn, settings)
+                                 : next == PGRES_POLLING_FAILED ||
+                                       arm(conn, next == PGRES_POLLING_WRITING ? LS_EVENT_OUT : LS_EVENT_IN) < 0)
         refused(conn, conn->pg != NULL ? conn->pq->PQerrorMessage(conn->pg) : "not enough memory", &woken);
     ls_mutex_unlock(&pool->lock);
     ls_waiters_wake(&woken);
@@ -311,8 +316,8 @@ static ls_pg_conn *conn_new(ls_pg *pool)
     conn->handler.handle = packet_taken;
     conn->pool = pool;
     conn->pq = &pool->pq;
-    conn->work.run = run_start;
-    conn->work.op.done = started;
+    conn->work.run = run_step;
+    conn->work.op.done = step_done;
     ls_node_init(&conn->node);
     ls_list_push(&pool->all, &conn->all);
     return conn;
@@ -324,11 +329,8 @@ static void open_conn(ls_pg *pool, ls_pg_conn *conn, ls_node *woken)
     if (conn == NULL) return;
     set_state(conn, LS_PG_CONNECTING);
     conn->due_ns = ls_clock_ns() + (uint64_t)(pool->connect_timeout * 1e9);
-    conn->driven = true;
     tick_later(pool);
-    if (ls_port_work(pool->port, &conn->work) == LS_PENDING) return;
-    conn->driven = false;
-    refused(conn, "not enough memory for a thread", woken);
+    connect_on(conn, woken);
 }
 
 static void open_listener(ls_pg *pool, ls_node *woken)
@@ -434,28 +436,20 @@ static void drive(ls_pg_conn *conn)
     const ls_libpq *pq = conn->pq;
     ls_pg *pool = conn->pool;
     uint16_t events = LS_EVENT_IN;
-    bool failed = false, opened = false, idle = false;
+    bool idle = false;
     PGresult *result;
     PGnotify *notify;
-    char text[100];
     ls_node woken;
     ls_node_init(&woken);
-    if (conn->state == LS_PG_CONNECTING) {
-        const PostgresPollingStatusType next = pq->PQconnectPoll(conn->pg);
-        opened = next == PGRES_POLLING_OK;
-        failed = next == PGRES_POLLING_FAILED;
-        if (next == PGRES_POLLING_WRITING) events = LS_EVENT_OUT;
-    } else {
-        const int flush = pq->PQflush(conn->pg);
-        if (flush > 0) events |= LS_EVENT_OUT;
-        failed = pq->PQconsumeInput(conn->pg) == 0 || flush < 0;
-        while (!failed && !idle && pq->PQisBusy(conn->pg) == 0) {
-            result = pq->PQgetResult(conn->pg);
-            idle = result == NULL;
-            pq->PQclear(result);
-        }
-        failed = failed || pq->PQstatus(conn->pg) != CONNECTION_OK;
+    const int flush = pq->PQflush(conn->pg);
+    if (flush > 0) events |= LS_EVENT_OUT;
+    bool failed = pq->PQconsumeInput(conn->pg) == 0 || flush < 0;
+    while (!failed && !idle && pq->PQisBusy(conn->pg) == 0) {
+        result = pq->PQgetResult(conn->pg);
+        idle = result == NULL;
+        pq->PQclear(result);
     }
+    failed = failed || pq->PQstatus(conn->pg) != CONNECTION_OK;
     while (conn->listens && (notify = pq->PQnotifies(conn->pg)) != NULL) {
         publish(pool, notify);
         pq->PQfreemem(notify);
@@ -465,11 +459,11 @@ static void drive(ls_pg_conn *conn)
     }
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
-    if (failed || (opened && !settle(conn, first_statement(conn, text, sizeof text))))
+    if (failed)
         refused(conn, pq->PQerrorMessage(conn->pg), &woken);
     else if (idle)
         ready(conn, &woken);
-    else if (!opened && arm(conn, events) < 0)
+    else if (arm(conn, events) < 0)
         refused(conn, "the socket cannot be watched", &woken);
     ls_mutex_unlock(&pool->lock);
     ls_waiters_wake(&woken);
@@ -539,8 +533,7 @@ int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port)
 void ls_pg_take_blocking(ls_pg_lease *lease)
 {
     ls_pg *pool = lease->pool;
-    const char *names[5], *values[5];
-    char seconds[20], text[100];
+    char seconds[20];
     ls_mutex_lock(&pool->lock);
     (void)snprintf(seconds, sizeof seconds, "%d", (int)pool->connect_timeout + 1);
     ls_pg_conn *conn = pop_idle(pool);
@@ -548,8 +541,7 @@ void ls_pg_take_blocking(ls_pg_lease *lease)
     if (opens) set_state(conn, LS_PG_LEASED);
     ls_mutex_unlock(&pool->lock);
     if (opens) {
-        parameters(pool, seconds, names, values);
-        conn->pg = conn->pq->PQconnectdbParams(names, values, 1);
+        conn->pg = begin(pool, seconds);
         if (conn->pg == NULL || conn->pq->PQstatus(conn->pg) != CONNECTION_OK) {
             ls_mutex_lock(&pool->lock);
             keep_refusal(pool, conn->pg != NULL ? conn->pq->PQerrorMessage(conn->pg) : "not enough memory");
@@ -558,7 +550,7 @@ void ls_pg_take_blocking(ls_pg_lease *lease)
             return;
         }
         set_up(conn);
-        conn->pq->PQclear(conn->pq->PQexec(conn->pg, first_statement(conn, text, sizeof text)));
+        conn->pq->PQclear(conn->pq->PQexec(conn->pg, settings));
     }
     if (conn != NULL) (void)conn->pq->PQsetnonblocking(conn->pg, 0);
     lease->conn = conn;
@@ -582,9 +574,9 @@ void ls_pg_give(ls_pg_lease *lease)
     const bool lost = conn->pq->PQstatus(conn->pg) != CONNECTION_OK;
     const PGTransactionStatusType in = conn->pq->PQtransactionStatus(conn->pg);
     pool->stats.lost += lost;
-    if (!lost && !conn->running && in == PQTRANS_IDLE)
+    if (!lost && !conn->running && !conn->ends && in == PQTRANS_IDLE)
         put_idle(conn);
-    else if (lost || conn->running || pool->port == NULL || !settle(conn, "rollback"))
+    else if (lost || conn->running || conn->ends || pool->port == NULL || !settle(conn, "rollback"))
         close_conn(conn); /* which also undoes a transaction */
     feed(pool, &woken);
     ls_mutex_unlock(&pool->lock);
@@ -630,23 +622,24 @@ void ls_pg_refusal(ls_pg *pool, char message[LS_PG_MESSAGE_BYTES], char sqlstate
 int ls_pg_listen(ls_pg *pool, const char *name)
 {
     int result = LS_OK;
+    unsigned count = 0;
     ls_node woken;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     channel *one = pool->channels;
-    while (one != NULL && strcmp(one->name, name) != 0) one = one->next;
-    if (one == NULL) {
-        if ((one = calloc(1, sizeof *one)) == NULL) {
-            result = LS_ENOMEM;
-        } else {
-            (void)snprintf(one->name, sizeof one->name, "%s", name);
-            one->next = pool->channels;
-            pool->channels = one;
-            open_listener(pool, &woken);
-            ls_pg_conn *listener = pool->listener; /* a packet of a socket that can be written, which it can */
-            if (listener != NULL && listener->state == LS_PG_LISTENING && !listener->driven)
-                (void)arm(listener, LS_EVENT_IN | LS_EVENT_OUT);
-        }
+    for (; one != NULL && strcmp(one->name, name) != 0; one = one->next) count++;
+    if (one == NULL && count == LS_PG_CHANNELS_MAX) {
+        result = LS_ELIMIT;
+    } else if (one == NULL && (one = calloc(1, sizeof *one)) == NULL) {
+        result = LS_ENOMEM;
+    } else if (one->name[0] == '\0') {
+        (void)snprintf(one->name, sizeof one->name, "%s", name);
+        one->next = pool->channels;
+        pool->channels = one;
+        open_listener(pool, &woken);
+        ls_pg_conn *listener = pool->listener; /* a packet of a socket that can be written, which it can */
+        if (listener != NULL && listener->state == LS_PG_LISTENING && !listener->driven)
+            (void)arm(listener, LS_EVENT_IN | LS_EVENT_OUT);
     }
     ls_mutex_unlock(&pool->lock);
     ls_waiters_wake(&woken);

@@ -11,7 +11,7 @@
  *                                   ^--- rollback -------/
  *
  * A connection with a result that was not read to its end is closed when it is given back; the server notices that within
- * LS_PG_CHECK_MS, and ends the statement (client_connection_check_interval of PostgreSQL 14). PQcancel() could wait for
+ * half a second, and ends the statement (client_connection_check_interval of PostgreSQL 14). PQcancel() could wait for
  * ever, with a server that is stopped.
  *
  * pool->lock guards the states and the queue. A connection that is LEASED belongs to the thread of its task. In the other
@@ -32,8 +32,8 @@
 #include "script/shared/waiter.h"
 
 enum {
-    LS_PG_STATEMENTS_MAX = 64, /* prepared, of each connection */
-    LS_PG_CHECK_MS = 500,
+    LS_PG_STATEMENTS_MAX = 64,    /* prepared, of each connection */
+    LS_PG_CHANNELS_MAX = 1000,    /* of ls_pg_listen, of a pool */
     LS_PG_CHANNEL_BYTES_MAX = 63, /* of a name in PostgreSQL */
     LS_PG_RETRY_MS_MIN = 100,     /* after a connection was refused; doubled up to */
     LS_PG_RETRY_MS_MAX = 5000,
@@ -76,7 +76,6 @@ enum {
     X(PQsendPrepare)          \
     X(PQsendQuery)            \
     X(PQsendQueryPrepared)    \
-    X(PQserverVersion)        \
     X(PQsetErrorVerbosity)    \
     X(PQsetNoticeReceiver)    \
     X(PQsetSingleRowMode)     \
@@ -115,7 +114,7 @@ struct ls_pg_conn {
     PGconn *pg; /* NULL: closed */
     enum ls_pg_state state;
     bool driven, listens;
-    bool ends;         /* the server has said so */
+    bool ends;         /* the server has said so, or its session was changed: the next task gets another one */
     uint64_t due_ns;   /* CONNECTING, SETTLING: it fails then */
     ls_waiter *waiter; /* LEASED: of the task that waits for the socket */
     ls_work work;      /* the beginning of the connection, which may look up a name */
@@ -185,7 +184,8 @@ void ls_pg_end(ls_pg_conn *conn);
 ls_pg_statement *ls_pg_statement_find(ls_pg_conn *conn, const char *sql, size_t len);
 void ls_pg_statement_free(ls_pg_statement *statement);
 
-/* Publish the notifications of the channel as messages of the topic "postgres:WHERE:CHANNEL". LS_OK, LS_ENOMEM. */
+/* Publish the notifications of the channel as messages of the topic "postgres:WHERE:CHANNEL". LS_OK; LS_ENOMEM;
+ * LS_ELIMIT: LS_PG_CHANNELS_MAX others were given before. */
 int ls_pg_listen(ls_pg *pool, const char *channel);
 
 #endif

@@ -19,6 +19,15 @@ return {
     end
   end,
 
+  an_array_that_is_cut_off_raises = function()
+    local source = '{1,NULL,"a b\\"c",{2,3}}'
+    for n = 0, #source - 1 do check.raises("an invalid array", values.array, source:sub(1, n), text) end
+    check.equal(values.array(source, text), { "1", null, 'a b"c', { "2", "3" } })
+    for _, wrong in ipairs { '{"a"b}', "{{1}2}", "a", '{"a' } do
+      check.raises("an invalid array", values.array, wrong, text)
+    end
+  end,
+
   elements_have_the_type_of_their_array = function()
     check.equal(values.decoders[1007]("{1,-2,NULL}"), { 1, -2, null })
     check.equal(values.decoders[1016]("{9223372036854775807}"), { math.maxinteger })
@@ -87,6 +96,12 @@ return {
     is("SET TRANSACTION read only", "it would", nil)
     is("set constraints all deferred", "it would", nil)
     is("settle", nil, nil)
+    is("select set_config('a', 'b', false)", "it would", "it would")
+    is("select 1, SET_CONFIG ( $1, $2,false )", "it would", "it would")
+    is("select set_config('a', coalesce($1, ')'), false)", "it would", "it would")
+    is("select set_config('a', 'b', true), set_config('c', 'd', false)", "it would", "it would")
+    is("select set_config('a', ', false)', true), f(false)", nil, nil)
+    is("select my_set_config('a', 'b', false)", nil, nil)
     is("listen a", "use pg:listen", "use pg:listen")
     is("copy t (a) from stdin", "use pg:copy", "use pg:copy")
     is("copy t to stdout", "use pg:copy", "use pg:copy")

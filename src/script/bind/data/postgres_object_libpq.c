@@ -315,6 +315,15 @@ static int core_postgres_forget(lua_State *L)
     return 0;
 }
 
+/* core.postgres_spend(lease): its session was changed: no other task gets its connection. */
+static int core_postgres_spend(lua_State *L)
+{
+    const lease_object *lease = check_lease(L);
+    if (lease == NULL) return 2;
+    lease->lease.conn->ends = true;
+    return 0;
+}
+
 /* Make the value at `index` a string, or nil. NULL, or what is wrong with it. */
 static const char *parameter(lua_State *L, int index, Oid type)
 {
@@ -639,12 +648,17 @@ static int core_postgres_get(lua_State *L)
 
 /* ---- the module -------------------------------------------------------------------------------------------------------- */
 
-/* core.postgres_listen(pool, channel) -> the topic of its notifications */
+/* core.postgres_listen(pool, channel) -> the topic of its notifications | nil, message, code */
 static int core_postgres_listen(lua_State *L)
 {
     const pool_object *pool = ls_udata_check(L, TARGET, &pool_tag, sizeof *pool, "pool");
     const char *channel = luaL_checkstring(L, 2);
-    if (ls_pg_listen(pool->pool, channel) < 0) return luaL_error(L, "not enough memory");
+    const int err = ls_pg_listen(pool->pool, channel);
+    if (err == LS_ELIMIT)
+        return ls_push_failure_text(L, err,
+                                    "%s: more than %d channels; a payload may say what a notification is about",
+                                    ls_pg_where(pool->pool), LS_PG_CHANNELS_MAX);
+    if (err < 0) return ls_push_failure(L, err);
     lua_pushfstring(L, "postgres:%s:%s", ls_pg_where(pool->pool), channel);
     return 1;
 }
@@ -703,6 +717,7 @@ static const luaL_Reg functions[] = {{"postgres", core_postgres},
                                      {"postgres_prepare", core_postgres_prepare},
                                      {"postgres_type", core_postgres_type},
                                      {"postgres_forget", core_postgres_forget},
+                                     {"postgres_spend", core_postgres_spend},
                                      {"postgres_send", core_postgres_send},
                                      {"postgres_result", core_postgres_result},
                                      {"postgres_put", core_postgres_put},
