@@ -402,7 +402,8 @@ end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------
 
--- pg:listen(channel: string [, fn: fun(payload: string, channel: string)]) -> subscription: Subscription | topic | nil, message, code
+-- pg:listen(channel: string, fn: fun(payload: string, channel: string)) -> subscription: Subscription | nil, message, code
+-- pg:listen(channel: string) -> topic: string | nil, message, code
 -- Calls the function for each notification of the channel, one at a time and in order, in this Lua state. Without a
 -- function it returns the topic that has the notifications as its messages.
 function methods.listen(self, channel, fn, ...)

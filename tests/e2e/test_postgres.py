@@ -616,6 +616,7 @@ class Servers(Case):
         """), [name, 2 + len(name.encode())])
 
     def test_channels_are_limited(self):
+        site = self.serve(self.SITE)
         self.assertEqual(self.run_lua("""
             local many, heard = ls.postgres("%s&application_name=many"), ls.channel("many", { capacity = 1 })
             for n = 1, 1000 do assert(many:listen("c" .. n)) end
@@ -628,7 +629,8 @@ class Servers(Case):
             until payload
             last:remove()
             return none, message:match("more than 1000 channels"), code, payload
-        """ % self.pg.url), [None, "more than 1000 channels", "ELIMIT", "here"])
+        """ % self.pg.url, site), [None, "more than 1000 channels", "ELIMIT", "here"])
+        site.stop()
 
     def test_a_site_that_listens_and_waits_before_it_serves(self):
         site = self.serve("""

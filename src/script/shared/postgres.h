@@ -1,5 +1,5 @@
 /* postgres.h - ls.postgres for the parts of the server that know no libpq: figures, the version, the port.
- * postgres_libpq.h has the pool. Without libpq postgres_none.c. Any thread. */
+ * postgres_libpq.h has the pool. Without libpq bind/data/postgres_object_none.c. Any thread. */
 #ifndef LS_SCRIPT_SHARED_POSTGRES_H
 #define LS_SCRIPT_SHARED_POSTGRES_H
 
@@ -16,10 +16,5 @@ void ls_pg_stat(ls_shared *shared, ls_pg_stats *out);
 
 /* The version of libpq as text in `out`; without libpq "not built in", or why it cannot be loaded. */
 const char *ls_pg_library(char *out, size_t out_bytes);
-
-/* The site has loaded: pools may use the port. Again: no effect. */
-void ls_pg_connect(ls_shared *shared, ls_port *port);
-/* The port is about to be closed: nothing is posted any more. */
-void ls_pg_disconnect(ls_shared *shared);
 
 #endif

@@ -25,12 +25,11 @@ typedef struct channel { /* of notifications */
 struct ls_pg {
     ls_shared_object base; /* first */
     ls_libpq pq;
-    char *url, where[WHERE_BYTES];
+    char where[WHERE_BYTES];
     ls_topics *topics;
     ls_mutex lock;
     ls_port *port; /* NULL: the site has not loaded yet, or the server ends */
-    unsigned connections;
-    double timeout, connect_timeout;
+    ls_pg_limits limits;
     ls_node all, idle, queue;  /* connections; those that are idle, the one used last in front; leases */
     unsigned open, connecting; /* not CLOSED; CONNECTING or SETTLING; without the listener */
     unsigned waiting;
@@ -42,6 +41,7 @@ struct ls_pg {
     ls_timer timer;
     bool ticking;
     ls_pg_stats stats; /* without connections and waiting */
+    char url[];
 };
 
 static void drive(ls_pg_conn *conn);
@@ -193,7 +193,8 @@ static void put_idle(ls_pg_conn *conn)
     ls_pg *pool = conn->pool;
     set_state(conn, LS_PG_IDLE);
     ls_list_push(pool->idle.next, &conn->node); /* the front */
-    if (pool->open > pool->connections || conn->pq->PQsetnonblocking(conn->pg, 1) != 0 || arm(conn, LS_EVENT_IN) < 0)
+    if (pool->open > pool->limits.connections || conn->pq->PQsetnonblocking(conn->pg, 1) != 0 ||
+        arm(conn, LS_EVENT_IN) < 0)
         close_conn(conn);
 }
 
@@ -201,7 +202,7 @@ static void put_idle(ls_pg_conn *conn)
 static bool settle(ls_pg_conn *conn, const char *sql)
 {
     set_state(conn, LS_PG_SETTLING);
-    conn->due_ns = ls_clock_ns() + (uint64_t)(conn->pool->connect_timeout * 1e9);
+    conn->due_ns = ls_clock_ns() + conn->pool->limits.connect_timeout_ms * NS_PER_MS;
     tick_later(conn->pool);
     return conn->pq->PQsetnonblocking(conn->pg, 1) == 0 && conn->pq->PQsendQuery(conn->pg, sql) == 1 &&
            conn->pq->PQflush(conn->pg) >= 0 && arm(conn, LS_EVENT_IN | LS_EVENT_OUT) == LS_OK;
@@ -328,7 +329,7 @@ static void open_conn(ls_pg *pool, ls_pg_conn *conn, ls_node *woken)
 {
     if (conn == NULL) return;
     set_state(conn, LS_PG_CONNECTING);
-    conn->due_ns = ls_clock_ns() + (uint64_t)(pool->connect_timeout * 1e9);
+    conn->due_ns = ls_clock_ns() + pool->limits.connect_timeout_ms * NS_PER_MS;
     tick_later(pool);
     connect_on(conn, woken);
 }
@@ -373,7 +374,7 @@ static void feed(ls_pg *pool, ls_node *woken)
         ls_waiter_decide(lease->waiter, conn != NULL ? LS_OK : LS_EREFUSED, woken);
         lease->waiter = NULL;
     }
-    while (!down && pool->port != NULL && pool->connecting < pool->waiting && pool->open < pool->connections) {
+    while (!down && pool->port != NULL && pool->connecting < pool->waiting && pool->open < pool->limits.connections) {
         const unsigned connecting = pool->connecting;
         open_conn(pool, conn_new(pool), woken);
         if (pool->connecting == connecting) break;
@@ -535,7 +536,7 @@ void ls_pg_take_blocking(ls_pg_lease *lease)
     ls_pg *pool = lease->pool;
     char seconds[20];
     ls_mutex_lock(&pool->lock);
-    (void)snprintf(seconds, sizeof seconds, "%d", (int)pool->connect_timeout + 1);
+    (void)snprintf(seconds, sizeof seconds, "%d", (int)(pool->limits.connect_timeout_ms / 1000) + 1);
     ls_pg_conn *conn = pop_idle(pool);
     const bool opens = conn == NULL && (conn = conn_new(pool)) != NULL;
     if (opens) set_state(conn, LS_PG_LEASED);
@@ -655,13 +656,6 @@ static const char *load(ls_libpq *pq)
     return ls_library_load("libpq.so.5", names, (void **)pq, sizeof names / sizeof *names);
 }
 
-static void set_options(ls_pg *pool, const ls_pg_options *options)
-{
-    pool->connections = options->connections;
-    pool->timeout = options->timeout;
-    pool->connect_timeout = options->connect_timeout;
-}
-
 /* Of the URL. NULL, or what is wrong with it: without the URL, which may have a password. */
 static const char *parse(ls_pg *pool, char message[LS_PG_MESSAGE_BYTES])
 {
@@ -693,13 +687,11 @@ static int pool_open(const void *given, ls_shared_object **out)
     const ls_pg_options *options = given;
     const size_t url_bytes = strlen(options->url) + 1;
     const char *wrong = "not enough memory";
-    ls_pg *pool = calloc(1, sizeof *pool);
-    char *url = malloc(url_bytes);
-    if (pool == NULL || url == NULL || ls_mutex_open(&pool->lock) < 0) goto fail;
-    memcpy(url, options->url, url_bytes);
-    pool->url = url;
+    ls_pg *pool = calloc(1, sizeof *pool + url_bytes);
+    if (pool == NULL || ls_mutex_open(&pool->lock) < 0) goto fail;
+    memcpy(pool->url, options->url, url_bytes);
     pool->topics = options->topics;
-    set_options(pool, options);
+    pool->limits = options->limits;
     ls_node_init(&pool->all);
     ls_node_init(&pool->idle);
     ls_node_init(&pool->queue);
@@ -711,7 +703,6 @@ static int pool_open(const void *given, ls_shared_object **out)
     ls_mutex_close(&pool->lock);
 fail:
     if (wrong != options->message) (void)snprintf(options->message, LS_PG_MESSAGE_BYTES, "%s", wrong);
-    free(url);
     free(pool);
     return LS_EINVAL;
 }
@@ -732,7 +723,6 @@ static void pool_close(ls_shared_object *object)
         free(one);
     }
     ls_mutex_close(&pool->lock);
-    free(pool->url);
     free(pool);
 }
 
@@ -742,9 +732,8 @@ static bool pool_redefine(ls_shared_object *object, const void *given, bool relo
     const ls_pg_options *options = given;
     if (!options->given) return true;
     ls_mutex_lock(&pool->lock);
-    if (reloaded) set_options(pool, options);
-    const bool same = pool->connections == options->connections && pool->timeout == options->timeout &&
-                      pool->connect_timeout == options->connect_timeout;
+    if (reloaded) pool->limits = options->limits;
+    const bool same = memcmp(&pool->limits, &options->limits, sizeof pool->limits) == 0; /* no padding */
     ls_mutex_unlock(&pool->lock);
     return same;
 }
@@ -759,7 +748,7 @@ const char *ls_pg_where(const ls_pg *pool)
 double ls_pg_timeout(ls_pg *pool)
 {
     ls_mutex_lock(&pool->lock);
-    const double timeout = pool->timeout;
+    const double timeout = pool->limits.timeout_ms / 1e3;
     ls_mutex_unlock(&pool->lock);
     return timeout;
 }
@@ -806,12 +795,7 @@ static void set_port(ls_shared_object *object, void *port)
     ls_waiters_wake(&woken);
 }
 
-void ls_pg_connect(ls_shared *shared, ls_port *port)
+void ls_pg_use_port(ls_shared *shared, ls_port *port)
 {
     ls_shared_each(shared, &ls_pg_kind, set_port, port);
-}
-
-void ls_pg_disconnect(ls_shared *shared)
-{
-    ls_shared_each(shared, &ls_pg_kind, set_port, NULL);
 }

@@ -40,49 +40,16 @@ enum {
     LS_PG_MESSAGE_BYTES = 400
 };
 
-#define LS_LIBPQ(X)           \
-    X(PQclear)                \
-    X(PQcmdTuples)            \
-    X(PQconnectPoll)          \
-    X(PQconnectStartParams)   \
-    X(PQconnectdbParams)      \
-    X(PQconninfoFree)         \
-    X(PQconninfoParse)        \
-    X(PQconsumeInput)         \
-    X(PQerrorMessage)         \
-    X(PQexec)                 \
-    X(PQfinish)               \
-    X(PQflush)                \
-    X(PQfname)                \
-    X(PQfreemem)              \
-    X(PQftype)                \
-    X(PQgetCopyData)          \
-    X(PQgetResult)            \
-    X(PQgetisnull)            \
-    X(PQgetlength)            \
-    X(PQgetvalue)             \
-    X(PQisBusy)               \
-    X(PQlibVersion)           \
-    X(PQnfields)              \
-    X(PQnotifies)             \
-    X(PQnparams)              \
-    X(PQntuples)              \
-    X(PQparamtype)            \
-    X(PQputCopyData)          \
-    X(PQputCopyEnd)           \
-    X(PQresultErrorField)     \
-    X(PQresultStatus)         \
-    X(PQsendDescribePrepared) \
-    X(PQsendPrepare)          \
-    X(PQsendQuery)            \
-    X(PQsendQueryPrepared)    \
-    X(PQsetErrorVerbosity)    \
-    X(PQsetNoticeReceiver)    \
-    X(PQsetSingleRowMode)     \
-    X(PQsetnonblocking)       \
-    X(PQsocket)               \
-    X(PQstatus)               \
-    X(PQtransactionStatus)
+/* clang-format off */
+#define LS_LIBPQ(X) \
+    X(PQclear) X(PQcmdTuples) X(PQconnectPoll) X(PQconnectStartParams) X(PQconnectdbParams) X(PQconninfoFree) \
+    X(PQconninfoParse) X(PQconsumeInput) X(PQerrorMessage) X(PQexec) X(PQfinish) X(PQflush) X(PQfname) \
+    X(PQfreemem) X(PQftype) X(PQgetCopyData) X(PQgetResult) X(PQgetisnull) X(PQgetlength) X(PQgetvalue) \
+    X(PQisBusy) X(PQlibVersion) X(PQnfields) X(PQnotifies) X(PQnparams) X(PQntuples) X(PQparamtype) \
+    X(PQputCopyData) X(PQputCopyEnd) X(PQresultErrorField) X(PQresultStatus) X(PQsendDescribePrepared) \
+    X(PQsendPrepare) X(PQsendQuery) X(PQsendQueryPrepared) X(PQsetErrorVerbosity) X(PQsetNoticeReceiver) \
+    X(PQsetSingleRowMode) X(PQsetnonblocking) X(PQsocket) X(PQstatus) X(PQtransactionStatus)
+/* clang-format on */
 
 #define LS_LIBPQ_FIELD(name) __typeof__(name) *name;
 typedef struct ls_libpq { /* the functions of libpq */
@@ -136,14 +103,21 @@ typedef struct ls_pg_lease { /* zeros at first; its memory stays until it was gi
     ls_waiter *waiter; /* in the queue */
 } ls_pg_lease;
 
+typedef struct ls_pg_limits {
+    unsigned connections;
+    uint32_t timeout_ms, connect_timeout_ms;
+} ls_pg_limits;
+
 typedef struct ls_pg_options { /* of ls_pg_kind */
     const char *url;
-    unsigned connections;
-    double timeout, connect_timeout; /* seconds */
-    ls_topics *topics;               /* of the server, for notifications */
-    bool given;                      /* by the site, not the defaults */
-    char *message;                   /* LS_PG_MESSAGE_BYTES: why the pool cannot be made */
+    ls_pg_limits limits;
+    ls_topics *topics; /* of the server, for notifications */
+    bool given;        /* by the site, not the defaults */
+    char *message;     /* LS_PG_MESSAGE_BYTES: why the pool cannot be made */
 } ls_pg_options;
+
+/* The site has loaded: pools may use the port. NULL: it is about to be closed. Again: no effect. */
+void ls_pg_use_port(ls_shared *shared, ls_port *port);
 
 extern const ls_shared_kind ls_pg_kind;
 static inline ls_pg *ls_pg_of(ls_shared_object *object)

@@ -671,9 +671,8 @@ static int core_postgres(lua_State *L)
     char message[LS_PG_MESSAGE_BYTES] = "", before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *found;
     const ls_pg_options options = {.url = luaL_checkstring(L, 1),
-                                   .connections = (unsigned)luaL_checkinteger(L, 3),
-                                   .timeout = luaL_checknumber(L, 4) / 1000,
-                                   .connect_timeout = luaL_checknumber(L, 5) / 1000,
+                                   .limits = {(unsigned)luaL_checkinteger(L, 3), (uint32_t)luaL_checkinteger(L, 4),
+                                              (uint32_t)luaL_checkinteger(L, 5)},
                                    .given = lua_toboolean(L, 6),
                                    .topics = ls_state_runtime(state)->topics,
                                    .message = message};
@@ -683,7 +682,7 @@ static int core_postgres(lua_State *L)
     if (err == LS_EEXIST) return misuse(L, before);
     if (err < 0) return ls_push_failure_text(L, err, "%s", message[0] != '\0' ? message : "not enough memory");
     pool->pool = ls_pg_of(found);
-    if (!state->loading) ls_pg_connect(ls_state_runtime(state)->shared, state->port);
+    if (!state->loading) ls_pg_use_port(ls_state_runtime(state)->shared, state->port);
     return 1;
 }
 
@@ -701,14 +700,14 @@ static void define(lua_State *L, ls_state *state)
 static void start(ls_thread_ctx *ctx, ls_state *state)
 {
     (void)ctx;
-    ls_pg_connect(ls_state_runtime(state)->shared, state->port);
+    ls_pg_use_port(ls_state_runtime(state)->shared, state->port);
 }
 
 /* Behind `wait`, which has cancelled the waiters of the state. */
 static void disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     (void)ctx;
-    ls_pg_disconnect(ls_state_runtime(state)->shared);
+    ls_pg_use_port(ls_state_runtime(state)->shared, NULL);
 }
 
 static const luaL_Reg functions[] = {{"postgres", core_postgres},

@@ -9,9 +9,8 @@
  *
  * Any number of tasks of the state may call at the same time. What they send in one turn of the thread leaves in one send:
  * an operation behind the packets that wait at the port flushes it. User value 1 of the connection has the replies, by the
- * slots of their calls, and the arrays that are not complete. Thread: the one that holds the state's actor. */
+ * slots of their calls, the arrays that are not complete, and the memory of the calls. Thread: the one that holds the state's actor. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -358,14 +357,10 @@ static redis_call *call_new(lua_State *L, redis_conn *conn, bool list)
     if (ls_list_empty(&conn->spare)) {
         lua_pushboolean(L, 0);
         lua_rawseti(L, -2, conn->slots + 1);
-        redis_call *more = calloc(1, sizeof *more);
-        if (more == NULL) {
-            luaL_error(L, "not enough memory");
-            return NULL;
-        }
-        more->conn = conn;
-        more->slot = ++conn->slots;
-        more->end.run = task_left_call;
+        redis_call *more = lua_newuserdatauv(L, sizeof *more, 0);
+        *more = (redis_call){.conn = conn, .slot = conn->slots + 1, .end.run = task_left_call};
+        lua_rawseti(L, -2, -LS_REDIS_LEVELS_MAX - more->slot);
+        conn->slots++;
         ls_node_init(&more->node);
         ls_list_push(&conn->spare, &more->node);
     }
@@ -639,21 +634,9 @@ static int conn_wake(lua_State *L)
     return 0;
 }
 
-static void free_calls(ls_node *list)
-{
-    for (ls_node *node = list->next, *next; node != list; node = next) {
-        next = node->next;
-        free(LS_CONTAINER(node, redis_call, node));
-    }
-    ls_node_init(list);
-}
-
-/* No call waits, unless the state closes. */
 static int conn_gc(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
-    free_calls(&conn->calls);
-    free_calls(&conn->spare);
     ls_redis_reader_close(conn->reader);
     conn->reader = NULL;
     return 0;
