@@ -136,6 +136,35 @@ static void a_site_may_close_with_tasks_under_way(void **state)
     test_site_close(t);
 }
 
+/* A request whose time is over answers 503, or its error handler does; the end of its site goes before. */
+static void the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over(void **state)
+{
+    test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
+    unsigned count = 0;
+    (void)state;
+    test_pump(t, 50);
+    ls_state *of = test_state(t);
+    for (ls_node *node = of->tasks_live.next; node != &of->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        task->timed_out = task->canceled = task->cpu_exceeded = true; /* as the watch sets them */
+        task->held = true;                                            /* an operation has it yet */
+        task->catches = 1;
+        assert_true(ls_task_is_caught(task));
+        count++;
+    }
+    assert_true(count > 10);
+    assert_true(ls_tasks_cancel_some(&t->ctx, of, LS_CUT_TASKS));
+    for (ls_node *node = of->tasks_live.next; node != &of->tasks_live; node = node->next) {
+        ls_task *task = LS_CONTAINER(node, ls_task, node);
+        assert_false(ls_task_is_caught(task));
+        task->held = false;
+        task->catches = 0;
+        count--;
+    }
+    assert_int_equal(count, 0);
+    test_site_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {SITE_TEST("waiting_inside_coroutines"),
@@ -156,6 +185,7 @@ int main(void)
                                        cmocka_unit_test(a_wait_renews_the_processor_time),
                                        cmocka_unit_test(giving_way_to_busy_tasks_gives_back_time),
                                        cmocka_unit_test(hooks_of_start_and_drain),
-                                       cmocka_unit_test(a_site_may_close_with_tasks_under_way)};
+                                       cmocka_unit_test(a_site_may_close_with_tasks_under_way),
+                                       cmocka_unit_test(the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over)};
     return cmocka_run_group_tests_name("script/task", tests, NULL, NULL);
 }
