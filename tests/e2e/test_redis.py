@@ -305,7 +305,7 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         self.assertEqual(self.run_lua(site, """
             local t = ls.redis("%s", { tls = { ca = "%s" } })
             return t:set("a", ("x"):rep(200000)), #t:get "a", t:blpop("q", 0.01)""" % (url, cert)), ["OK", 200000, None])
-        self.fails(site, "return ls.redis('%s'):get 'a'" % url, "Redis at localhost:%d: TLS: " % port, "ECERT")
+        self.fails(site, "return ls.redis('%s', { connect_timeout = 60 }):get 'a'" % url, "Redis at localhost:%d: TLS: " % port, "ECERT")
         self.raises(site, "ls.redis(URL, { tls = {} })", "the option tls needs a URL with rediss://")
         site.stop()
 
