@@ -402,10 +402,9 @@ end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------
 
--- pg:listen(channel: string, fn: fun(payload: string, channel: string)) -> subscription: Subscription | nil, message, code
--- pg:listen(channel: string) -> topic: string | nil, message, code
+-- pg:listen(channel: string [, fn: fun(payload: string, channel: string)]) -> subscription: Subscription | topic
 -- Calls the function for each notification of the channel, one at a time and in order, in this Lua state. Without a
--- function it returns the topic that has the notifications as its messages.
+-- function it returns the topic that has the notifications as its messages. nil, message, "ELIMIT": too many channels.
 function methods.listen(self, channel, fn, ...)
   check_call(self, "", "pg:listen", "pool")
   if type(channel) ~= "string" or channel == "" or #channel > 63 or channel:find("%z") then
