@@ -10,8 +10,12 @@ local channel = {}
 local channel_options = {
   capacity = { "capacity", "count", 1, 10000000, 1000 }, -- number of values that it holds
 }
+local semaphore_options = {
+  redis = true, -- boolean|Redis - keep the permits in Redis, for several servers: that of ls.config, or this client
+}
 channel.calls = {
   ["ls.channel"] = { channel_options }, -- ChannelOptions
+  ["ls.semaphore"] = { semaphore_options }, -- SemaphoreOptions
 }
 local name_bytes_max = 100 -- LS_SHARED_NAME_BYTES_MAX
 local permits_max = 1000000
@@ -44,17 +48,35 @@ function channel.channel(name, given, ...)
   return found
 end
 
--- ls.semaphore(name, permits: integer) -> semaphore
+local in_redis = {} -- by name; the semaphores of this state whose permits are in Redis
+
+local function semaphore_in_redis(name, permits, redis)
+  local client = require("luaserve.redis_topics").client_of("ls.semaphore", redis)
+  local redis_semaphore = require "luaserve.redis_semaphore"
+  in_redis[name] = in_redis[name] or redis_semaphore.new(name, permits, client)
+  local number, other = redis_semaphore.parts_of(in_redis[name])
+  if number ~= permits then conflict("ls.semaphore", name, "number of permits", "another line") end
+  if other ~= client then conflict("ls.semaphore", name, "redis", "another line") end
+  return in_redis[name]
+end
+
+-- ls.semaphore(name, permits: integer [, options: SemaphoreOptions]) -> semaphore
 -- Finds the semaphore of this name, or makes it: permits that tasks of all Lua states share. Raises when another call of
 -- the site gives another number.
-function channel.semaphore(name, permits, ...)
-  usage.no_more("ls.semaphore(name, permits)", permits, ...)
+function channel.semaphore(name, permits, given, ...)
+  usage.no_more("ls.semaphore(name, permits, options)", given, ...)
   check_name("ls.semaphore", name)
   local number = type(permits) == "number" and math.tointeger(permits)
   if not number or number < 1 or number > permits_max then
     usage.error("ls.semaphore: the number of permits must be a whole number from 1 to %d; got %s", permits_max,
       usage.quote(permits))
   end
+  if given ~= nil and type(given) ~= "table" then
+    usage.error("ls.semaphore: options must be a table such as { redis = true }; got %s", usage.quote(given))
+  end
+  options.check_names("ls.semaphore", given or {}, semaphore_options)
+  if given and given.redis then return semaphore_in_redis(name, number, given.redis) end
+  if in_redis[name] then conflict("ls.semaphore", name, "redis", "another line") end
   local found, before = core.semaphore(name, number, usage.where())
   if not found then conflict("ls.semaphore", name, "number of permits", before) end
   if core.dev then require("luaserve.dev_state").watch_semaphore(found) end

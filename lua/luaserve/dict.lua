@@ -144,11 +144,7 @@ local function open_in_redis(name, given)
       usage.error("ls.dict: %s has no meaning with redis: the settings of Redis apply (maxmemory, appendonly)", option)
     end
   end
-  local client = given.redis
-  if client == true then client = require("luaserve.redis_topics").client_of("ls.dict") end
-  if not require("luaserve.redis").is(client) then
-    usage.error("ls.dict: redis must be true or a client of ls.redis; got %s", usage.quote(client))
-  end
+  local client = require("luaserve.redis_topics").client_of("ls.dict", given.redis)
   local redis_dict = require "luaserve.redis_dict"
   local before = opened[name]
   if not before then

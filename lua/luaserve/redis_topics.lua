@@ -323,13 +323,16 @@ function topics.configure(value)
   core.on("drain", function() guard(hand_over) end)
 end
 
--- client_of(call) -> the client of ls.config{ redis = ... }. Raises without one.
-function topics.client_of(call)
-  if not client then
+-- client_of(call, redis) -> the client that the option redis gives: for true that of ls.config{ redis = ... }. Raises
+-- without one.
+function topics.client_of(call, redis)
+  if redis == true and not client then
     usage.error('%s: redis = true needs ls.config{ redis = "redis://host:6379/0" } before it, or give a client: redis = '
       .. 'ls.redis("redis://host:6379/0")', call)
   end
-  return client
+  if redis == true then return client end
+  if require("luaserve.redis").is(redis) then return redis end
+  usage.error("%s: redis must be true or a client of ls.redis; got %s", call, usage.quote(redis))
 end
 
 return topics

@@ -100,6 +100,10 @@ local calls = {
     line = check.line(1)
     ls.channel("c", given)
   end,
+  ["ls.semaphore"] = function(given)
+    line = check.line(1)
+    ls.semaphore("s", 1, given)
+  end,
   ["ls.dict"] = function(given)
     line = check.line(1)
     ls.dict("d", given)

@@ -155,7 +155,12 @@ static void conn_close(ls_thread_ctx *ctx, redis_conn *conn, int err)
 static void owner_ended(ls_task_end *end)
 {
     redis_conn *conn = LS_CONTAINER(end, redis_conn, end);
-    if (conn->state->port != NULL) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    conn->finishing = true;
+    if (conn->state->port == NULL) return;
+    if (conn->tcp != NULL)
+        conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    else
+        ls_task_wake_all(conn->state->ctx, &conn->waiters, LS_OK);
 }
 
 /* ---- replies ---------------------------------------------------------------------------------------------------- */
@@ -607,23 +612,69 @@ static int conn_is_open(lua_State *L)
     return 1;
 }
 
-static int conn_woken(lua_State *L, int status, lua_KContext context)
+enum { WAITS, TAKES, IDLES, IDLES_COUNTED }; /* how a task is in conn:wait */
+
+static int conn_woken(lua_State *L, int status, lua_KContext how)
 {
+    ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
     (void)status;
-    (void)context;
-    lua_pushboolean(L, ls_state_of(L)->current->wake_result == LS_OK);
+    task->takes = false;
+    if (how == IDLES_COUNTED) {
+        ls_task_count(task);
+        state->holds--;
+    }
+    if (how == TAKES && task->client_left) return ls_task_left_error(L, "");
+    lua_pushboolean(L, task->wake_result == LS_OK);
     return 1;
 }
 
-/* conn:wait(seconds) -> whether conn:wake() was called meanwhile */
+/* conn:wait(seconds [, "take"|"idle"]) -> whether conn:wake() was called meanwhile, or the task has ended that conn follows
+ * "take": it raises when the client of the task has left. "idle": the task is no unfinished work while it waits. */
 static int conn_wait(lua_State *L)
 {
+    static const char *const names[] = {"", "take", "idle", NULL};
     redis_conn *conn = check_conn(L);
+    ls_state *state = conn->state;
+    ls_task *task = state->current;
     const double seconds = ls_check_seconds(L, 2);
+    int how = luaL_checkoption(L, 3, "", names);
     ls_task_may_wait(L);
-    ls_task_alarm(L, conn->state->current, seconds);
-    ls_list_push(&conn->waiters, &conn->state->current->wait_node);
-    return ls_task_yield(L, 0, conn_woken);
+    if (conn->finishing) {
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+    if (how == TAKES && ls_wait_expect_end(task) < 0) return ls_task_left_error(L, "");
+    ls_task_alarm(L, task, seconds);
+    task->takes = how == TAKES;
+    if (how == IDLES && task->counted) {
+        how = IDLES_COUNTED;
+        task->counted = false;
+        state->holds++;
+        atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    }
+    ls_list_push(&conn->waiters, &task->wait_node);
+    return ls_task_yield(L, how, conn_woken);
+}
+
+/* conn:follow(): the end of the current task ends each conn:wait. Of one that is not opened. */
+static int conn_follow(lua_State *L)
+{
+    redis_conn *conn = check_conn(L);
+    ls_task_may_wait(L);
+    ls_task_end_add(conn->state->current, &conn->end);
+    return 0;
+}
+
+/* conn:follows() -> whether it follows the current task */
+static int conn_follows(lua_State *L)
+{
+    const redis_conn *conn = check_conn(L);
+    const ls_task *task = conn->state->current;
+    const ls_task_end *end = task != NULL ? task->ends : NULL;
+    while (end != NULL && end != &conn->end) end = end->next;
+    lua_pushboolean(L, end != NULL);
+    return 1;
 }
 
 /* conn:wake() */
@@ -637,6 +688,7 @@ static int conn_wake(lua_State *L)
 static int conn_gc(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
+    ls_task_end_remove(&conn->end);
     ls_redis_reader_close(conn->reader);
     conn->reader = NULL;
     return 0;
@@ -665,19 +717,11 @@ static int core_count(lua_State *L)
 
 static void redis_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"open", conn_open},
-                                       {"call", conn_call},
-                                       {"many", conn_many},
-                                       {"read", conn_read},
-                                       {"send", conn_send},
-                                       {"close", conn_close_lua},
-                                       {"finish", conn_finish},
-                                       {"keep", conn_keep},
-                                       {"is_open", conn_is_open},
-                                       {"wait", conn_wait},
-                                       {"wake", conn_wake},
-                                       {"outlast", conn_outlast},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"open", conn_open},       {"call", conn_call},       {"many", conn_many},
+                                       {"read", conn_read},       {"send", conn_send},       {"close", conn_close_lua},
+                                       {"finish", conn_finish},   {"keep", conn_keep},       {"is_open", conn_is_open},
+                                       {"wait", conn_wait},       {"wake", conn_wake},       {"follow", conn_follow},
+                                       {"follows", conn_follows}, {"outlast", conn_outlast}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", conn_gc}, {NULL, NULL}};
     static const ls_object_type type = {.name = "connection", .methods = methods, .meta = meta};
     redis_data *data = data_of(state);
