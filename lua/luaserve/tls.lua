@@ -24,6 +24,9 @@ local server_only = {
   verify = { "verify", "choice", "optional", "required" }, -- of client_ca: whether a client needs a certificate
   tickets = { "tickets", "text", "the file name of ticket keys" }, -- the same on several servers
 }
+local listener_only = {
+  ticket_secret = true, -- string|string[] - that servers share, with ls.config{ redis = }: ticket keys over Redis
+}
 local client_only = {
   ca = { "ca", "text", "the file name of trusted certificates (PEM)" }, -- default: those of the system
   server_name = { "server_name", "text", "the name in the certificate of the server" }, -- default: the host
@@ -35,7 +38,7 @@ local starttls_only = { -- sock:starttls takes these and those of its role
 }
 
 tls.calls = {
-  ["ls.listen: tls"] = { certificate_options, shared, server_only }, -- TlsOptions
+  ["ls.listen: tls"] = { certificate_options, shared, server_only, listener_only }, -- TlsOptions
   ["ls.connect: tls"] = { certificate_options, shared, client_only }, -- TlsClientOptions
   ["sock:starttls"] = { certificate_options, shared, server_only, client_only, starttls_only }, -- StarttlsOptions
 }
@@ -137,7 +140,14 @@ local function settings_of(fname, given, alpn)
   local where = fname .. ": tls"
   if given == "self-signed" then return { self_signed = true, alpn = alpn } end
   if type(given) ~= "table" then usage.error("%s must be %s; got %s", where, tls_forms, usage.quote(given)) end
-  return server_settings(where, given, listener_calls, alpn)
+  local secret = given.ticket_secret
+  if secret ~= nil then
+    if given.tickets then usage.error("%s: tickets and ticket_secret exclude each other", where) end
+    require("luaserve.redis_tickets").share(option(where, "ticket_secret"), secret)
+  end
+  local out = server_settings(where, given, listener_calls, alpn)
+  out.ticket_secret, out.keyring = nil, secret and true
+  return out
 end
 
 -- The options of a client -> the table for the core.

@@ -35,8 +35,9 @@ typedef struct ls_tls_options {
     const char *ciphers; /* of TLS 1.2 and 1.3, as `openssl ciphers` takes them; NULL: Mozilla's intermediate list */
     const char *alpn;    /* protocols in order of preference, separated by commas; NULL: none */
     const char *tickets; /* server: file with ticket keys, shared by machines; NULL: own keys, which rotate */
-    bool no_resumption;  /* client: full handshakes only */
-    const char *names;   /* server: that the site has, one per line; NULL: none. For ls_tls_has_name */
+    struct ls_tls_keyring *keyring; /* server: ticket keys in place of own ones; NULL: none */
+    bool no_resumption;             /* client: full handshakes only */
+    const char *names;              /* server: that the site has, one per line; NULL: none. For ls_tls_has_name */
 } ls_tls_options;
 
 /* `why` receives the file and the reason when it fails, or a warning (an expired certificate) on success, else "".
@@ -44,6 +45,14 @@ typedef struct ls_tls_options {
 int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes);
 ls_tls *ls_tls_hold(ls_tls *tls); /* + 1 reference */
 void ls_tls_drop(ls_tls *tls);
+/* Keys of session tickets that contexts share: an own one, which rotates, until ls_tls_keyring_set. Any thread. */
+typedef struct ls_tls_keyring ls_tls_keyring;
+int ls_tls_keyring_open(ls_tls_keyring **out);  /* LS_ENOMEM, LS_ESYS, LS_ENOTSUP */
+void ls_tls_keyring_drop(ls_tls_keyring *ring); /* contexts have references of their own */
+/* Keys of 80 bytes as those of a file; the first encrypts from now on, the one that did until now still decrypts. Without
+ * another call own keys follow after LS_TLS_TICKET_ROTATE_S. LS_OK or LS_EINVAL. */
+int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len);
+
 const char *ls_tls_library(void); /* "OpenSSL 3.0.15", for --version; NULL: not built in */
 
 /* Read the files again if they changed; `force`: in any case. Handshakes that begin later use the new

@@ -94,6 +94,14 @@ typedef struct ls_tls_tickets { /* the first key encrypts, all decrypt */
     uint64_t made_ms; /* of an own first key, ls_clock_coarse_ms */
 } ls_tls_tickets;
 
+struct ls_tls_keyring {
+    _Atomic uint32_t refs;
+    ls_mutex lock; /* of the following */
+    ls_tls_tickets tickets;
+    ls_tls_ticket_key last; /* that encrypted until ls_tls_keyring_set replaced it by another one, at last_ms */
+    uint64_t last_ms;
+};
+
 typedef struct ls_tls_cached {
     char *server_name; /* NULL: unused */
     SSL_SESSION *session;
@@ -140,6 +148,7 @@ typedef struct ls_tls_config {
     unsigned cert_count;
     ls_tls_pair self_signed; /* cert NULL: none */
     char *ca, *tickets;
+    ls_tls_keyring *keyring;
     char *ciphers12, *ciphers13;
     int min;     /* TLS1_2_VERSION, TLS1_3_VERSION */
     char **alpn; /* NULL: none */

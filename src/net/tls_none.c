@@ -22,6 +22,25 @@ void ls_tls_drop(ls_tls *tls)
     (void)tls;
 }
 
+int ls_tls_keyring_open(ls_tls_keyring **out)
+{
+    (void)out;
+    return LS_ENOTSUP;
+}
+
+void ls_tls_keyring_drop(ls_tls_keyring *ring)
+{
+    (void)ring;
+}
+
+int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len)
+{
+    (void)ring;
+    (void)bytes;
+    (void)len;
+    return LS_EINVAL;
+}
+
 const char *ls_tls_library(void)
 {
     return NULL;

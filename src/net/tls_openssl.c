@@ -122,6 +122,7 @@ static void drop_config(ls_tls_config *config)
     ls_tls_pair_drop(&config->self_signed);
     OPENSSL_free(config->ca);
     OPENSSL_free(config->tickets);
+    if (config->keyring != NULL) ls_tls_keyring_drop(config->keyring);
     OPENSSL_free(config->ciphers12);
     OPENSSL_free(config->ciphers13);
     for (char **p = config->alpn; p != NULL && *p != NULL; p++) OPENSSL_free(*p);
@@ -188,6 +189,8 @@ static int copy_options(ls_tls_config *config, const ls_tls_options *options, co
         config->certs[i].password = copy(options->certs[i].password, &failed);
     }
     config->ca = copy(options->ca, &failed);
+    config->keyring = options->keyring;
+    if (config->keyring != NULL) atomic_fetch_add(&config->keyring->refs, 1);
     config->tickets = options->server ? copy(options->tickets, &failed) : NULL;
     config->ciphers12 = copy(CIPHERS_12, &failed);
     if (failed) return LS_ENOMEM;

@@ -8,7 +8,8 @@
  *                            < 2 * LS_TLS_TICKET_ROTATE_S   it becomes the second, a new one the first
  *                            else                           all are forgotten
  *
- * A ticket lives for LS_TLS_TICKET_LIFE_S, which is shorter than one period.
+ * A ticket lives for LS_TLS_TICKET_LIFE_S, which is shorter than one period. A keyring has the keys of other servers;
+ * when they are not renewed, they rotate as own ones.
  *
  * Client: a context keeps the newest session of each server name; the least recently used of LS_TLS_CACHE_MAX leaves
  * first, and all leave when a file has changed, as they were verified with the old trust. The cache and each connection
@@ -93,16 +94,67 @@ static bool rotate(ls_tls_tickets *tickets)
     return true;
 }
 
+int ls_tls_keyring_open(ls_tls_keyring **out)
+{
+    ls_tls_keyring *ring = OPENSSL_zalloc(sizeof *ring);
+    int err = LS_ENOMEM;
+    if (ring == NULL) return err;
+    atomic_init(&ring->refs, 1);
+    if ((err = ls_mutex_open(&ring->lock)) < 0) goto fail_alloc;
+    if ((err = ls_tls_tickets_make(&ring->tickets)) < 0) goto fail_lock;
+    *out = ring;
+    return LS_OK;
+
+fail_lock:
+    ls_mutex_close(&ring->lock);
+fail_alloc:
+    OPENSSL_free(ring);
+    return err;
+}
+
+void ls_tls_keyring_drop(ls_tls_keyring *ring)
+{
+    if (atomic_fetch_sub_explicit(&ring->refs, 1, memory_order_acq_rel) != 1) return;
+    ls_mutex_close(&ring->lock);
+    OPENSSL_clear_free(ring, sizeof *ring);
+}
+
+int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len)
+{
+    ls_tls_tickets *tickets = &ring->tickets;
+    const unsigned count = (unsigned)(len / KEY_LARGE);
+    if (len == 0 || len % KEY_LARGE != 0 || len / KEY_LARGE >= LS_TLS_TICKET_KEYS_MAX) return LS_EINVAL;
+    ls_mutex_lock(&ring->lock);
+    tickets->made_ms = ls_clock_coarse_ms();
+    bool stays = false;
+    for (unsigned i = 0; i < count; i++)
+        stays |= memcmp(bytes + (size_t)i * KEY_LARGE, tickets->keys[0].name, sizeof tickets->keys[0].name) == 0;
+    if (!stays) {
+        ring->last = tickets->keys[0];
+        ring->last_ms = tickets->made_ms;
+    }
+    for (unsigned i = 0; i < count; i++)
+        parse_key((const unsigned char *)bytes + (size_t)i * KEY_LARGE, KEY_LARGE, &tickets->keys[i]);
+    tickets->count = count;
+    if (tickets->made_ms - ring->last_ms < (uint64_t)LS_TLS_TICKET_LIFE_S * 1000)
+        tickets->keys[tickets->count++] = ring->last;
+    ls_mutex_unlock(&ring->lock);
+    return LS_OK;
+}
+
 /* Copy the key that encrypts (name NULL) or the one of this name. Its index; -1: there is no such key. */
 static int take_key(ls_tls *tls, const unsigned char *name, ls_tls_ticket_key *out)
 {
     int found = -1;
-    ls_mutex_lock(&tls->lock);
-    const bool ok = rotate(&tls->tickets);
-    for (unsigned i = 0; i < tls->tickets.count && found < 0; i++)
-        if (name == NULL ? ok : memcmp(tls->tickets.keys[i].name, name, sizeof out->name) == 0) found = (int)i;
-    if (found >= 0) *out = tls->tickets.keys[found];
-    ls_mutex_unlock(&tls->lock);
+    ls_tls_keyring *ring = tls->config.keyring;
+    ls_mutex *lock = ring != NULL ? &ring->lock : &tls->lock;
+    ls_tls_tickets *tickets = ring != NULL ? &ring->tickets : &tls->tickets;
+    ls_mutex_lock(lock);
+    const bool ok = rotate(tickets);
+    for (unsigned i = 0; i < tickets->count && found < 0; i++)
+        if (name == NULL ? ok : memcmp(tickets->keys[i].name, name, sizeof out->name) == 0) found = (int)i;
+    if (found >= 0) *out = tickets->keys[found];
+    ls_mutex_unlock(lock);
     return found;
 }
 

@@ -62,9 +62,9 @@ static char *tls_id_of(const ls_tls_options *o)
 {
     char *id = NULL;
     for (size_t room = 0, used;; room = used + 1) {
-        used = (size_t)snprintf(id, room, "%d%d%d%d\n%s\n%s\n%s\n%s\n%s\n", o->self_signed, o->verify, o->insecure,
-                                o->no_resumption, text_of(o->ca), text_of(o->min), text_of(o->ciphers),
-                                text_of(o->alpn), text_of(o->tickets));
+        used = (size_t)snprintf(id, room, "%d%d%d%d%d\n%s\n%s\n%s\n%s\n%s\n", o->self_signed, o->verify, o->insecure,
+                                o->no_resumption, o->keyring != NULL, text_of(o->ca), text_of(o->min),
+                                text_of(o->ciphers), text_of(o->alpn), text_of(o->tickets));
         for (unsigned i = 0; i < o->cert_count; i++)
             used +=
                 (size_t)snprintf(used < room ? id + used : NULL, used < room ? room - used : 0, "%s\n%s\n%s\n",

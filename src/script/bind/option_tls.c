@@ -8,6 +8,7 @@
 
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
+#include "script/core/state.h"
 
 /* Push a userdata of zeros. */
 static void *new_zeroed(lua_State *L, size_t bytes)
@@ -66,6 +67,12 @@ const ls_tls_options *ls_option_tls(lua_State *L, int index)
     luaL_checktype(L, -1, LUA_TTABLE);
     ls_tls_options *options = new_kept(L, sizeof *options);
     ls_option_tls_server(L, -1, options);
+    if (lua_getfield(L, top + 1, "keyring") == LUA_TBOOLEAN) {
+        ls_runtime *runtime = ls_state_runtime(ls_state_of(L));
+        if (runtime->tls_keyring == NULL) (void)ls_tls_keyring_open(&runtime->tls_keyring);
+        options->keyring = runtime->tls_keyring;
+    }
+    lua_pop(L, 1);
     (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the certificates */
     (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the table */
     return options;
@@ -98,6 +105,16 @@ const ls_network *ls_option_networks(lua_State *L, int index, size_t *count)
     lua_settop(L, top);
     *count = length;
     return networks;
+}
+
+/* core.tls_ticket_keys(keys): keys of 80 bytes each for all listeners whose table tls has keyring = true. */
+int ls_core_tls_ticket_keys(lua_State *L)
+{
+    size_t len;
+    const char *bytes = luaL_checklstring(L, 1, &len);
+    ls_tls_keyring *ring = ls_state_runtime(ls_state_of(L))->tls_keyring;
+    if (ring != NULL && ls_tls_keyring_set(ring, bytes, len) < 0) luaL_error(L, "ticket keys of 80 bytes expected");
+    return 0;
 }
 
 int ls_core_is_network(lua_State *L)

@@ -29,5 +29,6 @@ const ls_network *ls_option_networks(lua_State *L, int index, size_t *count);
 
 /* core.is_network(text) -> whether ls_network_parse accepts it */
 int ls_core_is_network(lua_State *L);
+int ls_core_tls_ticket_keys(lua_State *L);
 
 #endif

@@ -47,6 +47,7 @@ typedef struct ls_runtime {
     struct ls_polls *polls;                  /* the same; of ls.notify and the resolvers */
     struct ls_stream_pool *streams;          /* the same; idle ones of ls.fetch */
     struct ls_tls_contexts *tls_contexts;    /* of ls.connect and sock:starttls */
+    struct ls_tls_keyring *tls_keyring;      /* of the listeners with the option ticket_secret; NULL: none yet */
     struct ls_file_cache *files;             /* of res:file and app:static */
     struct ls_ws_deflate_store *ws_deflates; /* the compression of WebSockets; NULL: not built in */
     const ls_site_host *host;                /* NULL: none */

@@ -92,6 +92,7 @@ void ls_site_runtime_close(ls_runtime *runtime)
     ls_ws_deflate_store_close(runtime->ws_deflates);
     if (runtime->files != NULL) ls_file_cache_close(runtime->files);
     if (runtime->tls_contexts != NULL) ls_tls_contexts_close(runtime->tls_contexts);
+    if (runtime->tls_keyring != NULL) ls_tls_keyring_drop(runtime->tls_keyring);
     if (runtime->streams != NULL) ls_stream_pool_close(runtime->streams);
     if (runtime->polls != NULL) ls_polls_close(runtime->polls);
     ls_runtime_close(runtime);

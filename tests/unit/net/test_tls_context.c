@@ -659,6 +659,58 @@ static void own_keys_rotate(void **state)
     clock_ahead_ms = 0;
 }
 
+/* Two servers with the keys of a third party: tickets of each are accepted by the other, those of the key that encrypted
+ * before for as long as a ticket lives, and the keys rotate when they are not renewed. */
+static void keyrings_share_keys(void **state)
+{
+    const uint64_t period = (uint64_t)LS_TLS_TICKET_ROTATE_S * 1000, life = (uint64_t)LS_TLS_TICKET_LIFE_S * 1000;
+    tls_dir *d = tls_dir_open();
+    const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
+    char keys[80 * LS_TLS_TICKET_KEYS_MAX];
+    ls_tls_keyring *ring[2];
+    ls_tls *server[2];
+    (void)state;
+    RAND_bytes((unsigned char *)keys, sizeof keys);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ls_tls_keyring_open(&ring[i]), LS_OK);
+        server[i] = open_tls((ls_tls_options){.server = true, .certs = &cert, .cert_count = 1, .keyring = ring[i]});
+    }
+    ls_tls *client = open_tls((ls_tls_options){.ca = cert.cert});
+    assert_false(resumes(client, server[0]));
+    assert_true(resumes(client, server[0]));
+    assert_false(resumes(client, server[1])); /* keys of its own */
+    assert_int_equal(ls_tls_keyring_set(ring[1], keys, 0), LS_EINVAL);
+    assert_int_equal(ls_tls_keyring_set(ring[1], keys, 79), LS_EINVAL);
+    assert_int_equal(ls_tls_keyring_set(ring[1], keys, sizeof keys), LS_EINVAL);
+    assert_int_equal(ls_tls_keyring_set(ring[1], keys, sizeof keys - 80), LS_OK);
+    assert_true(resumes(client, server[1])); /* its own key, which still decrypts */
+    assert_int_equal(ls_tls_keyring_set(ring[0], keys, 80), LS_OK);
+    assert_true(resumes(client, server[0]));
+    assert_true(resumes(client, server[1]));
+
+    assert_int_equal(ls_tls_keyring_set(ring[0], keys + 80, 80), LS_OK); /* without the first one */
+    assert_true(resumes(client, server[0]));
+    assert_true(resumes(client, server[1])); /* its second one; the new ticket has the first */
+    clock_ahead_ms += life - 60000;
+    assert_int_equal(ls_tls_keyring_set(ring[0], keys + 80, 80), LS_OK);
+    assert_true(resumes(client, server[0]));
+    assert_true(resumes(client, server[1]));
+    clock_ahead_ms += 120000;
+    assert_int_equal(ls_tls_keyring_set(ring[0], keys + 80, 80), LS_OK);
+    assert_false(resumes(client, server[0]));
+
+    clock_ahead_ms += period;
+    assert_true(resumes(client, server[0]));  /* an own key encrypts the new ticket */
+    assert_false(resumes(client, server[1])); /* which this one does not know */
+    for (int i = 0; i < 2; i++) {
+        ls_tls_keyring_drop(ring[i]);
+        ls_tls_drop(server[i]);
+    }
+    ls_tls_drop(client);
+    tls_dir_close(d);
+    clock_ahead_ms = 0;
+}
+
 /* A ticket from a server that asked for no certificate is not accepted by one that requires it. */
 static void rules_for_clients_do_not_leak_through_tickets(void **state)
 {
@@ -853,6 +905,7 @@ int main(void)
         cmocka_unit_test(the_cache_of_a_client_is_limited),
         cmocka_unit_test(servers_with_the_same_keys_resume_each_others_sessions),
         cmocka_unit_test(own_keys_rotate),
+        cmocka_unit_test(keyrings_share_keys),
         cmocka_unit_test(rules_for_clients_do_not_leak_through_tickets),
         cmocka_unit_test(changed_files_are_read_again),
         cmocka_unit_test(changed_trust_ends_resumption),

@@ -116,6 +116,7 @@ static const luaL_Reg functions[] = {{"listen", core_listen},
                                      {"tcp", core_tcp},
                                      {"control", core_control},
                                      {"is_network", ls_core_is_network},
+                                     {"tls_ticket_keys", ls_core_tls_ticket_keys},
                                      {NULL, NULL}};
 
 const ls_module ls_listener_module = {.name = "listener",
