@@ -16,7 +16,8 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, pairs, pcall, tostring, type = ipairs, pairs, pcall, tostring, type
-local min, pack, sub, unpack, move = math.min, string.pack, string.sub, string.unpack, table.move
+local max, min, pack, sub, unpack, move = math.max, math.min, string.pack, string.sub, string.unpack, table.move
+local unpack_list = table.unpack
 local now = core.now
 
 local topics = {}
@@ -24,7 +25,9 @@ local topics = {}
 local node_of = require("luaserve.redis_node").of
 
 local PREFIX <const> = "luaserve:topic:"
+local RETAINED <const> = "luaserve:retained" -- a hash: the last retained message of each topic
 local HEAD <const> = "<c8 c8 I8" -- server, sender, number; the rest follows
+local HEAD_BYTES <const> = 24
 local REST <const> = "<B s2 s2" -- flags, event, id; the data follow
 local TEXT <const>, RETAIN <const> = 1, 2 -- flags
 local QUEUED <const> = "<d s2" -- when, topic; the flags, event and id as in HEAD, and the data follow
@@ -33,6 +36,7 @@ local QUEUE_MAX <const>, QUEUE_BYTES_MAX <const> = 100000, 64 << 20 -- messages 
 local QUEUE_SECONDS_MAX <const> = 10
 local HELD_MAX <const> = 100000 -- messages that a new site keeps until it serves
 local SENDERS_MAX <const>, SENDER_SECONDS <const> = 4096, 600 -- older ones are forgotten above this number
+local SAY_S <const> = 10
 local PAUSE_S <const>, PAUSE_S_MAX <const> = 0.05, 2
 local PONG_S <const> = 2 -- the old site waits so long for the answer
 local HANDOVER_S <const> = 5 -- the new one so long for its turn
@@ -45,15 +49,28 @@ local queue -- a channel of strings
 local STOP <const> = "" -- in the queue: wakes the task that sends
 local ending = false -- this site has ended
 
--- Counts, and says it in the log at most every ten seconds.
+-- Counts, and says it in the log at most every ten seconds; the rest at the end of these or of the site.
 local said = {}
+local function say(what, one)
+  if one.count > 0 then core.log("warn", ("topics: %d messages %s"):format(one.count, what)) end
+  one.count, one.at, one.waits = 0, now(), false
+end
+
+local function say_later(what, one)
+  local gate = core.redis_connection()
+  gate:wait(max(one.at + SAY_S - now(), 0), "idle")
+  say(what, one)
+end
+
 local function lost(count, what)
   core.redis_count("lost", count)
-  local one = said[what] or { count = 0, at = -10 }
+  local one = said[what] or { count = 0, at = -SAY_S, waits = false }
   said[what], one.count = one, one.count + count
-  if now() - one.at < 10 then return end
-  core.log("warn", ("topics: %d messages %s"):format(one.count, what))
-  one.count, one.at = 0, now()
+  if now() - one.at >= SAY_S then
+    say(what, one)
+  elseif not one.waits then
+    one.waits = pcall(core.spawn, say_later, what, one)
+  end
 end
 
 -- ---- out -----------------------------------------------------------------------------------------------------------
@@ -101,9 +118,27 @@ local function commands_of(batch)
   for i, text in ipairs(batch) do
     local at, topic, rest = unpack(QUEUED, text)
     number = number + 1
-    batch[i] = { "PUBLISH", PREFIX .. topic, pack(HEAD, server, sender, number) .. sub(text, rest), n = 3, at = at }
+    local message = pack(HEAD, server, sender, number) .. sub(text, rest)
+    batch[i] = { "PUBLISH", PREFIX .. topic, message, n = 3, at = at, topic = topic, retain = false }
+    local flags, _, _, data = unpack(REST, text, rest)
+    if flags & RETAIN ~= 0 then
+      batch.retain = true
+      batch[i].retain = data <= #text and "set" or "remove"
+    end
   end
   return batch
+end
+
+-- Store the retained messages of a batch -> true | nil, message
+local function store(batch)
+  if not batch.retain then return true end
+  local replies, message = client:pipeline(function(p)
+    for _, one in ipairs(batch) do
+      if one.retain == "set" then p:hset(RETAINED, one.topic, one[3]) end
+      if one.retain == "remove" then p:hdel(RETAINED, one.topic) end
+    end
+  end)
+  return replies and true, message
 end
 
 local function send_all()
@@ -114,15 +149,16 @@ local function send_all()
     commands_of(batch)
     while batch[1] do
       local node = node_of(client)
-      local conn, message = node:shared()
-      local replies
+      local conn, replies
+      local stored, message = store(batch)
+      if stored then conn, message = node:shared() end
       if conn then replies, message = conn:many(node.settings.reply_ms, batch) end
       for i = 1, replies and #replies or 0 do
         local reply = replies[i]
         if type(reply) == "table" and reply.err then lost(1, "were refused by Redis: " .. reply.err) end
       end
       if replies then break end
-      local kept = {}
+      local kept = { retain = batch.retain }
       for _, command in ipairs(batch) do
         if now() - command.at <= QUEUE_SECONDS_MAX then kept[#kept + 1] = command end
       end
@@ -144,20 +180,32 @@ local function forget_old()
   end
 end
 
-local function take_in(channel, text)
+local restored = {} -- the heads of retained messages that were read, and may arrive as well
+
+-- A message of a channel; `retained`: that Redis has kept of this topic.
+local function take_in(channel, text, retained)
   local ok, from, id, at, rest = pcall(unpack, HEAD, text)
   local fine, flags, event, event_id, data = pcall(unpack, REST, text, rest)
   if not ok or not fine then return lost(1, "of Redis are none of luaserve: " .. usage.quote(channel)) end
   if from == server then return end
-  local one = known[id]
-  if not one then
+  local one, head = known[id], sub(text, 1, HEAD_BYTES)
+  if retained then
+    if one and at <= one[1] then return end
+    restored[head] = true
+  elseif not one then
     if known_count >= SENDERS_MAX then forget_old() end
     one, known_count = { at - 1 }, known_count + 1
     known[id] = one
   end
-  if at <= one[1] then return end -- sent again after a loss, or known by the old site
-  if at > one[1] + 1 then lost(at - one[1] - 1, "of other servers were lost") end
-  one[1], one[2] = at, now()
+  if not retained then
+    if at <= one[1] then return end -- sent again after a loss, or known by the old site
+    if at > one[1] + 1 then lost(at - one[1] - 1, "of other servers were lost") end
+    one[1], one[2] = at, now()
+    if restored[head] then
+      restored[head] = nil
+      return
+    end
+  end
   local count, message
   ok, count, message = pcall(core.publish_here, sub(channel, #PREFIX + 1), sub(text, data), {
     kind = flags & TEXT ~= 0 and "text" or "binary", retain = flags & RETAIN ~= 0,
@@ -167,8 +215,8 @@ local function take_in(channel, text)
 end
 
 local held = {} -- until this site serves
-local function hold(channel, text)
-  if #held < HELD_MAX then held[#held + 1] = { channel, text } else lost(1, "came before the site served") end
+local function hold(...)
+  if #held < HELD_MAX then held[#held + 1] = { ... } else lost(1, "came before the site served") end
 end
 local take = hold
 
@@ -193,6 +241,14 @@ local function receive(conn, subscribed)
   end
 end
 
+-- What other servers have retained before this one has subscribed.
+local function restore()
+  local messages, message = client:hgetall(RETAINED)
+  if not messages then return core.log("warn", "topics: retained messages are missing: " .. message) end
+  restored = {}
+  for topic, text in pairs(messages) do take(PREFIX .. topic, text, true) end
+end
+
 local function listen_all(gate)
   local node, pause, was_connected = nil, PAUSE_S, false
   local function subscribed()
@@ -201,6 +257,7 @@ local function listen_all(gate)
       core.log("info", "topics: connected to " .. node.target .. " again")
     end
     was_connected, pause = true, PAUSE_S
+    restore()
     gate:wake()
   end
   while not core.retired() do
@@ -257,7 +314,7 @@ local function take_over()
   output = core.spawn(guard, send_all)
   local at = 1
   while held[at] do
-    take_in(held[at][1], held[at][2])
+    take_in(unpack_list(held[at]))
     at = at + 1
   end
   held, take = {}, take_in
@@ -320,7 +377,10 @@ function topics.configure(value)
     gate:wait(client.node.settings.limits.connect_ms_max / 1000)
   end)
   core.on("start", function() if first_state then start() end end)
-  core.on("drain", function() guard(hand_over) end)
+  core.on("drain", function()
+    guard(hand_over)
+    for what, one in pairs(said) do say(what, one) end
+  end)
 end
 
 -- client_of(call, redis) -> the client that the option redis gives: for true that of ls.config{ redis = ... }. Raises

@@ -69,6 +69,11 @@ app:post("/kinds", function()
   ls.publish("news", ls.buffer("of ", "a buffer"), { retain = true })
   return 204
 end)
+app:post("/retain", function(req)
+  ls.publish(req.query.topic, req:body() or "", { retain = true })
+  return 204
+end)
+app:ws("/of/:topic", { open = function(ws, req) ws:subscribe(req.params.topic) ws:send("open") end })
 app:get("/stats", function() return ls.stats() end)
 """
 SITE = r"""
@@ -202,6 +207,54 @@ class Topics(Case):
         self.assertEqual({late.receive(), late.receive()}, {"of a buffer", "open"})
         self.assertEqual([self.stat(site, "topic_lost") for site in sites], [0, 0, 0])
         self.stop(sites, [*subscribers, late])
+
+    def test_a_server_that_starts_later_has_retained_messages(self):
+        first = self.site(TOPICS)
+        for topic, data in ("a", b"one"), ("a", b"two"), ("b", b"three"), ("c", b"gone"), ("c", b""), ("d", "é".encode()):
+            self.fetch(first, "/retain?topic=" + topic, "POST", expect=204, body=data)
+        self.redis.wait(("HLEN", "luaserve:retained"), ":3".__eq__)
+        second = self.site(TOPICS)
+        ws = WebSocket(second.at(), "/of/a")
+        self.assertEqual({ws.receive(), ws.receive()}, {"two", "open"})
+        first.stop()
+        self.fetch(second, "/retain?topic=a", "POST", expect=204, body=b"four")
+        self.assertEqual(ws.receive(), "four")
+        ws.close()
+        ws.conn.close()
+        second.stop()
+        third = self.site(TOPICS)
+        for topic, data in ("a", "four"), ("b", "three"), ("d", "é"):
+            ws = WebSocket(third.at(), "/of/" + topic)
+            self.assertEqual({ws.receive(), ws.receive()}, {data, "open"})
+            ws.close()
+            ws.conn.close()
+        third.stop()
+
+    def test_a_server_that_was_cut_off_gets_retained_messages(self):
+        sites = [self.site(TOPICS) for _ in range(2)]
+        ws = WebSocket(sites[1].at(), "/of/a")
+        self.assertEqual(ws.receive(), "open")
+        for number in range(5):
+            self.fetch(sites[0], "/retain?topic=a", "POST", expect=204, body=b"before")
+            self.assertEqual(ws.receive(), "before")
+            self.redis.ask("CLIENT", "KILL", "TYPE", "pubsub")
+            self.fetch(sites[0], "/retain?topic=a", "POST", expect=204, body=b"meanwhile %d" % number)
+            self.assertEqual(ws.receive(), f"meanwhile {number}")
+        ws.close()
+        ws.conn.close()
+        self.stop(sites, [])
+
+    def test_the_log_names_all_messages_of_a_burst(self):
+        site = self.site(TOPICS)
+        for _ in range(3):
+            self.redis.ask("PUBLISH", "luaserve:topic:x", "none")
+        site.wait_log(r"topics: 1 messages of Redis are none of luaserve")
+        site.wait_log(r"topics: 2 messages of Redis are none of luaserve")
+        for _ in range(2):
+            self.redis.ask("PUBLISH", "luaserve:topic:x", "none")
+        self.eventually(lambda: self.stat(site, "topic_lost") == 5, "all are counted")
+        site.stop()
+        self.assertEqual(site.log().count("topics: 2 messages of Redis are none"), 2)
 
     @not_on_windows("Windows has no SIGHUP")
     def test_reloads_lose_nothing(self):
