@@ -177,6 +177,7 @@ local function collect()
       local meta = getmetatable_of(value)
       local type_name = meta and rawget(meta, "__name")
       if type(type_name) == "string" and type_name:sub(1, 9) == "luaserve." then return end
+      if meta and rawget(meta, "__metatable") == false then return end -- a client of ls.redis, a subscription
       variable = { name = name, table = value, copy = copy_of(value), users = { user } }
       seen[value] = variable
       add(variable)
