@@ -120,12 +120,43 @@ local function own(self, args, fn)
   return table.unpack(results, 1, results.n)
 end
 
+-- Commands that block in tasks that the next site begins anew, by their connections: { node =, id = of the connection }.
+local blocked = {}
+
+-- The site has been replaced, or the server stops: Redis ends these commands as if their time were over, so that no reply
+-- is lost.
+local function unblock()
+  while next(blocked) do
+    local now = {}
+    for conn, one in pairs(blocked) do now[conn] = one end
+    for conn, one in pairs(now) do
+      local shared = one.node:shared()
+      local reply = shared and one.id and shared:call(one.node.settings.reply_ms, "CLIENT", "UNBLOCK", one.id)
+      if not reply then conn:close() end -- 0: it is about to block
+    end
+    core.sleep(0.01)
+  end
+end
+pcall(core.on, "drain", unblock) -- without effect when the site is loaded already
+
+-- call(conn, node, ms, args) -> as conn:call: for a command that blocks. A task that rests ends here.
+local function call_blocking(conn, node, ms, args)
+  if not core.rests(true) then return conn:call(ms, table.unpack(args, 1, args.n)) end
+  local id = conn:call(node.settings.reply_ms, "CLIENT", "ID")
+  core.rests(true)
+  blocked[conn] = { node = node, id = id }
+  local value, message, code = conn:call(ms, table.unpack(args, 1, args.n))
+  blocked[conn] = nil
+  if value then core.took() else core.rests(true) end
+  return value, message, code
+end
+
 -- The same for one that may block, on a connection of its own.
 local function block(self, call, offset, seconds, ...)
   if self.node.fixed then usage.error("%s: it cannot block inside a transaction", call) end
   local args = pack(...)
   return own(self, args, function(conn, node)
-    return finish(node, call, offset, args, conn:call(reply_ms(node, seconds), table.unpack(args, 1, args.n)))
+    return finish(node, call, offset, args, call_blocking(conn, node, reply_ms(node, seconds), args))
   end)
 end
 

@@ -124,6 +124,7 @@ local function wait(self, permit, timeout)
   while not permit.granted do
     permit.turn:wait(limit and max(min(limit - now(), RENEW_S), 0) or RENEW_S, "take")
     if permit.granted then break end
+    core.rests(false)
     if limit and now() >= limit then return nil, "timeout", "ETIMEDOUT" end
     local has, message, code = run(self, "wait", permit.id)
     if message then return nil, message, code end
@@ -244,6 +245,9 @@ function redis_semaphore.new(name, permits, client)
     name = name, permits = permits, client = client, list = {}, waiting = {}, subscription = false, listening = false,
     keys = { key .. ":held", key .. ":waiting", key .. ":queue" }, channel = key,
   }
+  pcall(core.on, "drain", function() -- tasks that the next site begins anew end; not when the site is loaded already
+    for _, permit in pairs(record.waiting) do permit.turn:wake() end
+  end)
   if core.dev then
     require("luaserve.dev_state").watch_semaphore(setmetatable({ permits = permits }, {
       __index = function() return #record.list end,

@@ -2,7 +2,7 @@
 import json
 import threading
 
-from harness import E2E, OTHER_SYSTEM, in_parallel, main, not_on_windows, repeats
+from harness import E2E, LUASERVE, OTHER_SYSTEM, in_parallel, main, not_on_windows, repeats
 from harness.redis import RedisServer, has_redis
 from harness.websocket import WebSocket
 
@@ -49,6 +49,7 @@ local function run(d)
   return out
 end
 app:get("/calls", function() return { run(ls.dict("here")), run(ls.dict("there*[:#]", { redis = true })) } end)
+app:get("/updated", function() return ls.dict("shared", { redis = true }):update("n", function() return "new" end) end)
 app:get("/count", function() return ls.dict("there*[", { redis = true }):incr("n") .. "" end)
 app:post("/update", function() return ls.dict("shared", { redis = true }):update("n", function(n) return (n or 0) + 1 end) .. "" end)
 app:get("/read", function() return tostring(ls.dict("shared", { redis = true }).n) end)
@@ -136,6 +137,8 @@ class Dicts(Case):
         for _ in range(5):
             self.fetch(site, "/few")
         site.wait_log("rate_limit: a bucket cannot be read or stored, and requests are not limited: .*Redis at ")
+        self.fetch(site, "/updated", expect=500)
+        site.wait_log(r"the handler returned nil, Redis at 127.0.0.1:%d: " % self.redis.port)
         self.redis.start()
         self.eventually(lambda: self.is_ok(site), "the dict works again")
         site.stop()
@@ -143,6 +146,22 @@ class Dicts(Case):
     def is_ok(self, site):
         with site.connect() as conn:
             return conn.ask("GET", "/count").status == 200
+
+    def test_dev_mode_has_no_warning_of_clients(self):
+        site = self.serve(SITE.replace("@PORT@", str(self.redis.port)).replace("@MORE@", """
+local r, last = ls.redis("redis://127.0.0.1:%d/0"), 0
+local door = ls.semaphore("door", 1, { redis = true })
+app:get("/", function()
+  r:subscribe("news", function() end)
+  return door:with(function() return assert(r:incr("n")) .. "" end)
+end)
+app:get("/last", function() last = last + 1 return last .. "" end)""" % self.redis.port), program=(LUASERVE, "dev"))
+        for number in range(1, 10):
+            self.assertEqual(self.fetch(site, "/").text, str(number))
+        self.fetch(site, "/last")
+        site.wait_log("changes last, of which each Lua state has its own copy")
+        self.assertEqual(len(site.logged("warn")), 1, site.log())
+        site.stop()
 
     def test_misuse(self):
         for code, message in [
@@ -160,6 +179,71 @@ class Dicts(Case):
         text = SITE.replace('ls.config{ redis = "redis://127.0.0.1:@PORT@/0", threads = 3 }', "").replace(
             "@MORE@", 'ls.dict("a", { redis = true })')
         self.refuses(text, "ls.dict: redis = true needs ls.config{ redis =")
+
+
+LOOP = r"""
+local r = ls.redis("redis://127.0.0.1:@PORT@/0")
+ls.on("start", function()
+  while true do
+    local job = r:blmove("jobs", "mine", "LEFT", "RIGHT", 0)
+    ls.log.info("takes", job)
+    ls.sleep(0.005) -- a reload does not end it here
+    r:lrem("mine", 1, job)
+    r:incr("done")
+  end
+end)
+ls.on("start", function() while true do r:xread("BLOCK", 0, "STREAMS", "stream", "$") end end)
+local leader = ls.semaphore("leader", 1, { redis = true })
+ls.on("start", function()
+  leader:acquire()
+  ls.log.info("leads")
+  for _ in ls.channel("orders"):values() do end
+end)
+"""
+
+
+class Loops(Case):
+    """Loops that wait in commands that block."""
+
+    def text(self):
+        return LOOP.replace("@PORT@", str(self.redis.port))
+
+    def blocked(self, count):
+        """All loops of all states wait."""
+        self.redis.wait(("EVAL", "return redis.call('INFO', 'clients'):match('blocked_clients:(%d+)') * 1", "0"),
+                        f":{count}".__eq__)
+
+    def test_a_stop_ends_them_at_once(self):
+        sites = [self.site(self.text()) for _ in range(2)]
+        self.blocked(12)
+        for site in sites:
+            site.stop()  # status 0: the drain does not run out of time
+            self.assertNotIn("drain took", site.log())
+
+    @not_on_windows("Windows has no SIGHUP")
+    def test_reloads_lose_no_job(self):
+        site = self.site(self.text())
+        done = threading.Event()
+        count = [0]
+
+        def push():
+            while not done.is_set():
+                self.redis.ask("RPUSH", "jobs", "job %d" % count[0])
+                count[0] += 1
+
+        def reload():
+            try:
+                for _ in range(repeats(10)):
+                    since = len(site.lines)
+                    site.reload()
+                    site.wait_log("reloaded", since)
+            finally:
+                done.set()
+
+        in_parallel([push, reload])
+        self.redis.wait(("INCRBY", "done", "0"), f":{count[0]}".__eq__)  # each once
+        self.assertEqual(self.redis.ask("LLEN", "mine"), ":0")
+        site.stop()
 
 
 class Topics(Case):

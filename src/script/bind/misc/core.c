@@ -45,6 +45,30 @@ static int core_hands_over(lua_State *L)
     return 0;
 }
 
+/* core.rests(receives) -> whether the next site begins the task anew. Then it ends here when its site has been replaced or
+ * the server stops, unless it has taken a value and does not wait for the next one. Raises where it cannot wait. */
+static int core_rests(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    ls_task_may_wait(L);
+    const bool rests = task->of_site && (!task->took || lua_toboolean(L, 1));
+    if (rests && state->retired) {
+        task->canceled = task->cpu_exceeded = true;
+        ls_state_end_run(L);
+    }
+    lua_pushboolean(L, rests);
+    return 1;
+}
+
+/* core.took(): the task has taken a value that a reload must not lose. */
+static int core_took(lua_State *L)
+{
+    ls_task *task = ls_state_of(L)->current;
+    if (task != NULL) task->took = true;
+    return 0;
+}
+
 /* core.log(level, text) */
 static int core_log(lua_State *L)
 {
@@ -181,6 +205,8 @@ static const luaL_Reg functions[] = {{"now", core_now},
                                      {"wall_time", core_wall_time},
                                      {"retired", core_retired},
                                      {"hands_over", core_hands_over},
+                                     {"rests", core_rests},
+                                     {"took", core_took},
                                      {"log", core_log},
                                      {"stats", core_stats},
                                      {"stop", core_stop},
