@@ -577,7 +577,8 @@ fails("ls.semaphore: the number of permits must be a whole number", ls.semaphore
 fails("ls.semaphore: the number of permits must be a whole number", ls.semaphore, "g", 0)
 fails("ls.semaphore: the number of permits must be a whole number", ls.semaphore, "g", 1000001)
 check(ls.semaphore("g", 1000000).permits, 1000000)
-fails("too many arguments", ls.semaphore, "x", 1, 1)
+fails("too many arguments", ls.semaphore, "x", 1, {}, 1)
+fails("options must be a table", ls.semaphore, "x", 1, 1)
 """)
 
     def test_a_task_does_not_wait_for_its_own_permit(self):
