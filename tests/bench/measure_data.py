@@ -9,8 +9,9 @@ import shutil
 import signal
 import subprocess
 
+import measure_websocket
 from measure import cpu_per_request, stall
-from servers import HELLO, SITES, Server, Unavailable, get, javascript, luaserve, nginx
+from servers import HELLO, HERE, SITES, Server, Unavailable, get, javascript, luaserve, nginx
 
 ROW = "/rows/42"
 NAME = b"item 42"
@@ -91,6 +92,41 @@ class Postgres(Server):
         return f"postgres://bench@127.0.0.1:{self.port}/postgres"
 
 
+class Balanced(Server):
+    """HAProxy on the core of the load, with its connections to these servers in turn."""
+
+    CONFIGURATION = """
+global
+    nbthread 1
+    maxconn 4000
+defaults
+    mode tcp
+    timeout client 1h
+    timeout connect 5s
+    timeout server 1h
+listen bench
+    bind 127.0.0.1:%d
+    balance roundrobin
+"""
+
+    def __init__(self, name, members, at):
+        super().__init__(name, self.command, at.load_cpu, at.directory, answers=HELLO, behind=members)
+        self.members = members
+
+    def command(self, directory, port):
+        path = os.path.join(directory, "haproxy.cfg")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(self.CONFIGURATION % port)
+            for number, member in enumerate(self.members):
+                file.write(f"    server s{number} 127.0.0.1:{member.port}\n")
+        return ["haproxy", "-db", "-f", path]
+
+
+def topics(server, load_cpu, seconds, program, **_):
+    """CPU per delivery of the servers together: a client publishes to one, each has its part of the subscribers."""
+    return measure_websocket.fan_out(server, "/sub", program, load_cpu, seconds, 64)
+
+
 NGINX_REDIS = """
         set $redis_port @REDIS@;
         location = / { return 200 "hello, world\\n"; }
@@ -124,6 +160,12 @@ def catalogue(at):
         add("luaserve sqlite" + end, site(program, "sqlite", file), row)
         servers["luaserve sqlite threads" + end] = Server("luaserve sqlite threads" + end, site(program, "sqlite", file, None), None,
                                                           at.directory, answers=row)
+        members = [Server(f"luaserve topics {n}{end}", lambda directory, port, program=program: luaserve(
+            program, 1, os.path.join(HERE, "websocket", "ws.lua"), [redis_url(directory)])(directory, port), at.cpu, at.directory,
+            answers=HELLO, behind=(redis,)) for n in (1, 2, 3)]
+        servers.update({member.name: member for member in members})
+        for name, some in ("one server", members[:1]), ("two servers", members[1:]):
+            servers[f"luaserve topics, {name}{end}"] = Balanced(f"luaserve topics, {name}{end}", some, at)
         add("luaserve redis" + end, site(program, "redis", redis_url), value, (redis,))
         add("luaserve postgres" + end, site(program, "postgres", lambda _: postgres.database()), row, (postgres,))
     add("bun sqlite", lambda directory, port: javascript(at.packages, "sites/bun.js", "bun", "sqlite", file(directory))(directory, port),
@@ -144,5 +186,6 @@ SECTIONS = {
     "data-insert": (names("luaserve sqlite", "bun sqlite"), insert, {}),
     "data-busy": (names("luaserve sqlite threads"), busy, {}),
     "data-redis": (names("luaserve redis", "nginx-lua redis"), request, {"target": "/get"}),
+    "data-topics": (names("luaserve topics, two servers", "luaserve topics, one server"), topics, {}),
     "data-postgres": (names("luaserve postgres", "node postgres"), request, {}),
 }

@@ -29,7 +29,7 @@ def wait_until(condition, what):
 
 
 def subscribers(server):
-    return int(get(server, "/subscribers")[2])
+    return sum(int(get(one, "/subscribers")[2]) for one in server.members or (server,))
 
 
 def summary(process):

@@ -49,6 +49,8 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "data-select": ("a row of SQLite by its key, 64 connections", "request", "bun sqlite"),
     "data-insert": ("an insert into SQLite in a transaction of its own, synchronous = normal, 64 connections", "request", "bun sqlite"),
     "data-redis": ("a value of Redis, 64 connections", "request", "nginx-lua redis"),
+    "data-topics": ("topics over Redis: 64 bytes to 1,000 WebSocket subscribers behind HAProxy", "delivery",
+                    "luaserve topics, one server"),
     "data-postgres": ("a row of PostgreSQL by its key, 64 connections", "request", "node postgres"),
 }
 ADDED_SECTIONS = {
@@ -169,6 +171,8 @@ ASKED = (
      "ratio"),
     ("p99 beside a SQLite reader that is busy for 1 s", "data-busy", "luaserve sqlite threads", "p99_ms", None, 20, "ms"),
     ("Redis GET / nginx-lua with lua-nginx-redis", "data-redis", "luaserve redis", "us", "nginx-lua redis", 0.90, "ratio"),
+    ("topics over two servers by Redis / one server: CPU per delivery", "data-topics", "luaserve topics, two servers", "us",
+     "luaserve topics, one server", 1.10, "ratio"),
     ("PostgreSQL select by key / node with pg", "data-postgres", "luaserve postgres", "us", "node postgres", 0.60, "ratio"),
     ("S9: echoes lost or wrong", "stress-s9", "luaserve stress", "lost", None, 0, "count"),
 ) + tuple(

@@ -151,6 +151,7 @@ class Server:
     `behind`: the servers that it needs, which are started before it."""
 
     stop_signal = signal.SIGTERM
+    members = ()  # servers that it only distributes connections to: they are measured in its place
 
     def __init__(self, name, make, cpu, directory, kind="http", grouped=False, content=None, answers=None, behind=()):
         self.name, self.make, self.cpu, self.kind, self.grouped = name, make, cpu, kind, grouped
@@ -222,8 +223,8 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def pids(self):
-        """The program and its descendants."""
-        found, look = [], [self.process.pid]
+        """The program, or those of its members, and their descendants."""
+        found, look = [], [server.process.pid for server in self.members or (self,)]
         while look:
             pid = look.pop()
             found.append(pid)

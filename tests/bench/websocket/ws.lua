@@ -1,7 +1,7 @@
 -- ws.lua - the WebSocket site that scripts/bench measures, and the profile of scripts/build is made with; bun.js and
 -- node.js do the same.
 --
---   luaserve ws.lua ADDRESS [deflate]
+--   luaserve ws.lua ADDRESS [deflate | redis://...]
 --
 --   /echo       sends each message back: event form       /sub   subscribes to the topic
 --   /coroutine  the same, coroutine form                  /pub   publishes each message to the topic
@@ -10,6 +10,7 @@ local ls = require "luaserve"
 
 local address, mode = ...
 local deflate = mode == "deflate"
+if mode and not deflate then ls.config { redis = mode } end
 local TOPIC = "bench"
 local app = ls.app()
 
@@ -36,4 +37,4 @@ app:post("/pub", function(req) -- the same for a client without WebSocket
   return 204
 end)
 
-ls.listen(assert(address, "usage: luaserve ws.lua ADDRESS [deflate]"), app)
+ls.listen(assert(address, "usage: luaserve ws.lua ADDRESS [deflate | redis://...]"), app)
