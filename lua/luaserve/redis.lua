@@ -193,8 +193,10 @@ end
 -- Commands of strings.
 -- r:hget|hset|hdel|hmget|hincrby|hlen|hkeys|hvals|hgetall(...: string|number|Buffer) -> reply: any | nil, message, code
 -- Commands of hashes.
--- r:lpush|rpush|lpop|rpop|llen|lrange|ltrim|blpop|brpop(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:lpush|rpush|lpop|rpop|llen|lrange|lrem|ltrim(...: string|number|Buffer) -> reply: any | nil, message, code
 -- Commands of lists.
+-- r:lmove|blpop|brpop|blmove(...: string|number|Buffer) -> reply: any | nil, message, code
+-- Commands that take a value of a list; those with `b` wait for one.
 -- r:sadd|srem|smembers|sismember|scard|spop(...: string|number|Buffer) -> reply: any | nil, message, code
 -- Commands of sets.
 -- r:zadd|zrem|zincrby|zscore|zrank|zcard|zrange|zcount(...: string|number|Buffer) -> reply: any | nil, message, code
