@@ -20,7 +20,6 @@ local multipart = {}
 
 local parts_max, head_bytes_max = 1000, 8192
 local body_bytes_default = 8 * 1024 * 1024 -- of part:body
-local write_bytes = 128 * 1024 -- of one append of part:save
 
 -- The parameters of a field value such as `form-data; name="a b"`, by lower-case name, from the position `at`. nil: the
 -- value is malformed, or a name is repeated.
@@ -244,16 +243,18 @@ local function reader_of(part, call)
   return own.reader, own.req
 end
 
--- limit(part, call, max, default) -> a function that counts bytes and refuses the request when there are too many
+-- limit(part, req, call, max, default) -> a function that adds a number of bytes and refuses the request when there are too
+-- many; it returns the sum, and how many may follow, nil: any number
 local function limit(part, req, call, max, default)
   local most = max == nil and default or options.bytes(max)
   if max ~= nil and not most then
     usage.error('part:%s: max must be a number of bytes or a string such as "10m"; got %s', call, usage.quote(max))
   end
   local count = 0
-  return function(piece)
-    count = count + #piece
+  return function(bytes)
+    count = count + bytes
     if most and count > most then core.refuse(req, 413, format("the part %q has more than %d bytes", part.name, most)) end
+    return count, most and most - count
   end
 end
 
@@ -264,7 +265,7 @@ function methods:body(max, ...)
   local r, req = reader_of(self, "body")
   local count, pieces = limit(self, req, "body", max, body_bytes_default), {}
   for piece in r.data, r do
-    count(piece)
+    count(#piece)
     pieces[#pieces + 1] = piece
   end
   return concat(pieces)
@@ -289,7 +290,7 @@ function methods:save(path, max, ...)
   local count = limit(self, req, "save", max)
   local beside = format("%s.luaserve-%s-%016x", match(path, "^.*[/\\]") or "", req.id, random(0))
   local written <close> = core.file_temporary(beside)
-  local made, bytes = false, 0
+  local made = false
 
   local function write(data)
     local ok, message, code = core.file_write(beside, data, true, true, false, made)
@@ -300,19 +301,16 @@ function methods:save(path, max, ...)
 
   local function save()
     local ok, message, code = write("")
-    local pieces, kept = {}, 0
+    local kept, bytes, left, rest = ""
     while ok do
-      local piece = r:data()
-      if piece then
-        count(piece)
-        pieces[#pieces + 1], kept = piece, kept + #piece
-      end
-      if kept >= write_bytes or not piece and kept > 0 then
-        ok, message, code = write(pieces)
-        bytes, pieces, kept = bytes + kept, {}, 0
-      end
-      if not piece then break end
+      local piece = r:data() or ""
+      kept, bytes, left = kept .. piece, count(#piece)
+      if not r.in_data then break end
+      rest, ok, message, code = core.body_save(req, beside, path, r.delimiter, kept, sub(r.text, r.from), left)
+      r.text, r.from, r.search, r.ended = rest or "", 1, 1, not rest
+      if ok then kept, bytes = message, count(ok) end
     end
+    if ok and kept ~= "" then ok, message, code = write(kept) end
     if ok then ok, message, code = core.file_rename(beside, path) end
     if not ok then return nil, message, code end
     made = false

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import socket
+from random import Random
 
 from harness import SANITIZER, E2E, main, not_on_windows
 from harness.server import temporary_folder, write_text
@@ -24,9 +25,18 @@ app:post("/parts", { max_body = "200m" }, function(req)
 end)
 app:post("/save", { max_body = "200m" }, function(req)
   local list = ls.json.array{}
+  if req.query.read then req:body() end
   for part in req:parts() do
     local ok, result, code = part:save(req.query.path or part.name, req.query.max)
     list[#list + 1] = { ok = ok or false, result = result, code = code }
+  end
+  return list
+end)
+app:post("/saved", { max_body = "200m" }, function(req)
+  local list = ls.json.array{}
+  for part in req:parts() do
+    local _, result = pcall(part.save, part, part.name, req.query.max)
+    list[#list + 1] = { name = part.name, result = tostring(result):match("the part .*") or result }
   end
   return list
 end)
@@ -133,6 +143,41 @@ class Uploads(E2E):
         self.assertEqual(self.parts(part(b"name=a", b"x") + b"--b--", "/save?path=.")[0]["ok"], False)
         self.assertEqual(self.files(), ["big", "empty", "site.lua"])
 
+    def content(self, name):
+        with open(self.folder + "/" + name, "rb") as file:
+            return file.read()
+
+    def test_a_saved_part_has_every_byte_wherever_the_body_is_cut(self):
+        traps = b"\r\n--bx\r\r\n--\r\n-\r\n--b-x\r\n--b \t\n\r\n--b--x\r"
+        random = Random(1)
+        filler = random.randbytes(400000).replace(b"\r\n--b", b"")
+        large = b"".join(filler[:random.choice((0, 1, 3, 4096, 70000, 400000))] + traps for _ in range(12))
+        for data, cuts in (traps, lambda: 1), (traps, lambda: random.randint(1, 7)), (large, lambda: random.choice((1, 9, 5000, 65536, 300000))):
+            body = part(b"name=f; filename=x", data) + part(b"name=g", traps) + b"--b--"
+            with self.subTest(bytes=len(data)), self.connect() as conn:
+                conn.send(b"POST /save HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n")
+                at = 0
+                while at < len(body):
+                    piece = body[at:at + cuts()]
+                    conn.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+                    at += len(piece)
+                conn.send(b"0\r\n\r\n")
+                self.assertEqual(json.loads(conn.response("POST").text), [{"ok": True, "result": len(data)}, {"ok": True, "result": len(traps)}])
+                self.assertEqual((hashlib.sha256(self.content("f")).digest(), self.content("g")), (hashlib.sha256(data).digest(), traps))
+        self.assertEqual(self.parts(body, "/save?read=1")[0], {"ok": True, "result": len(large)})  # out of req:body()
+        self.assertEqual(self.files(), ["f", "g", "site.lua"])
+
+    def test_the_limit_of_a_large_part(self):
+        for size in (20000, 1000000):
+            body = part(b"name=f", b"x" * size) + b"--b--"
+            self.assertEqual(self.parts(body, f"/save?max={size}"), [{"ok": True, "result": size}])
+            os.remove(self.folder + "/f")
+            answer = self.ask("POST", f"/save?max={size - 1}", TYPE, body)
+            self.assertEqual((answer.status, f'the part "f" has more than {size - 1} bytes' in answer.text), (413, True))
+            answer = self.ask("POST", "/save", TYPE, body[:-6])
+            self.assertEqual((answer.status, "part 1 does not end" in answer.text), (400, True))
+            self.assertEqual(self.files(), ["site.lua"])
+
     def begin(self, target, sent=400000):
         """An upload of which the site has begun to write a file."""
         conn = self.connect()
@@ -167,10 +212,18 @@ class Uploads(E2E):
     def test_a_file_that_may_not_grow(self):
         self.server.stop()
         self.server = self.serve(None, site_path=self.folder + "/site.lua", prefix=("prlimit", "--fsize=300000"))
-        body = part(b"name=f", b"x" * 700000) + part(b"name=g", b"y") + b"--b--"
-        self.assertEqual(self.parts(body, "/save"),
-                         [{"ok": False, "result": "f: limit reached", "code": "ELIMIT"}, {"ok": True, "result": 1}])
-        self.assertEqual(self.files(), ["g", "site.lua"])
+        for size in (310000, 700000, 3000000):
+            body = part(b"name=f", b"x" * size) + part(b"name=g", b"y") + b"--b--"
+            self.assertEqual(self.parts(body, "/save"),
+                             [{"ok": False, "result": "f: limit reached", "code": "ELIMIT"}, {"ok": True, "result": 1}])
+            self.assertEqual(self.files(), ["g", "site.lua"])
+
+    def test_the_parts_behind_one_that_was_too_large(self):
+        for size in (6, 100000, 3000000):
+            body = part(b"name=f", b"x" * size + b"\r\n-") + part(b"name=g", b"y") + b"--b--"
+            self.assertEqual(self.parts(body, "/saved?max=5"),
+                             [{"name": "f", "result": 'the part "f" has more than 5 bytes'}, {"name": "g", "result": True}])
+            self.assertEqual(self.files(), ["g", "site.lua"])
 
     def test_the_memory_for_a_large_file(self):
         size = 40 << 20

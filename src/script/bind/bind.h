@@ -29,6 +29,9 @@ int ls_core_refuse(lua_State *L);
 /* body_coding.c */
 int ls_core_decompress(lua_State *L);
 
+/* body_save.c */
+int ls_core_body_save(lua_State *L);
+
 /* etag.c */
 int ls_core_etag(lua_State *L);
 

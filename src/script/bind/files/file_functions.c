@@ -302,31 +302,16 @@ static int write_done(lua_State *L, int status, lua_KContext context)
     return done(L, status, context);
 }
 
-/* Add the strings of the list at index 2, which stays on the stack. */
-static int add_strings(lua_State *L, ls_slices *data)
-{
-    int err = LS_OK;
-    for (lua_Integer n = 1; lua_rawgeti(L, 2, n) == LUA_TSTRING && err == LS_OK; n++) {
-        ls_slice text = {NULL, NULL, 0};
-        text.ptr = lua_tolstring(L, -1, &text.len);
-        err = ls_slices_add(data, text);
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return err;
-}
-
-/* core.file_write(path, string, buffer or list of strings, append, in_place, sync, existing) -> true | nil, message, code */
+/* core.file_write(path, string or buffer, append, in_place, sync, existing) -> true | nil, message, code */
 static int core_file_write(lua_State *L)
 {
-    const bool list = lua_istable(L, 2);
-    const ls_buffer *buffer = list ? NULL : ls_buffer_test(L, 2);
+    const ls_buffer *buffer = ls_buffer_test(L, 2);
     const unsigned flags = (lua_toboolean(L, 3) ? LS_SAVE_APPEND : 0) | (lua_toboolean(L, 4) ? LS_SAVE_IN_PLACE : 0) |
                            (lua_toboolean(L, 5) ? LS_SAVE_SYNC : 0) | (lua_toboolean(L, 6) ? LS_SAVE_EXISTING : 0);
     ls_slice text = {NULL, NULL, 0};
-    if (buffer == NULL && !list) text.ptr = luaL_checklstring(L, 2, &text.len);
+    if (buffer == NULL) text.ptr = luaL_checklstring(L, 2, &text.len);
     call *c = call_push(L, run_write, 0);
-    int err = list ? add_strings(L, &c->data) : buffer == NULL ? ls_slices_add(&c->data, text) : LS_OK;
+    int err = buffer == NULL ? ls_slices_add(&c->data, text) : LS_OK;
     for (unsigned n = 0; buffer != NULL && n < buffer->count && err == LS_OK; n++) {
         const ls_slice *from = &buffer->slices[n]; /* a reference: the buffer may change meanwhile */
         const ls_slice slice = {ls_block_hold(from->block), from->ptr, from->len};

@@ -40,8 +40,7 @@ int ls_request_body_failed(lua_State *L, ls_request *r, int err)
     }
 }
 
-/* As ls_exchange_read, after the decoding of the body. */
-static int read_piece(ls_request *r, ls_slice *out)
+int ls_body_read(ls_request *r, ls_slice *out)
 {
     return r->coding != NULL ? ls_body_coding_read(r, out) : ls_exchange_read(r->state->ctx, r->x, out);
 }
@@ -328,7 +327,7 @@ static int body_read(lua_State *L, int status, lua_KContext context)
     lua_settop(L, 1);
     for (;;) {
         ls_slice slice;
-        const int err = read_piece(r, &slice);
+        const int err = ls_body_read(r, &slice);
         if (err == LS_PENDING) {
             if (!ls_task_can_wait(L))
                 r->body_state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
@@ -462,7 +461,7 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     ls_slice slice;
     (void)status;
     lua_settop(L, 0);
-    const int err = read_piece(r, &slice);
+    const int err = ls_body_read(r, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
     if (err < 0) return ls_request_body_failed(L, r, err);
     if (slice.len == 0) {

@@ -21,6 +21,9 @@ void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 /* Raise for the reason on top of the stack: it is the response, with this status, unless the site catches the error. */
 int ls_body_refuse(lua_State *L, ls_request *request, int status);
 
+/* As ls_exchange_read, after the decoding of the body. */
+int ls_body_read(ls_request *request, ls_slice *out);
+
 /* body_coding.c: as ls_exchange_read, for a request with `coding`; and its end. */
 int ls_body_coding_read(ls_request *request, ls_slice *out);
 void ls_body_coding_drop(ls_request *request);

@@ -632,6 +632,7 @@ static int core_query(lua_State *L)
 static const luaL_Reg request_functions[] = {{"params", ls_core_params},
                                              {"last_segment", ls_core_last_segment},
                                              {"body_max", ls_core_body_max},
+                                             {"body_save", ls_core_body_save},
                                              {"refuse", ls_core_refuse},
                                              {"time_max", core_time_max},
                                              {"too_large", core_too_large},
