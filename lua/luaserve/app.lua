@@ -6,9 +6,9 @@
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
-local static = require "luaserve.static"
-local ws = require "luaserve.ws"
 usage.mark_internal()
+
+local require = require -- a site may replace the global
 
 -- app is an App: the routes, middleware and error pages of a site.
 -- type Handler: fun(req: Request, res: Response): ... - handles a request; it returns a body, a status, a status with a
@@ -167,7 +167,7 @@ function app_methods:ws(pattern, opts, handler, ...)
     usage.error("app:ws: the options come before the function: app:ws(path, options, fn)")
   end
   usage.no_more("app:ws(path, options, handler)", handler, ...)
-  local fn = ws.route(pattern, usage.caller(), opts, handler)
+  local fn = require("luaserve.ws").route(pattern, usage.caller(), opts, handler)
   define("app:ws", self, "GET", pattern, fn)
   self.routes[#self.routes].shown = "WS"
   return self
@@ -231,7 +231,7 @@ end
 function app_methods:static(prefix, folder, opts, ...)
   check_can_define("app:static", self)
   usage.no_more("app:static(prefix, folder, options)", opts, ...)
-  local files = static.new(prefix, folder, opts)
+  local files = require("luaserve.static").new(prefix, folder, opts)
   local segments = router.parse("app:static", prefix)
   if segments[#segments].rest then usage.error("app:static: the prefix must not contain *%s", segments[#segments].rest) end
   if segments[#segments].text == "" then segments[#segments] = nil end
