@@ -13,7 +13,7 @@
 
 enum {
     SLICES_MAX = 64,                  /* of one write */
-    WRITE_BYTES = 512 * 1024,         /* of the blocks that are kept before a write */
+    WRITE_BYTES = 256 * 1024,         /* of the blocks that are kept before a write */
     WRITE_BYTES_WAITING = 128 * 1024, /* the same when no more bytes have arrived: a slow client keeps little memory */
     KEPT_MAX = 16 * 1024              /* bytes in front of the delimiter that are returned rather than written */
 };
