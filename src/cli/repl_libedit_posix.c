@@ -1,5 +1,7 @@
-/* repl_libedit_posix.c - the editor of the prompt over libedit: history and completion. */
+/* repl_libedit_posix.c - the editor of the prompt over libedit: history and completion. The library is loaded here, not
+ * linked: a server would load it and three others for nothing. Without it the terminal edits the lines. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <histedit.h>
@@ -14,6 +16,24 @@
 #include "cli/repl.h"
 
 enum { HISTORY_LINES_MAX = 1000, INDENT = 2 };
+
+#define LIBEDIT(X)  \
+    X(el_end)       \
+    X(el_gets)      \
+    X(el_init)      \
+    X(el_insertstr) \
+    X(el_line)      \
+    X(el_reset)     \
+    X(el_set)       \
+    X(el_source)    \
+    X(el_wset)      \
+    X(history)      \
+    X(history_end)  \
+    X(history_init)
+#define FIELD(name) __typeof__(name) *name;
+static struct {
+    LIBEDIT(FIELD)
+} libedit;
 
 static struct {
     EditLine *el;
@@ -84,7 +104,7 @@ static void print_candidates(const char *list)
 /* Tab: complete the word before the cursor, or indent. */
 static unsigned char on_tab(EditLine *el, int key)
 {
-    const LineInfo *line = el_line(el);
+    const LineInfo *line = libedit.el_line(el);
     const size_t bytes = (size_t)(line->cursor - line->buffer);
     const char *text = editor.complete(editor.user, line->buffer, bytes);
     const char *list = text != NULL ? strchr(text, '\n') : NULL; /* behind the word */
@@ -92,12 +112,12 @@ static unsigned char on_tab(EditLine *el, int key)
     (void)key;
     if (list == NULL || *++list == '\0') {
         if (strspn(line->buffer, " ") < bytes) return CC_ERROR;
-        return el_insertstr(el, "  ") < 0 ? CC_ERROR : CC_REFRESH;
+        return libedit.el_insertstr(el, "  ") < 0 ? CC_ERROR : CC_REFRESH;
     }
     const size_t common = common_bytes(list);
     if (common > word_bytes) {
         char *more = strndup(list + word_bytes, common - word_bytes);
-        const int failed = more == NULL || el_insertstr(el, more) < 0;
+        const int failed = more == NULL || libedit.el_insertstr(el, more) < 0;
         free(more);
         return failed ? CC_ERROR : CC_REFRESH;
     }
@@ -106,28 +126,40 @@ static unsigned char on_tab(EditLine *el, int key)
     return CC_REDISPLAY;
 }
 
+static int load(void) /* 0, or -1 */
+{
+#define NAME(name) #name,
+    static const char *const names[] = {LIBEDIT(NAME)};
+    void *const library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+    void **to = (void **)&libedit;
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (library == NULL || (*to++ = dlsym(library, names[n])) == NULL) return -1;
+    return 0;
+}
+
 int ls_repl_editor_open(const char *history_path, ls_repl_complete_fn *complete, void *user)
 {
     HistEvent event;
+    if (load() < 0) return 0;
     (void)setlocale(LC_CTYPE, "");
     editor.path = history_path;
     editor.complete = complete;
     editor.user = user;
-    editor.history = history_init();
-    editor.el = el_init("luaserve", stdin, stdout, stderr);
+    editor.history = libedit.history_init();
+    editor.el = libedit.el_init("luaserve", stdin, stdout, stderr);
     if (editor.history == NULL || editor.el == NULL) return -1;
-    (void)history(editor.history, &event, H_SETSIZE, HISTORY_LINES_MAX);
-    (void)history(editor.history, &event, H_SETUNIQUE, 1);
-    if (history_path[0] != '\0') (void)history(editor.history, &event, H_LOAD, history_path); /* none yet */
-    (void)el_set(editor.el, EL_PROMPT, prompt_of);
-    (void)el_set(editor.el, EL_EDITOR, "emacs");
-    (void)el_set(editor.el, EL_HIST, history, editor.history);
-    (void)el_set(editor.el, EL_GETCFN, read_character);
+    (void)libedit.history(editor.history, &event, H_SETSIZE, HISTORY_LINES_MAX);
+    (void)libedit.history(editor.history, &event, H_SETUNIQUE, 1);
+    if (history_path[0] != '\0') (void)libedit.history(editor.history, &event, H_LOAD, history_path); /* none yet */
+    (void)libedit.el_set(editor.el, EL_PROMPT, prompt_of);
+    (void)libedit.el_set(editor.el, EL_EDITOR, "emacs");
+    (void)libedit.el_set(editor.el, EL_HIST, libedit.history, editor.history);
+    (void)libedit.el_set(editor.el, EL_GETCFN, read_character);
     /* el_set would copy the texts and never free the copies. */
-    (void)el_wset(editor.el, EL_ADDFN, L"luaserve-complete", L"Complete a name", on_tab);
-    (void)el_set(editor.el, EL_BIND, "^I", "luaserve-complete", NULL);
-    (void)el_set(editor.el, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    (void)el_source(editor.el, NULL); /* ~/.editrc */
+    (void)libedit.el_wset(editor.el, EL_ADDFN, L"luaserve-complete", L"Complete a name", on_tab);
+    (void)libedit.el_set(editor.el, EL_BIND, "^I", "luaserve-complete", NULL);
+    (void)libedit.el_set(editor.el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    (void)libedit.el_source(editor.el, NULL); /* ~/.editrc */
     return 0;
 }
 
@@ -136,15 +168,16 @@ int ls_repl_editor_line(const char *prompt, const char **line)
     static char *copy;
     HistEvent event;
     int count = 0;
+    if (editor.el == NULL) return ls_repl_plain_line(prompt, line);
     editor.prompt = prompt;
     editor.interrupted = 0;
-    const char *got = el_gets(editor.el, &count);
+    const char *got = libedit.el_gets(editor.el, &count);
     if (editor.interrupted) {
-        el_reset(editor.el);
+        libedit.el_reset(editor.el);
         return LS_REPL_INTERRUPTED;
     }
     if (got == NULL || count <= 0) return 0;
-    if (strspn(got, " \t\n") < strlen(got)) (void)history(editor.history, &event, H_ENTER, got);
+    if (strspn(got, " \t\n") < strlen(got)) (void)libedit.history(editor.history, &event, H_ENTER, got);
     free(copy);
     if ((copy = strdup(got)) == NULL) return 0;
     copy[strcspn(copy, "\n")] = '\0';
@@ -163,13 +196,14 @@ static void save_history(void)
         if (fd >= 0) close(fd);
         return;
     }
-    (void)history(editor.history, &event, H_SAVE_FP, to);
+    (void)libedit.history(editor.history, &event, H_SAVE_FP, to);
     (void)fclose(to);
 }
 
 void ls_repl_editor_close(void)
 {
+    if (editor.el == NULL) return;
     if (editor.path[0] != '\0') save_history();
-    el_end(editor.el);
-    history_end(editor.history);
+    libedit.el_end(editor.el);
+    libedit.history_end(editor.history);
 }

@@ -13,6 +13,7 @@ import time
 import unittest
 
 from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, fcntl, main, needs_terminal, pty, scratch, termios
+from harness.server import temporary_folder, write_text
 
 EDITOR = "line editor: none" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
 
@@ -285,6 +286,21 @@ class AtTerminal(E2E):
         t.send("\t1\r")
         t.expect(r"^1\r$")
         self.ends(t)
+
+    @unittest.skipUnless(EDITOR, "a build without libedit")
+    def test_the_terminal_edits_lines_where_libedit_cannot_be_loaded(self):
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        write_text(folder + "/libedit.so.2", "no library")
+        t = Terminal(env={"XDG_STATE_HOME": folder, "LD_LIBRARY_PATH": folder})
+        self.addCleanup(t.close)
+        for line, answer in (("6 * 7", r"^42\r$"), ("#'ls.udp_c\t'", r"^9\r$")):  # Tab is a character
+            t.expect(r"> $")
+            t.send(line + "\n")
+            t.expect(answer)
+        t.expect(r"> $")
+        t.send("\x04")
+        self.assertEqual(t.process.wait(WAIT), 0)
 
     @unittest.skipUnless(EDITOR, "a build without libedit")
     def test_the_history_is_kept_for_the_user_alone(self):
