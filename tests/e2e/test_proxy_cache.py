@@ -225,6 +225,16 @@ class Stored(CacheCase):
         self.assertEqual(self.asks("/proto", 2, [("X-Forwarded-Proto", "https")]), ["fwd=uri-miss; stored", "hit"])
         self.assertEqual(self.ask("/proto", [("X-Forwarded-Proto", "https")]).text, "http")
 
+    def test_a_key_that_is_too_long_is_not_stored(self):
+        for host in "h", "h" * 1000:
+            for length in (2000, *range(4070, 4098), 5000, 7000):
+                target = self.up.on("/long/" + "x" * (length - 6), response(b"%d" % length, [FRESH]))
+                for n in (1, 2):
+                    with self.connect() as conn:
+                        conn.send(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target.encode(), host.encode()))
+                        self.assertEqual(conn.response().body, b"%d" % length)
+                    self.assertEqual(self.up.count(target), n if length > 4096 - len("\nhttp://" + host) else 1, (length, host))
+
     def test_a_key_of_the_site(self):
         for target in "/key/a?k=1", "/key/b?k=1", "/key/c?k=2", "/key/d?k=none", "/key/e":
             self.up.on(target, response(target.encode(), [FRESH]))

@@ -60,8 +60,13 @@ typedef struct key {
 
 static void add(key *to, const char *bytes, size_t len)
 {
-    if (len <= sizeof to->text - to->len) memcpy(to->text + to->len, bytes, len);
-    to->len += len <= sizeof to->text - to->len ? len : sizeof to->text - to->len + 1; /* too long: see make_key */
+    const size_t left = to->len <= sizeof to->text ? sizeof to->text - to->len : 0;
+    if (len <= left && to->len <= sizeof to->text) {
+        memcpy(to->text + to->len, bytes, len);
+        to->len += len;
+    } else {
+        to->len = sizeof to->text + 1; /* too long, see make_key; nothing fits any more */
+    }
 }
 
 /* That at `index`; else path and query, a line feed, and what the server may see of the origin: scheme and host, and what a
@@ -309,6 +314,7 @@ static void give_back(void *cache, ls_waiter *waiter)
 }
 
 static const ls_wait_kind wait_kind = {cancel_wait, give_back, true, NULL};
+static const ls_wait_kind removal_kind = {cancel_wait, give_back, false, NULL}; /* ends also without the client */
 
 static int waited(lua_State *L, int status, lua_KContext context)
 {
@@ -603,23 +609,39 @@ static int cache_key(lua_State *L)
     return 1;
 }
 
+typedef struct listed {
+    unsigned count;
+    ls_stored *entries[LS_VARIANTS_MAX];
+} listed;
+
+/* (listed) -> the bytes */
+static int pack(lua_State *L)
+{
+    const listed *list = lua_touserdata(L, 1);
+    luaL_Buffer text;
+    size_t bytes = 0;
+    for (unsigned n = 0; n < list->count; n++) bytes += sizeof(packed) + list->entries[n]->bytes;
+    (void)luaL_buffinitsize(L, &text, bytes);
+    for (unsigned n = 0; n < list->count; n++)
+        if (list->entries[n]->body.len <= UINT32_MAX) add_entry(&text, list->entries[n]);
+    luaL_pushresult(&text);
+    return 1;
+}
+
 /* core.cache_pack(cache, key) -> the entries of the key as bytes, "": none */
 static int cache_pack(lua_State *L)
 {
-    ls_stored *entries[LS_VARIANTS_MAX];
-    luaL_Buffer text;
+    listed list;
     ls_text of_key;
     of_key.ptr = luaL_checklstring(L, 2, &of_key.len);
-    const unsigned count = ls_response_cache_list(check_cache(L, 1)->cache, of_key, entries);
-    size_t bytes = 0;
-    for (unsigned n = 0; n < count; n++) bytes += sizeof(packed) + entries[n]->bytes;
-    (void)luaL_buffinitsize(L, &text, bytes);
-    for (unsigned n = 0; n < count; n++) {
-        if (entries[n]->body.len <= UINT32_MAX) add_entry(&text, entries[n]);
-        ls_stored_drop(entries[n]);
-    }
-    luaL_pushresult(&text);
-    return 1;
+    ls_response_cache *cache = check_cache(L, 1)->cache;
+    luaL_checkstack(L, 2, NULL);
+    list.count = ls_response_cache_list(cache, of_key, list.entries);
+    lua_pushcfunction(L, pack);
+    lua_pushlightuserdata(L, &list);
+    const int status = lua_pcall(L, 1, 1, 0); /* the references are dropped also without memory */
+    for (unsigned n = 0; n < list.count; n++) ls_stored_drop(list.entries[n]);
+    return status == LUA_OK ? 1 : lua_error(L);
 }
 
 /* Whether each line is a valid field. */
@@ -720,7 +742,7 @@ static int cache_await(lua_State *L)
 {
     ls_fill *removal = check_fill(L, 2)->fill;
     ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &wait_kind, check_cache(L, 1)->cache);
+    ls_wait *wait = ls_wait_get(L, &removal_kind, check_cache(L, 1)->cache);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     if (ls_removal_wait(removal, &wait->waiter) == LS_CACHE_WAITS) return ls_wait_suspend(L, wait, -1, false, waited);
     ls_wait_drop(wait);
