@@ -85,9 +85,9 @@ function methods.keys(self, pattern, max, ...)
   return found
 end
 
--- dict:update(key, fn: fun(old: any): any) -> value | nil, message, code
+-- dict:update(key, fn: fun(old: any): any) -> value, result: any | nil, message, code
 -- Replaces a value by the result of a function, nil to remove it. `old` is a copy that the function may change. The
--- function runs again if the entry was written in the meantime; it may wait.
+-- function runs again if the entry was written in the meantime; it may wait. `result` is its second result.
 --
 -- Raises after update_calls_max calls: one that writes the entry itself would run without an end.
 function methods.update(self, key, fn, ...)
@@ -100,9 +100,10 @@ function methods.update(self, key, fn, ...)
   usage.no_more("dict:update(key, fn)", fn, ...)
   for _ = 1, update_calls_max do
     local old, version = read(self, key)
-    local new = fn(old)
+    local new, result = fn(old)
     local ok, message, code = swap(self, key, new, version)
-    if ok then return new end
+    if ok and result == nil then return new end
+    if ok then return new, result end
     if code == "EINVAL" then usage.error("dict:update: %s", message) end
     if code ~= "EAGAIN" then return nil, message, code end
   end

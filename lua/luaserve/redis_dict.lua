@@ -269,10 +269,11 @@ function methods.update(self, key, fn, ...)
   for _ = 1, update_calls_max do
     local text, message, code = record.client:get(name)
     if message then return failed(key, "a list; use its methods", message, code) end
-    local new = fn(text and decode(text, false))
+    local new, result = fn(text and decode(text, false))
     local ok
     ok, message, code = redis_dict.swap(self, key, new, text or "")
-    if ok then return new end
+    if ok and result == nil then return new end
+    if ok then return new, result end
     if code ~= "EAGAIN" then return nil, message, code end
   end
   usage.error("dict:update: %s was written during each of %d calls of the function; the function must not write this "

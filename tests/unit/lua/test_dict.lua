@@ -70,6 +70,8 @@ function tests.update_runs_again_for_another_version()
   end
   check.equal(methods().update({}, "k", function(old) return old + 1 end), 21)
   check.equal(stored, 21)
+  versions = { 1, 2 }
+  check.equal(table.pack(methods().update({}, "k", function(old) return old, old == 20 end)), { 20, true, n = 2 })
   core.results.dict_swap = { nil, "no memory", "ELIMIT", n = 3 }
   check.equal(table.pack(methods().update({}, "k", function() return 1 end)), { n = 3, [2] = "no memory", [3] = "ELIMIT" })
   core.results.dict_swap = { nil, "value is a function", "EINVAL", n = 3 }
