@@ -113,7 +113,11 @@ static int open_input(const ls_child_options *options, ls_fd *theirs)
         return last_error();
     const HANDLE file = CreateFileW(path, GENERIC_READ | (flags != 0 ? GENERIC_WRITE | DELETE : 0), 0, NULL,
                                     flags != 0 ? CREATE_ALWAYS : OPEN_EXISTING, flags, NULL);
-    if (file == INVALID_HANDLE_VALUE) return last_error();
+    if (file == INVALID_HANDLE_VALUE) {
+        const int err = last_error();
+        if (flags != 0) (void)DeleteFileW(path);
+        return err;
+    }
     *theirs = (ls_fd)file;
     for (; at < options->input_len; at += written) {
         const size_t left = options->input_len - at;

@@ -432,8 +432,7 @@ static bool is_replaced(const ls_state *state)
     return state->started && state->retired && !atomic_load(&state->generation->draining);
 }
 
-/* It ends, also where a time limit that has passed before would have been caught. */
-static void cancel(ls_task *task)
+void ls_task_cancel(ls_task *task)
 {
     task->canceled = task->cpu_exceeded = true;
     task->timed_out = false;
@@ -444,7 +443,7 @@ bool ls_task_rest(lua_State *L, ls_task *task, bool receives)
     if (!task->of_site || (task->took && !receives)) return false;
     if (!is_replaced(task->state)) return true;
     if (!ls_task_can_wait(L)) return false; /* nor can it be suspended to end: the wait raises, if it comes to one */
-    cancel(task);
+    ls_task_cancel(task);
     ls_state_end_run(L);
     return false;
 }
@@ -598,7 +597,7 @@ void ls_tasks_cancel(ls_state *state)
 {
     for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
-        cancel(task);
+        ls_task_cancel(task);
     }
 }
 
@@ -688,7 +687,7 @@ void ls_tasks_end_resting(ls_thread_ctx *ctx, ls_state *state)
     if (!is_replaced(state)) return;
     for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
-        if (task->waiting && task->rests) cancel(task);
+        if (task->waiting && task->rests) ls_task_cancel(task);
     }
     wake_canceled(ctx, state);
 }
@@ -711,7 +710,7 @@ bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut
     }
     for (ls_node *node = live->next; node != live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
-        if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS)) cancel(task);
+        if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS)) ls_task_cancel(task);
     }
     ls_tasks_end(ctx, state);
     return true;

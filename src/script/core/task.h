@@ -140,6 +140,8 @@ void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs);
 /* Raise if the current task cannot be suspended here. Call it before anything is set up to wake the task. */
 void ls_task_may_wait(lua_State *L);
 bool ls_task_can_wait(lua_State *L); /* false where ls_task_may_wait() raises */
+/* It ends, also where a time limit that has passed before would have been caught. */
+void ls_task_cancel(ls_task *task);
 /* Before a wait in which the task holds nothing that the next site would not have: a reload ends a task `of_site` here, now
  * or while it waits, so that it does not work beside the one of the next site. `receives`: for a value of a channel; else
  * one that it took may be unfinished, and the task goes on. Returns what task->rests must be while it waits. */

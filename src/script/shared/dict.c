@@ -1,6 +1,7 @@
 /* dict.c - see dict.h: the operations on one entry or on all, and the kind of the registry. */
 #include "script/shared/dict.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,12 +177,13 @@ static int take_once(ls_dict_access *access, const ls_dict_bucket *bucket, ls_di
     double full_at = bucket->now;
     if (entry != NULL && entry->value.type == LS_DICT_FLOAT && entry->value.as.number > full_at)
         full_at = entry->value.as.number;
+    if (full_at > bucket->now + bucket->full) full_at = bucket->now; /* of another clock, in a file: before a reboot */
     full_at += bucket->token;
     *wait = full_at - bucket->now - bucket->full;
     if (*wait > 1e-9) return LS_OK; /* below it is an error of rounding */
     *wait = 0;
     *value = (ls_dict_value){.type = LS_DICT_FLOAT, .as.number = full_at};
-    return set_once(access, value, LS_DICT_SET, 0, 0, more);
+    return set_once(access, value, LS_DICT_SET, (uint64_t)ceil((full_at - bucket->now) * 1000), 0, more);
 }
 
 int ls_dict_take(ls_dict *dict, const ls_dict_key *key, const ls_dict_bucket *bucket, double *wait)

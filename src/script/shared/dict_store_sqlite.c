@@ -385,11 +385,11 @@ static unsigned detach(ls_dict_store *store)
 {
     dict_file *file = store->file;
     unsigned lost = 0;
+    ls_mutex_lock(&file->using);
     for (unsigned n = 0; n < store->dict->shard_count; n++) {
         const ls_node *list = &store->dict->shards[n].changed;
         for (const ls_node *node = list->next; node != list; node = node->next) lost++;
     }
-    ls_mutex_lock(&file->using);
     for (ls_dict_store **at = &file->stores; *at != NULL; at = &(*at)->next) {
         if (*at != store) continue;
         *at = store->next;

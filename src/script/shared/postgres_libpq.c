@@ -222,7 +222,8 @@ static bool is_usable(ls_pg_conn *conn)
 
 static void connect_on(ls_pg_conn *conn, ls_node *woken)
 {
-    conn->driven = conn->pool->port != NULL && ls_port_work(conn->pool->port, &conn->work) == LS_PENDING;
+    if (conn->pool->port == NULL) return; /* a stop, which closes it */
+    conn->driven = ls_port_work(conn->pool->port, &conn->work) == LS_PENDING;
     if (!conn->driven) refused(conn, "not enough memory for a thread", woken);
 }
 

@@ -54,7 +54,7 @@ static int core_rests(lua_State *L)
     ls_task_may_wait(L);
     const bool rests = task->of_site && (!task->took || lua_toboolean(L, 1));
     if (rests && state->retired) {
-        task->canceled = task->cpu_exceeded = true;
+        ls_task_cancel(task);
         ls_state_end_run(L);
     }
     lua_pushboolean(L, rests);

@@ -200,6 +200,9 @@ static void a_bucket_is_emptied_and_fills_again(void **state)
     for (int n = 0; n < 3; n++) assert_true(take(d, "k", 9000, 20, 60) == 0); /* full, not more */
     assert_true(take(d, "k", 9000, 20, 60) == 20);
     assert_true(take(d, "other", 9000, 20, 20) == 0);
+    uint64_t ms = 0;
+    assert_true(take(d, "k", 60, 20, 60) == 0); /* after a reboot the clock begins anew */
+    assert_true(ls_dict_ttl(d, &(ls_dict_key){.bytes = "k", .len = 1}, &ms) && ms > 19000 && ms <= 20000);
     assert_true(take(d, "other", 9000, 20, 20) == 20);
     close_dict(&f);
 }
