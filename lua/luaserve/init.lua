@@ -110,6 +110,7 @@ local ls = {
 }
 
 local http_defaults = {}
+local listeners = {} -- { given =, out = } of each call of ls.listen
 
 -- ls.listen(address: integer|string, app [, options: ListenOptions])
 -- ls.listen(options: ListenOptions)
@@ -155,13 +156,15 @@ function ls.listen(at, served, given, ...)
   settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
   local ok, err = pcall(core.listen, settings)
   if not ok then usage.error("ls.listen: %s", tostring(err)) end
+  listeners[#listeners + 1] = { given = given or type(at) == "table" and at or {}, out = settings }
 end
 
 -- ls.config(options: ConfigOptions)
--- Sets settings of the server, and default limits of later listeners. Only while the site loads.
+-- Sets settings of the server, and default limits of the listeners; raises for a limit that comes behind an ls.listen
+-- which does not give it itself. Only while the site loads.
 function ls.config(given, ...)
   usage.no_more("ls.config{ ... }", given, ...)
-  local settings, http = options.config(given)
+  local settings, http = options.config(given, listeners)
   for name, value in pairs(http) do http_defaults[name] = value end
   if next(settings) ~= nil then
     local ok, err = pcall(core.config, settings)

@@ -540,8 +540,9 @@ local function nameservers(value)
   return text
 end
 
--- config(given) -> settings of the process, defaults of listeners; both with names of the core. Raises.
-function options.config(given)
+-- config(given, listeners) -> settings of the process, defaults of listeners; both with names of the core. `listeners`:
+-- { given =, out = } of the calls of ls.listen so far; a default that comes too late for one of them raises. Raises.
+function options.config(given, listeners)
   if type(given) ~= "table" then
     usage.error("ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }; got %s",
       usage.quote(given))
@@ -557,6 +558,12 @@ function options.config(given)
       local spec = process[name] or listener[name]
       local out = process[name] and settings or http
       out[spec[1]] = read("ls.config", name, value, spec)
+      for _, one in ipairs(out == http and listeners or {}) do
+        if one.given[name] == nil and one.out[spec[1]] ~= out[spec[1]] then
+          usage.error("ls.config: %s comes too late for ls.listen at %s: put ls.config before it, or give it %s = %s", name,
+            one.out.where, name, usage.quote(value))
+        end
+      end
     end
   end
   if settings.threads and settings.threads_max and settings.threads_max < settings.threads then

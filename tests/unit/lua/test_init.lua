@@ -65,15 +65,40 @@ function tests.listen_takes_options_beside_an_address()
   check.raises("ls.listen(8080, app, options): got 1", ls.listen, 8080, ls.app(), {}, 1)
 end
 
+-- The table of a state that has no listener yet.
+local function fresh_ls()
+  local loaded = package.loaded["luaserve"]
+  package.loaded["luaserve"] = nil
+  local fresh = require "luaserve"
+  package.loaded["luaserve"] = loaded
+  return fresh
+end
+
 function tests.config_sets_defaults_of_later_listeners()
+  local fresh = fresh_ls()
   core.take_calls()
-  ls.config { idle_timeout = 5, threads = 3 }
-  ls.listen(8080, ls.app())
-  ls.config { idle_timeout = 75 }
+  fresh.config { idle_timeout = 5, threads = 3 }
+  fresh.listen(8080, ls.app())
   local calls = core.take_calls()
   check.equal(calls[1], { "config", { threads = 3 } })
   check.equal(calls[2][2].idle_ms_max, 5000)
   check.equal(#calls, 2)
+end
+
+function tests.a_default_behind_a_listener_is_refused()
+  local fresh = fresh_ls()
+  fresh.config { max_body = "2k" }
+  local at = check.line(1)
+  fresh.listen(8080, fresh.app(), { timeout = 5 })
+  core.take_calls()
+  check.raises({ check.line(1), "ls.config: max_body comes too late for ls.listen at ", at .. ": put", "give it max_body = \"1k\"" },
+    function() fresh.config { max_body = "1k" } end)
+  check.raises("idle_timeout comes too late", fresh.config, { idle_timeout = 70 })
+  fresh.config { max_body = 2048, idle_timeout = 75, timeout = 1, threads = 3 } -- the values in force; its own; none of listeners
+  fresh.listen(8081, fresh.app())
+  local calls = core.take_calls()
+  check.equal(calls[1], { "config", { threads = 3 } })
+  check.equal(calls[2][2].time_ms_max, 1000)
 end
 
 function tests.errors_of_the_core_are_raised_at_the_caller()
