@@ -667,9 +667,12 @@ int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t 
     const uint64_t from_ns = ls_clock_ns();
     const bool follows = ls_site_follows_init(site); /* before it runs: it may make timers */
     bool warned = false;
-    if (!ls_site_has_init(site)) return LS_OK;
+    if (!ls_site_has_init(site)) {
+        server->initialised = true;
+        return LS_OK;
+    }
     server->init_ended = false;
-    ls_site_init(site);
+    ls_site_init(site, server->initialised);
     while (!server->init_ended) {
         if (server->phase >= PHASE_DRAINING)
             return ls_server_explain(LS_ECANCELED, message, message_bytes, "the server stops");
@@ -683,6 +686,7 @@ int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t 
                "ls.spawn",
                server->options.site, INIT_WARN_MS / 1000);
     }
+    server->initialised |= !server->init_failed;
     return server->init_failed
                ? ls_server_explain(LS_ESCRIPT, message, message_bytes, "ls.init failed: %s", server->init_message)
                : LS_OK;

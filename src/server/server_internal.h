@@ -94,6 +94,7 @@ struct ls_server {
     bool committing; /* its listeners are opened, its commit is posted or runs; the drain waits for that */
     bool init_ended; /* the functions of ls.init, of the start or of the reload that is under way */
     bool init_failed;
+    bool initialised; /* a site has passed its ls.init: the next one is that of a reload */
     char init_message[LS_MESSAGE_BYTES];
     bool reload_asked;    /* by SIGHUP or the control socket */
     ls_node reload_waits; /* for the end of that reload: ls_reload_wait */

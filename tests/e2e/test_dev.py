@@ -88,6 +88,17 @@ class Reload(Dev):
         self.assertEqual(server.get("/").text, "three")
         server.stop()
 
+    def test_a_reload_behind_a_failed_init_is_the_start(self):
+        server = self.dev("error_at = 'no luck'\n" + SITE.replace("ls.listen", "ls.init(function(reload) "
+                          "if error_at then error(error_at) end ls.log.info('reload', reload) end)\nls.listen", 1))
+        server.wait_log("no luck")
+        with open(self.path("site.lua")) as file:
+            text = file.read()
+        for line, value in (("", "false"), ("-- again", "true")):
+            self.write("site.lua", text.replace("error_at = 'no luck'", line))
+            server.wait_log("info reload\t" + value)
+        server.stop()
+
     def test_a_connection_survives(self):
         server = self.dev(SITE)
         with server.connect() as conn:

@@ -113,6 +113,32 @@ class Reload(E2E):
         server.wait_log("reloaded")
         self.assertEqual((server.get("/site").text, server.get("/").text), ("new", "from init"))
 
+    def test_the_argument_says_whether_it_is_a_reload(self):
+        text = "ls.init(function(...) ls.sleep(0) d:rpush('args', tostring((...)) .. select('#', ...)) end) " * 2
+        text += "app:get('/args', function() return table.concat(d:range('args'), ' ') end) "
+        server = self.serve(site(text), flags=RELOADS)
+        self.assertEqual(server.get("/args").text, "false1 false1")
+        server.reload()
+        server.wait_log("reloaded")
+        self.assertEqual(server.get("/args").text, "false1 false1 true1 true1")
+
+    def test_a_channel_that_the_start_fills_has_each_value_once(self):
+        server = self.serve(site("""
+            local jobs = ls.channel("jobs")
+            ls.init(function(reload) for n = 1, reload and 0 or 20 do jobs:send(n) end end)
+            app:get("/jobs", function() return #jobs .. "" end)"""), flags=RELOADS)
+        for n in range(2):
+            server.reload()
+            server.wait_log("reloaded", count=n + 1)
+        self.assertEqual(server.get("/jobs").text, "20")
+
+    def test_a_site_that_was_served_without_it_has_started(self):
+        server = self.serve(site(""), flags=RELOADS)
+        rewrite(server, site("ls.init(function(reload) d.text = tostring(reload) end)"))
+        server.reload()
+        server.wait_log("reloaded")
+        self.assertEqual(server.get("/").text, "true")
+
     def test_a_stop_while_it_runs(self):
         server = self.serve(site(""), flags=RELOADS)
         rewrite(server, site("ls.init(function() ls.log.info('new begins') ls.sleep(0.2) end)"))

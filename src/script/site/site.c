@@ -496,14 +496,15 @@ static void run_init(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_site *site = LS_CONTAINER(op, ls_site, init_op);
     ls_state *state = ls_generation_first(&site->generation);
-    ls_hooks_init(ctx, state);
+    ls_hooks_init(ctx, state, site->init_reload);
     atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
 }
 
-void ls_site_init(ls_site *site)
+void ls_site_init(ls_site *site, bool reload)
 {
     ls_state *state = ls_generation_first(&site->generation);
     ls_site_apply(site);
+    site->init_reload = reload;
     site->init_op = (ls_op){.done = run_init, .actor = &state->actor};
     atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed); /* until the task counts */
     ls_port_post(site->generation.runtime->port, &site->init_op, 0);

@@ -119,7 +119,7 @@ void ls_site_apply(ls_site *site);
  * is reported to ls_site_host.init_ended, which a worker calls while it holds the actor. The workers must run. A site
  * whose init has begun ends as one that has started does: ls_site_retire. */
 bool ls_site_has_init(const ls_site *site);
-void ls_site_init(ls_site *site);
+void ls_site_init(ls_site *site, bool reload); /* reload: the argument of the functions */
 
 /* Post the start: every state runs its "start" hooks and starts the timers that were defined while loading. The workers
  * must run. */

@@ -15,6 +15,7 @@ struct ls_site {
     void *open_user;
     bool control;
     ls_op init_op;                /* runs the functions of ls.init */
+    bool init_reload;             /* their argument */
     ls_tcp_server control_server; /* of ls_site_control() */
     int argc;
     char **argv;

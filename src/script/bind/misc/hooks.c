@@ -35,8 +35,9 @@ static int core_on(lua_State *L)
     return 0;
 }
 
-/* ls.init(fn: fun())
- * Runs a function once for the server, before the first request is answered. It may wait. Only while the site loads.
+/* ls.init(fn: fun(reload: boolean))
+ * Runs a function once for the server, before the first request is answered. It may wait. `reload` is false at the start
+ * of the server, true at a reload. Only while the site loads.
  */
 static int core_init(lua_State *L)
 {
@@ -47,15 +48,16 @@ static int core_init(lua_State *L)
     return 0;
 }
 
-/* The functions from number `next` on, each in a call that may wait. */
+/* (reload): the functions from number `next` on, each in a call that may wait. */
 static int init_next(lua_State *L, int status, lua_KContext next)
 {
     const ls_hook_list *list = &ls_hooks_of(ls_state_of(L))->at[LS_HOOK_INIT];
     (void)status;
-    lua_settop(L, 0);
+    lua_settop(L, 1);
     while ((unsigned)next < list->count) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, list->refs[next++]);
-        lua_callk(L, 0, 0, next, init_next);
+        lua_pushvalue(L, 1);
+        lua_callk(L, 1, 0, next, init_next);
     }
     return 0;
 }
@@ -75,7 +77,7 @@ static void init_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     host->init_ended(host->server, status != LUA_OK ? message : NULL);
 }
 
-void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state)
+void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state, bool reload)
 {
     const ls_site_host *host = ls_state_runtime(state)->host;
     ls_task *task = ls_task_take_outside(state, ctx);
@@ -87,7 +89,8 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state)
     task->of_site = true;
     ls_task_count(task);
     lua_pushcfunction(task->co, init_main);
-    ls_task_run(ctx, task, 0);
+    lua_pushboolean(task->co, reload);
+    ls_task_run(ctx, task, 1);
 }
 
 static void run_hooks(ls_thread_ctx *ctx, ls_state *state, enum ls_hook_kind kind, const char *what)
