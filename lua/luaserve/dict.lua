@@ -182,8 +182,10 @@ function dict.open(name, given, ...)
   if found == nil then
     usage.error("ls.dict: %s", where)
   elseif not found then
-    usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s%s', name, where, size, tostring(other_evict),
-      file == "none" and not out.file and "" or (", file %s, sync = %s"):format(file, tostring(sync)))
+    local fixed = out.sync == true ~= sync or file:sub(-#(out.file or "none")) ~= (out.file or "none")
+    usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s%s%s', name, where, size, tostring(other_evict),
+      file == "none" and not out.file and "" or (", file %s, sync = %s"):format(file, tostring(sync)),
+      fixed and "; a change of file or sync needs a restart" or "")
   end
   opened[name] = found
   if out.evict then evicting[found] = true end

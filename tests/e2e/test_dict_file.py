@@ -6,8 +6,8 @@ import sqlite3
 import subprocess
 import threading
 
-from harness import LUASERVE, OTHER_SYSTEM, WAIT, has_sqlite, main, repeats, temporary_folder
 from harness.chunks import ROUTE, Chunks
+from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, main, repeats, temporary_folder
 
 SITE = r"""
 local ls = require "luaserve"
@@ -217,6 +217,17 @@ class DictFile(Chunks):
         with open(file, "w", encoding="utf-8") as out:
             out.write("no database" * 1000)
         self.refuses(head + "ls.dict('d', { file = '%s' })" % file, "site.lua:2: ls.dict: %s: file is not a database" % file)
+
+    def test_a_reload_with_another_file_or_sync_needs_a_restart(self):
+        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
+        server = self.serve(self.site, flags=flags)
+        for old, new in (("sync = true", "sync = false"), ("dicts.db\", size", "other.db\", size")):
+            with open(server.site, "w", encoding="utf-8") as out:
+                out.write(self.site.replace(old, new))
+            mark = server.mark()
+            server.reload()
+            server.wait_log("reload failed: .*has other options at .*; a change of file or sync needs a restart", mark)
+        server.stop()
 
     def test_a_damaged_entry_is_refused_at_the_start(self):
         server = self.serve(self.site)

@@ -50,10 +50,20 @@ function tests.usage_errors_name_the_line()
       dict.open(case[2], case[3])
     end)
   end
-  core.results.dict = { false, "site.lua:3", "1 MiB", false, n = 4 }
-  check.raises({ check.line(1) .. ': ls.dict: "x" has other options at site.lua:3: size 1 MiB, evict = false' }, function()
-    dict.open("x", { size = "2m" })
-  end)
+  for _, case in ipairs {
+    { "none", false, { size = "2m" }, "" },
+    { "/site/a.db", false, { file = "a.db" }, ", file /site/a.db, sync = false" },
+    { "/site/a.db", false, { file = "b.db" }, ", file /site/a.db, sync = false; a change of file or sync needs a restart" },
+    { "/site/a.db", true, { file = "a.db" }, ", file /site/a.db, sync = true; a change of file or sync needs a restart" },
+    { "/site/a.db", false, {}, ", file /site/a.db, sync = false; a change of file or sync needs a restart" },
+    { "none", false, { file = "a.db" }, ", file none, sync = false; a change of file or sync needs a restart" },
+  } do
+    core.results.dict = { false, "site.lua:3", "1 MiB", false, case[1], case[2], n = 6 }
+    local _, message = pcall(dict.open, "x", case[3])
+    check.equal(message:match("%d: (ls.dict.*)"), 'ls.dict: "x" has other options at site.lua:3: size 1 MiB, evict = false'
+      .. case[4])
+  end
+  check.raises(check.line() .. ": ls.dict: ", function() dict.open("x", { size = "2m" }) end)
   core.results.dict = nil
 end
 
