@@ -1,5 +1,6 @@
 -- database.lua - what ls.sqlite and ls.postgres share: checks of their calls, strict objects, the frame of a transaction.
 
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -29,6 +30,7 @@ function database.check_call(self, sql, name, kind)
   elseif type(sql) ~= "string" then
     usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
   end
+  if core.dev and kind ~= "transaction" then require("luaserve.dev_state").watch_sql(self, sql, name) end
 end
 
 -- results(call, ...) -> the results of the core; raises for a call that is wrong.

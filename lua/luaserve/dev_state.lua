@@ -1,14 +1,14 @@
 -- dev_state.lua - dev mode warns of what works only with one Lua state: a handler sets a global, or changes a variable or
 -- table of the top level of a file, of which each state has its own copy; a file writes to a dict or a file at its top
--- level, which each state runs; a request reads an entry of a dict and then sets it. It also warns of results of handlers
--- that are probably meant otherwise.
+-- level, which each state runs; a request reads an entry of a dict, or the table of a database, and then writes it. It
+-- also warns of results of handlers that are probably meant otherwise, and of failures that a handler does not look at.
 --
--- New globals are seen as they are set, by __newindex of _G. For the others, the variables that the handlers of apps, of
--- ls.tcp, ls.udp and ls.on("host") can reach are compared with a copy after each run of a task, that is when it waits or
--- ends: upvalues of their functions (and of the functions in these), the tables in them, two levels deep, and the globals
--- that the site has set while it was loaded. A variable that has changed is reported and then left out, so each costs
--- one line of the log. So a change by a timer or a job is seen if a handler uses the variable as well; one that only
--- timers of the server use is in order, because they run in one state.
+-- New globals are seen as they are set, by __newindex of _G and of the libraries. For the others, the variables that the
+-- handlers of apps, of ls.tcp, ls.udp and ls.on("host") can reach are compared with a copy after each run of a task,
+-- that is when it waits or ends: upvalues of their functions (and of the functions in these), the tables in them, two
+-- levels deep, and the globals that the site has set while it was loaded. A variable that has changed is reported and
+-- then left out, so each costs one line of the log. So a change by a timer or a job is seen if a handler uses the
+-- variable as well; one that only timers of the server use is in order, because they run in one state.
 --
 -- What every state does for itself is in order, too: the variables that functions of ls.on("start"), ls.on("drain"),
 -- ls.subscribe and timers with each_state can reach are left out; so is a value that is made at its first use
@@ -22,7 +22,8 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local getupvalue, upvalueid, getinfo, getmetatable_of = debug.getupvalue, debug.upvalueid, debug.getinfo, debug.getmetatable
+local getupvalue, upvalueid, getinfo, getlocal = debug.getupvalue, debug.upvalueid, debug.getinfo, debug.getlocal
+local getmetatable_of = debug.getmetatable
 local next, rawequal, rawget, rawlen, rawset = next, rawequal, rawget, rawlen, rawset
 local running = coroutine.running
 
@@ -40,7 +41,8 @@ local top_files -- array of the files that the site has opened for appending whi
 local kept_files -- those of top_files that are open behind the load
 local io_open -- io.open of the site, in the time of the load
 local locks -- array of the semaphores of one permit
-local reads -- by the coroutine of a request, dict and key: the number of the run that has read the entry, or false
+local reads -- by the coroutine of a request, dict and key: { run =, list = } of what has read the entry, or false; by
+-- database and table: the run that has selected from it
 local indexed -- set of the lines at which warn_index has looked
 local runs = 0 -- number of runs so far
 local own_functions -- functions of handlers, by the function that observes their results
@@ -77,7 +79,9 @@ function state.observe(app) apps[#apps + 1] = app end
 
 -- ---- globals --------------------------------------------------------------------------------------------------------
 
-local function set_global(t, name, value)
+local libraries = { "string", "table", "math", "os", "io", "utf8", "coroutine", "debug", "luaserve" }
+
+local function set_global(prefix, t, name, value)
   rawset(t, name, value)
   local level = 2
   repeat
@@ -89,16 +93,25 @@ local function set_global(t, name, value)
   if not place then return end
   local advice = several_states()
     and "; if other requests need it, use ls.dict: each Lua state has its own copy" or ""
-  warn(place, string.format('sets the global %s while the site serves: write "local"%s', tostring(name), advice))
+  warn(place, string.format('sets %s%s while the site serves: write "local"%s', prefix, tostring(name), advice))
+end
+
+-- arm(t, prefix): report new fields of t. `prefix` begins their names.
+local function arm(t, prefix)
+  local function set(...) set_global(prefix, ...) end
+  local meta = getmetatable_of(t)
+  if meta == nil then
+    setmetatable(t, { __newindex = set })
+  elseif rawget(meta, "__newindex") == nil then
+    meta.__newindex = set
+  end -- else the site has a check of its own
 end
 
 local function arm_globals()
-  local meta = getmetatable_of(_G)
-  if meta == nil then
-    setmetatable(_G, { __newindex = set_global })
-  elseif rawget(meta, "__newindex") == nil then
-    meta.__newindex = set_global
-  end -- else the site has a check of its own
+  arm(_G, "the global ")
+  for _, name in ipairs(libraries) do
+    if package.loaded[name] then arm(package.loaded[name], name .. ".") end
+  end
 end
 
 -- ---- variables ------------------------------------------------------------------------------------------------------
@@ -422,16 +435,17 @@ local function check_files()
   end
 end
 
--- ---- dicts ----------------------------------------------------------------------------------------------------------
+-- ---- calls in requests ----------------------------------------------------------------------------------------------
 
-local function is_locked()
+-- may_race(run) -> whether another request may have written in between what this one has read in its run of this number.
+local function may_race(run)
   for _, semaphore in ipairs(locks) do
-    if semaphore.held > 0 then return true end
+    if semaphore.held > 0 then return false end
   end
-  return false
+  return several_states() or run ~= runs
 end
 
--- caller_line() -> the text of the line of the site that called luaserve, or "".
+-- caller_line() -> the text of the line of the site that called luaserve, or "", and of the line before.
 local function caller_line()
   local level = 2
   local info
@@ -440,12 +454,79 @@ local function caller_line()
     level = level + 1
   until not info or info.currentline > 0 and not usage.is_internal(info.source)
   local file = info and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
-  if not file then return "" end
-  for _ = 2, info.currentline do file:read("l") end
-  local line = file:read("l")
+  local line, before = "", ""
+  if not file then return line, before end
+  for _ = 1, info.currentline do
+    before, line = line, file:read("l") or ""
+  end
   file:close()
-  return line or ""
+  return line, before
 end
+
+local function set_of(words)
+  local set = {}
+  for word in words:gmatch("%S+") do set[word] = true end
+  return set
+end
+
+local uses = set_of "return and or not in if elseif while until" -- a call behind one of these words has its results used
+
+-- statement_of(names) -> "db:exec", the first call of a function with one of these names in the line of the site that
+-- called luaserve, if it is a statement, whose results nothing uses; else nil.
+local function statement_of(names)
+  local line, before = caller_line()
+  for at, call, name in line:gmatch("()%f[%w_]([%a_][%w_.:]*[.:]([%a_][%w_]*))%s*[%({\"'%[]") do
+    if names[name] then
+      local prefix = line:sub(1, at - 1):gsub("%s+$", "")
+      if prefix == "" then prefix = before:gsub("%-%-.*", ""):gsub("%s+$", "") end
+      local word = prefix:match("%a+$")
+      return (prefix == "" or not uses[word] and prefix:find("[%w_%)%]}\"';]$")) and call or nil
+    end
+  end
+end
+
+local results_matter = set_of "exec transaction backup copy_in write rename fetch send set incr update rpush lpush save"
+local client_left = set_of "ECLOSED ECONNRESET"
+
+-- state.note_failure(message, code): the function that called this one returns nil, `message` and `code` to the site, in a
+-- request. The failure of a statement in a transaction is that of the transaction.
+function state.note_failure(message, code)
+  local _, self = getlocal(2, 1)
+  local meta, place = getmetatable_of(self), usage.caller()
+  if client_left[code] or not place or type(meta) == "table" and rawget(meta, "__name") == "a transaction" then return end
+  local call = statement_of(results_matter)
+  if not call or not core.dev.once("unused result: " .. place) then return end
+  warn(place, string.format("%s has returned nil: %s; look at its results, or write assert(%s(...))", call, message, call))
+end
+
+local tables_of = { "%f[%w_]from%s+([%w_.]+)", "%f[%w_]join%s+([%w_.]+)" }
+local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select ... for update"' }
+
+-- state.watch_sql(db, sql, call): a statement outside of a transaction, by a call such as "db:exec". An update with a
+-- condition besides the key is in order.
+function state.watch_sql(db, sql, call)
+  local entries = variables and reads[running()]
+  if not entries then return end
+  local tables = entries[db] or {}
+  entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")
+  if sql:find("^%s*select%f[^%w_]") or sql:find("^%s*with%f[^%w_]") then
+    for _, pattern in ipairs(tables_of) do
+      for name in sql:gmatch(pattern) do tables[name:match("[^.]*$")] = runs end
+    end
+    return
+  end
+  local target, rest = sql:match("^%s*update%s+(.-)%s+set%f[^%w_](.*)")
+  local name = target and target:gsub("^or%s+%a+%s+", ""):gsub("^only%s+", ""):match("^[%w_.]*"):match("[^.]*$")
+  local where = rest and rest:match("%f[%w_]where%f[^%w_](.*)") or ""
+  if where:find("%f[%w_]and%f[^%w_]") or where:find("[<>]") then return end
+  if not tables[name] or not may_race(tables[name]) then return end
+  warn(usage.caller() or core.dev.site, string.format("selects from the table %s and then updates it in another "
+    .. "statement: another request may change it in between. Put the condition into the update, as in "
+    .. '"where id = ? and count > 0", and look at the changes of its result, or use %s', name,
+    in_one_step[call:match("^%a+")]))
+end
+
+-- ---- dicts ----------------------------------------------------------------------------------------------------------
 
 -- Warn of dict[key] with a key that the line computes: it may come from a client, who can send the name of a method.
 local function warn_index(name, key)
@@ -461,10 +542,12 @@ end
 
 local next_index = {} -- a key of what a request has read: the length of the dict + 1
 
--- watch_request(entries, name, call, dict, key, value, ttl): a call in a request. It is wrong to set an entry that was
--- read before, because another request may write it in between: in another state at any time, in the same one while the
--- request waits. In order: to remove it; to set it with a time to live, as sessions and caches do; and all writes under a
--- semaphore.
+local is_delete = set_of "delete"
+
+-- watch_request(entries, name, call, dict, key, value, ttl): a call in a request. It is wrong to set or to remove an entry
+-- that was read before, because another request may write it in between: in another state at any time, in the same one
+-- while the request waits. In order: to look at the result of the removal; to set it with a time to live, as sessions and
+-- caches do; and all writes under a semaphore.
 local function watch_request(entries, name, call, dict, key, value, ttl)
   if key == nil or key ~= key then return end
   entries[dict] = entries[dict] or {}
@@ -482,14 +565,26 @@ local function watch_request(entries, name, call, dict, key, value, ttl)
       .. "so at the same time, and one of the two is lost. Use rpush and range on a list under one key, or incr for a "
       .. "number that no other request gets", name))
   end
-  if call == "get" then
-    if keys[key] == nil then keys[key] = runs end
-  elseif call ~= "set" and call ~= "[key] = value" then
-    keys[key] = false -- the site knows these methods
-  elseif keys[key] and value ~= nil and ttl == nil and (several_states() or keys[key] ~= runs) and not is_locked() then
-    warn(usage.caller() or core.dev.site, string.format("reads and then sets an entry of the dict %q: another request "
-      .. "may write it in between: use incr, update or add", name))
+  if call == "get" or call == "range" then
+    if keys[key] == nil then keys[key] = { run = runs, list = call == "range" } end
+    return
   end
+  local read, sets = keys[key], call == "set" or call == "[key] = value"
+  if not sets then keys[key] = false end -- the site knows these methods
+  if not read or not may_race(read.run) then return end
+  local text
+  if sets and value ~= nil then
+    text = ttl == nil and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
+  elseif not sets and call ~= "delete" then
+    return
+  elseif read.list then
+    text = "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
+      .. "values: take them with lpop, until it returns nil"
+  elseif sets or statement_of(is_delete) then
+    text = "removes an entry of the dict %q: another request may have done so in between, and both go on: let the result "
+      .. "of delete decide, as in if not d:delete(key) then return 404 end"
+  end
+  if text then warn(usage.caller() or core.dev.site, string.format("reads and then " .. text, name)) end
 end
 
 -- state.watch_dict(name, dict, evicts): the site has opened this dict. `evicts`: it is a cache.

@@ -703,6 +703,176 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.assertEqual(server.logged("warn|error"), [])
 
 
+# A warning is expected at each line with a comment "WARN <text>", and at no other.
+RACES = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local d, jobs, gate = ls.dict("d"), ls.channel("jobs", { capacity = 1 }), ls.semaphore("gate", 1)
+local small = ls.dict("small", { size = "4k" })
+local db = ls.sqlite("shop.db")
+db:migrate { [[create table stock(id integer primary key, qty integer check (qty >= 0));
+  create table sale(item text unique not null, qty); insert into stock values(1, 1000)]] }
+d:add("n", 0)
+
+app:get("/coupon/wrong", function()
+  local c = d:get("c") or 0
+  d:delete("c") -- WARN reads and then removes an entry of the dict "d": another request .* let the result of delete decide
+  return "ok" .. c
+end)
+app:get("/coupon/assignment", function()
+  local c = d.c2
+  d.c2 = nil -- WARN reads and then removes an entry of the dict "d"
+  return "ok" .. tostring(c)
+end)
+app:get("/coupon/right", function()
+  local c = d:get("c")
+  if not d:delete("c") then return "used" end
+  return c
+end)
+app:get("/coupon/locked", function() return gate:with(function() local c = d:get("c")
+  d:delete("c")
+  return c or "none" end) end)
+app:get("/coupon/alone", function()
+  d:delete("alone")
+  return 204
+end)
+app:get("/list/wrong", function()
+  local list = d:range("q")
+  d:delete("q") -- WARN reads and then removes a list of the dict "d": .* take them with lpop, until it returns nil
+  return list
+end)
+app:get("/list/looks", function()
+  local list = d:range("q2")
+  return d:delete("q2") and list or "none" -- WARN removes a list of the dict "d"
+end)
+app:get("/list/right", function()
+  local first = d:range("q3", 1, 1)
+  while d:lpop("q3") do end
+  return first
+end)
+app:get("/set", function()
+  d.n = d.n + 1 -- WARN reads and then sets an entry of the dict "d": another request may write it in between: use incr, update or add
+  return "ok"
+end)
+app:get("/sql/wrong", function()
+  local row = db:one("select * from stock where id = 1")
+  local done = db:exec('update "stock" set qty = ? where id = 1', row.qty) -- WARN selects from the table stock and then updates .* "where id = \? and count > 0", .* db:transaction$
+  return done and "ok"
+end)
+app:get("/sql/joined", function()
+  local row = db:query("with a as (select 1) select s.qty from sale join main.stock as s on s.id = sale.qty")
+  assert(db:exec("UPDATE or ignore main.stock SET qty = 5 WHERE id = 1")) -- WARN selects from the table stock
+  return row
+end)
+app:get("/sql/condition", function()
+  local row = db:one("select * from stock where id = 1")
+  local done = assert(db:exec("update stock set qty = qty - 1 where id = 1 and qty > 0"))
+  return done.changes == 1 and "ok" .. row.qty or 409
+end)
+app:get("/sql/other", function()
+  local row = db:one("select * from stock where id = 1")
+  assert(db:exec("update sale set qty = 1 where item = ?", "x"))
+  assert(db:exec("insert into stock(qty) values(5)"))
+  return "ok" .. row.qty
+end)
+app:get("/sql/transaction", function()
+  return assert(db:transaction(function(tx)
+    local row = tx:one("select * from stock where id = 1")
+    tx:exec("update stock set qty = ? where id = 1", row.qty + 1)
+    return "ok"
+  end))
+end)
+app:get("/unused/exec", function()
+  db:exec("insert into sale values(?, 1)", nil) -- WARN db:exec has returned nil: NOT NULL constraint failed: .*; look at its results, or write assert\(db:exec\(...\)\)
+  return "ok"
+end)
+app:get("/unused/oneline", function() db:exec("insert into sale values(null, 2)") return "ok" end) -- WARN db:exec has returned nil
+app:get("/unused/transaction", function()
+  db:transaction(function(tx) -- WARN db:transaction has returned nil: CHECK constraint failed
+    tx:exec("update stock set qty = -1 where id = 1")
+    tx:exec("insert into sale values('y', 1)")
+  end)
+  return "ok"
+end)
+app:get("/unused/write", function()
+  ls.file.write("none/a", "x") -- WARN ls.file.write has returned nil: none/a: not found
+  return "ok"
+end)
+app:get("/unused/send", function()
+  jobs:send("x", 0)
+  jobs:send("y", 0) -- WARN jobs:send has returned nil: full; look at its results
+  return "ok"
+end)
+app:get("/unused/fetch", function()
+  ls.fetch("http://127.0.0.1:@PORT@/", { timeout = 5 }) -- WARN ls.fetch has returned nil: .*refused
+  return "ok"
+end)
+app:get("/unused/set", function()
+  small:set("k", ("x"):rep(3000))
+  small:set("j", ("x"):rep(3000)) -- WARN the dict "small" is full|small:set has returned nil
+  return "ok"
+end)
+app:get("/used", function()
+  local ok, message, code = db:exec("insert into sale values(null, 1)")
+  if not db:exec("insert into sale values(null, 1)") then ls.log.info("refused", message, code) end
+  local list = { db:exec("insert into sale values(null, 1)"),
+    ls.file.write("none/a", "x") }
+  local text =
+    select(2, ls.file.write("none/a", "x"))
+  pcall(function() assert(ls.file.write("none/a", "x")) end)
+  ls.file.remove("none")
+  d:add("n", 1)
+  jobs:receive(0.01)
+  return tostring(ok) .. #list .. #text
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
+class Races(E2E):
+    def test_each_line_that_works_by_hand_only_and_no_other(self):
+        site = RACES.replace("@PORT@", str(free_port()))
+        server = self.serve(site, program=DEV)
+        for path in re.findall(r'app:get\("([^"]+)"', site) * 2:
+            self.assertIn(server.get(path).status, (200, 204), path)
+        server.wait_log("GET /used 200", count=2)
+        server.stop()
+        found = {}
+        for line in server.logged("warn|error"):
+            place = re.search(r"site\.lua:(\d+): (.*)", line)
+            found.setdefault(int(place.group(1)) if place else 0, []).append(line)
+        found.pop(0, None)  # the dict that is full
+        wanted = {n: m.group(1) for n, m in enumerate((re.search("-- WARN (.*)", line) for line in site.split("\n")), 1) if m}
+        self.assertEqual(sorted(found), sorted(wanted), found)
+        for n, text in wanted.items():
+            self.assertEqual(len(found[n]), 1, found[n])
+            self.assertRegex(found[n][0], text)
+
+    def test_one_state_is_in_order_unless_the_request_waits(self):
+        server = self.serve(r"""
+local ls = require "luaserve"
+ls.config{ states = 1 }
+local app, d = ls.app(), ls.dict("d")
+app:get("/at-once", function()
+  local c = d:get("c")
+  d:delete("c")
+  return c or "none"
+end)
+app:get("/later", function()
+  local c = d:get("c")
+  ls.sleep(0)
+  d:delete("c")
+  return c or "none"
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+""", program=DEV)
+        for path in ("/at-once", "/later"):
+            self.assertEqual(server.get(path).text, "none")
+        server.wait_log("GET /later 200")
+        server.stop()
+        self.assertRegex("\n".join(server.logged("warn|error")), r"^\S+ warn \S*site\.lua:13: reads and then removes [^\n]*$")
+
+
 class Assets(Dev):
     FILES = SITE.replace("ls.listen", """
 app:static("/files", "public")

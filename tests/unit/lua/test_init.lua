@@ -91,10 +91,10 @@ function tests.a_default_behind_a_listener_is_refused()
   local at = check.line(1)
   fresh.listen(8080, fresh.app(), { timeout = 5 })
   core.take_calls()
-  check.raises({ check.line(1), "ls.config: max_body comes too late for ls.listen at ", at .. ": put", "give it max_body = \"1k\"" },
-    function() fresh.config { max_body = "1k" } end)
+  local parts = { check.line(1), "max_body comes too late for ls.listen at ", at .. ": put", 'give it max_body = "1k"' }
+  check.raises(parts, function() fresh.config { max_body = "1k" } end)
   check.raises("idle_timeout comes too late", fresh.config, { idle_timeout = 70 })
-  fresh.config { max_body = 2048, idle_timeout = 75, timeout = 1, threads = 3 } -- the values in force; its own; none of listeners
+  fresh.config { max_body = 2048, idle_timeout = 75, timeout = 1, threads = 3 } -- in force; its own; of no listener
   fresh.listen(8081, fresh.app())
   local calls = core.take_calls()
   check.equal(calls[1], { "config", { threads = 3 } })

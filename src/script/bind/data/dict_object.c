@@ -386,7 +386,7 @@ static int dict_llen(lua_State *L)
  * end. */
 static int dict_range(lua_State *L)
 {
-    ls_dict *dict = check_dict(L, SELF);
+    ls_dict *dict = check_called(L, "range")->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     const lua_Integer first = luaL_optinteger(L, VALUE, 1), last = luaL_optinteger(L, VALUE + 1, -1);
     ls_dict_value *values;

@@ -201,11 +201,34 @@ static void slow_begin(const ls_state *state, slow_run *slow)
     memset(slow->places, 0, sizeof slow->places);
 }
 
+static bool is_of_site(lua_State *L, lua_Debug *ar)
+{
+    return lua_getinfo(L, "S", ar) != 0 && *ar->source == '@' && strncmp(ar->source, "@luaserve/", 10) != 0;
+}
+
+/* A function of luaserve returns to the site: nil, a message and a code are reported if the line does not use them. */
+static void note_failure(lua_State *L, lua_Debug *ar)
+{
+    const int top = lua_gettop(L);
+    lua_Debug caller;
+    if (lua_getinfo(L, "r", ar) == 0 || ar->ntransfer < 3 || lua_getlocal(L, ar, ar->ftransfer) == NULL) return;
+    if (lua_isnil(L, -1) && lua_getlocal(L, ar, ar->ftransfer + 1) != NULL && lua_type(L, -1) == LUA_TSTRING &&
+        lua_getlocal(L, ar, ar->ftransfer + 2) != NULL && lua_type(L, -1) == LUA_TSTRING &&
+        *lua_tostring(L, -1) == 'E' && !is_of_site(L, ar) && lua_getstack(L, 1, &caller) != 0 &&
+        is_of_site(L, &caller)) {
+        ls_push_function(L, "luaserve.dev_state", "note_failure");
+        lua_insert(L, -3);
+        lua_call(L, 2, 0);
+    }
+    lua_settop(L, top);
+}
+
 static void slow_hook(lua_State *L, lua_Debug *ar)
 {
     const ls_state *state = ls_state_of(L);
     slow_run *slow = slow_of(state);
     const uint64_t now_ns = ls_clock_ns();
+    if (ar->event == LUA_HOOKRET) note_failure(L, ar);
     if (slow->run != state->cpu->runs) { /* the task has waited since, or another one ran */
         slow_begin(state, slow);
         return;
