@@ -6,8 +6,8 @@ import sqlite3
 import subprocess
 import threading
 
-from harness.chunks import ROUTE, Chunks
 from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, main, repeats, temporary_folder
+from harness.chunks import ROUTE, Chunks
 
 SITE = r"""
 local ls = require "luaserve"
