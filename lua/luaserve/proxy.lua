@@ -187,16 +187,17 @@ local function invalid_field(name, what)
   usage.error("%s: upstream.headers: %s %s", fname, what, usage.quote(name))
 end
 
--- The fields of a hook -> lines to add, names to leave out: see proxy_head.h.
+-- The fields of a hook -> lines to add, names to leave out: see proxy_head.h; whether Authorization is set.
 local function changes(headers)
   if next(headers) == nil then return nil end
-  local lines, names = {}, { "" }
+  local lines, names, authorized = {}, { "" }, false
   for name, value in pairs(headers) do
     if not options.is_token(name) then invalid_field(name, "invalid header name") end
     if rules.is_own(name) or name:lower() == "host" then
       invalid_field(name, "the proxy writes the field itself:")
     end
     names[#names + 1] = name:lower()
+    authorized = authorized or name:lower() == "authorization" and value ~= false
     for _, one in ipairs(type(value) == "table" and value or { value }) do
       if type(one) ~= "string" and type(one) ~= "number" and one ~= false or tostring(one):find("[\0-\8\10-\31\127]") then
         invalid_field(name, "invalid value of the field")
@@ -205,7 +206,7 @@ local function changes(headers)
     end
   end
   names[#names + 1] = ""
-  return concat(lines), concat(names, "\n")
+  return concat(lines), concat(names, "\n"), authorized
 end
 
 local function check_path(path)
@@ -213,6 +214,18 @@ local function check_path(path)
     usage.error("%s: upstream.path must be a path such as /a?b=1; got %s", fname, usage.quote(path))
   end
   return path
+end
+
+-- Run the request hook for an attempt at the server. -> { one =, upstream =, lines =, drops =, path =, authorized = } |
+-- nil, the results that answer the request.
+local function prepare(self, req, one)
+  local ready = { one = one, upstream = { url = one.url, headers = {} } }
+  if not self.request then return ready end
+  local results = table.pack(self.request(req, ready.upstream))
+  if results[1] ~= nil then return nil, results end
+  ready.lines, ready.drops, ready.authorized = changes(ready.upstream.headers)
+  ready.path = check_path(ready.upstream.path)
+  return ready
 end
 
 -- ---- a request -----------------------------------------------------------------------------------------------------
@@ -252,10 +265,17 @@ local function fail(req, res, one, message, code, begun, plan)
   return code == "ETIMEDOUT" and 504 or code == "EINVAL" and 400 or 502
 end
 
--- plan: that of the cache, or nil.
-local function answer(self, strip, req, res, plan)
+local function first_server(self, req)
+  return #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
+end
+
+local none = {}
+
+-- plan: that of the cache, or nil. ready: for the first attempt, as of prepare(), or nil.
+local function answer(self, strip, req, res, plan, ready)
   local tries, fresh, tried = 0, false, nil
-  local one = #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
+  local one
+  if ready then one = ready.one else one = first_server(self, req) end
   self.requests = self.requests + 1
   while true do
     if not one then
@@ -263,22 +283,22 @@ local function answer(self, strip, req, res, plan)
       res:header("Retry-After", 1)
       return 503
     end
-    local upstream, lines, drops, path
-    if self.hooks then upstream = { url = one.url, headers = {} } end
-    if self.request then
-      local results = table.pack(self.request(req, upstream))
-      if results[1] ~= nil then
+    if self.hooks and not ready then
+      local results
+      ready, results = prepare(self, req, one)
+      if results then
         if plan then plan:replaced() end
         return table.unpack(results, 1, results.n)
       end
-      lines, drops = changes(upstream.headers)
-      path = check_path(upstream.path)
     end
+    local given = ready or none
+    local lines, drops = given.lines, given.drops
+    ready = nil
     if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "\n") .. (plan.drops or "\n"):sub(2) end
-    local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, path, plan ~= nil)
+    local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, given.path, plan ~= nil)
     if call == true then return end
     if call then
-      local results = self.response and table.pack(self.response(res, upstream)) or {}
+      local results = self.response and table.pack(self.response(res, given.upstream)) or {}
       if results[1] ~= nil then
         core.proxy_refuse(res, call)
         if plan then plan:replaced() end
@@ -314,8 +334,15 @@ proxy_meta.__index = proxy_meta
 function proxy_meta:runner(skip)
   local strip, cache = self.strip and skip or 0, self.cache
   if not cache then return function(req, res) return answer(self, strip, req, res) end end
-  local function run(req, res, plan) return answer(self, strip, req, res, plan) end
-  return function(req, res) return cache:answer(req, res, run) end
+  local function run(req, res, plan, ready) return answer(self, strip, req, res, plan, ready) end
+  if not self.request then return function(req, res) return cache:answer(req, res, run) end end
+  return function(req, res) -- the hook may refuse what is stored
+    local one = first_server(self, req)
+    local ready, results = prepare(self, req, one or self.servers[1])
+    if results then return table.unpack(results, 1, results.n) end
+    ready.one = one
+    return cache:answer(req, res, run, ready)
+  end
 end
 
 local function check_option(given, name, expected, ok)

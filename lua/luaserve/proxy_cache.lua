@@ -145,7 +145,7 @@ local function keep(self, res, key)
   self.copies[whole] = pcall(core.spawn, function() -- unless there are too many
     local ended <close> = setmetatable({}, { __close = function() self.copies[whole] = nil end })
     local claim
-    repeat claim = core.cache_claim(nil, self.object, line .. "\n\0", 0, math.huge) until type(claim) == "userdata"
+    repeat claim = core.cache_claim(nil, self.object, line .. "\n\0", nil, 0, math.huge) until type(claim) == "userdata"
     self.copies[whole] = nil -- what is stored from now on needs another copy
     local bytes = core.cache_pack(self.object, whole)
     if bytes == "" or not self.store.set(line, line .. "\n" .. bytes) then self.store.remove(line) end
@@ -163,7 +163,8 @@ end
 -- ---- a response on its way -----------------------------------------------------------------------------------------
 
 -- What app:proxy does beside one request: { cache =, req =, reason = of Cache-Status, fill =, lines =, drops = of the
--- request to the server, key =, validates, reload = flags, anyway = although a fresh response is stored }.
+-- request to the server, ready = see cache:answer, key =, validates, reload = flags, anyway = although a fresh response is
+-- stored }.
 local plan_meta = {}
 plan_meta.__index = plan_meta
 
@@ -220,9 +221,10 @@ function plan_meta:head(res, call)
     local validated = status == 304 and self.validates
     local fields = core.cache_fields(fill, call)
     fields.age = res:header("age")
-    local facts = rules.store(validated and 200 or status, fields, req.headers.authorization ~= nil, time(),
-      self.cache.lifetime)
-    stored = facts ~= nil and core.cache_keep(fill, call, facts, facts.vary)
+    local ready = self.ready
+    local facts = rules.store(validated and 200 or status, fields,
+      req.headers.authorization ~= nil or ready ~= nil and ready.authorized, time(), self.cache.lifetime)
+    stored = facts ~= nil and core.cache_keep(fill, call, facts, facts.vary, ready)
     if validated then
       core.proxy_refuse(res, call)
       self.fill = nil
@@ -260,9 +262,9 @@ local function begin_fill(plan, res, again)
   local self, wait = plan.cache, not plan.reload and plan.cache.wait_ms / 1000 or nil
   local looks = self.store ~= nil and plan.reason ~= "stale"
   while true do
-    local claim = core.cache_claim(res, self.object, plan.key, self.body_bytes_max, wait, plan.anyway)
+    local claim = core.cache_claim(res, self.object, plan.key, plan.ready, self.body_bytes_max, wait, plan.anyway)
     if claim == "late" then
-      wait = nil
+      wait = false
     elseif claim ~= "again" and looks then -- once, while others wait
       looks = false
       local found = restore(self, res, plan.key, claim)
@@ -290,8 +292,8 @@ end
 
 local function inject_failed(err) core.log("error", "app:proxy: a stored response was not refreshed: " .. tostring(err)) end
 
--- Get the response for `key` anew, in a task of its own. run(req, res, plan): as of cache:answer.
-local function refresh(self, req, key, run)
+-- Get the response for `key` anew, in a task of its own. run, ready: as of cache:answer.
+local function refresh(self, req, key, run, ready)
   local fields, lines = {}, ("X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n"):format(req.ip,
     req.scheme, req.host or "")
   for name, value in pairs(req.headers) do
@@ -301,10 +303,10 @@ local function refresh(self, req, key, run)
   end
   core.spawn(core.inject, function(inner, res)
     local plan = setmetatable({ cache = self, req = inner, reason = "stale", key = key, lines = lines,
-      drops = refresh_drops }, plan_meta)
-    local function look() return core.cache_serve(res, self.object, key, -1, -1, -1) end
+      drops = refresh_drops, ready = ready }, plan_meta)
+    local function look() return core.cache_serve(res, self.object, key, ready, -1, -1, -1) end
     if begin_fill(plan, res, look) then return end
-    return run(inner, res, plan)
+    return run(inner, res, plan, ready)
   end, inject_failed, "GET", req.target, fields)
 end
 
@@ -315,8 +317,9 @@ end
 local cache_meta = {}
 cache_meta.__index = cache_meta
 
--- cache:answer(req, res, run) -> results of a handler. run(req, res, plan) asks a server.
-function cache_meta:answer(req, res, run)
+-- cache:answer(req, res, run, ready) -> results of a handler. run(req, res, plan, ready) asks a server. ready: what the
+-- request hook has made of the request, { lines =, drops =, path =, authorized = it has set Authorization }; nil: no hook.
+function cache_meta:answer(req, res, run, ready)
   local key, done, reason, asked
   if self.key then
     key = self.key(req)
@@ -325,21 +328,25 @@ function cache_meta:answer(req, res, run)
     end
     key = key and key .. "\n"
   end
+  if ready and ready.path and (key or not self.key) then
+    local whole = key or core.cache_key(res)
+    key = whole and whole .. "\n" .. ready.path -- nil: it is too long, also for the cache
+  end
   if self.key and not key then
     reason = "bypass"
   else
-    done, reason = core.cache_serve(res, self.object, key)
+    done, reason = core.cache_serve(res, self.object, key, ready)
     if done == true then return end
-    if done then return refresh(self, req, key or reason, run) end
+    if done then return refresh(self, req, key or reason, run, ready) end
   end
   local function look()
     local found, why
     if asked then
-      found, why = core.cache_serve(res, self.object, key, asked.age_max, asked.fresh_min, asked.stale_max)
+      found, why = core.cache_serve(res, self.object, key, ready, asked.age_max, asked.fresh_min, asked.stale_max)
     else
-      found, why = core.cache_serve(res, self.object, key)
+      found, why = core.cache_serve(res, self.object, key, ready)
     end
-    if found == "refresh" then refresh(self, req, key or why, run) end
+    if found == "refresh" then refresh(self, req, key or why, run, ready) end
     return found ~= nil, why
   end
   if reason == "asks" then
@@ -351,10 +358,9 @@ function cache_meta:answer(req, res, run)
   local fills = reason ~= "bypass" and reason ~= "method"
   if fills and (req.method == "HEAD" or is_partial(req.headers)) then fills, reason = false, "bypass" end
   local plan = setmetatable({ cache = self, req = req, reason = reason, key = key, anyway = asked ~= nil,
-    reload = asked ~= nil and asked.reload },
-    plan_meta)
+    reload = asked ~= nil and asked.reload, ready = ready }, plan_meta)
   if fills and begin_fill(plan, res, look) then return end
-  return run(req, res, plan)
+  return run(req, res, plan, ready)
 end
 
 -- store is a ProxyStore: the stored responses of an app:proxy.

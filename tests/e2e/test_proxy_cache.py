@@ -33,8 +33,18 @@ app:proxy("/hook", server, { cache = {}, response = function(res)
   if res:status() == 404 then return 200, "ours\n" end
   res:header("Set-Cookie", nil):header("X-Own", nil)
 end })
+app:proxy("/guard", server, { cache = { lifetime = 100 }, request = function(req, upstream)
+  entered:incr("hook")
+  if req.query.key ~= "k" and not req.headers.authorization then return 401, "a key is needed\n" end
+  local lang = req.headers["x-lang"]
+  upstream.headers["X-User"], upstream.headers["X-Lang"] = req.headers["x-who"], lang and lang:sub(1, 2) or false
+  if req.headers["x-token"] then upstream.headers["Authorization"] = "Bearer " .. req.headers["x-token"] end
+  if req.headers["x-part"] then upstream.path = "/guard/part?of=" .. req.headers["x-part"] end
+end })
+app:proxy("/soon", server, { cache = { wait = 0.001 } })
 app:proxy("/peer", "http://127.0.0.1:@PEER@", { cache = {} })
 app:get("/entered", function() return tostring(entered:get("n") or 0) end)
+app:get("/hooked", function() return tostring(entered:get("hook") or 0) end)
 app:get("/purge", function(req) return tostring(main:purge(req.query.path)) end)
 trusting:proxy("/", server, { cache = {} })
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
@@ -263,6 +273,58 @@ class Stored(CacheCase):
         self.assertEqual(self.up.count("/hook/404"), 2)
 
 
+class Hooked(CacheCase):
+    def runs(self, target, headers=(), expected=1):
+        before = int(self.ask("/hooked").text)
+        got = self.ask(target, headers)
+        self.assertEqual(int(self.ask("/hooked").text) - before, expected)
+        return got.status, self.status(got), got.text
+
+    def test_a_hit_passes_the_hook(self):
+        target = self.up.on("/guard/a?key=k", response(b"x"))
+        self.up.on("/guard/a", response(b"never"))
+        self.assertEqual([self.runs(target) for _ in range(3)],
+                         [(200, "fwd=uri-miss; stored", "x"), (200, "hit", "x"), (200, "hit", "x")])
+        self.assertEqual(self.runs("/guard/a"), (401, None, "a key is needed\n"))
+        self.assertEqual(self.runs(target, [("Cache-Control", "no-cache")])[:2], (200, "fwd=request; stored"))
+        target = self.up.on("/guard/public", response(b"x", ["Cache-Control: public, max-age=9"]))
+        who = [("Authorization", "Bearer a")]
+        self.assertEqual([self.runs(target, h)[:2] for h in (who, who, [])],
+                         [(200, "fwd=uri-miss; stored"), (200, "hit"), (401, None)])
+        self.assertEqual(self.up.count(target) + self.up.count("/guard/a"), 1)
+
+    def test_the_hook_changes_what_selects_a_response(self):
+        target = self.up.on("/guard/vary?key=k", lambda seen: response(
+            ("%s %s" % (seen.get("x-user"), seen.get("x-lang"))).encode(), ["Vary: x-lang, X-User"]))
+        rows = [([("X-Who", "ada")], "ada None", "fwd=uri-miss; stored"), ([("X-Who", "bob")], "bob None", "fwd=vary-miss; stored"),
+                ([("X-Who", "ada"), ("X-User", "bob")], "ada None", "hit"),
+                ([("X-Who", "ada"), ("X-Lang", "de-AT")], "ada de", "fwd=vary-miss; stored"),
+                ([("X-Who", "ada"), ("X-Lang", "de-CH")], "ada de", "hit"), ([("X-Who", "bob")], "bob None", "hit")]
+        for headers, text, status in rows:
+            self.assertEqual(self.runs(target, headers), (200, status, text))
+        target = self.up.on("/guard/path?key=k", response(b"whole"))
+        for part in "1", "2":
+            self.up.on("/guard/part?of=" + part, response(part.encode()))
+        self.assertEqual([self.runs(target, h)[1:] for h in ([], [("X-Part", "1")], [("X-Part", "2")], [("X-Part", "1")], [])],
+                         [("fwd=uri-miss; stored", t) for t in ("whole", "1", "2")] + [("hit", "1"), ("hit", "whole")])
+
+    def test_authorization_of_the_hook(self):
+        target = self.up.on("/guard/auth?key=k", lambda seen: response(seen.get("authorization", "none").encode(), [FRESH]))
+        one, two = [("X-Token", "1")], [("X-Token", "2")]
+        self.assertEqual([self.runs(target, h)[1:] for h in (one, two, [], [], one)],
+                         [("fwd=uri-miss", "Bearer 1"), ("fwd=uri-miss", "Bearer 2"), ("fwd=uri-miss; stored", "none"),
+                          ("hit", "none"), ("fwd=bypass", "Bearer 1")])
+
+    def test_a_refresh_has_what_the_hook_made(self):
+        target = "/guard/swr?key=k"
+        self.up.on(target, response(b"one", ["Age: 1000", "Cache-Control: max-age=10, stale-while-revalidate=5000", "Vary: X-User"]))
+        self.ask(target, [("X-Who", "ada")])
+        self.up.on(target, lambda seen: response(b"two for " + seen["x-user"].encode(), [FRESH, "Vary: X-User"]))
+        self.assertEqual(self.runs(target, [("X-Who", "ada")]), (200, "hit", "one"))  # a refresh does not run it again
+        self.until(lambda: self.ask(target, [("X-Who", "ada")]).text == "two for ada")
+        self.assertEqual(self.up.count(target), 1)
+
+
 class Served(CacheCase):
     def test_conditions_and_ranges(self):
         modified = "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -452,6 +514,15 @@ class Fills(CacheCase):
         self.assertEqual(self.ask("/impatient").text, "y")
         gate.set()
         self.assertEqual(first.response().text, "x")
+
+    def test_after_a_late_one_no_one_waits(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.up.on("/soon", lambda seen: gate.wait(WAIT) and response(b"x", [FRESH]))
+        conns = [self.connect().send(request("GET", "/soon")) for _ in range(5)]
+        self.until(lambda: self.up.count("/soon") == 5)  # each one that has waited goes on
+        gate.set()
+        self.assertEqual([conn.response().text for conn in conns], ["x"] * 5)
 
     def peer_fill(self, target):
         """A response on its way, of which the first part has arrived. -> client, server"""

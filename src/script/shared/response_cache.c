@@ -155,34 +155,51 @@ static void put(writer *w, const char *bytes, size_t len)
     w->len += len;
 }
 
-/* The lines of that name as one list; a request without them differs from one with an empty value. */
-static void put_values(writer *w, const ls_http_head *head, const char *bytes, const char *name, size_t len)
+/* Whether the request does not take the fields of that name from the head of the client. */
+static bool drops(const ls_selecting *by, const char *name, size_t len)
 {
+    for (size_t at = 0; at + len + 2 <= by->drops.len; at++)
+        if (by->drops.ptr[at] == '\n' && by->drops.ptr[at + 1 + len] == '\n' &&
+            ls_text_same(by->drops.ptr + at + 1, len, name, len))
+            return true;
+    return false;
+}
+
+/* The lines of that name as one list; a request without them differs from one with an empty value. */
+static void put_values(writer *w, const ls_selecting *by, const char *name, size_t len)
+{
+    const uint32_t fields = drops(by, name, len) ? 0 : by->head->field_count;
     bool any = false;
-    for (uint32_t n = 0; n < head->field_count; n++) {
-        const ls_http_field *field = &head->fields[n];
-        if (!ls_text_same(bytes + field->name.at, field->name.len, name, len)) continue;
+    ls_text n, value;
+    for (uint32_t i = 0; i < fields; i++) {
+        const ls_http_field *field = &by->head->fields[i];
+        if (!ls_text_same(by->bytes + field->name.at, field->name.len, name, len)) continue;
         put(w, any ? "," : "=", 1);
-        put(w, bytes + field->value.at, field->value.len);
+        put(w, by->bytes + field->value.at, field->value.len);
+        any = true;
+    }
+    for (size_t at = 0; ls_lines_next(by->lines, &at, &n, &value);) {
+        if (!ls_text_same(n.ptr, n.len, name, len)) continue;
+        put(w, any ? "," : "=", 1);
+        put(w, value.ptr, value.len);
         any = true;
     }
     put(w, "\n", 1);
 }
 
-size_t ls_select_make(const ls_http_head *head, const char *bytes, const char *names, size_t len, char *out,
-                      size_t room)
+size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room)
 {
     writer w = {.to = out, .room = room};
     const char *const end = names + len, *from, *to;
     while (len > 0 && ls_list_next(&names, end, &from, &to)) {
         put(&w, from, (size_t)(to - from));
-        put_values(&w, head, bytes, from, (size_t)(to - from));
+        put_values(&w, by, from, (size_t)(to - from));
     }
     return w.len;
 }
 
 /* Whether the request has the values of `select`, each behind its name: a name has no "=" and no line feed. */
-static bool selects(ls_text select, const ls_http_head *head, const char *bytes)
+static bool selects(ls_text select, const ls_selecting *by)
 {
     char values[LS_CACHE_KEY_BYTES_MAX];
     for (const char *at = select.ptr, *const end = at + select.len; at < end;) {
@@ -190,7 +207,7 @@ static bool selects(ls_text select, const ls_http_head *head, const char *bytes)
         const char *const equal = memchr(at, '=', (size_t)(stop - at));
         const char *const value = equal != NULL ? equal : stop - 1;
         writer w = {.to = values, .room = sizeof values};
-        put_values(&w, head, bytes, at, (size_t)(value - at));
+        put_values(&w, by, at, (size_t)(value - at));
         if (w.len != (size_t)(stop - value) || w.len > sizeof values || memcmp(values, value, w.len) != 0)
             return false;
         at = stop;
@@ -261,8 +278,7 @@ static void list(ls_response_cache *cache, ls_stored *entry, bool keeps)
 
 /* ---- operations ------------------------------------------------------------------------------------------------- */
 
-int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_http_head *head, const char *bytes,
-                           ls_stored **out)
+int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selecting *by, ls_stored **out)
 {
     const uint64_t hash = ls_hash(cache->seed, key.ptr, key.len);
     int found = LS_ENOENT;
@@ -270,7 +286,7 @@ int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_http_
     for (ls_stored *entry = cache->buckets[hash % BUCKETS]; entry != NULL && found != LS_OK; entry = entry->next) {
         if (entry->hash != hash || !same(entry->key, key)) continue;
         found = LS_ECHANGED;
-        if (!selects(entry->select, head, bytes)) continue;
+        if (!selects(entry->select, by)) continue;
         found = LS_OK;
         ls_list_remove(&entry->used);
         ls_list_push(&cache->used, &entry->used);
@@ -430,6 +446,19 @@ static void let_go(ls_fill *fill, bool set_apart, ls_node *woken)
     fill->first = false;
     while (!ls_list_empty(&fill->waiters))
         ls_waiter_decide(LS_CONTAINER(fill->waiters.next, ls_waiter, node), LS_OK, woken);
+}
+
+void ls_response_cache_part(ls_response_cache *cache, ls_text key)
+{
+    ls_node woken;
+    ls_node_init(&woken);
+    ls_mutex_lock(&cache->lock);
+    for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
+        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+        if (fill->first && same(ls_fill_key(fill), key)) let_go(fill, true, &woken);
+    }
+    ls_mutex_unlock(&cache->lock);
+    ls_waiters_wake(&woken);
 }
 
 /* Nothing is stored: the others go on. */

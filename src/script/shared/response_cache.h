@@ -6,7 +6,7 @@
  * recently used entries are dropped.
  *
  * A fill is a response on its way into the cache. One fill of a key is the first one: others wait for its end, and then look
- * again. When nothing was stored, they do not wait for each other: for LS_CACHE_APART_MS each request of the key has a fill
+ * again. When nothing was stored, or it took too long, they do not wait for each other: for LS_CACHE_APART_MS each request of the key has a fill
  * of its own, for which no one waits. A removal during a fill keeps it from being stored.
  *
  * A second store may have copies of entries, such as files. A copy is written under a fill whose key ends with NUL, one at a
@@ -79,10 +79,17 @@ typedef struct ls_fill ls_fill;
 
 int64_t ls_response_cache_now_ms(void); /* of the clock of a site */
 
+/* A request to a server: the head of the client's, with the changes of a site. */
+typedef struct ls_selecting {
+    const ls_http_head *head;
+    const char *bytes; /* of the head */
+    ls_text drops;     /* "\nname\n...": the fields, in lower case, that it does not take from the head; or empty */
+    ls_text lines;     /* "Name: value\r\n"...: those in their place */
+} ls_selecting;
+
 /* The fields of a request that select a response, as text: for each of the names, between commas, its name and its value.
  * Writes at most `room` bytes; returns the length, which may be larger. */
-size_t ls_select_make(const ls_http_head *head, const char *bytes, const char *names, size_t len, char *out,
-                      size_t room);
+size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room);
 
 /* Make an entry, with copies of the texts; takes the reference of *body. lines: valid lines. NULL: out of memory, *body is
  * dropped. */
@@ -100,8 +107,7 @@ bool ls_lines_next(ls_text lines, size_t *at, ls_text *name, ls_text *value);
 
 /* Find the entry for the request. LS_OK: *out, + 1 reference; LS_ECHANGED: only other requests select those of the key;
  * LS_ENOENT. */
-int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_http_head *head, const char *bytes,
-                           ls_stored **out);
+int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selecting *by, ls_stored **out);
 /* Whether the caller is the one that refreshes the entry. */
 bool ls_stored_refresh(ls_stored *entry);
 
@@ -110,6 +116,8 @@ bool ls_stored_refresh(ls_stored *entry);
  * body_bytes_max: longer bodies are not stored. */
 int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
                             ls_fill **out);
+/* Let those that wait for the fill of the key go on: it takes too long. */
+void ls_response_cache_part(ls_response_cache *cache, ls_text key);
 bool ls_response_cache_cancel(ls_response_cache *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
 /* The entry that the fill may validate, until its end; NULL: no entry. The first function takes the reference. */
 void ls_fill_validate(ls_fill *fill, ls_stored *entry);

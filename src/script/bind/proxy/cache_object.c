@@ -210,14 +210,32 @@ static int finish(lua_State *L, ls_request *r, ls_stored *entry, int err, int (*
 
 /* ---- look up ---------------------------------------------------------------------------------------------------- */
 
+/* The field of the table at `index`, which holds it; empty without one. */
+static ls_text text_field(lua_State *L, int index, const char *name)
+{
+    ls_text text = {"", 0};
+    if (lua_isnoneornil(L, index)) return text;
+    if (lua_getfield(L, index, name) == LUA_TSTRING) text.ptr = lua_tolstring(L, -1, &text.len);
+    lua_pop(L, 1);
+    return text;
+}
+
+/* The request of the client with the changes at `index`: nil, or { lines =, drops = }. */
+static ls_selecting selecting(lua_State *L, int index, const ls_exchange *x)
+{
+    return (ls_selecting){&x->head, x->bytes, text_field(L, index, "drops"), text_field(L, index, "lines")};
+}
+
 typedef struct asked { /* by the fields of a request */
     bool control;      /* Cache-Control or Pragma */
     bool authorized;
 } asked;
 
-static asked asked_by(const ls_exchange *x)
+static asked asked_by(const ls_exchange *x, ls_text lines)
 {
     asked a = {false, false};
+    ls_text n, value;
+    for (size_t at = 0; ls_lines_next(lines, &at, &n, &value);) a.authorized |= IS(n, "authorization");
     for (uint32_t n = 0; n < x->head.field_count; n++) {
         const ls_http_field *field = &x->head.fields[n];
         const ls_text name = {x->bytes + field->name.at, field->name.len};
@@ -250,34 +268,35 @@ static bool may_serve(lua_State *L, const ls_stored *entry, bool *refresh)
 {
     const ls_freshness *f = &entry->fresh;
     const int64_t age_ms = ls_response_cache_now_ms() - f->born_ms, left_ms = f->lifetime_ms - age_ms;
-    const int64_t stale_ms = f->strict ? 0 : limit_ms(L, 6, 0);
+    const int64_t stale_ms = f->strict ? 0 : limit_ms(L, 7, 0);
     *refresh = false;
-    if (age_ms > limit_ms(L, 4, INT64_MAX / 2) || (left_ms > 0 && left_ms < limit_ms(L, 5, 0))) return false;
+    if (age_ms > limit_ms(L, 5, INT64_MAX / 2) || (left_ms > 0 && left_ms < limit_ms(L, 6, 0))) return false;
     if (left_ms > 0) return true;
-    if (lua_isnoneornil(L, 5) && !f->strict && -left_ms < f->refresh_ms) *refresh = true;
+    if (lua_isnoneornil(L, 6) && !f->strict && -left_ms < f->refresh_ms) *refresh = true;
     return *refresh || -left_ms < stale_ms;
 }
 
-/* core.cache_serve(res, cache, key|nil [, age_max, fresh_min, stale_max]) -> true: the stored response is the response |
+/* core.cache_serve(res, cache, key|nil, changes|nil [, age_max, fresh_min, stale_max]) -> true: the stored response is the response |
  * "refresh", key: the same, and the caller should get it anew; `key`: without one of its own | nil, why not: "method",
  * "bypass", "asks", "uri-miss", "vary-miss", "stale". "asks": the request has Cache-Control; the limits of the second call,
- * in seconds, are what it says (RFC 9111 section 5.2.1). May wait. */
+ * in seconds, are what it says (RFC 9111 section 5.2.1). changes: see selecting(). May wait. */
 static int cache_serve(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     const cache_handle *handle = check_cache(L, 2);
     const ls_http_head *head = &r->x->head;
-    const asked a = asked_by(r->x);
+    const ls_selecting by = selecting(L, 4, r->x);
+    const asked a = asked_by(r->x, by.lines);
     ls_stored *entry;
     int (*done)(lua_State *, ls_request *);
     key k;
     bool refresh;
     if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return push_reason(L, "method");
     if (head->has_body || head->upgrade || !make_key(L, 3, r, &k)) return push_reason(L, "bypass");
-    if (a.control && lua_gettop(L) < 6) return push_reason(L, "asks");
-    const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, head, r->x->bytes, &entry);
+    if (a.control && lua_gettop(L) < 7) return push_reason(L, "asks");
+    const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, &by, &entry);
     if (found != LS_OK) return push_reason(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
-    lua_settop(L, 6);
+    lua_settop(L, 7);
     const bool usable = !a.authorized || entry->fresh.for_all;
     if (!usable || !may_serve(L, entry, &refresh)) {
         ls_stored_drop(entry);
@@ -340,15 +359,17 @@ static fill_call *own_fill(lua_State *L, ls_fill *fill)
     return call;
 }
 
-/* core.cache_claim(res|nil, cache, key|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
+/* core.cache_claim(res|nil, cache, key|nil, changes|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
  * "late": it has not ended for wait_s seconds. Without wait_s, a fill of its own. `anyway`: although a fresh entry is
- * there. Without res, that of a copy: with a key that ends with NUL, and wait_s. May wait. */
+ * there. wait_s false: it was late, and no one waits for the other one any longer. Without res, that of a copy: with a key
+ * that ends with NUL, and wait_s. May wait. */
 static int cache_claim(lua_State *L)
 {
     ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
     ls_response_cache *cache = check_cache(L, 2)->cache;
-    const size_t body_bytes_max = (size_t)luaL_checkinteger(L, 4);
-    const double wait_s = luaL_optnumber(L, 5, -1);
+    const size_t body_bytes_max = (size_t)luaL_checkinteger(L, 5);
+    const bool late = lua_isboolean(L, 6);
+    const double wait_s = late ? -1 : luaL_optnumber(L, 6, -1);
     ls_stored *entry = NULL;
     ls_fill *fill = NULL;
     key k;
@@ -360,6 +381,7 @@ static int cache_claim(lua_State *L)
         text.len = k.len;
     else
         return luaL_error(L, "the key is too long");
+    if (late) ls_response_cache_part(cache, text);
     ls_task_may_wait(L);
     ls_wait *wait = wait_s >= 0 ? ls_wait_get(L, &wait_kind, cache) : NULL;
     if (wait_s >= 0 && wait == NULL) return luaL_error(L, "not enough memory");
@@ -369,11 +391,11 @@ static int cache_claim(lua_State *L)
     if (wait != NULL) ls_wait_drop(wait);
     fill_call *call = own_fill(L, fill);
     /* Behind the claim: what another fill has stored before it is found. */
-    if (r != NULL && ls_response_cache_find(cache, text, &r->x->head, r->x->bytes, &entry) == LS_OK)
-        ls_fill_validate(call->fill, entry);
-    lua_settop(L, 6);
-    const bool anyway = lua_toboolean(L, 6);
-    lua_settop(L, 3);
+    const ls_selecting by = r != NULL ? selecting(L, 4, r->x) : (ls_selecting){0};
+    if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) ls_fill_validate(call->fill, entry);
+    lua_settop(L, 7);
+    const bool anyway = lua_toboolean(L, 7);
+    lua_settop(L, 4);
     if (!anyway && entry != NULL && may_serve(L, entry, &refresh) && !refresh) { /* since the caller has looked */
         end_fill(call, NULL, false);
         lua_pushliteral(L, "again");
@@ -487,7 +509,7 @@ static void collect(void *to, const ls_slice *slices, unsigned count)
     for (unsigned n = 0; n < count; n++) ls_fill_add(call->fill, slices[n].ptr, slices[n].len);
 }
 
-/* core.cache_keep(fill, call, facts, vary) -> whether the response of the call, whose head was taken, will be stored by
+/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be stored by
  * cache_end. facts: ages and lifetimes, see ls_freshness; vary: names of fields, between commas. Not a body that ends with
  * the connection: it may be cut off. */
 static int cache_keep(lua_State *L)
@@ -511,7 +533,8 @@ static int cache_keep(lua_State *L)
     ls_options_read(L, 3, options, &fresh);
     fresh.born_ms = ls_response_cache_now_ms() - fresh.born_ms;
     vary.ptr = luaL_checklstring(L, 4, &vary.len);
-    select.len = ls_select_make(&x->head, x->bytes, vary.ptr, vary.len, values, sizeof values);
+    const ls_selecting by = selecting(L, 5, x);
+    select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
     if (select.len > sizeof values || (entry == NULL && p->reader.head.framing == LS_FRAMING_TO_END) ||
         (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill))) {
         lua_pushboolean(L, 0);
@@ -600,11 +623,11 @@ static void add_entry(luaL_Buffer *to, const ls_stored *e)
     luaL_addlstring(to, e->body.ptr, e->body.len);
 }
 
-/* core.cache_key(res) -> the key of a request that has none of its own */
+/* core.cache_key(res) -> the key of a request that has none of its own; nil: it is too long */
 static int cache_key(lua_State *L)
 {
     key k;
-    (void)make_key(L, 2, ls_request_check_res(L, 1), &k);
+    if (!make_key(L, 2, ls_request_check_res(L, 1), &k)) return 0;
     lua_pushlstring(L, k.text, k.len);
     return 1;
 }

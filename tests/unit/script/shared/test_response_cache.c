@@ -89,7 +89,8 @@ static int find(ls_response_cache *cache, const char *key, const char *value)
     asked a;
     ls_stored *entry;
     ask(&a, value);
-    const int err = ls_response_cache_find(cache, text(key), &a.head, a.bytes, &entry);
+    const int err =
+        ls_response_cache_find(cache, text(key), &(ls_selecting){&a.head, a.bytes, text(""), text("")}, &entry);
     if (err == LS_OK) ls_stored_drop(entry);
     return err;
 }
@@ -103,19 +104,48 @@ static void fields_select_an_entry(void **state)
     for (const char *const *value = (const char *const[]){"de", "", "a=b"}, *const *end = value + 3; value < end;
          value++) {
         ask(&a, *value);
-        const size_t len = ls_select_make(&a.head, a.bytes, "lang", 4, select, sizeof select - 1);
+        const ls_selecting by = {&a.head, a.bytes, text(""), text("")};
+        const size_t len = ls_select_make(&by, "lang", 4, select, sizeof select - 1);
         select[len] = '\0';
         put(cache, "/", select, 1);
         assert_int_equal(find(cache, "/", *value), LS_OK);
         assert_int_equal(find(cache, "/", NULL), LS_ECHANGED);
-        assert_int_equal(ls_select_make(&a.head, a.bytes, "lang", 4, select, 1),
-                         len); /* without room: the length alone */
+        assert_int_equal(ls_select_make(&by, "lang", 4, select, 1), len); /* without room: the length alone */
     }
     assert_int_equal(find(cache, "/", "en"), LS_ECHANGED);
     assert_int_equal(find(cache, "/x", "de"), LS_ENOENT);
     put(cache, "/", "lang\n", 1);
     assert_int_equal(find(cache, "/", NULL), LS_OK);
     close_cache(cache);
+}
+
+/* What a site changes in the request takes the place of the fields of the client. */
+static void changed_fields_select_an_entry(void **state)
+{
+    static const struct {
+        const char *drops, *lines, *select;
+    } rows[] = {{"", "", "lang=de\n"},
+                {"\nlang\n", "", "lang\n"},
+                {"\nlang\n", "LANG: en\r\n", "lang=en\n"},
+                {"\nx\nlang\n", "lang: \r\nx: y\r\nlang: en\r\n", "lang=,en\n"},
+                {"\nlan\nlanguage\n", "lan: x\r\nlanguage: y\r\n", "lang=de\n"}};
+    char select[64];
+    asked a;
+    (void)state;
+    ask(&a, "de");
+    for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
+        const ls_selecting by = {&a.head, a.bytes, text(rows[n].drops), text(rows[n].lines)};
+        ls_response_cache *cache = open_cache(1 << 20);
+        ls_stored *entry;
+        select[ls_select_make(&by, "lang", 4, select, sizeof select - 1)] = '\0';
+        assert_string_equal(select, rows[n].select);
+        put(cache, "/", select, 1);
+        assert_int_equal(ls_response_cache_find(cache, text("/"), &by, &entry), LS_OK);
+        ls_stored_drop(entry);
+        put(cache, "/other", "lang=other\n", 1);
+        assert_int_equal(ls_response_cache_find(cache, text("/other"), &by, &entry), LS_ECHANGED);
+        close_cache(cache);
+    }
 }
 
 static void a_key_has_so_many_variants(void **state)
@@ -221,6 +251,25 @@ static void without_a_response_they_do_not_wait_again(void **state)
     close_cache(cache);
 }
 
+static void when_a_fill_takes_too_long_no_one_waits_for_it(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_waiter waiters[3];
+    (void)state;
+    woken = 0;
+    ls_fill *fill = claim(cache, &waiters[0], LS_OK);
+    assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
+    ls_response_cache_part(cache, text("/a\ny"));
+    assert_int_equal(woken, 0);
+    ls_response_cache_part(cache, text("/a\nx"));
+    assert_int_equal(woken, 1);
+    ls_fill *second = claim(cache, &waiters[1], LS_OK), *third = claim(cache, &waiters[2], LS_OK);
+    ls_fill_end(fill, NULL, false);
+    ls_fill_end(second, NULL, false);
+    ls_fill_end(third, NULL, false);
+    close_cache(cache);
+}
+
 static void a_removal_reaches_fills(void **state)
 {
     ls_response_cache *cache = open_cache(1 << 20);
@@ -320,10 +369,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_select_an_entry),
+        cmocka_unit_test(changed_fields_select_an_entry),
         cmocka_unit_test(a_key_has_so_many_variants),
         cmocka_unit_test(entries_have_so_much_room),
         cmocka_unit_test(others_wait_for_a_fill),
         cmocka_unit_test(without_a_response_they_do_not_wait_again),
+        cmocka_unit_test(when_a_fill_takes_too_long_no_one_waits_for_it),
         cmocka_unit_test(a_removal_reaches_fills),
         cmocka_unit_test(a_removal_lasts_until_its_end),
         cmocka_unit_test(a_restored_entry_replaces_none),
