@@ -76,7 +76,7 @@ function rules.store(status, fields, authorized, now, lifetime)
   local shared = said["s-maxage"] ~= nil
   local for_all = shared or said.public ~= nil or said["must-revalidate"] ~= nil
   if not storable[status] or said["no-store"] or said.private or fields["set-cookie"] or not vary
-    or authorized and not for_all then
+    or (fields["content-type"] or ""):lower():find("^text/event%-stream%f[%s;\0]") or authorized and not for_all then
     return nil
   end
   local dated = fields.date and date.parse(fields.date) or now

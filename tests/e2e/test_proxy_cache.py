@@ -524,6 +524,25 @@ class Fills(CacheCase):
         gate.set()
         self.assertEqual([conn.response().text for conn in conns], ["x"] * 5)
 
+    def test_an_event_stream_is_not_stored(self):
+        for n, name in enumerate(["text/event-stream", "Text/Event-Stream; charset=utf-8"]):
+            target = self.up.on("/default/%d" % n, response(b"data: 1\n\n", ["Content-Type: " + name, FRESH]))
+            self.assertEqual(self.asks(target), ["fwd=uri-miss"] * 2)
+        target = self.up.on("/default/2", response(b"x", ["Content-Type: text/event-stream2"]))
+        self.assertEqual(self.asks(target), ["fwd=uri-miss; stored", "hit"])
+        conn = self.connect().send(request("GET", "/peer/events"))  # without an end
+        upstream = self.peer.accept()
+        upstream.request()
+        upstream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n%s\r\n\r\n"
+                      b"5\r\nhello\r\n" % FRESH.encode())
+        conn.head()
+        other = self.connect().send(request("GET", "/peer/events"))
+        with self.peer.accept() as again:  # it does not wait for the end of the first one
+            again.request()
+            again.send(response(b"another"))
+            self.assertEqual(other.response().text, "another")
+        upstream.sock.close()
+
     def peer_fill(self, target):
         """A response on its way, of which the first part has arrived. -> client, server"""
         conn = self.connect().send(request("GET", target))

@@ -80,6 +80,15 @@ function tests.times()
   check.equal(times({ expires = "0" }, 9), nil)
 end
 
+function tests.event_streams_are_not_stored()
+  local function stored(content_type)
+    return rules.store(200, { ["content-type"] = content_type }, false, 0, 9) ~= nil
+  end
+  check.equal({ stored("text/event-stream"), stored("Text/Event-Stream; charset=utf-8"), stored("text/event-stream ;a=b"),
+    stored("text/event-stream2"), stored("text/event-stream-x"), stored("text/plain") },
+    { false, false, false, true, true, true })
+end
+
 function tests.what_selects_a_response()
   local function vary(text)
     local s = rules.store(200, { ["cache-control"] = "max-age=5", vary = text }, false, 0, nil)
