@@ -269,7 +269,13 @@ local function first_server(self, req)
   return #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
 end
 
-local none = {}
+local none, loaded = {}, package.loaded
+
+-- Store the session of the request, whose cookie is in the head of the response.
+local function store_session(req)
+  local session = loaded["luaserve.session"]
+  if session then session.store(req) end
+end
 
 -- plan: that of the cache, or nil. ready: for the first attempt, as of prepare(), or nil.
 local function answer(self, strip, req, res, plan, ready)
@@ -294,6 +300,7 @@ local function answer(self, strip, req, res, plan, ready)
     local given = ready or none
     local lines, drops = given.lines, given.drops
     ready = nil
+    store_session(req)
     if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "\n") .. (plan.drops or "\n"):sub(2) end
     local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, given.path, plan ~= nil)
     if call == true then return end
@@ -335,12 +342,18 @@ function proxy_meta:runner(skip)
   local strip, cache = self.strip and skip or 0, self.cache
   if not cache then return function(req, res) return answer(self, strip, req, res) end end
   local function run(req, res, plan, ready) return answer(self, strip, req, res, plan, ready) end
-  if not self.request then return function(req, res) return cache:answer(req, res, run) end end
+  if not self.request then
+    return function(req, res)
+      store_session(req)
+      return cache:answer(req, res, run)
+    end
+  end
   return function(req, res) -- the hook may refuse what is stored
     local one = first_server(self, req)
     local ready, results = prepare(self, req, one or self.servers[1])
     if results then return table.unpack(results, 1, results.n) end
     ready.one = one
+    store_session(req)
     return cache:answer(req, res, run, ready)
   end
 end

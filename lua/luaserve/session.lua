@@ -28,7 +28,8 @@ local find, format, pack, sub, unpack = string.find, string.format, string.pack,
 local be_private, content, cookie_of, maker_of, own = core.be_private, core.dict_content, core.cookie, core.maker, core.own
 local copy, same = core.plain_copy, core.same
 local getmetatable, ipairs, math_min, math_type, next, pcall = getmetatable, ipairs, math.min, math.type, next, pcall
-local rawget, rawset, setmetatable, time, tostring, type = rawget, rawset, setmetatable, os.time, tostring, type
+local rawequal, rawget, rawset, setmetatable = rawequal, rawget, rawset, setmetatable
+local time, tostring, type = os.time, tostring, type
 
 local session = {}
 
@@ -274,11 +275,19 @@ local function save(self, record)
     local entry = { data = data, created = created, saved = saved }
     local value = settings.write(record, entry, left)
     if not value then return end
-    if not sent then set_cookie(record, value, left) end
+    if not sent and record.cookie ~= value then set_cookie(record, value, left) end
+    record.cookie = value
     entry.data = copy(self)
     record.entry = entry
   end
   record.due = false
+end
+
+-- store(req): store the session of a request before its response begins without the handler, such as in app:proxy.
+function session.store(req)
+  local self, record = own(req, "session")
+  local res = record and rawequal(record.__index, methods) and record.res
+  if res and not res.sent then save(self, record) end
 end
 
 -- warn_unsaved(self, where): for a function of a WebSocket, which runs after the middleware has stored the session.
@@ -376,7 +385,9 @@ function session.new(given, ...)
     local record = { -- of at most eight fields
       __index = methods, __newindex = new_index, settings = settings, req = req, res = res, entry = no_entry, due = false,
     }
-    return setmetatable(read(record, settings), record)
+    local self = setmetatable(read(record, settings), record)
+    if record.due and res and not res.sent then save(self, record) end -- now: a response that is written in parts may begin
+    return self
   end), false
   return function(req, res, next_fn)
     local before = own(req, "session", maker)
@@ -388,8 +399,8 @@ function session.new(given, ...)
       save(self, record)
     elseif not warned and not same(self, record.entry.data) then
       warned = true
-      core.log("warn", format("%s: the session was changed after the response had begun and is not stored; call "
-        .. "req.session:save() before", req.path))
+      core.log("warn", format("%s: the session was changed and is not stored, because the response had begun when the "
+        .. "handler returned; call req.session:save() before it begins", req.path))
     end
   end
 end

@@ -22,8 +22,10 @@ static int raise_sent(lua_State *L, const ls_request *r)
     if (r->websocket)
         return luaL_error(L, "the response 101 was sent, and the connection is a WebSocket: set header fields before "
                              "next(), and send data with ws:send");
-    return luaL_error(L, ls_exchange_upgraded(r->x) ? "the connection was taken over; use the sock of res:upgrade"
-                                                    : "the response was sent already");
+    return luaL_error(L, ls_exchange_upgraded(r->x)
+                             ? "the connection was taken over; use the sock of res:upgrade"
+                             : "the response was sent already: set status and fields before next(), "
+                               "or for app:proxy in its hook 'response'");
 }
 
 ls_request *ls_res_check_open(lua_State *L)
