@@ -264,6 +264,21 @@ return { connections = 2, requests = 10,
         ran = self.good(stress("own.lua", "tcp://127.0.0.1:%d" % server.port, files={"own_lua": script}), 10)
         self.assertEqual(ran.checks, {"the end": (10, 0), "no more": (10, 0)})
 
+    def test_a_receive_at_which_nothing_looks(self):
+        def after_two(conn, _):  # two lines are answered
+            for _ in range(2):
+                conn.recv(100)
+                conn.sendall(b"one\n")
+            conn.recv(100)
+        server = self.small(after_two)
+        warning = "the first receive of 3 iterations failed, because the server closed the connection"
+        for receive, errors, warned in (("sock:receive('*l')", 0, True), ("assert(sock:receive('*l'))", 3, False),
+                                        ("vu:check(sock:receive('*l'), 'a line')", 3, False)):
+            ran = stress("own.lua", "tcp://127.0.0.1:%d" % server.port, files={"own_lua": "return { connections = 1, requests = 9,"
+                         "thresholds = { 'p99 < 3600s' }, scenario = function(vu, sock) sock:send('x') %s end }" % receive})
+            self.assertEqual(("\nWarning: " + warning in ran.out, ran.report["errors"]["total"]), (warned, errors), ran)
+            self.assertEqual("no threshold is about errors: for failed requests (here 3)" in ran.out, "assert" in receive)
+
     def test_fields_and_values_that_do_not_exist(self):
         self.good(stress("-n", "1", "-c", "1", "-s", "own.lua", self.url + "/", files={"own_lua": """
             function setup(thread) assert(thread.name == nil and thread.addr and thread.get) end

@@ -125,12 +125,14 @@ function figures.make(plan, r)
   f.engine_late = r.lag ~= nil and r.lag:percentile(99) >= LATE_NS
   f.checks_missed = f.checks_failed > 0 -- such a run fails as with a missed threshold
   f.statuses_ignored = #plan.thresholds > 0 and #r.checks == 0 and f.statuses(400, 599) > 0 -- whatever they are, it passes
+  f.errors_ignored = #plan.thresholds > 0 and f.errors - r.errors.check or 0
   for i, t in ipairs(plan.thresholds) do
     local met, actual = threshold.evaluate(t, f)
     f.thresholds[i] = { text = t.text, metric = t.metric, kind = t.kind, percent = t.percent, limit = t.limit, met = met,
       actual = actual }
     f.missed = f.missed or not met
     if t.metric:find("^%d") then f.statuses_ignored = false end
+    if t.metric:find("^error") then f.errors_ignored = 0 end
     if t.metric:find("^error") or t.metric:find("^check") then f.checks_missed = false end
   end
   f.failure = failure(f)

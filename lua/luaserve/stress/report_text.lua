@@ -149,6 +149,15 @@ local function warnings(put, f)
     put("Warning: no threshold is about statuses, which are no errors: for responses with 4xx and 5xx add\n"
       .. "  --threshold '4xx == 0' --threshold '5xx == 0'\n")
   end
+  if f.errors_ignored > 0 then
+    put("Warning: no threshold is about errors: for failed requests (here %d) add\n  --threshold 'errors == 0'\n",
+      f.errors_ignored)
+  end
+  if r.unreceived > 0 and #r.checks == 0 then
+    put("Warning: the first receive of %s failed, because the server closed the connection. That is no error; to\n"
+      .. "  count it as one write assert(sock:receive(...)), or vu:check(sock:receive(...), name)\n",
+      text.counted(r.unreceived, "iteration"))
+  end
   if r.points_cut then put("Warning: the time series ends before the run does; the totals are complete\n") end
 end
 

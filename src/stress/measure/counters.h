@@ -53,6 +53,8 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t behind_ns;
     _Atomic uint64_t wanted_ns; /* set at the end: CPU time used or waited for (ls_thread_wanted_ns) */
     _Atomic uint64_t checks_failed;
+    _Atomic uint64_t
+        unreceived; /* rounds of a scenario that have returned although their first receive failed: the server closed */
     _Atomic uint64_t errors[LS_STRESS_ERROR_KINDS];
     _Atomic uint64_t status[LS_STRESS_STATUS_MAX + 1]; /* responses by status code; [0]: the protocol has no status */
     ls_histogram *sent; /* from the send to the response; the latency of a closed loop */

@@ -121,6 +121,7 @@ static void finish(struct ls_stress_scenario *sc)
     ls_stress_worker *w = u->worker;
     const bool keep = w->plan->keepalive && !sc->peer_closed && !sc->closed;
     sc->round_done = false;
+    if (sc->unreceived && w->running) ls_counter_add(&w->count.unreceived, 1);
     w->now_ns = ls_stress_worker_now(w);
     ls_stress_vu_complete(u, 0);
     if (!keep) {
@@ -234,6 +235,8 @@ static void start(ls_stress_vu *u)
     lua_pushvalue(L, AT_SCENARIO);
     lua_insert(L, -3);
     lua_xmove(L, sc->co, 3);
+    sc->first_receive = true;
+    sc->unreceived = false;
     ls_stress_scenario_resume(sc, 2);
 }
 

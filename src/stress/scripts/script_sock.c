@@ -35,6 +35,7 @@ static bool push_datagram(lua_State *L, struct ls_stress_scenario *sc)
     const bool limited = sc->want == LS_STRESS_WANT_BYTES || sc->want == LS_STRESS_WANT_ANY;
     lua_pushlstring(L, in + sizeof size, limited && sc->want_bytes < size ? sc->want_bytes : size);
     ls_stress_scenario_consume(sc, sizeof size + size);
+    sc->first_receive = false;
     return true;
 }
 
@@ -49,9 +50,12 @@ static int continue_receive(lua_State *L, int status, lua_KContext context)
     } else if (ls_stress_scenario_has_input(sc, &len, &used)) {
         lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", len);
         ls_stress_scenario_consume(sc, used);
+        sc->first_receive = false;
         return 1;
     }
     if (!sc->peer_closed && !sc->closed) return lua_yieldk(L, 0, 0, continue_receive);
+    sc->unreceived |= sc->first_receive && !sc->closed;
+    sc->first_receive = false;
     (void)ls_stress_scenario_failure(L, "closed", "ECLOSED");
     lua_pushlstring(L, sc->in.at != NULL ? sc->in.at + sc->in_at : "", sc->in.len - sc->in_at);
     ls_stress_scenario_consume(sc, sc->in.len - sc->in_at);

@@ -97,6 +97,31 @@ function tests.statuses_that_no_threshold_and_no_check_looks_at()
   has_not(run(399, "--threshold", "errors == 0", url), warning)
 end
 
+local function warning_of(add, ...)
+  local plan = samples.plan("-n", "2", ...)
+  local s = samples.open(sample, plan)
+  s:response(1, 200, 100000)
+  add(s)
+  s:tick(SECOND)
+  return printed.report(figures.make(plan, s:finish())):match("\nWarning: [^\n]*\n[^\n]*")
+end
+
+function tests.errors_that_no_threshold_looks_at()
+  local function run(...) return warning_of(function(s) s:error(1, "connect", 1) end, ...) end
+  local url, p99 = "http://127.0.0.1:8080/", "p99 < 1s"
+  local expected = "\nWarning: no threshold is about errors: for failed requests (here 1) add\n  --threshold 'errors == 0'"
+  check.equal({ run("--threshold", p99, url), run("--threshold", "5xx == 0", url) }, { expected, expected })
+  check.equal({ run("--threshold", p99, "--threshold", "errors == 1", url), run("--threshold", "error_rate < 1%", url),
+    run(url), warning_of(function() end, "--threshold", p99, url) }, {})
+end
+
+function tests.rounds_that_have_received_nothing()
+  local function run(count) return warning_of(function(s) s:add(1, "unreceived", count) end, "tcp://127.0.0.1:8080") end
+  check.equal(run(1), "\nWarning: the first receive of 1 iteration failed, because the server closed the connection. "
+    .. "That is no error; to\n  count it as one write assert(sock:receive(...)), or vu:check(sock:receive(...), name)")
+  check.equal(run(0), nil)
+end
+
 function tests.a_late_load_generator_is_reported()
   local text = report_of("ramp")
   has(text, "Warning: the load generator itself was behind its schedule, by 3.30ms or more for 1% of the requests and by "

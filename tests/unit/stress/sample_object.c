@@ -90,6 +90,7 @@ static int sample_add(lua_State *L)
                     COUNTER(reordered),
                     COUNTER(duplicated),
                     COUNTER(foreign),
+                    COUNTER(unreceived),
                     COUNTER(status),
                     COUNTER(codes),
                     COUNTER(wanted_ns),
