@@ -5,7 +5,7 @@ import os
 import re
 import threading
 
-from harness import ROOT, main
+from harness import ROOT, WAIT, main
 from harness.stress import EXAMPLES, OK, Stress, head_of, stress
 
 
@@ -310,6 +310,60 @@ return { connections = 1, requests = 3,
         self.good(stress("own.lua", self.tcp, files={
             "own_lua": "return { connections = 1, requests = 5000, scenario = function(vu, sock) if vu.iteration == 1 "
                        "then sock:send(\"x\") end end }"}), 5000)
+
+    def test_a_server_that_stops_answering_a_scenario(self):
+        """Waits for the server that have lasted most of the run are errors, one for each virtual user; a sleep is none."""
+        ran_out = threading.Event()
+
+        def handle(conn, _):
+            for line in conn.makefile("rb"):
+                if line == b"echo\n":
+                    conn.sendall(line)
+                elif line == b"full\n":
+                    ran_out.wait(WAIT)  # unread bytes remain
+
+        ran = stress("hang.lua", self.small(handle).url, files={"hang.lua": """
+return { connections = 6, duration = "2s", thresholds = { "errors == 0" },
+  scenario = function(vu, sock)
+    if vu.iteration == 1 then sock:send("echo\\n") return vu:check(sock:receive(5) == "echo\\n", "echo") end
+    if vu.id == 1 then sock:send("hush\\n") sock:receive("*l")
+    elseif vu.id == 2 then sock:send("echo\\nhush\\n") sock:receive("*l") sock:receiveuntil("x")
+    elseif vu.id == 3 then vu:ws()
+    elseif vu.id == 4 then sock:send("full\\n", ("x"):rep(32 << 20))
+    else sock:send("hush\\n") vu:sleep(60) end
+  end,
+  done = function(summary) print("unanswered " .. summary.errors.unanswered) end }
+"""})
+        ran_out.set()
+        self.assertEqual((ran.status, ran.errors, ran.totals["in_flight"]), (99, {"total": 4, "unanswered": 4}, 2), ran)
+        self.assertEqual((ran.totals["requests"], ran.checks), (6, {"echo": (6, 0)}), ran)
+        self.assertRegex(ran.out, r"(?m)^4 requests got no response \(waiting for up to .* when the run ended\)$")
+        self.assertIn("MISSED  errors == 0 (measured: 4)", ran.out)
+        self.assertIn("unanswered 4", ran.out)
+        self.assertEqual(sum(point["errors"] for point in ran.report["series"]), 4, ran)
+
+    def test_a_wait_that_is_usual(self):
+        """User 1 has waited longer for its answer than user 2 at the end, so that user 2 may be answered as well."""
+        asked, conns = threading.Event(), []
+
+        def handle(conn, _):
+            for line in conn.makefile("rb"):
+                if line == b"ask\n":
+                    conns.append(conn)
+                    asked.set()
+                elif line == b"answer\n" and asked.wait(WAIT):
+                    conns[0].sendall(line)
+
+        ran = stress("slow.lua", self.small(handle).url, files={"slow.lua": """
+return { connections = 3, duration = "3s", scenario = function(vu, sock)
+    if vu.iteration == 2 then vu:sleep(60)
+    elseif vu.id == 1 then sock:send("ask\\n") vu:check(sock:receive("*l") == "answer", "answer")
+    elseif vu.id == 2 then vu:sleep(1.5) sock:send("hush\\n") sock:receive("*l")
+    else vu:sleep(2) sock:send("answer\\n") end
+  end }
+"""})
+        self.good(ran, 2)
+        self.assertEqual((ran.totals["in_flight"], ran.checks), (3, {"answer": (1, 0)}), ran)
 
     def test_a_scenario_that_raises(self):
         script = """

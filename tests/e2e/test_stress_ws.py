@@ -393,6 +393,30 @@ class Scripts(WebSockets):
         self.assertEqual(ran.checks, {"the server did not accept the handshake of WebSocket": (1, 0)}, ran)
         self.assertEqual(ran.report["websocket"]["failed"], 1, ran)
 
+    def test_waits_for_messages_at_the_end(self):
+        """The answer to a message is missed, also that to a Close frame; a message that the server may push is not."""
+        def play(peer, _):
+            while (got := peer.read()).payload != b"end":
+                if got.opcode == TEXT and got.payload != b"hush":
+                    peer.send(TEXT, got.payload)
+                if got.payload == b"news":
+                    peer.send(TEXT, b"pushed")
+        ran = self.script("""
+            return { target = "@URL@", connections = 6, duration = "2s", thresholds = { "errors == 0" }, scenario = function(vu)
+              local ws = vu:ws()
+              if vu.id == 6 then ws:receive() end
+              ws:send("news")
+              vu:check(ws:receive() == "news" and ws:receive() == "pushed", "pushed")
+              if vu.iteration == 1 then return
+              elseif vu.id == 1 then ws:send("hush") ws:receive()
+              elseif vu.id == 2 then ws:send("hush") for _ in ws:messages() do end
+              elseif vu.id == 3 then ws:close()
+              elseif vu.id == 4 then ws:receive()
+              else for _ in ws:messages() do end end
+            end }""", self.sockets(play))
+        self.assertEqual((ran.status, ran.errors, ran.totals["in_flight"]), (99, {"total": 3, "unanswered": 3}, 3), ran)
+        self.assertEqual((ran.totals["requests"], ran.checks), (5, {"pushed": (10, 0)}), ran)
+
     def test_wrong_calls(self):
         server = self.sockets(echo)
         for call, text in (('vu:ws("x")', "a path begins with /"), ('vu:ws("ws://other.example/")', "is not on the target"),

@@ -141,13 +141,13 @@ local function merge_checks(lists)
 end
 
 -- Set errors.unanswered and in_flight: the requests that were outstanding at the end of a closed loop. Unanswered are those
--- that had waited longer than any response took, and longer than a second (half of the run, if that is less); an iteration
--- of a scenario is as long as its script wants.
+-- that had waited longer than any response took, and longer than a second (half of the run, if that is less). An iteration
+-- of a scenario is as long as its script wants: its waits for the server count.
 local function count_outstanding(self, r)
   r.waiting = self.counters:merge "waiting"
   if not r.waiting then return end
-  local usual_ns = math.max(r.sent.max, math.min(SECOND, r.duration_ns // 2))
-  local usual = self.plan.mode == "scenario" and 100 or r.waiting:below(usual_ns)
+  local longest_ns = self.plan.mode == "scenario" and r.longest_wait_ns or r.sent.max
+  local usual = r.waiting:below(math.max(longest_ns, math.min(SECOND, r.duration_ns // 2)))
   r.in_flight = math.floor(r.waiting.count * usual / 100 + 0.5)
   r.errors.unanswered = r.waiting.count - r.in_flight
 end

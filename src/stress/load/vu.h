@@ -115,6 +115,7 @@ struct ls_stress_vu {
     } echo;
 
     struct ls_stress_scenario *scenario;
+    uint64_t waits_since_ns; /* a scenario waits for the server since then; 0: it sleeps, or only listens */
 };
 
 /* Begin to connect. The state must be CLOSED. LS_OK; or an error, which is counted, and no packet follows. */

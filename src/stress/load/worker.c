@@ -65,14 +65,18 @@ static void record_totals(ls_stress_worker *w)
     if (w->open_loop) ls_stress_arrivals_count_unsent(w);
 }
 
-/* Record how long the outstanding requests of a closed loop have waited. */
+/* Record how long the outstanding requests of a closed loop have waited; of a scenario how long its present wait for the
+ * server has lasted. */
 static void record_waiting(ls_stress_worker *w)
 {
     for (uint32_t i = 0; i < w->vu_count; i++) {
         const ls_stress_vu *u = &w->vus[i];
         for (uint32_t n = 0; n < u->outstanding; n++) {
-            const uint64_t sent_ns = u->requests[(u->first + n) % w->pipeline].sent_ns;
-            ls_histogram_record(w->count.waiting, w->end_ns > sent_ns ? w->end_ns - sent_ns : 0);
+            const uint64_t since_ns = w->plan->mode != LS_STRESS_PLAN_SCENARIO
+                                          ? u->requests[(u->first + n) % w->pipeline].sent_ns
+                                      : u->waits_since_ns > 0 ? u->waits_since_ns
+                                                              : w->end_ns;
+            ls_histogram_record(w->count.waiting, w->end_ns > since_ns ? w->end_ns - since_ns : 0);
         }
     }
 }

@@ -62,9 +62,10 @@ typedef struct ls_stress_counters {
     /* From the due time to the moment at which the load generator noticed it; NULL in a closed loop. The wait for an
      * idle connection is not included: the server causes that wait, and `due` contains it. */
     ls_histogram *lag;
-    /* At the end of a closed loop, the time since the send of each outstanding request; else NULL. The sampler counts the
-     * long ones as LS_STRESS_ERROR_UNANSWERED. */
+    /* At the end of a closed loop, the time since the send of each outstanding request, or for which a scenario has waited
+     * for the server; else NULL. The sampler counts the long ones as LS_STRESS_ERROR_UNANSWERED. */
     ls_histogram *waiting;
+    _Atomic uint64_t longest_wait_ns; /* of the waits of scenarios that have ended */
     _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
     ls_histogram *handshake;                    /* from the connect to the end of the handshake; NULL without TLS */
     _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */

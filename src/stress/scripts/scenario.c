@@ -114,6 +114,15 @@ static bool flush(struct ls_stress_scenario *sc)
     return true;
 }
 
+/* The server has done what the virtual user waited for, if it did. */
+static void end_wait(const ls_stress_vu *u)
+{
+    ls_counter *longest_ns = &u->worker->count.longest_wait_ns;
+    if (u->waits_since_ns == 0) return;
+    const uint64_t wait_ns = ls_stress_worker_now(u->worker) - u->waits_since_ns;
+    if (wait_ns > ls_counter_read(longest_ns)) atomic_store_explicit(longest_ns, wait_ns, memory_order_relaxed);
+}
+
 /* The round has ended and its output is sent. */
 static void finish(struct ls_stress_scenario *sc)
 {
@@ -122,6 +131,7 @@ static void finish(struct ls_stress_scenario *sc)
     const bool keep = w->plan->keepalive && !sc->peer_closed && !sc->closed;
     sc->round_done = false;
     if (sc->unreceived && w->running) ls_counter_add(&w->count.unreceived, 1);
+    end_wait(u);
     w->now_ns = ls_stress_worker_now(w);
     ls_stress_vu_complete(u, 0);
     if (!keep) {
@@ -159,6 +169,7 @@ void ls_stress_scenario_resume(struct ls_stress_scenario *sc, int arguments)
     ls_stress_worker *w = sc->u->worker;
     ls_stress_script *s = w->script;
     int results;
+    sc->u->waits_since_ns = 0;
     sc->running = true;
     sc->suspended = false;
     s->running = sc;
@@ -175,31 +186,34 @@ void ls_stress_scenario_resume(struct ls_stress_scenario *sc, int arguments)
     sc->suspended = status == LUA_YIELD;
     sc->round_done = status == LUA_OK;
     if (!flush(sc)) return;
-    if (sc->round_done && sc->out.len == 0 && !sc->u->tx_pending) finish(sc);
+    if (sc->round_done && sc->out.len == 0 && !sc->u->tx_pending) {
+        finish(sc);
+        return;
+    }
+    const bool listens = sc->want == LS_STRESS_WANT_MESSAGE && !sc->asked;
+    if (sc->round_done || (sc->want != LS_STRESS_WANT_TIME && !listens))
+        sc->u->waits_since_ns = ls_stress_worker_now(w);
 }
 
-/* Whether what the coroutine waits for is there: of WANT_UPGRADE, WANT_MESSAGE and WANT_END. */
+/* Whether what the coroutine waits for is there. */
 static bool is_ready(const struct ls_stress_scenario *sc)
 {
+    size_t len, used;
     switch (sc->want) {
     case LS_STRESS_WANT_UPGRADE: return sc->socket != LS_STRESS_SOCKET_OPENING;
     case LS_STRESS_WANT_MESSAGE: return sc->in.len > sc->in_at;
-    default: return false; /* the end: peer_closed */
+    case LS_STRESS_WANT_END: return sc->peer_closed;
+    default: return sc->u->worker->plan->kind == LS_STRESS_TARGET_UDP || ls_stress_scenario_has_input(sc, &len, &used);
     }
 }
 
-/* Resume the coroutine if what it waits for is there. */
+/* Resume the coroutine if what it waits for is there, or cannot arrive any more. */
 static void wake(struct ls_stress_scenario *sc)
 {
-    size_t len, used;
     if (!sc->suspended || sc->want == LS_STRESS_WANT_TIME) return;
-    if (sc->want >= LS_STRESS_WANT_UPGRADE) {
-        if (sc->peer_closed || is_ready(sc)) ls_stress_scenario_resume(sc, 0);
-        return;
-    }
-    if (sc->peer_closed || sc->u->worker->plan->kind == LS_STRESS_TARGET_UDP ||
-        ls_stress_scenario_has_input(sc, &len, &used))
-        ls_stress_scenario_resume(sc, 0);
+    const bool ready = is_ready(sc);
+    if (ready) end_wait(sc->u);
+    if (ready || sc->peer_closed) ls_stress_scenario_resume(sc, 0);
 }
 
 /* Runs protected. Arguments: the scenario, a light userdata; the table of vus and their metatable. Creates its
@@ -256,7 +270,7 @@ static bool opened(ls_stress_vu *u)
     }
     sc->in.len = sc->in_at = sc->out.len = sc->part.len = 0;
     sc->socket = LS_STRESS_SOCKET_NONE;
-    sc->peer_closed = sc->closed = sc->round_done = false;
+    sc->peer_closed = sc->closed = sc->round_done = sc->asked = false;
     return true;
 }
 

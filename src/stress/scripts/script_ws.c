@@ -122,6 +122,7 @@ static int ws_send(lua_State *L)
     luaL_argcheck(L, !text || ls_utf8_valid(data, len), 2, "text must be UTF-8; send other bytes as \"binary\"");
     if (is_over(sc)) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     put_frame(L, sc, text ? LS_WS_TEXT : LS_WS_BINARY, data, len);
+    sc->asked = true;
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -137,6 +138,7 @@ static int continue_message(lua_State *L, int status, lua_KContext context)
         lua_pushlstring(L, in + MESSAGE_HEAD, len);
         lua_pushstring(L, in[sizeof len] != 0 ? "text" : "binary");
         ls_stress_scenario_consume(sc, MESSAGE_HEAD + len);
+        sc->asked = false;
         return 2;
     }
     if (is_over(sc)) return ls_stress_scenario_failure(L, "closed", "ECLOSED");

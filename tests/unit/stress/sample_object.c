@@ -78,6 +78,7 @@ static int sample_add(lua_State *L)
                     COUNTER(connections),
                     COUNTER(unsent),
                     COUNTER(behind_ns),
+                    COUNTER(longest_wait_ns),
                     COUNTER(handshakes_full),
                     COUNTER(handshakes_resumed),
                     COUNTER(handshakes_failed),
