@@ -43,6 +43,10 @@ typedef struct ls_coding_type {
      * and the step is complete; LS_EAGAIN: call again with the rest of the input, the same step and more room; LS_ENOMEM. */
     int (*encode)(void *encoder, const char *in, size_t *in_len, char *out, size_t *out_len, enum ls_encode_step step);
     void (*encoder_close)(void *encoder);
+    /* Make a finished encoder as encoder_open would: true; false: this one does not suit the hint, and must be closed or
+     * used for another. NULL, as the next one: the library cannot. */
+    bool (*encoder_reopen)(void *encoder, const ls_encode_hint *hint);
+    size_t (*encoder_bytes)(const void *encoder); /* that it holds */
 
     int (*decoder_open)(void **out); /* LS_OK, LS_ENOMEM */
     /* As ls_decoder_run, without its limit. *ended is whether the input may end here. */

@@ -10,10 +10,9 @@
 #include "codec/coding/http_coding.h"
 
 enum {
-    AS_GZIP = 16,     /* added to the bits of the window */
-    MEMORY_USUAL = 8, /* the memory level of zlib's default */
-    EVENTS_BITS = 12, /* a window of 4 KiB, and about 40 KiB for an encoder */
-    EVENTS_MEMORY = 5,
+    AS_GZIP = 16,            /* added to the bits of the window */
+    MEMORY_LESS = 7,         /* the memory level is that much less than the bits, as in zlib's default */
+    EVENTS_BITS = 12,        /* a window of 4 KiB, and about 40 KiB for an encoder */
     LOOK_AHEAD = 262,        /* zlib: the window has that many bytes less of use */
     PART_BYTES_MAX = 1 << 30 /* zlib counts in unsigned int */
 };
@@ -38,33 +37,50 @@ static void give(z_stream *z, const char *in, size_t in_len, char *out, size_t o
     z->avail_out = part(out_len);
 }
 
+typedef struct encoder {
+    z_stream z;
+    int level, bits;
+} encoder;
+
 /* A short body needs no large window: the time to clear its tables would be longer than that to compress it. */
+static int bits_for(const ls_encode_hint *hint)
+{
+    int bits = MAX_WBITS;
+    if (hint->events) return EVENTS_BITS;
+    while (bits > 9 && hint->bytes < ((uint64_t)1 << (bits - 1)) - LOOK_AHEAD) bits--;
+    return bits;
+}
+
 static int encoder_open(const ls_encode_hint *hint, void **out)
 {
-    int bits = MAX_WBITS, memory = MEMORY_USUAL;
-    while (bits > 9 && hint->bytes < ((uint64_t)1 << (bits - 1)) - LOOK_AHEAD) {
-        bits--;
-        if (memory > 1) memory--;
-    }
-    if (hint->events) {
-        bits = EVENTS_BITS;
-        memory = EVENTS_MEMORY;
-    }
-    z_stream *z = calloc(1, sizeof *z);
-    if (z == NULL) return LS_ENOMEM;
-    if (deflateInit2(z, hint->level, Z_DEFLATED, bits + AS_GZIP, memory, Z_DEFAULT_STRATEGY) != Z_OK) {
-        free(z);
+    encoder *e = malloc(sizeof *e);
+    if (e == NULL) return LS_ENOMEM;
+    *e = (encoder){.level = hint->level, .bits = bits_for(hint)};
+    if (deflateInit2(&e->z, e->level, Z_DEFLATED, e->bits + AS_GZIP, e->bits - MEMORY_LESS, Z_DEFAULT_STRATEGY) !=
+        Z_OK) {
+        free(e);
         return LS_ENOMEM;
     }
-    *out = z;
+    *out = e;
     return LS_OK;
 }
 
-static int encode(void *encoder, const char *in, size_t *in_len, char *out, size_t *out_len, enum ls_encode_step step)
+static bool encoder_reopen(void *state, const ls_encode_hint *hint)
+{
+    encoder *e = state;
+    return e->level == hint->level && e->bits == bits_for(hint) && deflateReset(&e->z) == Z_OK;
+}
+
+static size_t encoder_bytes(const void *state)
+{
+    return (size_t)8 << ((const encoder *)state)->bits; /* zconf.h, but for its last few kilobytes */
+}
+
+static int encode(void *state, const char *in, size_t *in_len, char *out, size_t *out_len, enum ls_encode_step step)
 {
     static const int steps[] = {
         [LS_ENCODE_MORE] = Z_NO_FLUSH, [LS_ENCODE_FLUSH] = Z_SYNC_FLUSH, [LS_ENCODE_END] = Z_FINISH};
-    z_stream *z = encoder;
+    z_stream *z = &((encoder *)state)->z;
     const bool whole = part(*in_len) == *in_len;
     give(z, in, *in_len, out, *out_len);
     const unsigned in_part = z->avail_in, out_part = z->avail_out;
@@ -75,10 +91,10 @@ static int encode(void *encoder, const char *in, size_t *in_len, char *out, size
     return whole && z->avail_in == 0 && z->avail_out > 0 ? LS_OK : LS_EAGAIN;
 }
 
-static void encoder_close(void *encoder)
+static void encoder_close(void *state)
 {
-    (void)deflateEnd(encoder);
-    free(encoder);
+    (void)deflateEnd(&((encoder *)state)->z);
+    free(state);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
@@ -140,6 +156,8 @@ const ls_coding_type ls_coding_gzip = {.name = "gzip",
                                        .encoder_open = encoder_open,
                                        .encode = encode,
                                        .encoder_close = encoder_close,
+                                       .encoder_reopen = encoder_reopen,
+                                       .encoder_bytes = encoder_bytes,
                                        .decoder_open = decoder_open,
                                        .decode = decode,
                                        .decoder_close = decoder_close};

@@ -19,10 +19,9 @@ static const char *library(void)
     return text;
 }
 
-static int encoder_open(const ls_encode_hint *hint, void **out)
+static bool encoder_reopen(void *encoder, const ls_encode_hint *hint)
 {
-    ZSTD_CCtx *encoder = ZSTD_createCCtx();
-    if (encoder == NULL) return LS_ENOMEM;
+    (void)ZSTD_CCtx_reset(encoder, ZSTD_reset_session_and_parameters);
     (void)ZSTD_CCtx_setParameter(encoder, ZSTD_c_compressionLevel, hint->level);
     if (hint->events)
         (void)ZSTD_CCtx_setParameter(encoder, ZSTD_c_windowLog, EVENTS_BITS);
@@ -30,8 +29,21 @@ static int encoder_open(const ls_encode_hint *hint, void **out)
         (void)ZSTD_CCtx_setParameter(encoder, ZSTD_c_windowLog, UNKNOWN_BITS);
     else
         (void)ZSTD_CCtx_setPledgedSrcSize(encoder, hint->bytes);
+    return true;
+}
+
+static int encoder_open(const ls_encode_hint *hint, void **out)
+{
+    ZSTD_CCtx *encoder = ZSTD_createCCtx();
+    if (encoder == NULL) return LS_ENOMEM;
+    (void)encoder_reopen(encoder, hint);
     *out = encoder;
     return LS_OK;
+}
+
+static size_t encoder_bytes(const void *encoder)
+{
+    return ZSTD_sizeof_CCtx(encoder);
 }
 
 static int encode(void *encoder, const char *in, size_t *in_len, char *out, size_t *out_len, enum ls_encode_step step)
@@ -123,6 +135,8 @@ const ls_coding_type ls_coding_zstd = {.name = "zstd",
                                        .encoder_open = encoder_open,
                                        .encode = encode,
                                        .encoder_close = encoder_close,
+                                       .encoder_reopen = encoder_reopen,
+                                       .encoder_bytes = encoder_bytes,
                                        .decoder_open = decoder_open,
                                        .decode = decode,
                                        .decoder_close = decoder_close};

@@ -42,6 +42,50 @@ typedef struct ls_coded {
     bool made_last;
 } ls_coded;
 
+/* ---- encoders between responses ----------------------------------------------------------------------------------- */
+
+static void *take_kept(ls_coded_rules *rules, unsigned at)
+{
+    void *encoder = rules->kept[at].encoder;
+    rules->kept_bytes -= rules->kept[at].bytes;
+    memmove(rules->kept + at, rules->kept + at + 1, (--rules->kept_count - at) * sizeof rules->kept[0]);
+    return encoder;
+}
+
+static void close_oldest(ls_coded_rules *rules)
+{
+    const ls_coding_type *type = rules->kept[0].type;
+    type->encoder_close(take_kept(rules, 0));
+}
+
+static int get_encoder(ls_coded *c, const ls_encode_hint *hint)
+{
+    const ls_coded_rules *rules = c->rules;
+    unsigned n = rules->kept_count;
+    while (n > 0 && (rules->kept[n - 1].type != c->type || !c->type->encoder_reopen(rules->kept[n - 1].encoder, hint)))
+        n--;
+    if (n == 0) return c->type->encoder_open(hint, &c->encoder);
+    c->encoder = take_kept(c->rules, n - 1);
+    return LS_OK;
+}
+
+/* The encoder is kept for another response, or closed. */
+static void put_encoder(ls_coded *c, bool finished)
+{
+    ls_coded_rules *rules = c->rules;
+    ls_kept_encoder kept = {c->type, c->encoder, SIZE_MAX};
+    c->encoder = NULL;
+    if (finished && c->type->encoder_bytes != NULL) kept.bytes = c->type->encoder_bytes(kept.encoder);
+    if (kept.bytes > LS_CODED_KEPT_BYTES_MAX) {
+        c->type->encoder_close(kept.encoder);
+        return;
+    }
+    while (rules->kept_count == LS_CODED_KEPT_MAX || rules->kept_bytes + kept.bytes > LS_CODED_KEPT_BYTES_MAX)
+        close_oldest(rules);
+    rules->kept[rules->kept_count++] = kept;
+    rules->kept_bytes += kept.bytes;
+}
+
 ls_coded_rules *ls_coded_rules_open(size_t types_bytes, size_t cache_bytes_max)
 {
     ls_coded_rules *rules = calloc(1, sizeof *rules + types_bytes);
@@ -56,6 +100,7 @@ void ls_coded_rules_drop(ls_coded_rules *rules)
 {
     if (atomic_fetch_sub(&rules->refs, 1) > 1) return;
     ls_coded_cache_close(rules->cache);
+    while (rules->kept_count > 0) close_oldest(rules);
     free(rules);
 }
 
@@ -211,12 +256,11 @@ static int feed_all(ls_thread_ctx *ctx, ls_coded *c, const ls_slice *slices, uns
     return err;
 }
 
-static int end_encoding(ls_thread_ctx *ctx, ls_coded *c)
+static int end_encoding(ls_thread_ctx *ctx, ls_coded *c, const char *in, size_t len)
 {
-    int err = feed(ctx, c, "", 0, LS_ENCODE_END);
+    int err = feed(ctx, c, in, len, LS_ENCODE_END);
     if (err == LS_OK) err = seal(c);
-    c->type->encoder_close(c->encoder);
-    c->encoder = NULL;
+    put_encoder(c, err == LS_OK);
     c->unsent = false;
     return err;
 }
@@ -248,7 +292,7 @@ static int coded_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsi
     int err = LS_OK;
     if (how & LS_DATA_HINTS) return c->inner->data(ctx, x, slices, count, how);
     if (how & LS_DATA_LAST) {
-        if (c->encoder != NULL && (err = end_encoding(ctx, c)) == LS_OK) err = put_ready(ctx, x);
+        if (c->encoder != NULL && (err = end_encoding(ctx, c, "", 0)) == LS_OK) err = put_ready(ctx, x);
         if (err >= 0 && c->framing == LS_FRAMED_BY_PARTS) return inner_data(ctx, x, slices, count, how);
     } else {
         err = feed_all(ctx, c, slices, count);
@@ -273,8 +317,11 @@ static int coded_flush(ls_thread_ctx *ctx, ls_exchange *x)
 }
 
 /* The body in `slices` is whole: encode it, or take it from the cache. */
-static int encode_whole(ls_thread_ctx *ctx, ls_coded *c, enum ls_coding coding, const ls_slice *slices, unsigned count)
+static int encode_whole(ls_thread_ctx *ctx, ls_coded *c, enum ls_coding coding, const ls_encode_hint *hint,
+                        const ls_slice *slices, unsigned count)
 {
+    const unsigned before = count > 0 ? count - 1 : 0;
+    const ls_slice last = count > 0 ? slices[before] : (ls_slice){.ptr = ""};
     ls_coded_cache *const cache = count == 1 ? c->rules->cache : NULL;
     uint64_t key = 0;
     bool keep = false;
@@ -285,16 +332,18 @@ static int encode_whole(ls_thread_ctx *ctx, ls_coded *c, enum ls_coding coding, 
         return LS_ENOMEM;
     }
     c->filled = ls_slices_bytes(slices, count) > 2 * LS_BLOCK_SMALL;
-    int err = feed_all(ctx, c, slices, count);
-    if (err == LS_OK) err = end_encoding(ctx, c);
+    int err = get_encoder(c, hint);
+    if (err == LS_OK) err = feed_all(ctx, c, slices, before);
+    if (err == LS_OK) err = end_encoding(ctx, c, last.ptr, last.len);
     if (err == LS_OK && keep) ls_coded_cache_put(cache, key, &slices[0], ls_slices_items(&c->ready), c->ready.count);
     return err;
 }
 
-static int head_of_whole(ls_thread_ctx *ctx, ls_exchange *x, enum ls_coding coding, ls_slice *slices, unsigned count)
+static int head_of_whole(ls_thread_ctx *ctx, ls_exchange *x, enum ls_coding coding, const ls_encode_hint *hint,
+                         ls_slice *slices, unsigned count)
 {
     ls_coded *c = x->coded;
-    const int err = encode_whole(ctx, c, coding, slices, count);
+    const int err = encode_whole(ctx, c, coding, hint, slices, count);
     ls_slices_drop(slices, count);
     if (err < 0) return err;
     const unsigned ready = c->ready.count;
@@ -339,19 +388,19 @@ static int coded_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_sli
     const size_t bytes = ls_slices_bytes(slices, count);
     const bool whole = length >= 0 && (uint64_t)length == bytes;
     for (unsigned n = 0; n < count; n++) of_file |= ls_slice_is_file(&slices[n]);
+    const bool at_once = whole && !of_file && bytes <= AT_ONCE_BYTES;
     int err = decided;
     if (decided >= 0) {
         c->type = ls_codings[decided];
         hint.level = c->rules->levels[decided];
         if (whole) hint.bytes = bytes;
-        err = c->type->encoder_open(&hint, &c->encoder);
+        err = at_once ? LS_OK : get_encoder(c, &hint);
     }
     if (err < 0) {
         ls_slices_drop(slices, count);
         return err;
     }
-    if (whole && !of_file && bytes <= AT_ONCE_BYTES)
-        return head_of_whole(ctx, x, (enum ls_coding)decided, slices, count);
+    if (at_once) return head_of_whole(ctx, x, (enum ls_coding)decided, &hint, slices, count);
     x->transport = &c->transport;
     c->framing = x->framing = x->open_framing;
     if (c->framing == LS_FRAMED_BY_CLOSE) x->close = true;
@@ -472,7 +521,6 @@ int ls_coded_put(ls_thread_ctx *ctx, ls_exchange *x)
     const int err = c->made_len > 0 ? inner_data(ctx, x, &slice, 1, 0) : LS_DONE;
     if (err < 0) return ls_exchange_fail(x, err);
     if (!c->made_last) return LS_DONE;
-    c->type->encoder_close(c->encoder);
-    c->encoder = NULL;
+    put_encoder(c, true);
     return ls_exchange_finish(ctx, x);
 }

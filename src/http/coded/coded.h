@@ -26,6 +26,16 @@
 
 typedef struct ls_coded_cache ls_coded_cache;
 
+/* Encoders of finished responses are kept for the next ones, the youngest of them: at most so many, with so many bytes. A body
+ * of 4 KiB needs 64 KiB for gzip, a body in parts 256 KiB. */
+enum { LS_CODED_KEPT_MAX = 4, LS_CODED_KEPT_BYTES_MAX = 512 << 10 };
+
+typedef struct ls_kept_encoder {
+    const ls_coding_type *type;
+    void *encoder;
+    size_t bytes;
+} ls_kept_encoder;
+
 /* What a site wants, of many exchanges of one actor. */
 typedef struct ls_coded_rules {
     _Atomic unsigned refs;
@@ -34,6 +44,9 @@ typedef struct ls_coded_rules {
     enum ls_coding codings[LS_CODINGS];
     int levels[LS_CODINGS]; /* by coding */
     ls_coded_cache *cache;  /* NULL: none */
+    unsigned kept_count;
+    size_t kept_bytes;
+    ls_kept_encoder kept[LS_CODED_KEPT_MAX]; /* the oldest first */
     char
         types[]; /* names, "text/" for all that begin so, "+json" for all that end so; each with its NUL, then a NUL */
 } ls_coded_rules;

@@ -284,6 +284,42 @@ static void every_level(void **state)
     free(bytes);
 }
 
+/* An encoder that is used again makes the bytes that a new one makes, also for a body of another length. One of gzip suits only
+ * its window and level. */
+static void an_encoder_again(void **state)
+{
+    static const size_t lengths[] = {4000, 4000, 3834, 3833, 70000, 4000, 0, 1};
+    char *bytes = content(70000), *first = malloc(150000), *again = malloc(150000);
+    (void)state;
+    for (unsigned n = 0; n < LS_CODINGS; n++) {
+        const ls_coding_type *type = ls_codings[n];
+        void *encoder = NULL;
+        if (!ls_coding_built((enum ls_coding)n) || type->encoder_reopen == NULL) continue;
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+            size_t in = lengths[i], got = 150000;
+            ls_encode_hint hint = {type->level_default, in, false};
+            const size_t used = encode(type, &hint, bytes, in, in + 1, 150000, false, first, NULL);
+            const bool suits = encoder != NULL && type->encoder_reopen(encoder, &hint);
+            if (n == LS_CODING_GZIP) assert_int_equal(suits, i == 1 || i == 2 || i == 7);
+            if (n == LS_CODING_ZSTD) assert_int_equal(suits, i > 0);
+            if (!suits && encoder != NULL) type->encoder_close(encoder);
+            if (!suits) assert_int_equal(type->encoder_open(&hint, &encoder), LS_OK);
+            assert_int_equal(type->encode(encoder, bytes, &in, again, &got, LS_ENCODE_MORE), LS_OK);
+            size_t none = 0, end = 150000 - got;
+            assert_int_equal(type->encode(encoder, "", &none, again + got, &end, LS_ENCODE_END), LS_OK);
+            assert_int_equal(got + end, used);
+            assert_memory_equal(again, first, used);
+            assert_true(type->encoder_bytes(encoder) >= lengths[i]);
+        }
+        ls_encode_hint other = {type->level_default + 1, 1, false};
+        assert_int_equal(type->encoder_reopen(encoder, &other), n != LS_CODING_GZIP);
+        type->encoder_close(encoder);
+    }
+    free(bytes);
+    free(first);
+    free(again);
+}
+
 /* The limit is that of all codings: 64 MiB of zeros. */
 static void a_bomb_of_each_coding(void **state)
 {
@@ -400,6 +436,7 @@ int main(void)
         cmocka_unit_test(both_directions),
         cmocka_unit_test(a_flush_makes_all_bytes_decodable),
         cmocka_unit_test(every_level),
+        cmocka_unit_test(an_encoder_again),
         cmocka_unit_test(a_bomb_of_each_coding),
         cmocka_unit_test(several_frames_of_zstd),
         cmocka_unit_test(only_the_frames_of_the_rfc),

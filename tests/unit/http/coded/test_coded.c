@@ -232,6 +232,43 @@ static void errors_of_the_transport(void **state)
     }
 }
 
+/* Bodies of five windows, of which four encoders are kept; those of bodies in parts, of which two have room. */
+static void encoders_are_kept(void **state)
+{
+    static const size_t lengths[] = {200, 300, 1000, 2000, 4000};
+    static noting n, parts[3];
+    (void)state;
+    for (unsigned i = 0; i < 5; i++) {
+        for (unsigned again = 0; again < 3; again++) { /* encoded, encoded again, from the cache */
+            respond(&n, "text/plain", lengths[i]);
+            decodes_to(&n, lengths[i]);
+            end(&n);
+            assert_int_equal(rules->kept_count, i < LS_CODED_KEPT_MAX ? i + 1 : LS_CODED_KEPT_MAX);
+        }
+    }
+    assert_int_equal(rules->kept[0].bytes, 8 << 10); /* that of 200 bytes was the oldest */
+    for (unsigned i = 0; i < 3; i++) {
+        ls_slice slice = text_slice(500);
+        begin(&parts[i], "text/plain");
+        assert_int_equal(ls_exchange_write(&place->place.ctx, &parts[i].x, &slice, 1), LS_DONE);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(ls_exchange_finish(&place->place.ctx, &parts[i].x), LS_DONE);
+        decodes_to(&parts[i], 500);
+        end(&parts[i]);
+        assert_int_equal(rules->kept_count, i == 0 ? LS_CODED_KEPT_MAX : 2);
+    }
+    assert_int_equal(rules->kept_bytes, LS_CODED_KEPT_BYTES_MAX);
+
+    ls_slice slice = text_slice(500); /* aborted: its encoder, which was kept, is not finished */
+    begin(&n, "text/plain");
+    assert_int_equal(ls_exchange_write(&place->place.ctx, &n.x, &slice, 1), LS_DONE);
+    assert_int_equal(rules->kept_count, 1);
+    ls_exchange_abort(&place->place.ctx, &n.x);
+    end(&n);
+    assert_int_equal(rules->kept_count, 1);
+}
+
 /* ---- the cache ---------------------------------------------------------------------------------------------------- */
 
 static bool find(ls_coded_cache *cache, const ls_slice *body, uint64_t *key, bool *keep)
@@ -327,6 +364,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(types, open_rules, close_rules),
         cmocka_unit_test_setup_teardown(tags, open_rules, close_rules),
         cmocka_unit_test_setup_teardown(errors_of_the_transport, open_rules, close_rules),
+        cmocka_unit_test_setup_teardown(encoders_are_kept, open_rules, close_rules),
         cmocka_unit_test(a_body_is_kept_when_it_comes_again),
         cmocka_unit_test(the_memory_of_the_cache_has_a_limit),
     };
