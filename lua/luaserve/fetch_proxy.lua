@@ -93,8 +93,8 @@ proxy.failure = failure
 
 local refused = { [403] = "EACCES", [407] = "EACCES" }
 
--- tunnel(via, sock, at, seconds, of_client) -> true | nil, message, code. Makes a connection to a proxy one to the server of
--- the parsed URL. A failure closes it.
+-- tunnel(via, sock, at, seconds, of_client) -> true | nil, message, code. Makes a connection to a proxy one to the server
+-- of the parsed URL. A failure closes it.
 function proxy.tunnel(via, sock, at, seconds, of_client)
   local server = at.authority:find(":%d+$") and at.authority or at.authority .. ":" .. at.port
   local call = core.client_call(sock, "head", of_client)

@@ -124,7 +124,8 @@ function rules.redirect(request, status, location)
   local next_request = setmetatable({}, getmetatable(request))
   for name, value in pairs(request) do next_request[name] = value end
   next_request.at = at
-  if status == 303 and request.method ~= "HEAD" and request.method ~= "GET" or status <= 302 and request.method == "POST" then
+  local reads = request.method == "GET" or request.method == "HEAD"
+  if status == 303 and not reads or status <= 302 and request.method == "POST" then
     next_request.method, next_request.body = "GET", nil
     next_request.fields = without(request.fields, of_body)
   elseif type(request.body) == "function" then

@@ -143,7 +143,7 @@ local function keep(self, res, key)
   local line = whole:match("^[^\n]*")
   if self.copies[whole] then return end -- a task that has not begun to do so
   self.copies[whole] = pcall(core.spawn, function() -- unless there are too many
-    local ended <close> = setmetatable({}, { __close = function() self.copies[whole] = nil end })
+    local _ <close> = setmetatable({}, { __close = function() self.copies[whole] = nil end })
     local claim
     repeat claim = core.cache_claim(nil, self.object, line .. "\n\0", nil, 0, math.huge) until type(claim) == "userdata"
     self.copies[whole] = nil -- what is stored from now on needs another copy
