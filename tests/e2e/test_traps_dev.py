@@ -177,7 +177,7 @@ local d, cache, kept = ls.dict("n"), ls.dict("pages", { evict = true }), ls.dict
 local lock = ls.semaphore("lock", 1)
 app:get("/other", function(req) local _ = d.a d.b = 1 return "other" end)
 app:get("/set", function(req) d.a = 1 return "set " .. d.a end)
-app:get("/remove", function(req) local a = d.a d.a = nil return "removed " .. tostring(a) end)
+app:get("/remove", function(req) if not d:delete("a") then return "absent" end return "removed" end)
 app:get("/session", function(req) local s = d.s d:set("s", s or "new", 60) return "renewed" end)
 app:get("/cache", function(req) cache.x = cache.x or "page" kept.x = kept.x or "page" return cache.x end)
 app:get("/incr", function(req) local n = d:incr("n") if d.n > 1000 then d.n = 0 end return n .. "" end)
