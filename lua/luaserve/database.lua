@@ -60,14 +60,14 @@ function database.check_function(call, fn, ...)
   usage.no_more(call .. "(fn)", fn, ...)
 end
 
--- transaction(fn, commit, handle, tx, code) -> the results of fn(tx), or true, when commit(handle) has succeeded | nil,
--- message, code. `handle` is closed at the end; without one `tx` and `code` are the failure.
+-- transaction(fn, commit, handle, tx, code) -> the results of fn(tx), or true, when commit(handle) has succeeded | false, or
+-- nil, message, code. `handle` is closed at the end; without one `tx` and `code` are the failure.
 function database.transaction(fn, commit, handle, tx, code)
   if not handle then return nil, tx, code end
   local _ <close> = handle
   local result = pack(fn(tx))
   if tx.failure then return nil, unpack(tx.failure) end
-  if not result[1] and result[2] ~= nil then return unpack(result, 1, result.n) end
+  if result[1] == false or result[1] == nil and result[2] ~= nil then return unpack(result, 1, result.n) end
   local done = pack(commit(handle))
   if not done[1] then return nil, unpack(done, 2, done.n) end
   if result.n == 0 then return true end

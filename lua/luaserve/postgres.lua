@@ -360,7 +360,7 @@ local function commit(lease) return command(lease, nil, "pg:transaction", "commi
 
 -- pg:transaction(fn: fun(tx: PostgresTransaction): ...) -> ...: any | nil, message, code
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
--- undone after an error, a statement that fails, and when the function returns nil or false with a reason.
+-- undone after an error, a statement that fails, and when the function returns false, or nil with a reason.
 function methods.transaction(self, fn, ...)
   check_call(self, "", "pg:transaction", "pool")
   database.check_function("pg:transaction", fn, ...)

@@ -112,7 +112,7 @@ local function commit(handle) return results("db:transaction", core.sqlite_commi
 
 -- db:transaction(fn: fun(tx: Transaction): ...) -> ...: any | nil, message, code
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
--- undone after an error, a statement that fails, and when the function returns nil or false with a reason.
+-- undone after an error, a statement that fails, and when the function returns false, or nil with a reason.
 function methods.transaction(self, fn, ...)
   check_call(self, "", "db:transaction", "database")
   database.check_function("db:transaction", fn, ...)

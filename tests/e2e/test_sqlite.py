@@ -170,7 +170,8 @@ class Sqlite(SiteChunks):
           return db:transaction(function(tx)
             tx:exec("insert into item(name) values('a')")
             assert(tx:one("select count(*) as n from item").n == 1)
-            assert(db:one("select count(*) as n from item").n == 0) -- a reader sees what is committed
+            ls.spawn(function() gate:send(db:one("select count(*) as n from item").n) end)
+            assert(gate:receive() == 0) -- another task sees what is committed
             return "x", tx:query("select name from item")[1].name
           end)
         """), ["x", "a"])
@@ -190,6 +191,10 @@ class Sqlite(SiteChunks):
         self.raises("db:transaction(function(tx) tx:exec('delete from item') error('oops') end)", "oops")
         self.raises("db:transaction(function(tx) tx:exec('delete form item') end)", 'tx:exec: near "form"')
         self.raises("db:transaction(function(tx) db:exec('delete from item') end)", "use the argument of its function")
+        for read in ("db:one 'select 1'", "db:query 'select 1'", "for _ in db:rows 'select 1' do end", "db:transaction(print)"):
+            self.raises(f"db:transaction(function(tx) tx:exec('delete from item') {read} end)", "such as tx:exec or tx:one")
+        self.assertEqual(self.run_lua("""
+          return db:transaction(function(tx) tx:exec("delete from item") return false end)"""), [False])
         self.raises("local t db:transaction(function(tx) t = tx end) t:exec('delete from item')",
                     "the transaction has ended")
         self.assertEqual(self.run_lua(count), [1])

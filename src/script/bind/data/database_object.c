@@ -141,12 +141,12 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
         lua_pushliteral(L, "another task waits for a statement of this transaction, or for these rows");
         return 2;
     }
-    if (ls_db_try(job)) return k(L, LUA_OK, 0);
-    if (job->lease == NULL && job->writes && holds_transaction(state, job->db)) {
+    if (job->lease == NULL && !job->more && holds_transaction(state, job->db)) { /* a read would get the old rows */
         lua_pushboolean(L, 0);
-        lua_pushliteral(L, "this task is inside of db:transaction: use the argument of its function, such as tx:exec");
+        lua_pushliteral(L, "this task is inside of db:transaction: use the argument of its function, such as tx:exec or tx:one");
         return 2;
     }
+    if (ls_db_try(job)) return k(L, LUA_OK, 0);
     if (state->loading) {
         ls_db_block(job);
         return k(L, LUA_OK, 0);

@@ -74,7 +74,7 @@ struct ls_request {
     int16_t no_file;      /* res:file has failed: the status of a handler that does not answer; 0: it has not */
     bool failing;         /* the function `failed` runs */
     bool aborted;         /* the state closes: ls_exchange_abort was called */
-    bool hung_up;         /* by res:abort, before the client could leave */
+    bool hung_up;         /* by res:abort, before the client could leave; or the handler knows that the client has left */
     bool returned;        /* the handler has returned: an error is one of its results */
     bool chained;         /* middleware runs: what it answers may be changed until the outermost one has returned */
     uint8_t chain_at;     /* the number of the middleware that runs, from 0 */
