@@ -52,6 +52,20 @@ app:get("/head", function(req, res)
   local sse = res:sse { headers = { ["X-A"] = { "1", "2" }, ["Cache-Control"] = "no-store" } }
   ls.log.info(results("head", req.method, sse.closed, sse:send("x")))
 end)
+local gate = ls.channel("gate")
+app:get("/told/:how", function(req, res)
+  local how = req.params.how
+  if how == "write" then
+    while res:write("x") do ls.sleep(0.01) end
+  else
+    local sse = res:sse()
+    sse:send("ready")
+    if how == "send" then while sse:send("x") do ls.sleep(0.01) end else sse:wait() end
+  end
+  ls.log.info(results("told", how))
+  ls.log.info(results("after", how, gate:receive()))
+end)
+app:get("/gate", function() return { sent = gate:send("open") } end)
 app:get("/close", function(req, res)
   local sse <close> = res:sse()
   sse:send("before")
@@ -448,6 +462,19 @@ class Sse(E2E):
             conn.sendall(request("GET", "/wait?name=tls"))
             self.assertIn(b"200 OK", conn.recv(65536))
         self.server.wait_log(r"ended\|tls\|true", since)
+
+    def test_a_handler_that_knows_that_its_client_has_left_may_wait(self):
+        for how in ("wait", "send", "write"):
+            since = self.server.mark()
+            c = self.server.connect()
+            c.send(f"GET /told/{how} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            c.line(b"ready" if how != "write" else b"x")
+            c.close()
+            self.server.wait_log(rf"told\|{how}", since)
+            with self.server.connect() as other:
+                other.send(request("GET", "/gate"))
+                self.assertIn(b"200 OK", other.line())
+            self.server.wait_log(rf"after\|{how}\|open", since)
 
     def test_a_pipelined_request_is_not_the_end(self):
         conn = self.connect()

@@ -253,6 +253,15 @@ void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x)
     if (left) ls_task_wake(ctx, task, LS_ERESET);
 }
 
+void ls_request_tell_left(const ls_state *state)
+{
+    ls_task *task = state->current;
+    ls_request *r = task != NULL ? task->client : NULL;
+    if (r == NULL || r->task != task) return;
+    r->hung_up = true;
+    task->client_left = false;
+}
+
 int ls_request_wait(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)
 {
     ls_task_may_wait(L);

@@ -153,6 +153,8 @@ void ls_request_release_alone(ls_thread_ctx *ctx, ls_request *request);
 
 /* The callback `wake` of every exchange of this layer: wakes the waiters. */
 void ls_request_wake(ls_thread_ctx *ctx, ls_exchange *x);
+/* The running handler learns from a result that its client has left: its later waits do not end for that reason. */
+void ls_request_tell_left(const ls_state *state);
 /* Suspend the current task until ls_request_wake(). */
 int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
 

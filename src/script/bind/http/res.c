@@ -243,6 +243,13 @@ static int res_cookie(lua_State *L)
 
 /* ---- the body in one piece --------------------------------------------------------------------------------- */
 
+/* Push the result of a part that was written. */
+static int push_written(lua_State *L, int error)
+{
+    if (error != 0) ls_request_tell_left(ls_state_of(L));
+    return ls_push_result(L, error);
+}
+
 /* Every event of the exchange wakes its waiters: check whether the queue was sent. */
 static int queue_done(lua_State *L, int status, lua_KContext context)
 {
@@ -251,7 +258,7 @@ static int queue_done(lua_State *L, int status, lua_KContext context)
     (void)status;
     if (x->error == 0 && ls_exchange_flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, queue_done);
-    return ls_push_result(L, x->error);
+    return push_written(L, x->error);
 }
 
 /* Describe the body at index 2. Returns res. */
@@ -418,7 +425,7 @@ static int write_all(lua_State *L, ls_request *r)
         if (is_long) (void)ls_strings_reserve(L, 1); /* first: it may run a finalizer, which may respond */
         if (x->response == LS_RESPONSE_DONE)
             return luaL_error(L, "the response was sent already"); /* sent by a finalizer */
-        if (x->error != 0) return ls_push_failure(L, x->error);
+        if (x->error != 0) return push_written(L, x->error);
         if (type == LUA_TSTRING && !is_long) { /* res_write has converted numbers */
             size_t len;
             const char *bytes = lua_tolstring(L, index, &len);
@@ -427,16 +434,16 @@ static int write_all(lua_State *L, ls_request *r)
         } else {
             done = write_slices(L, r, index);
         }
-        if (done < 0) return ls_push_failure(L, done);
+        if (done < 0) return push_written(L, done);
         if (done == LS_PENDING) result = done;
     }
     if (r->state->current != r->task) {
         const int done = ls_request_push_parts(ctx, r);
-        if (done < 0) return ls_push_failure(L, done);
+        if (done < 0) return push_written(L, done);
         if (done == LS_PENDING) result = done;
     }
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
-    return ls_push_result(L, x->error);
+    return push_written(L, x->error);
 }
 
 /* res:write(...: Data) -> true | nil, message, code
@@ -471,7 +478,7 @@ static int res_flush(lua_State *L)
     ls_check_arguments(L, 1, "res:flush(); res:write sends data");
     int result = ls_request_push_parts(r->state->ctx, r);
     if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
-    if (r->x->error != 0) return ls_push_failure(L, r->x->error);
+    if (r->x->error != 0) return push_written(L, r->x->error);
     if (result >= 0 && r->x->response != LS_RESPONSE_DONE) result = ls_exchange_flush(r->state->ctx, r->x);
     if (result == LS_PENDING) return ls_request_wait(L, r, 0, queue_done);
     return ls_push_result(L, result);

@@ -19,6 +19,7 @@ static ls_sse *check(lua_State *L)
 
 static int push_closed(lua_State *L)
 {
+    ls_request_tell_left(ls_state_of(L));
     return ls_push_failure(L, LS_ECLOSED);
 }
 
@@ -212,6 +213,13 @@ static int sse_unsubscribe(lua_State *L)
 
 enum { DEADLINE = 3 }; /* stack index: the end of sse:wait in ns, or nil */
 
+static int push_ended(lua_State *L)
+{
+    ls_request_tell_left(ls_state_of(L));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 static int wait_on(lua_State *L, ls_sse *sse, lua_KContext context, lua_KFunction k)
 {
     ls_sse_send_parts(sse);
@@ -226,10 +234,7 @@ static int waited(lua_State *L, int status, lua_KContext context)
 {
     ls_sse *sse = check(L);
     (void)status;
-    if (!ls_sse_is_open(sse->state->ctx, sse)) {
-        lua_pushboolean(L, 1);
-        return 1;
-    }
+    if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L);
     if (sse->state->current->wake_result == LS_ETIMEDOUT) return ls_push_failure(L, LS_ETIMEDOUT);
     return wait_on(L, sse, context, waited);
 }
@@ -244,10 +249,7 @@ static int sse_wait(lua_State *L)
     const double seconds = lua_isnil(L, 2) ? 0 : ls_check_seconds(L, 2);
     if (ls_sse_is_open(sse->state->ctx, sse) && ls_is_injected(sse->request->x))
         ls_sse_finish(sse->state->ctx, sse); /* app:inject wants what was sent so far: its client goes */
-    if (!ls_sse_is_open(sse->state->ctx, sse)) {
-        lua_pushboolean(L, 1);
-        return 1;
-    }
+    if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L);
     ls_task_may_wait(L);
     if (lua_isnil(L, 2))
         lua_pushnil(L);
