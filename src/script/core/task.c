@@ -475,7 +475,10 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
 
 int ls_task_left_error(lua_State *L, const char *what)
 {
-    return luaL_error(L, "%s%s", what, left_text);
+    char line[80];
+    ls_task_line(L, line, sizeof line);
+    lua_pushfstring(L, "%s%s%s%s", line, line[0] != '\0' ? ": " : "", what, left_text);
+    return lua_error(L);
 }
 
 bool ls_task_is_left_error(lua_State *L, int index)
