@@ -69,17 +69,17 @@ struct ls_request {
     ls_task *task;  /* the one that responds */
     uint64_t serial;
     int req_ref, res_ref;
-    unsigned filled;      /* bit n: user value n is set */
-    bool status_set;      /* the handler has set the status */
-    int16_t no_file;      /* res:file has failed: the status of a handler that does not answer; 0: it has not */
-    bool failing;         /* the function `failed` runs */
-    bool aborted;         /* the state closes: ls_exchange_abort was called */
-    bool hung_up;         /* by res:abort, before the client could leave; or the handler knows that the client has left */
-    bool returned;        /* the handler has returned: an error is one of its results */
-    bool chained;         /* middleware runs: what it answers may be changed until the outermost one has returned */
-    uint8_t chain_at;     /* the number of the middleware that runs, from 0 */
-    uint8_t answer;       /* enum ls_answer */
-    bool has_body;        /* LS_RES_ANSWER is set */
+    unsigned filled;  /* bit n: user value n is set */
+    bool status_set;  /* the handler has set the status */
+    int16_t no_file;  /* res:file has failed: the status of a handler that does not answer; 0: it has not */
+    bool failing;     /* the function `failed` runs */
+    bool aborted;     /* the state closes: ls_exchange_abort was called */
+    bool hung_up;     /* by res:abort, before the client could leave; or the handler knows that the client has left */
+    bool returned;    /* the handler has returned: an error is one of its results */
+    bool chained;     /* middleware runs: what it answers may be changed until the outermost one has returned */
+    uint8_t chain_at; /* the number of the middleware that runs, from 0 */
+    uint8_t answer;   /* enum ls_answer */
+    bool has_body;    /* LS_RES_ANSWER is set */
     uint8_t body_state;   /* enum ls_body_state */
     bool websocket;       /* app:ws has accepted it */
     uint32_t time_ms_max; /* of the task, while it has no limit because the response is a stream of events or a sock */
