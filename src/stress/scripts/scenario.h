@@ -46,7 +46,7 @@ struct ls_stress_scenario {
     bool peer_closed, closed; /* the server closed; the script called sock:close() or ws:close() */
     bool round_posted;
     bool first_receive, unreceived; /* of this round: no receive has ended; the first one has failed */
-    bool asked; /* ws:send has sent a message after the last one that ws:receive has returned */
+    bool asked;                     /* ws:send has sent a message after the last one that ws:receive has returned */
     ls_op next_round;
     ls_stress_socket socket;
     ls_stress_bytes part; /* of a message that is not complete */
