@@ -596,6 +596,35 @@ function state.watch_dict(name, dict, evicts)
   end)
 end
 
+local kinds = { boolean = true, number = true }
+
+-- The flags and numbers among the upvalues of the function, by their index.
+local function flags_of(fn)
+  local flags, at = {}, 1
+  while true do
+    local name, value = getupvalue(fn, at)
+    if not name then return flags end
+    if name ~= "" and kinds[type(value)] then flags[at] = value end
+    at = at + 1
+  end
+end
+
+-- state.watch_update(fn) -> the function that dict:update calls in place of fn: reports a flag or number that fn changes.
+function state.watch_update(fn)
+  return function(old)
+    local before = flags_of(fn)
+    local new, result = fn(old)
+    for at, value in pairs(before) do
+      local name, now = getupvalue(fn, at)
+      if now ~= value then
+        warn(usage.caller() or core.dev.site, string.format("the function of dict:update changes %s, and runs again when "
+          .. "another request was faster: let it return this as its second result, which update returns", name))
+      end
+    end
+    return new, result
+  end
+end
+
 -- state.watch_semaphore(semaphore): the site has opened this semaphore.
 function state.watch_semaphore(semaphore)
   if semaphore.permits == 1 then locks[#locks + 1] = semaphore end

@@ -98,6 +98,7 @@ function methods.update(self, key, fn, ...)
       usage.quote(fn))
   end
   usage.no_more("dict:update(key, fn)", fn, ...)
+  if core.dev then fn = require("luaserve.dev_state").watch_update(fn) end
   for _ = 1, update_calls_max do
     local old, version = read(self, key)
     local new, result = fn(old)

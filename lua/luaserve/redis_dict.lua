@@ -265,6 +265,7 @@ function methods.update(self, key, fn, ...)
       usage.quote(fn))
   end
   usage.no_more("dict:update(key, fn)", fn, ...)
+  if core.dev then fn = require("luaserve.dev_state").watch_update(fn) end
   local name = name_of(record, call, key)
   for _ = 1, update_calls_max do
     local text, message, code = record.client:get(name)

@@ -724,6 +724,19 @@ app:get("/coupon/assignment", function()
   d.c2 = nil -- WARN reads and then removes an entry of the dict "d"
   return "ok" .. tostring(c)
 end)
+app:get("/coupon/flag", function()
+  local first = false
+  d:update("c3", function(used) -- WARN the function of dict:update changes first, .* its second result
+    if not used then first = true end
+    return true
+  end)
+  return first and "ok" or "used"
+end)
+app:get("/coupon/result", function()
+  local last
+  local _, first = d:update("c4", function(used) last = used return true, not used end)
+  return first and "ok" or "used" .. tostring(last)
+end)
 app:get("/coupon/right", function()
   local c = d:get("c")
   if not d:delete("c") then return "used" end

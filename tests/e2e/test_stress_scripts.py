@@ -3,6 +3,7 @@
 # wine: none; Lua code of the load engine, whose sockets test_stress, test_stress_ws and test_stress_tls use there
 import os
 import re
+import socket
 import threading
 
 from harness import ROOT, WAIT, main
@@ -320,16 +321,19 @@ return { connections = 1, requests = 3,
                 if line == b"echo\n":
                     conn.sendall(line)
                 elif line == b"full\n":
-                    ran_out.wait(WAIT)  # unread bytes remain
+                    conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    ran_out.wait(WAIT)
+                    return  # unread bytes remain
 
         ran = stress("hang.lua", self.small(handle).url, files={"hang.lua": """
-return { connections = 6, duration = "2s", thresholds = { "errors == 0" },
+local much = ("x"):rep(16 << 20)
+return { connections = 6, duration = "3s", thresholds = { "errors == 0" },
   scenario = function(vu, sock)
     if vu.iteration == 1 then sock:send("echo\\n") return vu:check(sock:receive(5) == "echo\\n", "echo") end
     if vu.id == 1 then sock:send("hush\\n") sock:receive("*l")
     elseif vu.id == 2 then sock:send("echo\\nhush\\n") sock:receive("*l") sock:receiveuntil("x")
     elseif vu.id == 3 then vu:ws()
-    elseif vu.id == 4 then sock:send("full\\n", ("x"):rep(32 << 20))
+    elseif vu.id == 4 then sock:send("full\\n", much)
     else sock:send("hush\\n") vu:sleep(60) end
   end,
   done = function(summary) print("unanswered " .. summary.errors.unanswered) end }
