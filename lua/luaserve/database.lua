@@ -60,8 +60,8 @@ function database.check_function(call, fn, ...)
   usage.no_more(call .. "(fn)", fn, ...)
 end
 
--- transaction(fn, commit, handle, tx, code) -> the results of fn(tx), or true, when commit(handle) has succeeded | false, or
--- nil, message, code. `handle` is closed at the end; without one `tx` and `code` are the failure.
+-- transaction(fn, commit, handle, tx, code) -> the results of fn(tx), or true, when commit(handle) has succeeded | false,
+-- or nil, message, code. `handle` is closed at the end; without one `tx` and `code` are the failure.
 function database.transaction(fn, commit, handle, tx, code)
   if not handle then return nil, tx, code end
   local _ <close> = handle

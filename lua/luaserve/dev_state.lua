@@ -419,12 +419,13 @@ end
 -- the task waits or ends may be cut by those of others; seek writes it.
 local function check_files()
   for i = #kept_files, 1, -1 do
-    local one, before = kept_files[i], nil
+    local one, before, written = kept_files[i], nil, false
     if io.type(one.file) == "file" then
       before = size_of(one.path)
-      one.file:seek("cur")
+      local at = one.file:seek("cur")
+      written, one.at = at ~= one.at, at -- by this state: the size may be changed by others, too
     end
-    if not before or size_of(one.path) ~= before then
+    if not before or written and size_of(one.path) ~= before then
       table.remove(kept_files, i)
       if before and not core.dev.once("written by a state: " .. one.place) then
         warn(one.place, 'several Lua states write to io.open(path, "a") of the top of the file, each with its own '

@@ -144,7 +144,7 @@ class DictFile(Chunks):
 
     def test_a_stop_says_what_could_not_be_written(self):
         server = self.serve(self.site)
-        self.run_lua(server, "kept.a, sync.a = 1, 1")  # both are written
+        self.run_lua(server, "kept.a = 1 sync.a = 1")  # waits for both
         with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db", isolation_level=None)) as other:
             other.execute('drop table "dict kept"')
         self.run_lua(server, "kept.a, kept.b = 2, 3")
