@@ -1,6 +1,7 @@
 """ls.crypto with the vectors of Project Wycheproof: HMAC, signatures, JSON Web Tokens. LUASERVE_WYCHEPROOF is its folder
 testvectors_v1; `scripts/check vectors` downloads it."""
 # sanitizers: none; Python and OpenSSL compute
+# wine: none; scripts/check vectors runs them with the program of the machine
 import base64
 import json
 import os
