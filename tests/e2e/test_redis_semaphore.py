@@ -10,7 +10,7 @@ local door = ls.semaphore("door{%}", 2, { redis = true })
 local one = ls.semaphore("one", 1, { redis = true })
 local inside = ls.dict("inside", { redis = true })
 app:get("/held", function() return door.held .. " " .. one.held .. " of " .. door.permits .. " " .. one.name end)
-app:get("/work/:n", function(req) -- two at a time over all servers
+app:get("/permit/:n", function(req) -- two at a time over all servers
   return one:with(function(n)
     if inside:incr("n") ~= 1 then error("too many") end
     ls.sleep(0.002)
@@ -74,7 +74,7 @@ class Semaphores(Case):
         sites = self.sites(2)
         self.assertEqual(self.fetch(sites[0], "/held").text, "0 0 of 2 one")
         self.assertEqual(sorted(r.text for r in in_parallel(
-            [lambda n=n: self.fetch(sites[n % 2], f"/work/{n}") for n in range(40)])),
+            [lambda n=n: self.fetch(sites[n % 2], f"/permit/{n}") for n in range(40)])),
             sorted(f"done {n}" for n in range(40)))
         self.assertEqual([self.held(site) for site in sites], ["0 0", "0 0"])
         for site in sites:
@@ -108,7 +108,7 @@ class Semaphores(Case):
             self.fetch(sites[0], "/ends/" + how, expect=status)
             sites[0].wait_log(r"semaphore 'one': the task that called acquire at .*site.lua:\d+ has ended without release; "
                               "its permit is returned", since)
-            self.assertEqual(self.fetch(sites[1], "/work/1").text, "done 1")
+            self.assertEqual(self.fetch(sites[1], "/permit/1").text, "done 1")
         self.assertEqual(self.held(sites[1]), "0 0")
         for site in sites:
             site.stop()
