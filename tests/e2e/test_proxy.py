@@ -541,6 +541,17 @@ class Streams(ProxyCase):
                 self.assertEqual(ws.receive(), message)
             ws.close()
 
+    def test_many_upgrades(self):
+        """The response 101 may be there before the packet that tells that the request was sent."""
+        def one(_):
+            with WebSocket(self.server.at(3), "/ws") as ws:
+                ws.send("hello")
+                self.assertEqual(ws.receive(), "hello")
+                ws.close()
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertEqual(len(list(pool.map(one, range(1500)))), 1500)
+
     def test_another_protocol_and_half_closes(self):
         conn = self.connect().send(request("GET", "/raw", [("Connection", "Upgrade"), ("Upgrade", "chat/1, chat/2")]) + b"early")
         with self.peer.accept() as upstream:
