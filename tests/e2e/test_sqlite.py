@@ -24,6 +24,7 @@ app:get("/rows", { timeout = 1 }, function()
   for row in db:rows(slow:gsub("select count%(%*%) as n", "select n from c where n %% 1000000 = 0 -- "), 10 ^ 12) do env.last = row.n end
 end)
 app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
+app:get("/forever/memory", function() return env.memory:one(slow, 10 ^ 12) end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """.replace("app:get", ROUTE + "app:get", 1)
 HAS_SQLITE = has_sqlite()
@@ -224,6 +225,17 @@ class Sqlite(SiteChunks):
             return done, other[1], tostring(other[2])""")
         self.assertEqual(results[:2], [3000000, False])
         self.assertIn("another task waits for a statement of this transaction", results[2])
+
+    def test_reads_of_clients_that_have_left_end_in_memory_too(self):
+        """There all statements have one connection."""
+        ended = self.stat("statements")
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                stack.enter_context(self.server.connect()).send(b"GET /forever/memory HTTP/1.1\r\nHost: h\r\n\r\n")
+            self.eventually(lambda: self.stat("waiting") == 4, "one runs, four wait")
+        self.assertEqual(self.run_lua("return memory:one('select 1 as n').n"), [1])
+        self.assertEqual(self.stat("waiting"), 0)
+        self.assertLessEqual(self.stat("statements"), ended + 2)  # of the four none has begun
 
     def test_writes_that_wait_are_committed_together(self):
         holder = threading.Thread(target=self.run_lua, args=(

@@ -28,7 +28,7 @@ struct ls_db {
     ls_port *port; /* NULL: no job was queued so far */
     ls_mutex lock;
     ls_cond more;              /* a connection is free; for ls_db_block */
-    queue reads, writes;       /* in memory everything is in `writes` */
+    queue reads, writes;       /* in memory there is only the writer, and everything is in `writes` */
     ls_node all;               /* connections */
     unsigned readers, results; /* open readers without results; results with rows left */
     ls_db_stats stats;
@@ -332,15 +332,15 @@ static bool run_job(ls_db_conn *conn, ls_db_job *job)
     return true;
 }
 
-/* In memory there is only the writer. */
 static bool to_writer(const ls_db_job *job)
 {
     return job->writes || job->what == LS_DB_BEGIN;
 }
 
+/* A statement that writes, with a transaction of its own. */
 static bool is_single(const ls_db_job *job)
 {
-    return job->what == LS_DB_RUN && job->lease == NULL;
+    return job->what == LS_DB_RUN && job->lease == NULL && job->writes;
 }
 
 /* Run the statements and commit them together; each alone when that fails. They have not been seen before: a statement
@@ -560,8 +560,8 @@ bool ls_db_try(ls_db_job *job)
     job->error = LS_OK;
     job->misuse = false;
     if (job->more) return false;
-    if (db->memory || (job->what == LS_DB_RUN && begins_as_write(job->sql.data))) job->writes = true;
     if (job->what != LS_DB_RUN) return false;
+    if (begins_as_write(job->sql.data)) job->writes = true;
     if (job->lease != NULL) {
         ls_db_conn *conn = job->lease->conn;
         done = has_ended(conn, job) || run_in_place(conn, job, false);
