@@ -86,12 +86,17 @@ function names.extra(call, value)
   return "; put a call that returns several values, such as string.gsub, in parentheses"
 end
 
-local renamed = { ["a peer"] = { host = "ip" }, ["a UDP socket"] = { port = "local_port" } }
+-- Names that other programs have.
+local renamed = {
+  ["a peer"] = { host = "ip" },
+  ["a UDP socket"] = { port = "local_port" },
+  ["a result of ls.process"] = { stdout = "out", stderr = "err", status = "code", exit_code = "code" },
+}
 
 -- unknown_member(object, name, known): raises for a name that an object does not have. `known`: a table with its names.
 function names.unknown_member(object, name, known)
   local new = renamed[object] and renamed[object][name]
-  if new then usage.error("%s has no field '%s'; it is now '%s'", object, name, new) end
+  if new then usage.error("%s has no field '%s'; it is named '%s'", object, name, new) end
   usage.error("%s has no method or field '%s'%s", object, tostring(name), usage.suggest(name, known))
 end
 

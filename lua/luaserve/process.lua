@@ -1,12 +1,14 @@
 -- process.lua - ls.process: a program that runs while the task waits.
 
 local core = require "luaserve.core"
+local names = require "luaserve.names"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
 -- A site may replace the globals.
 local find, ipairs, pairs, sort, tostring, type = string.find, ipairs, pairs, table.sort, tostring, type
+local setmetatable = setmetatable
 
 local process = {}
 
@@ -80,6 +82,21 @@ local function environment(env, clear)
   return list
 end
 
+local fields = { code = true, signal = true, out = true, err = true }
+
+local result_meta = {
+  __index = function(_, name)
+    if not fields[name] then names.unknown_member("a result of ls.process", name, fields) end
+  end,
+}
+
+local function named(result) return result and setmetatable(result, result_meta) end
+
+local function results(result, message, code, partial)
+  if result then return named(result) end
+  return nil, message, code, named(partial)
+end
+
 -- ls.process(argv: (string|number)[] [, options: ProcessOptions]) -> result: ProcessResult | nil, message, code,
 -- result: ProcessResult
 -- Runs a program, without a shell, and waits until it ends. When it was ended by a limit, the fourth result has its output.
@@ -104,8 +121,8 @@ function process.run(argv, given, ...)
     end
     input = input:tostring()
   end
-  return core.process(list, environment(given.env, settings.clear_env), settings.cwd or core.dir, input,
-    settings.out_bytes_max, settings.err_bytes_max, settings.ms_max > 0 and settings.ms_max / 1000 or nil)
+  return results(core.process(list, environment(given.env, settings.clear_env), settings.cwd or core.dir, input,
+    settings.out_bytes_max, settings.err_bytes_max, settings.ms_max > 0 and settings.ms_max / 1000 or nil))
 end
 
 return process

@@ -22,6 +22,11 @@ app:post("/large", function(req) -- the size and the digest of what cat repeats
   local result = assert(ls.process({ "cat" }, { stdin = body, max_out = "64m" }))
   return { #result.out, result.out == body:tostring() }
 end)
+app:get("/field", function(req)
+  local result, _, _, cut = ls.process({ "echo" }, { max_out = req.query.cut and 0 or nil })
+  local _, value = pcall(function() return (result or cut)[req.query.name] end)
+  return { value = value }
+end)
 app:get("/bytes", function() return assert(ls.process({ "printf", "a\\000\\377" })).out end)
 local function sleeps(req) return ls.process { "sh", "-c", "echo $$ > " .. req.query.file .. "; exec sleep 600" } end
 app:get("/sleeps", function(req) sleeps(req) return "no" end)
@@ -282,6 +287,15 @@ class Processes(Runs):
         self.assertEqual(answer["code"], "EMSGSIZE")
         self.is_result(["true"], {"code": 0, "out": ""}, max_out=0)
         self.has_no_children()
+
+    def test_a_field_that_a_result_does_not_have(self):
+        def field(query):
+            return json.loads(self.get("/field?name=" + query).body).get("value")
+        for query, message in (("stdout", "has no field 'stdout'; it is named 'out'"),
+                               ("stderr&cut=1", "has no field 'stderr'; it is named 'err'"),
+                               ("cod", "has no method or field 'cod'; did you mean 'code'?")):
+            self.assertRegex(field(query), r"site\.lua:\d+: a result of ls\.process " + message.replace("?", r"\?"))
+        self.assertEqual((field("signal"), field("code"), field("out&cut=1")), (None, 0, ""))
 
     def test_the_limit_of_time(self):
         answer = self.is_result(["sh", "-c", "echo begun; exec sleep 600"], {"out": "begun\n", "signal": 15, "code": 143},

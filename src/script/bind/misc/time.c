@@ -153,7 +153,7 @@ static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
 }
 
 /* The tick before still runs. A wait of a second and more may mean that all of the function's work stands still, as when
- * it sends to a client that does not read. Logged once for each timer. */
+ * it sends to a client that does not read, or calls another server. Logged once for each timer. */
 static void timer_omit(script_timer *t)
 {
     char line[80];
@@ -165,7 +165,7 @@ static void timer_omit(script_timer *t)
     ls_log(
         LS_LOG_WARN,
         "ls.every: calls are omitted, because the one before has waited for %.1f s, now at %s (logged once for this "
-        "timer). A sock:send waits for a client that does not read: test sock.queued before it",
+        "timer). Give this call a shorter timeout, or let ls.spawn make it; before a sock:send, test sock.queued",
         (double)ns / 1e9, line);
 }
 
