@@ -39,6 +39,7 @@ class DictFile(Chunks):
         self.run_lua(server, r"""
           kept.text, kept.empty, kept.binary = "äöü", "", "a\0\xff"
           kept.int, kept.least, kept.float, kept.yes, kept.no, kept.null = 1 << 62, math.mininteger, 0.1, true, false, ls.json.null
+          kept.nan, kept.huge = 0/0, -math.huge
           kept.table = { a = { 1, 2.5, "x", { deep = true } }, [5] = "five", [true] = ls.json.array {} }
           kept[7], kept["7"], kept[""] = "integer key", "string key", "empty key"
           kept:rpush("list", 1, "two", { 3 }, false)
@@ -57,6 +58,7 @@ class DictFile(Chunks):
           assert(kept.text == "äöü" and kept.empty == "" and kept.binary == "a\0\xff")
           assert(kept.int == 1 << 62 and kept.least == math.mininteger and kept.float == 0.1 and math.type(kept.int) == "integer")
           assert(kept.yes == true and kept.no == false and kept.null == ls.json.null)
+          assert(kept.nan ~= kept.nan and kept.huge == -math.huge)
           assert(kept.table.a[4].deep and kept.table.a[2] == 2.5 and kept.table[5] == "five")
           assert(ls.json.encode(kept.table[true]) == "[]")
           assert(kept[7] == "integer key" and kept["7"] == "string key" and kept[""] == "empty key")
@@ -64,7 +66,7 @@ class DictFile(Chunks):
           assert(#list == 4 and list[2] == "two" and list[3][1] == 3 and list[4] == false)
           assert(kept:ttl("later") > 900 and kept:ttl("later") <= 1000 and kept:ttl("expires") > 1900)
           return kept.soon, kept.gone, kept.again, kept.count, #kept
-        """), [None, None, 2, 6, 18])
+        """), [None, None, 2, 6, 20])
         self.run_lua(server, "kept:clear()")
         server.stop()
         self.assertEqual(self.rows('select count(*) from "dict kept"'), [(0,)])

@@ -12,7 +12,7 @@
  * logged, and tried again; the tasks that wait get the error. Until it succeeds no further changes are taken, so that each
  * key waits once in its list: what waits is bounded by the rows of the file and the entries of the dicts.
  *
- * Rows: key (TEXT, INTEGER), value (TEXT, INTEGER, REAL; a BLOB for all others), expires (milliseconds since 1970 or
+ * Rows: key (TEXT, INTEGER), value (TEXT, INTEGER, REAL, NULL for NaN; a BLOB for all others), expires (milliseconds since 1970 or
  * NULL). The BLOBs are marshalled values (marshal.h); one that is damaged makes the load fail. */
 #ifndef LS_SCRIPT_SHARED_DICT_STORE_H
 #define LS_SCRIPT_SHARED_DICT_STORE_H

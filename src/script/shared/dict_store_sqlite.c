@@ -5,6 +5,7 @@
  *
  * How the thread takes the changes of one moment without a lock of all shards: it begins an epoch, and then enters each
  * shard. Who enters a shard first in an epoch, the thread or a write, takes the changes that it has until then. */
+#include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static int bind_value(sqlite3_stmt *stmt, int at, const change *c)
     switch (c->value.type) {
     case LS_DICT_BOOLEAN: return sqlite3_bind_blob(stmt, at, c->value.as.boolean ? "t" : "f", 1, SQLITE_STATIC);
     case LS_DICT_INTEGER: return sqlite3_bind_int64(stmt, at, c->value.as.integer);
-    case LS_DICT_FLOAT: return sqlite3_bind_double(stmt, at, c->value.as.number);
+    case LS_DICT_FLOAT: return sqlite3_bind_double(stmt, at, c->value.as.number); /* of NaN it makes NULL */
     case LS_DICT_LIST: return sqlite3_bind_blob64(stmt, at, c->list, c->list_len, SQLITE_STATIC);
     default: {
         const char *text = ls_value_text(c->value.as.value, &len);
@@ -149,9 +150,11 @@ static bool load_list(ls_dict *dict, const ls_dict_key *key, const char *at, siz
 static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, uint64_t ttl_ms)
 {
     ls_dict_value value = {.type = LS_DICT_VALUE};
+    const int type = sqlite3_column_type(row, 1); /* undefined behind sqlite3_column_blob */
     const char *bytes = sqlite3_column_blob(row, 1);
     const size_t len = (size_t)sqlite3_column_bytes(row, 1);
-    switch (sqlite3_column_type(row, 1)) {
+    switch (type) {
+    case SQLITE_NULL: value = (ls_dict_value){.type = LS_DICT_FLOAT, .as.number = NAN}; break;
     case SQLITE_INTEGER:
         value = (ls_dict_value){.type = LS_DICT_INTEGER, .as.integer = sqlite3_column_int64(row, 1)};
         break;
