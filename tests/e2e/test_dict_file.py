@@ -250,6 +250,25 @@ class DictFile(Chunks):
         server.stop()
         self.refuses(self.site.replace("sync = true", 'size = "64k"'), "the entries in the file do not fit: give a larger size")
 
+    def test_what_a_smaller_dict_has_removed_is_not_there_again(self):
+        head = """local ls = require "luaserve"\nlocal app = ls.app()\nlocal kept = ls.dict("kept", { file = "%s/dicts.db", evict = true, size = "64k" })
+""" % self.folder
+        site = head + "local env = { kept = kept }\n" + ROUTE + 'ls.listen { host = "127.0.0.1", port = 0, handler = app }'
+        server = self.serve(site.replace("64k", "1m"))
+        self.run_lua(server, "for n = 1, 300 do kept[n] = ('x'):rep(1000) end")
+        server.stop()
+        checked = subprocess.run([LUASERVE, "--check", "-e", site], capture_output=True, text=True, timeout=WAIT, check=False)
+        self.assertEqual((checked.returncode, self.rows('select count(*) from "dict kept"')), (0, [(300,)]), checked.stderr)
+        server = self.serve(site)
+        count, = self.run_lua(server, "return #kept")
+        self.assertTrue(30 < count < 100, count)
+        self.assertEqual(self.rows('select count(*) from "dict kept"'), [(count,)])
+        self.run_lua(server, "for n = 1, 300 do kept:delete(n) end")
+        server.stop()
+        server = self.serve(site.replace("64k", "1m"))
+        self.assertEqual(self.run_lua(server, "return #kept"), [0])
+        server.stop()
+
 
 if __name__ == "__main__":
     main()

@@ -240,11 +240,31 @@ static ls_dict_key key_of(sqlite3_stmt *row)
     return key;
 }
 
+/* Delete the rows whose entries are not in the dict: a smaller dict has removed them while it was loaded. */
+static int delete_others(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
+{
+    sqlite3_stmt *row = NULL, *remove = NULL;
+    uint64_t ms;
+    int result = prepare(handle, "select key from \"dict %s\"", options->name, &row);
+    if (result == SQLITE_OK) result = prepare(handle, "delete from \"dict %s\" where key = ?", options->name, &remove);
+    while (result == SQLITE_OK && (result = sqlite3_step(row)) == SQLITE_ROW) {
+        const ls_dict_key key = key_of(row);
+        result = SQLITE_OK;
+        if (ls_dict_ttl(dict, &key, &ms)) continue;
+        (void)sqlite3_bind_value(remove, 1, sqlite3_column_value(row, 0));
+        result = sqlite3_step(remove) == SQLITE_DONE ? sqlite3_reset(remove) : sqlite3_errcode(handle);
+    }
+    (void)sqlite3_finalize(row);
+    (void)sqlite3_finalize(remove);
+    return result == SQLITE_DONE ? SQLITE_OK : result;
+}
+
 /* Make the table of the dict, and load its entries. LS_OK, or a code with the reason in options->message. */
 static int load(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
 {
     sqlite3_stmt *row = NULL;
     const uint64_t now_ms = wall_ms();
+    size_t rows = 0;
     char *create =
         table_sql("create table if not exists \"dict %s\"(key not null primary key, value, expires) without rowid",
                   options->name);
@@ -258,6 +278,7 @@ static int load(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
         result = SQLITE_OK;
         if (expires_ms != 0 && expires_ms <= now_ms) continue; /* its row is deleted below */
         if ((err = load_value(dict, &key, row, expires_ms != 0 ? expires_ms - now_ms : 0)) < 0) break;
+        rows++;
     }
     (void)sqlite3_finalize(row);
     if (result == SQLITE_DONE || err < 0) result = SQLITE_OK;
@@ -266,6 +287,8 @@ static int load(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
             sqlite3_mprintf("delete from \"dict %w\" where expires <= %lld", options->name, (long long)now_ms);
         result = expired == NULL ? SQLITE_NOMEM : sqlite3_exec(handle, expired, NULL, NULL, NULL);
         sqlite3_free(expired);
+        if (result == SQLITE_OK && rows > ls_dict_count(dict) && !options->shares)
+            result = delete_others(dict, options, handle);
     }
     if (result != SQLITE_OK) return failed(options, handle, result);
     if (err == LS_EIO) (void)snprintf(options->message, options->message_bytes, "an entry of the dict is damaged");
