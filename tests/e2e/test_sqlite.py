@@ -86,6 +86,26 @@ class Sqlite(SiteChunks):
         self.assertEqual(self.run_lua("return db:query \"insert into item(name) values('a'), ('b') returning name\""),
                          [[{"name": "a"}, {"name": "b"}]])
 
+    def test_a_statement_that_was_prepared_has_the_columns_of_an_altered_table(self):
+        self.assertEqual(self.run_lua("""
+          db:exec "create table altered(a)"
+          db:exec "insert into altered values(1)"
+          local names = {}
+          local function note(row)
+            local list = {}
+            for name, value in pairs(row) do list[#list + 1] = name .. "=" .. value end
+            table.sort(list)
+            names[#names + 1] = table.concat(list, " ")
+          end
+          note(db:one "select * from altered")
+          for _, change in ipairs { "add column b default 2", "rename column a to c", "drop column c", "add column d default 4" } do
+            db:exec("alter table altered " .. change)
+            note(db:one "select * from altered")
+          end
+          db:exec "drop table altered"
+          return names
+        """), [["a=1", "a=1 b=2", "b=2 c=1", "b=2", "b=2 d=4"]])
+
     def test_wrong_statements_raise(self):
         for code, message in (
                 ("db:query 'select * form item'", 'db:query: near "form": syntax error at byte 10 in: select * form item'),

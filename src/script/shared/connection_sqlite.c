@@ -412,11 +412,13 @@ void ls_db_conn_reset(ls_db_conn *conn)
     conn->until_ns = 0;
 }
 
-/* Step through the rows. SQLITE_DONE, SQLITE_ROW: there are more, or an error, which *wrong may name. */
-static int step(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt, size_t batch, const char **wrong)
+/* Step through the rows. SQLITE_DONE, SQLITE_ROW: there are more, or an error, which *wrong may name. `begins`: the first
+ * step prepares a statement anew when the tables were altered, and then has other columns. */
+static int step(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt, size_t batch, bool begins, const char **wrong)
 {
-    for (;;) {
+    for (;; begins = false) {
         const int result = sqlite3_step(stmt);
+        if (begins && (result == SQLITE_ROW || result == SQLITE_DONE) && !add_names(job, stmt)) return SQLITE_NOMEM;
         if (result != SQLITE_ROW) return result;
         if (!add_row(job, stmt)) return SQLITE_NOMEM;
         if (job->one && !conn->running->writes) return SQLITE_DONE;
@@ -445,14 +447,9 @@ bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement
             ls_db_conn_reset(conn);
             return true;
         }
-        if (!add_names(job, statement->stmt)) {
-            ls_db_job_fail(job, LS_ENOMEM, "not enough memory");
-            ls_db_conn_reset(conn);
-            return true;
-        }
     }
     const int64_t total = sqlite3_total_changes64(conn->handle);
-    const int result = step(conn, job, conn->running->stmt, batch, &wrong);
+    const int result = step(conn, job, conn->running->stmt, batch, begins, &wrong);
     if (result == SQLITE_ROW) {
         job->more = true;
         conn->until_ns = 0;
