@@ -296,12 +296,11 @@ local function send_to(node, list)
     end
     return replies
   end
-  if list.waits then
-    return node:own(function(conn) return many(conn, reply_ms(node, list.waits)) end)
-  end
+  local ms = list.waits and reply_ms(node, list.waits) or node.settings.reply_ms
+  if list.waits and not node.fixed then return node:own(function(conn) return many(conn, ms) end) end
   local conn, message, code = node:shared()
   if not conn then return nil, message, code end
-  return many(conn, node.settings.reply_ms)
+  return many(conn, ms)
 end
 
 -- Send the commands of a list, and wait for their replies -> replies | nil, message, code

@@ -113,6 +113,8 @@ class RealServer(RedisCase):
             t:set("a", c:get("a") + 10) end), r:get "a" """), [["OK"], "13"])
         self.fails(site, """return r:transaction({ "a", "b" }, function(t) r:set("b", 1) t:set("a", 0) end)""",
                    "changed a watched key", "ECHANGED")
+        self.fails(site, """return r:transaction("a", function(t) r:set("a", 13) t:set("a", 0) t:wait(0, 10) end)""",
+                   "changed a watched key", "ECHANGED")
         self.fails(site, """return r:transaction(function(t) t:set("a", 0) return nil, "no", "EINVAL" end)""", "no", "EINVAL")
         self.fails(site, "return r:transaction(function(t) t:set('a', 0) t:call('NOTHING') end)", "unknown command", "EINVAL")
         self.raises(site, "r:transaction('a', function(t, c) c:subscribe('a', print) end)", "outside of the transaction")
