@@ -207,8 +207,8 @@ class Requests(ProxyCase):
         seen, got = self.through(
             request("GET", "/raw", [("Connection", "X-Mine, keep-alive"), ("X-Mine", "1"), ("Keep-Alive", "5"), ("TE", "trailers"),
                                     ("Proxy-Connection", "close"), ("Proxy-Authorization", "x"), ("Trailer", "a"),
-                                    ("Upgrade", "h2c"), ("HTTP2-Settings", "x"), ("X-Kept", "1")]),
-            response(b"ok", ["Connection: close, X-Theirs", "X-Theirs: 1", "Keep-Alive: 5", "Proxy-Authenticate: x",
+                                    ("Upgrade", "h2c"), ("HTTP2-Settings", "x"), ("X-Kept", "1"), ("Connection", "X-More"), ("X-More", "1")]),
+            response(b"ok", ["Connection: close, X-Theirs", "X-Theirs: 1", "connection: X-More", "X-More: 1", "Keep-Alive: 5", "Proxy-Authenticate: x",
                              "Upgrade: h2c", "X-Kept: 2"]))
         names = {line.split(":")[0] for line in seen.lines}
         self.assertEqual(names, {"Host", "X-Kept", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Via"})

@@ -308,6 +308,15 @@ bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_
     return value != NULL && value < x->fields->data + own;
 }
 
+/* Whether one of the fields Connection lists the name. */
+static bool response_lists(const char *bytes, const ls_http_response *head, const char *name, size_t len)
+{
+    ls_pair field;
+    for (size_t at = 0; ls_http1_response_field(bytes, head, &at, &field);)
+        if (SAME(field.name, field.name_len, "connection") && lists(field.value, field.value_len, name, len)) return true;
+    return false;
+}
+
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head)
 {
     ls_proxy_text connection = {NULL, 0};
@@ -323,7 +332,7 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
         const char *const name = field.name;
         const size_t len = field.name_len;
         has_length = has_length || SAME(name, len, "content-length");
-        if (is_hop(name, len) || (any && lists(connection.ptr, connection.len, name, len))) continue;
+        if (is_hop(name, len) || (any && response_lists(bytes, head, name, len))) continue;
         if (ls_proxy_is_own(x, own, name, len)) continue;
         if (SAME(name, len, "date")) x->has_date = true;
         if (SAME(name, len, "content-type")) x->has_type = true;
