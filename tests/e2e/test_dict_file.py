@@ -216,6 +216,8 @@ class DictFile(Chunks):
         self.refuses(head + "ls.dict('d', { file = 5 })", "file must be the path of a file")
         self.refuses(head + "ls.dict('d', { file = '%s/none/a.db' })" % self.folder, "unable to open database file")
         self.refuses(head + "ls.dict('d')\nls.dict('d', { file = '%s' })" % file, "has other options at")
+        self.refuses(head + "ls.dict('Day', { file = '%s' })\nls.dict('day', { file = '%s' })" % (self.folder + "/b.db", self.folder + "/b.db"),
+                     'site.lua:3: ls.dict: %s/b.db: the dict "Day" has its entries in this file: names must differ in more than capital letters' % self.folder)
         with open(file, "w", encoding="utf-8") as out:
             out.write("no database" * 1000)
         self.refuses(head + "ls.dict('d', { file = '%s' })" % file, "site.lua:2: ls.dict: %s: file is not a database" % file)

@@ -64,6 +64,7 @@ struct ls_dict_store {
     sqlite3_stmt *put, *remove;
     bool sync;
     ls_dict_store *next; /* of the file */
+    char name[];         /* of the dict */
 };
 
 /* ---- the form of values -------------------------------------------------------------------------------------------- */
@@ -447,6 +448,14 @@ static int attach(ls_dict_store *store, const ls_dict_options *options)
 {
     dict_file *file = store->file;
     ls_mutex_lock(&file->using);
+    for (const ls_dict_store *other = file->stores; other != NULL; other = other->next) {
+        if (sqlite3_stricmp(other->name, store->name) != 0 || strcmp(other->name, store->name) == 0) continue;
+        (void)snprintf(options->message, options->message_bytes,
+                       "the dict \"%s\" has its entries in this file: names must differ in more than capital letters",
+                       other->name);
+        ls_mutex_unlock(&file->using);
+        return LS_EINVAL;
+    }
     for (unsigned n = 0; n < store->dict->shard_count; n++) store->dict->shards[n].epoch = atomic_load(&file->epoch);
     store->next = file->stores;
     file->stores = store;
@@ -465,10 +474,12 @@ int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_st
 {
     sqlite3 *handle = NULL;
     sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
-    ls_dict_store *store = calloc(1, sizeof *store);
+    const size_t name_bytes = strlen(options->name) + 1;
+    ls_dict_store *store = calloc(1, sizeof *store + name_bytes);
     (void)snprintf(options->message, options->message_bytes, "not enough memory");
     if (store == NULL) return LS_ENOMEM;
     *store = (ls_dict_store){.dict = dict, .sync = options->sync};
+    memcpy(store->name, options->name, name_bytes);
     sqlite3_mutex_enter(mutex);
     const int result = open_database(options->file, &handle);
     int err = result == SQLITE_OK ? file_of(handle, options, &store->file) : failed(options, handle, result);
@@ -492,7 +503,7 @@ int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_st
 void ls_dict_store_close(ls_dict_store *store)
 {
     sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
-    const char *name = ((const ls_shared_object *)(const void *)store->dict)->name;
+    const char *name = ((const ls_shared_object *)(const void *)store->dict)->name; /* `store` is freed */
     (void)ls_dict_store_block(store); /* writes what has changed */
     sqlite3_mutex_enter(mutex);
     const unsigned lost = detach(store);
@@ -613,12 +624,11 @@ static int write_changes(dict_file *file)
     for (const change *c = file->first; c != NULL && result == SQLITE_OK; c = c->next) result = write_change(c);
     if (result == SQLITE_OK) result = sqlite3_exec(file->handle, "commit", NULL, NULL, NULL);
     if (result != SQLITE_OK) {
-        const char *name = ((const ls_shared_object *)(const void *)file->first->store->dict)->name;
         if (file->failures++ == 0)
             ls_log(
                 LS_LOG_ERROR,
                 "the dict \"%s\" cannot be written to its file, which is tried again; its changes wait in memory: %s",
-                name, sqlite3_errmsg(file->handle));
+                file->first->store->name, sqlite3_errmsg(file->handle));
         if (sqlite3_get_autocommit(file->handle) == 0) (void)sqlite3_exec(file->handle, "rollback", NULL, NULL, NULL);
         return code_of(result);
     }
