@@ -247,10 +247,11 @@ class DictFile(Chunks):
             self.refuses(self.site, "an entry of the dict is damaged")
 
     def test_a_dict_that_has_become_too_small_is_refused(self):
-        server = self.serve(self.site)
-        self.run_lua(server, "for n = 1, 100 do sync[n] = ('x'):rep(1000) end")
-        server.stop()
-        self.refuses(self.site.replace("sync = true", 'size = "64k"'), "the entries in the file do not fit: give a larger size")
+        for fill in "sync[n] = ('x'):rep(1000)", "sync:rpush('list', ('x'):rep(1000))":
+            server = self.serve(self.site)
+            self.run_lua(server, "sync:clear() for n = 1, 100 do %s end" % fill)
+            server.stop()
+            self.refuses(self.site.replace("sync = true", 'size = "64k"'), "the entries in the file do not fit: give a larger size")
 
     def test_what_a_smaller_dict_has_removed_is_not_there_again(self):
         head = """local ls = require "luaserve"\nlocal app = ls.app()\nlocal kept = ls.dict("kept", { file = "%s/dicts.db", evict = true, size = "64k" })

@@ -123,29 +123,30 @@ static char *list_of(const ls_dict_list *list, size_t *out_len)
     }
 }
 
-/* false: damaged, or out of memory. */
-static bool load_list(ls_dict *dict, const ls_dict_key *key, const char *at, size_t left)
+/* LS_OK, LS_EIO: damaged, or the code of ls_dict_push. */
+static int load_list(ls_dict *dict, const ls_dict_key *key, const char *at, size_t left)
 {
-    while (left > 0) {
+    int err = LS_OK;
+    while (left > 0 && err == LS_OK) {
         ls_dict_value value = {.type = LS_DICT_NIL};
         size_t len, length;
-        if (left < 1 + sizeof len) return false;
+        if (left < 1 + sizeof len) return LS_EIO;
         value.type = (uint8_t)*at;
         memcpy(&len, at + 1, sizeof len);
         at += 1 + sizeof len;
         left -= 1 + sizeof len;
-        if (len > left || value.type == LS_DICT_NIL || value.type > LS_DICT_VALUE) return false;
+        if (len > left || value.type == LS_DICT_NIL || value.type > LS_DICT_VALUE) return LS_EIO;
         if (value.type == LS_DICT_VALUE) {
-            if ((value.as.value = ls_value_of_code(at, len)) == NULL) return false;
+            if ((value.as.value = ls_value_of_code(at, len)) == NULL) return LS_EIO;
         } else {
-            if (len != sizeof value.as) return false;
+            if (len != sizeof value.as) return LS_EIO;
             memcpy(&value.as, at, len);
         }
-        if (ls_dict_push(dict, key, &value, 1, false, &length) < 0) return false;
+        err = ls_dict_push(dict, key, &value, 1, false, &length);
         at += len;
         left -= len;
     }
-    return true;
+    return err;
 }
 
 static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, uint64_t ttl_ms)
@@ -168,9 +169,9 @@ static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, 
     default:
         if (len == 0) return LS_EIO;
         if (bytes[0] == MARK_LIST) {
-            if (!load_list(dict, key, bytes + 1, len - 1)) return LS_EIO;
-            if (ttl_ms > 0) (void)ls_dict_expire(dict, key, ttl_ms);
-            return LS_OK;
+            const int err = load_list(dict, key, bytes + 1, len - 1);
+            if (err == LS_OK && ttl_ms > 0) (void)ls_dict_expire(dict, key, ttl_ms);
+            return err;
         }
         if (bytes[0] == MARK_VALUE) {
             if ((value.as.value = ls_value_of_code(bytes + 1, len - 1)) == NULL) return LS_EIO;
