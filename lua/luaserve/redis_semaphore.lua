@@ -18,7 +18,7 @@ local now = core.now
 local redis_semaphore = {}
 
 local LEASE_S <const>, RENEW_S <const> = 10, 3
-local PREFIX <const> = "luaserve:semaphore:"
+local PREFIX <const> = "luaserve:%semaphore:" -- not that of a dict: in its name % is encoded
 
 -- KEYS: the ids that have a permit, those that wait, both by the ends of their leases; the list of those that wait.
 -- ARGV: what, id, permits, milliseconds of a lease, channel. Returns 1: it has a permit; 0: it has none.

@@ -27,6 +27,12 @@ app:get("/take", function() -- until /give, or the end of the server
   return "given"
 end)
 app:get("/taken", function() return tostring(ls.channel("take"):receive()) end)
+app:get("/clear", function()
+  local dict = ls.dict("semaphore", { redis = true })
+  local count = #dict
+  dict:clear()
+  return tostring(count)
+end)
 app:get("/give", function() ls.channel("give"):send(true) return 204 end)
 app:get("/wait/:s", function(req)
   local ok, message, code = door:acquire(tonumber(req.params.s))
@@ -87,11 +93,12 @@ class Semaphores(Case):
             taker.start()
             self.fetch(site, "/taken")
         self.assertEqual(self.held(sites[1]), "2 0")
+        self.assertEqual((self.fetch(sites[0], "/clear").text, self.held(sites[1])), ("0", "2 0"))  # a dict of another kind of keys
         self.assertEqual(self.fetch(sites[0], "/take", expect=409).text, "ETIMEDOUT timeout")
         self.assertEqual(self.fetch(sites[0], "/wait/0.05", expect=409).text, "ETIMEDOUT timeout")
         waits = threading.Thread(target=self.fetch, args=(sites[0], "/with"))
         waits.start()
-        self.redis.wait(("ZCARD", "luaserve:semaphore:{door%7B%25%7D}:waiting"), ":1".__eq__)
+        self.redis.wait(("ZCARD", "luaserve:%semaphore:{door%7B%25%7D}:waiting"), ":1".__eq__)
         self.fetch(sites[1], "/give", expect=204)
         waits.join(WAIT)
         self.fetch(sites[0], "/give", expect=204)
@@ -122,9 +129,9 @@ class Semaphores(Case):
             self.fetch(sites[1], "/taken")
             with sites[1].connect() as leaves:
                 leaves.send(b"GET /with HTTP/1.1\r\nHost: a\r\n\r\n")
-                self.redis.wait(("ZCARD", "luaserve:semaphore:{door%7B%25%7D}:waiting"), ":1".__eq__)
-            self.redis.wait(("ZCARD", "luaserve:semaphore:{door%7B%25%7D}:waiting"), ":0".__eq__)
-            self.assertEqual(self.redis.ask("LLEN", "luaserve:semaphore:{door%7B%25%7D}:queue"), ":0")
+                self.redis.wait(("ZCARD", "luaserve:%semaphore:{door%7B%25%7D}:waiting"), ":1".__eq__)
+            self.redis.wait(("ZCARD", "luaserve:%semaphore:{door%7B%25%7D}:waiting"), ":0".__eq__)
+            self.assertEqual(self.redis.ask("LLEN", "luaserve:%semaphore:{door%7B%25%7D}:queue"), ":0")
             self.fetch(sites[0], "/give", expect=204)
             self.fetch(sites[1], "/give", expect=204)
             for conn in holder, waits:
@@ -158,7 +165,7 @@ class Semaphores(Case):
         sites[1].wait_log(r"semaphore 'door{%}': Redis at 127.0.0.1:\d+: ")
         sites[0].wait_log(r"semaphore 'door{%}': the permit of .*site.lua:\d+ is not renewed: Redis at ")
         self.redis.start()  # without its data: the permit that is held comes back
-        self.redis.wait(("ZCARD", "luaserve:semaphore:{door%7B%25%7D}:held"), ":1".__eq__)
+        self.redis.wait(("ZCARD", "luaserve:%semaphore:{door%7B%25%7D}:held"), ":1".__eq__)
         self.assertEqual(self.held(sites[0]), "1 0")
         self.fetch(sites[0], "/give", expect=204)
         taker.join(WAIT)
