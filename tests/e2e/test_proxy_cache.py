@@ -21,11 +21,15 @@ app:use(function(req, res, next)
   if req.path ~= "/entered" then entered:incr("n") end
   if req.path:find("^/own") then res:header("Set-Cookie", "own=1"):header("X-Own", "yes"):header("X-Both", "own") end
   if req.query.own then res:header("X-Many", "own") end
+  if req.query.control then res:header("Cache-Control", "private"):header("Expires", "0") end
+  if req.path == "/own/equal" then res:header("Vary", "X-A") end
   next()
 end)
 local _, main = app:proxy("/", server, { cache = {} })
 app:proxy("/small", server, { cache = { max_body = 10 } })
-app:proxy("/default", server, { cache = { lifetime = 100 } })
+app:proxy("/default", server, { cache = { lifetime = 100 }, response = function(res, upstream)
+  if upstream.headers["X-Hook"] then res:header("Cache-Control", "max-age=100") end
+end, request = function(req, upstream) upstream.headers["X-Hook"] = req.query.hook end })
 app:proxy("/tiny", server, { cache = { size = "64k", max_body = "1m" } })
 app:proxy("/impatient", server, { cache = { wait = 0 } })
 app:proxy("/key", server, { cache = { key = function(req) if req.query.k ~= "none" then return req.query.k end end } })
@@ -263,6 +267,24 @@ class Stored(CacheCase):
         for target, count in ("/many?own=1", 1), ("/many", 5), ("/own/many", 5):
             self.up.on(target, response(b"x", [FRESH] + long))
             self.assertEqual([len(self.ask(target).all("x-many")) for _ in range(2)], [count] * 2)
+
+    def test_what_middleware_has_replaced_counts_for_the_cache(self):
+        self.up.on("/default?control=1", lambda seen: response(b"%d" % self.up.count("/default?control=1"), ["Cache-Control: no-store"]))
+        self.up.on("/default/2?control=1", response(b"x", ["Expires: " + PAST]))
+        self.up.on("/default/3?control=1", response(b"x"))
+        self.up.on("/default/4?control=1&hook=1", response(b"x", ["Cache-Control: no-store"]))
+        self.assertEqual([self.ask("/default?control=1").text for _ in range(2)], ["1", "2"])
+        self.assertEqual(self.asks("/default/2?control=1"), ["fwd=uri-miss"] * 2)
+        self.assertEqual(self.asks("/default/3?control=1"), ["fwd=uri-miss; stored", "hit"])
+        self.assertEqual(self.asks("/default/4?control=1&hook=1"), ["fwd=uri-miss; stored", "hit"])
+
+    def test_a_field_of_the_server_that_is_equal_to_one_of_middleware(self):
+        target = self.up.on("/own/equal", lambda seen: response(seen["x-a"].encode(), [FRESH, "Vary: X-A"]))
+        for value, status in ("1", "fwd=uri-miss; stored"), ("2", "fwd=vary-miss; stored"), ("1", "hit"):
+            got = self.ask(target, [("X-A", value)])
+            self.assertEqual((got.text, self.status(got), got.all("vary")), (value, status, ["X-A", "X-A"]))
+        self.up.on("/own/cookie", response(b"x", [FRESH, "Set-Cookie: own=1"]))
+        self.assertEqual(self.asks("/own/cookie"), ["fwd=uri-miss"] * 2)
 
     def test_a_hook_changes_what_is_stored(self):
         self.up.on("/hook", response(b"x", [FRESH, "Set-Cookie: a=1", "X-Own: theirs"]))

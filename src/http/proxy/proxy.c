@@ -356,6 +356,14 @@ static void take_interims(ls_thread_ctx *ctx, ls_proxy *p, const char *bytes, si
     }
 }
 
+/* Whether a field of the server was left out, because the response had one before. */
+static bool overrules(const ls_proxy *p, const char *bytes, const ls_http_response *head, const char *name)
+{
+    ls_proxy_text text;
+    return ls_proxy_response_field(bytes, head, name, &text) &&
+           ls_proxy_is_own(p->x, p->own_fields_len, name, strlen(name));
+}
+
 /* LS_DONE: the head was taken; LS_EAGAIN: it is incomplete; LS_PENDING: the proxy is a tunnel; LS_E*. */
 static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
 {
@@ -378,6 +386,7 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     if (err == LS_OK) err = ls_proxy_take_response(ctx, p->x, bytes, head);
     if (err == LS_OK && ls_proxy_response_field(bytes, head, "content-type", &text))
         p->patient = text.len >= 17 && ls_text_same(text.ptr, 17, "text/event-stream", 17);
+    p->overruled = p->pauses && (overrules(p, bytes, head, "cache-control") || overrules(p, bytes, head, "expires"));
     if (err == LS_OK && head->status == 101) return ls_proxy_tunnel(ctx, p);
     p->in->from += (uint32_t)length;
     if (p->in->from == p->in->to) drop_in(p);

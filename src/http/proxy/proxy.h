@@ -59,7 +59,9 @@ struct ls_proxy {
     const char *why; /* of LS_EPROTO from the server: static text */
     uint8_t blame;   /* enum ls_proxy_blame, of an error */
     bool paused;
-    bool silent;    /* no byte of a response was received */
+    bool
+        overruled; /* `pauses`: x had a Cache-Control or Expires before, in place of which the server's was left out */
+    bool silent;   /* no byte of a response was received */
     bool body_read; /* bytes of the body were sent to the server: the request cannot be sent again */
     bool upgraded;  /* there was a tunnel */
 

@@ -313,7 +313,8 @@ static bool response_lists(const char *bytes, const ls_http_response *head, cons
 {
     ls_pair field;
     for (size_t at = 0; ls_http1_response_field(bytes, head, &at, &field);)
-        if (SAME(field.name, field.name_len, "connection") && lists(field.value, field.value_len, name, len)) return true;
+        if (SAME(field.name, field.name_len, "connection") && lists(field.value, field.value_len, name, len))
+            return true;
     return false;
 }
 

@@ -407,14 +407,32 @@ static int cache_claim(lua_State *L)
 
 /* ---- what is stored --------------------------------------------------------------------------------------------- */
 
-static bool has_line(ls_text lines, ls_text name, ls_text value)
+/* The number of lines that are "name: value". */
+static unsigned count_lines(ls_text lines, ls_text name, ls_text value)
 {
     ls_text n, v;
+    unsigned count = 0;
     for (size_t at = 0; ls_lines_next(lines, &at, &n, &v);)
-        if (ls_text_same(n.ptr, n.len, name.ptr, name.len) && v.len == value.len &&
-            memcmp(v.ptr, value.ptr, v.len) == 0)
-            return true;
+        count += ls_text_same(n.ptr, n.len, name.ptr, name.len) && v.len == value.len &&
+                 memcmp(v.ptr, value.ptr, v.len) == 0;
+    return count;
+}
+
+static bool has_name(ls_text lines, const char *wanted)
+{
+    ls_text name, value;
+    for (size_t at = 0; ls_lines_next(lines, &at, &name, &value);)
+        if (ls_text_same(name.ptr, name.len, wanted, strlen(wanted))) return true;
     return false;
+}
+
+/* Whether the field of the response is one that it had before those of the server, which may have an equal one. */
+static bool is_own(const ls_exchange *x, ls_text own, const ls_response_field *field)
+{
+    const ls_text name = {field->name, field->name_len}, value = {field->value, field->value_len};
+    const unsigned count = count_lines(own, name, value);
+    const ls_text before = {x->fields->data, (size_t)(field->name - x->fields->data)};
+    return count > 0 && count > count_lines(before, name, value);
 }
 
 /* The entry that a response 304 validates; NULL: it is another response. */
@@ -448,8 +466,7 @@ static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
     while (ls_exchange_next_field(x, &field)) {
         const size_t line = field.name_len + field.value_len + 4;
         name = (ls_text){field.name, field.name_len};
-        value = (ls_text){field.value, field.value_len};
-        if (IS(name, "age") || has_line(own, name, value)) continue;
+        if (IS(name, "age") || is_own(x, own, &field)) continue;
         if (entry != NULL && name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8)) continue;
         memcpy(out + len, field.name, line);
         len += line;
@@ -511,7 +528,7 @@ static void collect(void *to, const ls_slice *slices, unsigned count)
 
 /* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be stored by
  * cache_end. facts: ages and lifetimes, see ls_freshness; vary: names of fields, between commas. Not a body that ends with
- * the connection: it may be cut off. */
+ * the connection: it may be cut off. Nor one whose server has said something about caches that is not among the fields. */
 static int cache_keep(lua_State *L)
 {
     static const ls_option options[] = {LS_OPTION_AS("age_ms", ls_freshness, born_ms),
@@ -535,13 +552,14 @@ static int cache_keep(lua_State *L)
     vary.ptr = luaL_checklstring(L, 4, &vary.len);
     const ls_selecting by = selecting(L, 5, x);
     select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
+    char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
+    const ls_text lines = {to, stored_lines(call, p, to)};
     if (select.len > sizeof values || (entry == NULL && p->reader.head.framing == LS_FRAMING_TO_END) ||
-        (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill))) {
+        (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill)) ||
+        (p->overruled && !has_name(lines, "cache-control"))) {
         lua_pushboolean(L, 0);
         return 1;
     }
-    char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
-    const ls_text lines = {to, stored_lines(call, p, to)};
     if (entry != NULL) body = entry->body;
     if (body.block != NULL) (void)ls_block_hold(body.block);
     call->made = ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, ls_fill_key(call->fill), select,
