@@ -301,7 +301,7 @@ local function refresh(self, req, key, run, ready)
       fields[#fields + 1], fields[#fields + 2] = name, value
     end
   end
-  core.spawn(core.inject, function(inner, res)
+  pcall(core.spawn, core.inject, function(inner, res) -- unless there are too many: another request tries it later
     local plan = setmetatable({ cache = self, req = inner, reason = "stale", key = key, lines = lines,
       drops = refresh_drops, ready = ready }, plan_meta)
     local function look() return core.cache_serve(res, self.object, key, ready, -1, -1, -1) end
