@@ -505,7 +505,7 @@ void ls_dict_store_close(ls_dict_store *store)
 {
     sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
     const char *name = ((const ls_shared_object *)(const void *)store->dict)->name; /* `store` is freed */
-    (void)ls_dict_store_block(store); /* writes what has changed */
+    (void)ls_dict_store_block(store);                                               /* writes what has changed */
     sqlite3_mutex_enter(mutex);
     const unsigned lost = detach(store);
     sqlite3_mutex_leave(mutex);
