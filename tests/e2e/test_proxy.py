@@ -23,6 +23,21 @@ app:use("/middleware", function(req, res, next)
   next()
   if res:status() == 502 then return 502, "our own page\n" end
 end)
+app:use("/after", function(req, res, next)
+  if req.query.job then ls.spawn(function()
+    if ls.channel("read"):receive() then ls.channel("was read"):send((select(2, pcall(req.body, req)))) end
+  end) end
+  next()
+  local fine, body = pcall(req.body, req)
+  ls.dict("noted").text = tostring(fine) .. " " .. body
+end)
+app:get("/read", function()
+  ls.channel("read"):send(true)
+  return ls.channel("was read"):receive()
+end)
+app:proxy("/after", peer)
+app:proxy("/after/dead", dead)
+app:get("/noted", function() return ls.dict("noted").text end)
 app:use("/decoded", require("luaserve.compress").requests())
 app:use("/decoded", function(req, res, next)
   if req.query.read then req:body() end
@@ -378,6 +393,22 @@ class Requests(ProxyCase):
             upstream.request()
         got = conn.response()
         self.assertEqual((got.status, got.text), (502, "our own page\n"))
+
+    def test_a_body_that_was_passed_on_is_not_an_empty_one_afterwards(self):
+        conn = self.connect().send(request("POST", "/after?job=1", [("Content-Length", "10")]) + b"12345")
+        with self.peer.accept() as upstream:
+            upstream.request()
+            self.assertEqual(upstream.take(5), b"12345")
+            self.assertIn("another task is reading the request body", self.get("/read").text)
+            conn.send(b"67890")
+            self.assertEqual(upstream.take(5), b"67890")
+            upstream.send(OK)
+            self.assertEqual(conn.response().status, 200)
+        self.assertIn("false ", self.get("/noted").text)
+        self.assertIn("was already begun by req:chunks() or req:parts(), or passed on by app:proxy", self.get("/noted").text)
+        with self.connect() as conn:
+            self.assertEqual(conn.ask("POST", "/after/dead", body=b"hello").status, 502)
+        self.assertEqual(self.get("/noted").text, "true hello")
 
     def test_a_body_that_was_read_before_is_sent(self):
         conn = self.connect().send(b"POST /middleware?read=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -52,7 +52,8 @@ static int raise_read(lua_State *L, const ls_request *r)
     case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
     case LS_BODY_STREAMED:
         return luaL_error(
-            L, "the request body was already begun by req:chunks() or req:parts(), and its bytes arrive once: "
+            L, "the request body was already begun by req:chunks() or req:parts(), or passed on by app:proxy, and its "
+               "bytes arrive once: "
                "to use it twice, read it whole before with req:buffer(), or into a file; to go on with a loop "
                "that has ended early, keep its iterator: local next_chunk = req:chunks()");
     default: return luaL_error(L, "the request body could not be read");

@@ -41,6 +41,7 @@ typedef struct proxy_call {
     uint32_t time_ms_max; /* of the task, which has no limit while it waits here */
     bool reused;          /* the connection was idle before */
     bool over;            /* of the proxy */
+    bool reads;           /* the body of the request, which no one else may read meanwhile */
 } proxy_call;
 
 typedef struct proxy_data { /* of a state */
@@ -80,6 +81,12 @@ static void done(ls_thread_ctx *ctx, ls_proxy *p)
     ls_task_wake(ctx, call->task, LS_OK);
 }
 
+/* The proxy reads no more of the body. */
+static void release_body(const proxy_call *call)
+{
+    if (call->reads) call->request->body_state = call->p.body_read ? LS_BODY_STREAMED : LS_BODY_UNREAD;
+}
+
 /* nil, message, code, whether the request may be sent again, whether the connection was used before. Raises when the
  * client is the reason. */
 static int push_failure(lua_State *L, proxy_call *call)
@@ -88,6 +95,7 @@ static int push_failure(lua_State *L, proxy_call *call)
     ls_request *r = call->request;
     const bool reused = call->reused, client = p.blame == LS_PROXY_CLIENT;
     const bool left = client && r->x->error != 0;
+    release_body(call);
     call_free(call);
     if (left) {
         r->task->client_left = true;
@@ -121,6 +129,7 @@ static int push_result(lua_State *L, proxy_call *call)
         return 1;
     }
     if (call->p.err < 0 && !call->p.upgraded) return push_failure(L, call);
+    release_body(call);
     call_free(call);
     lua_pushboolean(L, 1);
     return 1;
@@ -235,6 +244,8 @@ static int proxy_send(lua_State *L)
     call->time_ms_max = call->task->time_ms_max;
     call->peer = u->peer;
     call->reused = lua_isnoneornil(L, 3);
+    call->reads = r->body_state == LS_BODY_UNREAD && r->x->head.has_body;
+    if (call->reads) r->body_state = LS_BODY_READING;
     call->end.run = task_ended;
     atomic_fetch_add(&u->peer->active, 1);
     ls_task_end_add(call->task, &call->end);
@@ -264,6 +275,7 @@ static int proxy_refuse(lua_State *L)
     const ls_request *r = ls_res_check_open(L);
     proxy_call *call = check_call(L);
     ls_proxy_refuse(r->state->ctx, &call->p);
+    release_body(call);
     call_free(call);
     return 0;
 }
