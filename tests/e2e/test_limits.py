@@ -539,6 +539,9 @@ app:get("/spin", function() while true do end end)
 app:get("/users/:id", function()
   while true do end
 end)
+local d = ls.dict("d")
+for n = 1, 1000 do d:add(n, true) end
+app:get("/keys", function() while true do d:keys("x") end end)
 app:get("/job", function() local job = ls.spawn(function() while true do end end) ls.sleep(0) repeat ls.sleep(0.01) until pcall(job.wait, job, 0) == false return "ended" end)
 app:post("/trim", function(req) return (req:body():match("^%s*(.-)%s*$")) end)
 local function work() local t = os.clock() while os.clock() - t < 0.03 do end end
@@ -568,6 +571,9 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
         mark = self.server.mark()
         self.assertEqual(self.get("/job").text, "ended")
         self.assertRegex(self.server.wait_log("in a spawned job", mark), r"in a spawned job: \S*site\.lua:\d+: the task used more")
+        mark = self.server.mark()
+        self.assertEqual(self.get("/keys").status, 500)
+        self.assertRegex(self.server.wait_log("GET /keys: ", mark), r"GET /keys: \S*site\.lua:\d+: the handler of GET /keys ")
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while a pattern is matched")
     def test_cpu_of_c_functions(self):

@@ -1,6 +1,7 @@
 """Reload: SIGHUP loads the site again while clients go on. No request fails, no connection closes; a site that cannot be
 served leaves the old one."""
 import os
+import re
 import signal
 import socket
 import ssl
@@ -355,6 +356,34 @@ class Reload(E2E):
         self.assertEqual(sock.recv(100), b"")
         self.assertEqual(self.get(self.http()), "two")
         sock.close()
+
+    def test_what_is_cut_is_named_with_its_lines(self):
+        """A job and a timer that are not done are warnings. A loop of ls.init that rests ends with its site, which is in order."""
+        jobs = """ls.config{ drain_timeout = 1 }
+local function never() ls.sleep(1000) end
+app:get("/begin", function()
+  ls.spawn(function() -- LINE in a spawned job
+    never()
+  end)
+  ls.after(0, function() never() end) -- LINE in a timer
+  return "begun"
+end)
+ls.init(function() ls.spawn(function() -- INFO in a spawned job
+  while true do ls.sleep(1000) end
+end) end)
+ls.listen"""
+        self.start("one", "", SITE.replace("ls.listen", jobs), listeners=1)
+        self.assertEqual(self.get(self.http(), "/begin"), "begun")
+        with open(self.server.site) as site:
+            text = site.read().split("\n")
+        waits = 1 + next(n for n, line in enumerate(text) if "local function never" in line)
+        self.change("two", "ls.config{ drain_timeout = 1 }")
+        self.server.wait_log("the old site has not ended within 1 s")
+        for n, line in enumerate(text, 1):
+            if found := re.search("-- (LINE|INFO) (.*)", line):
+                self.server.wait_log(r" %s %s \(\S*site\.lua:%d\), at \S*site\.lua:%d: the task was ended while it waited: "
+                                     "its site was replaced" % ("warn" if found[1] == "LINE" else "info", found[2], n,
+                                                                waits if found[1] == "LINE" else n + 1))
 
     def test_a_handshake_does_not_reach_a_site_that_was_cut(self):
         tls = TCP.replace("ls.tcp(@TCP@, function", "ls.tcp({ port = @TCP@, tls = 'self-signed', handshake_timeout = 600 }, function")

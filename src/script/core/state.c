@@ -100,17 +100,6 @@ void ls_state_hook(lua_State *L, lua_Debug *ar)
     ls_state_end_run(L);
 }
 
-/* Note the innermost line of Lua code that runs. */
-static void note_line(ls_state *state, lua_State *L)
-{
-    lua_Debug ar;
-    for (int level = 0; lua_getstack(L, level, &ar) != 0; level++) {
-        if (lua_getinfo(L, "Sl", &ar) == 0 || ar.currentline <= 0) continue;
-        (void)snprintf(state->ended_at, sizeof state->ended_at, "%s:%d", ar.short_src, ar.currentline);
-        return;
-    }
-}
-
 void ls_state_raise_unhandled(lua_State *L)
 {
     (void)lua_checkstack(L, 1);
@@ -133,7 +122,8 @@ void ls_state_end_run(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if ((task != NULL || state->loading) && state->ended_at[0] == '\0') note_line(state, L);
+    if ((task != NULL || state->loading) && state->ended_at[0] == '\0')
+        ls_task_line(L, state->ended_at, sizeof state->ended_at);
     if (task != NULL && ls_task_is_caught(task)) {
         keep_traceback(state, L);
     } else if (task != NULL && task->blocked == 0 && lua_isyieldable(L)) {

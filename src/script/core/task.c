@@ -187,6 +187,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->counted = task->long_lived = task->serves = task->client_left = task->of_site = task->took = false;
     task->collects = task->receives = false;
     task->time_ms_max = 0;
+    task->message++;
     task->due_ns = 0;
     task->serial = 0;
     task->client = NULL;
@@ -273,11 +274,30 @@ static int log_error_protected(lua_State *L)
     return 0;
 }
 
+static bool is_line_of_site(lua_State *co, lua_Debug *ar)
+{
+    return lua_getinfo(co, "Sl", ar) != 0 && ar->currentline > 0 &&
+           strncmp(ar->source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) != 0;
+}
+
+/* " (site.lua:5)", where the function of the task begins, or "". */
+static void function_line(lua_State *co, char *out, size_t out_bytes)
+{
+    lua_Debug ar;
+    out[0] = '\0';
+    for (int level = 0; lua_getstack(co, level, &ar); level++)
+        if (is_line_of_site(co, &ar)) (void)snprintf(out, out_bytes, " (%s:%d)", ar.short_src, ar.linedefined);
+}
+
 void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes)
 {
     if (text != NULL) (void)snprintf(text, text_bytes, "%s", task->canceled ? canceled_text : "not enough memory");
     if (task->canceled && !task->timed_out) {
-        ls_log(LS_LOG_INFO, "%s: %s", what, canceled_text);
+        char function[80], line[80];
+        ls_task_line(task->co, line, sizeof line);
+        function_line(task->co, function, sizeof function);
+        ls_log(task->unfinished && line[0] != '\0' ? LS_LOG_WARN : LS_LOG_INFO, "%s%s%s%s: %s", what, function,
+               line[0] != '\0' ? ", at " : "", line, canceled_text);
         return;
     }
     if (ls_task_is_left_error(task->co, -1)) {
@@ -435,6 +455,7 @@ static bool is_replaced(const ls_state *state)
 void ls_task_cancel(ls_task *task)
 {
     task->canceled = task->cpu_exceeded = true;
+    task->unfinished = !task->rests;
     task->timed_out = false;
 }
 
@@ -444,6 +465,7 @@ bool ls_task_rest(lua_State *L, ls_task *task, bool receives)
     if (!is_replaced(task->state)) return true;
     if (!ls_task_can_wait(L)) return false; /* nor can it be suspended to end: the wait raises, if it comes to one */
     ls_task_cancel(task);
+    task->unfinished = false;
     ls_state_end_run(L);
     return false;
 }
@@ -609,9 +631,7 @@ void ls_task_line(lua_State *co, char *out, size_t out_bytes)
     lua_Debug ar;
     out[0] = '\0';
     for (int level = 0; lua_getstack(co, level, &ar); level++) {
-        if (!lua_getinfo(co, "Sl", &ar) || ar.currentline <= 0 ||
-            strncmp(ar.source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) == 0)
-            continue;
+        if (!is_line_of_site(co, &ar)) continue;
         (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
         return;
     }

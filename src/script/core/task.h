@@ -55,11 +55,13 @@ struct ls_task {
     bool collects;        /* it has waited for nothing but further values since: they may belong together */
     bool receives;        /* its next wait is for a value */
     bool rests;           /* it waits where a reload ends it: ls_task_rest() */
+    bool unfinished;      /* canceled although it did not rest */
     bool of_test;         /* the task that runs the tests: its alarms do not follow the clock of a test */
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;            /* for the run that `op` starts */
     unsigned blocked;     /* number of C calls on its stack that it cannot yield across */
     unsigned catches;     /* number of protected calls on its stack that a limit ends with an error: ls_task_catch() */
+    uint32_t message;     /* a number that changes when it receives a message, or ends: for dev mode */
     uint64_t serial;      /* of the client it works for, also of a task that has none itself; 0: none */
     uint32_t time_ms_max; /* the task ends when it has waited for so long without ls_task_progress(); 0: no limit */
     uint64_t due_ns;      /* when it does; 0: it has not waited since then */

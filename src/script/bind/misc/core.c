@@ -55,6 +55,7 @@ static int core_rests(lua_State *L)
     const bool rests = task->of_site && (!task->took || lua_toboolean(L, 1));
     if (rests && state->retired) {
         ls_task_cancel(task);
+        task->unfinished = false;
         ls_state_end_run(L);
     }
     lua_pushboolean(L, rests);
