@@ -1,6 +1,6 @@
 -- dev_state.lua - dev mode warns of what works only with one Lua state: a handler sets a global, or changes a variable or
 -- table of the top level of a file, of which each state has its own copy; a file writes to a dict or a file at its top
--- level, which each state runs; a request reads an entry of a dict, or the table of a database, and then writes it. It
+-- level, which each state runs; a task reads an entry of a dict, or the table of a database, and then writes it. It
 -- also warns of results of handlers that are probably meant otherwise, and of failures that a handler does not look at.
 --
 -- New globals are seen as they are set, by __newindex of _G and of the libraries. For the others, the variables that the
@@ -29,7 +29,7 @@ local running = coroutine.running
 
 local state = {}
 
-local keys_max, variables_max, depth_max = 200, 1000, 2
+local keys_max, variables_max, depth_max, writers_max = 200, 1000, 2, 10000
 
 local known -- tables and functions that are not the site's own: the libraries
 local globals_before -- names of the globals before the site was loaded
@@ -41,8 +41,12 @@ local top_files -- array of the files that the site has opened for appending whi
 local kept_files -- those of top_files that are open behind the load
 local io_open -- io.open of the site, in the time of the load
 local locks -- array of the semaphores of one permit
-local reads -- by the coroutine of a request, dict and key: { run =, list = } of what has read the entry, or false; by
--- database and table: the run that has selected from it
+local reads -- by coroutine, dict and key: what has read the entry, or false; by database and table: the run that has
+-- selected from it. Also `request`, in a request; `message`: the number of what the task works on; `origin`, `each_state`:
+-- of origin_of
+local writers -- by dict or database, and key or table: a set of the origins that have written it; `counts`: in one step
+local writers_count = 0
+local handler_places -- array of { source =, linedefined =, lastlinedefined = }: what many tasks may run at a time
 local indexed -- set of the lines at which warn_index has looked
 local runs = 0 -- number of runs so far
 local own_functions -- functions of handlers, by the function that observes their results
@@ -61,7 +65,7 @@ local function several_states() return core.dev.states() > 1 end
 function state.begin()
   known, globals_before, apps, variables = { [_G] = true }, {}, {}, nil
   top_writes, late_writes, top_files, kept_files, locks, own_functions, each_state = {}, {}, {}, {}, {}, {}, {}
-  reads, indexed = setmetatable({}, { __mode = "k" }), {}
+  reads, writers, indexed, handler_places = setmetatable({}, { __mode = "k" }), {}, {}, {}
   for name in pairs(_G) do globals_before[name] = true end
   for _, module in pairs(package.loaded) do
     known[module] = true
@@ -223,16 +227,21 @@ local function collect()
     end
   end
 
+  local function visit_entry(fn)
+    if is_own(fn) then handler_places[#handler_places + 1] = getinfo(fn, "S") end
+    visit_function(fn)
+  end
+
   -- The function of app:ws is one in C: its upvalue is the route, whose user value has the functions of the site.
   local function visit_handler(fn)
     fn = own_functions[fn] or fn
-    visit_function(fn)
+    visit_entry(fn)
     local _, route = getupvalue(fn, 1)
     local functions = getinfo(fn, "S").what == "C" and type(route) == "userdata" and debug.getuservalue(route, 1)
     if type(functions) ~= "table" then return end
     for _, name in ipairs { "serve", "open", "message", "close" } do
       local one = functions[name]
-      if one then visit_function(own_functions[one] or one) end
+      if one then visit_entry(own_functions[one] or one) end
     end
   end
 
@@ -252,7 +261,7 @@ local function collect()
   for fn in next, each_state do visit_function(fn) end
   observing = true
   for _, app in ipairs(apps) do visit_app(app) end
-  for _, fn in ipairs(handlers) do visit_function(fn) end
+  for _, fn in ipairs(handlers) do visit_entry(fn) end
   observing = false
   for _, fn in ipairs(others) do visit_function(fn) end -- for the lines at which they write
   observing = true
@@ -436,38 +445,112 @@ local function check_files()
   end
 end
 
--- ---- calls in requests ----------------------------------------------------------------------------------------------
-
--- may_race(run) -> whether another request may have written in between what this one has read in its run of this number.
-local function may_race(run)
-  for _, semaphore in ipairs(locks) do
-    if semaphore.held > 0 then return false end
-  end
-  return several_states() or run ~= runs
-end
-
--- caller_line() -> the text of the line of the site that called luaserve, or "", and of the line before.
-local function caller_line()
-  local level = 2
-  local info
-  repeat
-    info = getinfo(level, "Sl")
-    level = level + 1
-  until not info or info.currentline > 0 and not usage.is_internal(info.source)
-  local file = info and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
-  local line, before = "", ""
-  if not file then return line, before end
-  for _ = 1, info.currentline do
-    before, line = line, file:read("l") or ""
-  end
-  file:close()
-  return line, before
-end
+-- ---- calls in tasks -------------------------------------------------------------------------------------------------
 
 local function set_of(words)
   local set = {}
   for word in words:gmatch("%S+") do set[word] = true end
   return set
+end
+
+-- origin_of() -> "site.lua:5", the outermost function of the running task, unless it is of a handler, which many tasks run;
+-- and whether it runs in each state.
+local function origin_of()
+  local level, outer = 2, nil
+  repeat
+    local info = getinfo(level, "Sf")
+    if info and info.what ~= "C" and not usage.is_internal(info.source) then outer = info end
+    level = level + 1
+  until not info
+  if not outer then return nil end
+  for _, one in ipairs(handler_places) do
+    if one.source == outer.source and outer.linedefined >= one.linedefined
+      and outer.lastlinedefined <= one.lastlinedefined then return nil end
+  end
+  return outer.short_src .. ":" .. outer.linedefined, each_state[outer.func]
+end
+
+-- entries_of() -> reads[the running task], or nil: no task runs. What was read for the message before is over.
+local function entries_of()
+  local co = running()
+  local entries, serves, message = reads[co], core.dev.task()
+  if serves == nil then return nil end
+  if not entries or entries.message ~= message and not entries.request then
+    entries = { message = message }
+    if not serves then entries.origin, entries.each_state = origin_of() end
+    reads[co] = entries
+  end
+  return entries
+end
+
+-- note_write(of, key, entries, counts): a task writes the entry, or the table of a database.
+local function note_write(of, key, entries, counts)
+  local keys = writers[of] or {}
+  local noted = keys[key] or {}
+  if not keys[key] then writers_count = writers_count + 1 end
+  if writers_count > writers_max then return end
+  writers[of], keys[key] = keys, noted
+  noted[entries.origin or "many"] = true
+  noted.counts = noted.counts or counts
+end
+
+-- may_race(run, origin, noted) -> whether another task may have written in between what this one has read in its run of
+-- this number. `origin`: it runs once at a time, so that only others race with it. `noted`: who has written it so far.
+local function may_race(run, origin, noted)
+  for _, semaphore in ipairs(locks) do
+    if semaphore.held > 0 then return false end
+  end
+  local another = not origin
+  for writer in pairs(noted or {}) do another = another or writer ~= origin and writer ~= "counts" end
+  return another and (several_states() or run ~= runs)
+end
+
+-- site_info() -> source and currentline of the line of the site that called luaserve, or nil.
+local function site_info()
+  for level = 2, math.huge do
+    local info = getinfo(level, "Sl")
+    if not info or info.currentline > 0 and not usage.is_internal(info.source) then return info end
+  end
+end
+
+-- lines_of(info, from, to) -> array with these lines of the file, empty without one.
+local function lines_of(info, from, to)
+  local file, lines, at = info and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb"), {}, 0
+  if not file then return lines end
+  for line in file:lines() do
+    at = at + 1
+    if at >= from and at <= to then lines[#lines + 1] = line end
+  end
+  file:close()
+  return lines
+end
+
+-- caller_line() -> the text of the line of the site that called luaserve, or "", and of the line before.
+local function caller_line()
+  local info = site_info()
+  local lines = info and lines_of(info, info.currentline - 1, info.currentline) or {}
+  return lines[#lines] or "", #lines == 2 and lines[1] or ""
+end
+
+-- decides(read) -> whether a comparison by < or > of what was read decides about the line of the site that calls now.
+local function decides(read)
+  local now = site_info()
+  if not now or not read.info or now.source ~= read.info.source then return false end
+  local lines = lines_of(now, read.info.currentline, now.currentline)
+  for i, line in ipairs(lines) do
+    lines[i] = line:gsub('%b""', '""'):gsub("%b''", "''"):gsub("%[%[.-%]%]", '""'):gsub("%-%-.*", ""):gsub("<%a+>", "")
+  end
+  local name = (lines[1] or ""):match("([%a_][%w_]*)%s*=%f[^=]")
+  for i, line in ipairs(lines) do
+    local at = i == 1 and line:find("[<>]") or i > 1 and name and (line:find("%f[%w_]" .. name .. "%f[^%w_][^,]-[<>]")
+      or line:find("[<>]=?%s*" .. name .. "%f[^%w_]"))
+    if at then
+      local rest = line:sub(at) .. "\n" .. table.concat(lines, "\n", i + 1)
+      return rest:find("%f[%w_]return%f[^%w_]") or rest:find("%f[%w_]error%f[^%w_]")
+        or not table.concat(lines, "\n", i, #lines - 1):find("%f[%w_]end%f[^%w_]")
+    end
+  end
+  return false
 end
 
 local uses = set_of "return and or not in if elseif while until" -- a call behind one of these words has its results used
@@ -506,7 +589,7 @@ local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select .
 -- state.watch_sql(db, sql, call): a statement outside of a transaction, by a call such as "db:exec". An update with a
 -- condition besides the key is in order.
 function state.watch_sql(db, sql, call)
-  local entries = variables and reads[running()]
+  local entries = variables and entries_of()
   if not entries then return end
   local tables = entries[db] or {}
   entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")
@@ -518,9 +601,12 @@ function state.watch_sql(db, sql, call)
   end
   local target, rest = sql:match("^%s*update%s+(.-)%s+set%f[^%w_](.*)")
   local name = target and target:gsub("^or%s+%a+%s+", ""):gsub("^only%s+", ""):match("^[%w_.]*"):match("[^.]*$")
+  if not name then return end
+  local run, noted = tables[name], writers[db] and writers[db][name]
+  note_write(db, name, entries)
   local where = rest and rest:match("%f[%w_]where%f[^%w_](.*)") or ""
   if where:find("%f[%w_]and%f[^%w_]") or where:find("[<>]") then return end
-  if not tables[name] or not may_race(tables[name]) then return end
+  if not run or not may_race(run, entries.origin, noted) then return end
   warn(usage.caller() or core.dev.site, string.format("selects from the table %s and then updates it in another "
     .. "statement: another request may change it in between. Put the condition into the update, as in "
     .. '"where id = ? and count > 0", and look at the changes of its result, or use %s', name,
@@ -541,60 +627,85 @@ local function warn_index(name, key)
     .. "Use dict:get(key) for keys that clients choose", name))
 end
 
-local next_index = {} -- a key of what a request has read: the length of the dict + 1
+local next_index, length = {}, {} -- keys of what a task has read: the length of the dict + 1; where it was read
 
-local is_delete = set_of "delete"
+local is_delete, grows = set_of "delete", set_of "incr rpush lpush"
+local is_read, is_set = set_of "get range llen pairs", { set = true, ["[key] = value"] = true }
 
--- watch_request(entries, name, call, dict, key, value, ttl): a call in a request. It is wrong to set or to remove an entry
--- that was read before, because another request may write it in between: in another state at any time, in the same one
--- while the request waits. In order: to look at the result of the removal; to set it with a time to live, as sessions and
--- caches do; and all writes under a semaphore.
-local function watch_request(entries, name, call, dict, key, value, ttl)
+-- watch_call(entries, name, call, dict, key, value, ttl): a call in a task. It is wrong to set or to remove an entry that
+-- was read before, because another task may write it in between: in another state at any time, in the same one while the
+-- task waits. So is to count what was below a limit when it was read. In order: to look at the result of the removal or of
+-- the count; to set it with a time to live, as sessions and caches do; and all writes under a semaphore. Of a loop over all
+-- entries, which may look for old ones, only the removal of what others count is reported.
+local function watch_call(entries, name, call, dict, key, value, ttl)
   if key == nil or key ~= key then return end
   entries[dict] = entries[dict] or {}
   local keys = entries[dict]
   if call == "[key]" then
-    if type(key) == "string" then warn_index(name, key) end
+    if type(key) == "string" and not entries.origin then warn_index(name, key) end
     call = "get"
   end
   if call == "#" then
-    keys[next_index] = key + 1
+    keys[next_index], keys[length] = key + 1, { run = runs, info = site_info() }
     return
   end
-  if key == keys[next_index] and (call == "set" or call == "[key] = value") then
+  local sets = is_set[call]
+  if key == keys[next_index] and sets then
     warn(usage.caller() or core.dev.site, string.format("appends to the dict %q at its length + 1: another request may do "
       .. "so at the same time, and one of the two is lost. Use rpush and range on a list under one key, or incr for a "
       .. "number that no other request gets", name))
+    keys[length] = nil
   end
-  if call == "get" or call == "range" then
-    if keys[key] == nil then keys[key] = { run = runs, list = call == "range" } end
+  if is_read[call] then
+    if keys[key] == nil then keys[key] = { run = runs, call = call, info = call ~= "pairs" and site_info() } end
     return
   end
-  local read, sets = keys[key], call == "set" or call == "[key] = value"
+  local read, noted, text = keys[key], writers[dict] and writers[dict][key], nil
+  note_write(dict, key, entries, grows[call] or call == "update")
   if not sets then keys[key] = false end -- the site knows these methods
-  if not read or not may_race(read.run) then return end
-  local text
-  if sets and value ~= nil then
+  local new = keys[length] and not (sets and (ttl or value == nil)) and core.dict_read(dict, key) == nil
+  if (sets and new or grows[call]) and not (sets and read) then
+    read = grows[call] and read or new and keys[length]
+    if not read or not (sets or statement_of(grows)) or not decides(read) then return end
+    text = "changes the dict %q because what it has read is within a limit: others may do so in between, and pass it. Let "
+      .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end'
+  elseif not read or read.call == "llen" then
+    return
+  elseif (sets or call == "delete") and read.call == "pairs" and not (noted and noted.counts) then
+    return
+  elseif sets and value ~= nil then
     text = ttl == nil and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
   elseif not sets and call ~= "delete" then
     return
-  elseif read.list then
+  elseif noted and noted.counts and read.call ~= "range" and (sets or statement_of(is_delete)) then
+    text = "removes an entry of the dict %q: what others count in between is lost: subtract what was stored, as in "
+      .. "d:incr(key, -n), or take it with update, whose function returns nil, n"
+  elseif read.call == "range" then
     text = "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
       .. "values: take them with lpop, until it returns nil"
   elseif sets or statement_of(is_delete) then
     text = "removes an entry of the dict %q: another request may have done so in between, and both go on: let the result "
       .. "of delete decide, as in if not d:delete(key) then return 404 end"
   end
-  if text then warn(usage.caller() or core.dev.site, string.format("reads and then " .. text, name)) end
+  if not text or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end
+  warn(usage.caller() or core.dev.site, string.format("reads and then " .. text, name))
 end
+
+local observers = setmetatable({}, { __mode = "k" }) -- by dict
 
 -- state.watch_dict(name, dict, evicts): the site has opened this dict. `evicts`: it is a cache.
 function state.watch_dict(name, dict, evicts)
-  core.dict_observe(dict, function(call, _, ...)
+  observers[dict] = function(call, _, ...)
     if not variables then return call ~= "#" and note_dict(call, dict, ...) end
-    local entries = not evicts and reads[running()]
-    if entries and select("#", ...) > 0 then watch_request(entries, name, call, dict, ...) end
-  end)
+    local entries = not evicts and entries_of()
+    if entries and select("#", ...) > 0 then watch_call(entries, name, call, dict, ...) end
+  end
+  core.dict_observe(dict, observers[dict])
+end
+
+-- state.watch_pairs(dict, key): a loop over the dict has come to this key.
+function state.watch_pairs(dict, key)
+  if observers[dict] then observers[dict]("pairs", dict, key) end
 end
 
 local kinds = { boolean = true, number = true }
@@ -632,7 +743,7 @@ function state.watch_semaphore(semaphore)
 end
 
 -- state.begin_request(), state.end_request(): a handler of an app begins or has ended in the running coroutine.
-function state.begin_request() reads[running()] = {} end
+function state.begin_request() reads[running()] = { request = true } end
 function state.end_request() reads[running()] = nil end
 
 -- ---- results --------------------------------------------------------------------------------------------------------
@@ -673,11 +784,26 @@ function state.stands_for(wrapper, fn)
   if own_functions then own_functions[wrapper] = fn end
 end
 
+-- nil_place(fn) -> the last line of the function that returns something computed, or the first one.
+local function nil_place(fn)
+  local info = getinfo(fn, "S")
+  local found = info.linedefined
+  for i, line in ipairs(lines_of(info, info.linedefined, info.lastlinedefined)) do
+    if line:find("%f[%w_]return%s+[%a_(]") then found = info.linedefined + i - 1 end
+  end
+  return info.short_src .. ":" .. found
+end
+
 -- state.route(handler) -> the handler of a route, with a look at its results.
 function state.route(handler)
   if own_functions[handler] then return handler end
-  local function look(...)
+  local function look(req, res, ...)
     local number = ...
+    if select("#", ...) == 1 and number == nil and req.method == "GET" and is_own(handler) and not res.sent
+      and res:status() == 200 and res:body() == nil then
+      warn(nil_place(handler), "the result is nil, so the response is 204 No Content: for what is absent write return 404, "
+        .. "as in return items:get(key) or 404; for an empty response return 204")
+    end
     if select("#", ...) == 1 and math.type(number) == "integer" then
       local place = count_place(handler, number)
       if place then
@@ -687,7 +813,7 @@ function state.route(handler)
     end
     return ...
   end
-  local function observed(...) return look(handler(...)) end
+  local function observed(req, res, ...) return look(req, res, handler(req, res, ...)) end
   own_functions[observed] = handler
   return observed
 end

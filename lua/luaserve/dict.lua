@@ -115,7 +115,7 @@ end
 -- for key, value in pairs(dict)
 function methods.pairs(self)
   local cursor, batch, at, length = 0, nil, 0, 0
-  local last = false
+  local last, watch = false, core.dev and require("luaserve.dev_state").watch_pairs
   return function()
     while at >= length do
       if last then return nil end
@@ -123,6 +123,7 @@ function methods.pairs(self)
       at, last = 0, cursor == 0
     end
     at = at + 2
+    if watch then watch(self, batch[at - 1]) end
     return batch[at - 1], batch[at]
   end
 end
@@ -186,7 +187,8 @@ function dict.open(name, given, ...)
     local fixed = out.sync == true ~= sync or file:sub(-#(out.file or "none")) ~= (out.file or "none")
     usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s%s%s', name, where, size, tostring(other_evict),
       file == "none" and not out.file and "" or (", file %s, sync = %s"):format(file, tostring(sync)),
-      fixed and "; a change of file or sync needs a restart" or "")
+      fixed and "; a change of file or sync needs a restart" or where == usage.where()
+        and "; this line must give the same each time that the file runs" or "")
   end
   opened[name] = found
   if out.evict then evicting[found] = true end

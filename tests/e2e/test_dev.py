@@ -522,6 +522,35 @@ class Warnings(Dev):
         self.assertEqual(len(server.logged("changes visits")), 1)
         server.stop()
 
+    def test_a_result_that_is_nil(self):
+        server = self.serve(r"""
+local ls = require "luaserve"
+local app, d = ls.app(), ls.dict("d")
+app:get("/todos/:id", function(req)
+  if req.params.id == "x" then return 400 end
+  return d:get(req.params.id)
+end)
+app:post("/todos/:id", function(req) return d:get(req.params.id) end)
+app:get("/right/:id", function(req) return d:get(req.params.id) or 404 end)
+app:get("/status", function(_, res) res:status(202) return d:get("none") end)
+app:get("/page", function(_, res) res:html("<p>") return d:get("none") end)
+app:get("/parts", function(_, res) res:write("x") return d:get("none") end)
+app:get("/goto", function(_, res) res:redirect("/") return d:get("none") end)
+app:get("/empty", function() return 204 end)
+app:get("/nothing", function() end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+""", program=DEV)
+        with server.connect() as conn:
+            for path, status in (("/todos/1", 204), ("/todos/2", 204), ("/todos/3", 204), ("/todos/x", 400), ("/right/1", 404),
+                                 ("/status", 202), ("/page", 200), ("/parts", 200), ("/goto", 302), ("/empty", 204), ("/nothing", 204)):
+                self.assertEqual(conn.get(path).status, status, path)
+            self.assertEqual(conn.ask("POST", "/todos/1").status, 204)
+        server.wait_log("POST /todos/1 204")
+        server.stop()
+        self.assertRegex("\n".join(server.logged("warn|error")), r"^\S+ warn \S*site\.lua:6: the result is nil, so the response is "
+                         r"204 No Content: for what is absent write return 404, as in return items:get\(key\) or 404; for an empty "
+                         r"response return 204$")
+
     def test_slow_handlers(self):
         sleep = "ping -n 2 127.0.0.1" if WINDOWS else "sleep 0.4"
         server = self.dev(WARNINGS.replace("@SLEEP@", sleep))
@@ -842,14 +871,192 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 """
 
 
+# The same, by tasks that are no requests: they run when the test connects, and again and again.
+BESIDE = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local d, hits, own, old, gate = ls.dict("d"), ls.dict("hits"), ls.dict("own"), ls.dict("old"), ls.semaphore("gate", 1)
+local done, jobs = ls.dict("done"), ls.channel("jobs")
+local db = ls.sqlite(":memory:")
+db:migrate { "create table stock(id integer primary key, qty); insert into stock values(1, 0); create table mail(sent); create table post(sent)" }
+
+local function job(key)
+  local n = d:get(key) or 0
+  ls.sleep(0)
+  d:set(key, n + 1) -- WARN reads and then sets an entry of the dict "d"
+end
+ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
+  for line in sock:lines() do
+    if line == "get" then
+      sock:send(tostring(d.tcp) .. "\n")
+    elseif line == "set" then
+      d.tcp = 1
+      sock:send("set\n")
+    else
+      d.lines = (d.lines or 0) + 1 -- WARN reads and then sets an entry of the dict "d"
+      ls.spawn(function()
+        local row = db:one("select * from stock where id = 1")
+        assert(db:exec("update stock set qty = ? where id = 1", row.qty)) -- WARN selects from the table stock and then updates
+        done:incr("job")
+      end)
+      sock:send("counted\n")
+    end
+  end
+end)
+ls.udp({ host = "127.0.0.1", port = 0 }, function()
+  local n = d:get("udp") or 0
+  d:set("udp", n + 1) -- WARN reads and then sets an entry of the dict "d"
+  return "counted"
+end)
+app:ws("/events", { message = function(ws, text)
+  if text == "get" then
+    ws:send(tostring(d:get("event")))
+  elseif text == "set" then
+    d:set("event", 1)
+    ws:send("set")
+  else
+    d:set("events", (d:get("events") or 0) + 1) -- WARN reads and then sets an entry of the dict "d"
+    ws:send("counted")
+  end
+end })
+app:ws("/loop", function(ws)
+  for text in ws:messages() do
+    if text == "get" then
+      ws:send(tostring(d:get("loop")))
+    elseif text == "set" then
+      d:set("loop", 1)
+      ws:send("set")
+    else
+      d:set("loops", (d:get("loops") or 0) + 1) -- WARN reads and then sets an entry of the dict "d"
+      ws:send("counted")
+    end
+  end
+end)
+app:get("/spawn", function()
+  ls.spawn(job, "spawned"):wait()
+  return "ok"
+end)
+app:get("/after", function()
+  ls.after(0, function()
+    d.late = (d.late or 0) + 1 -- WARN reads and then sets an entry of the dict "d"
+    done:incr("after")
+  end)
+  return "ok"
+end)
+app:get("/hit", function()
+  hits:incr("page")
+  hits:incr("other")
+  own:set("setting", 2)
+  own:set("aged", ls.now())
+  old:set("pending", true)
+  jobs:send("hit")
+  return "ok"
+end)
+
+-- Timers and jobs of the server run once at a time: they race with what others write.
+ls.every(0.005, function()
+  for key, n in pairs(hits) do
+    if key == "page" and n > 0 then hits:delete(key) end -- WARN reads and then removes an entry of the dict "hits": what others count in between is lost: .* d:incr\(key, -n\), or
+  end
+end)
+ls.every(0.005, function()
+  local n = hits:get("other")
+  hits.other = nil -- WARN reads and then removes an entry of the dict "hits": what others count
+  return n
+end)
+ls.every(0.005, function()
+  if old.pending then old.pending = nil end -- WARN reads and then removes an entry of the dict "old"
+  own.ticks = (own.ticks or 0) + 1 -- the only one that writes it
+  for key, at in pairs(own) do
+    if key == "aged" and at < ls.now() - 60 then own:delete(key) end
+  end
+  for key, n in pairs(done) do done:incr(key, n - n) end
+  assert(db:query("select * from mail"))
+  assert(db:exec("update mail set sent = 1"))
+  done:incr("ticks")
+end)
+ls.every({ seconds = 0.005, each_state = true }, function()
+  d.states = (d.states or 0) + 1 -- WARN reads and then sets an entry of the dict "d"
+end)
+ls.on("start", function() -- workers, one in each state
+  assert(db:query("select * from post"))
+  assert(db:exec("update post set sent = 1"))
+end)
+ls.init(function()
+  own.started = (own.started or 0) + 1
+  ls.spawn(function()
+    for _ in jobs:values() do own.jobs = (own.jobs or 0) + 1 end
+  end)
+end)
+
+-- A limit is passed when several have read the number before one of them counts.
+app:get("/limit", function()
+  if (d:get("sold") or 0) < 1000 then
+    d:incr("sold") -- WARN changes the dict "d" because what it has read is within a limit: .* Let the result of incr decide
+  end
+  return "ok"
+end)
+app:get("/limit/line", function()
+  if (d:get("line") or 0) < 1000 then ls.sleep(0) d:incr("line") end -- WARN changes the dict "d" because
+  return "ok"
+end)
+app:get("/limit/name", function()
+  local left = d:get("left") or 5
+  ls.sleep(0)
+  if left <= 0 then return 409 end
+  d:incr("left", -1, 5) -- WARN changes the dict "d" because
+  return "ok"
+end)
+app:get("/limit/entries", function()
+  if #own > 1000 then return 409 end
+  own:set(ls.crypto.token(), true) -- WARN changes the dict "own" because
+  return "ok"
+end)
+app:get("/limit/len", function()
+  local count = own:len()
+  if count < 1000 then own:incr(ls.crypto.token()) end -- WARN changes the dict "own" because
+  return "ok"
+end)
+app:get("/limit/list", function()
+  if old:llen("list") < 1000 then old:rpush("list", 1) end -- WARN changes the dict "old" because
+  return "ok"
+end)
+app:get("/limit/right", function()
+  local before = d:get("shown") or 0
+  local now = d:incr("shown")
+  d:incr("shown2", before > 5 and 1 or 2)
+  if (d:get("r") or 0) >= 1000 then return 409 end
+  if d:incr("r") > 1000 then
+    d:incr("r", -1)
+    return 409
+  end
+  if (d:get("load") or 0) > -1 then own:incr("busy") d:incr("refused") end
+  gate:with(function()
+    if (d:get("locked") or 0) < 10 then d:incr("locked") end
+  end)
+  if (d:get("u") or 0) < 10 then d:update("u", function(n) return (n or 0) < 10 and (n or 0) + 1 or n end) end
+  if old:rpush("log", "x") > 10 then old:lpop("log") end
+  if old:llen("long") > -1 then old:delete("long") end
+  local const <const> = d:get("const")
+  local page = [[<p>]] .. (d:get("const") or "none")
+  d:incr("const")
+  ls.log.debug(const, page)
+  return "a <" .. before .. now
+end)
+app:get("/limit/shown", function()
+  local n = d:get("views") or 0
+  if n > 1000 then
+    ls.log.info("many")
+  end
+  d:incr("views")
+  return "a <" .. n
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+"""
+
+
 class Races(E2E):
-    def test_each_line_that_works_by_hand_only_and_no_other(self):
-        site = RACES.replace("@PORT@", str(free_port()))
-        server = self.serve(site, program=DEV)
-        for path in re.findall(r'app:get\("([^"]+)"', site) * 2:
-            self.assertIn(server.get(path).status, (200, 204), path)
-        server.wait_log("GET /used 200", count=2)
-        server.stop()
+    def check_warnings(self, server, site):
         found = {}
         for line in server.logged("warn|error"):
             place = re.search(r"site\.lua:(\d+): (.*)", line)
@@ -860,6 +1067,40 @@ class Races(E2E):
         for n, text in wanted.items():
             self.assertEqual(len(found[n]), 1, found[n])
             self.assertRegex(found[n][0], text)
+
+    def test_tasks_beside_requests(self):
+        server = self.serve(BESIDE, program=DEV, listeners=2)
+        with server.connect(0) as conn, WebSocket(server.at(1), "/events") as events, WebSocket(server.at(1), "/loop") as loop, \
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(WAIT)
+            for text in ("get", "set", "count") * 2:
+                conn.send(text.encode() + b"\n")
+                conn.line()
+                for ws in (events, loop):
+                    ws.send(text)
+                    ws.receive()
+                send_datagram(server, client)
+                client.recv(100)
+        paths = re.findall(r'app:get\("([^"]+)"', BESIDE)
+        for path in paths * 2:
+            self.assertEqual(server.get(path, index=1).status, 200, path)
+        wanted = {n for n, line in enumerate(BESIDE.split("\n"), 1) if "-- WARN" in line}
+
+        def all_found():  # a timer sees the writes of the requests to its own state, and then races with them
+            server.get("/hit", index=1)
+            return all(server.logged(r"warn \S*site\.lua:%d: " % n) for n in wanted)
+        self.eventually(all_found, "the warnings")
+        server.stop()
+        self.check_warnings(server, BESIDE)
+
+    def test_each_line_that_works_by_hand_only_and_no_other(self):
+        site = RACES.replace("@PORT@", str(free_port()))
+        server = self.serve(site, program=DEV)
+        for path in re.findall(r'app:get\("([^"]+)"', site) * 2:
+            self.assertIn(server.get(path).status, (200, 204), path)
+        server.wait_log("GET /used 200", count=2)
+        server.stop()
+        self.check_warnings(server, site)
 
     def test_one_state_is_in_order_unless_the_request_waits(self):
         server = self.serve(r"""

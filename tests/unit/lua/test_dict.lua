@@ -64,6 +64,9 @@ function tests.usage_errors_name_the_line()
       .. case[4])
   end
   check.raises(check.line() .. ": ls.dict: ", function() dict.open("x", { size = "2m" }) end)
+  local here = debug.getinfo(1, "Sl")
+  core.results.dict = { false, here.short_src .. ":" .. here.currentline + 2, "1 MiB", false, "none", false, n = 6 }
+  check.raises("evict = false; this line must give the same", function() dict.open("x", { size = "2m" }) end)
   core.results.dict = nil
 end
 

@@ -128,7 +128,9 @@ static int receive_result(lua_State *L, ls_channel *channel, int result, ls_mess
         return lua_error(L);
     }
     ls_message_drop(message);
-    if (task != NULL) task->took = task->collects = true;
+    if (task == NULL) return 1;
+    task->took = task->collects = true;
+    task->message++;
     return 1;
 }
 

@@ -372,7 +372,7 @@ static int dict_rpop(lua_State *L)
  * The length of a list; 0 without one. */
 static int dict_llen(lua_State *L)
 {
-    ls_dict *dict = check_dict(L, SELF);
+    ls_dict *dict = check_called(L, "llen")->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     size_t len;
     ls_check_arguments(L, KEY, "dict:llen(key)");

@@ -110,6 +110,17 @@ static int dev_once(lua_State *L)
     return 1;
 }
 
+/* dev.task() -> whether the running task works for a client, as others may do at the same time, and the number of the message
+ * that it works on; nothing: the coroutine is no task */
+static int dev_task(lua_State *L)
+{
+    const ls_task *task = ls_state_of(L)->current;
+    if (task == NULL || task->co != L) return 0;
+    lua_pushboolean(L, task->client != NULL || task->serial != 0 || task->serves || task->long_lived);
+    lua_pushinteger(L, task->message);
+    return 2;
+}
+
 /* dev.hooks("start" | "drain" | "log" | "init") -> array of the functions */
 static int dev_hooks(lua_State *L)
 {
@@ -318,6 +329,7 @@ static void define(lua_State *L, ls_state *state)
                                          {"version", dev_version},
                                          {"styles", dev_styles},
                                          {"states", dev_states},
+                                         {"task", dev_task},
                                          {"hooks", dev_hooks},
                                          {"draining", dev_draining},
                                          {"once", dev_once},

@@ -96,6 +96,8 @@ static bool push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
         luaL_pushresultsize(&text, n);
     }
     if (has_bytes(L, tcp, n + also)) ls_tcp_consume(tcp, n + also);
+    ls_task *task = ls_state_of(L)->current;
+    if (task != NULL && task->serves) task->message++;
     return true;
 }
 

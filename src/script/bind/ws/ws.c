@@ -84,6 +84,7 @@ bool ls_ws_object_take(lua_State *L, ls_ws_object *o)
 {
     const ls_wss *wss = ls_wss_of(o->state);
     const uint32_t taken = o->taken;
+    if (o->state->current != NULL) o->state->current->message++;
     const ls_ws_message *m = ls_ws_object_message(o);
     const int kind_ref = m->text ? wss->text_ref : wss->binary_ref;
     if (m->count <= 1) {
