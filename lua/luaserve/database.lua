@@ -8,6 +8,8 @@ local pack, unpack, setmetatable, type = table.pack, table.unpack, setmetatable,
 
 local database = {}
 
+local migrated = setmetatable({}, { __mode = "k" }) -- by database: the longest list of this state, and its line
+
 -- strict(what, methods) -> the metatable of an object with these methods; `what` is it in a message: "a database".
 function database.strict(what, methods)
   return {
@@ -39,8 +41,9 @@ function database.results(call, result, ...)
   return result, ...
 end
 
--- check_migrations(call, list): raises unless it is a list of strings.
-function database.check_migrations(call, list, ...)
+-- check_migrations(db, call, list): raises unless it is a list of strings, and the beginning of that of an earlier call for
+-- this database, or longer than it.
+function database.check_migrations(self, call, list, ...)
   if type(list) ~= "table" then
     usage.error('%s: the argument must be a list such as { "create table ..." }; got %s', call, usage.quote(list))
   end
@@ -50,6 +53,25 @@ function database.check_migrations(call, list, ...)
       usage.error("%s: migration %d must be a string with statements; got %s", call, i, usage.quote(list[i]))
     end
   end
+  local before, place = migrated[self], usage.where()
+  for i = 1, before and before.place ~= place and #before.list or 0 do
+    if list[i] and list[i] ~= before.list[i] then
+      usage.error("%s: this database gets another list at %s; a database counts its migrations: put all of them into one "
+        .. "list, in one call", call, before.place)
+    end
+  end
+  if not before or #list > #before.list then migrated[self] = { list = list, place = place } end
+end
+
+-- check_version(db, call, version, count): raises for a database that has seen more migrations than the list has.
+function database.check_version(self, call, version, count)
+  if version <= count then return end
+  local longest = migrated[self]
+  if #longest.list > count and longest.place ~= usage.where() then
+    usage.error("%s: this database gets a longer list at %s: use one list, in one call", call, longest.place)
+  end
+  usage.error("%s: the database has version %d, and the list has %d: it was made by a newer site, or by another call of "
+    .. "migrate: a database has one list", call, version, count)
 end
 
 -- check_function(call, fn, ...): the only argument is the function of a transaction.

@@ -372,7 +372,7 @@ end
 -- transaction. The number of them is in the table `luaserve_version`.
 function methods.migrate(self, list, ...)
   check_call(self, "", "pg:migrate", "pool")
-  database.check_migrations("pg:migrate", list, ...)
+  database.check_migrations(self, "pg:migrate", list, ...)
   return database.transaction(function(tx)
     -- The lock, whose numbers are ours, is held up to the commit: other states and servers wait.
     local ok, message, code, state = command(tx.handle, tx, "pg:migrate", "select pg_advisory_xact_lock(5001, 5432); "
@@ -382,10 +382,7 @@ function methods.migrate(self, list, ...)
     row, message, code, state = tx:one("select version from luaserve_version")
     if message then return nil, message, code, state end
     local version = row and row.version or 0
-    if version > #list then
-      usage.error("pg:migrate: the database has version %d, and the list has %d: it was made by a newer site", version,
-        #list)
-    end
+    database.check_version(self, "pg:migrate", version, #list)
     if version < #list then core.postgres_spend(tx.handle) end -- they may change settings
     for i = version + 1, #list do
       ok, message, code, state = command(tx.handle, tx, "pg:migrate: migration " .. i, list[i])
@@ -442,7 +439,7 @@ function postgres.open(url, given, ...)
   elseif not handle then
     usage.error("ls.postgres: this database has other options at %s", message)
   end
-  opened[url] = setmetatable({ handle = handle }, meta)
+  opened[url] = opened[url] or setmetatable({ handle = handle }, meta)
   return opened[url]
 end
 

@@ -124,7 +124,7 @@ end
 -- transaction. The number of them is in `pragma user_version`.
 function methods.migrate(self, list, ...)
   check_call(self, "", "db:migrate", "database")
-  database.check_migrations("db:migrate", list, ...)
+  database.check_migrations(self, "db:migrate", list, ...)
   local row, message, code = core_run(self.handle, ONE, "pragma user_version")
   if not row then return nil, message, code end
   if row.user_version == #list then return true end
@@ -134,10 +134,7 @@ function methods.migrate(self, list, ...)
   local _ <close> = handle
   row, message, code = tx:one("pragma user_version") -- another state may have been first
   if not row then return nil, message, code end
-  if row.user_version > #list then
-    usage.error("db:migrate: the database has version %d, and the list has %d: it was made by a newer site",
-      row.user_version, #list)
-  end
+  database.check_version(self, "db:migrate", row.user_version, #list)
   for i = row.user_version + 1, #list do
     local ok
     ok, message, code = core.sqlite_script(handle, list[i])
@@ -190,7 +187,7 @@ function sqlite.open(path, given, ...)
   elseif not handle then
     usage.error("ls.sqlite: %s has other options at %s, which stay until a restart", usage.quote(path), message)
   end
-  opened[path] = setmetatable({ handle = handle }, meta)
+  opened[path] = opened[path] or setmetatable({ handle = handle }, meta)
   return opened[path]
 end
 

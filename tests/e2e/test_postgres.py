@@ -205,7 +205,7 @@ class Statements(Case):
                 ("pg:exec([[do $$ begin raise exception 'too much' using errcode = '53300'; end $$]])", "too much", "ELIMIT", "53300"),
                 ("pg:exec([[do $$ begin raise exception 'strange' using errcode = 'XX000'; end $$]])", "strange", "EIO", "XX000"),
                 ("pg:copy_in('copy item(n) from stdin', { 'x\\n' })", 'invalid input syntax for type bigint: "x"', "EINVAL", "22P02"),
-                ("pg:migrate { 'create table item ()', 'create table item ()' }", "migration 2: ", "EEXIST", "42P07")):
+                ("quick:migrate { 'create table item ()', 'create table item ()' }", "migration 2: ", "EEXIST", "42P07")):
             with self.subTest(code):
                 self.fails("return " + code, message, error, state)
 
@@ -496,9 +496,11 @@ class Statements(Case):
 
     def test_migrations(self):
         self.assertEqual(self.pg.psql("select version from luaserve_version"), "1")
-        self.raises("return pg:migrate {}", "the database has version 1, and the list has 0")
-        self.assertEqual(self.run_lua("return pg:migrate { 'the first is not run again', 'create table m2 (a int); insert into m2 values(1), (2)' }"), [True])
-        self.raises("return pg:migrate { '', '', 'insert into m2 values(3); selec' }", "pg:migrate: migration 3: syntax error")
+        self.raises("return pg:migrate {}", "this database gets a longer list at ")
+        self.raises("return pg:migrate { 'other' }", "this database gets another list at ")
+        self.raises("return quick:migrate {}", "the database has version 1, and the list has 0")
+        self.assertEqual(self.run_lua("return quick:migrate { 'the first is not run again', 'create table m2 (a int); insert into m2 values(1), (2)' }"), [True])
+        self.raises("return quick:migrate { '', '', 'insert into m2 values(3); selec' }", "pg:migrate: migration 3: syntax error")
         self.assertEqual(self.pg.psql("select count(*) from m2; select version from luaserve_version"), "2\n2")
         self.pg.psql("update luaserve_version set version = 1; drop table m2")
 

@@ -400,6 +400,15 @@ class Sqlite(SiteChunks):
             out.write(b"\xff" * 400000)
         self.fails("local bad = ls.sqlite('%s/bad.db') return bad:query('select * from item')" % folder, "malformed", "EIO")
 
+    def test_a_database_has_one_list_of_migrations(self):
+        """The second call would take its first migration for that of the first call, and not run it."""
+        two = """local ls = require "luaserve"
+ls.sqlite("@DIR@/m.db"):migrate { "create table a(x)" }
+ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
+"""
+        self.refuses(two, "site.lua:3: db:migrate: this database gets another list at @DIR@/site.lua:2; a database counts its "
+                     "migrations: put all of them into one list, in one call")
+
     def test_migrations_run_once_and_in_order(self):
         folder = temporary_folder()
         self.addCleanup(shutil.rmtree, folder)

@@ -93,12 +93,18 @@ return {
   migrations_begin_behind_the_version = function()
     local db = open()
     replies["pragma user_version"] = { { user_version = 1 } }
+    local line = check.line(1)
     check.equal(db:migrate { "one", "two", "three" }, true)
     steps("pragma user_version begin pragma user_version two three pragma user_version = 3 commit close")
     log = {}
     check.equal(db:migrate { "one" }, true)
     steps("pragma user_version")
-    check.raises("the database has version 1, and the list has 0", db.migrate, db, {})
+    check.raises({ "this database gets a longer list at ", line .. ": use one list" }, db.migrate, db, {})
+    check.raises({ "this database gets another list at ", line .. "; " }, db.migrate, db, { "one", "other" })
+    check.equal(db:migrate { "one" }, true)
+    replies["pragma user_version"] = { { user_version = 4 } }
+    check.raises("the database has version 4, and the list has 3: it was made by a newer site, or by another call",
+      db.migrate, db, { "one", "two", "three" })
   end,
 
   a_migration_that_fails_is_named = function()
