@@ -24,6 +24,11 @@ static bool has_address(const ls_endpoint *e, const ls_addr *at)
     return ls_addr_same(&e->wanted, at) || (at->port != 0 && ls_addr_same(&e->at, at));
 }
 
+const char *ls_endpoint_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
+{
+    return n == 0 ? ls_addr_text(&e->at, text) : NULL;
+}
+
 static int append(ls_endpoint_plan *plan, ls_endpoint *e)
 {
     if (plan->count == plan->room) {
@@ -37,24 +42,23 @@ static int append(ls_endpoint_plan *plan, ls_endpoint *e)
     return LS_OK;
 }
 
-static void drop_fresh(ls_port *port, ls_endpoint *e)
+/* Undo its step of the plan. */
+static void undo(ls_port *port, ls_endpoint *e)
 {
     ls_thread_ctx ctx = {.port = port}; /* it has no operation: a context with a port suffices */
-    e->ops->stop(&ctx, e);
-    e->ops->close(e);
+    e->planned = false;
+    if (e->fresh) {
+        e->ops->stop(&ctx, e);
+        e->ops->close(e);
+    } else if (e->ops->unprepare != NULL) {
+        e->ops->unprepare(e);
+    }
 }
 
 /* Undo the last steps of the plan, so that `count` are left. */
 static void shorten(ls_port *port, ls_endpoint_plan *plan, unsigned count)
 {
-    while (plan->count > count) {
-        ls_endpoint *e = plan->at[--plan->count];
-        e->planned = false;
-        if (e->fresh)
-            drop_fresh(port, e);
-        else
-            e->ops->unprepare(e);
-    }
+    while (plan->count > count) undo(port, plan->at[--plan->count]);
 }
 
 /* Keep `e`, or open the endpoint if it is NULL. */
@@ -69,15 +73,9 @@ static int plan_one(planning *p, ls_endpoint *e)
         e->wanted = p->want.at;
         ls_node_init(&e->node);
     }
-    if ((err = append(p->plan, e)) < 0) {
-        if (fresh)
-            drop_fresh(p->want.env->port, e);
-        else
-            e->ops->unprepare(e);
-        return err;
-    }
     e->planned = true;
-    return LS_OK;
+    if ((err = append(p->plan, e)) < 0) undo(p->want.env->port, e);
+    return err;
 }
 
 static int plan_address(planning *p, const ls_addr *at, uint16_t port)
@@ -87,7 +85,8 @@ static int plan_address(planning *p, const ls_addr *at, uint16_t port)
     p->want.at.port = port;
     for (const ls_node *node = open->next; node != open; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
-        if (e->planned || e->ops != p->ops || !has_address(e, &p->want.at) || !e->ops->is_open(e)) continue;
+        if (e->planned || e->ops != p->ops || !has_address(e, &p->want.at)) continue;
+        if (e->ops->is_open != NULL && !e->ops->is_open(e)) continue;
         return plan_one(p, e);
     }
     return plan_one(p, NULL);
@@ -262,7 +261,7 @@ uint64_t ls_endpoints_drain_removed(const ls_endpoint_env *env, ls_node *removed
             needed = e->generation < needed ? e->generation : needed;
             continue;
         }
-        (void)e->ops->free_replaced(e);
+        if (e->ops->free_replaced != NULL) (void)e->ops->free_replaced(e);
         if (e->ops->drain(e, ms >= LS_ENDPOINT_FRESH_MS) > 0) {
             e->ticket = 0;
             if (ms >= drain_ms && !e->aborted) e->ops->abort(e);

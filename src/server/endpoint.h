@@ -52,9 +52,9 @@ void ls_endpoint_check_names(const ls_site_listener *listener, const ls_tls *tls
 /* `prepare` is undone by `unprepare` or completed by `replace`. */
 typedef struct ls_endpoint_ops {
     int (*open)(const ls_endpoint_want *want, ls_endpoint **out); /* bind; nothing is accepted yet */
-    bool (*is_open)(const ls_endpoint *e);                        /* false: the site has closed it */
+    bool (*is_open)(const ls_endpoint *e);                        /* NULL, or false: the site has closed it */
     int (*prepare)(ls_endpoint *e, const ls_endpoint_want *want);
-    void (*unprepare)(ls_endpoint *e);
+    void (*unprepare)(ls_endpoint *e); /* NULL: there is nothing to undo */
     void (*known)(ls_endpoint *e,
                   ls_site *site); /* NULL, or after a complete plan: make the endpoint known to the site */
     void (*replace)(ls_endpoint *e, uint64_t generation); /* `generation`: the number of the one before */
@@ -66,7 +66,7 @@ typedef struct ls_endpoint_ops {
     void (*abort)(ls_endpoint *e);
     /* Free what was replaced and is not used any more. Returns the number of the oldest generation that may still get
      * work through something that was replaced; UINT64_MAX: none does. */
-    uint64_t (*free_replaced)(ls_endpoint *e);
+    uint64_t (*free_replaced)(ls_endpoint *e); /* NULL: it keeps nothing that was replaced, as in abort_until */
     void (*abort_until)(ls_endpoint *e, uint64_t generation); /* abort what keeps generations up to this one */
     void (*stat)(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp); /* adds */
     void (*report)(ls_endpoint *e); /* NULL, or twice a second while the server works: log what the system has lost */
@@ -93,6 +93,9 @@ struct ls_endpoint {
     uint64_t ticket; /* of the grace period after the drain; 0: not drained yet */
     bool aborted;
 };
+
+/* The `address` of an endpoint with one address, e->at. */
+const char *ls_endpoint_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES]);
 
 typedef struct ls_endpoint_plan {
     ls_endpoint **at; /* in the order of the calls in the site: first listeners, then ls.udp */

@@ -42,22 +42,11 @@ static int httpsys_open(const ls_endpoint_want *want, ls_endpoint **out)
     return err;
 }
 
-static bool httpsys_is_open(const ls_endpoint *e)
-{
-    (void)e;
-    return true;
-}
-
 static int httpsys_prepare(ls_endpoint *e, const ls_endpoint_want *want)
 {
     httpsys_endpoint *h = of(e);
     h->next_handler = ls_site_http_handler(want->site, want->index);
     return h->http->ops->prepare(h->http, &ls_site_listener_get(want->site, want->index)->http);
-}
-
-static void httpsys_unprepare(ls_endpoint *e)
-{
-    (void)e;
 }
 
 static void httpsys_replace(ls_endpoint *e, uint64_t generation)
@@ -93,18 +82,6 @@ static void httpsys_abort(ls_endpoint *e)
     of(e)->http->ops->abort(of(e)->http);
 }
 
-static uint64_t httpsys_free_replaced(ls_endpoint *e)
-{
-    (void)e;
-    return UINT64_MAX;
-}
-
-static void httpsys_abort_until(ls_endpoint *e, uint64_t generation)
-{
-    (void)e;
-    (void)generation;
-}
-
 static void httpsys_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
     const ls_http_engine *const http = ((const httpsys_endpoint *)(const void *)e)->http;
@@ -136,16 +113,12 @@ static void httpsys_close(ls_endpoint *e)
 
 const ls_endpoint_ops ls_endpoint_httpsys = {
     .open = httpsys_open,
-    .is_open = httpsys_is_open,
     .prepare = httpsys_prepare,
-    .unprepare = httpsys_unprepare,
     .replace = httpsys_replace,
     .start = httpsys_start,
     .stop = httpsys_stop,
     .drain = httpsys_drain,
     .abort = httpsys_abort,
-    .free_replaced = httpsys_free_replaced,
-    .abort_until = httpsys_abort_until,
     .stat = httpsys_stat,
     .address = httpsys_address,
     .scheme = httpsys_scheme,

@@ -285,12 +285,6 @@ fail:
     return err;
 }
 
-static bool stream_is_open(const ls_endpoint *e)
-{
-    (void)e;
-    return true;
-}
-
 /* ---- replace ------------------------------------------------------------------------------------------------ */
 
 static bool same_access(const ls_path_access *a, const ls_path_access *b)
@@ -460,11 +454,6 @@ static void stream_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *
     }
 }
 
-static const char *stream_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
-{
-    return n == 0 ? ls_addr_text(&e->at, text) : NULL;
-}
-
 static const char *stream_scheme(const ls_endpoint *e)
 {
     const stream_endpoint *s = (const stream_endpoint *)(const void *)e;
@@ -473,7 +462,6 @@ static const char *stream_scheme(const ls_endpoint *e)
 
 const ls_endpoint_ops ls_endpoint_stream = {
     .open = stream_open,
-    .is_open = stream_is_open,
     .prepare = stream_prepare,
     .unprepare = stream_unprepare,
     .replace = stream_replace,
@@ -484,7 +472,7 @@ const ls_endpoint_ops ls_endpoint_stream = {
     .free_replaced = stream_free_replaced,
     .abort_until = stream_abort_until,
     .stat = stream_stat,
-    .address = stream_address,
+    .address = ls_endpoint_address,
     .scheme = stream_scheme,
     .close = stream_close,
 };

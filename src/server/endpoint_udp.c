@@ -123,18 +123,6 @@ static void udp_abort(ls_endpoint *e)
     ls_udp_close(&ctx, of(e)->udp);
 }
 
-static uint64_t udp_free_replaced(ls_endpoint *e)
-{
-    (void)e;
-    return UINT64_MAX;
-}
-
-static void udp_abort_until(ls_endpoint *e, uint64_t generation)
-{
-    (void)e;
-    (void)generation;
-}
-
 static void udp_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
     ls_udp_stats one;
@@ -164,11 +152,6 @@ static void udp_report(ls_endpoint *e)
            ls_addr_text(&e->at, text), (unsigned long long)stats.dropped);
 }
 
-static const char *udp_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
-{
-    return n == 0 ? ls_addr_text(&e->at, text) : NULL;
-}
-
 static const char *udp_scheme(const ls_endpoint *e)
 {
     (void)e;
@@ -194,11 +177,9 @@ const ls_endpoint_ops ls_endpoint_udp = {
     .stop = udp_stop,
     .drain = udp_drain,
     .abort = udp_abort,
-    .free_replaced = udp_free_replaced,
-    .abort_until = udp_abort_until,
     .stat = udp_stat,
     .report = udp_report,
-    .address = udp_address,
+    .address = ls_endpoint_address,
     .scheme = udp_scheme,
     .close = udp_close,
 };

@@ -36,7 +36,7 @@ static void abort_connections(ls_server *server, ls_generation_end *g, unsigned 
                server->settings.drain_ms_max / 1e3);
     for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
-        e->ops->abort_until(e, g->number);
+        if (e->ops->abort_until != NULL) e->ops->abort_until(e, g->number);
     }
     if (websockets > 0) ls_site_cancel(g->site, LS_CUT_TASKS);
     g->aborted = true;
@@ -126,7 +126,7 @@ uint32_t ls_server_poll_generations(ls_server *server)
     bool active = !ls_list_empty(&server->removed);
     for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
-        const uint64_t of_it = e->ops->free_replaced(e);
+        const uint64_t of_it = e->ops->free_replaced != NULL ? e->ops->free_replaced(e) : UINT64_MAX;
         if (of_it < needed) needed = of_it;
     }
     limit_old_sites(server);
