@@ -15,8 +15,7 @@ static bool appended(ls_stress_vu *u, size_t len, bool good)
 {
     assert(!u->tx_pending);
     u->output += len;
-    if (!good) ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return good;
+    return good || ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
 }
 
 bool ls_stress_vu_put(ls_stress_vu *u, const char *bytes, size_t len)
@@ -36,12 +35,9 @@ bool ls_stress_vu_send(ls_stress_vu *u)
     u->output = 0;
     const int err = w->transport->send(u);
     w->clock_stale = true;
-    if (err < 0) {
-        /* A server that has closed resets the connection on later data: the lost response is the error, not the
-         * send. */
-        ls_stress_vu_fail(u, err == LS_EPIPE || err == LS_ERESET ? LS_STRESS_ERROR_READ : LS_STRESS_ERROR_WRITE);
-        return false;
-    }
+    if (err < 0) /* A server that has closed resets the connection on later data: the lost response is the error. */
+        return ls_stress_vu_fail(u,
+                                 err == LS_EPIPE || err == LS_ERESET ? LS_STRESS_ERROR_READ : LS_STRESS_ERROR_WRITE);
     u->tx_pending = err == LS_PENDING;
     ls_counter_add(&w->count.bytes_out, len);
     return true;
@@ -61,7 +57,7 @@ void ls_stress_vu_sent(ls_stress_vu *u, int err)
     if (err < 0 && is_upgrading(u))
         upgrade_failed(u, err, ls_err_text(err));
     else if (err < 0)
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
+        (void)ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     else if (u->proto->sent != NULL)
         u->proto->sent(u);
     else
@@ -176,7 +172,7 @@ static bool handle_receive(ls_stress_vu *u, int64_t result)
     if (result == 0)
         u->proto->peer_closed(u);
     else
-        ls_stress_vu_fail(u, result == LS_EREFUSED ? LS_STRESS_ERROR_CONNECT : LS_STRESS_ERROR_READ);
+        (void)ls_stress_vu_fail(u, result == LS_EREFUSED ? LS_STRESS_ERROR_CONNECT : LS_STRESS_ERROR_READ);
     return false;
 }
 
@@ -343,7 +339,7 @@ void ls_stress_vu_close(ls_stress_vu *u)
 void ls_stress_vu_time_out(ls_stress_vu *u)
 {
     if (u->state != LS_STRESS_VU_CONNECTING) {
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_TIMEOUT);
+        (void)ls_stress_vu_fail(u, LS_STRESS_ERROR_TIMEOUT);
         return;
     }
     if (u->step != LS_STRESS_STEP_CONNECT) ls_stress_vu_handshake_failed(u, ls_err_text(LS_ETIMEDOUT), "", 0);
@@ -354,7 +350,7 @@ void ls_stress_vu_peer_closed(ls_stress_vu *u, const char *why)
 {
     if (u->outstanding > 0 || u->role == LS_STRESS_ROLE_LISTENER) {
         if (why != NULL) ls_stress_worker_record_failure(u->worker, why, "", 0);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
+        (void)ls_stress_vu_fail(u, LS_STRESS_ERROR_READ);
         return;
     }
     if (!u->used)
@@ -362,7 +358,7 @@ void ls_stress_vu_peer_closed(ls_stress_vu *u, const char *why)
     ls_stress_vu_close(u);
 }
 
-void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
+bool ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
 {
     ls_stress_worker *w = u->worker;
     const uint32_t failed = u->outstanding + u->retries;
@@ -375,4 +371,11 @@ void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind)
     if (!w->ending) w->ended_ns = w->now_ns;
     ls_stress_vu_close(u);
     ls_stress_worker_check_end(w);
+    return false;
+}
+
+bool ls_stress_vu_fail_answer(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
+{
+    ls_stress_worker_record_failure(u->worker, why, bytes, len);
+    return ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
 }

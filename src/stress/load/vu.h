@@ -155,8 +155,11 @@ bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len);
 bool ls_stress_vu_send(ls_stress_vu *u);
 
 /* Count all outstanding requests as failed, or one error, and close the connection; the worker opens it again, that of a
- * listener not at once. */
-void ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
+ * listener not at once. Returns false, as callers do then. */
+bool ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
+
+/* The same for an invalid response, with the first bytes of it for the report. */
+bool ls_stress_vu_fail_answer(ls_stress_vu *u, const char *why, const char *bytes, size_t len);
 
 /* The peer has closed: outstanding requests have failed, and so has a listener, because of `why` (NULL: nothing to
  * record); an idle connection closes without an error. */

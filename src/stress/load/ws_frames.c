@@ -159,17 +159,13 @@ bool ls_stress_ws_send(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *pa
     ls_stress_worker *w = u->worker;
     struct ls_stress_ws *ws = u->ws;
     ws->buf.len = 0;
-    if (!ls_stress_bytes_reserve(&ws->buf, ls_stress_ws_frame_bytes(len))) {
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-        return false;
-    }
+    if (!ls_stress_bytes_reserve(&ws->buf, ls_stress_ws_frame_bytes(len)))
+        return ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     const size_t n = ls_stress_ws_frame(opcode, false, payload, len, ws->buf.at);
     if (!u->tx_pending) return ls_stress_vu_put(u, ws->buf.at, n) && ls_stress_vu_send(u);
     /* The pending send includes what is queued meanwhile. */
     ls_counter_add(&w->count.bytes_out, n);
-    if (w->transport->put(u, ws->buf.at, n)) return true;
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return false;
+    return w->transport->put(u, ws->buf.at, n) || ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
 }
 
 bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size_t len)
@@ -186,13 +182,6 @@ bool ls_stress_ws_close(ls_stress_vu *u, unsigned code, const char *reason, size
 
 /* ---- frames that are received ----------------------------------------------------------------------------------- */
 
-static bool invalid(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
-{
-    ls_stress_worker_record_failure(u->worker, why, bytes, len);
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
-    return false;
-}
-
 static void count_code(ls_stress_vu *u, unsigned code)
 {
     if (code >= LS_STRESS_CODE_MIN && code <= LS_STRESS_CODE_MAX)
@@ -208,7 +197,7 @@ static bool take_close(ls_stress_vu *u)
     const char *reason;
     size_t reason_len;
     if (ls_ws_close_parse(ws->control, len, &code, &reason, &reason_len) < 0)
-        return invalid(u, "the server sent an invalid Close frame", ws->control, len);
+        return ls_stress_vu_fail_answer(u, "the server sent an invalid Close frame", ws->control, len);
     ws->code = (uint16_t)code;
     count_code(u, code);
     if (!ls_stress_ws_close(u, code, "", 0)) return false;
@@ -233,8 +222,9 @@ static bool begin_frame(ls_stress_vu *u)
     ws->at = 0;
     if (ws->frame.opcode >= LS_WS_CLOSE) return true;
     if (ws->frame.opcode == LS_WS_CONTINUATION)
-        return ws->in_message || invalid(u, "the server sent a continuation without a message", "", 0);
-    if (ws->in_message) return invalid(u, "the server began a message inside another one", "", 0);
+        return ws->in_message ||
+               ls_stress_vu_fail_answer(u, "the server sent a continuation without a message", "", 0);
+    if (ws->in_message) return ls_stress_vu_fail_answer(u, "the server began a message inside another one", "", 0);
     ws->in_message = true;
     ws->text = ws->frame.opcode == LS_WS_TEXT;
     ws->compressed = ws->frame.compressed;
@@ -256,7 +246,7 @@ static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
     }
     const int n = ls_ws_head_parse(before > 0 ? ws->partial : bytes, before + have, &rules, &ws->frame, &why);
     if (n < 0) {
-        (void)invalid(u, why, bytes, len);
+        (void)ls_stress_vu_fail_answer(u, why, bytes, len);
         return n;
     }
     if (n == 0 && before == 0) memcpy(ws->partial, bytes, len);
@@ -278,7 +268,7 @@ static bool read_compressed(ls_stress_vu *u, const char *bytes, size_t len, bool
     size_t plain_len;
     if (!last || ws->packed.len > 0) {
         if (!ls_stress_bytes_add(&ws->packed, bytes, len, LS_STRESS_MESSAGE_BYTES_MAX))
-            return invalid(u, "a compressed message is longer than 64 MiB", "", 0);
+            return ls_stress_vu_fail_answer(u, "a compressed message is longer than 64 MiB", "", 0);
         if (!last) return true;
         bytes = ws->packed.at;
         len = ws->packed.len;
@@ -287,10 +277,10 @@ static bool read_compressed(ls_stress_vu *u, const char *bytes, size_t len, bool
     const int err =
         ls_stress_inflate_message(w->deflate, w->pool, bytes, len, LS_STRESS_MESSAGE_BYTES_MAX, &plain, &plain_len);
     if (err == LS_OK) return take_message(u, plain, plain_len, true);
-    return invalid(u,
-                   err == LS_EMSGSIZE ? "a compressed message is longer than 64 MiB"
-                                      : "a compressed message cannot be inflated",
-                   "", 0);
+    return ls_stress_vu_fail_answer(u,
+                                    err == LS_EMSGSIZE ? "a compressed message is longer than 64 MiB"
+                                                       : "a compressed message cannot be inflated",
+                                    "", 0);
 }
 
 /* Bytes of the payload of this frame. */

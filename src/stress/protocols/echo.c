@@ -27,8 +27,7 @@ bool ls_stress_echo_reserve(ls_stress_vu *u)
 {
     if (u->echo.text != NULL) return true;
     u->echo.text = malloc(u->worker->plan->message_len + LS_STRESS_ECHO_NUMBER_BYTES_MAX);
-    if (u->echo.text == NULL) ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return u->echo.text != NULL;
+    return u->echo.text != NULL || ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
 }
 
 const char *ls_stress_echo_expected(ls_stress_vu *u)
@@ -59,9 +58,7 @@ bool ls_stress_echo_complete(ls_stress_vu *u, const char *expected)
 
 bool ls_stress_echo_mismatch(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    ls_stress_worker_record_failure(u->worker, "the echo differs from the message", bytes, len);
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
-    return false;
+    return ls_stress_vu_fail_answer(u, "the echo differs from the message", bytes, len);
 }
 
 static bool compose(ls_stress_vu *u, uint32_t count)
@@ -87,8 +84,8 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
         if (u->outstanding == 0) return ls_stress_echo_mismatch(u, bytes, len);
         const char *expected = ls_stress_echo_expected(u);
         const size_t left = u->echo.len - u->echo.at, n = len < left ? len : left;
-        if (memcmp(expected + u->echo.at, bytes, n) != 0) return ls_stress_echo_mismatch(u, bytes, len);
-        if (u->worker->plan->kind == LS_STRESS_TARGET_UDP && len != left)
+        if (memcmp(expected + u->echo.at, bytes, n) != 0 ||
+            (u->worker->plan->kind == LS_STRESS_TARGET_UDP && len != left))
             return ls_stress_echo_mismatch(u, bytes, len);
         bytes += n;
         len -= n;

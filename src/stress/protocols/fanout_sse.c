@@ -13,18 +13,11 @@
 
 enum { EVENT_BYTES_MAX = 1 << 20 }; /* of an event, beside the message of the run */
 
-static bool fail(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
-{
-    ls_stress_worker_record_failure(u->worker, why, bytes, len);
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
-    return false;
-}
-
 static bool opened(ls_stress_vu *u)
 {
     const ls_stress_plan *plan = u->worker->plan;
     char *path = ls_stress_plan_topic(plan->path, u->topic);
-    if (path == NULL) return fail(u, ls_err_text(LS_ENOMEM), "", 0);
+    if (path == NULL) return ls_stress_vu_fail_answer(u, ls_err_text(LS_ENOMEM), "", 0);
     ls_http1_reader_init(&u->http.reader, LS_ASKED_BODY);
     ls_sse_reset(&u->subscriber->sse);
     u->subscriber->sse.bytes_max = LS_DELIVERY_HEAD_BYTES + plan->message_len + EVENT_BYTES_MAX;
@@ -63,7 +56,7 @@ static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
     const int used = ls_stress_vu_head(u, bytes, len, &head);
     if (used > 0) head.why = refusal(&u->http.reader.head, head.at);
     if (head.why != NULL) {
-        (void)fail(u, head.why, head.at, head.len);
+        (void)ls_stress_vu_fail_answer(u, head.why, head.at, head.len);
         return LS_EPROTO;
     }
     if (used > 0) u->http.buf.len = 0;
@@ -80,8 +73,8 @@ static bool read_events(ls_stress_vu *u, const char *bytes, size_t len)
         if (u->state != LS_STRESS_VU_OPEN) return false;
     }
     if (err == LS_OK) return true;
-    (void)fail(u, err == LS_EMSGSIZE ? "an event is more than 1 MiB longer than the message" : ls_err_text(err), "",
-               0);
+    (void)ls_stress_vu_fail_answer(
+        u, err == LS_EMSGSIZE ? "an event is more than 1 MiB longer than the message" : ls_err_text(err), "", 0);
     u->worker->event_failed = true;
     ls_stress_worker_vu_prepared(u->worker, u); /* it failed: nothing is to be expected from waiting longer */
     return false;
@@ -99,9 +92,10 @@ static bool received(ls_stress_vu *u, const char *bytes, size_t len)
     while (len > 0) {
         ls_chunk_run run;
         const char *why = NULL;
-        if (ls_http1_read_body(&u->http.reader, bytes, len, &run, &why) < 0) return fail(u, why, bytes, len);
+        if (ls_http1_read_body(&u->http.reader, bytes, len, &run, &why) < 0)
+            return ls_stress_vu_fail_answer(u, why, bytes, len);
         if (run.len > 0 && !read_events(u, bytes + run.from, run.len)) return false;
-        if (run.end) return fail(u, "the server ended the response of a subscriber", "", 0);
+        if (run.end) return ls_stress_vu_fail_answer(u, "the server ended the response of a subscriber", "", 0);
         bytes += run.used;
         len -= run.used;
     }
@@ -129,7 +123,7 @@ static bool compose(ls_stress_vu *u, uint32_t count)
     const size_t body_len = LS_DELIVERY_HEAD_BYTES + plan->message_len;
     char *path = ls_stress_plan_topic(plan->publish_path, u->topic), *body = malloc(body_len);
     bool ok = path != NULL && body != NULL;
-    if (!ok) ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
+    if (!ok) (void)ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     for (uint32_t k = u->outstanding - count; ok && k < u->outstanding; k++) {
         ls_stress_fanout_write(u, k, body);
         ok = ls_stress_vu_put(u, "POST ", 5) && ls_stress_vu_put(u, path, strlen(path)) &&

@@ -8,12 +8,6 @@
 #include "stress/protocols/protocols.h"
 #include "stress/protocols/subscriber.h"
 
-static bool out_of_memory(ls_stress_vu *u)
-{
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-    return false;
-}
-
 /* ---- subscribers ------------------------------------------------------------------------------------------------ */
 
 static bool subscriber_opened(ls_stress_vu *u)
@@ -22,7 +16,7 @@ static bool subscriber_opened(ls_stress_vu *u)
     if (u->subscriber != NULL) u->subscriber->at = 0;
     if (plan->subscribe == NULL) return true;
     char *text = ls_stress_plan_topic(plan->subscribe, u->topic);
-    if (text == NULL) return out_of_memory(u);
+    if (text == NULL) return ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     const bool ok = ls_stress_ws_send(u, LS_WS_TEXT, text, strlen(text));
     free(text);
     return ok;
@@ -90,7 +84,7 @@ static bool publisher_compose(ls_stress_vu *u, uint32_t count)
     const ls_stress_plan *plan = u->worker->plan;
     const size_t len = LS_DELIVERY_HEAD_BYTES + plan->message_len;
     char *payload = malloc(len + ls_stress_ws_frame_bytes(len)), *frame = payload + len;
-    if (payload == NULL) return out_of_memory(u);
+    if (payload == NULL) return ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     bool ok = true;
     for (uint32_t k = u->outstanding - count; ok && k < u->outstanding; k++) {
         ls_stress_fanout_write(u, k, payload);

@@ -80,18 +80,11 @@ void ls_stress_http_init(void)
     }
 }
 
-static bool bad_response(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
-{
-    ls_stress_worker_record_failure(u->worker, why, bytes, len);
-    ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
-    return false;
-}
-
 /* A TLS server responds to plain text with an alert (RFC 8446 section 5.1: type 21, version 3.x). */
 static bool bad_head(ls_stress_vu *u, const char *why, const char *bytes, size_t len)
 {
     const bool is_alert = len >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
-    return bad_response(u, is_alert ? "the port expects TLS (https://)" : why, bytes, len);
+    return ls_stress_vu_fail_answer(u, is_alert ? "the port expects TLS (https://)" : why, bytes, len);
 }
 
 static void check_expectations(ls_stress_vu *u)
@@ -156,10 +149,9 @@ static bool read_body(ls_stress_vu *u, const char *bytes, size_t len)
     if (u->http.body_len > u->worker->plan->body_bytes_max) {
         ls_stress_worker_record_failure(u->worker, "a body is longer than --max-body, the limit for scripts", bytes,
                                         0);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_BODY);
-        return false;
+        return ls_stress_vu_fail(u, LS_STRESS_ERROR_BODY);
     }
-    return buffer(u, bytes, len) || bad_response(u, "not enough memory for the body", bytes, 0);
+    return buffer(u, bytes, len) || ls_stress_vu_fail_answer(u, "not enough memory for the body", bytes, 0);
 }
 
 /* The next bytes of a head; when it is complete, prepare for the body. Returns the number of bytes used; 0: all of
@@ -188,7 +180,7 @@ static int read_head(ls_stress_vu *u, const char *bytes, size_t len)
     if (w->traits == NULL || !w->traits->wants_headers) {
         u->http.buf.len = 0;
     } else if (u->http.buf.len == 0 && !buffer(u, head.at, head.len)) {
-        (void)bad_response(u, "not enough memory", "", 0);
+        (void)ls_stress_vu_fail_answer(u, "not enough memory", "", 0);
         return LS_ENOMEM;
     }
     u->http.phase = LS_STRESS_HTTP_BODY;
@@ -206,7 +198,7 @@ static bool unexpected(ls_stress_vu *u, const char *bytes, size_t len)
     size_t at = u->http.buf.len;
     for (size_t i = 0; i < len && at < whole; i++, at++)
         if (!u->used || (bytes[i] != request_timeout[at] && (at != minor || bytes[i] != '0')))
-            return bad_response(u, "unexpected data without a request", bytes, len);
+            return ls_stress_vu_fail_answer(u, "unexpected data without a request", bytes, len);
     if (at < whole && buffer(u, bytes, len)) return true;
     ls_stress_vu_close(u);
     return false;
@@ -224,7 +216,8 @@ bool ls_stress_http_received(ls_stress_vu *u, const char *bytes, size_t len)
         }
         ls_chunk_run run;
         const char *why = NULL;
-        if (ls_http1_read_body(&u->http.reader, bytes, len, &run, &why) < 0) return bad_response(u, why, bytes, len);
+        if (ls_http1_read_body(&u->http.reader, bytes, len, &run, &why) < 0)
+            return ls_stress_vu_fail_answer(u, why, bytes, len);
         if (run.len > 0 && !read_body(u, bytes + run.from, run.len)) return false;
         bytes += run.used;
         len -= run.used;

@@ -18,10 +18,7 @@ static bool compose_numbered(ls_stress_vu *u)
     const ls_stress_plan *plan = u->worker->plan;
     const size_t room = plan->message_len + LS_STRESS_ECHO_NUMBER_BYTES_MAX;
     char *scratch = malloc(room + ls_stress_ws_frame_bytes(room));
-    if (scratch == NULL) {
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
-        return false;
-    }
+    if (scratch == NULL) return ls_stress_vu_fail(u, LS_STRESS_ERROR_WRITE);
     const size_t len = ls_stress_echo_write(u, u->echo.sent++, scratch);
     const bool ok =
         ls_stress_vu_put(u, scratch + room, ls_stress_ws_message(u, opcode(plan), scratch, len, scratch + room));

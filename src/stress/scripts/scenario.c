@@ -161,7 +161,7 @@ static void round_failed(struct ls_stress_scenario *sc)
     const char *text = lua_type(sc->co, -1) == LUA_TSTRING ? lua_tostring(sc->co, -1) : "error object is not a string";
     if (w->first_failure[0] == '\0') (void)snprintf(w->first_failure, sizeof w->first_failure, "%s", text);
     drop_coroutine(sc);
-    ls_stress_vu_fail(sc->u, LS_STRESS_ERROR_SCRIPT);
+    (void)ls_stress_vu_fail(sc->u, LS_STRESS_ERROR_SCRIPT);
 }
 
 void ls_stress_scenario_resume(struct ls_stress_scenario *sc, int arguments)
@@ -260,10 +260,7 @@ static bool opened(ls_stress_vu *u)
 {
     struct ls_stress_scenario *sc = u->scenario;
     if (sc == NULL) {
-        if ((sc = calloc(1, sizeof *sc)) == NULL) {
-            ls_stress_vu_fail(u, LS_STRESS_ERROR_CONNECT);
-            return false;
-        }
+        if ((sc = calloc(1, sizeof *sc)) == NULL) return ls_stress_vu_fail(u, LS_STRESS_ERROR_CONNECT);
         sc->u = u;
         sc->sock_ref = sc->ws_ref = LUA_NOREF;
         u->scenario = sc;
@@ -304,11 +301,7 @@ static bool message(ls_stress_vu *u, const char *bytes, size_t len, bool last)
              ls_stress_scenario_add(&sc->in, bytes, len);
         sc->part.len = 0;
     }
-    if (!ok) {
-        ls_stress_worker_record_failure(u->worker, "unreceived messages exceed 64 MiB", "", 0);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
-        return false;
-    }
+    if (!ok) return ls_stress_vu_fail_answer(u, "unreceived messages exceed 64 MiB", "", 0);
     if (last) wake(sc);
     return u->state == LS_STRESS_VU_OPEN;
 }
@@ -323,11 +316,8 @@ static bool received(ls_stress_vu *u, const char *data, size_t len)
     }
     if (sc->socket != LS_STRESS_SOCKET_NONE) return received_by_ws(u, data, len);
     if (!(u->worker->plan->kind == LS_STRESS_TARGET_UDP ? ls_stress_scenario_add_datagram(&sc->in, data, len)
-                                                        : ls_stress_scenario_add(&sc->in, data, len))) {
-        ls_stress_worker_record_failure(u->worker, "unreceived data exceeds 64 MiB", data, 0);
-        ls_stress_vu_fail(u, LS_STRESS_ERROR_ANSWER);
-        return false;
-    }
+                                                        : ls_stress_scenario_add(&sc->in, data, len)))
+        return ls_stress_vu_fail_answer(u, "unreceived data exceeds 64 MiB", data, 0);
     wake(sc);
     return u->state == LS_STRESS_VU_OPEN;
 }
