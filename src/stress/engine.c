@@ -139,26 +139,24 @@ static int open_worker(engine *e, unsigned index, uint32_t first_vu, uint32_t vu
     const ls_stress_plan *plan = &e->plan;
     ls_stress_script *script = e->scripts != NULL ? e->scripts[index] : NULL;
     const ls_stress_script_traits *traits = script != NULL ? ls_stress_script_traits_of(script) : NULL;
-    const ls_stress_worker_options options = {
-        .plan = plan,
-        .index = index,
-        .senders = e->fanout != NULL ? ls_stress_fanout_senders(plan) : plan->threads,
-        .first_vu = first_vu,
-        .vu_count = vu_count,
-        .proto = e->fanout == NULL ? ls_stress_protocol(plan) : NULL,
-        .transport = plan->kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport,
-        .script = script,
-        .traits = traits,
-        .batch = traits != NULL ? traits->batch : 0,
-        .delay_ns = traits != NULL && traits->has_delay ? ls_stress_script_delay_ns : NULL,
-    };
-    ls_stress_worker *w = &e->workers[index];
-    const int err = ls_stress_worker_open(w, &options);
-    if (err < 0) return err;
-    e->opened++;
+    ls_stress_worker *w = &e->workers[index]; /* zeroed */
+    w->plan = plan;
+    w->index = index;
+    w->senders = e->fanout != NULL ? ls_stress_fanout_senders(plan) : plan->threads;
+    w->first_vu = first_vu;
+    w->vu_count = vu_count;
+    w->proto = e->fanout == NULL ? ls_stress_protocol(plan) : NULL;
+    w->transport = plan->kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport;
+    w->script = script;
+    w->traits = traits;
+    w->batch = traits != NULL ? traits->batch : 0;
+    w->delay_ns = traits != NULL && traits->has_delay ? ls_stress_script_delay_ns : NULL;
     w->prepared = prepared;
     w->finished = finished;
     w->user = e;
+    const int err = ls_stress_worker_open(w);
+    if (err < 0) return err;
+    e->opened++;
     if (script != NULL) ls_stress_script_attach(script, w);
     return e->fanout == NULL
                ? LS_OK

@@ -39,12 +39,11 @@ static void open_once(void)
     plan.expected_body = "hello";
     plan.expected_body_len = 5;
     ls_stress_http_init();
-    const ls_stress_worker_options options = {.plan = &plan,
-                                              .senders = 1,
-                                              .vu_count = 1,
-                                              .proto = &ls_stress_http_proto,
-                                              .transport = &ls_stress_stream_transport};
-    FUZZ_HOLDS(ls_stress_worker_open(&w, &options) == LS_OK);
+    w.plan = &plan;
+    w.senders = w.vu_count = 1;
+    w.proto = &ls_stress_http_proto;
+    w.transport = &ls_stress_stream_transport;
+    FUZZ_HOLDS(ls_stress_worker_open(&w) == LS_OK);
     w.running = true;
 }
 

@@ -287,7 +287,7 @@ static void free_vus(ls_stress_worker *w)
 
 /* Create the virtual users, CLOSED; those that the first stage does not use are inactive. On failure nothing is
  * left. */
-static int make_vus(ls_stress_worker *w, const ls_stress_worker_options *options)
+static int make_vus(ls_stress_worker *w)
 {
     const ls_stress_plan *plan = w->plan;
     const size_t count = w->vu_count > 0 ? w->vu_count : 1; /* calloc(0) may return NULL */
@@ -301,9 +301,9 @@ static int make_vus(ls_stress_worker *w, const ls_stress_worker_options *options
     for (uint32_t i = 0; i < w->vu_count; i++) {
         ls_stress_vu *u = &w->vus[i];
         u->worker = w;
-        u->proto = options->proto;
+        u->proto = w->proto;
         u->role = plan->mode == LS_STRESS_PLAN_HOLD ? LS_STRESS_ROLE_LISTENER : LS_STRESS_ROLE_CLIENT;
-        u->index = options->first_vu + i;
+        u->index = w->first_vu + i;
         u->requests = &w->requests[(size_t)i * w->pipeline];
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
         u->inactive = i >= w->active;
@@ -319,19 +319,11 @@ fail:
     return LS_ENOMEM;
 }
 
-int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_worker_options *options)
+int ls_stress_worker_open(ls_stress_worker *w)
 {
-    const ls_stress_plan *plan = options->plan;
+    const ls_stress_plan *plan = w->plan;
     int err;
-    memset(w, 0, sizeof *w);
-    w->plan = plan;
-    w->index = options->index;
-    w->senders = options->senders;
-    w->transport = options->transport;
-    w->script = options->script;
-    w->traits = options->traits;
-    w->delay_ns = options->delay_ns;
-    w->batch = options->batch > 1 ? options->batch : 1;
+    if (w->batch == 0) w->batch = 1;
     w->pipeline = w->batch > plan->pipeline ? w->batch : plan->pipeline;
     w->open_loop = plan->open_loop;
     w->next_due_ns = w->grace_ns = UINT64_MAX;
@@ -340,14 +332,12 @@ int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_worker_options *o
     w->open_last = &w->open_first;
     w->arrival_timer.op.done = ls_stress_arrivals_on_timer;
     w->housekeeping.op.done = on_housekeeping;
-    w->first_vu = options->first_vu;
-    w->vu_count = options->vu_count;
     w->active = active_at(w, 0);
     w->left = UINT64_MAX;
     if (plan->requests > 0 && plan->sends == 0 && w->index < w->senders)
         w->left = plan->requests / w->senders + (w->index < plan->requests % w->senders);
     w->addr = plan->addr;
-    if ((err = make_vus(w, options)) < 0) return err;
+    if ((err = make_vus(w)) < 0) return err;
     /* 256 MiB are enough: a receive takes a block only when data has arrived, and gives it back at once. */
     if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_vus;
     if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;

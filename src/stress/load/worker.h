@@ -46,9 +46,20 @@ typedef struct ls_stress_fanout_hooks {
 enum { LS_STRESS_HEAD_CACHE_BYTES = 1024 };
 
 struct ls_stress_worker {
+    /* For ls_stress_worker_open(): set by its caller. */
     const ls_stress_plan *plan;
-    unsigned index;
+    unsigned index, senders;      /* of the thread; the threads that make requests are 0 .. senders-1 */
+    uint32_t first_vu, vu_count;  /* its virtual users */
+    const ls_stress_proto *proto; /* NULL: ls_stress_fanout_attach() gives each virtual user one */
     const ls_stress_transport *transport;
+    ls_stress_script *script;                     /* or NULL; not closed */
+    const struct ls_stress_script_traits *traits; /* of a script */
+    uint32_t batch; /* requests in one string of a wrk script, which are sent together; else 0, and 1 from then on */
+    uint64_t (*delay_ns)(ls_stress_script *script);    /* of a script for wrk that has delay(); else NULL */
+    void (*prepared)(ls_stress_worker *w, void *user); /* all first connects have ended; in the worker's thread */
+    void (*finished)(ls_stress_worker *w, void *user); /* the thread is about to end */
+    void *user;
+
     ls_pools *pools;
     ls_pool *pool;
     ls_port *port;
@@ -66,9 +77,7 @@ struct ls_stress_worker {
 
     ls_stress_vu *vus;
     ls_stress_request *requests;
-    uint32_t vu_count, first_vu;
     uint32_t pipeline; /* outstanding requests per virtual user: the plan's, or `batch` if that is more */
-    uint32_t batch;    /* requests in one string of a wrk script, which are sent together; else 1 */
     ls_stress_vu *idle_first, **idle_last; /* open loop: connected and idle */
     ls_stress_vu *open_first, **open_last; /* to connect after this batch, at most CONNECTING_MAX at a time */
     uint32_t connecting, prepared_vus;
@@ -93,7 +102,6 @@ struct ls_stress_worker {
     ls_timer arrival_timer, housekeeping; /* the next due request; time limits, reconnects, stages and the end */
     uint64_t scanned_ns, grace_ns;
 
-    unsigned senders;         /* threads that make requests: 0 .. senders-1 */
     ls_stress_fanout *fanout; /* of all threads; NULL: another kind of run */
     const ls_stress_fanout_hooks *fanout_hooks;
     uint32_t publisher_count; /* fan-out: virtual users 0 .. publisher_count-1, */
@@ -104,9 +112,6 @@ struct ls_stress_worker {
 
     ls_stress_counters count;
     ls_stress_checks checks;
-    ls_stress_script *script;
-    const struct ls_stress_script_traits *traits;
-    uint64_t (*delay_ns)(ls_stress_script *script);
     struct ls_stress_deflate *deflate; /* of --compress; else NULL */
     _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
     char first_failure[256];           /* the first failure of a request; read after the join */
@@ -114,26 +119,11 @@ struct ls_stress_worker {
     uint32_t cached_len;    /* HTTP: the last head of a response, */
     ls_http1_reader cached; /*       and its reader behind it; the next head is mostly the same */
     char cache[LS_STRESS_HEAD_CACHE_BYTES];
-
-    void (*prepared)(ls_stress_worker *w, void *user); /* all first connects have ended; in the worker's thread */
-    void (*finished)(ls_stress_worker *w, void *user); /* the thread is about to end */
-    void *user;
 };
 
-typedef struct ls_stress_worker_options {
-    const ls_stress_plan *plan;
-    unsigned index, senders;      /* the thread; the threads that make requests are 0 .. senders-1 */
-    uint32_t first_vu, vu_count;  /* its virtual users */
-    const ls_stress_proto *proto; /* NULL: ls_stress_fanout_attach() gives each virtual user one */
-    const ls_stress_transport *transport;
-    ls_stress_script *script;                       /* or NULL; not closed */
-    const struct ls_stress_script_traits *traits;   /* of a script */
-    uint32_t batch;                                 /* that of the traits; else 0 */
-    uint64_t (*delay_ns)(ls_stress_script *script); /* of a script for wrk that has delay(); else NULL */
-} ls_stress_worker_options;
-
-/* Prepare everything that can fail. LS_OK; or an error, and nothing is left open. */
-int ls_stress_worker_open(ls_stress_worker *w, const ls_stress_worker_options *options);
+/* Prepare everything that can fail. Other fields than those of the caller are 0. LS_OK; or an error, and nothing is left
+ * open. */
+int ls_stress_worker_open(ls_stress_worker *w);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* start the thread, which begins to connect */
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns); /* any thread, once, after prepared() */
 void ls_stress_worker_stop(ls_stress_worker *w);                  /* any thread, any number of times: end early */

@@ -7,20 +7,17 @@
 
 int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, bool websocket)
 {
+    const struct {
+        ls_histogram **at;
+        bool used;
+    } histograms[] = {{&c->sent, true},          {&c->due, open_loop}, {&c->lag, open_loop},
+                      {&c->waiting, !open_loop}, {&c->handshake, tls}, {&c->upgrade, websocket}};
     memset(c, 0, sizeof *c);
-    c->sent = ls_histogram_open();
-    if (open_loop) {
-        c->due = ls_histogram_open();
-        c->lag = ls_histogram_open();
-    }
-    if (!open_loop) c->waiting = ls_histogram_open();
-    if (tls) c->handshake = ls_histogram_open();
-    if (websocket) c->upgrade = ls_histogram_open();
-    if (c->sent == NULL || (open_loop ? c->due == NULL || c->lag == NULL : c->waiting == NULL) ||
-        (tls && c->handshake == NULL) || (websocket && c->upgrade == NULL)) {
-        ls_stress_counters_close(c);
-        return LS_ENOMEM;
-    }
+    for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++)
+        if (histograms[i].used && (*histograms[i].at = ls_histogram_open()) == NULL) {
+            ls_stress_counters_close(c);
+            return LS_ENOMEM;
+        }
     return LS_OK;
 }
 

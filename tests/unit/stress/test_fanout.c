@@ -78,16 +78,18 @@ static void a_delivery_before_the_worker_begins(void **state)
     ls_stress_worker w;
     run r;
     (void)state;
+    memset(&w, 0, sizeof w);
     run_open(&r);
     r.plan.requests = r.plan.pipeline = 1;
     r.plan.threads = 2;
-    const ls_stress_worker_options options = {
-        .plan = &r.plan, .index = 1, .senders = 1, .transport = &ls_stress_stream_transport};
-    assert_int_equal(ls_stress_worker_open(&w, &options), LS_OK);
+    w.plan = &r.plan;
+    w.index = w.senders = 1;
+    w.transport = &ls_stress_stream_transport;
+    w.prepared = w.finished = ignore;
+    assert_int_equal(ls_stress_worker_open(&w), LS_OK);
     assert_int_equal(ls_stress_fanout_attach(&w, r.worker.fanout, ls_stress_publisher_protocol(&r.plan),
                                              ls_stress_protocol(&r.plan)),
                      LS_OK);
-    w.prepared = w.finished = ignore;
     r.subscriber.worker = &w;
     r.worker.clock_ns = start_ns + 1000;
     ls_stress_fanout_write(&r.publisher, 0, r.message);
