@@ -1,6 +1,7 @@
-/* rawsock.h - non-blocking socket calls of the system, for sockets that no port owns: the script registers them for
- * notifications and makes the calls itself. rawsock_posix.c or rawsock_win32.c implements it. Every function returns
- * LS_OK or a count, LS_EAGAIN if the call would block, or another error; outputs are untouched on failure. */
+/* rawsock.h - non-blocking socket calls of the system: to open and set up sockets (sock.h, udp.h), and for sockets that no
+ * port owns, which the script registers for notifications. rawsock.c, rawsock_posix.c or rawsock_win32.c implement it.
+ * Every function returns LS_OK or a count, LS_EAGAIN if the call would block, or another error; outputs are untouched on
+ * failure. */
 #ifndef LS_NET_RAWSOCK_H
 #define LS_NET_RAWSOCK_H
 
@@ -9,7 +10,7 @@
 
 #include "net/addr.h"
 
-/* stream: true for TCP, false for UDP; family: LS_ADDR_IP4 or LS_ADDR_IP6. Close the socket with ls_sock_discard. */
+/* stream: true for TCP, false for UDP; family: of enum ls_family. It is closed on exec; close it with ls_sock_discard. */
 int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out);
 int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at); /* ls_sock_local returns the actual port */
 int ls_rawsock_listen(ls_fd fd, int backlog);
@@ -21,6 +22,12 @@ int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, bool *
 int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to); /* to NULL: the connected peer */
 int ls_rawsock_error(ls_fd fd); /* returns and clears the pending error of the socket; LS_OK: no error */
 int ls_rawsock_shutdown(ls_fd fd);
+
+int ls_rawsock_failed(void); /* the error of the call of the system that has just failed */
+
+/* Set an option. LS_OK or an error. */
+int ls_rawsock_set(ls_fd fd, int level, int name, int value);
+int ls_rawsock_set_bytes(ls_fd fd, int level, int name, const void *value, size_t len);
 
 ls_fd ls_socket_fileno(FILE *file);
 

@@ -7,7 +7,7 @@
 
 #include "net/rawsock.h"
 
-static int failed(void)
+int ls_rawsock_failed(void)
 {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS || errno == EINTR
                ? LS_EAGAIN
@@ -16,7 +16,9 @@ static int failed(void)
 
 int ls_rawsock_open(bool stream, uint8_t family, ls_fd *out)
 {
-    const int fd = socket(family == LS_ADDR_IP6 ? AF_INET6 : AF_INET,
+    const int fd = socket(family == LS_ADDR_IP4   ? AF_INET
+                          : family == LS_ADDR_IP6 ? AF_INET6
+                                                  : AF_UNIX,
                           (stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return ls_err_from_errno(errno);
     *out = fd;
@@ -29,20 +31,13 @@ int ls_rawsock_bind(ls_fd fd, bool stream, const ls_addr *at)
     ls_sockaddr sa;
     ls_addr_to(at, &sa);
     /* On Linux SO_REUSEADDR only permits TIME_WAIT for streams; for datagrams it would share the address. */
-    if (stream && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) return failed();
-    return bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
+    if (stream && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) return ls_rawsock_failed();
+    return bind(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? ls_rawsock_failed() : LS_OK;
 }
 
 int ls_rawsock_listen(ls_fd fd, int backlog)
 {
-    return listen(fd, backlog) < 0 ? failed() : LS_OK;
-}
-
-int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
-{
-    ls_sockaddr sa;
-    ls_addr_to(to, &sa);
-    return connect(fd, (const struct sockaddr *)sa.bytes, sa.len) < 0 ? failed() : LS_OK;
+    return listen(fd, backlog) < 0 ? ls_rawsock_failed() : LS_OK;
 }
 
 int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, bool *truncated)
@@ -51,33 +46,11 @@ int ls_rawsock_receive(ls_fd fd, char *bytes, size_t room, ls_addr *from, bool *
     struct iovec iov = {bytes, room};
     struct msghdr message = {.msg_name = sa.bytes, .msg_namelen = sizeof sa.bytes, .msg_iov = &iov, .msg_iovlen = 1};
     const ssize_t n = recvmsg(fd, &message, 0);
-    if (n < 0) return failed();
+    if (n < 0) return ls_rawsock_failed();
     sa.len = message.msg_namelen;
     if (from != NULL) ls_addr_of(&sa, from);
     if (truncated != NULL) *truncated = message.msg_flags & MSG_TRUNC;
     return (int)n;
-}
-
-int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)
-{
-    ls_sockaddr sa = {.len = 0};
-    if (to != NULL) ls_addr_to(to, &sa);
-    if (len > INT32_MAX) len = INT32_MAX;
-    const ssize_t n =
-        sendto(fd, bytes, len, MSG_NOSIGNAL, to != NULL ? (const struct sockaddr *)sa.bytes : NULL, sa.len);
-    return n < 0 ? failed() : (int)n;
-}
-
-int ls_rawsock_error(ls_fd fd)
-{
-    int error = 0;
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}) < 0) error = errno;
-    return error == 0 ? LS_OK : ls_err_from_errno(error);
-}
-
-int ls_rawsock_shutdown(ls_fd fd)
-{
-    return shutdown(fd, SHUT_WR) < 0 ? failed() : LS_OK;
 }
 
 ls_fd ls_socket_fileno(FILE *file)

@@ -1,5 +1,5 @@
-/* sock.h - creates sockets: non-blocking, close-on-exec, ready for ls_sock_attach. sock_posix.c or sock_win32.c
- * implements it. */
+/* sock.h - creates sockets: non-blocking, close-on-exec, ready for ls_sock_attach. sock.c, sock_posix.c or
+ * sock_win32.c implement it. */
 #ifndef LS_NET_SOCK_H
 #define LS_NET_SOCK_H
 
@@ -26,6 +26,9 @@ typedef struct ls_path_id {
  * LS_EADDRINUSE, LS_EADDRNOTAVAIL, LS_EACCES, LS_EMFILE, ...; LS_EPROTOTYPE: a datagram or seqpacket socket is bound to
  * the path; LS_EEXIST: the path is a file of another type. On failure the path remains as it was. */
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound);
+
+/* Set the options of a listener, before it is bound; for ls_sock_listen. LS_OK or an error. */
+int ls_sock_set_up_listener(ls_fd fd, const ls_addr *at);
 
 /* Set the permissions and the owner of the path of an open Unix listener; what `access` does not have stays. Other
  * addresses have none. LS_OK; LS_EACCES, ...: some of it may be set. */

@@ -15,14 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int system_family(const ls_addr *addr)
-{
-    switch (addr->family) {
-    case LS_ADDR_IP4: return AF_INET;
-    case LS_ADDR_IP6: return AF_INET6;
-    default: return AF_UNIX;
-    }
-}
+#include "net/rawsock.h"
 
 /* The path of a Unix address, or NULL for an abstract name and for other families. */
 static const char *path_of(const ls_addr *at, char path[sizeof at->bytes + 1])
@@ -123,21 +116,12 @@ static int bind_to(int fd, const ls_addr *at, const ls_path_access *access)
 
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound)
 {
-    const int on = 1, off = 0;
     ls_path_id id;
-    int fd = socket(system_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) return ls_err_from_errno(errno);
-
-    /* On Linux SO_REUSEADDR only permits TIME_WAIT; a second listener is still refused. */
-    if (at->family != LS_ADDR_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) goto fail_errno;
-    if (at->family == LS_ADDR_IP6) {
-        /* The wildcard address accepts IPv4 as well; a specific address does not. */
-        bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
-        if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on, sizeof on) < 0) goto fail_errno;
-    }
-    if (at->family != LS_ADDR_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0) goto fail_errno;
-    int err = bind_to(fd, at, access);
-    if (err < 0) goto fail;
+    ls_fd fd;
+    int err = ls_rawsock_open(true, at->family, &fd);
+    if (err < 0) return err;
+    if ((err = ls_sock_set_up_listener(fd, at)) < 0) goto fail;
+    if ((err = bind_to(fd, at, access)) < 0) goto fail;
     ls_sock_path_id(at, &id);
     if (listen(fd, (int)backlog) < 0) {
         err = ls_err_from_errno(errno);
@@ -149,9 +133,6 @@ int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *ac
 
 fail_path:
     ls_sock_unlink(at, &id);
-    goto fail;
-fail_errno:
-    err = ls_err_from_errno(errno);
 fail:
     close(fd);
     return err;
@@ -162,37 +143,12 @@ void ls_sock_set_backlog(ls_fd listener, uint32_t backlog)
     (void)listen(listener, (int)backlog); /* a second call changes the length of the queue */
 }
 
-int ls_sock_local(ls_fd fd, ls_addr *out)
-{
-    ls_sockaddr sa;
-    socklen_t len = sizeof sa.bytes;
-    if (getsockname(fd, (struct sockaddr *)sa.bytes, &len) < 0) return ls_err_from_errno(errno);
-    sa.len = len;
-    ls_addr_of(&sa, out);
-    return LS_OK;
-}
-
 int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
 {
     socklen_t len = sizeof from->bytes;
     int fd = accept4(listener, (struct sockaddr *)from->bytes, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return errno == EWOULDBLOCK ? LS_EAGAIN : ls_err_from_errno(errno);
     from->len = len;
-    *out = fd;
-    return LS_OK;
-}
-
-int ls_sock_open(uint8_t family, ls_fd *out)
-{
-    const int on = 1;
-    const ls_addr addr = {.family = family};
-    const int fd = socket(system_family(&addr), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) return ls_err_from_errno(errno);
-    if (family != LS_ADDR_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0) {
-        const int err = ls_err_from_errno(errno);
-        close(fd);
-        return err;
-    }
     *out = fd;
     return LS_OK;
 }

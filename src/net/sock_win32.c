@@ -3,40 +3,9 @@
 
 #include <string.h>
 
+#include "net/rawsock.h"
 #include "port/winsock_win32.h"
 #include <ws2tcpip.h>
-
-static int system_family(uint8_t family)
-{
-    switch (family) {
-    case LS_ADDR_IP4: return AF_INET;
-    case LS_ADDR_IP6: return AF_INET6;
-    default: return AF_UNIX;
-    }
-}
-
-/* Non-blocking, overlapped, not inherited by child processes. */
-static int open_stream(uint8_t family, SOCKET *out)
-{
-    u_long on = 1;
-    int err = ls_winsock_start();
-    if (err < 0) return err;
-    const SOCKET fd =
-        WSASocketW(system_family(family), SOCK_STREAM, 0, NULL, 0, WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
-    if (fd == INVALID_SOCKET) return ls_winsock_error();
-    if (ioctlsocket(fd, FIONBIO, &on) != 0) {
-        err = ls_winsock_error();
-        (void)closesocket(fd);
-        return err;
-    }
-    *out = fd;
-    return LS_OK;
-}
-
-static int set(SOCKET fd, int level, int name, DWORD value)
-{
-    return setsockopt(fd, level, name, (const char *)&value, sizeof value) != 0 ? ls_winsock_error() : LS_OK;
-}
 
 /* The path of a Unix address in UTF-16; false for an abstract name and for other families. */
 static bool path_of(const ls_addr *at, wchar_t path[sizeof at->bytes + 1])
@@ -51,9 +20,9 @@ static bool path_of(const ls_addr *at, wchar_t path[sizeof at->bytes + 1])
 /* No process listens on this path: the socket was left by a process that ended without removing it. */
 static bool is_abandoned(const ls_addr *at, const ls_sockaddr *sa)
 {
-    SOCKET fd;
+    ls_fd fd;
     u_long off = 0;
-    if (open_stream(at->family, &fd) < 0) return false;
+    if (ls_rawsock_open(true, at->family, &fd) < 0) return false;
     (void)ioctlsocket(fd, FIONBIO, &off); /* else the result may be WSAEWOULDBLOCK; a Unix connect does not wait */
     const bool refused = connect(fd, (const struct sockaddr *)(const void *)sa->bytes, (int)sa->len) != 0 &&
                          WSAGetLastError() == WSAECONNREFUSED;
@@ -78,22 +47,6 @@ static int bind_to(SOCKET fd, const ls_addr *at)
     return err;
 }
 
-static int set_up_listener(SOCKET fd, const ls_addr *at)
-{
-    int err = LS_OK;
-    if (at->family == LS_ADDR_UNIX) return err;
-    /* Else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in TIME_WAIT,
-     * but not while a connection to it is open or has unsent data: those of a program that was ended by force, for a
-     * while. */
-    if ((err = set(fd, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)) < 0) return err;
-    if (at->family == LS_ADDR_IP6) {
-        /* The wildcard address accepts IPv4 as well; a specific address does not. */
-        const bool any = memcmp(at->bytes, &in6addr_any, sizeof in6addr_any) == 0;
-        if ((err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !any)) < 0) return err;
-    }
-    return set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-}
-
 int ls_sock_set_access(const ls_addr *at, const ls_path_access *access)
 {
     (void)at;
@@ -103,12 +56,12 @@ int ls_sock_set_access(const ls_addr *at, const ls_path_access *access)
 
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound)
 {
-    SOCKET fd;
+    ls_fd fd;
     int err;
     (void)access; /* a site cannot set it: core.user_id does not exist on Windows */
     if (at->family == LS_ADDR_UNIX && at->bytes[0] == '\0') return LS_ENOTSUP; /* Windows has no abstract names */
-    if ((err = open_stream(at->family, &fd)) < 0) return err;
-    if ((err = set_up_listener(fd, at)) < 0) goto fail;
+    if ((err = ls_rawsock_open(true, at->family, &fd)) < 0) return err;
+    if ((err = ls_sock_set_up_listener(fd, at)) < 0) goto fail;
     if ((err = bind_to(fd, at)) < 0) goto fail;
     if (listen(fd, at->family == LS_ADDR_UNIX ? (int)backlog : ls_winsock_backlog(backlog)) != 0) {
         err = ls_winsock_error();
@@ -130,16 +83,6 @@ void ls_sock_set_backlog(ls_fd listener, uint32_t backlog)
     (void)backlog;
 }
 
-int ls_sock_local(ls_fd fd, ls_addr *out)
-{
-    ls_sockaddr sa;
-    int len = sizeof sa.bytes;
-    if (getsockname(fd, (struct sockaddr *)(void *)sa.bytes, &len) != 0) return ls_winsock_error();
-    sa.len = (uint32_t)len;
-    ls_addr_of(&sa, out);
-    return LS_OK;
-}
-
 int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
 {
     u_long on = 1;
@@ -148,21 +91,9 @@ int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
     if (fd == INVALID_SOCKET) return ls_winsock_error();
     (void)ioctlsocket(fd, FIONBIO, &on);
     (void)SetHandleInformation((HANDLE)fd, HANDLE_FLAG_INHERIT, 0);
-    (void)set(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* fails for a Unix socket, which sends without delay anyway */
+    (void)ls_rawsock_set(fd, IPPROTO_TCP, TCP_NODELAY,
+                         1); /* fails for a Unix socket, which sends without delay anyway */
     from->len = (uint32_t)len;
-    *out = fd;
-    return LS_OK;
-}
-
-int ls_sock_open(uint8_t family, ls_fd *out)
-{
-    SOCKET fd;
-    int err = open_stream(family, &fd);
-    if (err < 0) return err;
-    if (family != LS_ADDR_UNIX && (err = set(fd, IPPROTO_TCP, TCP_NODELAY, 1)) < 0) {
-        (void)closesocket(fd);
-        return err;
-    }
     *out = fd;
     return LS_OK;
 }

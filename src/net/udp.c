@@ -59,12 +59,6 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static bool is_any(const ls_addr *at)
-{
-    static const unsigned char zero[16];
-    return memcmp(at->bytes, zero, at->bytes_len) == 0;
-}
-
 /* ---- use counting ----------------------------------------------------------------------------------------------- */
 
 static bool enter(ls_udp *udp)
@@ -131,7 +125,7 @@ static bool is_own(const ls_udp *udp, const ls_sockaddr *source)
     ls_addr from;
     if (ls_sockaddr_port(source) != udp->addr.port) return false;
     ls_addr_of(source, &from); /* an IPv4-mapped address as IPv4 */
-    if (!is_any(&udp->addr))
+    if (!ls_addr_is_any(&udp->addr))
         return from.family == udp->addr.family && memcmp(from.bytes, udp->addr.bytes, from.bytes_len) == 0;
     return ls_udp_addr_is_local(&from);
 }
@@ -404,7 +398,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     atomic_init(&udp->datagram_bytes_max, setup->datagram_bytes_max);
     atomic_init(&udp->gather, setup->gather);
     atomic_init(&udp->in_order, setup->in_order);
-    udp->both_families = at != NULL && at->family == LS_ADDR_IP6 && is_any(at);
+    udp->both_families = at != NULL && at->family == LS_ADDR_IP6 && ls_addr_is_any(at);
     udp->send_op.done = sent;
     udp->retry.op.done = retry_due;
     if ((err = ls_mutex_open(&udp->mutex)) < 0) goto fail_alloc;
