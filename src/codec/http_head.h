@@ -68,4 +68,8 @@ bool ls_http_is_trailer(const char *name, size_t len);
 /* Return the first field with that name, or NULL; case is ignored. */
 const ls_http_field *ls_http_head_find(const ls_http_head *head, const char *bytes, const char *name, size_t len);
 
+/* The next one: *at is 0 at first, and the call advances it. */
+const ls_http_field *ls_http_head_next(const ls_http_head *head, const char *bytes, const char *name, size_t len,
+                                       uint32_t *at);
+
 #endif

@@ -74,6 +74,14 @@ bool ls_list_next(const char **at, const char *end, const char **from, const cha
     return true;
 }
 
+bool ls_list_has(const char *list, size_t len, const char *element, size_t element_len)
+{
+    const char *const end = list + len, *from, *to;
+    while (ls_list_next(&list, end, &from, &to))
+        if (ls_text_same(from, (size_t)(to - from), element, element_len)) return true;
+    return false;
+}
+
 bool ls_length_parse(const char *bytes, size_t len, uint64_t *out)
 {
     uint64_t value = 0;

@@ -28,6 +28,9 @@ bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
  * The call advances *at; false: no more elements. An empty list has one empty element. */
 bool ls_list_next(const char **at, const char *end, const char **from, const char **to);
 
+/* Whether an element of the list equals this one, which is not empty; ASCII case is ignored. */
+bool ls_list_has(const char *list, size_t len, const char *element, size_t element_len);
+
 /* Parse the value of a Content-Length (RFC 9110 8.6): 1 to 19 digits, including leading zeros, and at most 2^63 - 1.
  * For any other text it returns false and does not change *out. */
 bool ls_length_parse(const char *bytes, size_t len, uint64_t *out);

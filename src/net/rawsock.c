@@ -18,7 +18,7 @@ int ls_rawsock_connect(ls_fd fd, const ls_addr *to)
     ls_sockaddr sa;
     ls_addr_to(to, &sa);
     return connect(fd, (const struct sockaddr *)(const void *)sa.bytes, (socklen_t)sa.len) != 0 ? ls_rawsock_failed()
-                                                                                                  : LS_OK;
+                                                                                                : LS_OK;
 }
 
 int ls_rawsock_send(ls_fd fd, const char *bytes, size_t len, const ls_addr *to)

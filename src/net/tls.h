@@ -37,7 +37,7 @@ typedef struct ls_tls_options {
     const char *tickets; /* server: file with ticket keys, shared by machines; NULL: own keys, which rotate */
     struct ls_tls_keyring *keyring; /* server: ticket keys in place of own ones; NULL: none */
     bool no_resumption;             /* client: full handshakes only */
-    const char *names;              /* server: that the site has, one per line; NULL: none. For ls_tls_has_name */
+    const char *names;              /* server: that the site has, one per line; NULL: none. For ls_tls_check_names */
 } ls_tls_options;
 
 /* `why` receives the file and the reason when it fails, or a warning (an expired certificate) on success, else "".
@@ -68,8 +68,9 @@ void ls_tls_expect_names(ls_tls *tls, const char *names, bool more);
 /* SHA-256 of the default certificate in hexadecimal with colons. */
 void ls_tls_fingerprint(const ls_tls *tls, char out[96]);
 
-/* Whether a certificate of a server has the name, which may begin with "*.". */
-bool ls_tls_has_name(const ls_tls *tls, const char *name);
+/* Warn in the log of each of these names, one per line (NULL: none), that no certificate of a server has; a name may begin
+ * with "*.". `where`: the place in the site, or "". */
+void ls_tls_check_names(const ls_tls *tls, const char *names, const char *where);
 
 /* A new session. server_name: a client's SNI and the name that the certificate must have (a name or an address). It
  * must be given unless `insecure`. LS_OK, LS_ENOMEM, LS_EINVAL. */

@@ -67,11 +67,11 @@ void ls_tls_fingerprint(const ls_tls *tls, char out[96])
     out[0] = '\0';
 }
 
-bool ls_tls_has_name(const ls_tls *tls, const char *name)
+void ls_tls_check_names(const ls_tls *tls, const char *names, const char *where)
 {
     (void)tls;
-    (void)name;
-    return false;
+    (void)names;
+    (void)where;
 }
 
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)

@@ -237,10 +237,32 @@ static void drop_pairs(const ls_tls *tls, ls_tls_pair *pairs)
     OPENSSL_free(pairs);
 }
 
+static bool has_name(const ls_tls *tls, const char *name)
+{
+    ls_tls *const context = (ls_tls *)(uintptr_t)tls; /* only the lock is changed */
+    bool found = false;
+    ls_mutex_lock(&context->lock);
+    for (unsigned i = 0; i < context->gen->site_count && !found; i++)
+        found = ls_tls_names_match(&context->gen->sites[i].names, name) != 0;
+    ls_mutex_unlock(&context->lock);
+    return found;
+}
+
+void ls_tls_check_names(const ls_tls *tls, const char *names, const char *where)
+{
+    char name[256];
+    for (const char *at = names != NULL ? names : ""; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "\n"), at);
+        if (!has_name(tls, name))
+            ls_log(LS_LOG_WARN, "%s%stls: no certificate has the name '%s' of hosts: browsers refuse it", where,
+                   where[0] != '\0' ? ": " : "", name);
+    }
+}
+
 /* Log which certificates are new, and the names that were expected and that no certificate has now. */
 static void log_renewal(const ls_tls *tls, const ls_tls_pair *before, bool names)
 {
-    char day[16], name[256];
+    char day[16];
     bool renewed = false;
     for (unsigned i = 0; before != NULL && i < tls->config.cert_count; i++) {
         if (X509_cmp(before[i].cert, tls->pairs[i].cert) == 0) continue;
@@ -248,12 +270,7 @@ static void log_renewal(const ls_tls *tls, const ls_tls_pair *before, bool names
         ls_log(LS_LOG_INFO, "a new certificate is in use: '%s', valid until %s", tls->config.certs[i].cert,
                ls_tls_day_of(X509_get0_notAfter(tls->pairs[i].cert), day));
     }
-    if (!renewed || !names || tls->names == NULL) return;
-    for (const char *at = tls->names; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
-        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "\n"), at);
-        if (!ls_tls_has_name(tls, name))
-            ls_log(LS_LOG_WARN, "tls: no certificate has the name '%s' of hosts: browsers refuse it", name);
-    }
+    if (renewed && names) ls_tls_check_names(tls, tls->names, "");
 }
 
 /* Read everything, then replace the generation and the ticket keys. The sessions that a client has cached go with the
@@ -389,17 +406,6 @@ const char *ls_tls_library(void)
     static LS_THREAD_LOCAL char text[48];
     snprintf(text, sizeof text, "OpenSSL %s", OpenSSL_version(OPENSSL_VERSION_STRING)); /* of the shared library */
     return text;
-}
-
-bool ls_tls_has_name(const ls_tls *tls, const char *name)
-{
-    ls_tls *const context = (ls_tls *)(uintptr_t)tls; /* only the lock is changed */
-    bool found = false;
-    ls_mutex_lock(&context->lock);
-    for (unsigned i = 0; i < context->gen->site_count && !found; i++)
-        found = ls_tls_names_match(&context->gen->sites[i].names, name) != 0;
-    ls_mutex_unlock(&context->lock);
-    return found;
 }
 
 void ls_tls_fingerprint(const ls_tls *tls, char out[96])

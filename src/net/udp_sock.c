@@ -47,8 +47,7 @@ static int change_groups(ls_fd fd, const ls_udp_setup *before, const ls_udp_setu
     int err = LS_OK;
     if (before != NULL && interface_of(before->interface, &earlier) == LS_OK)
         for (unsigned i = 0; i < before->group_count; i++)
-            if (!same || !has_group(setup, &before->groups[i]))
-                (void)join(fd, &before->groups[i], &earlier, true);
+            if (!same || !has_group(setup, &before->groups[i])) (void)join(fd, &before->groups[i], &earlier, true);
     for (unsigned i = 0; i < setup->group_count && err == LS_OK; i++)
         if (!same || !has_group(before, &setup->groups[i])) err = join(fd, &setup->groups[i], through, false);
     return err;

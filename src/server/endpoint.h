@@ -46,9 +46,6 @@ typedef struct ls_endpoint_want { /* a listener or an ls.udp call of a new gener
     char *message;
 } ls_endpoint_want;
 
-/* Log each name of the site for which the context has no certificate. */
-void ls_endpoint_check_names(const ls_site_listener *listener, const ls_tls *tls);
-
 /* `prepare` is undone by `unprepare` or completed by `replace`. */
 typedef struct ls_endpoint_ops {
     int (*open)(const ls_endpoint_want *want, ls_endpoint **out); /* bind; nothing is accepted yet */

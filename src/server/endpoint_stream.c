@@ -95,17 +95,6 @@ static ls_tls *find_tls(const ls_endpoint_want *want, const char *id, bool *fres
     return found;
 }
 
-void ls_endpoint_check_names(const ls_site_listener *listener, const ls_tls *tls)
-{
-    char name[256];
-    for (const char *at = text_of(listener->tls->names); *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
-        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "\n"), at);
-        if (!ls_tls_has_name(tls, name))
-            ls_log(LS_LOG_WARN, "%s: tls: no certificate has the name '%s' of hosts: browsers refuse it",
-                   listener->where, name);
-    }
-}
-
 static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options, service *s)
 {
     char why[512] = "";
@@ -125,7 +114,7 @@ static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options,
     if (shared != NULL) s->tls = ls_tls_hold(shared);
     const ls_site_listener *listener = ls_site_listener_get(want->site, want->index);
     if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", listener->where, why);
-    ls_endpoint_check_names(listener, s->tls);
+    ls_tls_check_names(s->tls, options->names, listener->where);
     ls_tls_expect_names(s->tls, options->names, fresh);
     s->self_signed = options->self_signed;
     return LS_OK;

@@ -367,7 +367,7 @@ static int check_listener(const ls_site_listener *listener, char *message, size_
     const int err = ls_tls_open(listener->tls, &tls, why, sizeof why);
     if (err < 0) return ls_server_explain(err, message, message_bytes, "%s: tls: %s", listener->where, why);
     if (why[0] != '\0') ls_log(LS_LOG_WARN, "%s: tls: %s", listener->where, why);
-    ls_endpoint_check_names(listener, tls);
+    ls_tls_check_names(tls, listener->tls->names, listener->where);
     ls_tls_drop(tls);
     return LS_OK;
 }

@@ -56,9 +56,8 @@ unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, const en
     int weights[LS_CODINGS], identity = WEIGHT_NONE, any = WEIGHT_NONE;
     unsigned accepted = 0;
     for (unsigned n = 0; n < LS_CODINGS; n++) weights[n] = WEIGHT_NONE;
-    for (uint32_t i = 0; i < head->field_count; i++) {
-        const ls_http_field *field = &head->fields[i];
-        if (field->name.len != 15 || !ls_text_same(bytes + field->name.at, 15, "accept-encoding", 15)) continue;
+    const ls_http_field *field;
+    for (uint32_t i = 0; (field = ls_http_head_next(head, bytes, "accept-encoding", 15, &i)) != NULL;) {
         const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
         while (ls_list_next(&at, end, &from, &to)) {
             const int weight = parse_element(from, &to);
@@ -89,9 +88,8 @@ int ls_accept_weight(const ls_http_head *head, const char *bytes, const char *ty
     const size_t main_len = slash != NULL ? (size_t)(slash - type) : len;
     int weights[RANGES] = {WEIGHT_NONE, WEIGHT_NONE, WEIGHT_NONE};
     bool present = false;
-    for (uint32_t i = 0; i < head->field_count; i++) {
-        const ls_http_field *field = &head->fields[i];
-        if (field->name.len != 6 || !ls_text_same(bytes + field->name.at, 6, "accept", 6)) continue;
+    const ls_http_field *field;
+    for (uint32_t i = 0; (field = ls_http_head_next(head, bytes, "accept", 6, &i)) != NULL;) {
         const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
         present = true;
         while (ls_list_next(&at, end, &from, &to)) {

@@ -152,23 +152,13 @@ static int refuse_upgrade(ls_ws_handshake *out, const char *why)
     return refuse(out, 426, why);
 }
 
-/* Get the next field with this name; *at is 0 at first. NULL: no more. */
-static const ls_http_field *field_next(const ls_http_head *head, const char *bytes, const char *name, uint32_t *at)
-{
-    const size_t len = strlen(name);
-    while (*at < head->field_count) {
-        const ls_http_field *const field = &head->fields[(*at)++];
-        if (ls_text_same(bytes + field->name.at, field->name.len, name, len)) return field;
-    }
-    return NULL;
-}
-
 /* The only field with this name; NULL: no field, or more than one: *repeated. */
 static const ls_http_field *field_single(const ls_http_head *head, const char *bytes, const char *name, bool *repeated)
 {
     uint32_t at = 0;
-    const ls_http_field *const field = field_next(head, bytes, name, &at);
-    *repeated = field != NULL && field_next(head, bytes, name, &at) != NULL;
+    const size_t len = strlen(name);
+    const ls_http_field *const field = ls_http_head_next(head, bytes, name, len, &at);
+    *repeated = field != NULL && ls_http_head_next(head, bytes, name, len, &at) != NULL;
     return *repeated ? NULL : field;
 }
 
@@ -186,7 +176,7 @@ static bool choose_protocol(const ls_http_head *head, const char *bytes, const l
                             ls_ws_handshake *out)
 {
     const ls_http_field *field;
-    for (uint32_t n = 0; (field = field_next(head, bytes, "sec-websocket-protocol", &n)) != NULL;) {
+    for (uint32_t n = 0; (field = ls_http_head_next(head, bytes, "sec-websocket-protocol", 22, &n)) != NULL;) {
         const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
         while (ls_list_next(&at, end, &from, &to)) {
             const size_t len = (size_t)(to - from);

@@ -108,14 +108,6 @@ void ls_coded_rules_drop(ls_coded_rules *rules)
 
 #define IS(text, len, literal) ls_text_same(text, len, literal, sizeof(literal) - 1)
 
-static bool has_element(const char *at, size_t len, const char *wanted, size_t wanted_len)
-{
-    const char *const end = at + len, *from, *to;
-    while (ls_list_next(&at, end, &from, &to))
-        if (ls_text_same(from, (size_t)(to - from), wanted, wanted_len)) return true;
-    return false;
-}
-
 /* Whether the list has the media type, whose parameters are ignored. */
 static bool has_type(const char *list, const char *type, size_t len)
 {
@@ -144,10 +136,10 @@ static head_facts facts_of(const ls_exchange *x)
         if (IS(field.name, field.name_len, "content-encoding"))
             f.excluded = true;
         else if (IS(field.name, field.name_len, "cache-control"))
-            f.excluded |= has_element(field.value, field.value_len, "no-transform", 12);
+            f.excluded |= ls_list_has(field.value, field.value_len, "no-transform", 12);
         else if (IS(field.name, field.name_len, "vary"))
-            f.varies |= has_element(field.value, field.value_len, "accept-encoding", 15) ||
-                        has_element(field.value, field.value_len, "*", 1);
+            f.varies |= ls_list_has(field.value, field.value_len, "accept-encoding", 15) ||
+                        ls_list_has(field.value, field.value_len, "*", 1);
         else if (IS(field.name, field.name_len, "content-type"))
             f.type = field.value, f.type_len = field.value_len;
         else if (IS(field.name, field.name_len, "etag"))
@@ -178,7 +170,7 @@ static int weaken_etag(ls_thread_ctx *ctx, ls_exchange *x, const head_facts *f, 
     }
     memcpy(weak + 2, f->etag, f->etag_len);
     const ls_http_field *field = asked ? ls_http_head_find(&x->head, x->bytes, "if-none-match", 13) : NULL;
-    if (asked && (field == NULL || !has_element(x->bytes + field->value.at, field->value.len, weak, len)))
+    if (asked && (field == NULL || !ls_list_has(x->bytes + field->value.at, field->value.len, weak, len)))
         return LS_OK;
     return set(ctx, x, "ETag", weak, len, true);
 }

@@ -42,15 +42,6 @@ static bool is_hop(const char *name, size_t len)
     }
 }
 
-/* Whether the list, a value of Connection, has this name. */
-static bool lists(const char *at, size_t len, const char *name, size_t name_len)
-{
-    const char *const end = at + len, *from, *to;
-    while (ls_list_next(&at, end, &from, &to))
-        if (ls_text_same(from, (size_t)(to - from), name, name_len)) return true;
-    return false;
-}
-
 /* ---- the target ------------------------------------------------------------------------------------------------ */
 
 /* The length of a separator of segments at `at`, as some servers see it, also encoded; else 0. */
@@ -117,12 +108,9 @@ typedef struct forwarding {
 
 static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
 {
-    for (uint32_t n = 0; n < x->head.field_count; n++) {
-        const ls_http_field *field = &x->head.fields[n];
-        if (SAME(x->bytes + field->name.at, field->name.len, "connection") &&
-            lists(x->bytes + field->value.at, field->value.len, name, len))
-            return true;
-    }
+    const ls_http_field *field;
+    for (uint32_t n = 0; (field = ls_http_head_next(&x->head, x->bytes, "connection", 10, &n)) != NULL;)
+        if (ls_list_has(x->bytes + field->value.at, field->value.len, name, len)) return true;
     return false;
 }
 
@@ -161,9 +149,9 @@ static bool passes(forwarding *f, const char *name, size_t len, bool any_connect
 /* The values of all fields of that name, each with ", " behind it. */
 static char *put_list(char *to, const ls_exchange *x, const char *name, size_t len)
 {
-    for (uint32_t n = 0; n < x->head.field_count; n++) {
-        const ls_http_field *field = &x->head.fields[n];
-        if (field->value.len == 0 || !ls_text_same(x->bytes + field->name.at, field->name.len, name, len)) continue;
+    const ls_http_field *field;
+    for (uint32_t n = 0; (field = ls_http_head_next(&x->head, x->bytes, name, len, &n)) != NULL;) {
+        if (field->value.len == 0) continue;
         to = put(to, x->bytes + field->value.at, field->value.len);
         to = PUT(to, ", ");
     }
@@ -313,7 +301,7 @@ static bool response_lists(const char *bytes, const ls_http_response *head, cons
 {
     ls_pair field;
     for (size_t at = 0; ls_http1_response_field(bytes, head, &at, &field);)
-        if (SAME(field.name, field.name_len, "connection") && lists(field.value, field.value_len, name, len))
+        if (SAME(field.name, field.name_len, "connection") && ls_list_has(field.value, field.value_len, name, len))
             return true;
     return false;
 }
