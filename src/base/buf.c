@@ -371,6 +371,11 @@ void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*rel
     external->release = release;
 }
 
+void ls_external_free(ls_external *external)
+{
+    free(external);
+}
+
 void ls_block_put(ls_block *block)
 {
     if (block->kind != LS_BLOCK_POOLED) {

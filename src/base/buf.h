@@ -72,6 +72,7 @@ static inline ls_block *ls_external_block(ls_external *external)
 
 /* Prepare a block of this kind with one reference. */
 void ls_external_init(ls_external *external, enum ls_block_kind kind, void (*release)(ls_external *external));
+void ls_external_free(ls_external *external); /* a release: free(3) */
 
 typedef struct ls_pools_stats {
     uint64_t blocks_live, bytes_live; /* blocks with a reference, their payload bytes */

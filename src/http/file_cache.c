@@ -120,8 +120,7 @@ ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t byt
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info)
 {
     const ls_file_info *own = &entry->info;
-    return !entry->missing && entry->stable && info->type == LS_FILE_REGULAR && own->bytes == info->bytes &&
-           own->modified_s == info->modified_s && own->modified_ns == info->modified_ns &&
+    return !entry->missing && entry->stable && info->type == LS_FILE_REGULAR && ls_file_info_same(own, info) &&
            own->volume == info->volume && own->file == info->file;
 }
 

@@ -209,11 +209,9 @@ int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
         if (x->continue_due &&
             x->response == LS_RESPONSE_NONE) { /* behind the head it would be part of the response body */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-            char *to = ls_stream_room(ctx, x->stream, sizeof text - 1);
-            if (to == NULL) return e->read_error = LS_ENOMEM; /* still due: the connection closes after the response */
+            if (ls_stream_put(ctx, x->stream, text, sizeof text - 1) < 0)
+                return e->read_error = LS_ENOMEM; /* still due: the connection closes after the response */
             x->continue_due = false;
-            memcpy(to, text, sizeof text - 1);
-            ls_stream_commit(x->stream, sizeof text - 1);
         }
         /* The client may wait for 100 Continue, or for parts of the response. */
         ls_stream_set_actor(x->stream, x->actor);

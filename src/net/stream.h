@@ -155,6 +155,9 @@ int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to);
 char *ls_stream_room(ls_thread_ctx *ctx, ls_stream *s, size_t n);
 void ls_stream_commit(ls_stream *s, size_t n);
 
+/* Queue a copy of these bytes (len <= LS_BLOCK_LARGE). LS_OK or LS_ENOMEM. */
+int ls_stream_put(ls_thread_ctx *ctx, ls_stream *s, const void *bytes, size_t len);
+
 /* The same for one last short response (n < LS_BLOCK_SMALL / 2) when memory is exhausted: may use the reserve of the
  * pool. */
 char *ls_stream_room_reserved(ls_thread_ctx *ctx, ls_stream *s, size_t n);

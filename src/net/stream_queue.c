@@ -169,6 +169,15 @@ void ls_stream_commit(ls_stream *s, size_t n)
     q->bytes += n;
 }
 
+int ls_stream_put(ls_thread_ctx *ctx, ls_stream *s, const void *bytes, size_t len)
+{
+    char *to = ls_stream_room(ctx, s, len);
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to, bytes, len);
+    ls_stream_commit(s, len);
+    return LS_OK;
+}
+
 int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
 {
     if (*ls_stream_outq(s) == NULL && make_queue(ctx, s) < 0) return LS_ENOMEM;

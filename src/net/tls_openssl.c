@@ -96,8 +96,7 @@ static void look(struct ls_tls_seen *seen)
 static bool same(const struct ls_tls_seen *a, const struct ls_tls_seen *b)
 {
     const ls_file_info *x = &a->info, *y = &b->info;
-    return a->err == b->err && x->bytes == y->bytes && x->modified_s == y->modified_s &&
-           x->modified_ns == y->modified_ns && x->volume == y->volume && x->file == y->file;
+    return a->err == b->err && ls_file_info_same(x, y) && x->volume == y->volume && x->file == y->file;
 }
 
 /* ---- the options, copied ------------------------------------------------------------------------------------ */

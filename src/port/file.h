@@ -25,6 +25,12 @@ typedef struct ls_file_info {
     uint64_t volume, file; /* together they identify the file on this machine as long as it exists */
 } ls_file_info;
 
+/* Whether the content of a file is that of before, as far as size and time tell. */
+static inline bool ls_file_info_same(const ls_file_info *a, const ls_file_info *b)
+{
+    return a->bytes == b->bytes && a->modified_s == b->modified_s && a->modified_ns == b->modified_ns;
+}
+
 /* The properties of the file, without opening it. */
 int ls_file_stat(const char *path, ls_file_info *info);
 

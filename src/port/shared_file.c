@@ -55,8 +55,7 @@ int ls_shared_file_open_beneath(const char *path, const char *beneath, ls_shared
 bool ls_shared_file_unchanged(const ls_shared_file *file)
 {
     ls_file_info now;
-    return ls_file_stat_open(file->fd, &now) == LS_OK && now.bytes == file->info.bytes &&
-           now.modified_s == file->info.modified_s && now.modified_ns == file->info.modified_ns;
+    return ls_file_stat_open(file->fd, &now) == LS_OK && ls_file_info_same(&now, &file->info);
 }
 
 int64_t ls_shared_file_read(const ls_shared_file *file, void *to, size_t len, uint64_t offset)

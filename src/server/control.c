@@ -96,10 +96,7 @@ static void reply_reloaded(ls_thread_ctx *ctx, ls_op *op)
 {
     reloading *r = LS_CONTAINER(op, reloading, op);
     ls_stream *s = r->stream;
-    const size_t bytes = strlen(r->reply);
-    char *room = ls_stream_room(ctx, s, bytes);
-    if (room != NULL) memcpy(room, r->reply, bytes);
-    if (room != NULL) ls_stream_commit(s, bytes);
+    (void)ls_stream_put(ctx, s, r->reply, strlen(r->reply)); /* without memory the connection closes */
     free(r);
     ls_stream_send_within(s, REPLY_MS_MAX);
     if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);

@@ -132,15 +132,9 @@ int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls
     if (queued > 0 && queued + frame->len > ws->config->queue_bytes_max) return LS_ELIMIT;
     const size_t sent = now ? ls_stream_try_send(s, frame->ptr, frame->len) : 0, len = frame->len - sent;
     if (len == 0) return LS_DONE;
-    int err = LS_OK;
+    int err;
     if (len <= PUBLISHED_COPIED_BYTES_MAX) { /* costs less than the two changes of a shared reference count */
-        char *const to = ls_stream_room(ctx, s, len);
-        if (to != NULL) {
-            memcpy(to, frame->ptr + sent, len);
-            ls_stream_commit(s, len);
-        } else {
-            err = LS_ENOMEM;
-        }
+        err = ls_stream_put(ctx, s, frame->ptr + sent, len);
     } else {
         const ls_slice own = {ls_block_hold(frame->block), frame->ptr + sent, len};
         if ((err = ls_stream_push(ctx, s, &own)) < 0) ls_block_drop(own.block);

@@ -496,17 +496,12 @@ int ls_coded_work(ls_coded *c)
     return LS_OK;
 }
 
-static void made_release(ls_external *external)
-{
-    free(external);
-}
-
 int ls_coded_put(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_coded *c = x->coded;
     ls_slice slice = ls_slice_external(c->made, c->made + 1, c->made_len);
     if (x->error != 0) return x->error;
-    ls_external_init(c->made, LS_BLOCK_EXTERNAL, made_release);
+    ls_external_init(c->made, LS_BLOCK_EXTERNAL, ls_external_free);
     c->made = NULL;
     c->bytes += slice.len;
     if (slice.len == 0) ls_slice_drop(&slice);

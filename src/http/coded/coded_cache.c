@@ -94,11 +94,6 @@ bool ls_coded_cache_find(ls_coded_cache *cache, enum ls_coding coding, const ls_
     return true;
 }
 
-static void release(ls_external *external)
-{
-    free(external);
-}
-
 void ls_coded_cache_put(ls_coded_cache *cache, uint64_t key, const ls_slice *body, ls_slice *encoded, unsigned count)
 {
     const size_t encoded_len = ls_slices_bytes(encoded, count), bytes = body->len + encoded_len;
@@ -106,7 +101,7 @@ void ls_coded_cache_put(ls_coded_cache *cache, uint64_t key, const ls_slice *bod
     if (bytes > cache->bytes_max) return;
     entry *made = malloc(sizeof *made + bytes);
     if (made == NULL) return;
-    ls_external_init(&made->external, LS_BLOCK_EXTERNAL, release);
+    ls_external_init(&made->external, LS_BLOCK_EXTERNAL, ls_external_free);
     made->body_len = body->len;
     made->encoded_len = encoded_len;
     memcpy(made->bytes, body->ptr, body->len);

@@ -10,6 +10,7 @@
 #include "http/proxy/proxy.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -170,36 +171,18 @@ void ls_proxy_abandon(ls_proxy *p)
 /* Queue a slice, framed. Takes its reference. LS_OK or LS_ENOMEM. */
 static int put_part(ls_thread_ctx *ctx, const ls_proxy *p, ls_slice *part)
 {
-    static const char digits[] = "0123456789abcdef";
-    char *to = p->chunked ? ls_stream_room(ctx, p->up, LINE_BYTES) : NULL;
-    if (p->chunked && to == NULL) goto no_memory;
-    if (p->chunked) {
-        unsigned shift = 0;
-        size_t n = 0;
-        while (shift < 60 && part->len >> shift >= 16) shift += 4;
-        for (;; shift -= 4) {
-            to[n++] = digits[part->len >> shift & 15];
-            if (shift == 0) break;
-        }
-        memcpy(to + n, "\r\n", 2);
-        ls_stream_commit(p->up, n + 2);
-    }
+    char line[LINE_BYTES];
+    const size_t line_len = p->chunked ? (size_t)snprintf(line, sizeof line, "%zx\r\n", part->len) : 0;
+    if (p->chunked && ls_stream_put(ctx, p->up, line, line_len) < 0) goto no_memory;
     if (part->block == NULL) { /* of app:inject */
-        for (size_t at = 0; at < part->len;) {
-            const size_t len = part->len - at < LS_BLOCK_SMALL ? part->len - at : LS_BLOCK_SMALL;
-            if ((to = ls_stream_room(ctx, p->up, len)) == NULL) goto no_memory;
-            memcpy(to, part->ptr + at, len);
-            ls_stream_commit(p->up, len);
-            at += len;
+        for (size_t at = 0, len; at < part->len; at += len) {
+            len = part->len - at < LS_BLOCK_SMALL ? part->len - at : LS_BLOCK_SMALL;
+            if (ls_stream_put(ctx, p->up, part->ptr + at, len) < 0) goto no_memory;
         }
     } else if (ls_stream_push(ctx, p->up, part) < 0) {
         goto no_memory;
     }
-    if (!p->chunked) return LS_OK;
-    if ((to = ls_stream_room(ctx, p->up, 2)) == NULL) return LS_ENOMEM;
-    memcpy(to, "\r\n", 2);
-    ls_stream_commit(p->up, 2);
-    return LS_OK;
+    return p->chunked ? ls_stream_put(ctx, p->up, "\r\n", 2) : LS_OK;
 
 no_memory:
     ls_slice_drop(part);

@@ -55,11 +55,6 @@ int64_t ls_response_cache_now_ms(void)
 
 /* ---- entries ---------------------------------------------------------------------------------------------------- */
 
-static void content_release(ls_external *external)
-{
-    free(external);
-}
-
 static void stored_release(ls_external *external)
 {
     ls_stored *entry = (ls_stored *)(void *)external;
@@ -128,7 +123,7 @@ ls_stored *ls_stored_read(int status, const ls_freshness *fresh, ls_text key, ls
 {
     content *copy = malloc(sizeof *copy + body.len);
     if (copy == NULL) return NULL;
-    ls_external_init(&copy->external, LS_BLOCK_EXTERNAL, content_release);
+    ls_external_init(&copy->external, LS_BLOCK_EXTERNAL, ls_external_free);
     memcpy(copy->bytes, body.ptr, body.len);
     ls_slice slice = ls_slice_external(&copy->external, copy->bytes, body.len);
     return ls_stored_make(status, fresh, key, select, lines, &slice);
@@ -506,7 +501,7 @@ bool ls_fill_take(ls_fill *fill, ls_slice *out)
     if (body == NULL) body = fill->body; /* it did not become smaller */
     fill->body = NULL;
     if (body == NULL) return true;
-    ls_external_init(&body->external, LS_BLOCK_EXTERNAL, content_release);
+    ls_external_init(&body->external, LS_BLOCK_EXTERNAL, ls_external_free);
     *out = ls_slice_external(&body->external, body->bytes, fill->len);
     return true;
 }

@@ -118,16 +118,11 @@ static int open_stream(ls_stress_vu *u)
 
 /* ---- send, receive, close --------------------------------------------------------------------------------------- */
 
-static void free_long(ls_external *external)
-{
-    free(external);
-}
-
 static bool put_long(ls_stress_vu *u, const char *bytes, size_t len)
 {
     long_output *out = malloc(sizeof *out + len);
     if (out == NULL) return false;
-    ls_external_init(&out->external, LS_BLOCK_EXTERNAL, free_long);
+    ls_external_init(&out->external, LS_BLOCK_EXTERNAL, ls_external_free);
     memcpy(out->bytes, bytes, len);
     ls_slice slice = ls_slice_external(&out->external, out->bytes, len);
     if (ls_stream_push(&u->worker->ctx, u->stream, &slice) == LS_OK) return true;
@@ -138,11 +133,7 @@ static bool put_long(ls_stress_vu *u, const char *bytes, size_t len)
 static bool put(ls_stress_vu *u, const char *bytes, size_t len)
 {
     if (len > LS_BLOCK_LARGE) return put_long(u, bytes, len);
-    char *to = ls_stream_room(&u->worker->ctx, u->stream, len);
-    if (to == NULL) return false;
-    memcpy(to, bytes, len);
-    ls_stream_commit(u->stream, len);
-    return true;
+    return ls_stream_put(&u->worker->ctx, u->stream, bytes, len) == LS_OK;
 }
 
 static bool put_static(ls_stress_vu *u, const char *bytes, size_t len)

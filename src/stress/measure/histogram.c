@@ -155,13 +155,11 @@ static double likely(const ls_histogram *h, size_t slot)
 
 double ls_histogram_mean(const ls_histogram *h)
 {
+    uint64_t count, ns;
     double sum = 0, n = 0;
-    range r = used(h);
-    for (size_t i = r.from; i < r.to; i++) {
-        uint64_t count = LOAD(h->counts[i]);
-        if (count == 0) continue;
+    for (size_t i = 0; (count = ls_histogram_next(h, &i, &ns)) > 0;) {
         n += (double)count;
-        sum += (double)count * likely(h, i);
+        sum += (double)count * likely(h, i - 1);
     }
     return n > 0 ? sum / n : 0;
 }
@@ -169,11 +167,9 @@ double ls_histogram_mean(const ls_histogram *h)
 static double stdev_from(const ls_histogram *h, double mean)
 {
     double sum = 0, n = 0;
-    range r = used(h);
-    for (size_t i = r.from; i < r.to; i++) {
-        uint64_t count = LOAD(h->counts[i]);
-        if (count == 0) continue;
-        double off = likely(h, i) - mean;
+    uint64_t count, ns;
+    for (size_t i = 0; (count = ls_histogram_next(h, &i, &ns)) > 0;) {
+        double off = likely(h, i - 1) - mean;
         n += (double)count;
         sum += (double)count * off * off;
     }
@@ -190,12 +186,10 @@ double ls_histogram_within(const ls_histogram *h, double n)
     double mean = ls_histogram_mean(h), reach = n * stdev_from(h, mean), inside = 0, all = 0;
     /* Equal values have no deviation, but their mean is rounded. */
     double slack = mean * 1e-12;
-    range r = used(h);
-    for (size_t i = r.from; i < r.to; i++) {
-        uint64_t count = LOAD(h->counts[i]);
-        if (count == 0) continue;
+    uint64_t count, ns;
+    for (size_t i = 0; (count = ls_histogram_next(h, &i, &ns)) > 0;) {
         all += (double)count;
-        if (fabs(likely(h, i) - mean) <= reach + slack) inside += (double)count;
+        if (fabs(likely(h, i - 1) - mean) <= reach + slack) inside += (double)count;
     }
     return all > 0 ? 100 * inside / all : 0;
 }
@@ -205,11 +199,10 @@ double ls_histogram_below(const ls_histogram *h, uint64_t ns)
     if (ns >= LS_HISTOGRAM_NS_MAX) return 100;
     size_t last = ls_histogram_slot(ns);
     uint64_t below = 0, all = 0;
-    range r = used(h);
-    for (size_t i = r.from; i < r.to; i++) {
-        uint64_t count = LOAD(h->counts[i]);
+    uint64_t count, greatest;
+    for (size_t i = 0; (count = ls_histogram_next(h, &i, &greatest)) > 0;) {
         all += count;
-        if (i <= last) below += count;
+        if (i - 1 <= last) below += count;
     }
     return all > 0 ? 100 * ((double)below / (double)all) : 100;
 }

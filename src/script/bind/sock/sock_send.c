@@ -49,12 +49,7 @@ static int queue_slice(ls_tcp *tcp, ls_slice slice)
 
 int ls_sock_queue_copy(ls_tcp *tcp, const char *bytes, size_t len)
 {
-    if (len == 0) return LS_OK;
-    char *to = ls_stream_room(tcp->state->ctx, ls_tcp_stream(tcp), len);
-    if (to == NULL) return LS_ENOMEM;
-    memcpy(to, bytes, len);
-    ls_stream_commit(ls_tcp_stream(tcp), len);
-    return LS_OK;
+    return len == 0 ? LS_OK : ls_stream_put(tcp->state->ctx, ls_tcp_stream(tcp), bytes, len);
 }
 
 int ls_sock_queue_string(lua_State *L, ls_tcp *tcp, int index)
