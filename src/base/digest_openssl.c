@@ -25,11 +25,9 @@ struct ls_hash {
     uint8_t outer[BLOCK_BYTES_MAX]; /* keyed: the key with the pad of the second digest */
 };
 
-/* The error of a fetch. A lack of memory leaves its reason anywhere in the queue of the thread. */
-static int fetch_error(void)
+int ls_openssl_failed(int err)
 {
-    int err = LS_ENOTSUP;
-    for (unsigned long code; (code = ERR_get_error()) != 0;) /* the next TLS call of this thread must find none */
+    for (unsigned long code; (code = ERR_get_error()) != 0;)
         if (ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE) err = LS_ENOMEM;
     return err;
 }
@@ -40,7 +38,7 @@ static int fetch(ls_digest digest, EVP_MD **out)
     if (fetched == NULL) {
         /* When the default context cannot be made, this call alone reports it: others use a lock that is NULL. */
         if (OSSL_LIB_CTX_get0_global_default() == NULL) return LS_ENOMEM;
-        if ((fetched = EVP_MD_fetch(NULL, names[digest], NULL)) == NULL) return fetch_error();
+        if ((fetched = EVP_MD_fetch(NULL, names[digest], NULL)) == NULL) return ls_openssl_failed(LS_ENOTSUP);
         if (!atomic_compare_exchange_strong(&digests[digest], &before, fetched)) { /* another thread was faster */
             EVP_MD_free(fetched);
             fetched = before;
@@ -57,19 +55,12 @@ int ls_digest_start(void)
     return err == LS_ENOTSUP ? LS_OK : err;
 }
 
-/* Nothing but memory can be missing. The next TLS call of this thread must not find the error. */
-static int no_memory(void)
-{
-    ERR_clear_error();
-    return LS_ENOMEM;
-}
-
 int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES])
 {
     EVP_MD *md;
     const int err = fetch(LS_DIGEST_SHA1, &md);
     if (err < 0) return err;
-    return EVP_Digest(bytes, len, out, NULL, md, NULL) == 1 ? LS_OK : no_memory();
+    return EVP_Digest(bytes, len, out, NULL, md, NULL) == 1 ? LS_OK : ls_openssl_failed(LS_ENOMEM);
 }
 
 /* Begin the first digest of the HMAC with the key, which a digest shortens when it is longer than a block. */
@@ -104,7 +95,7 @@ int ls_hash_open(ls_digest digest, const void *key, size_t key_len, ls_hash **ou
     if (hash->ctx == NULL || EVP_DigestInit_ex2(hash->ctx, md, NULL) != 1 ||
         (key != NULL && !key_begin(hash, key, key_len))) {
         ls_hash_free(hash);
-        return no_memory();
+        return ls_openssl_failed(LS_ENOMEM);
     }
     *out = hash;
     return LS_OK;
@@ -112,17 +103,17 @@ int ls_hash_open(ls_digest digest, const void *key, size_t key_len, ls_hash **ou
 
 int ls_hash_add(ls_hash *hash, const void *bytes, size_t len)
 {
-    return EVP_DigestUpdate(hash->ctx, bytes, len) == 1 ? LS_OK : no_memory();
+    return EVP_DigestUpdate(hash->ctx, bytes, len) == 1 ? LS_OK : ls_openssl_failed(LS_ENOMEM);
 }
 
 int ls_hash_end(ls_hash *hash, uint8_t out[LS_DIGEST_BYTES_MAX])
 {
     unsigned len;
-    if (EVP_DigestFinal_ex(hash->ctx, out, &len) != 1) return no_memory();
+    if (EVP_DigestFinal_ex(hash->ctx, out, &len) != 1) return ls_openssl_failed(LS_ENOMEM);
     if (hash->keyed && (EVP_DigestInit_ex2(hash->ctx, hash->md, NULL) != 1 ||
                         EVP_DigestUpdate(hash->ctx, hash->outer, hash->block_bytes) != 1 ||
                         EVP_DigestUpdate(hash->ctx, out, len) != 1 || EVP_DigestFinal_ex(hash->ctx, out, &len) != 1))
-        return no_memory();
+        return ls_openssl_failed(LS_ENOMEM);
     return (int)len;
 }
 

@@ -12,34 +12,32 @@
 
 enum { ENTRY_BYTES_MAX = 1 << 20 }; /* a group with many members */
 
-int ls_user_id(const char *name, uint32_t *out)
+static int look_up(const char *name, bool group, uint32_t *out)
 {
     for (size_t bytes = 1024; bytes <= ENTRY_BYTES_MAX; bytes *= 4) {
-        struct passwd entry, *found = NULL;
+        struct passwd user, *found_user = NULL;
+        struct group members, *found_group = NULL;
         char *buffer = malloc(bytes);
         if (buffer == NULL) return LS_ENOMEM;
-        const int error = getpwnam_r(name, &entry, buffer, bytes, &found);
-        if (found != NULL) *out = entry.pw_uid;
+        const int error = group ? getgrnam_r(name, &members, buffer, bytes, &found_group)
+                                : getpwnam_r(name, &user, buffer, bytes, &found_user);
+        if (found_user != NULL) *out = user.pw_uid;
+        if (found_group != NULL) *out = members.gr_gid;
         free(buffer);
-        if (found != NULL) return LS_OK;
+        if (found_user != NULL || found_group != NULL) return LS_OK;
         if (error != ERANGE) return LS_ENOENT; /* getpwnam(3): systems report an unknown name in several ways */
     }
     return LS_ELIMIT;
 }
 
+int ls_user_id(const char *name, uint32_t *out)
+{
+    return look_up(name, false, out);
+}
+
 int ls_group_id(const char *name, uint32_t *out)
 {
-    for (size_t bytes = 1024; bytes <= ENTRY_BYTES_MAX; bytes *= 4) {
-        struct group entry, *found = NULL;
-        char *buffer = malloc(bytes);
-        if (buffer == NULL) return LS_ENOMEM;
-        const int error = getgrnam_r(name, &entry, buffer, bytes, &found);
-        if (found != NULL) *out = entry.gr_gid;
-        free(buffer);
-        if (found != NULL) return LS_OK;
-        if (error != ERANGE) return LS_ENOENT;
-    }
-    return LS_ELIMIT;
+    return look_up(name, true, out);
 }
 
 bool ls_user_is_self(uint32_t user)

@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 
-#include <openssl/err.h>
 #include <openssl/evp.h>
 
 #include "base/digest.h"
@@ -14,20 +13,13 @@ enum { NONCE_BYTES = LS_SEAL_NONCE_BYTES, TAG_BYTES = LS_SEAL_BYTES - NONCE_BYTE
 
 static _Atomic(EVP_CIPHER *) aes; /* fetched once; it stays until the process ends */
 
-/* The next TLS call of this thread must not find the error. */
-static int failed(int err)
-{
-    ERR_clear_error();
-    return err;
-}
-
 static int fetch(const EVP_CIPHER **out)
 {
     EVP_CIPHER *before = NULL, *fetched = atomic_load_explicit(&aes, memory_order_acquire);
     if (fetched == NULL) {
         const int err = ls_digest_start();
         if (err < 0) return err;
-        if ((fetched = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL)) == NULL) return failed(LS_ENOTSUP);
+        if ((fetched = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL)) == NULL) return ls_openssl_failed(LS_ENOTSUP);
         if (!atomic_compare_exchange_strong(&aes, &before, fetched)) { /* another thread was faster */
             EVP_CIPHER_free(fetched);
             fetched = before;
@@ -55,13 +47,13 @@ int ls_seal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t co
     if (err < 0) return err;
     if (len > TEXT_BYTES_MAX || context_len > TEXT_BYTES_MAX) return LS_ELIMIT;
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
-    if (ctx == NULL) return failed(LS_ENOMEM);
+    if (ctx == NULL) return ls_openssl_failed(LS_ENOMEM);
     ls_random(out, NONCE_BYTES);
     if (EVP_CipherInit_ex2(ctx, cipher, key, out, 1, NULL) != 1 ||
         !pass(ctx, context, context_len, text, len, out + NONCE_BYTES) ||
         EVP_CipherFinal_ex(ctx, none, &written) != 1 ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES, out + NONCE_BYTES + len) != 1)
-        err = failed(LS_ENOMEM); /* nothing else can fail */
+        err = ls_openssl_failed(LS_ENOMEM); /* nothing else can fail */
     EVP_CIPHER_CTX_free(ctx);
     return err;
 }
@@ -78,13 +70,13 @@ int ls_unseal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t 
     if (len > TEXT_BYTES_MAX || context_len > TEXT_BYTES_MAX) return LS_ELIMIT;
     for (int n = 0; n < TAG_BYTES; n++) tag[n] = sealed[NONCE_BYTES + len + (size_t)n];
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
-    if (ctx == NULL) return failed(LS_ENOMEM);
+    if (ctx == NULL) return ls_openssl_failed(LS_ENOMEM);
     if (EVP_CipherInit_ex2(ctx, cipher, key, sealed, 0, NULL) != 1 ||
         !pass(ctx, context, context_len, sealed + NONCE_BYTES, len, out) ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, tag) != 1)
-        err = failed(LS_ENOMEM);
+        err = ls_openssl_failed(LS_ENOMEM);
     else if (EVP_CipherFinal_ex(ctx, none, &written) != 1)
-        err = failed(LS_EINVAL);
+        err = ls_openssl_failed(LS_EINVAL);
     EVP_CIPHER_CTX_free(ctx);
     return err;
 }
@@ -101,6 +93,6 @@ int ls_scrypt(const void *password, size_t password_len, const void *salt, size_
     if (log_n >= 16 * r) return LS_EINVAL; /* RFC 7914 section 2: N < 2^(128 * r / 8) */
     if (EVP_PBE_scrypt(password, password_len, salt, salt_len, UINT64_C(1) << log_n, r, p, 2 * bytes_max, out,
                        out_len) != 1)
-        return failed(LS_ENOMEM);
+        return ls_openssl_failed(LS_ENOMEM);
     return LS_OK;
 }

@@ -21,14 +21,6 @@ struct ls_signature_key {
     bool is_private;
 };
 
-/* The next TLS call of this thread must not find the error. */
-static int failed(int err)
-{
-    for (unsigned long code; (code = ERR_get_error()) != 0;)
-        if (ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE) err = LS_ENOMEM;
-    return err;
-}
-
 /* Without it OpenSSL would ask for the password of an encrypted key at the terminal. */
 static int no_password(char *to, int size, int writing, void *user)
 {
@@ -66,14 +58,14 @@ int ls_signature_key_open(const char *pem, size_t len, ls_signature_key **out)
     ls_signature_key *made = calloc(1, sizeof *made);
     BIO *bio = BIO_new_mem_buf(pem, (int)len);
     if (made == NULL || bio == NULL) {
-        err = failed(LS_ENOMEM);
+        err = ls_openssl_failed(LS_ENOMEM);
         goto out;
     }
     made->key = PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL);
     made->is_private = made->key != NULL;
     if (made->key == NULL && BIO_reset(bio) == 1) made->key = PEM_read_bio_PUBKEY(bio, NULL, no_password, NULL);
     if (made->key == NULL) {
-        err = failed(LS_EINVAL);
+        err = ls_openssl_failed(LS_EINVAL);
         goto out;
     }
     if ((err = kind_of(made->key, &made->kind)) == LS_OK) {
@@ -140,7 +132,7 @@ int ls_signature_make(const ls_signature_key *key, const void *data, size_t len,
                       EVP_DigestSign(ctx, key->kind == LS_ES256 ? der : out, &bytes, data, len) == 1;
     EVP_MD_CTX_free(ctx);
     const int result = !made ? LS_ENOMEM : key->kind == LS_ES256 ? plain_of(der, bytes, out) : (int)bytes;
-    return result < 0 ? failed(result) : result;
+    return result < 0 ? ls_openssl_failed(result) : result;
 }
 
 int ls_signature_check(const ls_signature_key *key, const void *data, size_t len, const uint8_t *signature,
@@ -149,7 +141,7 @@ int ls_signature_check(const ls_signature_key *key, const void *data, size_t len
     uint8_t der[DER_BYTES_MAX];
     if (key->kind == LS_ES256) {
         const int bytes = signature_len == ES256_BYTES ? der_of(signature, der) : LS_EINVAL;
-        if (bytes < 0) return failed(bytes);
+        if (bytes < 0) return ls_openssl_failed(bytes);
         signature = der;
         signature_len = (size_t)bytes;
     }
@@ -158,5 +150,5 @@ int ls_signature_check(const ls_signature_key *key, const void *data, size_t len
     if (ctx != NULL && EVP_DigestVerifyInit(ctx, NULL, digest_of(key), NULL, key->key) == 1)
         err = EVP_DigestVerify(ctx, signature, signature_len, data, len) == 1 ? LS_OK : LS_EINVAL;
     EVP_MD_CTX_free(ctx);
-    return err < 0 ? failed(err) : err;
+    return err < 0 ? ls_openssl_failed(err) : err;
 }

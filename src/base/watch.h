@@ -40,6 +40,11 @@ typedef struct ls_watch_stamp {
 } ls_watch_stamp;
 
 void ls_watch_stamp_of(const char *path, ls_watch_stamp *out);
-bool ls_watch_stamp_same(const ls_watch_stamp *a, const ls_watch_stamp *b);
+
+static inline bool ls_watch_stamp_same(const ls_watch_stamp *a, const ls_watch_stamp *b)
+{
+    return a->exists == b->exists && a->size == b->size && a->written == b->written && a->changed == b->changed &&
+           a->identity == b->identity;
+}
 
 #endif

@@ -120,9 +120,3 @@ void ls_watch_stamp_of(const char *path, ls_watch_stamp *out)
     out->changed = (uint64_t)st.st_ctim.tv_sec * 1000000000u + (uint64_t)st.st_ctim.tv_nsec;
     out->identity = (uint64_t)st.st_ino ^ (uint64_t)st.st_dev << 48;
 }
-
-bool ls_watch_stamp_same(const ls_watch_stamp *a, const ls_watch_stamp *b)
-{
-    return a->exists == b->exists && a->size == b->size && a->written == b->written && a->changed == b->changed &&
-           a->identity == b->identity;
-}

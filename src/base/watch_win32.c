@@ -168,8 +168,3 @@ void ls_watch_stamp_of(const char *path, ls_watch_stamp *out)
     }
     free(wide);
 }
-
-bool ls_watch_stamp_same(const ls_watch_stamp *a, const ls_watch_stamp *b)
-{
-    return a->exists == b->exists && a->size == b->size && a->written == b->written && a->changed == b->changed;
-}

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "net/rawsock.h"
 
 typedef struct accept_slot {
     ls_op op; /* also the packet that reports that its connection was admitted */
@@ -210,7 +211,7 @@ const ls_addr *ls_listener_addr(const ls_listener *listener)
 
 void ls_listener_set_backlog(ls_listener *listener, uint32_t backlog)
 {
-    ls_sock_set_backlog(ls_sock_fd(listener->sock), backlog);
+    (void)ls_rawsock_listen(ls_sock_fd(listener->sock), (int)backlog); /* Winsock ignores the second call */
 }
 
 void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener)

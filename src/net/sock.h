@@ -34,9 +34,6 @@ int ls_sock_set_up_listener(ls_fd fd, const ls_addr *at);
  * addresses have none. LS_OK; LS_EACCES, ...: some of it may be set. */
 int ls_sock_set_access(const ls_addr *at, const ls_path_access *access);
 
-/* Change the backlog of a listening socket. An error of the system leaves it as it is. */
-void ls_sock_set_backlog(ls_fd listener, uint32_t backlog);
-
 /* Take a connection from a listener's queue without waiting. LS_OK; LS_EAGAIN: the queue is empty; another error. The
  * socket has TCP_NODELAY set, like every socket that a port accepts: accepted sockets inherit it. */
 int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from);

@@ -138,11 +138,6 @@ fail:
     return err;
 }
 
-void ls_sock_set_backlog(ls_fd listener, uint32_t backlog)
-{
-    (void)listen(listener, (int)backlog); /* a second call changes the length of the queue */
-}
-
 int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
 {
     socklen_t len = sizeof from->bytes;

@@ -76,13 +76,6 @@ fail:
     return err;
 }
 
-/* Winsock ignores listen on a listening socket. */
-void ls_sock_set_backlog(ls_fd listener, uint32_t backlog)
-{
-    (void)listener;
-    (void)backlog;
-}
-
 int ls_sock_accept(ls_fd listener, ls_fd *out, ls_sockaddr *from)
 {
     u_long on = 1;
