@@ -653,18 +653,17 @@ static uint32_t length(const ls_node *list)
     return count;
 }
 
-static void cancel_all(ls_acceptor *a, enum state state)
+/* Cancel the handshakes of the service, or all (NULL). The mutex is held. */
+static void cancel_of(ls_acceptor *a, const ls_acceptor_service *service)
 {
-    for (handshake *h; (h = first(a, state)) != NULL;) cancel(h);
-}
-
-static void cancel_of(ls_acceptor *a, enum state state, const ls_acceptor_service *service)
-{
-    ls_node *const list = &a->handshakes[state];
-    for (ls_node *node = list->next, *next; node != list; node = next) {
-        handshake *h = LS_CONTAINER(node, handshake, node);
-        next = node->next;
-        if (h->service == service) cancel(h);
+    static const enum state states[] = {WAITING, SILENT, HOLDING}; /* WAITING first: none of them gets a slot */
+    for (unsigned i = 0; i < sizeof states / sizeof states[0]; i++) {
+        ls_node *const list = &a->handshakes[states[i]];
+        for (ls_node *node = list->next, *next; node != list; node = next) {
+            handshake *h = LS_CONTAINER(node, handshake, node);
+            next = node->next;
+            if (service == NULL || h->service == service) cancel(h);
+        }
     }
 }
 
@@ -674,9 +673,7 @@ static void abort_all(ls_acceptor *a)
     ls_node *const ending = &a->handshakes[ENDING];
     for (const ls_node *node = ending->next; node != ending; node = node->next)
         ls_stream_cancel(ls_stream_of(LS_CONTAINER(node, handshake, node))); /* those that linger */
-    cancel_all(a, WAITING);                                                  /* first: none of them gets a slot */
-    cancel_all(a, SILENT);
-    cancel_all(a, HOLDING);
+    cancel_of(a, NULL);
 }
 
 uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool all)
@@ -702,9 +699,7 @@ void ls_acceptor_abort(ls_acceptor *acceptor)
 void ls_acceptor_abort_service(ls_acceptor *acceptor, const ls_acceptor_service *service)
 {
     ls_mutex_lock(&acceptor->mutex);
-    cancel_of(acceptor, WAITING, service); /* in this order, as above */
-    cancel_of(acceptor, SILENT, service);
-    cancel_of(acceptor, HOLDING, service);
+    cancel_of(acceptor, service);
     ls_mutex_unlock(&acceptor->mutex);
 }
 

@@ -495,18 +495,18 @@ void ls_udp_free(ls_udp *udp)
     free(udp);
 }
 
-void ls_udp_stat(ls_udp *udp, ls_udp_stats *out)
+void ls_udp_stat(ls_udp *udp, ls_udp_stats *sum)
 {
     if (enter(udp)) {
         ls_thread_ctx ctx = {.port = udp->port};
         atomic_store_explicit(&udp->dropped, ls_udp_sock_dropped(ls_sock_fd(udp->sock)), memory_order_relaxed);
         leave(&ctx, udp);
     }
-    *out = (ls_udp_stats){.received = atomic_load_explicit(&udp->received, memory_order_relaxed),
-                          .batches = atomic_load_explicit(&udp->batches, memory_order_relaxed),
-                          .truncated = atomic_load_explicit(&udp->truncated, memory_order_relaxed),
-                          .sent = atomic_load_explicit(&udp->sent, memory_order_relaxed),
-                          .failed = atomic_load_explicit(&udp->failed, memory_order_relaxed),
-                          .own = atomic_load_explicit(&udp->own, memory_order_relaxed),
-                          .dropped = atomic_load_explicit(&udp->dropped, memory_order_relaxed)};
+    sum->received += atomic_load_explicit(&udp->received, memory_order_relaxed);
+    sum->batches += atomic_load_explicit(&udp->batches, memory_order_relaxed);
+    sum->truncated += atomic_load_explicit(&udp->truncated, memory_order_relaxed);
+    sum->sent += atomic_load_explicit(&udp->sent, memory_order_relaxed);
+    sum->failed += atomic_load_explicit(&udp->failed, memory_order_relaxed);
+    sum->own += atomic_load_explicit(&udp->own, memory_order_relaxed);
+    sum->dropped += atomic_load_explicit(&udp->dropped, memory_order_relaxed);
 }

@@ -97,7 +97,7 @@ bool ls_udp_idle(ls_udp *udp);
 void ls_udp_close(ls_thread_ctx *ctx, ls_udp *udp); /* any thread, more than once */
 bool ls_udp_closed(const ls_udp *udp);
 void ls_udp_free(ls_udp *udp);
-void ls_udp_stat(ls_udp *udp, ls_udp_stats *out);
+void ls_udp_stat(ls_udp *udp, ls_udp_stats *sum); /* adds */
 
 /* Send the first `count` datagrams of the batch; takes ownership of the batch in any case. Its bytes must not change
  * any more. Returns the number sent or queued, or the error of the first datagram if that number is 0. Any thread. */

@@ -11,21 +11,14 @@ enum {
     DRAIN_REPORT_MS = 2000 /* after this time, or half of drain_timeout, a drain logs what it waits for */
 };
 
-typedef struct draining {
-    bool all; /* include connections that have not sent a request yet */
-    uint32_t left;
-} draining;
-
-static void drain_endpoint(ls_endpoint *e, void *user)
+/* One step of the drain of the endpoints; `all`: also connections that have not sent a request yet. Returns what is left. */
+static uint32_t drain_endpoints(ls_server *server, bool all)
 {
-    draining *d = user;
-    d->left += e->ops->drain(e, d->all);
-}
-
-static void stop_endpoint(ls_endpoint *e, void *ctx)
-{
-    if (!e->stopped) e->ops->stop(ctx, e);
-    e->stopped = true;
+    uint32_t left = 0;
+    ls_mutex_lock(&server->lists); /* a reload may be planning */
+    for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) left += e->ops->drain(e, all);
+    ls_mutex_unlock(&server->lists);
+    return left;
 }
 
 /* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no
@@ -33,18 +26,17 @@ static void stop_endpoint(ls_endpoint *e, void *ctx)
 static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
-    draining d = {.all = false};
-    ls_server_each_endpoint(server, stop_endpoint, ctx);
+    for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) {
+        if (!e->stopped) e->ops->stop(ctx, e);
+        e->stopped = true;
+    }
     if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
-    ls_mutex_lock(&server->lists); /* a reload may be planning */
-    /* Before the site: its responses from now on announce the close. */
-    ls_server_each_endpoint(server, drain_endpoint, &d);
-    ls_mutex_unlock(&server->lists);
+    (void)drain_endpoints(server, false); /* before the site: its responses from now on announce the close */
     ls_site_drain(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
         if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
             ls_site_drain(LS_CONTAINER(node, ls_generation_end, node)->site);
-    ls_server_control_done(server);
+    ls_server_set_flag(server, &server->control_done, true);
 }
 
 uint32_t ls_server_drain_ms_left(const ls_server *server)
@@ -57,12 +49,8 @@ uint32_t ls_server_drain_ms_left(const ls_server *server)
 static bool drained(ls_server *server, bool all)
 {
     if (server->control_socket != NULL && !ls_control_idle(server->control_socket)) return false;
-    draining d = {.all = all};
-    ls_mutex_lock(&server->lists);
-    ls_server_each_endpoint(server, drain_endpoint, &d);
-    ls_mutex_unlock(&server->lists);
-    return d.left == 0 && ls_conn_limit_idle(&server->conn_limit) && ls_posts_unfinished(&server->posts) == 0 &&
-           ls_server_busy(server) == 0;
+    return drain_endpoints(server, all) == 0 && ls_conn_limit_idle(&server->conn_limit) &&
+           ls_posts_unfinished(&server->posts) == 0 && ls_server_busy(server) == 0;
 }
 
 /* true: the sites have no connections left. Old generations, which nothing serves any more, are closed. */
@@ -161,28 +149,17 @@ int ls_server_join(ls_server *server)
     return LS_OK;
 }
 
-static void abort_endpoint(ls_endpoint *e, void *user)
-{
-    (void)user;
-    e->ops->abort(e);
-}
-
 static void cut_connections(ls_server *server)
 {
     ls_mutex_lock(&server->lists);
-    ls_server_each_endpoint(server, abort_endpoint, NULL);
+    for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) e->ops->abort(e);
     ls_mutex_unlock(&server->lists);
-}
-
-static void add_http(ls_endpoint *e, void *sum)
-{
-    ls_udp_stats udp = {0};
-    e->ops->stat(e, sum, &udp);
 }
 
 void ls_server_abort(ls_server *server)
 {
     ls_http_stats http = {0};
+    ls_udp_stats udp = {0};
     const unsigned tasks = ls_server_busy(server);
     ls_mutex_lock(&server->lists);
     uint32_t all = ls_site_connections(server->site), websockets = ls_site_websockets(server->site);
@@ -191,7 +168,7 @@ void ls_server_abort(ls_server *server)
         websockets += ls_site_websockets(LS_CONTAINER(node, ls_generation_end, node)->site);
     }
     const uint32_t others = all > websockets ? all - websockets : 0; /* both change while they are read */
-    ls_server_each_endpoint(server, add_http, &http);
+    for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) e->ops->stat(e, &http, &udp);
     ls_mutex_unlock(&server->lists);
     ls_log(LS_LOG_WARN,
            "the drain took longer than %.3g s; cut: HTTP %llu, TCP %u, WebSocket %u; unfinished tasks: %u",

@@ -125,16 +125,8 @@ static void udp_abort(ls_endpoint *e)
 
 static void udp_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
-    ls_udp_stats one;
     (void)sum;
-    ls_udp_stat(((const udp_endpoint *)(const void *)e)->udp, &one);
-    udp->received += one.received;
-    udp->batches += one.batches;
-    udp->truncated += one.truncated;
-    udp->sent += one.sent;
-    udp->failed += one.failed;
-    udp->own += one.own;
-    udp->dropped += one.dropped;
+    ls_udp_stat(((const udp_endpoint *)(const void *)e)->udp, udp);
 }
 
 /* Once, and again when the number has doubled. */
@@ -142,7 +134,7 @@ static void udp_report(ls_endpoint *e)
 {
     udp_endpoint *u = of(e);
     char text[LS_ADDR_TEXT_BYTES];
-    ls_udp_stats stats;
+    ls_udp_stats stats = {0};
     ls_udp_stat(u->udp, &stats);
     if (stats.dropped == 0 || stats.dropped < 2 * u->dropped_told) return;
     u->dropped_told = stats.dropped;

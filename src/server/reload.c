@@ -185,7 +185,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_lock(&server->lists);
     ls_endpoint_plan_end(&server->plan);
     ls_mutex_unlock(&server->lists);
-    ls_server_control_done(server);
+    ls_server_set_flag(server, &server->control_done, true);
 }
 
 /* The functions of ls.init of the new site have run or run: it ends as an old site does. No endpoint knows it. */
@@ -284,10 +284,7 @@ static int reload_from(ls_server *server, source_text *source, char *message, si
         ls_sd_tell("READY=1", "serves %s", server->options.site);
     else if (server->options.notify && err != LS_ECANCELED) /* else it stops */
         ls_sd_tell("READY=1", "serves the old site: reload failed: %s", message);
-    ls_mutex_lock(&server->mutex);
-    server->reloading = false;
-    ls_cond_broadcast(&server->changed); /* also wakes the supervisor, which ends the old generation */
-    ls_mutex_unlock(&server->mutex);
+    ls_server_set_flag(server, &server->reloading, false); /* wakes the supervisor, too: it ends the old generation */
     if (server->options.reloaded != NULL) server->options.reloaded(server->options.user, err, message);
     return err;
 }
@@ -358,10 +355,7 @@ static void reload_main(void *arg)
     while (err == LS_EBUSY && await_other(server));
     if (err == LS_EBUSY) ls_log(LS_LOG_WARN, "reload failed: %s", message);
     ls_server_end_reload_waits(&waits, err, message);
-    ls_mutex_lock(&server->mutex);
-    server->reload_thread_ended = true;
-    ls_cond_broadcast(&server->changed);
-    ls_mutex_unlock(&server->mutex);
+    ls_server_set_flag(server, &server->reload_thread_ended, true);
 }
 
 void ls_server_poll_reload(ls_server *server)

@@ -37,30 +37,14 @@ int ls_server_explain(int err, char *message, size_t bytes, const char *format, 
     return err;
 }
 
-void ls_server_each_endpoint(ls_server *server, ls_endpoint_fn *fn, void *user)
+ls_endpoint *ls_server_next_endpoint(const ls_server *server, const ls_endpoint *after)
 {
-    ls_node *const lists[] = {&server->endpoints, &server->removed};
-    for (int i = 0; i < 2; i++)
-        for (ls_node *node = lists[i]->next, *next; node != lists[i]; node = next) {
-            next = node->next;
-            fn(LS_CONTAINER(node, ls_endpoint, node), user);
-        }
+    const ls_node *node = after != NULL ? after->node.next : server->endpoints.next;
+    if (node == &server->endpoints) node = server->removed.next;
+    return node != &server->removed ? LS_CONTAINER((uintptr_t)node, ls_endpoint, node) : NULL;
 }
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
-
-typedef struct endpoint_stats {
-    ls_http_stats http;
-    ls_udp_stats udp;
-    bool has_udp;
-} endpoint_stats;
-
-static void add_stats(ls_endpoint *e, void *user)
-{
-    endpoint_stats *sum = user;
-    e->ops->stat(e, &sum->http, &sum->udp);
-    sum->has_udp |= e->ops == &ls_endpoint_udp;
-}
 
 /* A site may call this while it loads, and a finalizer after everything is closed: a missing part counts as 0. */
 static void stats(void *user, ls_site_stat_fn *each, void *to)
@@ -68,25 +52,29 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     ls_server *server = user;
     ls_pools_stats pools = {0};
     ls_workers_stats workers = {0};
-    endpoint_stats sum;
+    ls_udp_stats udp = {0};
+    bool has_udp = false;
     if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
     if (server->workers != NULL) ls_workers_stat(server->workers, &workers);
     ls_mutex_lock(&server->mutex); /* a reload replaces the settings */
     const unsigned threads_max = server->settings.threads_max;
     ls_mutex_unlock(&server->mutex);
     ls_mutex_lock(&server->lists);
-    sum = (endpoint_stats){.http = server->past};
-    ls_server_each_endpoint(server, add_stats, &sum);
+    ls_http_stats http = server->past;
+    for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) {
+        e->ops->stat(e, &http, &udp);
+        has_udp |= e->ops == &ls_endpoint_udp;
+    }
     unsigned old_sites = 0;
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) old_sites++;
     const uint64_t websockets_left = server->websockets_left;
     ls_mutex_unlock(&server->lists);
     each(to, "uptime", (double)(ls_clock_ns() - server->opened_ns) / 1e9);
-    each(to, "connections", (double)sum.http.connections);
-    each(to, "connections_open", (double)sum.http.open);
-    each(to, "requests", (double)sum.http.requests);
-    each(to, "responses", (double)sum.http.responses);
-    each(to, "refused", (double)sum.http.refused);
+    each(to, "connections", (double)http.connections);
+    each(to, "connections_open", (double)http.open);
+    each(to, "requests", (double)http.requests);
+    each(to, "responses", (double)http.responses);
+    each(to, "refused", (double)http.refused);
     each(to, "old_sites", old_sites);
     each(to, "websockets_restarted", (double)websockets_left);
     each(to, "threads", (double)workers.threads);
@@ -106,14 +94,14 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "bytes_peak", (double)pools.bytes_peak);
     each(to, "bytes_copied", (double)pools.bytes_copied);
     each(to, "bytes_encrypted", (double)pools.bytes_encrypted);
-    if (sum.has_udp) {
-        each(to, "udp_received", (double)sum.udp.received);
-        each(to, "udp_batches", (double)sum.udp.batches);
-        each(to, "udp_truncated", (double)sum.udp.truncated);
-        each(to, "udp_sent", (double)sum.udp.sent);
-        each(to, "udp_failed", (double)sum.udp.failed);
-        each(to, "udp_own", (double)sum.udp.own);
-        each(to, "udp_dropped", (double)sum.udp.dropped);
+    if (has_udp) {
+        each(to, "udp_received", (double)udp.received);
+        each(to, "udp_batches", (double)udp.batches);
+        each(to, "udp_truncated", (double)udp.truncated);
+        each(to, "udp_sent", (double)udp.sent);
+        each(to, "udp_failed", (double)udp.failed);
+        each(to, "udp_own", (double)udp.own);
+        each(to, "udp_dropped", (double)udp.dropped);
     }
 }
 
@@ -220,12 +208,6 @@ static void init_ended(void *user, const char *failure)
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-static void report_endpoint(ls_endpoint *e, void *user)
-{
-    (void)user;
-    if (e->ops->report != NULL) e->ops->report(e);
-}
-
 /* Return free memory to the system when the workers are idle. If Lua collects first, idle=true follows once more. */
 static bool on_tick(bool idle, void *runtime)
 {
@@ -233,7 +215,8 @@ static bool on_tick(bool idle, void *runtime)
     bool more;
     ls_refused_report();
     if (ls_mutex_try_lock(&server->lists)) { /* a reload may hold it for long, and a stall is to be seen meanwhile */
-        ls_server_each_endpoint(server, report_endpoint, NULL);
+        for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;)
+            if (e->ops->report != NULL) e->ops->report(e);
         ls_mutex_unlock(&server->lists);
     }
     if (!ls_site_on_tick(runtime, idle, &more) && idle) ls_memory_trim();
@@ -535,26 +518,21 @@ fail_options:
     return err;
 }
 
-/* No worker runs. A UDP socket is closed now and freed after the site, whose objects refer to it. */
-static void close_endpoint(ls_endpoint *e, void *user)
+/* No worker runs. A UDP socket is closed now and freed after the site (`all`), whose objects refer to it. */
+static void close_endpoints(ls_server *server, bool all)
 {
-    ls_server *server = user;
     ls_thread_ctx ctx = {.port = server->port};
-    if (!e->stopped) e->ops->stop(&ctx, e);
-    e->stopped = true;
-    if (e->ops == &ls_endpoint_udp) {
-        e->ops->abort(e);
-        return;
+    for (ls_endpoint *e = ls_server_next_endpoint(server, NULL), *next; e != NULL; e = next) {
+        next = ls_server_next_endpoint(server, e);
+        if (!e->stopped) e->ops->stop(&ctx, e);
+        e->stopped = true;
+        if (e->ops == &ls_endpoint_udp && !all) {
+            e->ops->abort(e);
+        } else {
+            ls_list_remove(&e->node);
+            e->ops->close(e);
+        }
     }
-    ls_list_remove(&e->node);
-    e->ops->close(e);
-}
-
-static void free_endpoint(ls_endpoint *e, void *user)
-{
-    (void)user;
-    ls_list_remove(&e->node);
-    e->ops->close(e);
 }
 
 static void close_sites(ls_server *server)
@@ -575,7 +553,7 @@ void ls_server_close(ls_server *server)
     if (server->dev != NULL) ls_dev_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */
-    ls_server_each_endpoint(server, close_endpoint, server);
+    close_endpoints(server, false);
     if (server->workers != NULL) {
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
         if (server->control_socket != NULL) ls_control_close(server->control_socket, ctx);
@@ -593,7 +571,7 @@ void ls_server_close(ls_server *server)
     close_sites(server); /* the port's queue and timers may have referred to their tasks */
     if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
     if (server->dev != NULL) ls_dev_close(server->dev);
-    ls_server_each_endpoint(server, free_endpoint, NULL);
+    close_endpoints(server, true);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     ls_posts_close(&server->posts);
@@ -608,10 +586,10 @@ void ls_server_close(ls_server *server)
 
 /* ---- serve and drain ---------------------------------------------------------------------------------------- */
 
-void ls_server_control_done(ls_server *server)
+void ls_server_set_flag(ls_server *server, bool *flag, bool value)
 {
     ls_mutex_lock(&server->mutex);
-    server->control_done = true;
+    *flag = value;
     ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
 }
@@ -622,7 +600,7 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
     ls_endpoint_plan_run(ctx, &server->plan);
     ls_endpoint_plan_end(&server->plan);
     if (server->control_socket != NULL) ls_control_start(ctx, server->control_socket);
-    ls_server_control_done(server);
+    ls_server_set_flag(server, &server->control_done, true);
 }
 
 int ls_server_wait(ls_server *server, const bool *flag, bool value)

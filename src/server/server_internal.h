@@ -111,15 +111,16 @@ int ls_server_wait(ls_server *server, const bool *flag, bool value);
 /* Run `what` on the workers and wait for it. The caller holds the mutex. All threads may be occupied for ever, so the
  * result is LS_OK, LS_ETIMEDOUT (the drain timeout) or LS_ECANCELED (stopped a second time). */
 int ls_server_on_workers(ls_server *server, ls_op_fn *what);
-void ls_server_control_done(ls_server *server); /* the last call of `what` */
+void ls_server_set_flag(ls_server *server, bool *flag,
+                        bool value); /* one that others wait for: control_done at the end of `what` */
 
 /* Run the functions of ls.init of a site that has loaded, and wait for their end. LS_OK; LS_ESCRIPT: a function has
  * raised, with a message; LS_ECANCELED: the server stops, and they may still run. The caller holds the mutex. */
 int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes);
 
-/* Call fn for each endpoint, also the removed ones. The caller holds `lists`. */
-typedef void ls_endpoint_fn(ls_endpoint *e, void *user);
-void ls_server_each_endpoint(ls_server *server, ls_endpoint_fn *fn, void *user);
+/* The first endpoint (`after` NULL) or the next one, also of those that were removed; NULL: no more. The caller holds
+ * `lists`. */
+ls_endpoint *ls_server_next_endpoint(const ls_server *server, const ls_endpoint *after);
 
 /* ---- drain.c ------------------------------------------------------------------------------------------------ */
 

@@ -94,7 +94,7 @@ static ssize_t peer_receive(const fixture *w, char *to, size_t room)
 
 static ls_udp_stats stats_of(const fixture *w)
 {
-    ls_udp_stats stats;
+    ls_udp_stats stats = {0};
     ls_udp_stat(w->udp, &stats);
     return stats;
 }
@@ -632,7 +632,7 @@ static void many_threads_send_receive_and_close(void **state)
     _Atomic bool stop = false;
     sender senders[SENDERS];
     ls_udp_setup setup;
-    ls_udp_stats stats;
+    ls_udp_stats stats = {0};
     unsigned accepted = 0, rejected = 0;
     fixture w;
     const ls_addr at = loopback(0);
