@@ -38,9 +38,7 @@ enum state { SILENT, WAITING, HOLDING, ENDING, STATES };
 struct ls_acceptor_service { /* constant, but for the count */
     _Atomic uint32_t handshakes;
     ls_tls *tls;
-    ls_acceptor_protocol *protocols;
-    size_t protocol_count;
-    const ls_acceptor_protocol *unnamed; /* the protocol without an ALPN name */
+    ls_acceptor_protocol protocol;
     ls_network *trusted;
     size_t trusted_count;
     bool proxy_protocol;
@@ -238,17 +236,6 @@ static void linger(ls_thread_ctx *ctx, ls_stream *s)
         ls_stream_linger(ctx, s, LINGER_MS_MAX);
 }
 
-static const ls_acceptor_protocol *protocol_of(const ls_acceptor_service *service, const ls_filter *session)
-{
-    if (session == NULL || service->protocol_count == 1) return service->unnamed;
-    ls_tls_peer peer;
-    ls_tls_peer_of(session, &peer);
-    for (size_t i = 0; peer.alpn != NULL && i < service->protocol_count; i++)
-        if (service->protocols[i].alpn != NULL && strcmp(service->protocols[i].alpn, peer.alpn) == 0)
-            return &service->protocols[i];
-    return service->unnamed;
-}
-
 static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
 {
     handshake *h = ls_stream_user(s);
@@ -263,8 +250,7 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     if (session != NULL) ls_stream_set_filter(s, session);
     ls_stream_recv_within(s, 0);
     ls_stream_send_within(s, 0);
-    const ls_acceptor_protocol *const protocol = protocol_of(service, session);
-    protocol->start(ctx, s, protocol->user);
+    service->protocol.start(ctx, s, service->protocol.user);
     atomic_fetch_sub(&service->handshakes, 1); /* not earlier: until now nothing else counts the protocol's user */
 }
 
@@ -511,7 +497,7 @@ static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr
         ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
         ls_conn_limit_leave(a->limit);
     } else if (at_once) {
-        service->unnamed->start(ctx, s, service->unnamed->user);
+        service->protocol.start(ctx, s, service->protocol.user);
     } else {
         begin_handshake(ctx, a, service, s, proxy);
     }
@@ -527,32 +513,25 @@ static void listener_ended(void *acceptor)
 
 int ls_acceptor_service_open(const ls_acceptor_service_options *options, ls_acceptor_service **out)
 {
-    const size_t protocols_bytes = options->protocol_count * sizeof *options->protocols;
     ls_acceptor_service *service = calloc(1, sizeof *service);
     if (service == NULL) return LS_ENOMEM;
-    service->protocols = malloc(protocols_bytes);
     service->trusted = malloc((options->trusted_count + 1) * sizeof *service->trusted);
-    if (service->protocols == NULL || service->trusted == NULL) {
-        ls_acceptor_service_drop(service);
+    if (service->trusted == NULL) {
+        free(service);
         return LS_ENOMEM;
     }
-    memcpy(service->protocols, options->protocols, protocols_bytes);
     if (options->trusted_count > 0)
         memcpy(service->trusted, options->trusted, options->trusted_count * sizeof *service->trusted);
-    service->protocol_count = options->protocol_count;
+    service->protocol = options->protocol;
     service->trusted_count = options->trusted_count;
     service->proxy_protocol = options->proxy_protocol;
     service->refuse_plain_http = options->refuse_plain_http;
     service->handshakes_max = options->handshakes_max;
     service->handshake_ms_max = options->handshake_ms_max != 0 ? options->handshake_ms_max : HANDSHAKE_MS_MAX;
     service->handshake_ms_min = options->handshake_ms_min != 0 ? options->handshake_ms_min : HANDSHAKE_MS_MIN;
-    service->user_bytes = options->proxy_protocol || options->tls != NULL ? sizeof(handshake) : 0;
-    for (size_t i = 0; i < service->protocol_count; i++) {
-        if (service->protocols[i].user_bytes > service->user_bytes)
-            service->user_bytes = service->protocols[i].user_bytes;
-        if (service->protocols[i].alpn == NULL) service->unnamed = &service->protocols[i];
-    }
-    assert(service->unnamed != NULL);
+    service->user_bytes = service->protocol.user_bytes;
+    if ((options->proxy_protocol || options->tls != NULL) && service->user_bytes < sizeof(handshake))
+        service->user_bytes = sizeof(handshake);
     if (options->tls != NULL) service->tls = ls_tls_hold(options->tls);
     *out = service;
     return LS_OK;
@@ -567,7 +546,6 @@ void ls_acceptor_service_drop(ls_acceptor_service *service)
 {
     assert(!ls_acceptor_service_used(service));
     if (service->tls != NULL) ls_tls_drop(service->tls);
-    free(service->protocols);
     free(service->trusted);
     free(service);
 }

@@ -1,5 +1,5 @@
 /* acceptor.h - from a listening socket to a protocol: accepts posted ahead (net/listener.h), the PROXY header of
- * trusted peers, the TLS handshake, ALPN; then the protocol's `start`.
+ * trusted peers, the TLS handshake; then the protocol's `start`.
  *
  * A plain connection goes to its protocol at once. Any other one is first a handshake, in one of these states:
  *
@@ -31,7 +31,6 @@ typedef struct ls_acceptor ls_acceptor;
  * with its user's room zeroed; it replaces the handler (ls_stream_handover). From then on the stream and its place in
  * the connection limit (ls_conn_limit_leave) are the protocol's. */
 typedef struct ls_acceptor_protocol {
-    const char *alpn; /* its name in ALPN, static; NULL: when no name of the list was negotiated */
     void (*start)(ls_thread_ctx *ctx, ls_stream *s, void *user);
     void *user;
     size_t user_bytes; /* the room it needs, see ls_stream_open */
@@ -39,8 +38,7 @@ typedef struct ls_acceptor_protocol {
 
 /* What an acceptor does with its connections. It can be replaced while the acceptor is open. */
 typedef struct ls_acceptor_service_options {
-    const ls_acceptor_protocol *protocols; /* copied; one of them has no ALPN name */
-    size_t protocol_count;
+    ls_acceptor_protocol protocol;
     bool proxy_protocol;       /* trusted peers send a PROXY header */
     const ls_network *trusted; /* copied */
     size_t trusted_count;

@@ -219,8 +219,7 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *
     memcpy(at.bytes, path, bytes);
     at.bytes_len = (uint8_t)bytes;
 
-    const ls_acceptor_protocol protocol = {NULL, accepted, control, ls_tcp_user_bytes};
-    const ls_acceptor_service_options service = {.protocols = &protocol, .protocol_count = 1};
+    const ls_acceptor_service_options service = {.protocol = {accepted, control, ls_tcp_user_bytes}};
     const ls_acceptor_options options = {
         .deadlines = deadlines,
         .limit = &control->limit,

@@ -172,7 +172,7 @@ static void drop_service(service *old)
 static int open_service(stream_endpoint *s, const ls_endpoint_want *want, service **out)
 {
     const ls_site_listener *wanted = ls_site_listener_get(want->site, want->index);
-    ls_acceptor_protocol protocol = {NULL, ls_tcp_start, NULL, ls_tcp_user_bytes};
+    ls_acceptor_protocol protocol = {ls_tcp_start, NULL, ls_tcp_user_bytes};
     service *made = calloc(1, sizeof *made);
     if (made == NULL) return LS_ENOMEM;
     ls_node_init(&made->node);
@@ -185,10 +185,9 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
         made->handler = ls_site_http_handler(want->site, want->index);
         if ((err = find_engine(s, &wanted->http, made->handler, &made->engine)) < 0) goto fail;
         made->engine->services++;
-        protocol = (ls_acceptor_protocol){NULL, ls_http1_start, made->engine->http, ls_http1_user_bytes};
+        protocol = (ls_acceptor_protocol){ls_http1_start, made->engine->http, ls_http1_user_bytes};
     }
-    const ls_acceptor_service_options options = {.protocols = &protocol,
-                                                 .protocol_count = 1,
+    const ls_acceptor_service_options options = {.protocol = protocol,
                                                  .proxy_protocol = wanted->proxy_protocol,
                                                  .trusted = wanted->trusted,
                                                  .trusted_count = wanted->trusted_count,

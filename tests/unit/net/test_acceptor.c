@@ -108,7 +108,7 @@ static void start(ls_thread_ctx *ctx, ls_stream *s, void *user)
     conn_receive(ctx, s);
 }
 
-static const ls_acceptor_protocol protocols[] = {{"a", start, "a", sizeof(conn)}, {NULL, start, "d", sizeof(conn)}};
+static const ls_acceptor_protocol protocol = {start, "d", sizeof(conn)};
 
 static void log_line(int level, const char *line, size_t len, void *user)
 {
@@ -166,8 +166,7 @@ static void place_open(place *p, unsigned what, ls_acceptor_service_options opti
     assert_int_equal(ls_network_parse("unix:", &loopback[1]), LS_OK);
     const ls_acceptor_options acceptor = {
         .deadlines = p->deadlines, .limit = &p->limit, .listener = {.backlog = 64, .accepts = 2}};
-    options.protocols = protocols;
-    options.protocol_count = 2;
+    options.protocol = protocol;
     options.proxy_protocol = what & PROXY;
     if (!(what & NO_HTTP)) options.refuse_plain_http = refuse_plain_http;
     if (options.trusted == NULL) {
@@ -573,28 +572,22 @@ static void a_part_of_the_first_record_needs_no_slot(void **state)
 
 /* ---- TLS ---------------------------------------------------------------------------------------------------- */
 
-static void alpn_chooses_the_protocol(void **state)
+static void the_protocol_follows_the_handshake(void **state)
 {
-    static const struct {
-        const char *finish;
-        char protocol;
-    } cases[] = {{"finish a\n", 'a'}, {"finish -\n", 'd'}, {"finish b\n", 'd'}};
     place p;
     (void)state;
     place_open(&p, TLS, defaults);
-    for (int i = 0; i < 3; i++) {
-        const int client = dial_with(&p, "hello\n");
-        expect_reply(&p, client, "welcome\n");
-        assert_int_equal(p.count, i);
-        say(&p, client, cases[i].finish);
-        expect_reply(&p, client, "ticket\n");
-        UNTIL(&p, p.count == i + 1);
-        assert_int_equal(p.started[i].protocol, cases[i].protocol);
-        say(&p, client, "Text"); /* through the filter */
-        UNTIL(&p, text_is(&p, i, "tEXT"));
-        close(client);
-        UNTIL(&p, p.started[i].stream == NULL);
-    }
+    const int client = dial_with(&p, "hello\n");
+    expect_reply(&p, client, "welcome\n");
+    assert_int_equal(p.count, 0);
+    say(&p, client, "finish a\n");
+    expect_reply(&p, client, "ticket\n");
+    UNTIL(&p, p.count == 1);
+    assert_int_equal(p.started[0].protocol, 'd');
+    say(&p, client, "Text"); /* through the filter */
+    UNTIL(&p, text_is(&p, 0, "tEXT"));
+    close(client);
+    UNTIL(&p, p.started[0].stream == NULL);
     place_close(&p);
     assert_string_equal(p.log, "");
 }
@@ -696,12 +689,10 @@ static void changed_certificates_are_looked_for(void **state)
 
 /* ---- replace ------------------------------------------------------------------------------------------------ */
 
-static const ls_acceptor_protocol other_protocol = {NULL, start, "o", sizeof(conn)};
-
 /* Connections from now on are plain and get the other protocol; a handshake that has begun ends with its own. */
 static void a_replaced_service_serves_new_connections(void **state)
 {
-    const ls_acceptor_service_options plain = {.protocols = &other_protocol, .protocol_count = 1};
+    const ls_acceptor_service_options plain = {.protocol = {start, "o", sizeof(conn)}};
     ls_acceptor_service *before, *service;
     place p;
     (void)state;
@@ -721,7 +712,7 @@ static void a_replaced_service_serves_new_connections(void **state)
 
     say(&p, begun, "finish a\n");
     UNTIL(&p, p.count == 2);
-    assert_int_equal(p.started[1].protocol, 'a');
+    assert_int_equal(p.started[1].protocol, 'd');
     assert_true(ls_acceptor_service_used(before)); /* by the silent one */
     close(silent);
     UNTIL(&p, !ls_acceptor_service_used(before));
@@ -735,7 +726,7 @@ static void a_replaced_service_serves_new_connections(void **state)
 /* The slots count all handshakes of the acceptor. More slots serve those that wait. */
 static void a_replaced_service_has_other_limits(void **state)
 {
-    const ls_acceptor_service_options two = {.protocols = &other_protocol, .protocol_count = 1, .handshakes_max = 2};
+    const ls_acceptor_service_options two = {.protocol = {start, "o", sizeof(conn)}, .handshakes_max = 2};
     ls_acceptor_service *before, *service;
     place p;
     (void)state;
@@ -922,7 +913,7 @@ int main(void)
         cmocka_unit_test(those_that_wait_need_no_further_arrival),
         cmocka_unit_test(the_default_limit),
         cmocka_unit_test(a_part_of_the_first_record_needs_no_slot),
-        cmocka_unit_test(alpn_chooses_the_protocol),
+        cmocka_unit_test(the_protocol_follows_the_handshake),
         cmocka_unit_test(bytes_may_arrive_together),
         cmocka_unit_test(a_failed_handshake_sends_its_alert),
         cmocka_unit_test(plain_http_gets_an_explanation),
