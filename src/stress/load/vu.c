@@ -299,8 +299,7 @@ int ls_stress_vu_open(ls_stress_vu *u)
     return err < 0 ? err : LS_OK;
 }
 
-/* Become CLOSED if no packet is pending. */
-static void finish_close(ls_stress_vu *u)
+void ls_stress_vu_finish_close(ls_stress_vu *u)
 {
     if (u->attached || u->timer_pending) return;
     u->state = LS_STRESS_VU_CLOSED;
@@ -311,12 +310,7 @@ static void finish_close(ls_stress_vu *u)
 void ls_stress_vu_released(ls_stress_vu *u)
 {
     u->attached = false;
-    finish_close(u);
-}
-
-void ls_stress_vu_timer_done(ls_stress_vu *u)
-{
-    finish_close(u);
+    ls_stress_vu_finish_close(u);
 }
 
 void ls_stress_vu_close(ls_stress_vu *u)
@@ -333,7 +327,7 @@ void ls_stress_vu_close(ls_stress_vu *u)
     if (u->attached)
         w->transport->close(u);
     else
-        finish_close(u);
+        ls_stress_vu_finish_close(u);
 }
 
 void ls_stress_vu_time_out(ls_stress_vu *u)

@@ -143,8 +143,8 @@ void ls_stress_vu_time_out(ls_stress_vu *u);
 /* The handshake of u->step has failed: count it and record the reason, with the first bytes of the response. */
 void ls_stress_vu_handshake_failed(ls_stress_vu *u, const char *why, const char *bytes, size_t len);
 
-/* The packet of its timer has arrived while it closes; `timer_pending` is false now. */
-void ls_stress_vu_timer_done(ls_stress_vu *u);
+/* While it closes: become CLOSED if no packet is pending. */
+void ls_stress_vu_finish_close(ls_stress_vu *u);
 
 /* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory; the error is counted and
  * the connection closes. */

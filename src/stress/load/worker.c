@@ -195,8 +195,11 @@ static void open_queued(ls_stress_worker *w)
     }
 }
 
-static void go(ls_stress_worker *w)
+/* A command of the main thread, as on_stop. */
+static void on_go(ls_thread_ctx *ctx, ls_op *op)
 {
+    (void)ctx;
+    ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, go);
     if (w->ending || w->running) return;
     w->running = true;
     w->wanted_ns = ls_thread_wanted_ns();
@@ -215,14 +218,6 @@ static void stop(ls_stress_worker *w)
     end_run(w, true);
     if (w->grace_ns == UINT64_MAX && (w->outstanding > 0 || w->fanout != NULL))
         w->grace_ns = w->now_ns + STOP_GRACE_MS * MS; /* the run was ending already */
-}
-
-/* The commands of the main thread. */
-
-static void on_go(ls_thread_ctx *ctx, ls_op *op)
-{
-    (void)ctx;
-    go(LS_CONTAINER(op, ls_stress_worker, go));
 }
 
 static void on_stop(ls_thread_ctx *ctx, ls_op *op)

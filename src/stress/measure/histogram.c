@@ -99,11 +99,6 @@ uint64_t ls_histogram_count(const ls_histogram *h)
     return sum;
 }
 
-uint64_t ls_histogram_clipped(const ls_histogram *h)
-{
-    return LOAD(h->clipped);
-}
-
 uint64_t ls_histogram_min(const ls_histogram *h)
 {
     uint64_t min = LOAD(h->min);

@@ -68,9 +68,8 @@ void ls_histogram_add(ls_histogram *into, const ls_histogram *from);
 void ls_histogram_between(ls_histogram *into, const ls_histogram *now, const ls_histogram *before);
 
 uint64_t ls_histogram_count(const ls_histogram *h);
-uint64_t ls_histogram_clipped(const ls_histogram *h); /* values above one hour */
-uint64_t ls_histogram_min(const ls_histogram *h);     /* exact; 0 when empty */
-uint64_t ls_histogram_max(const ls_histogram *h);     /* exact; 0 when empty */
+uint64_t ls_histogram_min(const ls_histogram *h); /* exact; 0 when empty */
+uint64_t ls_histogram_max(const ls_histogram *h); /* exact; 0 when empty */
 
 /* The smallest value that at least `percent` (0 to 100) of all values do not exceed: to three digits, never below the
  * recorded value and never above the maximum; 100 gives the exact maximum, 0 the exact minimum. 0 when empty. */

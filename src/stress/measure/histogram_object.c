@@ -78,7 +78,7 @@ static int stats_index(lua_State *L)
     case 2: lua_pushnumber(L, ls_histogram_mean(s->h) / s->unit); break;
     case 3: lua_pushnumber(L, ls_histogram_stdev(s->h) / s->unit); break;
     case 4: lua_pushinteger(L, (lua_Integer)ls_histogram_count(s->h)); break;
-    case 5: lua_pushinteger(L, (lua_Integer)ls_histogram_clipped(s->h)); break;
+    case 5: lua_pushinteger(L, (lua_Integer)atomic_load_explicit(&s->h->clipped, memory_order_relaxed)); break;
     default: lua_pushcfunction(L, methods[name - FIRST_METHOD]); break;
     }
     return 1;

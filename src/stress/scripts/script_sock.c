@@ -138,7 +138,7 @@ static void on_sleep_timer(ls_thread_ctx *ctx, ls_op *op)
     if (u->state == LS_STRESS_VU_OPEN)
         ls_stress_scenario_resume(u->scenario, 0);
     else
-        ls_stress_vu_timer_done(u);
+        ls_stress_vu_finish_close(u);
 }
 
 static int vu_sleep(lua_State *L)
