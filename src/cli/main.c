@@ -54,7 +54,6 @@ static int open_server(ls_server_options *options, ls_server **out)
 
 static void reopen_logs(void *user)
 {
-    (void)user;
     ls_log_file_reopen();
 }
 

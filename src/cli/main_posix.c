@@ -86,13 +86,11 @@ void ls_main_set_env(const char *value, int replace)
 
 const char *ls_main_site_hint(const char *site)
 {
-    (void)site;
     return "";
 }
 
 int ls_command_service(int argc, char **argv)
 {
-    (void)argc;
     fprintf(stderr,
             "luaserve: %s is for Windows services; on this system have the service manager run: luaserve site.lua\n",
             argv[0]);

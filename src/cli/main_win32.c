@@ -23,7 +23,6 @@ int _dowildcard = 0;
 static void end_at_once(int number)
 {
     enum { STATUS_ABORTED = 3 }; /* as in the C library */
-    (void)number;
     _exit(STATUS_ABORTED);
 }
 
@@ -54,7 +53,6 @@ static atomic_int status_on_signal = STATUS_OF_SYSTEM;
 static BOOL WINAPI end_on_console_event(DWORD event)
 {
     const int status = atomic_load(&status_on_signal);
-    (void)event;
     if (status == STATUS_OF_SYSTEM) return FALSE;
     (void)TerminateProcess(GetCurrentProcess(), (UINT)status); /* ExitProcess may wait for locks */
     return TRUE;
@@ -62,8 +60,6 @@ static BOOL WINAPI end_on_console_event(DWORD event)
 
 static void CALLBACK end_late(void *user, BOOLEAN fired)
 {
-    (void)user;
-    (void)fired;
     (void)TerminateProcess(GetCurrentProcess(), LS_STATUS_FAILED);
 }
 

@@ -106,7 +106,6 @@ long ls_pid_file_owner(const char *path)
 
 static void do_nothing(int number)
 {
-    (void)number;
 }
 
 void ls_pid_take_reload(void)

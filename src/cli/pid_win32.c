@@ -72,7 +72,7 @@ int ls_pid_file_open(const char *path)
 
 void ls_pid_file_remove(int ok)
 {
-    (void)ok; /* ls_pid_stop reads the status of the process */
+    /* ls_pid_stop reads the status of the process */
     if (pid_file == NULL) return;
     (void)CloseHandle(pid_file);
     (void)DeleteFileW(pid_path); /* without effect on the file of a server that has begun meanwhile: it is open */
@@ -153,7 +153,6 @@ int ls_pid_stop(long pid, const char *path)
     const DWORD rights = SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION;
     const HANDLE process = OpenProcess(rights, FALSE, (DWORD)pid); /* before it can end */
     DWORD status = 0;
-    (void)path;
     if (process == NULL) return -1;
     const int err = set_event(STOP_EVENT, pid);
     if (err == 0) (void)WaitForSingleObject(process, INFINITE);

@@ -49,7 +49,6 @@ const char ls_repl_editor[] = "libedit";
 
 static char *prompt_of(EditLine *el)
 {
-    (void)el;
     return (char *)(uintptr_t)editor.prompt; /* libedit does not change it */
 }
 
@@ -58,7 +57,6 @@ static int read_character(EditLine *el, wchar_t *out)
 {
     mbstate_t state = {0};
     char byte;
-    (void)el;
     for (;;) {
         if (ls_repl_wait_input() == LS_REPL_INTERRUPTED) {
             editor.interrupted = 1;
@@ -109,7 +107,6 @@ static unsigned char on_tab(EditLine *el, int key)
     const char *text = editor.complete(editor.user, line->buffer, bytes);
     const char *list = text != NULL ? strchr(text, '\n') : NULL; /* behind the word */
     const size_t word_bytes = list != NULL ? (size_t)(list - text) : 0;
-    (void)key;
     if (list == NULL || *++list == '\0') {
         if (strspn(line->buffer, " ") < bytes) return CC_ERROR;
         return libedit.el_insertstr(el, "  ") < 0 ? CC_ERROR : CC_REFRESH;

@@ -5,9 +5,6 @@ const char ls_repl_editor[] = "none";
 
 int ls_repl_editor_open(const char *history, ls_repl_complete_fn *complete, void *user)
 {
-    (void)history;
-    (void)complete;
-    (void)user;
     return 0;
 }
 

@@ -22,7 +22,6 @@ static int interrupts[2] = {-1, -1}; /* a pipe: the handler of SIGINT writes one
 static void on_interrupt(int number)
 {
     const int before = errno;
-    (void)number;
     (void)!write(interrupts[1], "", 1); /* full: interrupts enough are noted */
     errno = before;
 }

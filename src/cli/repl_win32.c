@@ -128,7 +128,6 @@ void ls_repl_private_remove(char *path)
 
 void ls_repl_history_path(char *path, size_t path_bytes)
 {
-    (void)path_bytes;
     path[0] = '\0'; /* the console keeps the history */
 }
 

@@ -111,9 +111,6 @@ static void report(DWORD state, DWORD error)
 
 static void CALLBACK report_progress(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TIMER timer)
 {
-    (void)instance;
-    (void)context;
-    (void)timer;
     AcquireSRWLockExclusive(&running.lock);
     const DWORD state = running.status.dwCurrentState;
     if (state == SERVICE_START_PENDING || state == SERVICE_STOP_PENDING) report(state, 0);
@@ -124,8 +121,6 @@ static void CALLBACK report_progress(PTP_CALLBACK_INSTANCE instance, PVOID conte
 static void CALLBACK reload(PTP_CALLBACK_INSTANCE instance, PVOID server, PTP_WORK work)
 {
     char message[2048];
-    (void)instance;
-    (void)work;
     AcquireSRWLockExclusive(&running.lock);
     while (running.reload_asked) {
         running.reload_asked = 0;
@@ -139,9 +134,6 @@ static void CALLBACK reload(PTP_CALLBACK_INSTANCE instance, PVOID server, PTP_WO
 
 static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
 {
-    (void)type;
-    (void)data;
-    (void)context;
     switch (code) {
     case SERVICE_CONTROL_STOP:
     case SERVICE_CONTROL_SHUTDOWN:
@@ -185,7 +177,6 @@ static unsigned long enter_folder(void)
 
 static void serving(void *user)
 {
-    (void)user;
     AcquireSRWLockExclusive(&running.lock);
     if (!running.stop_requested) report(SERVICE_RUNNING, 0);
     ReleaseSRWLockExclusive(&running.lock);
@@ -193,7 +184,6 @@ static void serving(void *user)
 
 static void reopen_log(void *user)
 {
-    (void)user;
     if (running.log != NULL) (void)ls_main_log_to(running.log); /* if it fails, the one in use stays */
 }
 
@@ -259,8 +249,7 @@ static DWORD serve(void)
 
 static void WINAPI service_main(DWORD argc, LPWSTR *argv)
 {
-    (void)argc;
-    (void)argv; /* the arguments of "sc start", in addition to the service's command line */
+    /* the arguments of "sc start", in addition to the service's command line */
     running.handle = RegisterServiceCtrlHandlerExW(running.name, control, NULL);
     if (running.handle == NULL) return; /* the manager detects the end of the process */
     AcquireSRWLockExclusive(&running.lock);

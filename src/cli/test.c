@@ -178,7 +178,6 @@ static int define(lua_State *L, void *user)
                                          {"report", system_report},
                                          {"finish", system_finish},
                                          {NULL, NULL}};
-    (void)user;
     luaL_newmetatable(L, process_name);
     luaL_setfuncs(L, methods, 0);
     lua_pushvalue(L, -1);
@@ -218,7 +217,6 @@ static int run_tests(int argc, char **argv)
 
 static void end_process(void *user)
 {
-    (void)user;
     _Exit(LS_STATUS_FAILED);
 }
 
@@ -267,7 +265,6 @@ static void stop_once(ls_server *server)
 
 static void drain_server(void *user)
 {
-    (void)user;
     atomic_store(&parent_gone, true);
     ls_server *server = atomic_exchange(&shared_server, NULL);
     if (server == NULL) return; /* it still loads, and serve_site stops it; or it has ended */
@@ -279,7 +276,6 @@ static void report_addresses(void *user)
 {
     const ls_server *server = session.server;
     char url[URL_BYTES];
-    (void)user;
     for (unsigned i = 0; ls_server_url(server, i, url, sizeof url) == 0; i++)
         fprintf(session.channel, "listening %s\n", url);
     fprintf(session.channel, "ready\n");

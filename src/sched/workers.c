@@ -231,8 +231,6 @@ static void worker_main(void *arg)
 /* Runs only if a worker failed to wait: the owner, which then empties the port, may find the stop packet in it. */
 static void ignore_stop_packet(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
 }
 
 /* Initialize the next worker. */

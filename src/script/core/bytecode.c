@@ -66,7 +66,6 @@ static int compile(lua_State *L, size_t number)
 static int append(lua_State *L, const void *bytes, size_t len, void *user)
 {
     module *to = user;
-    (void)L;
     if (to->len + len > to->room) {
         const size_t room = 2 * to->room + len;
         char *grown = realloc(to->bytes, room);

@@ -104,8 +104,6 @@ static int resume_results(lua_State *L, int count);
 
 static int resume_again(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     return resume_results(L, resume_inner(L, lua_tothread(L, 1), 0));
 }
 
@@ -129,8 +127,6 @@ static int wrap_results(lua_State *L, lua_State *co, int count);
 static int wrap_again(lua_State *L, int status, lua_KContext context)
 {
     lua_State *co = lua_tothread(L, lua_upvalueindex(1));
-    (void)status;
-    (void)context;
     return wrap_results(L, co, resume_inner(L, co, 0));
 }
 

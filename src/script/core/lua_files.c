@@ -175,7 +175,6 @@ static bool is_ordinary(lua_State *L)
 
 static int call_finished(lua_State *L, int status, lua_KContext before)
 {
-    (void)status;
     return lua_gettop(L) - (int)before;
 }
 

@@ -84,8 +84,6 @@ typedef struct beside_with { /* a full userdata: upvalue 3 */
  * A relative name of a file that exists there is replaced. */
 static int beside_finished(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     return lua_gettop(L);
 }
 

@@ -187,7 +187,6 @@ static uint64_t check(ls_cpu_watch *cpu, uint64_t ns_max, bool end)
 uint64_t ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_runtime *runtime = user;
-    (void)ms;
     if (runtime->cpus == NULL) return 0;
     return check(&runtime->cpus[ctx->index], atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed), false);
 }

@@ -96,7 +96,6 @@ void ls_state_hook(lua_State *L, lua_Debug *ar)
         lua_sethook(L, NULL, 0, 0); /* a hook of an earlier run: the coroutine has survived that run */
         return;
     }
-    (void)ar;
     ls_state_end_run(L);
 }
 

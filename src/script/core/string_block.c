@@ -60,7 +60,6 @@ static void release_posted(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_strings *strings = LS_CONTAINER(op, ls_strings, op);
     ls_state *state = LS_CONTAINER(strings, ls_state, strings);
-    (void)ctx;
     (void)atomic_exchange(&strings->posted, false);
     release_dropped(state->L, strings);
 }

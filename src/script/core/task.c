@@ -114,9 +114,6 @@ ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, ls_task_ended_fn *en
 
 int ls_task_no_results(lua_State *L, int status, lua_KContext context)
 {
-    (void)L;
-    (void)status;
-    (void)context;
     return 0;
 }
 

@@ -32,7 +32,6 @@ static int code_of(sqlite3 *handle, const ls_db_job *job)
                  {SQLITE_TOOBIG, LS_EMSGSIZE}, {SQLITE_CORRUPT, LS_EIO},        {SQLITE_NOTADB, LS_EIO},
                  {SQLITE_IOERR, LS_EIO},       {SQLITE_INTERRUPT, LS_ECANCELED}};
     const int extended = sqlite3_extended_errcode(handle), error = extended & 0xff;
-    (void)job;
     if (extended == SQLITE_CONSTRAINT_UNIQUE || extended == SQLITE_CONSTRAINT_PRIMARYKEY ||
         extended == SQLITE_CONSTRAINT_ROWID)
         return LS_EEXIST;
@@ -101,8 +100,6 @@ static int on_busy(void *user, int count)
 static int on_commit(void *user, sqlite3 *handle, const char *name, int pages)
 {
     ls_db_conn *conn = user;
-    (void)handle;
-    (void)name;
     conn->wal_pages = pages;
     return SQLITE_OK;
 }
@@ -121,8 +118,6 @@ static bool reads_with_argument(const char *pragma)
 static int authorize(void *user, int action, const char *a, const char *b, const char *c, const char *d)
 {
     ls_db_conn *conn = user;
-    (void)c;
-    (void)d;
     if (!conn->preparing) return SQLITE_OK;
     if (action == SQLITE_TRANSACTION || action == SQLITE_SAVEPOINT)
         conn->refused = "transactions are made by db:transaction(fn), not by BEGIN, COMMIT or SAVEPOINT";

@@ -8,6 +8,5 @@ const char *ls_db_library(void)
 
 void ls_db_stat(ls_shared *shared, ls_db_stats *out)
 {
-    (void)shared;
     *out = (ls_db_stats){0};
 }

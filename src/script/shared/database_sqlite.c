@@ -466,7 +466,6 @@ static void conn_done(ls_thread_ctx *ctx, ls_op *op) /* the packet of the work *
     ls_db_conn *conn = LS_CONTAINER(op, ls_db_conn, work.op);
     ls_db *db = conn->db;
     ls_db_conn *closes = NULL;
-    (void)ctx;
     ls_mutex_lock(&db->lock);
     conn->posted = false;
     if (conn->next_job != NULL || conn->lost)
@@ -754,7 +753,6 @@ void ls_db_stat(ls_shared *shared, ls_db_stats *out)
 static void forget_port(ls_shared_object *object, void *unused)
 {
     ls_db *db = ls_db_of(object);
-    (void)unused;
     ls_mutex_lock(&db->lock);
     db->port = NULL;
     ls_mutex_unlock(&db->lock);

@@ -6,44 +6,33 @@
 
 int ls_dict_store_open(ls_dict *dict, const ls_dict_options *options, ls_dict_store **out)
 {
-    (void)dict;
-    (void)out;
     (void)snprintf(options->message, options->message_bytes, "this luaserve was built without SQLite");
     return LS_ENOTSUP;
 }
 
 void ls_dict_store_close(ls_dict_store *store)
 {
-    (void)store;
 }
 
 void ls_dict_store_enter(ls_dict_store *store, struct ls_dict_access *access)
 {
-    (void)store;
-    (void)access;
 }
 
 void ls_dict_store_note(ls_dict_store *store)
 {
-    (void)store;
 }
 
 int ls_dict_store_wait(ls_dict_store *store, ls_waiter *waiter)
 {
-    (void)store;
-    (void)waiter;
     return LS_OK;
 }
 
 bool ls_dict_store_cancel(ls_dict_store *store, ls_waiter *waiter)
 {
-    (void)store;
-    (void)waiter;
     return true;
 }
 
 int ls_dict_store_block(ls_dict_store *store)
 {
-    (void)store;
     return LS_OK;
 }

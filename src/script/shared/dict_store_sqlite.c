@@ -740,7 +740,6 @@ int ls_dict_store_block(ls_dict_store *store)
 static void wait_for_wakes(ls_shared_object *object, void *unused)
 {
     ls_dict_store *store = ls_dict_store_of((ls_dict *)(void *)object);
-    (void)unused;
     if (store == NULL) return;
     dict_file *file = store->file;
     ls_mutex_lock(&file->lock);

@@ -10,7 +10,6 @@
 static int peer_open(const void *options, ls_shared_object **out)
 {
     ls_peer *peer = calloc(1, sizeof *peer);
-    (void)options;
     if (peer == NULL) return LS_ENOMEM;
     *out = &peer->shared;
     return LS_OK;

@@ -232,7 +232,6 @@ static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
     ls_pg_conn *conn = packet->key;
     ls_pg *pool = conn->pool;
     ls_node woken;
-    (void)ctx;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     const bool drives = !conn->driven && (conn->state == LS_PG_SETTLING || conn->state == LS_PG_LISTENING);
@@ -294,7 +293,6 @@ static void step_done(ls_thread_ctx *ctx, ls_op *op)
     ls_pg *pool = conn->pool;
     const int64_t next = atomic_load_explicit(&op->result, memory_order_relaxed);
     ls_node woken;
-    (void)ctx;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
@@ -476,7 +474,6 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     ls_pg *pool = LS_CONTAINER(LS_CONTAINER(op, ls_timer, op), ls_pg, timer);
     const uint64_t now = ls_clock_ns();
     ls_node woken;
-    (void)ctx;
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     pool->ticking = false;

@@ -561,7 +561,6 @@ static void cache_close(ls_shared_object *object)
 static bool cache_redefine(ls_shared_object *object, const void *options, bool reloaded)
 {
     ls_response_cache *cache = (ls_response_cache *)(void *)object;
-    (void)reloaded;
     ls_mutex_lock(&cache->lock);
     cache->bytes_max = *(const size_t *)options;
     while (cache->bytes > cache->bytes_max) unlist(cache, first_used(cache));

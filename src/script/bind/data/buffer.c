@@ -295,7 +295,6 @@ static int last_gc(lua_State *L)
 static void buffer_prepare(lua_State *L, ls_state *state)
 {
     static const luaL_Reg meta[] = {{"__gc", last_gc}, {NULL, NULL}};
-    (void)state;
     (void)lua_newuserdatauv(L, 0, 0);
     luaL_newlib(L, meta);
     lua_setmetatable(L, -2);
@@ -505,7 +504,6 @@ static void buffer_define(lua_State *L, ls_state *state)
 
 static void buffer_start(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     atomic_store(&buffers_of(state)->lua_kept, atomic_load_explicit(&state->bytes_live, memory_order_relaxed));
     buffers_of(state)->kept = atomic_load_explicit(&buffers_of(state)->live, memory_order_relaxed);
 }

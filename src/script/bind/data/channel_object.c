@@ -34,7 +34,6 @@ static bool channel_forget(void *channel, ls_waiter *waiter)
 
 static void send_give_back(void *channel, ls_waiter *waiter)
 {
-    (void)channel;
     if (waiter->message != NULL) ls_message_drop(waiter->message); /* else the channel has taken it */
     waiter->message = NULL;
 }
@@ -72,7 +71,6 @@ static int send_result(lua_State *L, int result, ls_message *left, const char *f
 static int send_decided(lua_State *L, int status, lua_KContext context)
 {
     ls_message *left;
-    (void)status;
     const int result = ls_wait_end(L, (ls_wait *)context, &left); /* NOLINT(performance-no-int-to-ptr) */
     return send_result(L, result, left, NULL);
 }
@@ -139,7 +137,6 @@ static int receive_decided(lua_State *L, int status, lua_KContext context)
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_channel *channel = wait->object;
     ls_message *message;
-    (void)status;
     const int result = ls_wait_end(L, wait, &message);
     return receive_result(L, channel, result, message);
 }

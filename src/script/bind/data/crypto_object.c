@@ -119,7 +119,6 @@ static int call_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = (call *)context; /* NOLINT(performance-no-int-to-ptr) */
     const int64_t result = ls_task_work_result(&c->w);
-    (void)status;
     ls_slices_clear(&c->data); /* the collector does not see the size of what it holds */
     return result < 0 ? fail(L, (int)result) : push_encoded(L, c->out, (size_t)result, c->encoding);
 }

@@ -195,7 +195,6 @@ static int push_failure(lua_State *L, ls_db_job *job)
 static int done(lua_State *L, int status, lua_KContext context) /* without a result */
 {
     ls_db_job *job = finished(L, context);
-    (void)status;
     if (job->error < 0) return push_failure(L, job);
     call_keep(L);
     lua_pushboolean(L, 1);
@@ -350,7 +349,6 @@ static void new_rows(lua_State *L, const ls_db_job *job)
 static int exec_done(lua_State *L, int status, lua_KContext context)
 {
     ls_db_job *job = finished(L, context);
-    (void)status;
     ls_db_job_release(job);
     if (job->error < 0) return push_failure(L, job);
     lua_createtable(L, 0, 2);
@@ -366,7 +364,6 @@ static int one_done(lua_State *L, int status, lua_KContext context)
 {
     ls_db_job *job = finished(L, context);
     const char *at = job->rows.data;
-    (void)status;
     ls_db_job_release(job);
     if (job->error < 0) return push_failure(L, job);
     if (job->row_count == 0)
@@ -381,7 +378,6 @@ static int one_done(lua_State *L, int status, lua_KContext context)
 static int query_done(lua_State *L, int status, lua_KContext context)
 {
     ls_db_job *job = finished(L, context);
-    (void)status;
     if (job->error < 0) return push_failure(L, job);
     if (lua_gettop(L) < RESULT) new_rows(L, job);
     add_rows(L, job);
@@ -414,7 +410,6 @@ static int rows_done(lua_State *L, int status, lua_KContext context)
     ls_db_job *job = finished(L, context);
     call_object *call = lua_touserdata(L, CALL);
     const ls_state *state = ls_state_of(L);
-    (void)status;
     ls_task_end_remove(&call->end);
     if (job->error < 0) return push_failure(L, job);
     call->end.run = result_ended;
@@ -466,7 +461,6 @@ static int begin_done(lua_State *L, int status, lua_KContext context)
     ls_db_job *job = finished(L, context);
     call_object *call = lua_touserdata(L, CALL);
     const ls_state *state = ls_state_of(L);
-    (void)status;
     if (job->error < 0) return push_failure(L, job);
     call->end.run = transaction_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &call->end);
@@ -569,7 +563,6 @@ static void define(lua_State *L, ls_state *state)
 static void disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_shared *shared = ls_state_runtime(state)->shared;
-    (void)ctx;
     ls_db_disconnect(shared);
     ls_dict_stores_disconnect(shared);
 }

@@ -78,8 +78,7 @@ static bool sync_cancel(void *store, ls_waiter *waiter)
 
 static void sync_give_back(void *store, ls_waiter *waiter)
 {
-    (void)store; /* the change stays */
-    (void)waiter;
+    /* the change stays */
 }
 
 static const ls_wait_kind sync_kind = {sync_cancel, sync_give_back, false, NULL};
@@ -97,7 +96,6 @@ static int sync_done(lua_State *L, int status, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     struct ls_message *none;
-    (void)status;
     const int err = ls_wait_end(L, wait, &none);
     const int results = (int)lua_tointeger(L, 1);
     if (err != LS_OK) return sync_failed(L, results, err == LS_ETIMEDOUT ? LS_ECANCELED : err);
@@ -792,7 +790,6 @@ static const luaL_Reg functions[] = {{"dict", core_dict},
 
 static void define(lua_State *L, ls_state *state)
 {
-    (void)state;
     ls_copy_define(L);
 }
 

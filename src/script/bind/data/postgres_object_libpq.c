@@ -118,7 +118,6 @@ static bool wait_cancel(void *lease, ls_waiter *waiter)
 
 static void wait_give_back(void *lease, ls_waiter *waiter)
 {
-    (void)waiter;
     ls_pg_give(lease);
 }
 
@@ -174,7 +173,6 @@ static int take_step(lua_State *L, int status, lua_KContext context)
     const ls_state *state = ls_state_of(L);
     char message[LS_PG_MESSAGE_BYTES], sqlstate[6];
     const int count = waited(L, lease, context);
-    (void)status;
     if (count > 0) return count;
     if (lease->lease.conn == NULL) {
         ls_pg_refusal(lease->lease.pool, message, sqlstate);
@@ -539,7 +537,6 @@ static int result_step(lua_State *L, int status, lua_KContext context)
     bool writes;
     int count = waited(L, lease, context);
     ls_pg_conn *conn = lease->lease.conn;
-    (void)status;
     while (count == 0) {
         const bool ready = has_result(L, conn, &writes), full = lease->bytes - before > BATCH_BYTES;
         if (how == READS_SOME && (!ready || full) && lua_gettop(L) >= ROWS && lua_rawlen(L, ROWS) > 0) {
@@ -583,7 +580,6 @@ static int put_step(lua_State *L, int status, lua_KContext context)
     lease_object *lease = lua_touserdata(L, TARGET);
     const int count = waited(L, lease, context);
     int result = 1;
-    (void)status;
     if (count > 0) return count;
     const ls_pg_conn *conn = lease->lease.conn;
     const ls_libpq *pq = conn->pq;
@@ -620,7 +616,6 @@ static int get_step(lua_State *L, int status, lua_KContext context)
     int len;
     size_t total = 0;
     luaL_Buffer chunk;
-    (void)status;
     if (count > 0) return count;
     ls_pg_conn *conn = lease->lease.conn;
     if (context != 0 && conn->pq->PQconsumeInput(conn->pg) == 0) return push_lost(L, lease);
@@ -699,14 +694,12 @@ static void define(lua_State *L, ls_state *state)
 
 static void start(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     ls_pg_use_port(ls_state_runtime(state)->shared, state->port);
 }
 
 /* Behind `wait`, which has cancelled the waiters of the state. */
 static void disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     ls_pg_use_port(ls_state_runtime(state)->shared, NULL);
 }
 

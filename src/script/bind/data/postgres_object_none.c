@@ -7,7 +7,6 @@
 
 void ls_pg_stat(ls_shared *shared, ls_pg_stats *out)
 {
-    (void)shared;
     *out = (ls_pg_stats){0};
 }
 

@@ -284,7 +284,6 @@ static void topic_start(ls_thread_ctx *ctx, ls_state *state)
 /* The functions get the messages that were published before the next generation started, and no later ones. */
 static void topic_retire(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     ls_topic_data *data = ls_topic_data_of(state);
     data->retiring = !ls_topic_inbox_idle(data->inbox);
     if (!data->retiring) ls_topic_functions_retire(state);
@@ -292,7 +291,6 @@ static void topic_retire(ls_thread_ctx *ctx, ls_state *state)
 
 static void topic_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     ls_topic_functions_end(state);
     ls_topic_inbox_close(ls_topic_data_of(state)->inbox);
 }

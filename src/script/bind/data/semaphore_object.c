@@ -87,7 +87,6 @@ static int acquire_decided(lua_State *L, int status, lua_KContext context)
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_semaphore *semaphore = wait->object;
     struct ls_message *none;
-    (void)status;
     int result = ls_wait_end(L, wait, &none);
     if (result == LS_OK && ls_state_of(L)->current->cpu_exceeded) {
         (void)ls_semaphore_release(semaphore);
@@ -223,8 +222,6 @@ static int permit_close(lua_State *L) /* __close and __gc */
 /* Stack: the permit, then the results of the function. */
 static int with_returned(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     permit_return(lua_touserdata(L, 1));
     return lua_gettop(L) - 1;
 }
@@ -247,7 +244,6 @@ static int with_decided(lua_State *L, int status, lua_KContext context)
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_semaphore *semaphore = wait->object;
     struct ls_message *none;
-    (void)status;
     const int result = ls_wait_end(L, wait, &none);
     const bool ends = ls_state_of(L)->current->cpu_exceeded; /* the task is ended while it waits */
     if (result == LS_OK && !ends) return with_call(L, semaphore);

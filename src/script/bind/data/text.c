@@ -46,7 +46,6 @@ static int core_html_escape(lua_State *L)
 /* The value at index 1 as text of a page. A function is called until its result is another value. */
 static int template_value(lua_State *L, int status, lua_KContext escape)
 {
-    (void)status;
     for (;;) {
         lua_settop(L, 1);
         switch (lua_type(L, 1)) {

@@ -115,7 +115,6 @@ static void begin(ls_thread_ctx *ctx, topic_function *f);
 static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     topic_function *f = task->owner;
-    (void)count;
     if (f->current != NULL) ls_publication_drop(f->current);
     f->current = NULL;
     if (status != LUA_OK) ls_task_log_error(ctx, task, "in a function of ls.subscribe");
@@ -146,7 +145,6 @@ static void begin(ls_thread_ctx *ctx, topic_function *f)
 static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_topic_data *data = LS_CONTAINER(flush, ls_topic_data, flush);
-    (void)suspended;
     if (!state->started) return;
     while (!ls_list_empty(&data->ready)) {
         topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
@@ -182,7 +180,6 @@ static bool of_connection(const topic_function *f)
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
-    (void)ctx;
     if (p->site != f->state->generation->topic_site && !of_connection(f))
         return LS_ECLOSED; /* a function of that generation takes it */
     return receive(f, p) ? LS_OK : LS_ELIMIT;

@@ -125,7 +125,6 @@ int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message)
 
 static void waits_define(lua_State *L, ls_state *state)
 {
-    (void)L;
     ls_node_init(&ls_waits_of(state)->list);
 }
 
@@ -139,7 +138,6 @@ static bool waits_closed(ls_state *state)
 static void waits_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_waits *of_state = ls_waits_of(state);
-    (void)ctx;
     for (ls_node *node = of_state->list.next, *next; node != &of_state->list; node = next) {
         ls_wait *wait = LS_CONTAINER(node, ls_wait, node);
         next = node->next;

@@ -297,8 +297,6 @@ static int check_main(lua_State *L)
 /* A task of the state waits or has ended. */
 static void check(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
-    (void)flush;
-    (void)suspended;
     if (state->loading || state->closing || atomic_load(&state->generation->closing) != LS_CLOSING_NOT) return;
     if (ls_state_protected(state, ctx, check_main, NULL) != LUA_OK)
         ls_log(LS_LOG_ERROR, "dev: the comparison of variables has failed");

@@ -138,7 +138,6 @@ static int done(lua_State *L, int status, lua_KContext context)
 {
     call *c = call_in(context);
     const int err = (int)ls_task_work_result(&c->w);
-    (void)status;
     if (err < 0 && c->to != NULL)
         return fail(L, c, err, lua_pushfstring(L, "to %s: %s", lua_tostring(L, 2), ls_err_text(err)));
     if (err < 0) return fail(L, c, err, NULL);
@@ -186,7 +185,6 @@ static int read_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = call_in(context);
     const int64_t n = ls_task_work_result(&c->w);
-    (void)status;
     if (n < 0) return open_failed(L, c, (int)n);
     c->len += (size_t)n;
     if (c->len > c->max)
@@ -230,7 +228,6 @@ static int open_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = call_in(context);
     const int err = (int)ls_task_work_result(&c->w);
-    (void)status;
     if (err < 0) return open_failed(L, c, err);
     opened *o = ls_object_push(L, sizeof *o, 0, &opened_type);
     o->file = c->file;
@@ -249,7 +246,6 @@ static int more_done(lua_State *L, int status, lua_KContext context)
     call *c = call_in(context);
     opened *o = lua_touserdata(L, 2);
     const int64_t n = ls_task_work_result(&c->w);
-    (void)status;
     if (n < 0) return fail(L, c, (int)n, NULL);
     o->offset = c->len + (uint64_t)n;
     lua_pushlstring(L, c->bytes, (size_t)n);
@@ -381,7 +377,6 @@ static int list_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = call_in(context);
     const int err = (int)ls_task_work_result(&c->w);
-    (void)status;
     if (err == LS_ELIMIT && c->names != NULL)
         return fail(L, c, err, lua_pushfstring(L, "has more than %d names", NAMES_MAX));
     if (err < 0) return fail(L, c, err, NULL);

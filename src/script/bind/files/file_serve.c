@@ -152,7 +152,6 @@ static int found(lua_State *L, loading *l, int err)
 static int loaded(lua_State *L, int status, lua_KContext context)
 {
     loading *l = (loading *)context; /* NOLINT(performance-no-int-to-ptr) */
-    (void)status;
     return found(L, l, (int)ls_task_work_result(&l->work));
 }
 

@@ -69,7 +69,6 @@ static int core_group_id(lua_State *L)
 /* The field of the table `luaserve.core`: dir, the directory of the site as an absolute path. */
 static void path_define(lua_State *L, ls_state *state)
 {
-    (void)state;
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "luaserve.core");
     lua_pushliteral(L, ".");

@@ -114,7 +114,6 @@ static int respond(lua_State *L, ls_request *r, ls_cached_file *entry)
 static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
 {
     ls_request *r = ls_request_of_res(L, RES);
-    (void)s;
     if (entry != NULL && (err < 0 || entry->missing)) {
         ls_cached_file_drop(entry);
         entry = NULL;

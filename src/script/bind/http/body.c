@@ -324,7 +324,6 @@ static int body_ready(lua_State *L, ls_request *r, int want)
 static int body_read(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_request_check_req(L, 1);
-    (void)status;
     lua_settop(L, 1);
     for (;;) {
         ls_slice slice;
@@ -392,8 +391,6 @@ static bool is_schema(lua_State *L)
 
 static int schema_done(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     return lua_gettop(L);
 }
 
@@ -460,7 +457,6 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_request_check_req(L, lua_upvalueindex(CHUNKS_REQ));
     ls_slice slice;
-    (void)status;
     lua_settop(L, 0);
     const int err = ls_body_read(r, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);

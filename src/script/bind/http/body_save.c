@@ -113,7 +113,6 @@ static int read_on(lua_State *L, int status, lua_KContext context)
 {
     body_save *s = lua_touserdata(L, SAVE);
     ls_request *r = ls_request_check_req(L, REQ);
-    (void)status;
     for (;;) {
         ls_slice piece;
         int err = LS_DONE;

@@ -84,7 +84,6 @@ static int finish_continue(lua_State *L, int status, lua_KContext context)
     long_response *l = (long_response *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_request *r = l->request;
     ls_thread_ctx *ctx = r->state->ctx;
-    (void)status;
     if (l->working) {
         const int err = (int)ls_task_work_result(&l->w);
         l->working = false;

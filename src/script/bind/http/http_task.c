@@ -82,7 +82,6 @@ static int http_finish_parts(lua_State *L, ls_request *r)
 static int http_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
-    (void)status;
     r->returned = true;
     if (r->out != NULL || r->x->response != LS_RESPONSE_NONE) {
         ls_sse_returned(r->state->ctx, r);
@@ -296,7 +295,6 @@ static void log_hooks_ended(ls_thread_ctx *ctx, ls_task *task, int status, int c
 {
     ls_exchange *x = task->owner;
     ls_request *r = task->client;
-    (void)count;
     ls_task_release(ctx, task, status == LUA_OK);
     http_end(ctx, x, r);
 }
@@ -359,7 +357,6 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_exchange *x = task->owner;
     ls_request *r = task->client;
-    (void)count;
     if (status == LUA_OK) {
         ls_task_release(ctx, task, true);
         http_end(ctx, x, r);

@@ -127,8 +127,6 @@ static int inject_result(lua_State *L, injected *in)
 
 static int inject_waited(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     return inject_result(L, lua_touserdata(L, -1));
 }
 

@@ -53,8 +53,6 @@ static void check_answered(lua_State *L, const ls_request *r, unsigned at, int p
 static int layer_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_state_of(L)->current->client;
-    (void)status;
-    (void)context;
     if (lua_istable(L, 1)) check_answered(L, r, r->chain_at, 1, lua_gettop(L) - 1);
     r->returned = true;
     if (is_begun(r))
@@ -250,8 +248,6 @@ static int run_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_state_of(L)->current->client;
     const int results = lua_gettop(L) - 1;
-    (void)status;
-    (void)context;
     r->chained = false;
     check_answered(L, r, 0, 1, results);
     return results;

@@ -561,7 +561,6 @@ static int unknown_field(lua_State *L)
 /* The C function of a field that is made at the first access. It is never called: its upvalue is. */
 static int maker(lua_State *L)
 {
-    (void)L;
     return 0;
 }
 
@@ -569,8 +568,6 @@ enum { OWN = 4, MAKER, MADE }; /* the stack of make: the request, the name, nil,
 
 static int make_returned(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     lua_pushvalue(L, 2);
     (void)lua_rawget(L, OWN);
     if (!lua_rawequal(L, -1, MAKER)) return 1; /* another task of the request was faster */

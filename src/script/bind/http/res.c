@@ -255,7 +255,6 @@ static int queue_done(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_request_check_res(L, 1);
     ls_exchange *x = r->x;
-    (void)status;
     if (x->error == 0 && ls_exchange_flush(r->state->ctx, x) == LS_PENDING)
         return ls_request_wait(L, r, context, queue_done);
     return push_written(L, x->error);
@@ -300,7 +299,6 @@ static int res_html(lua_State *L)
 
 static int render_done(lua_State *L, int status, lua_KContext context)
 {
-    (void)L, (void)status, (void)context;
     return 1;
 }
 

@@ -52,8 +52,6 @@ static int push_refusal(lua_State *L, const ls_exchange *x, const char *protocol
 
 static int upgrade_again(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     return ls_res_upgrade(L);
 }
 

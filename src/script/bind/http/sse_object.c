@@ -30,7 +30,6 @@ static int sent(lua_State *L, int status, lua_KContext context)
 {
     ls_sse *sse = check(L);
     ls_thread_ctx *ctx = sse->state->ctx;
-    (void)status;
     if (!ls_sse_is_open(ctx, sse)) return push_closed(L);
     ls_request *r = sse->request;
     const int result = ls_exchange_flush(ctx, r->x);
@@ -233,7 +232,6 @@ static int wait_on(lua_State *L, ls_sse *sse, lua_KContext context, lua_KFunctio
 static int waited(lua_State *L, int status, lua_KContext context)
 {
     ls_sse *sse = check(L);
-    (void)status;
     if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L);
     if (sse->state->current->wake_result == LS_ETIMEDOUT) return ls_push_failure(L, LS_ETIMEDOUT);
     return wait_on(L, sse, context, waited);

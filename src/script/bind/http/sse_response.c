@@ -82,7 +82,6 @@ void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse)
 
 static void drop(ls_thread_ctx *ctx, void *sse)
 {
-    (void)ctx;
     detach(sse);
 }
 
@@ -128,7 +127,6 @@ static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     ls_sse_event event;
     size_t bytes = 0;
-    (void)ctx;
     for (unsigned n = 0; n < p->count; n++) {
         event = event_of(ls_publication_part(p, n));
         bytes += ls_sse_event_bytes(&event);

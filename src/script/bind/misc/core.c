@@ -190,7 +190,6 @@ static int core_processors(lua_State *L)
 /* The fields of the table `luaserve.core`: version, http_sys, backend. */
 static void core_define(lua_State *L, ls_state *state)
 {
-    (void)state;
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "luaserve.core");
     lua_pushliteral(L, LS_VERSION);

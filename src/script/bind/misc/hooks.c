@@ -52,7 +52,6 @@ static int core_init(lua_State *L)
 static int init_next(lua_State *L, int status, lua_KContext next)
 {
     const ls_hook_list *list = &ls_hooks_of(ls_state_of(L))->at[LS_HOOK_INIT];
-    (void)status;
     lua_settop(L, 1);
     while ((unsigned)next < list->count) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, list->refs[next++]);
@@ -71,7 +70,6 @@ static void init_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     const ls_site_host *host = ls_state_runtime(task->state)->host;
     char message[INIT_MESSAGE_BYTES];
-    (void)count;
     if (status != LUA_OK) ls_task_log_error_to(ctx, task, "in an ls.init function", message, sizeof message);
     ls_task_release(ctx, task, status == LUA_OK);
     host->init_ended(host->server, status != LUA_OK ? message : NULL);

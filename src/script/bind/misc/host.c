@@ -48,7 +48,6 @@ static void host_unhold(ls_host_post *post)
 static void host_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_host_post *post = task->owner;
-    (void)count;
     if (status != LUA_OK) ls_task_log_error(ctx, task, "in a \"host\" hook");
     ls_task_release(ctx, task, status == LUA_OK);
     host_unhold(post);

@@ -144,7 +144,6 @@ static bool is_late(lua_State *L, ls_interrupt *object)
 static void hook(lua_State *L, lua_Debug *ar)
 {
     const ls_task *task = ls_state_of(L)->current;
-    (void)ar;
     if (task == NULL || task->interrupt == NULL) {
         lua_sethook(L, NULL, 0, 0);
     } else if (is_set(task->interrupt) || is_late(L, task->interrupt)) {
@@ -164,7 +163,6 @@ static int describe(lua_State *L)
 static int returned(lua_State *L, int status, lua_KContext context)
 {
     ls_interrupt *object = check(L);
-    (void)context;
     lua_sethook(L, NULL, 0, 0);
     ls_state_of(L)->current->interrupt = NULL;
     if (status == LUA_OK || status == LUA_YIELD) return lua_gettop(L) - 2;

@@ -29,8 +29,6 @@ typedef struct ls_job {
 static int job_returned(lua_State *L, int status, lua_KContext context)
 {
     const int count = lua_gettop(L) - 1;
-    (void)status;
-    (void)context;
     lua_createtable(L, count, 1);
     lua_insert(L, 2);
     for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
@@ -63,7 +61,6 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     ls_job *job = task->owner;
     ls_state *state = task->state;
     ls_node woken;
-    (void)count;
     job->status = status;
     if (status != LUA_OK) {
         if (ls_list_empty(&job->waiters)) ls_task_log_error(ctx, task, "in a spawned job");
@@ -147,8 +144,6 @@ static int job_results(lua_State *L, const ls_job *job)
 static int job_waited(lua_State *L, int status, lua_KContext context)
 {
     const ls_job *job = job_check(L);
-    (void)status;
-    (void)context;
     if (job->task == NULL) return job_results(L, job);
     return ls_push_failure(L, LS_ETIMEDOUT);
 }
@@ -186,7 +181,6 @@ static int hook_main(lua_State *L)
 
 static void hook_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
-    (void)count;
     if (status != LUA_OK) ls_task_log_error(ctx, task, task->owner);
     ls_task_release(ctx, task, status == LUA_OK);
 }

@@ -247,7 +247,6 @@ static void process_look(ls_thread_ctx *ctx, process *p)
 static void process_event(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events)
 {
     process *p = ls_poll_user(poll);
-    (void)events;
     if (poll == p->polls[LS_CHILD_IN]) {
         write_input(p);
     } else if (poll != p->polls[LS_CHILD_EXIT]) {
@@ -311,7 +310,6 @@ static int process_done(lua_State *L, int status, lua_KContext context)
     process *p = (process *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_task *task = p->task;
     const bool left = task->takes && task->client_left;
-    (void)status;
     task->takes = false;
     if (task->cpu_exceeded) { /* it has resumed only to end */
         process_detach(p);
@@ -436,7 +434,6 @@ static int core_environment(lua_State *L)
 static void process_define(lua_State *L, ls_state *state)
 {
     processes *all = processes_of(state);
-    (void)L;
     ls_node_init(&all->all);
     all->state = state;
     all->timer.op.done = tick;
@@ -447,7 +444,6 @@ static void process_define(lua_State *L, ls_state *state)
 static void process_close(ls_thread_ctx *ctx, ls_state *state)
 {
     processes *all = processes_of(state);
-    (void)ctx;
     all->closing = true;
     for (ls_node *node = all->all.next; node != &all->all; node = node->next) {
         process *p = LS_CONTAINER(node, process, node);

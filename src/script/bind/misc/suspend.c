@@ -36,7 +36,6 @@ static void release(suspension *s)
 static bool suspension_cancel(void *object, ls_waiter *waiter)
 {
     suspension *s = object;
-    (void)waiter;
     ls_mutex_lock(&s->mutex);
     const bool resumed = s->resumed;
     s->ended = !resumed;
@@ -55,9 +54,6 @@ static const ls_wait_kind kind = {.cancel = suspension_cancel, .give_back = susp
 static void run_ended(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     suspension *s = LS_CONTAINER(flush, suspension, flush);
-    (void)ctx;
-    (void)state;
-    (void)suspended;
     if (!s->waits) ls_wait_give_back(s->wait);
 }
 
@@ -92,7 +88,6 @@ static int resumed(lua_State *L, int status, lua_KContext context)
     suspension *s = wait->object;
     const int top = lua_gettop(L);
     struct ls_message *none;
-    (void)status;
     const bool has_results = ls_wait_end(L, wait, &none) == LS_OK;
     if (has_results && !ls_state_of(L)->current->cpu_exceeded && lua_checkstack(L, 2)) {
         lua_pushcfunction(L, push_results);

@@ -144,7 +144,6 @@ static int timer_main(lua_State *L) /* stack: the table */
 static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     script_timer *t = task->owner;
-    (void)count;
     if (status != LUA_OK) ls_task_log_error(ctx, task, "in a timer");
     ls_task_release(ctx, task, status == LUA_OK);
     t->running = false;
@@ -474,7 +473,6 @@ static const ls_object_type timer_type = {.name = "timer", .methods = methods, .
 
 static void timer_define(lua_State *L, ls_state *state)
 {
-    (void)L;
     ls_node_init(&timers_of(state)->all);
 }
 

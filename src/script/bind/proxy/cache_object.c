@@ -186,7 +186,6 @@ static int respond(ls_request *r, const ls_stored *entry, const char *how)
 
 static int served(lua_State *L, ls_request *r)
 {
-    (void)r;
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -328,8 +327,7 @@ static bool cancel_wait(void *cache, ls_waiter *waiter)
 
 static void give_back(void *cache, ls_waiter *waiter)
 {
-    (void)cache; /* nothing is taken */
-    (void)waiter;
+    /* nothing is taken */
 }
 
 static const ls_wait_kind wait_kind = {cancel_wait, give_back, true, NULL};
@@ -338,7 +336,6 @@ static const ls_wait_kind removal_kind = {cancel_wait, give_back, false, NULL}; 
 static int waited(lua_State *L, int status, lua_KContext context)
 {
     struct ls_message *none;
-    (void)status;
     const int result = ls_wait_end(L, (ls_wait *)context, &none); /* NOLINT(performance-no-int-to-ptr) */
     if (ls_state_of(L)->current->cpu_exceeded) ls_state_end_run(L);
     lua_pushstring(L, result == LS_OK ? "again" : "late");

@@ -138,8 +138,7 @@ static int push_result(lua_State *L, proxy_call *call)
 static int call_continue(lua_State *L, int status, lua_KContext context)
 {
     proxy_call *call = (proxy_call *)context; /* NOLINT(performance-no-int-to-ptr) */
-    (void)status;
-    if (!call->over) ls_state_end_run(L); /* the task resumes only to end */
+    if (!call->over) ls_state_end_run(L);     /* the task resumes only to end */
     return push_result(L, call);
 }
 
@@ -360,7 +359,6 @@ static int proxy_hash(lua_State *L)
 
 static void proxy_define(lua_State *L, ls_state *state)
 {
-    (void)L;
     ls_node_init(&data_of(state)->open);
 }
 

@@ -386,7 +386,6 @@ static int call_ended(lua_State *L, int status, lua_KContext context)
     redis_conn *conn = call->conn;
     ls_state *state = conn->state;
     ls_task *task = state->current;
-    (void)status;
     ls_task_end_remove(&call->end);
     if (call->holds) {
         ls_task_count(task);
@@ -618,7 +617,6 @@ static int conn_woken(lua_State *L, int status, lua_KContext how)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    (void)status;
     task->takes = false;
     if (how == IDLES_COUNTED) {
         ls_task_count(task);

@@ -96,24 +96,18 @@ static void *create_nil(const redisReadTask *task)
 #if HIREDIS_MAJOR > 0 /* types of RESP3; without a function hiredis makes them pointers that are none of ours */
 static void *refuse_double(const redisReadTask *task, double value, char *text, size_t len)
 {
-    (void)task;
-    (void)value;
-    (void)text;
-    (void)len;
     return NULL;
 }
 
 static void *refuse_boolean(const redisReadTask *task, int value)
 {
-    (void)task;
-    (void)value;
     return NULL;
 }
 #endif
 
 static void free_object(void *object)
 {
-    (void)object; /* the collector frees it */
+    /* the collector frees it */
 }
 
 static redisReplyObjectFunctions functions = {.createString = create_string,

@@ -14,35 +14,24 @@ ls_redis_reader *ls_redis_reader_open(void)
 
 void ls_redis_reader_close(ls_redis_reader *reader)
 {
-    (void)reader;
 }
 
 int ls_redis_reader_feed(ls_redis_reader *reader, const char *bytes, size_t len)
 {
-    (void)reader;
-    (void)bytes;
-    (void)len;
     return LS_ENOMEM;
 }
 
 int ls_redis_reader_next(lua_State *L, ls_redis_reader *reader, int partial, uint64_t bytes_max, bool *is_error)
 {
-    (void)L;
-    (void)reader;
-    (void)partial;
-    (void)bytes_max;
-    (void)is_error;
     return LS_EPROTO;
 }
 
 bool ls_redis_reader_is_empty(const ls_redis_reader *reader)
 {
-    (void)reader;
     return true;
 }
 
 const char *ls_redis_reader_why(const ls_redis_reader *reader)
 {
-    (void)reader;
     return "";
 }

@@ -454,7 +454,6 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     ls_stream *s = NULL;
     size_t len;
     const char *key = lua_tolstring(L, 2, &len);
-    (void)context;
     if (status != LUA_OK) ls_list_remove(&state->current->wait_node);
     if (ended && tcp != NULL && ls_stream_queued(ls_tcp_stream(tcp)) > 0 && !ls_stream_sending(ls_tcp_stream(tcp)))
         (void)ls_tcp_flush(state->ctx, tcp);

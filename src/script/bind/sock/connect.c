@@ -130,8 +130,6 @@ static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *resu
 static int dial_ended(lua_State *L, int status, lua_KContext context)
 {
     connecting *c = lua_touserdata(L, CONNECTING);
-    (void)status;
-    (void)context;
     if (c->of_client) c->task->takes = false;
     if (c->dial != NULL) return fail(L, LS_ECANCELED); /* the task resumes only to end, or its client left */
     if (c->tcp == NULL) return dial_failed(L, c);
@@ -245,7 +243,6 @@ static int core_connect(lua_State *L)
 
 static void connect_define(lua_State *L, ls_state *state)
 {
-    (void)L;
     ls_node_init(&data_of(state)->dialling);
 }
 
@@ -288,7 +285,6 @@ static bool connect_unused(ls_state *state)
 
 static void connect_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     if (data_of(state)->resolver != NULL) ls_resolver_stop(data_of(state)->resolver);
     if (data_of(state)->ending != NULL) ls_resolver_stop(data_of(state)->ending);
 }

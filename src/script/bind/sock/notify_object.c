@@ -139,8 +139,6 @@ static int wait_done(lua_State *L, int status, lua_KContext context)
 {
     notification *n = notification_at(L);
     const int result = ls_state_of(L)->current->wake_result;
-    (void)status;
-    (void)context;
     if (is_removed(n)) return ls_push_failure(L, LS_ECANCELED);
     if (n->phase == NOTIFICATION_ENDED) return push_failed(L, LS_ENOENT);
     if (n->ready != 0) return push_events(L, n);
@@ -199,8 +197,6 @@ static int notification_rearm(lua_State *L)
 
 static int remove_done(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     notification_close(L, notification_at(L));
     lua_pushboolean(L, 1);
     return 1;
@@ -281,7 +277,6 @@ static const ls_object_type notification_type = {.name = "notification", .method
 /* The polls of the resolver belong to the same actor: it has been stopped before. */
 static void notify_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)ctx;
     ls_polls_close_actor(ls_state_runtime(state)->polls, &state->actor);
 }
 

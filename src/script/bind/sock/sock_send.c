@@ -123,8 +123,6 @@ static int push_closed(lua_State *L, const ls_tcp_object *o)
 static int send_result(lua_State *L, int status, lua_KContext context)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    (void)status;
-    (void)context;
     if (o->tcp == NULL) return push_closed(L, o);
     return ls_push_result(L, o->tcp->send_end);
 }

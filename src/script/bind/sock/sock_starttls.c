@@ -37,8 +37,6 @@ static int starttls_ended(lua_State *L, int status, lua_KContext context)
 {
     const ls_tcp_object *o = lua_touserdata(L, SOCK);
     char why[WHY_BYTES];
-    (void)status;
-    (void)context;
     if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     const int err = ls_tcp_starttls_result(o->tcp, why, sizeof why);
     if (err == LS_PENDING && o->tcp->state->current->canceled) { /* it resumes only to end */

@@ -19,7 +19,6 @@ typedef struct ls_tcp_topics {
 static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     size_t bytes = 0;
-    (void)ctx;
     for (unsigned n = 0; n < p->count; n++) bytes += ls_publication_part(p, n)->data.len + 1;
     char *to = ls_topic_form_room(bytes, out);
     if (to == NULL) return LS_ENOMEM;

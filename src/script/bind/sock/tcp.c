@@ -89,7 +89,6 @@ void ls_tcp_attach(ls_tcp_object *object, ls_tcp *tcp)
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_tcp *tcp = ls_stream_user(s);
     ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: refused */
     ls_conn_limit *limit = tcp->conn_limit;
@@ -418,8 +417,6 @@ void ls_tcp_flush_later(ls_tcp *tcp)
 static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_tcps *tcps = LS_CONTAINER(flush, ls_tcps, flush);
-    (void)state;
-    (void)suspended;
     while (tcps->unflushed != NULL) {
         ls_tcp *tcp = tcps->unflushed;
         tcps->unflushed = tcp->unflushed_next;
@@ -648,7 +645,6 @@ static bool tcp_closed(ls_state *state)
 static void tcp_define(lua_State *L, ls_state *state)
 {
     ls_tcps *tcps = ls_tcps_of(state);
-    (void)L;
     ls_node_init(&tcps->open);
     tcps->flush.run = flush_all;
 }

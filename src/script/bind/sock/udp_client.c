@@ -172,8 +172,6 @@ static int client_take(lua_State *L, udp_client *client)
 static int receive_done(lua_State *L, int status, lua_KContext context)
 {
     udp_client *client = client_check(L);
-    (void)status;
-    (void)context;
     const int count = client_take(L, client);
     return count > 0 ? count : ls_push_failure(L, LS_ETIMEDOUT);
 }
@@ -287,7 +285,6 @@ static const ls_object_type client_type = {
 
 static void client_define(lua_State *L, ls_state *state)
 {
-    (void)L;
     ls_node_init(&clients_of(state)->all);
 }
 

@@ -342,8 +342,6 @@ static int udp_late_reply(lua_State *L, int status, lua_KContext context)
 {
     const udp_peer *peer = lua_touserdata(L, RUN_PEER);
     size_t len = 0;
-    (void)status;
-    (void)context;
     if (!is_reply(L, RUN_REPLY)) return 0;
     ls_udp_check_data(L, RUN_REPLY, &len);
     if (len > LS_UDP_PAYLOAD_MAX) return raise_too_long(L, len);
@@ -396,7 +394,6 @@ static int udp_main(lua_State *L) /* stack: the run, as light userdata */
 static void udp_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     udp_run *run = task->owner;
-    (void)count;
     if (run != NULL) run->task = NULL;
     if (status != LUA_OK) ls_task_log_error(ctx, task, "in a UDP handler");
     ls_task_release(ctx, task, status == LUA_OK);

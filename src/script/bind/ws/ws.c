@@ -416,7 +416,6 @@ static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
 {
     ls_ws_link *link = ls_ws_user(ws);
     ls_ws_object *o = link->object;
-    (void)ctx;
     if (o != NULL) {
         make_stash(o);
         o->ws = NULL;
@@ -483,7 +482,6 @@ void ls_ws_flush_later(ls_ws_object *o)
 static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_wss *wss = LS_CONTAINER(flush, ls_wss, flush);
-    (void)state;
     while (wss->unflushed != NULL) {
         ls_ws_object *o = wss->unflushed;
         wss->unflushed = o->unflushed_next;

@@ -171,7 +171,6 @@ static void logged(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_request *r = task->client;
     void *const owner = task->owner;
-    (void)count;
     ls_task_release(ctx, task, status == LUA_OK);
     hand_over(ctx, r, owner);
 }
@@ -297,8 +296,6 @@ static int ws_accept(lua_State *L);
 
 static int accept_again(lua_State *L, int status, lua_KContext context)
 {
-    (void)status;
-    (void)context;
     lua_settop(L, 2);
     return ws_accept(L);
 }

@@ -97,7 +97,6 @@ static int take_deflate(const ls_state *state, opening *o, const ls_ws_response 
 
 static void lost(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_stream_free(s);
 }
 

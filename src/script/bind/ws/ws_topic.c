@@ -24,7 +24,6 @@ static char *put_frame(const ls_publication *p, bool compressed, const ls_slice 
 static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     size_t bytes = 0;
-    (void)ctx;
     for (unsigned n = 0; n < p->count; n++) bytes += LS_WS_HEAD_BYTES_MAX + ls_publication_part(p, n)->data.len;
     char *const from = ls_topic_form_room(bytes, out), *to = from;
     if (from == NULL) return LS_ENOMEM;
