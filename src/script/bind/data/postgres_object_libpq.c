@@ -44,7 +44,7 @@ enum {
     OID_VARCHAR = 1043
 }; /* pg_type.dat of PostgreSQL */
 
-static const char pool_tag, lease_tag;
+static const ls_object_type pool_type = {.name = "pool"}, lease_type;
 static const char has_ended[] = "the transaction or the loop has ended";
 
 typedef struct pool_object {
@@ -62,15 +62,6 @@ typedef struct lease_object {
     bool queued;  /* data of a COPY are with libpq */
     size_t bytes; /* of rows, since the statement was sent */
 } lease_object;
-
-typedef struct postgres_data {
-    int pool_ref, lease_ref; /* metatables */
-} postgres_data;
-
-static postgres_data *data_of(lua_State *L)
-{
-    return ls_state_data(ls_state_of(L), LS_SLOT_postgres);
-}
 
 static int misuse(lua_State *L, const char *message)
 {
@@ -98,13 +89,15 @@ static int push_lost(lua_State *L, const lease_object *lease)
 
 /* ---- leases ------------------------------------------------------------------------------------------------------ */
 
-static int lease_drop(lua_State *L) /* __gc, __close */
+static int lease_drop(lua_State *L)
 {
     lease_object *lease = lua_touserdata(L, 1);
     ls_task_end_remove(&lease->end);
     ls_pg_give(&lease->lease);
     return 0;
 }
+
+static const ls_object_type lease_type = {.name = "lease", .drop = lease_drop};
 
 static void task_ended(ls_task_end *end)
 {
@@ -197,11 +190,11 @@ static bool in_transaction(const ls_state *state, const ls_pg *pool)
  * `reads`: the client that has left needs no result. */
 static int core_postgres_lease(lua_State *L)
 {
-    const pool_object *pool = ls_udata_check(L, TARGET, &pool_tag, sizeof *pool, "pool");
+    const pool_object *pool = ls_udata_check(L, TARGET, &pool_type, sizeof *pool, "pool");
     const ls_state *state = ls_state_of(L);
     if (in_transaction(state, pool->pool))
         return misuse(L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec");
-    lease_object *lease = ls_object_new(L, sizeof *lease, 0, &lease_tag, data_of(L)->lease_ref);
+    lease_object *lease = ls_object_push(L, sizeof *lease, 0, &lease_type);
     lease->lease.pool = pool->pool;
     lease->reads = lua_toboolean(L, 2);
     lease->transaction = lua_toboolean(L, 3);
@@ -221,7 +214,7 @@ static int core_postgres_lease(lua_State *L)
  * pushed. */
 static lease_object *check_lease(lua_State *L)
 {
-    lease_object *lease = ls_udata_check(L, TARGET, &lease_tag, sizeof *lease, "lease");
+    lease_object *lease = ls_udata_check(L, TARGET, &lease_type, sizeof *lease, "lease");
     if (lease->lease.conn != NULL && !lease->waits) return lease;
     misuse(L, lease->lease.conn == NULL ? has_ended : "another task waits for a statement of it");
     return NULL;
@@ -646,7 +639,7 @@ static int core_postgres_get(lua_State *L)
 /* core.postgres_listen(pool, channel) -> the topic of its notifications | nil, message, code */
 static int core_postgres_listen(lua_State *L)
 {
-    const pool_object *pool = ls_udata_check(L, TARGET, &pool_tag, sizeof *pool, "pool");
+    const pool_object *pool = ls_udata_check(L, TARGET, &pool_type, sizeof *pool, "pool");
     const char *channel = luaL_checkstring(L, 2);
     const int err = ls_pg_listen(pool->pool, channel);
     if (err == LS_ELIMIT)
@@ -671,7 +664,7 @@ static int core_postgres(lua_State *L)
                                    .given = lua_toboolean(L, 6),
                                    .topics = ls_state_runtime(state)->topics,
                                    .message = message};
-    pool_object *pool = ls_object_new(L, sizeof *pool, 0, &pool_tag, data_of(L)->pool_ref);
+    pool_object *pool = ls_object_push(L, sizeof *pool, 0, &pool_type);
     const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_pg_kind, options.url, luaL_checkstring(L, 2),
                                   &options, &found, before);
     if (err == LS_EEXIST) return misuse(L, before);
@@ -679,17 +672,6 @@ static int core_postgres(lua_State *L)
     pool->pool = ls_pg_of(found);
     if (!state->loading) ls_pg_use_port(ls_state_runtime(state)->shared, state->port);
     return 1;
-}
-
-static void define(lua_State *L, ls_state *state)
-{
-    static const luaL_Reg none[] = {{NULL, NULL}},
-                          meta[] = {{"__gc", lease_drop}, {"__close", lease_drop}, {NULL, NULL}};
-    postgres_data *data = ls_state_data(state, LS_SLOT_postgres);
-    luaL_newlib(L, none);
-    ls_udata_define(L, "pool", &data->pool_ref);
-    luaL_newlib(L, meta);
-    ls_udata_define(L, "lease", &data->lease_ref);
 }
 
 static void start(ls_thread_ctx *ctx, ls_state *state)
@@ -717,9 +699,5 @@ static const luaL_Reg functions[] = {{"postgres", core_postgres},
                                      {"postgres_listen", core_postgres_listen},
                                      {NULL, NULL}};
 
-const ls_module ls_postgres_module = {.name = "postgres",
-                                      .bytes = sizeof(postgres_data),
-                                      .functions = functions,
-                                      .define = define,
-                                      .start = start,
-                                      .disconnect = disconnect};
+const ls_module ls_postgres_module = {
+    .name = "postgres", .functions = functions, .start = start, .disconnect = disconnect};

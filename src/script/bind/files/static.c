@@ -25,7 +25,7 @@ enum { CONFIG = 1, RES, SKIP };                /* stack indices of core.static_g
 enum { STEP_FILE, STEP_FALLBACK, STEP_CODED }; /* ls_serve.step; STEP_CODED + n: the nth coding */
 enum { NAME_ROOM = 256, LINES_ROOM = LS_FILE_LINES_MAX / 2 };
 
-static const char static_tag;
+static const ls_object_type static_type = {.name = "static"};
 enum { SIBLINGS = 2 };
 static const enum ls_coding siblings[SIBLINGS] = {LS_CODING_BR,
                                                   LS_CODING_GZIP}; /* the first of two equals is served */
@@ -61,12 +61,9 @@ static int core_static(lua_State *L)
     const int err = ls_shared_file_open(folder, &file);
     if (err == LS_OK) ls_shared_file_drop(file);
     if (err != LS_EISDIR) return ls_push_failure(L, err == LS_OK || err == LS_ENOTSUP ? LS_ENOENT : err);
-    static_config *config = lua_newuserdatauv(L, sizeof *config + len + 1, 1);
-    memset(config, 0, sizeof *config);
-    config->tag = &static_tag;
+    static_config *config = ls_object_push(L, sizeof *config + len + 1, 1, &static_type);
     while (len > 1 && folder[len - 1] == '/') len--;
     memcpy(config->folder, folder, len);
-    config->folder[len] = '\0';
     config->folder_len = len;
     ls_options_read(L, 2, options, config);
     config->has_headers = lua_getfield(L, 2, "headers") == LUA_TFUNCTION;
@@ -76,7 +73,7 @@ static int core_static(lua_State *L)
 
 static const static_config *config_at(lua_State *L, int index)
 {
-    return ls_udata_check(L, index, &static_tag, sizeof(static_config), "static");
+    return ls_udata_check(L, index, &static_type, sizeof(static_config), "static");
 }
 
 /* ---- the path --------------------------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ enum {
 enum { REQ = 1, PATH, NAME, DELIMITER, FIRST, TEXT, MAX, SAVE, SYSTEM_PATH, REST /* stack indices */ };
 
 typedef struct body_save {
+    const void *tag;
     ls_task_work w;
     const char *path; /* on the stack of the task, as the delimiter */
     ls_delimiter delimiter;
@@ -37,11 +38,13 @@ static void drop(body_save *s)
     s->kept = s->held = 0;
 }
 
-static int save_gc(lua_State *L)
+static int save_drop(lua_State *L)
 {
     drop(lua_touserdata(L, 1));
     return 0;
 }
+
+static const ls_object_type save_type = {.name = "body save", .drop = save_drop};
 
 /* Keep a slice, with its reference. */
 static void keep(body_save *s, ls_slice slice)
@@ -139,13 +142,8 @@ static int read_on(lua_State *L, int status, lua_KContext context)
 int ls_core_body_save(lua_State *L)
 {
     lua_settop(L, MAX);
-    body_save *s = lua_newuserdatauv(L, sizeof *s, 0);
-    *s = (body_save){.w.work.run = run_write};
-    if (luaL_newmetatable(L, "body save")) {
-        lua_pushcfunction(L, save_gc);
-        lua_setfield(L, -2, "__gc");
-    }
-    lua_setmetatable(L, SAVE);
+    body_save *s = ls_object_push(L, sizeof *s, 0, &save_type);
+    s->w.work.run = run_write;
     s->path = ls_push_site_path(L, PATH);
     s->delimiter.text = luaL_checklstring(L, DELIMITER, &s->delimiter.len);
     s->bytes_max = lua_isnil(L, MAX) ? UINT64_MAX : (uint64_t)luaL_checkinteger(L, MAX);

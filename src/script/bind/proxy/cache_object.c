@@ -24,7 +24,7 @@
 #include "script/shared/hash.h"
 #include "script/shared/response_cache.h"
 
-static const char cache_tag;
+static const ls_object_type cache_type = {.name = "cache"};
 
 typedef struct cache_handle {
     const void *tag;
@@ -40,7 +40,7 @@ typedef struct fill_call {
 
 static cache_handle *check_cache(lua_State *L, int index)
 {
-    return ls_udata_check(L, index, &cache_tag, sizeof(cache_handle), "cache");
+    return ls_udata_check(L, index, &cache_type, sizeof(cache_handle), "cache");
 }
 
 static fill_call *check_fill(lua_State *L, int index)
@@ -791,24 +791,16 @@ static int cache_await(lua_State *L)
 /* core.cache(name, bytes_max) -> cache */
 static int core_cache(lua_State *L)
 {
-    ls_state *state = ls_state_of(L);
     const char *name = luaL_checkstring(L, 1);
     const size_t bytes_max = (size_t)luaL_checkinteger(L, 2);
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *object;
-    cache_handle *handle =
-        ls_object_new(L, sizeof *handle, 0, &cache_tag, *(int *)ls_state_data(state, LS_SLOT_cache));
-    if (ls_shared_get(ls_state_runtime(state)->shared, &ls_response_cache_kind, name, "", &bytes_max, &object,
+    cache_handle *handle = ls_object_push(L, sizeof *handle, 0, &cache_type);
+    if (ls_shared_get(ls_state_runtime(ls_state_of(L))->shared, &ls_response_cache_kind, name, "", &bytes_max, &object,
                       before) < 0)
         return luaL_error(L, "not enough memory");
     handle->cache = (ls_response_cache *)(void *)object;
     return 1;
-}
-
-static void cache_define(lua_State *L, ls_state *state)
-{
-    lua_newtable(L);
-    ls_udata_define(L, "cache", ls_state_data(state, LS_SLOT_cache));
 }
 
 static const luaL_Reg functions[] = {{"cache", core_cache},          {"cache_serve", cache_serve},
@@ -819,6 +811,4 @@ static const luaL_Reg functions[] = {{"cache", core_cache},          {"cache_ser
                                      {"cache_unpack", cache_unpack}, {"cache_name", cache_name},
                                      {"cache_await", cache_await},   {NULL, NULL}};
 
-/* The data: the reference of the metatable. */
-const ls_module ls_cache_module = {
-    .name = "cache", .bytes = sizeof(int), .functions = functions, .define = cache_define};
+const ls_module ls_cache_module = {.name = "cache", .functions = functions};

@@ -65,10 +65,9 @@ typedef struct redis_data { /* of a state */
     ls_node open;
     ls_op flush;
     bool flushing; /* `flush` is at the port */
-    int meta_ref;
 } redis_data;
 
-static const char conn_tag;
+static const ls_object_type conn_type;
 
 static redis_data *data_of(const ls_state *state)
 {
@@ -77,7 +76,7 @@ static redis_data *data_of(const ls_state *state)
 
 static redis_conn *check_conn(lua_State *L)
 {
-    return ls_udata_check(L, 1, &conn_tag, sizeof(redis_conn), "connection");
+    return ls_udata_check(L, 1, &conn_type, sizeof(redis_conn), "connection");
 }
 
 static void count(const redis_conn *conn, enum ls_redis_stat what, int by)
@@ -525,12 +524,11 @@ static int conn_read(lua_State *L)
 
 /* ---- the object ------------------------------------------------------------------------------------------------- */
 
-/* core.redis_connection() -> conn, which is not open | nothing: not built in */
+/* core.redis_connection() -> conn, which is not open; redis_object_none.c: nothing */
 static int core_connection(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
-    if (ls_redis_reader_library() == NULL) return 0;
-    redis_conn *conn = ls_object_new(L, sizeof *conn, 1, &conn_tag, data_of(state)->meta_ref);
+    redis_conn *conn = ls_object_push(L, sizeof *conn, 1, &conn_type);
     conn->state = state;
     conn->err = LS_ECLOSED;
     conn->end.run = owner_ended;
@@ -713,19 +711,19 @@ static int core_count(lua_State *L)
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
+static const luaL_Reg methods[] = {{"open", conn_open},       {"call", conn_call},       {"many", conn_many},
+                                   {"read", conn_read},       {"send", conn_send},       {"close", conn_close_lua},
+                                   {"finish", conn_finish},   {"keep", conn_keep},       {"is_open", conn_is_open},
+                                   {"wait", conn_wait},       {"wake", conn_wake},       {"follow", conn_follow},
+                                   {"follows", conn_follows}, {"outlast", conn_outlast}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", conn_gc}, {NULL, NULL}};
+static const ls_object_type conn_type = {.name = "connection", .methods = methods, .meta = meta};
+
 static void redis_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"open", conn_open},       {"call", conn_call},       {"many", conn_many},
-                                       {"read", conn_read},       {"send", conn_send},       {"close", conn_close_lua},
-                                       {"finish", conn_finish},   {"keep", conn_keep},       {"is_open", conn_is_open},
-                                       {"wait", conn_wait},       {"wake", conn_wake},       {"follow", conn_follow},
-                                       {"follows", conn_follows}, {"outlast", conn_outlast}, {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__gc", conn_gc}, {NULL, NULL}};
-    static const ls_object_type type = {.name = "connection", .methods = methods, .meta = meta};
     redis_data *data = data_of(state);
     ls_node_init(&data->open);
     data->flush = (ls_op){.done = flush_all, .actor = &state->actor};
-    ls_object_define(L, &type, &data->meta_ref);
 }
 
 static bool waits_for_messages(const redis_conn *conn)

@@ -17,7 +17,7 @@ enum { LS_REDIS_LEVELS_MAX = 8 }; /* of arrays in arrays */
 
 typedef struct ls_redis_reader ls_redis_reader;
 
-/* "hiredis 1.2.0"; NULL: not built in, and no reader is opened. Static text. */
+/* "hiredis 1.2.0"; NULL: not built in. Static text. */
 const char *ls_redis_reader_library(void);
 
 /* A reply of more bytes than reply_bytes_max is refused. NULL: out of memory. */
