@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lauxlib.h>
 
 enum kind {
     SWITCH, /* an int */

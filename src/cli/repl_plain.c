@@ -1,7 +1,6 @@
 /* repl_plain.c - lines without an editor: from a pipe, and from a terminal that edits them itself, as the console of
  * Windows does. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/repl.h"
 

@@ -6,7 +6,6 @@
 
 #include <lauxlib.h>
 
-#include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
 #include "script/core/state.h"
 

@@ -8,7 +8,6 @@
 #define LS_SCRIPT_FIELDS_H
 
 #include <lua.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 typedef enum ls_field_type {

@@ -2,7 +2,6 @@
 #include "script/core/lua_modules.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 

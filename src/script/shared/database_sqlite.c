@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/memory.h"
 #include "base/thread.h"
 #include "script/shared/connection_sqlite.h"
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "script/shared/dict_internal.h"
 #include "script/shared/dict_store.h"
 #include "script/shared/hash.h"

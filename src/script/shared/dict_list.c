@@ -1,6 +1,5 @@
 /* dict_list.c - the lists of a dict: values in a ring, whose room doubles. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "script/shared/dict_internal.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lualib.h>
 
 #include "base/err.h"
 #include "base/fopen.h"
@@ -17,7 +16,6 @@
 #include "http/file_cache.h"
 #include "net/poll.h"
 #include "net/stream_pool.h"
-#include "script/bind/bind.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/dev/dev_mode.h"
 #include "script/bind/misc/hooks.h"

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/compiler.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/data/wait.h"

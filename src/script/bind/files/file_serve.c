@@ -20,7 +20,6 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/dev/dev_mode.h"
 #include "script/core/task.h"
-#include "script/core/udata.h"
 
 enum { OPENS_MAX = 3, NO_STEP = -1 }; /* after so many changes while it is read, the file is not served */
 

@@ -6,7 +6,6 @@
 #include "codec/http_disposition.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/res.h"

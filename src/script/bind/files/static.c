@@ -6,14 +6,11 @@
  *
  * A path is refused as if nothing existed there: "..", encoded slashes, hidden names, what ls_http_path_wrong()
  * refuses. Links that lead out of the folder are refused by the port when it opens the file. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "codec/http_path.h"
 #include "codec/http_text.h"
-#include "port/file.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/res.h"

@@ -1,7 +1,6 @@
 /* etag.c - the core of luaserve.etag (lua/luaserve/etag.lua): the entity tag of a body, and what the conditions of the
  * request say about it. */
 #include "base/clock.h"
-#include "base/err.h"
 #include "codec/base64.h"
 #include "codec/http_condition.h"
 #include "script/bind/bind.h"

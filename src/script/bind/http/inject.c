@@ -10,7 +10,6 @@
 #include "http/coded/coded.h"
 #include "http/exchange_memory.h"
 #include "net/addr.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/request.h"

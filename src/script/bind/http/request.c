@@ -20,7 +20,6 @@
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
 #include "script/bind/misc/hooks.h"
-#include "script/core/bytecode.h"
 #include "script/core/udata.h"
 #include "script/shared/shared.h"
 

@@ -10,7 +10,6 @@
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
-#include "script/bind/data/json.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/res.h"
 #include "script/core/udata.h"

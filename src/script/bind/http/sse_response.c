@@ -5,7 +5,6 @@
  * clock. */
 #include "script/bind/http/sse_response.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "codec/sse_event.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/res.h"

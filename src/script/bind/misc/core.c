@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <lualib.h>
 
 #include "base/clock.h"
 #include "base/log.h"

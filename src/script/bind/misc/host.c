@@ -1,7 +1,6 @@
 /* host.c - ls.on("host"): see host.h. */
 #include "script/bind/misc/host.h"
 
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/core/state.h"

@@ -4,11 +4,9 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/core/error_text.h"
-#include "script/core/generation.h"
 #include "script/core/state.h"
 #include "script/core/task.h"
 #include "script/core/udata.h"

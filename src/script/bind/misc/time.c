@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"

@@ -10,11 +10,9 @@
  * A task that waits has the notification on its stack, so that a collected one has no waiters. */
 #include <stdlib.h>
 
-#include <lualib.h>
 
 #include "net/poll.h"
 #include "net/rawsock.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/bind/sock/notify_internal.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "net/sock.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"

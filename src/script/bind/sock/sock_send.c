@@ -2,7 +2,6 @@
  *
  * Short strings are copied into the stream's block. Long strings (string_block.h) and buffers share their blocks with
  * the queue. The queue is sent with one gather send when the task waits or ends, or when FLUSH_BYTES are queued. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"

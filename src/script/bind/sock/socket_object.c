@@ -5,9 +5,7 @@
 
 #include "net/rawsock.h"
 #include "net/sock.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
 #include "script/bind/sock/notify_internal.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/sock/udp_object_internal.h"

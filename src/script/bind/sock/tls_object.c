@@ -1,5 +1,4 @@
 /* tls_object.c - what TLS has negotiated, as a table: req.tls and sock.tls; and why a handshake has failed. */
-#include <lauxlib.h>
 
 #include "base/err.h"
 #include "net/tls.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/sock/udp_object_internal.h"

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/data/buffer.h"
 #include "script/bind/option.h"

@@ -1,7 +1,6 @@
 /* ws.c - see ws.h: the events of a connection, the tasks of its handlers, drain and close. */
 #include "script/bind/ws/ws.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 #include "base/log.h"
 #include "http/exchange_run.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
 #include "script/bind/data/publish.h"
 #include "script/bind/sock/sockets.h"
 #include "script/core/error_text.h"

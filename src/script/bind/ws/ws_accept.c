@@ -17,7 +17,6 @@
 #include "script/bind/http/req.h"
 #include "script/bind/option.h"
 #include "script/bind/ws/ws.h"
-#include "script/core/udata.h"
 
 static const ls_object_type route_type;
 

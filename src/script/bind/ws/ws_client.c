@@ -8,7 +8,6 @@
 
 #include "base/err.h"
 #include "codec/http1/http1_reader.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"

@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
 #include "script/bind/ws/ws.h"
 #include "script/core/udata.h"
 
