@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 enum kind {
     SWITCH, /* an int */
     NUMBER, /* an unsigned from `least` to `most` */

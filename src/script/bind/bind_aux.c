@@ -33,15 +33,13 @@ int ls_push_failure_text(lua_State *L, int err, const char *format, ...)
 int ls_push_result(lua_State *L, int result)
 {
     if (result < 0) return ls_push_failure(L, result);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 int ls_push_addr(lua_State *L, const ls_addr *addr)
 {
     char text[LS_ADDR_TEXT_BYTES];
-    lua_pushstring(L, ls_addr_text(addr, text));
-    return 1;
+    return ls_push_text(L, ls_addr_text(addr, text));
 }
 
 int ls_push_addr_field(lua_State *L, const char *name, const ls_addr *addr)
@@ -49,14 +47,10 @@ int ls_push_addr_field(lua_State *L, const char *name, const ls_addr *addr)
     char text[LS_ADDR_TEXT_BYTES];
     const size_t len = strlen(name);
     if (addr->family == LS_ADDR_NONE) return 0;
-    if (strcmp(name + len - 2, "ip") == 0) {
-        lua_pushstring(L, ls_addr_host(addr, text));
-        return 1;
-    }
+    if (strcmp(name + len - 2, "ip") == 0) return ls_push_text(L, ls_addr_host(addr, text));
     if (strcmp(name + len - 2, "rt") != 0) return ls_push_addr(L, addr);
     if (addr->family == LS_ADDR_UNIX) return 0;
-    lua_pushinteger(L, addr->port);
-    return 1;
+    return ls_push_integer(L, addr->port);
 }
 
 ls_state *ls_check_loading(lua_State *L, const char *prefix)
@@ -144,10 +138,8 @@ static void push_functions(lua_State *L, const luaL_Reg *list, int more)
 static void push_members(lua_State *L, const ls_object_type *type)
 {
     push_functions(L, type->methods, 0);
-    for (const char *const *field = type->fields; field != NULL && *field != NULL; field++) {
-        lua_pushboolean(L, 1);
-        lua_setfield(L, -2, *field);
-    }
+    for (const char *const *field = type->fields; field != NULL && *field != NULL; field++)
+        ls_set_boolean(L, *field, true);
     if (type->newindex != NULL) {
         lua_pushvalue(L, -1);
         lua_pushcclosure(L, type->newindex, 1);
@@ -163,10 +155,8 @@ static void push_metatable(lua_State *L, const ls_object_type *type)
     push_functions(L, type->meta, 5); /* and __index, __gc, __close, __name, __metatable */
     if (type->methods != NULL) push_members(L, type);
     if (type->drop != NULL) {
-        lua_pushcfunction(L, type->drop);
-        lua_setfield(L, -2, "__gc");
-        lua_pushcfunction(L, type->drop);
-        lua_setfield(L, -2, "__close");
+        ls_set_function(L, "__gc", type->drop);
+        ls_set_function(L, "__close", type->drop);
     }
 }
 

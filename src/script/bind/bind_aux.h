@@ -7,6 +7,8 @@
 
 #include <lauxlib.h>
 
+#include "script/core/push.h"
+
 /* Push nil, the message and the code of the LS_E* error `err`. Returns 3. May raise "not enough memory". */
 int ls_push_failure(lua_State *L, int err);
 /* The same with a message of its own, formatted as by lua_pushfstring(). */

@@ -95,10 +95,7 @@ static void refuse_names(lua_State *L, const char *call, const ls_option *option
     lua_pushstring(L, call);
     lua_pushvalue(L, given);
     lua_newtable(L);
-    for (const ls_option *o = options; o->name != NULL; o++) {
-        lua_pushboolean(L, 1);
-        lua_setfield(L, -2, o->name);
-    }
+    for (const ls_option *o = options; o->name != NULL; o++) ls_set_boolean(L, o->name, true);
     lua_pushboolean(L, 1);
     lua_call(L, 4, 0);
 }

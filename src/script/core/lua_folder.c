@@ -1,5 +1,6 @@
 /* lua_folder.c - see lua_folder.h. */
 #include "script/core/lua_folder.h"
+#include "script/core/push.h"
 
 #include <limits.h>
 
@@ -10,20 +11,14 @@ static int folder_kind(lua_State *L)
 {
     ls_file_info info;
     if (ls_file_stat(luaL_checkstring(L, 1), &info) < 0) return 0;
-    lua_pushstring(L, info.type == LS_FILE_DIRECTORY ? "folder" : "file");
-    return 1;
+    return ls_push_text(L, info.type == LS_FILE_DIRECTORY ? "folder" : "file");
 }
 
 /* true, or nil and the message. */
 static int push_result(lua_State *L, int err)
 {
-    if (err == LS_OK) {
-        lua_pushboolean(L, 1);
-        return 1;
-    }
-    lua_pushnil(L);
-    lua_pushstring(L, ls_err_text(err));
-    return 2;
+    if (err == LS_OK) return ls_push_boolean(L, true);
+    return ls_push_nil_text(L, ls_err_text(err));
 }
 
 static int push_names(lua_State *L) /* (the names as light userdata) */
@@ -33,10 +28,8 @@ static int push_names(lua_State *L) /* (the names as light userdata) */
     for (unsigned n = 0; n < names->count; n++) {
         const struct ls_file_name *name = &names->names[n];
         lua_createtable(L, 0, 2);
-        lua_pushstring(L, name->name);
-        lua_setfield(L, -2, "name");
-        lua_pushboolean(L, name->info.type == LS_FILE_DIRECTORY && !name->link);
-        lua_setfield(L, -2, "folder");
+        ls_set_text(L, "name", name->name);
+        ls_set_boolean(L, "folder", name->info.type == LS_FILE_DIRECTORY && !name->link);
         lua_rawseti(L, -2, (lua_Integer)n + 1);
     }
     return 1;
@@ -56,8 +49,7 @@ static int folder_list(lua_State *L)
 
 static int folder_is_absolute(lua_State *L)
 {
-    lua_pushboolean(L, ls_file_is_absolute(luaL_checkstring(L, 1)));
-    return 1;
+    return ls_push_boolean(L, ls_file_is_absolute(luaL_checkstring(L, 1)));
 }
 
 static int folder_make(lua_State *L)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/log.h"

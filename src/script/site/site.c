@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 #include "base/err.h"
 #include "base/fopen.h"
 #include "base/log.h"

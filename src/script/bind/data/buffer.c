@@ -229,8 +229,7 @@ static int buffer_tostring(lua_State *L)
 
 static int buffer_len(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)buffer_check(L, 1)->len);
-    return 1;
+    return ls_push_integer(L, (lua_Integer)buffer_check(L, 1)->len);
 }
 
 /* buffer:sub(i: integer [, j: integer]) -> part: Buffer
@@ -466,8 +465,7 @@ static int buffer_eq(lua_State *L)
         if (at_a == a->slices[i].len) i++, at_a = 0;
         if (at_b == b->slices[j].len) j++, at_b = 0;
     }
-    lua_pushboolean(L, equal);
-    return 1;
+    return ls_push_boolean(L, equal);
 }
 
 /* buffer is a Buffer: bytes outside of the memory of Lua. `==` compares the bytes.

@@ -209,14 +209,12 @@ static int channel_len(lua_State *L)
 {
     const channel_handle *handle = channel_check(L);
     ls_check_arguments(L, 1, "channel:len()");
-    lua_pushinteger(L, (lua_Integer)ls_channel_len(handle->channel));
-    return 1;
+    return ls_push_integer(L, (lua_Integer)ls_channel_len(handle->channel));
 }
 
 static int channel_meta_len(lua_State *L) /* #channel; Lua passes the channel twice */
 {
-    lua_pushinteger(L, (lua_Integer)ls_channel_len(channel_check(L)->channel));
-    return 1;
+    return ls_push_integer(L, (lua_Integer)ls_channel_len(channel_check(L)->channel));
 }
 
 /* channel is a Channel: a queue of values between tasks of all Lua states.
@@ -266,11 +264,7 @@ static int core_channel(lua_State *L)
     const int err = ls_shared_get(ls_state_runtime(ls_state_of(L))->shared, &ls_channel_kind, name, where,
                                   capacity > 0 ? &capacity : NULL, &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
-    if (err < 0) {
-        lua_pushnil(L);
-        lua_pushstring(L, before);
-        return 2;
-    }
+    if (err < 0) return ls_push_nil_text(L, before);
     handle->channel = ls_channel_of(object);
     return 1;
 }

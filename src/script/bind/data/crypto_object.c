@@ -323,11 +323,7 @@ static int core_crypto_sign(lua_State *L)
     const char *data = luaL_checklstring(L, 2, &len);
     const int bytes = ls_signature_make(key, data, len, out);
     if (bytes < 0 && bytes != LS_EINVAL) return fail(L, bytes);
-    if (bytes < 0)
-        lua_pushnil(L);
-    else
-        lua_pushlstring(L, (char *)out, (size_t)bytes);
-    return 1;
+    return bytes < 0 ? ls_push_nil(L) : ls_push_bytes(L, (char *)out, (size_t)bytes);
 }
 
 /* core.crypto_verify(key, data, signature) -> boolean */
@@ -338,8 +334,7 @@ static int core_crypto_verify(lua_State *L)
     const char *data = luaL_checklstring(L, 2, &len), *signature = luaL_checklstring(L, 3, &signature_len);
     const int err = ls_signature_check(key, data, len, (const uint8_t *)signature, signature_len);
     if (err < 0 && err != LS_EINVAL) return fail(L, err);
-    lua_pushboolean(L, err == LS_OK);
-    return 1;
+    return ls_push_boolean(L, err == LS_OK);
 }
 
 /* ---- the rest --------------------------------------------------------------------------------------------------- */
@@ -349,8 +344,7 @@ static int core_crypto_equal(lua_State *L)
 {
     size_t a_len, b_len;
     const char *a = luaL_checklstring(L, 1, &a_len), *b = luaL_checklstring(L, 2, &b_len);
-    lua_pushboolean(L, a_len == b_len && ls_secret_equal(a, b, a_len));
-    return 1;
+    return ls_push_boolean(L, a_len == b_len && ls_secret_equal(a, b, a_len));
 }
 
 /* core.crypto_random(count) -> string */
@@ -395,8 +389,7 @@ static int core_crypto_built(lua_State *L)
     const int err = ls_hash_open(LS_DIGEST_SHA256, NULL, 0, &hash);
     ls_hash_free(hash);
     if (err == LS_ENOMEM) return fail(L, err);
-    lua_pushboolean(L, err == LS_OK);
-    return 1;
+    return ls_push_boolean(L, err == LS_OK);
 }
 
 static const luaL_Reg hasher_methods[] = {{"update", hasher_update}, {"final", hasher_final}, {NULL, NULL}};

@@ -136,11 +136,8 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
 {
     const ls_state *state = ls_state_of(L);
     ls_db_job *owner = job->lease != NULL ? job->lease : job; /* of the connection, once it has one */
-    if (owner->used) {
-        lua_pushboolean(L, 0);
-        lua_pushliteral(L, "another task waits for a statement of this transaction, or for these rows");
-        return 2;
-    }
+    if (owner->used)
+        return ls_push_false_text(L, "another task waits for a statement of this transaction, or for these rows");
     if (job->lease == NULL && !job->more && holds_transaction(state, job->db)) { /* a read would get the old rows */
         lua_pushboolean(L, 0);
         lua_pushliteral(
@@ -184,11 +181,7 @@ static int push_failure(lua_State *L, ls_db_job *job)
 {
     const char *message = job->rows.len > 0 ? job->rows.data : "not enough memory";
     const int error = job->error;
-    if (job->misuse) {
-        lua_pushboolean(L, 0);
-        lua_pushstring(L, message);
-        return 2;
-    }
+    if (job->misuse) return ls_push_false_text(L, message);
     return ls_push_failure_text(L, error, "%s", message);
 }
 
@@ -197,8 +190,7 @@ static int done(lua_State *L, int status, lua_KContext context) /* without a res
     ls_db_job *job = finished(L, context);
     if (job->error < 0) return push_failure(L, job);
     call_keep(L);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* ---- parameters ---------------------------------------------------------------------------------------------------- */
@@ -352,10 +344,8 @@ static int exec_done(lua_State *L, int status, lua_KContext context)
     ls_db_job_release(job);
     if (job->error < 0) return push_failure(L, job);
     lua_createtable(L, 0, 2);
-    lua_pushinteger(L, job->changes);
-    lua_setfield(L, -2, "changes");
-    lua_pushinteger(L, job->last_id);
-    lua_setfield(L, -2, "last_id");
+    ls_set_integer(L, "changes", job->changes);
+    ls_set_integer(L, "last_id", job->last_id);
     call_keep(L);
     return 1;
 }
@@ -537,11 +527,7 @@ static int core_sqlite(lua_State *L)
     database_object *database = ls_object_push(L, sizeof *database, 0, &database_type);
     const int err =
         ls_shared_get(ls_state_runtime(state)->shared, &ls_db_kind, options.path, where, &options, &found, before);
-    if (err == LS_EEXIST) {
-        lua_pushboolean(L, 0);
-        lua_pushstring(L, before);
-        return 2;
-    }
+    if (err == LS_EEXIST) return ls_push_false_text(L, before);
     if (err < 0) return ls_push_failure_text(L, err, "%s: %s", path, error < 0 ? message : "not enough memory");
     database->db = ls_db_of(found);
     return 1;

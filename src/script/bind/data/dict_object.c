@@ -161,10 +161,7 @@ static int get(lua_State *L, dict_object *object, int cache, const ls_dict_key *
 static int dict_get(lua_State *L)
 {
     dict_object *object = check_called(L, "get");
-    if (ls_dict_is_no_key(L, KEY)) {
-        lua_pushnil(L);
-        return 1;
-    }
+    if (ls_dict_is_no_key(L, KEY)) return ls_push_nil(L);
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     ls_check_arguments(L, KEY, "dict:get(key)");
     (void)lua_getiuservalue(L, SELF, 1);
@@ -251,13 +248,8 @@ static int dict_ttl(lua_State *L)
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     uint64_t ms;
     ls_check_arguments(L, KEY, "dict:ttl(key)");
-    if (!ls_dict_ttl(dict, &key, &ms))
-        lua_pushnil(L);
-    else if (ms == 0)
-        lua_pushboolean(L, 0);
-    else
-        lua_pushnumber(L, (double)ms / 1000);
-    return 1;
+    if (!ls_dict_ttl(dict, &key, &ms)) return ls_push_nil(L);
+    return ms == 0 ? ls_push_boolean(L, false) : ls_push_number(L, (double)ms / 1000);
 }
 
 /* dict:expire(key [, seconds]) -> existed: boolean
@@ -375,8 +367,7 @@ static int dict_llen(lua_State *L)
     size_t len;
     ls_check_arguments(L, KEY, "dict:llen(key)");
     if (ls_dict_list_len(dict, &key, &len) < 0) return ls_dict_push_wrong(L, &key, not_a_list);
-    lua_pushinteger(L, (lua_Integer)len);
-    return 1;
+    return ls_push_integer(L, (lua_Integer)len);
 }
 
 /* dict:range(key [, first: integer [, last: integer]]) -> values: any[] | nil, message, code
@@ -623,16 +614,14 @@ static bool is_same(lua_State *L, int depth)
 static int core_same(lua_State *L)
 {
     lua_settop(L, 2);
-    lua_pushboolean(L, is_same(L, 1));
-    return 1;
+    return ls_push_boolean(L, is_same(L, 1));
 }
 
 static int push_code_call(lua_State *L)
 {
     size_t len;
     const char *code = ls_value_code(lua_touserdata(L, 1), &len);
-    lua_pushlstring(L, code, len);
-    return 1;
+    return ls_push_bytes(L, code, len);
 }
 
 /* core.value_encode(value) -> text | nil, message: a value as bytes, for a store outside of the process; the reason names
@@ -646,11 +635,7 @@ static int core_value_encode(lua_State *L)
     lua_settop(L, 1);
     const int err = ls_value_pack(L, 1, &options, &value, message, sizeof(message));
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
-    if (err < 0) {
-        lua_pushnil(L);
-        lua_pushstring(L, message);
-        return 2;
-    }
+    if (err < 0) return ls_push_nil_text(L, message);
     lua_pushcfunction(L, push_code_call);
     lua_pushlightuserdata(L, value);
     const int status = lua_pcall(L, 1, 1, 0);
@@ -701,10 +686,8 @@ static void push_metatable(lua_State *L, int object, int more)
 {
     static const luaL_Reg metamethods[] = {{"__len", dict_len}, {"__tostring", dict_tostring}, {NULL, NULL}};
     luaL_newlib(L, metamethods);
-    lua_pushliteral(L, "dict");
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    ls_set_text(L, "__name", "dict");
+    ls_set_boolean(L, "__metatable", false);
     lua_getfield(L, more, "pairs");
     lua_setfield(L, -2, "__pairs");
 

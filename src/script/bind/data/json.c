@@ -97,8 +97,7 @@ static void json_define(lua_State *L, ls_state *state)
     json->decode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_pushcfunction(L, ls_cjson_safe_open);
-    lua_setfield(L, -2, "cjson.safe");
+    ls_set_function(L, "cjson.safe", ls_cjson_safe_open);
     lua_pop(L, 1);
 }
 

@@ -62,13 +62,6 @@ typedef struct lease_object {
     size_t bytes; /* of rows, since the statement was sent */
 } lease_object;
 
-static int misuse(lua_State *L, const char *message)
-{
-    lua_pushboolean(L, 0);
-    lua_pushstring(L, message);
-    return 2;
-}
-
 static int push_refusal(lua_State *L, const ls_pg *pool, int err, const char *message, const char *sqlstate)
 {
     ls_push_failure_text(L, err, "%s: %s", ls_pg_where(pool),
@@ -152,7 +145,8 @@ static int waited(lua_State *L, lease_object *lease, lua_KContext context)
         ls_state_end_run(L);
     }
     /* The lease may have ended behind the decision, too. */
-    if (result == LS_ECLOSED || (lease->end.run != NULL && lease->lease.conn == NULL)) return misuse(L, has_ended);
+    if (result == LS_ECLOSED || (lease->end.run != NULL && lease->lease.conn == NULL))
+        return ls_push_false_text(L, has_ended);
     if (result == LS_OK || result == LS_EREFUSED) return 0;
     (void)snprintf(seconds, sizeof seconds, "%.9g", ls_pg_timeout(lease->lease.pool));
     return ls_push_failure_text(L, result, "%s: %s within %s seconds", ls_pg_where(lease->lease.pool),
@@ -192,7 +186,8 @@ static int core_postgres_lease(lua_State *L)
     const pool_object *pool = ls_udata_check(L, TARGET, &pool_type, sizeof *pool, "pool");
     const ls_state *state = ls_state_of(L);
     if (in_transaction(state, pool->pool))
-        return misuse(L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec");
+        return ls_push_false_text(
+            L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec");
     lease_object *lease = ls_object_push(L, sizeof *lease, 0, &lease_type);
     lease->lease.pool = pool->pool;
     lease->reads = lua_toboolean(L, 2);
@@ -215,7 +210,7 @@ static lease_object *check_lease(lua_State *L)
 {
     lease_object *lease = ls_udata_check(L, TARGET, &lease_type, sizeof *lease, "lease");
     if (lease->lease.conn != NULL && !lease->waits) return lease;
-    misuse(L, lease->lease.conn == NULL ? has_ended : "another task waits for a statement of it");
+    ls_push_false_text(L, lease->lease.conn == NULL ? has_ended : "another task waits for a statement of it");
     return NULL;
 }
 
@@ -226,8 +221,7 @@ static int sent(lua_State *L, lease_object *lease, int ok)
     if (ok != 1) return push_lost(L, lease);
     ls_pg_begin(lease->lease.conn);
     lease->bytes = 0;
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* core.postgres_command(lease, sql) -> true | as core.postgres_lease: one statement or several, without parameters */
@@ -252,10 +246,7 @@ static int core_postgres_prepare(lua_State *L)
     ls_pg_conn *conn = lease->lease.conn;
     ls_pg_statement *statement = conn->statement = ls_pg_statement_find(conn, sql, len);
     const bool other = statement->sql != NULL && (statement->len != len || memcmp(statement->sql, sql, len) != 0);
-    if (statement->state == LS_PG_READY && !other) {
-        lua_pushinteger(L, statement->count);
-        return 1;
-    }
+    if (statement->state == LS_PG_READY && !other) return ls_push_integer(L, statement->count);
     (void)snprintf(name, sizeof name, "%sluaserve_%llu", other ? "deallocate " : "",
                    (unsigned long long)(statement->sql != NULL ? statement->number : ++conn->numbers));
     if (other) {
@@ -291,8 +282,7 @@ static int core_postgres_type(lua_State *L)
     const lease_object *lease = check_lease(L);
     const lua_Integer n = luaL_checkinteger(L, 2);
     if (lease == NULL) return 2;
-    lua_pushinteger(L, check_prepared(L, lease, n)->types[n - 1]);
-    return 1;
+    return ls_push_integer(L, check_prepared(L, lease, n)->types[n - 1]);
 }
 
 /* core.postgres_forget(lease): the statement that was sent is prepared anew the next time. */
@@ -371,7 +361,7 @@ static int core_postgres_send(lua_State *L)
         const char *wrong = parameter(L, 2 + n, statement->types[n]);
         if (wrong != NULL) {
             lua_pushfstring(L, "parameter $%d %s", n + 1, wrong);
-            return misuse(L, lua_tostring(L, -1));
+            return ls_push_false_text(L, lua_tostring(L, -1));
         }
         values[n] = lua_tostring(L, 2 + n);
         lengths[n] = values[n] != NULL ? (int)lua_rawlen(L, 2 + n) : 0;
@@ -476,8 +466,7 @@ static int prepared(lua_State *L, ls_pg_conn *conn)
         statement->count = count;
         statement->state = LS_PG_READY;
     }
-    lua_pushliteral(L, "done");
-    return 1;
+    return ls_push_text(L, "done");
 }
 
 /* What the result is for the caller: its values; or 0: go on. */
@@ -666,7 +655,7 @@ static int core_postgres(lua_State *L)
     pool_object *pool = ls_object_push(L, sizeof *pool, 0, &pool_type);
     const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_pg_kind, options.url, luaL_checkstring(L, 2),
                                   &options, &found, before);
-    if (err == LS_EEXIST) return misuse(L, before);
+    if (err == LS_EEXIST) return ls_push_false_text(L, before);
     if (err < 0) return ls_push_failure_text(L, err, "%s", message[0] != '\0' ? message : "not enough memory");
     pool->pool = ls_pg_of(found);
     if (!state->loading) ls_pg_use_port(ls_state_runtime(state)->shared, state->port);

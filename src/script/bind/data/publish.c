@@ -192,8 +192,7 @@ static int core_publish_here(lua_State *L)
                            "Lua state, have reached their limit"
                          : "the messages on their way to the caller's Lua state have reached their limit");
     if (count < 0) return ls_push_failure(L, (int)count);
-    lua_pushinteger(L, (lua_Integer)count);
-    return 1;
+    return ls_push_integer(L, (lua_Integer)count);
 }
 
 /* ls.publish(topic, data: string|number|table|Buffer [, options: "text"|"binary"|PublishOptions]) -> subscribers:

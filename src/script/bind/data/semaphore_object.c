@@ -329,11 +329,7 @@ static int core_semaphore(lua_State *L)
     const int err = ls_shared_get(ls_state_runtime(ls_state_of(L))->shared, &ls_semaphore_kind, name, where, &permits,
                                   &object, before);
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
-    if (err < 0) {
-        lua_pushnil(L);
-        lua_pushstring(L, before);
-        return 2;
-    }
+    if (err < 0) return ls_push_nil_text(L, before);
     handle->semaphore = ls_semaphore_of(object);
     return 1;
 }

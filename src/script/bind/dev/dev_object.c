@@ -60,8 +60,7 @@ static int dev_find(lua_State *L)
     size_t len;
     const char *name = luaL_checklstring(L, 1, &len);
     if (strlen(name) != len || !ls_dev_find(dev_of(L), name, path)) return 0;
-    lua_pushstring(L, path);
-    return 1;
+    return ls_push_text(L, path);
 }
 
 /* dev.failure() -> nothing, or message, traceback of the last load */
@@ -77,37 +76,32 @@ static int dev_failure(lua_State *L)
 /* dev.version() -> integer */
 static int dev_version(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)ls_dev_version(dev_of(L)));
-    return 1;
+    return ls_push_integer(L, (lua_Integer)ls_dev_version(dev_of(L)));
 }
 
 /* dev.styles() -> integer */
 static int dev_styles(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)ls_dev_styles(dev_of(L)));
-    return 1;
+    return ls_push_integer(L, (lua_Integer)ls_dev_styles(dev_of(L)));
 }
 
 /* dev.states() -> the number of Lua states from the start; the site has loaded */
 static int dev_states(lua_State *L)
 {
     const unsigned most = ls_state_of(L)->generation->settings.states_max;
-    lua_pushinteger(L, most > 0 && most < LS_DEV_STATES ? most : LS_DEV_STATES);
-    return 1;
+    return ls_push_integer(L, most > 0 && most < LS_DEV_STATES ? most : LS_DEV_STATES);
 }
 
 /* dev.draining() -> whether the server, or this generation of the site, ends */
 static int dev_draining(lua_State *L)
 {
-    lua_pushboolean(L, ls_state_of(L)->draining);
-    return 1;
+    return ls_push_boolean(L, ls_state_of(L)->draining);
 }
 
 /* dev.once(text) -> whether no state has given this text since the last load */
 static int dev_once(lua_State *L)
 {
-    lua_pushboolean(L, ls_dev_once(dev_of(L), luaL_checkstring(L, 1)));
-    return 1;
+    return ls_push_boolean(L, ls_dev_once(dev_of(L), luaL_checkstring(L, 1)));
 }
 
 /* dev.task() -> whether the running task works for a client, as others may do at the same time, and the number of the message
@@ -148,8 +142,7 @@ static int dev_on_page(lua_State *L)
 static int dev_sse_never_waited(lua_State *L)
 {
     const ls_request *r = ls_request_of_res(L, 1);
-    lua_pushboolean(L, r != NULL && ls_sse_never_waited(r));
-    return 1;
+    return ls_push_boolean(L, r != NULL && ls_sse_never_waited(r));
 }
 
 /* ---- slow handlers ----------------------------------------------------------------------------------------- */
@@ -342,10 +335,8 @@ static void define(lua_State *L, ls_state *state)
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "luaserve.core");
     luaL_newlib(L, functions);
-    lua_pushstring(L, state->generation->path);
-    lua_setfield(L, -2, "site");
-    lua_pushstring(L, ls_dev_editor(dev_of(L)));
-    lua_setfield(L, -2, "editor");
+    ls_set_text(L, "site", state->generation->path);
+    ls_set_text(L, "editor", ls_dev_editor(dev_of(L)));
     lua_setfield(L, -2, "dev");
     lua_settop(L, top);
 }

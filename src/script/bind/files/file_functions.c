@@ -262,10 +262,7 @@ static int64_t run_more(ls_work *work)
 static int core_file_more(lua_State *L)
 {
     const opened *o = ls_udata_check(L, 2, &opened_type, sizeof *o, "file");
-    if (o->file == NULL) {
-        lua_pushliteral(L, "");
-        return 1;
-    }
+    if (o->file == NULL) return ls_push_text(L, "");
     call *c = call_push(L, run_more, 0);
     c->file = ls_shared_file_hold(o->file);
     c->len = (size_t)o->offset;
@@ -325,10 +322,8 @@ static void push_info(lua_State *L, const ls_file_info *info)
     static const char *const types[] = {
         [LS_FILE_REGULAR] = "file", [LS_FILE_DIRECTORY] = "directory", [LS_FILE_OTHER] = "other"};
     lua_createtable(L, 0, 4);
-    lua_pushstring(L, types[info->type]);
-    lua_setfield(L, -2, "type");
-    lua_pushinteger(L, (lua_Integer)info->bytes);
-    lua_setfield(L, -2, "size");
+    ls_set_text(L, "type", types[info->type]);
+    ls_set_integer(L, "size", (lua_Integer)info->bytes);
     lua_pushnumber(L, (lua_Number)info->modified_s + (lua_Number)info->modified_ns / 1e9);
     lua_setfield(L, -2, "mtime");
 }
@@ -499,8 +494,7 @@ static int core_site_path(lua_State *L)
 /* core.is_buffer(value) -> whether it is a buffer. Raises for an expired one. */
 static int core_is_buffer(lua_State *L)
 {
-    lua_pushboolean(L, ls_buffer_test(L, 1) != NULL);
-    return 1;
+    return ls_push_boolean(L, ls_buffer_test(L, 1) != NULL);
 }
 
 static const ls_object_type call_type = {.name = "call", .drop = call_drop};

@@ -46,8 +46,7 @@ static int core_safe_join(lua_State *L)
 static int push_id(lua_State *L, int err, uint32_t id)
 {
     if (err < 0) return ls_push_failure(L, err);
-    lua_pushinteger(L, id);
-    return 1;
+    return ls_push_integer(L, id);
 }
 
 /* core.user_id(name) -> number | nil, message, code. ENOENT: unknown name; ENOTSUP: Windows. */

@@ -106,8 +106,7 @@ static int respond(lua_State *L, ls_request *r, ls_cached_file *entry)
     ls_cached_file_drop(entry);
     if (err == LS_ELIMIT || err == LS_ENOMEM) return luaL_error(L, "res:file: %s", ls_err_text(err));
     if (err < 0) return ls_push_failure(L, err);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)

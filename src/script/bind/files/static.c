@@ -274,8 +274,7 @@ static int missing(lua_State *L, ls_serve *s, const static_config *config)
         s->step = STEP_FALLBACK;
         return LS_SERVE_NEXT;
     }
-    lua_pushinteger(L, 404);
-    return 1;
+    return ls_push_integer(L, 404);
 }
 
 /* Look for the next accepted sibling of s->file, or respond with the file itself. */
@@ -334,10 +333,7 @@ static int core_static_get(lua_State *L)
     lua_settop(L, SKIP);
     if (from == NULL) return redirect(L, r);
     ls_serve_init(&s, found, config->folder, config->folder_len);
-    if (!set_path(&s, config, from, end, config->index)) {
-        lua_pushinteger(L, 404);
-        return 1;
-    }
+    if (!set_path(&s, config, from, end, config->index)) return ls_push_integer(L, 404);
     if (config->precompressed)
         s.coding_count = ls_accept_codings(&r->x->head, r->x->bytes, siblings, SIBLINGS, s.codings);
     if (s.path[s.path_len - 1] == '/') { /* a folder without an index */

@@ -463,8 +463,7 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     if (err < 0) return ls_request_body_failed(L, r, err);
     if (slice.len == 0) {
         ls_slice_drop(&slice);
-        lua_pushnil(L);
-        return 1;
+        return ls_push_nil(L);
     }
     /* lua_pushlstring may raise: until then the request owns the slice. */
     if (!body_keep_slice(r, slice)) return ls_request_body_failed(L, r, LS_ENOMEM);
@@ -560,6 +559,5 @@ int ls_core_body_max(lua_State *L)
         luaL_argcheck(L, bytes >= 0, 2, "limit must be 0 or more");
         x->body_bytes_max = bytes == LUA_MAXINTEGER ? UINT64_MAX : (uint64_t)bytes;
     }
-    lua_pushboolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);
-    return 1;
+    return ls_push_boolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);
 }

@@ -22,6 +22,7 @@
 #include "script/bind/http/sse_response.h"
 #include "script/bind/misc/hooks.h"
 #include "script/core/error_text.h"
+#include "script/core/push.h"
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
 
@@ -33,10 +34,8 @@
 static void push_log_info(lua_State *L, const ls_request *r)
 {
     lua_createtable(L, 0, 3);
-    lua_pushinteger(L, r->x->response != LS_RESPONSE_NONE ? r->x->status : 0);
-    lua_setfield(L, -2, "status");
-    lua_pushinteger(L, (lua_Integer)ls_exchange_body_sent(r->x));
-    lua_setfield(L, -2, "bytes");
+    ls_set_integer(L, "status", r->x->response != LS_RESPONSE_NONE ? r->x->status : 0);
+    ls_set_integer(L, "bytes", (lua_Integer)ls_exchange_body_sent(r->x));
     lua_pushnumber(L, (double)(ls_clock_ns() - r->began_ns) / 1e9);
     lua_setfield(L, -2, "duration");
 }

@@ -437,8 +437,7 @@ int ls_core_client(lua_State *L)
         addr = &forwarded;
     }
     if (addr == NULL || (addr->family != LS_ADDR_IP4 && addr->family != LS_ADDR_IP6)) return req_ip(L);
-    lua_pushlstring(L, (const char *)addr->bytes, addr->family == LS_ADDR_IP4 ? 4 : 8);
-    return 1;
+    return ls_push_bytes(L, (const char *)addr->bytes, addr->family == LS_ADDR_IP4 ? 4 : 8);
 }
 
 /* Push req.tls and keep it in the req object at `self`. */
@@ -500,15 +499,14 @@ static int push_field(lua_State *L, ls_request *r, enum req_field field)
     case REQ_ID: {
         char id[17];
         ls_request_id_text(x->id, id);
-        lua_pushlstring(L, id, 16);
-        return 1;
+        return ls_push_bytes(L, id, 16);
     }
     case REQ_SCHEME:
         if (!take_forwarded(L, r, field)) lua_pushstring(L, x->secure ? "https" : "http");
         return 1;
     case REQ_SECURE:
-        lua_pushboolean(L, take_forwarded(L, r, REQ_SCHEME) ? strcmp(lua_tostring(L, -1), "https") == 0 : x->secure);
-        return 1;
+        return ls_push_boolean(L, take_forwarded(L, r, REQ_SCHEME) ? strcmp(lua_tostring(L, -1), "https") == 0
+                                                                   : x->secure);
     case REQ_TLS:
         if (ls_request_cached(L, r, 1, LS_REQ_TLS)) return 1;
         push_tls(L, r, 1);
@@ -554,8 +552,7 @@ static int unknown_field(lua_State *L)
         lua_pushvalue(L, lua_upvalueindex(1));
         lua_call(L, 2, 0);
     }
-    lua_pushnil(L);
-    return 1;
+    return ls_push_nil(L);
 }
 
 /* The C function of a field that is made at the first access. It is never called: its upvalue is. */
@@ -692,8 +689,7 @@ static int req_gc(lua_State *L)
 
 static int req_tostring(lua_State *L)
 {
-    lua_pushliteral(L, "request");
-    return 1;
+    return ls_push_text(L, "request");
 }
 
 /* ---- for router.lua ---------------------------------------------------------------------------------------- */
@@ -745,10 +741,8 @@ void ls_request_define_req(lua_State *L, ls_requests *requests)
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
     luaL_setfuncs(L, ls_body_methods, 0);
-    for (size_t n = REQ_METHOD; n < sizeof field_names / sizeof field_names[0]; n++) {
-        lua_pushinteger(L, (lua_Integer)n);
-        lua_setfield(L, -2, field_names[n]);
-    }
+    for (size_t n = REQ_METHOD; n < sizeof field_names / sizeof field_names[0]; n++)
+        ls_set_integer(L, field_names[n], (lua_Integer)n);
     lua_newtable(L);
     lua_pushvalue(L, -2);
     lua_pushvalue(L, -2);

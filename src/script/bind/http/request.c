@@ -612,8 +612,7 @@ static int core_too_large(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
     ls_request_log_refused(L, r, 413, "the request body is larger than its limit");
-    lua_pushinteger(L, 413);
-    return 1;
+    return ls_push_integer(L, 413);
 }
 
 /* core.time_max(req, ms): the task of the request ends when it waits for so long; 0: no limit. */

@@ -59,10 +59,7 @@ static int check_status(lua_State *L, int index)
 static int res_status(lua_State *L)
 {
     ls_check_arguments(L, 2, "res:status(status)");
-    if (lua_isnoneornil(L, 2)) {
-        lua_pushinteger(L, ls_request_check_res(L, 1)->x->status);
-        return 1;
-    }
+    if (lua_isnoneornil(L, 2)) return ls_push_integer(L, ls_request_check_res(L, 1)->x->status);
     ls_request *r = ls_res_check_open(L);
     r->x->status = check_status(L, 2);
     r->status_set = true;
@@ -126,13 +123,9 @@ static int push_header(lua_State *L, const ls_request *r)
 {
     size_t name_len, len;
     const char *name = luaL_checklstring(L, 2, &name_len), *value = ls_exchange_find(r->x, name, name_len, &len);
-    if (value != NULL)
-        lua_pushlstring(L, value, len);
-    else if (ls_text_same(name, name_len, "content-type", 12))
-        lua_pushstring(L, ls_request_answer_type(L, r));
-    else
-        lua_pushnil(L);
-    return 1;
+    if (value != NULL) return ls_push_bytes(L, value, len);
+    if (ls_text_same(name, name_len, "content-type", 12)) return ls_push_text(L, ls_request_answer_type(L, r));
+    return ls_push_nil(L);
 }
 
 /* core.be_private(res) -> whether the response has not begun: then no cache may give it to others, unless it has a
@@ -146,8 +139,7 @@ int ls_core_be_private(lua_State *L)
     if (!begun && ls_exchange_find(r->x, "Cache-Control", 13, &len) == NULL &&
         ls_exchange_header(r->state->ctx, r->x, "Cache-Control", 13, "private", 7, true) < 0)
         return luaL_error(L, "the headers of the response exceed %d bytes", LS_BLOCK_LARGE);
-    lua_pushboolean(L, !begun);
-    return 1;
+    return ls_push_boolean(L, !begun);
 }
 
 /* res:header(name, value: string|number|(string|number)[]|nil) -> res
@@ -348,10 +340,8 @@ static int res_body(lua_State *L)
 {
     const ls_request *r = ls_request_check_res(L, 1);
     ls_check_arguments(L, 1, "res:body(), which returns the body; res:send(body) sets it");
-    if (r->answer >= LS_ANSWER_BODY && r->answer != LS_ANSWER_LATER)
-        lua_getiuservalue(L, 1, LS_RES_ANSWER);
-    else
-        lua_pushnil(L);
+    if (r->answer < LS_ANSWER_BODY || r->answer == LS_ANSWER_LATER) return ls_push_nil(L);
+    lua_getiuservalue(L, 1, LS_RES_ANSWER);
     return 1;
 }
 
@@ -577,12 +567,10 @@ void ls_request_define_res(lua_State *L, ls_requests *requests)
                                        {NULL, NULL}};
     lua_newtable(L);
     luaL_newlib(L, methods);
-    lua_pushinteger(L, 1);
-    lua_setfield(L, -2, "sent");
+    ls_set_integer(L, "sent", 1);
     lua_pushcclosure(L, res_index, 1);
     lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, res_newindex);
-    lua_setfield(L, -2, "__newindex");
+    ls_set_function(L, "__newindex", res_newindex);
     ls_udata_define(L, "response", &requests->res_meta_ref);
 }
 
@@ -591,7 +579,6 @@ void ls_response_method(lua_State *L, const ls_state *state, const char *name, l
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(state)->res_meta_ref);
     lua_getfield(L, -1, "__index");
     (void)lua_getupvalue(L, -1, 1);
-    lua_pushcfunction(L, method);
-    lua_setfield(L, -2, name);
+    ls_set_function(L, name, method);
     lua_pop(L, 3);
 }

@@ -35,8 +35,7 @@ static int sent(lua_State *L, int status, lua_KContext context)
     const int result = ls_exchange_flush(ctx, r->x);
     if (result == LS_PENDING) return ls_request_wait(L, r, context, sent);
     if (!ls_sse_is_open(ctx, sse)) return push_closed(L);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* Write the string at `index`. */
@@ -56,8 +55,7 @@ static int write_text(lua_State *L, ls_sse *sse, int index)
     }
     if (result < 0 || !ls_sse_is_open(ctx, sse)) return push_closed(L);
     if (result == LS_PENDING && ls_task_can_wait(L)) return ls_request_wait(L, r, 0, sent);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 static const char *check_field(lua_State *L, const char *name, size_t *len)
@@ -215,8 +213,7 @@ enum { DEADLINE = 3 }; /* stack index: the end of sse:wait in ns, or nil */
 static int push_ended(lua_State *L)
 {
     ls_request_tell_left(ls_state_of(L));
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 static int wait_on(lua_State *L, ls_sse *sse, lua_KContext context, lua_KFunction k)
@@ -262,8 +259,7 @@ static int sse_close(lua_State *L)
 {
     ls_sse *sse = check(L);
     if (sse->state->port != NULL && ls_sse_is_open(sse->state->ctx, sse)) ls_sse_finish(sse->state->ctx, sse);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* ---- the object ------------------------------------------------------------------------------------------------- */
@@ -273,8 +269,7 @@ static int push_last_id(lua_State *L, const ls_sse *sse)
     const ls_exchange *x = sse->request->x;
     const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, "last-event-id", 13);
     if (field == NULL) return 0;
-    lua_pushlstring(L, x->bytes + field->value.at, field->value.len);
-    return 1;
+    return ls_push_bytes(L, x->bytes + field->value.at, field->value.len);
 }
 
 /* sse is a Sse: a stream of server-sent events.
@@ -298,8 +293,7 @@ static int sse_index(lua_State *L)
 
 static int sse_tostring(lua_State *L)
 {
-    lua_pushstring(L, check(L)->request != NULL ? "sse" : "sse (closed)");
-    return 1;
+    return ls_push_text(L, check(L)->request != NULL ? "sse" : "sse (closed)");
 }
 
 static const luaL_Reg methods[] = {{"send", sse_send},

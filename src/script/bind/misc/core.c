@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "codec/http_text.h"
 #include "http/httpsys/httpsys.h"
 #include "script/bind/modules.h"
+#include "script/core/push.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 
@@ -17,22 +17,19 @@
  * The time of a monotonic clock. */
 static int core_now(lua_State *L)
 {
-    lua_pushnumber(L, (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9);
-    return 1;
+    return ls_push_number(L, (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9);
 }
 
 /* core.wall_time() -> seconds since 1970, with microseconds */
 static int core_wall_time(lua_State *L)
 {
-    lua_pushnumber(L, (double)(ls_clock_wall_us() + (int64_t)(ls_clock_moved_ns() / 1000)) / 1e6);
-    return 1;
+    return ls_push_number(L, (double)(ls_clock_wall_us() + (int64_t)(ls_clock_moved_ns() / 1000)) / 1e6);
 }
 
 /* core.retired() -> whether another site has taken over, or the server stops */
 static int core_retired(lua_State *L)
 {
-    lua_pushboolean(L, ls_state_of(L)->retired);
-    return 1;
+    return ls_push_boolean(L, ls_state_of(L)->retired);
 }
 
 /* core.hands_over(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not
@@ -57,8 +54,7 @@ static int core_rests(lua_State *L)
         task->unfinished = false;
         ls_state_end_run(L);
     }
-    lua_pushboolean(L, rests);
-    return 1;
+    return ls_push_boolean(L, rests);
 }
 
 /* core.took(): the task has taken a value that a reload must not lose. */
@@ -100,8 +96,7 @@ static int core_http_date(lua_State *L)
 {
     char date[LS_HTTP_DATE_BYTES];
     ls_http_date(luaL_checkinteger(L, 1), date);
-    lua_pushlstring(L, date, sizeof date);
-    return 1;
+    return ls_push_bytes(L, date, sizeof date);
 }
 
 /* core.http_date_parse(text) -> seconds since 1970 | nil: for one of the three formats of RFC 9110 5.6.7. */
@@ -111,8 +106,7 @@ static int core_http_date_parse(lua_State *L)
     int64_t seconds;
     const char *text = luaL_checklstring(L, 1, &len);
     if (!ls_http_date_parse(text, len, ls_clock_wall_s(), &seconds)) return 0;
-    lua_pushinteger(L, seconds);
-    return 1;
+    return ls_push_integer(L, seconds);
 }
 
 enum { STATS_MAX = 128 };
@@ -165,8 +159,7 @@ static int core_stop(lua_State *L)
 /* core.can_wait() -> whether a call that waits is possible here */
 static int core_can_wait(lua_State *L)
 {
-    lua_pushboolean(L, ls_task_can_wait(L));
-    return 1;
+    return ls_push_boolean(L, ls_task_can_wait(L));
 }
 
 /* ls.thread() -> number: integer
@@ -174,16 +167,14 @@ static int core_can_wait(lua_State *L)
 static int core_thread(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    lua_pushinteger(L, state->loading || state->ctx == NULL ? 0 : (lua_Integer)state->ctx->index + 1);
-    return 1;
+    return ls_push_integer(L, state->loading || state->ctx == NULL ? 0 : (lua_Integer)state->ctx->index + 1);
 }
 
 /* ls.processors() -> count: integer
  * The number of processors that this process may use. */
 static int core_processors(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)ls_cpu_count());
-    return 1;
+    return ls_push_integer(L, (lua_Integer)ls_cpu_count());
 }
 
 /* The fields of the table `luaserve.core`: version, http_sys, backend. */
@@ -191,12 +182,9 @@ static void core_define(lua_State *L, ls_state *state)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "luaserve.core");
-    lua_pushliteral(L, LS_VERSION);
-    lua_setfield(L, -2, "version");
-    lua_pushboolean(L, ls_httpsys_supported());
-    lua_setfield(L, -2, "http_sys");
-    lua_pushstring(L, ls_port_backend());
-    lua_setfield(L, -2, "backend");
+    ls_set_text(L, "version", LS_VERSION);
+    ls_set_boolean(L, "http_sys", ls_httpsys_supported());
+    ls_set_text(L, "backend", ls_port_backend());
     lua_pop(L, 2);
 }
 

@@ -99,8 +99,7 @@ static int interrupt_within(lua_State *L)
 static int interrupt_index(lua_State *L)
 {
     if (ls_push_method(L, "an interrupt")) return 1;
-    lua_pushinteger(L, (lua_Integer)check(L)->number);
-    return 1;
+    return ls_push_integer(L, (lua_Integer)check(L)->number);
 }
 
 static const luaL_Reg methods[] = {

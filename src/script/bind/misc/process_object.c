@@ -295,12 +295,8 @@ static int push_results(lua_State *L, process *p)
     lua_setfield(L, -2, "out");
     lua_pushlstring(L, p->outputs[1].bytes != NULL ? p->outputs[1].bytes : "", p->outputs[1].len);
     lua_setfield(L, -2, "err");
-    lua_pushinteger(L, p->child.code);
-    lua_setfield(L, -2, "code");
-    if (p->child.signal != 0) {
-        lua_pushinteger(L, p->child.signal);
-        lua_setfield(L, -2, "signal");
-    }
+    ls_set_integer(L, "code", p->child.code);
+    if (p->child.signal != 0) ls_set_integer(L, "signal", p->child.signal);
     process_free(p);
     return lua_gettop(L);
 }

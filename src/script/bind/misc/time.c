@@ -342,8 +342,7 @@ static int core_every(lua_State *L)
 /* core.clock_moved() -> seconds by which the tests have moved the clock */
 static int core_clock_moved(lua_State *L)
 {
-    lua_pushnumber(L, (double)ls_clock_moved_ns() / 1e9);
-    return 1;
+    return ls_push_number(L, (double)ls_clock_moved_ns() / 1e9);
 }
 
 /* core.clock_real(): the waits of this task, which runs the tests, do not follow their clock. */
@@ -356,8 +355,7 @@ static int core_clock_real(lua_State *L)
 /* core.clock_settled() -> whether all other tasks wait */
 static int core_clock_settled(lua_State *L)
 {
-    lua_pushboolean(L, ls_tasks_wait(ls_state_of(L)));
-    return 1;
+    return ls_push_boolean(L, ls_tasks_wait(ls_state_of(L)));
 }
 
 /* core.clock_step(target|nil, seconds) -> target, whether a timer is due. Moves the clock to the time `target`, without it

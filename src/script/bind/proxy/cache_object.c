@@ -186,8 +186,7 @@ static int respond(ls_request *r, const ls_stored *entry, const char *how)
 
 static int served(lua_State *L, ls_request *r)
 {
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 static int served_stale(lua_State *L, ls_request *r)
@@ -248,13 +247,6 @@ static asked asked_by(const ls_exchange *x, ls_text lines)
     return a;
 }
 
-static int push_reason(lua_State *L, const char *reason)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, reason);
-    return 2;
-}
-
 /* The limit at `index`, in seconds, as milliseconds. */
 static int64_t limit_ms(lua_State *L, int index, int64_t without)
 {
@@ -290,16 +282,16 @@ static int cache_serve(lua_State *L)
     int (*done)(lua_State *, ls_request *);
     key k;
     bool refresh;
-    if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return push_reason(L, "method");
-    if (head->has_body || head->upgrade || !make_key(L, 3, r, &k)) return push_reason(L, "bypass");
-    if (a.control && lua_gettop(L) < 7) return push_reason(L, "asks");
+    if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return ls_push_nil_text(L, "method");
+    if (head->has_body || head->upgrade || !make_key(L, 3, r, &k)) return ls_push_nil_text(L, "bypass");
+    if (a.control && lua_gettop(L) < 7) return ls_push_nil_text(L, "asks");
     const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, &by, &entry);
-    if (found != LS_OK) return push_reason(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
+    if (found != LS_OK) return ls_push_nil_text(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
     lua_settop(L, 7);
     const bool usable = !a.authorized || entry->fresh.for_all;
     if (!usable || !may_serve(L, entry, &refresh)) {
         ls_stored_drop(entry);
-        return push_reason(L, usable ? "stale" : "bypass");
+        return ls_push_nil_text(L, usable ? "stale" : "bypass");
     }
     done = refresh && ls_stored_refresh(entry) ? served_stale : served;
     return finish(L, r, entry, respond(r, entry, "hit"), done);
@@ -338,8 +330,7 @@ static int waited(lua_State *L, int status, lua_KContext context)
     struct ls_message *none;
     const int result = ls_wait_end(L, (ls_wait *)context, &none); /* NOLINT(performance-no-int-to-ptr) */
     if (ls_state_of(L)->current->cpu_exceeded) ls_state_end_run(L);
-    lua_pushstring(L, result == LS_OK ? "again" : "late");
-    return 1;
+    return ls_push_text(L, result == LS_OK ? "again" : "late");
 }
 
 /* Make the fill that of the current task. It is NULL if there was no memory. */
@@ -553,10 +544,8 @@ static int cache_keep(lua_State *L)
     const ls_text lines = {to, stored_lines(call, p, to)};
     if (select.len > sizeof values || (entry == NULL && p->reader.head.framing == LS_FRAMING_TO_END) ||
         (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill)) ||
-        (p->overruled && !has_name(lines, "cache-control"))) {
-        lua_pushboolean(L, 0);
-        return 1;
-    }
+        (p->overruled && !has_name(lines, "cache-control")))
+        return ls_push_boolean(L, false);
     if (entry != NULL) body = entry->body;
     if (body.block != NULL) (void)ls_block_hold(body.block);
     call->made = ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, ls_fill_key(call->fill), select,
@@ -567,8 +556,7 @@ static int cache_keep(lua_State *L)
         p->tap_to = call;
     }
     luaL_pushresultsize(&text, 0);
-    lua_pushboolean(L, call->made != NULL);
-    return 1;
+    return ls_push_boolean(L, call->made != NULL);
 }
 
 /* core.cache_stale(fill) -> whether the stored response may stand for an error (RFC 5861 section 4). */
@@ -576,9 +564,8 @@ static int cache_stale(lua_State *L)
 {
     const ls_stored *entry = ls_fill_validates(check_fill(L, 1)->fill);
     const ls_freshness *f = entry != NULL ? &entry->fresh : NULL;
-    lua_pushboolean(L,
-                    f != NULL && !f->strict && ls_response_cache_now_ms() - f->born_ms - f->lifetime_ms < f->error_ms);
-    return 1;
+    return ls_push_boolean(L, f != NULL && !f->strict &&
+                                  ls_response_cache_now_ms() - f->born_ms - f->lifetime_ms < f->error_ms);
 }
 
 /* core.cache_end(res|nil, fill, stored, apart, how): end the fill; `stored`: put what cache_keep has begun, its body being
@@ -643,8 +630,7 @@ static int cache_key(lua_State *L)
 {
     key k;
     if (!make_key(L, 2, ls_request_check_res(L, 1), &k)) return 0;
-    lua_pushlstring(L, k.text, k.len);
-    return 1;
+    return ls_push_bytes(L, k.text, k.len);
 }
 
 typedef struct listed {
@@ -741,8 +727,7 @@ static int cache_unpack(lua_State *L)
         count += ls_fill_restore(fill, entry);
         ls_stored_drop(entry);
     }
-    lua_pushinteger(L, count);
-    return 1;
+    return ls_push_integer(L, count);
 }
 
 /* core.cache_name(text) -> 32 hexadecimal digits, the same in all processes */
@@ -754,8 +739,7 @@ static int cache_name(lua_State *L)
     char name[33];
     (void)snprintf(name, sizeof name, "%016llx%016llx", (unsigned long long)ls_hash(seeds[0], text, len),
                    (unsigned long long)ls_hash(seeds[1], text, len));
-    lua_pushstring(L, name);
-    return 1;
+    return ls_push_text(L, name);
 }
 
 /* core.cache_remove(cache, prefix, holds) -> the number of entries whose keys begin with it, and if it `holds` the removal,
@@ -784,8 +768,7 @@ static int cache_await(lua_State *L)
     if (wait == NULL) return luaL_error(L, "not enough memory");
     if (ls_removal_wait(removal, &wait->waiter) == LS_CACHE_WAITS) return ls_wait_suspend(L, wait, -1, false, waited);
     ls_wait_drop(wait);
-    lua_pushboolean(L, 0);
-    return 1;
+    return ls_push_boolean(L, false);
 }
 
 /* core.cache(name, bytes_max) -> cache */

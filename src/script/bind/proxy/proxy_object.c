@@ -131,8 +131,7 @@ static int push_result(lua_State *L, proxy_call *call)
     if (call->p.err < 0 && !call->p.upgraded) return push_failure(L, call);
     release_body(call);
     call_free(call);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 static int call_continue(lua_State *L, int status, lua_KContext context)
@@ -214,8 +213,7 @@ static int proxy_send(lua_State *L)
     if (up == NULL) {
         free(call);
         if (!lua_isnoneornil(L, 3)) return push_unsent(L, state, u, NULL, LS_ECLOSED);
-        lua_pushboolean(L, 0);
-        return 1;
+        return ls_push_boolean(L, false);
     }
     call->p = (ls_proxy){.x = r->x,
                          .pool = ls_state_runtime(state)->streams,
@@ -351,8 +349,7 @@ static int proxy_hash(lua_State *L)
     static const uint64_t seed[2] = {0, 0};
     size_t len;
     const char *text = luaL_checklstring(L, 1, &len);
-    lua_pushnumber(L, ((double)(ls_hash(seed, text, len) >> 11) + 0.5) / 9007199254740992.0);
-    return 1;
+    return ls_push_number(L, ((double)(ls_hash(seed, text, len) >> 11) + 0.5) / 9007199254740992.0);
 }
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */

@@ -605,8 +605,7 @@ static int conn_keep(lua_State *L)
 /* conn:is_open() -> boolean */
 static int conn_is_open(lua_State *L)
 {
-    lua_pushboolean(L, check_conn(L)->tcp != NULL);
-    return 1;
+    return ls_push_boolean(L, check_conn(L)->tcp != NULL);
 }
 
 enum { WAITS, TAKES, IDLES, IDLES_COUNTED }; /* how a task is in conn:wait */
@@ -621,8 +620,7 @@ static int conn_woken(lua_State *L, int status, lua_KContext how)
         state->holds--;
     }
     if (how == TAKES && task->client_left) return ls_task_left_error(L, "");
-    lua_pushboolean(L, task->wake_result == LS_OK);
-    return 1;
+    return ls_push_boolean(L, task->wake_result == LS_OK);
 }
 
 /* conn:wait(seconds [, "take"|"idle"]) -> whether conn:wake() was called meanwhile, or the task has ended that conn follows
@@ -636,10 +634,7 @@ static int conn_wait(lua_State *L)
     const double seconds = ls_check_seconds(L, 2);
     int how = luaL_checkoption(L, 3, "", names);
     ls_task_may_wait(L);
-    if (conn->finishing) {
-        lua_pushboolean(L, 1);
-        return 1;
-    }
+    if (conn->finishing) return ls_push_boolean(L, true);
     if (how == TAKES && ls_wait_expect_end(task) < 0) return ls_task_left_error(L, "");
     ls_task_alarm(L, task, seconds);
     task->takes = how == TAKES;
@@ -669,8 +664,7 @@ static int conn_follows(lua_State *L)
     const ls_task *task = conn->state->current;
     const ls_task_end *end = task != NULL ? task->ends : NULL;
     while (end != NULL && end != &conn->end) end = end->next;
-    lua_pushboolean(L, end != NULL);
-    return 1;
+    return ls_push_boolean(L, end != NULL);
 }
 
 /* conn:wake() */
@@ -696,8 +690,7 @@ static int core_arguments(lua_State *L)
     unsigned longs = 0;
     const int wrong = check_arguments(L, 1, lua_gettop(L), &longs);
     if (wrong == 0) return 0;
-    lua_pushinteger(L, wrong);
-    return 1;
+    return ls_push_integer(L, wrong);
 }
 
 /* core.redis_count("lost"|"reconnects", n): adds to the numbers of topics over Redis in ls.stats. */

@@ -466,8 +466,7 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     if (ended && tcp != NULL && (s = ls_tcp_detach(tcp)) != NULL)
         ls_stream_pool_put(state->ctx, ls_state_runtime(state)->streams, key, len, s);
     call_drop(call);
-    lua_pushboolean(L, s != NULL);
-    return 1;
+    return ls_push_boolean(L, s != NULL);
 }
 
 /* call:keep(key) -> whether the connection went to the pool; else it is closed, as when the server stops. `key`: see
@@ -562,14 +561,10 @@ static int core_codings(lua_State *L)
         const ls_coding_type *type = ls_codings[order[n]];
         if (!ls_coding_built(order[n])) continue;
         lua_createtable(L, 0, 4);
-        lua_pushstring(L, type->name);
-        lua_setfield(L, -2, "name");
-        lua_pushinteger(L, type->level_min);
-        lua_setfield(L, -2, "min");
-        lua_pushinteger(L, type->level_max);
-        lua_setfield(L, -2, "max");
-        lua_pushinteger(L, type->level_default);
-        lua_setfield(L, -2, "usual");
+        ls_set_text(L, "name", type->name);
+        ls_set_integer(L, "min", type->level_min);
+        ls_set_integer(L, "max", type->level_max);
+        ls_set_integer(L, "usual", type->level_default);
         lua_rawseti(L, 1, (lua_Integer)lua_rawlen(L, 1) + 1);
     }
     return 1;

@@ -10,7 +10,6 @@
  * A task that waits has the notification on its stack, so that a collected one has no waiters. */
 #include <stdlib.h>
 
-
 #include "net/poll.h"
 #include "net/rawsock.h"
 #include "script/bind/bind_aux.h"
@@ -127,8 +126,7 @@ static int push_events(lua_State *L, notification *n)
     lua_createtable(L, 0, 2);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (!(ready & names[i].bit)) continue;
-        lua_pushboolean(L, 1);
-        lua_setfield(L, -2, names[i].name);
+        ls_set_boolean(L, names[i].name, true);
     }
     return 1;
 }
@@ -189,15 +187,13 @@ static int notification_rearm(lua_State *L)
     }
     n->armed = true;
     n->ready = 0;
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 static int remove_done(lua_State *L, int status, lua_KContext context)
 {
     notification_close(L, notification_at(L));
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* n:remove() -> true

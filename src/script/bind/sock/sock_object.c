@@ -75,8 +75,7 @@ static int sock_close(lua_State *L)
     ls_state *state = ls_state_of(L);
     o->lost = LS_OK;
     if (o->tcp != NULL && state->port != NULL) ls_tcp_finish(state->ctx, o->tcp);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* sock:abort()
@@ -106,13 +105,11 @@ static int sock_index(lua_State *L)
     const ls_tcp_object *o = ls_tcp_check(L);
     const char *name = lua_tostring(L, 2);
     if (strcmp(name, "queued") == 0) { /* bytes that the script sent and the system has not accepted yet */
-        lua_pushinteger(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(ls_tcp_stream(o->tcp)) : 0);
-        return 1;
+        return ls_push_integer(L, o->tcp != NULL ? (lua_Integer)ls_stream_queued(ls_tcp_stream(o->tcp)) : 0);
     }
     if (strcmp(name, "ended") == 0) {
         if (o->ended == LS_OK) return 0;
-        lua_pushstring(L, ls_err_name(o->ended));
-        return 1;
+        return ls_push_text(L, ls_err_name(o->ended));
     }
     if (o->tcp == NULL) return 0;
     if (strcmp(name, "tls") == 0) {
@@ -130,10 +127,7 @@ static int sock_tostring(lua_State *L)
     const ls_tcp_object *o = ls_tcp_check(L);
     ls_addr addr;
     char text[LS_ADDR_TEXT_BYTES];
-    if (o->tcp == NULL) {
-        lua_pushliteral(L, "sock (closed)");
-        return 1;
-    }
+    if (o->tcp == NULL) return ls_push_text(L, "sock (closed)");
     ls_stream_peer(ls_tcp_stream(o->tcp), &addr);
     lua_pushfstring(L, "sock (%s)", ls_addr_text(&addr, text));
     return 1;

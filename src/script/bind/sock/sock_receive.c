@@ -278,8 +278,7 @@ static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
     if (tcp != NULL) log_end(L, tcp, err);
     if (o->tcp == NULL) err = o->lost < 0 ? o->lost : LS_ECLOSED;
     o->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);
-    lua_pushnil(L);
-    return 1;
+    return ls_push_nil(L);
 }
 
 enum { IN_LOOP = 0 };

@@ -46,8 +46,7 @@ static int starttls_ended(lua_State *L, int status, lua_KContext context)
     }
     if (err == LS_PENDING) return ls_task_yield(L, 0, starttls_ended);
     if (err < 0) return fail(L, o->tcp, err, why);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* Replace the options of the script by those of the core, which luaserve.tls makes of them. */

@@ -171,8 +171,7 @@ static int send_to(lua_State *L, const raw_socket *sock, const ls_addr *to)
     const char *bytes = luaL_checklstring(L, 2, &len);
     const int sent = ls_rawsock_send(sock->fd, bytes, len, to);
     if (sent < 0) return ls_push_failure(L, sent);
-    lua_pushinteger(L, sent);
-    return 1;
+    return ls_push_integer(L, sent);
 }
 
 /* socket:send(data: string|number) -> bytes: integer | nil, message, code
@@ -235,8 +234,7 @@ static int socket_index(lua_State *L)
     const char *name = lua_tostring(L, 2);
     if (strcmp(name, "fd") != 0)
         return ls_sock_local(sock->fd, &local) == LS_OK ? ls_push_addr_field(L, name, &local) : 0;
-    lua_pushinteger(L, (lua_Integer)sock->fd);
-    return 1;
+    return ls_push_integer(L, (lua_Integer)sock->fd);
 }
 
 static const luaL_Reg methods[] = {

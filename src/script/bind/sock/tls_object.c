@@ -8,8 +8,7 @@
 static void set_text(lua_State *L, const char *name, const char *text)
 {
     if (text == NULL || text[0] == '\0') return;
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, name);
+    ls_set_text(L, name, text);
 }
 
 /* tls is a TlsInfo: what TLS has negotiated.
@@ -38,10 +37,8 @@ void ls_push_tls(lua_State *L, const ls_filter *session)
     set_text(L, "cipher", peer.cipher);
     set_text(L, "alpn", peer.alpn);
     set_text(L, "server_name", peer.server_name);
-    lua_pushboolean(L, peer.resumed);
-    lua_setfield(L, -2, "resumed");
-    lua_pushboolean(L, peer.verified);
-    lua_setfield(L, -2, "verified");
+    ls_set_boolean(L, "resumed", peer.resumed);
+    ls_set_boolean(L, "verified", peer.verified);
     if (peer.fingerprint[0] == '\0') return;
     lua_createtable(L, 0, 3);
     set_text(L, "subject", peer.subject);

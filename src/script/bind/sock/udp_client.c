@@ -161,8 +161,7 @@ static int client_take(lua_State *L, udp_client *client)
     client_drop_taken(client);
     if (truncated) {
         lua_createtable(L, 0, 1);
-        lua_pushboolean(L, 1);
-        lua_setfield(L, -2, "truncated");
+        ls_set_boolean(L, "truncated", true);
         count = 2;
     }
     return count;

@@ -115,8 +115,7 @@ static int peer_tostring(lua_State *L)
 static int peer_eq(lua_State *L)
 {
     const udp_peer *a = peer_test(L, 1), *b = peer_test(L, 2);
-    lua_pushboolean(L, a != NULL && b != NULL && a->udp == b->udp && ls_sockaddr_same(&a->addr, &b->addr));
-    return 1;
+    return ls_push_boolean(L, a != NULL && b != NULL && a->udp == b->udp && ls_sockaddr_same(&a->addr, &b->addr));
 }
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
@@ -354,8 +353,7 @@ static int udp_late_reply(lua_State *L, int status, lua_KContext context)
 static void push_truncated(lua_State *L, ls_site_udp_entry *entry)
 {
     lua_createtable(L, 0, 1);
-    lua_pushboolean(L, 1);
-    lua_setfield(L, -2, "truncated");
+    ls_set_boolean(L, "truncated", true);
     if (!atomic_exchange(&entry->warned, true))
         ls_log(LS_LOG_WARN,
                "%s: a datagram longer than max_datagram = %u bytes was truncated (logged once): max_datagram = 65507 "

@@ -108,8 +108,7 @@ int ls_core_ws_origin(lua_State *L)
 {
     size_t len;
     const char *text = lua_type(L, 1) == LUA_TSTRING ? lua_tolstring(L, 1, &len) : NULL;
-    lua_pushboolean(L, text != NULL && ls_ws_origin_valid(text, len));
-    return 1;
+    return ls_push_boolean(L, text != NULL && ls_ws_origin_valid(text, len));
 }
 
 static int route_gc(lua_State *L)

@@ -41,8 +41,7 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
     if (ls_ws_object_message(o) != NULL && ls_ws_object_take(L, o)) return 2;
     if (no_message_follows(o)) {
         if (!iterates) return ls_push_failure(L, LS_ECLOSED);
-        lua_pushnil(L);
-        return 1;
+        return ls_push_nil(L);
     }
     if (woken < 0) return ls_push_failure(L, woken);
     if (o->receiver != NULL) return luaL_error(L, "another task already receives from this WebSocket");
@@ -210,8 +209,7 @@ static int ws_close(lua_State *L)
     if (!ls_utf8_valid(reason, len)) return luaL_error(L, "ws:close: the reason must be UTF-8");
     ls_ws_object_deliver_waiting(o->state->ctx, o);
     ls_ws_object_close(o->state->ctx, o, (unsigned)code, reason, len);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, true);
 }
 
 /* The object of a client is garbage. That of a server is kept until its end. */
@@ -310,10 +308,7 @@ static int ws_tostring(lua_State *L)
     const ls_ws_object *o = ls_ws_check(L);
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
-    if (ls_ws_is_closed(o)) {
-        lua_pushliteral(L, "WebSocket (closed)");
-        return 1;
-    }
+    if (ls_ws_is_closed(o)) return ls_push_text(L, "WebSocket (closed)");
     ls_stream_peer(ls_ws_stream(o->ws), &peer);
     lua_pushfstring(L, "WebSocket (%s)", ls_addr_text(&peer, text));
     return 1;

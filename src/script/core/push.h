@@ -1,0 +1,84 @@
+/* push.h - push one result of a function for Lua and return the number of results, or set a field of a table. */
+#ifndef LS_SCRIPT_PUSH_H
+#define LS_SCRIPT_PUSH_H
+
+#include <stdbool.h>
+
+#include <lua.h>
+
+/* Each returns 1. */
+static inline int ls_push_nil(lua_State *L)
+{
+    lua_pushnil(L);
+    return 1;
+}
+
+static inline int ls_push_boolean(lua_State *L, bool value)
+{
+    lua_pushboolean(L, value);
+    return 1;
+}
+
+static inline int ls_push_integer(lua_State *L, lua_Integer value)
+{
+    lua_pushinteger(L, value);
+    return 1;
+}
+
+static inline int ls_push_number(lua_State *L, lua_Number value)
+{
+    lua_pushnumber(L, value);
+    return 1;
+}
+
+static inline int ls_push_text(lua_State *L, const char *text) /* NULL: nil */
+{
+    lua_pushstring(L, text);
+    return 1;
+}
+
+static inline int ls_push_bytes(lua_State *L, const char *bytes, size_t len)
+{
+    lua_pushlstring(L, bytes, len);
+    return 1;
+}
+
+/* Each returns 2. */
+static inline int ls_push_nil_text(lua_State *L, const char *text)
+{
+    lua_pushnil(L);
+    return 1 + ls_push_text(L, text);
+}
+
+static inline int ls_push_false_text(lua_State *L, const char *text)
+{
+    lua_pushboolean(L, false);
+    return 1 + ls_push_text(L, text);
+}
+
+/* Set the field of the table at the top. */
+static inline void ls_set_boolean(lua_State *L, const char *name, bool value)
+{
+    lua_pushboolean(L, value);
+    lua_setfield(L, -2, name);
+}
+
+static inline void ls_set_integer(lua_State *L, const char *name, lua_Integer value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, name);
+}
+
+static inline void ls_set_text(lua_State *L, const char *name, const char *text) /* NULL: no field */
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, name);
+}
+
+static inline void ls_set_function(lua_State *L, const char *name, lua_CFunction function)
+{
+    lua_pushcfunction(L, function);
+    lua_setfield(L, -2, name);
+}
+
+#endif
