@@ -12,6 +12,17 @@ typedef struct ls_node {
 
 #define LS_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
+/* The element of the node; NULL for the head. */
+#define LS_LIST_AT(node, head, type, member) ((node) == (head) ? NULL : LS_CONTAINER(node, type, member))
+/* A loop over the elements, from the first one: `type *at`. */
+#define LS_LIST_EACH(type, at, head, member)                                  \
+    for (type *at = LS_LIST_AT((head)->next, head, type, member); at != NULL; \
+         at = LS_LIST_AT(at->member.next, head, type, member))
+/* The same; the loop may drop the element. */
+#define LS_LIST_EACH_DROP(type, at, head, member)                             \
+    for (type *at = LS_LIST_AT((head)->next, head, type, member), *at##_next; \
+         at != NULL && (at##_next = LS_LIST_AT(at->member.next, head, type, member), true); at = at##_next)
+
 static inline void ls_node_init(ls_node *node)
 {
     node->next = node->prev = node;

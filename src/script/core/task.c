@@ -577,10 +577,8 @@ bool ls_task_try_alarm(ls_task *task, double seconds)
 
 bool ls_tasks_wait(const ls_state *state)
 {
-    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node)
         if (task != state->current && !task->waiting && !task->killed) return false;
-    }
     return true;
 }
 
@@ -608,19 +606,14 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
 
 bool ls_tasks_unfinished(const ls_state *state)
 {
-    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node)
         if (task->counted || task->client != NULL) return true;
-    }
     return false;
 }
 
 void ls_tasks_cancel(ls_state *state)
 {
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        ls_task *task = LS_CONTAINER(node, ls_task, node);
-        ls_task_cancel(task);
-    }
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) ls_task_cancel(task);
 }
 
 void ls_task_line(lua_State *co, char *out, size_t out_bytes)
@@ -639,8 +632,7 @@ void ls_task_line(lua_State *co, char *out, size_t out_bytes)
 static ls_task *overdue_task(const ls_state *state, uint64_t now_ns, uint64_t *next)
 {
     *next = 0;
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) {
         if (task->due_ns == 0 || task->canceled) continue;
         if (task->due_ns <= now_ns && task->waiting && !task->held) return task;
         if (*next == 0 || task->due_ns < *next) *next = task->due_ns;
@@ -690,10 +682,8 @@ void ls_task_watch(ls_task *task)
 /* A task that waits and may be woken; NULL: none. */
 static ls_task *waiting_task(const ls_state *state)
 {
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node)
         if (task->waiting && task->canceled && !task->held) return task;
-    }
     return NULL;
 }
 
@@ -705,10 +695,8 @@ static void wake_canceled(ls_thread_ctx *ctx, ls_state *state)
 void ls_tasks_end_resting(ls_thread_ctx *ctx, ls_state *state)
 {
     if (!is_replaced(state)) return;
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node)
         if (task->waiting && task->rests) ls_task_cancel(task);
-    }
     wake_canceled(ctx, state);
 }
 
@@ -728,10 +716,8 @@ bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut
         const ls_task *task = LS_CONTAINER(node, ls_task, node);
         if ((task->client != NULL || task->counted) && !task->long_lived) return false;
     }
-    for (ls_node *node = live->next; node != live; node = node->next) {
-        ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (ls_task, task, live, node)
         if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS)) ls_task_cancel(task);
-    }
     ls_tasks_end(ctx, state);
     return true;
 }

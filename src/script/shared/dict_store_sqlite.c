@@ -651,11 +651,8 @@ static void decide(dict_file *file, uint64_t number, int err, ls_node *woken)
     file->error = err;
     file->decided = file->begun;
     if (err == LS_OK) file->stored = number;
-    for (ls_node *node = file->waiters.next, *next; node != &file->waiters; node = next) {
-        ls_waiter *waiter = LS_CONTAINER(node, ls_waiter, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (ls_waiter, waiter, &file->waiters, node)
         if (err < 0 || waiter->number <= number) ls_waiter_decide(waiter, err, woken);
-    }
     ls_cond_broadcast(&file->done);
 }
 

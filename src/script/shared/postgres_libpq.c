@@ -477,8 +477,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     ls_node_init(&woken);
     ls_mutex_lock(&pool->lock);
     pool->ticking = false;
-    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
-        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all);
+    LS_LIST_EACH (ls_pg_conn, conn, &pool->all, all) {
         if (!is_new(conn)) continue;
         if (!conn->driven && now >= conn->due_ns)
             refused(conn, "the server does not answer", &woken);
@@ -497,10 +496,8 @@ static void use_port(ls_pg *pool, ls_port *port, ls_node *woken)
     const bool first = pool->port == NULL && port != NULL;
     pool->port = port;
     if (!first) return;
-    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
-        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all);
+    LS_LIST_EACH (ls_pg_conn, conn, &pool->all, all)
         if (conn->state == LS_PG_IDLE && arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
-    }
     open_listener(pool, woken);
 }
 
@@ -710,9 +707,7 @@ static void pool_close(ls_shared_object *object)
     ls_pg *pool = ls_pg_of(object);
     assert(ls_list_empty(&pool->queue)); /* their waiters are cancelled */
     pool->port = NULL;                   /* it is closed */
-    for (ls_node *node = pool->all.next, *next; node != &pool->all; node = next) {
-        ls_pg_conn *conn = LS_CONTAINER(node, ls_pg_conn, all);
-        next = node->next;
+    LS_LIST_EACH_DROP (ls_pg_conn, conn, &pool->all, all) {
         close_conn(conn);
         free(conn);
     }

@@ -324,17 +324,13 @@ ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsi
     ls_fill *const removal = fill_make(cache, prefix);
     *count = 0;
     ls_mutex_lock(&cache->lock);
-    for (ls_node *node = cache->used.next, *next; node != &cache->used; node = next) {
-        ls_stored *entry = LS_CONTAINER(node, ls_stored, used);
-        next = node->next;
+    LS_LIST_EACH_DROP (ls_stored, entry, &cache->used, used) {
         if (!begins(entry->key, prefix)) continue;
         unlist(cache, entry);
         ++*count;
     }
-    for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
-        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+    LS_LIST_EACH (ls_fill, fill, &cache->fills, node)
         if (begins(ls_fill_key(fill), prefix)) fill->removed = true;
-    }
     if (removal != NULL) {
         removal->removes = true;
         ls_list_push(&cache->fills, &removal->node);
@@ -369,8 +365,7 @@ int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
 static ls_fill *first_fill(const ls_response_cache *cache, ls_fill *fill)
 {
     const ls_text key = ls_fill_key(fill);
-    for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
-        ls_fill *other = LS_CONTAINER(node, ls_fill, node);
+    LS_LIST_EACH (ls_fill, other, &cache->fills, node) {
         if (other->removes && begins(key, ls_fill_key(other))) {
             if (is_copy(fill)) return other;
             fill->barred = true;
@@ -448,10 +443,8 @@ void ls_response_cache_part(ls_response_cache *cache, ls_text key)
     ls_node woken;
     ls_node_init(&woken);
     ls_mutex_lock(&cache->lock);
-    for (ls_node *node = cache->fills.next; node != &cache->fills; node = node->next) {
-        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+    LS_LIST_EACH (ls_fill, fill, &cache->fills, node)
         if (fill->first && same(ls_fill_key(fill), key)) let_go(fill, true, &woken);
-    }
     ls_mutex_unlock(&cache->lock);
     ls_waiters_wake(&woken);
 }

@@ -50,10 +50,8 @@ void ls_shared_next_generation(ls_shared *shared)
 
 static ls_shared_object *find(ls_shared *shared, const ls_shared_kind *kind, const char *name)
 {
-    for (ls_node *node = shared->objects.next; node != &shared->objects; node = node->next) {
-        ls_shared_object *object = LS_CONTAINER(node, ls_shared_object, node);
+    LS_LIST_EACH (ls_shared_object, object, &shared->objects, node)
         if (object->kind == kind && strcmp(object->name, name) == 0) return object;
-    }
     return NULL;
 }
 
@@ -106,9 +104,7 @@ void ls_shared_each(ls_shared *shared, const ls_shared_kind *kind, void (*fn)(ls
                     void *to)
 {
     ls_mutex_lock(&shared->lock);
-    for (ls_node *node = shared->objects.next; node != &shared->objects; node = node->next) {
-        ls_shared_object *object = LS_CONTAINER(node, ls_shared_object, node);
+    LS_LIST_EACH (ls_shared_object, object, &shared->objects, node)
         if (object->kind == kind) fn(object, to);
-    }
     ls_mutex_unlock(&shared->lock);
 }

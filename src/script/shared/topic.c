@@ -127,19 +127,15 @@ void ls_topics_close(ls_topics *topics)
 
 static ls_topic_member *member_find(const ls_topic *topic, const ls_topic_inbox *inbox)
 {
-    for (ls_node *node = topic->members.next; node != &topic->members; node = node->next) {
-        ls_topic_member *member = LS_CONTAINER(node, ls_topic_member, of_topic);
+    LS_LIST_EACH (ls_topic_member, member, &topic->members, of_topic)
         if (member->inbox == inbox) return member;
-    }
     return NULL;
 }
 
 static ls_subscription *subscription_find(const ls_subscriber *subscriber, const ls_topic_member *member)
 {
-    for (ls_node *node = subscriber->subscriptions.next; node != &subscriber->subscriptions; node = node->next) {
-        ls_subscription *subscription = LS_CONTAINER(node, ls_subscription, node);
+    LS_LIST_EACH (ls_subscription, subscription, &subscriber->subscriptions, node)
         if (subscription->member == member) return subscription;
-    }
     return NULL;
 }
 
@@ -503,8 +499,7 @@ void ls_topics_stat(ls_topics *topics, ls_topics_stats *out)
     out->delivered = topics->delivered_before;
     out->dropped += topics->dropped_before;
     out->closed = topics->closed_before;
-    for (ls_node *node = topics->inboxes.next; node != &topics->inboxes; node = node->next) {
-        const ls_topic_inbox *inbox = LS_CONTAINER(node, ls_topic_inbox, node);
+    LS_LIST_EACH (const ls_topic_inbox, inbox, &topics->inboxes, node) {
         out->delivered += ls_counter_read(&inbox->delivered);
         out->dropped += ls_counter_read(&inbox->dropped);
         out->closed += ls_counter_read(&inbox->closed_count);

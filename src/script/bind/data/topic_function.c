@@ -295,8 +295,7 @@ void ls_topic_functions_define(ls_topic_data *data)
 void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_topic_data *data = ls_topic_data_of(state);
-    for (ls_node *node = data->functions.next; node != &data->functions; node = node->next) {
-        topic_function *f = LS_CONTAINER(node, topic_function, node);
+    LS_LIST_EACH (topic_function, f, &data->functions, node) {
         ls_publication *retained = ls_subscriber_retained(&f->subscriber, state->generation->topic_site);
         if (retained == NULL) continue;
         (void)receive(f, retained);
@@ -316,8 +315,7 @@ static void warn_of_connections(const ls_state *state)
     bool first = true;
     if (atomic_load(&generation->draining) || connections == 0 || generation->runtime->dev != NULL) return;
     const ls_node *const list = &ls_topic_data_of(state)->functions;
-    for (const ls_node *node = list->next; node != list; node = node->next) {
-        const topic_function *f = LS_CONTAINER(node, topic_function, node);
+    LS_LIST_EACH (const topic_function, f, list, node) {
         if (f->ended || of_connection(f)) continue;
         if (first && atomic_exchange(&generation->subscribers_warned, true)) return;
         first = false;
@@ -335,11 +333,8 @@ void ls_topic_functions_retire(ls_state *state)
 {
     ls_topic_data *data = ls_topic_data_of(state);
     warn_of_connections(state);
-    for (ls_node *node = data->functions.next, *next; node != &data->functions; node = next) {
-        topic_function *f = LS_CONTAINER(node, topic_function, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (topic_function, f, &data->functions, node)
         if (state->draining || !of_connection(f)) end(f, false);
-    }
 }
 
 void ls_topic_functions_end(ls_state *state)

@@ -94,8 +94,7 @@ void ls_wait_describe(const ls_task *task, char *out, size_t out_bytes)
 {
     const ls_node *const list = &ls_waits_of(task->state)->list;
     out[0] = '\0';
-    for (ls_node *node = list->next; node != list; node = node->next) {
-        const ls_wait *wait = LS_CONTAINER(node, ls_wait, node);
+    LS_LIST_EACH (const ls_wait, wait, list, node) {
         if (wait->task != task) continue;
         const ls_shared_object *object = wait->kind->waits_for != NULL ? wait->object : NULL;
         if (object != NULL) (void)snprintf(out, out_bytes, " for %s \"%s\"", wait->kind->waits_for, object->name);
@@ -138,11 +137,8 @@ static bool waits_closed(ls_state *state)
 static void waits_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_waits *of_state = ls_waits_of(state);
-    for (ls_node *node = of_state->list.next, *next; node != &of_state->list; node = next) {
-        ls_wait *wait = LS_CONTAINER(node, ls_wait, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (ls_wait, wait, &of_state->list, node)
         if (wait->task != NULL) ls_wait_give_back(wait);
-    }
 }
 
 static void waits_free(ls_state *state)

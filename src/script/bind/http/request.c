@@ -574,8 +574,7 @@ static int report_main(lua_State *L)
     const char *const what = cut ? "cut" : "draining";
     char line[80 + LS_SHARED_NAME_BYTES_MAX + 40];
     unsigned count = 0;
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
         const ls_request *r = task->client;
         if (!task->waiting || count++ >= REPORTED_MAX) continue;
         lua_settop(L, 0);

@@ -40,10 +40,8 @@ void ls_interrupts_close(ls_interrupts *all)
 void ls_interrupts_set(ls_interrupts *all, uint64_t number)
 {
     ls_mutex_lock(&all->mutex);
-    for (ls_node *node = all->list.next; node != &all->list; node = node->next) {
-        ls_interrupt *object = LS_CONTAINER(node, ls_interrupt, node);
+    LS_LIST_EACH (ls_interrupt, object, &all->list, node)
         if (number == 0 || object->number == number) atomic_store_explicit(&object->flag, true, memory_order_relaxed);
-    }
     ls_mutex_unlock(&all->mutex);
 }
 
@@ -73,10 +71,8 @@ static int interrupt_set(lua_State *L)
     ls_interrupt *object = check(L);
     const ls_state *state = ls_state_of(L);
     atomic_store_explicit(&object->flag, true, memory_order_relaxed);
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        const ls_task *task = LS_CONTAINER(node, ls_task, node);
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node)
         if (task->interrupt == object) lua_sethook(task->co, hook, LUA_MASKCOUNT, 1);
-    }
     return 0;
 }
 

@@ -114,8 +114,7 @@ static void arm_timer(ls_state *state)
     const uint64_t now = ls_clock_ns(), look = now + LOOK_MS * UINT64_C(1000000);
     uint64_t at = 0;
     if (all->closing || state->port == NULL) return;
-    for (const ls_node *node = all->all.next; node != &all->all; node = node->next) {
-        const process *p = LS_CONTAINER(node, process, node);
+    LS_LIST_EACH (const process, p, &all->all, node) {
         if (!needs_timer(p)) continue;
         const uint64_t due = p->polls[LS_CHILD_EXIT] == NULL ? look : p->kill_ns;
         if (at == 0 || due < at) at = due;
@@ -264,9 +263,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     ls_state *state = all->state;
     const uint64_t now = ls_clock_ns();
     all->armed = false;
-    for (ls_node *node = all->all.next, *next; node != &all->all; node = next) {
-        process *p = LS_CONTAINER(node, process, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (process, p, &all->all, node) {
         if (p->child.pid != 0 && p->kill_ns != 0 && p->kill_ns <= now) {
             ls_child_end(&p->child, true);
             p->kill_ns = UINT64_MAX;
@@ -441,8 +438,7 @@ static void process_close(ls_thread_ctx *ctx, ls_state *state)
 {
     processes *all = processes_of(state);
     all->closing = true;
-    for (ls_node *node = all->all.next; node != &all->all; node = node->next) {
-        process *p = LS_CONTAINER(node, process, node);
+    LS_LIST_EACH (process, p, &all->all, node) {
         ls_child_end(&p->child, true);
         for (int n = 0; n < LS_CHILD_FDS; n++) close_stream(p, n);
     }
@@ -453,11 +449,8 @@ static void process_close(ls_thread_ctx *ctx, ls_state *state)
 static void reap_all(ls_state *state, int ms)
 {
     processes *all = processes_of(state);
-    for (ls_node *node = all->all.next, *next; node != &all->all; node = next) {
-        process *p = LS_CONTAINER(node, process, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (process, p, &all->all, node)
         if (reap(p, ms) && p->task == NULL) process_free(p);
-    }
 }
 
 static bool process_closed(ls_state *state)

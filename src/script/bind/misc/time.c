@@ -368,16 +368,12 @@ static int core_clock_step(lua_State *L)
     const uint64_t target =
         lua_isnil(L, 1) ? time + (uint64_t)(luaL_checknumber(L, 2) * 1e9) : (uint64_t)luaL_checkinteger(L, 1);
     uint64_t ns = target > time ? target - time : 0, next = ls_task_alarms_next(state);
-    for (const ls_node *node = all->next; node != all; node = node->next) {
-        const script_timer *t = LS_CONTAINER(node, script_timer, node);
+    LS_LIST_EACH (const script_timer, t, all, node)
         if (!t->stopped && t->due_ns != 0 && t->due_ns < next) next = t->due_ns;
-    }
     const bool due = next != UINT64_MAX && next <= now + ns;
     if (due) ns = next > now ? next - now : 0;
-    for (ls_node *node = all->next; node != all; node = node->next) {
-        script_timer *t = LS_CONTAINER(node, script_timer, node);
+    LS_LIST_EACH (script_timer, t, all, node)
         if (!t->stopped && t->due_ns != 0 && ls_timer_move(state->port, &t->timer, t->due_ns - ns)) t->due_ns -= ns;
-    }
     ls_task_alarms_move(state, ns);
     ls_clock_move(ns);
     lua_pushinteger(L, (lua_Integer)target);
@@ -388,8 +384,7 @@ static int core_clock_step(lua_State *L)
 static void timer_start(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_node *all = &timers_of(state)->all;
-    for (ls_node *node = all->next; node != all; node = node->next) {
-        script_timer *t = LS_CONTAINER(node, script_timer, node);
+    LS_LIST_EACH (script_timer, t, all, node) {
         if (!t->stopped && t->due_ns == 0 && timer_arm(ctx->port, t, ls_task_deadline(t->delay)) < 0)
             ls_log(LS_LOG_ERROR, "not enough memory to start a timer");
     }
@@ -415,9 +410,7 @@ static unsigned stop_all(ls_thread_ctx *ctx, ls_state *state, bool repeating)
 {
     const ls_node *all = &timers_of(state)->all;
     unsigned dropped = 0;
-    for (ls_node *node = all->next, *next; node != all; node = next) {
-        script_timer *t = LS_CONTAINER(node, script_timer, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (script_timer, t, all, node) {
         const bool goes_on =
             t->period_ns == 0 || (t->long_lived && !state->draining && atomic_load(&state->long_lived) > 0);
         if ((repeating && goes_on && !is_canceled(t)) || t->stopped) continue;
@@ -441,10 +434,8 @@ static void timer_close(ls_thread_ctx *ctx, ls_state *state)
 static bool timer_closed(ls_state *state)
 {
     const ls_node *all = &timers_of(state)->all;
-    for (const ls_node *node = all->next; node != all; node = node->next) {
-        const script_timer *t = LS_CONTAINER(node, script_timer, node);
+    LS_LIST_EACH (const script_timer, t, all, node)
         if (t->packet_coming || t->running) return false;
-    }
     return true; /* their handles free them */
 }
 
@@ -452,9 +443,7 @@ static void timer_abandon(ls_state *state)
 {
     const ls_node *all = &timers_of(state)->all;
     unsigned dropped = 0;
-    for (ls_node *node = all->next, *next; node != all; node = next) {
-        script_timer *t = LS_CONTAINER(node, script_timer, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (script_timer, t, all, node) {
         dropped += is_awaited(t);
         t->stopped = true;
         t->packet_coming = t->running = false; /* no packet or task follows */

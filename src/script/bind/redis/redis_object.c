@@ -276,9 +276,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_op *op)
     ls_node done;
     ls_node_init(&done);
     data->flushing = false;
-    for (ls_node *node = data->open.next, *next; node != &data->open; node = next) {
-        redis_conn *conn = LS_CONTAINER(node, redis_conn, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (redis_conn, conn, &data->open, node) {
         if (!conn->unflushed) continue;
         conn->unflushed = false;
         const int err = ls_tcp_flush(ctx, conn->tcp);
@@ -730,9 +728,7 @@ static void close_some(ls_thread_ctx *ctx, ls_state *state, bool all)
     redis_data *data = data_of(state);
     ls_node done;
     ls_node_init(&done);
-    for (ls_node *node = data->open.next, *next; node != &data->open; node = next) {
-        redis_conn *conn = LS_CONTAINER(node, redis_conn, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (redis_conn, conn, &data->open, node) {
         if (all || (conn->shared ? ls_list_empty(&conn->calls) : waits_for_messages(conn) && !conn->outlasts))
             conn_lose(ctx, conn, LS_ECANCELED, &done);
     }

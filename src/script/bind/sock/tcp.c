@@ -595,10 +595,8 @@ static void tcp_drain(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_node waiting;
     ls_node_init(&waiting);
-    for (ls_node *node = ls_tcps_of(state)->open.next; node != &ls_tcps_of(state)->open; node = node->next) {
-        ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
+    LS_LIST_EACH (ls_tcp, tcp, &ls_tcps_of(state)->open, node)
         if (!tcp->client && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
-    }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
@@ -606,9 +604,7 @@ static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_node waiting;
     ls_node_init(&waiting);
-    for (ls_node *node = ls_tcps_of(state)->open.next, *next; node != &ls_tcps_of(state)->open; node = next) {
-        ls_tcp *tcp = LS_CONTAINER(node, ls_tcp, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (ls_tcp, tcp, &ls_tcps_of(state)->open, node) {
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
         ls_tcp_topics_end(tcp);

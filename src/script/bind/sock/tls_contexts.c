@@ -80,8 +80,7 @@ static void context_remove(ls_tls_contexts *contexts, tls_context *context)
 
 static tls_context *context_find(ls_tls_contexts *contexts, const tls_context *like)
 {
-    for (ls_node *node = contexts->list.next; node != &contexts->list; node = node->next) {
-        tls_context *context = LS_CONTAINER(node, tls_context, node);
+    LS_LIST_EACH (tls_context, context, &contexts->list, node) {
         if (context->key_bytes == like->key_bytes && memcmp(context->key, like->key, like->key_bytes) == 0)
             return context;
     }

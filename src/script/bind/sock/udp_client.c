@@ -72,9 +72,7 @@ static void client_free(udp_client *client)
 /* Free clients without a handle whose last packet has arrived. */
 static void clients_sweep(const clients *list)
 {
-    for (ls_node *node = list->all.next, *next; node != &list->all; node = next) {
-        udp_client *client = LS_CONTAINER(node, udp_client, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (udp_client, client, &list->all, node) {
         if (client->handle || !ls_udp_idle(client->udp)) continue;
         ls_list_remove(&client->node);
         client_free(client);
@@ -311,8 +309,7 @@ static bool clients_unused(ls_state *state)
 static void clients_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     const clients *list = clients_of(state);
-    for (ls_node *node = list->all.next; node != &list->all; node = node->next) {
-        udp_client *client = LS_CONTAINER(node, udp_client, node);
+    LS_LIST_EACH (udp_client, client, &list->all, node) {
         ls_node_init(&client->waiters); /* no task runs */
         client_close(ctx, client);
     }

@@ -496,8 +496,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)
 {
     const ls_wss *wss = ls_wss_of(state);
-    for (ls_node *node = wss->open.next; node != &wss->open; node = node->next) {
-        ls_ws_link *link = LS_CONTAINER(node, ls_ws_link, node);
+    LS_LIST_EACH (ls_ws_link, link, &wss->open, node) {
         if (link->object != NULL && link->object->route != NULL && link->object->begun)
             ls_ws_close(ctx, ls_ws_of(link), code, NULL, 0);
     }
