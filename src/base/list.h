@@ -12,6 +12,11 @@ typedef struct ls_node {
 
 #define LS_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
+#define LS_LIST_INIT(head) \
+    {                      \
+        &(head), &(head)   \
+    } /* of the ls_node `head`: an empty list */
+
 /* The element of the node; NULL for the head. */
 #define LS_LIST_AT(node, head, type, member) ((node) == (head) ? NULL : LS_CONTAINER(node, type, member))
 /* A loop over the elements, from the first one: `type *at`. */

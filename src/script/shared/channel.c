@@ -59,8 +59,7 @@ static void let_in(ls_channel *channel, ls_node *woken)
 int ls_channel_send(ls_channel *channel, ls_message *message, ls_waiter *waiter)
 {
     int result = LS_OK;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&channel->mutex);
     if (channel->closed) {
         result = LS_ECLOSED;
@@ -82,8 +81,7 @@ int ls_channel_send(ls_channel *channel, ls_message *message, ls_waiter *waiter)
 int ls_channel_receive(ls_channel *channel, ls_waiter *waiter, ls_message **out)
 {
     int result = LS_OK;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&channel->mutex);
     if (channel->len > 0) {
         ls_message *message = LS_CONTAINER(channel->messages.next, ls_message, node);
@@ -113,8 +111,7 @@ bool ls_channel_cancel(ls_channel *channel, ls_waiter *waiter)
 
 void ls_channel_put_back(ls_channel *channel, ls_message *message)
 {
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&channel->mutex);
     if (!hand_over(channel, message, &woken)) {
         ls_list_push(channel->messages.next, &message->node); /* before the first one */
@@ -131,8 +128,7 @@ static void refuse_all(ls_node *waiters, ls_node *woken)
 
 void ls_channel_close(ls_channel *channel)
 {
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&channel->mutex);
     channel->closed = true;
     refuse_all(&channel->receivers, &woken);
@@ -209,8 +205,7 @@ static bool channel_redefine(ls_shared_object *object, const void *options, bool
 {
     const size_t *capacity = options;
     ls_channel *channel = ls_channel_of(object);
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     if (!reloaded && channel->capacity_given) return *capacity == channel->capacity;
     ls_mutex_lock(&channel->mutex);
     channel->capacity = *capacity;

@@ -206,8 +206,7 @@ static void wait_for_conn(ls_db_job *job, queue *q)
 static void finish(ls_db_job *job)
 {
     ls_db *db = job->db;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&db->lock);
     if (job->waiter != NULL) ls_waiter_decide(job->waiter, LS_OK, &woken);
     ls_db_job *lease = job->queued_lease;

@@ -231,8 +231,7 @@ static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
 {
     ls_pg_conn *conn = packet->key;
     ls_pg *pool = conn->pool;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
     const bool drives = !conn->driven && (conn->state == LS_PG_SETTLING || conn->state == LS_PG_LISTENING);
     if (drives) {
@@ -292,8 +291,7 @@ static void step_done(ls_thread_ctx *ctx, ls_op *op)
     ls_pg_conn *conn = LS_CONTAINER(LS_CONTAINER(op, ls_work, op), ls_pg_conn, work);
     ls_pg *pool = conn->pool;
     const int64_t next = atomic_load_explicit(&op->result, memory_order_relaxed);
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
     if (next == PGRES_POLLING_OK ? !settle(conn, settings)
@@ -439,8 +437,7 @@ static void drive(ls_pg_conn *conn)
     bool idle = false;
     PGresult *result;
     PGnotify *notify;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     const int flush = pq->PQflush(conn->pg);
     if (flush > 0) events |= LS_EVENT_OUT;
     bool failed = pq->PQconsumeInput(conn->pg) == 0 || flush < 0;
@@ -473,8 +470,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_pg *pool = LS_CONTAINER(LS_CONTAINER(op, ls_timer, op), ls_pg, timer);
     const uint64_t now = ls_clock_ns();
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
     pool->ticking = false;
     LS_LIST_EACH (ls_pg_conn, conn, &pool->all, all) {
@@ -507,8 +503,7 @@ int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port)
 {
     ls_pg *pool = lease->pool;
     int result = LS_OK;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_node_init(&lease->node);
     ls_mutex_lock(&pool->lock);
     use_port(pool, port, &woken);
@@ -619,8 +614,7 @@ int ls_pg_listen(ls_pg *pool, const char *name)
 {
     int result = LS_OK;
     unsigned count = 0;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
     channel *one = pool->channels;
     for (; one != NULL && strcmp(one->name, name) != 0; one = one->next) count++;
@@ -780,8 +774,7 @@ void ls_pg_stat(ls_shared *shared, ls_pg_stats *out)
 static void set_port(ls_shared_object *object, void *port)
 {
     ls_pg *pool = ls_pg_of(object);
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
     use_port(pool, port, &woken);
     ls_mutex_unlock(&pool->lock);

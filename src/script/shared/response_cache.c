@@ -440,8 +440,7 @@ static void let_go(ls_fill *fill, bool set_apart, ls_node *woken)
 
 void ls_response_cache_part(ls_response_cache *cache, ls_text key)
 {
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&cache->lock);
     LS_LIST_EACH (ls_fill, fill, &cache->fills, node)
         if (fill->first && same(ls_fill_key(fill), key)) let_go(fill, true, &woken);
@@ -452,8 +451,7 @@ void ls_response_cache_part(ls_response_cache *cache, ls_text key)
 /* Nothing is stored: the others go on. */
 static void fail(ls_fill *fill)
 {
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     free(fill->body);
     fill->body = NULL;
     fill->failed = true;
@@ -511,8 +509,7 @@ bool ls_fill_restore(ls_fill *fill, ls_stored *entry)
 void ls_fill_end(ls_fill *fill, ls_stored *entry, bool set_apart)
 {
     ls_response_cache *cache = fill->cache;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&cache->lock);
     ls_list_remove(&fill->node);
     if (entry != NULL && !fill->removed) list(cache, entry, false);

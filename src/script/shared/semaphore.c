@@ -48,8 +48,7 @@ static void give_out(ls_semaphore *semaphore, ls_node *woken)
 int ls_semaphore_release(ls_semaphore *semaphore)
 {
     int result = LS_OK;
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&semaphore->mutex);
     if (semaphore->held == 0) {
         result = LS_EINVAL;
@@ -111,8 +110,7 @@ static bool semaphore_redefine(ls_shared_object *object, const void *options, bo
 {
     const unsigned permits = *(const unsigned *)options;
     ls_semaphore *semaphore = ls_semaphore_of(object);
-    ls_node woken;
-    ls_node_init(&woken);
+    ls_node woken = LS_LIST_INIT(woken);
     if (!reloaded) return permits == semaphore->permits;
     ls_mutex_lock(&semaphore->mutex);
     semaphore->permits = permits;

@@ -275,8 +275,7 @@ static int begin_keepalive(ls_state *state, ls_sse *sse)
         if ((data->wheel = malloc(sizeof *data->wheel)) == NULL) return LS_ENOMEM;
         ls_wheel_open(data->wheel, now_ms());
     }
-    ls_node none;
-    ls_node_init(&none);
+    ls_node none = LS_LIST_INIT(none);
     uint32_t at_ms;
     if (!ls_wheel_next(data->wheel, &at_ms)) ls_wheel_advance(data->wheel, now_ms(), &none); /* it is empty */
     ls_wheel_add(data->wheel, &sse->entry, now_ms() + sse->check_ms);

@@ -145,8 +145,7 @@ static void conn_lose(ls_thread_ctx *ctx, redis_conn *conn, int err, ls_node *do
 
 static void conn_close(ls_thread_ctx *ctx, redis_conn *conn, int err)
 {
-    ls_node done;
-    ls_node_init(&done);
+    ls_node done = LS_LIST_INIT(done);
     conn_lose(ctx, conn, err, &done);
     wake_all(ctx, &done);
 }
@@ -248,8 +247,7 @@ static int check_due(const redis_conn *conn)
 static void arrived(ls_thread_ctx *ctx, ls_tcp *tcp, int result)
 {
     redis_conn *conn = LS_CONTAINER(tcp->owner, redis_conn, tcp);
-    ls_node done;
-    ls_node_init(&done);
+    ls_node done = LS_LIST_INIT(done);
     int err = result == LS_ETIMEDOUT ? check_due(conn) : result;
     while (err == LS_OK) {
         if (tcp->received > 0)
@@ -273,8 +271,7 @@ static void arrived(ls_thread_ctx *ctx, ls_tcp *tcp, int result)
 static void flush_all(ls_thread_ctx *ctx, ls_op *op)
 {
     redis_data *data = LS_CONTAINER(op, redis_data, flush);
-    ls_node done;
-    ls_node_init(&done);
+    ls_node done = LS_LIST_INIT(done);
     data->flushing = false;
     LS_LIST_EACH_DROP (redis_conn, conn, &data->open, node) {
         if (!conn->unflushed) continue;
@@ -726,8 +723,7 @@ static bool waits_for_messages(const redis_conn *conn)
 static void close_some(ls_thread_ctx *ctx, ls_state *state, bool all)
 {
     redis_data *data = data_of(state);
-    ls_node done;
-    ls_node_init(&done);
+    ls_node done = LS_LIST_INIT(done);
     LS_LIST_EACH_DROP (redis_conn, conn, &data->open, node) {
         if (all || (conn->shared ? ls_list_empty(&conn->calls) : waits_for_messages(conn) && !conn->outlasts))
             conn_lose(ctx, conn, LS_ECANCELED, &done);

@@ -593,8 +593,7 @@ void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
 
 static void tcp_drain(ls_thread_ctx *ctx, ls_state *state)
 {
-    ls_node waiting;
-    ls_node_init(&waiting);
+    ls_node waiting = LS_LIST_INIT(waiting);
     LS_LIST_EACH (ls_tcp, tcp, &ls_tcps_of(state)->open, node)
         if (!tcp->client && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
@@ -602,8 +601,7 @@ static void tcp_drain(ls_thread_ctx *ctx, ls_state *state)
 
 static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    ls_node waiting;
-    ls_node_init(&waiting);
+    ls_node waiting = LS_LIST_INIT(waiting);
     LS_LIST_EACH_DROP (ls_tcp, tcp, &ls_tcps_of(state)->open, node) {
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
