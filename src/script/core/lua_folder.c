@@ -40,9 +40,7 @@ static int folder_list(lua_State *L)
     ls_file_names *names;
     const int err = ls_file_list(luaL_checkstring(L, 1), NULL, INT_MAX, &names);
     if (err < 0) return push_result(L, err);
-    lua_pushcfunction(L, push_names);
-    lua_pushlightuserdata(L, names);
-    const int status = lua_pcall(L, 1, 1, 0);
+    const int status = ls_pcall(L, push_names, names, 1);
     ls_file_names_free(names);
     return status == LUA_OK ? 1 : lua_error(L);
 }

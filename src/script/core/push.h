@@ -56,6 +56,14 @@ static inline int ls_push_false_text(lua_State *L, const char *text)
     return 1 + ls_push_text(L, text);
 }
 
+/* lua_pcall of `function` with `data` as light userdata: it may raise, and the caller has something to drop. */
+static inline int ls_pcall(lua_State *L, lua_CFunction function, void *data, int results)
+{
+    lua_pushcfunction(L, function);
+    lua_pushlightuserdata(L, data);
+    return lua_pcall(L, 1, results, 0);
+}
+
 /* Set the field of the table at the top. */
 static inline void ls_set_boolean(lua_State *L, const char *name, bool value)
 {

@@ -119,9 +119,7 @@ static int receive_result(lua_State *L, ls_channel *channel, int result, ls_mess
         result = LS_ECANCELED;
     }
     if (result != LS_OK) return ls_push_failure(L, result == LS_EAGAIN ? LS_ETIMEDOUT : result);
-    lua_pushcfunction(L, push_message);
-    lua_pushlightuserdata(L, message);
-    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+    if (ls_pcall(L, push_message, message, 1) != LUA_OK) {
         ls_channel_put_back(channel, message);
         return lua_error(L);
     }

@@ -164,12 +164,11 @@ static ls_db_job *finished(lua_State *L, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     const call_object *call = lua_touserdata(L, CALL);
-    struct ls_message *none;
     if (wait != NULL) {
         ls_db_job *lease = lease_at(L, TARGET); /* job->lease may be freed by now */
         (lease != NULL ? lease : call->job)->used = false;
     }
-    const int result = wait != NULL ? ls_wait_end(L, wait, &none) : LS_OK;
+    const int result = wait != NULL ? ls_wait_end(L, wait, NULL) : LS_OK;
     if (wait != NULL && (result != LS_OK || ls_state_of(L)->current->cpu_exceeded)) {
         ls_db_job_release(call->job);
         ls_state_end_run(L);

@@ -95,8 +95,7 @@ static int sync_failed(lua_State *L, int results, int err)
 static int sync_done(lua_State *L, int status, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
-    struct ls_message *none;
-    const int err = ls_wait_end(L, wait, &none);
+    const int err = ls_wait_end(L, wait, NULL);
     const int results = (int)lua_tointeger(L, 1);
     if (err != LS_OK) return sync_failed(L, results, err == LS_ETIMEDOUT ? LS_ECANCELED : err);
     return results == RAISES ? 0 : results;
@@ -538,9 +537,7 @@ static int core_dict_scan(lua_State *L)
         ls_dict_items_drop(&s.items);
         return luaL_error(L, "not enough memory");
     }
-    lua_pushcfunction(L, push_scan_call);
-    lua_pushlightuserdata(L, &s);
-    const int status = lua_pcall(L, 1, 2, 0);
+    const int status = ls_pcall(L, push_scan_call, &s, 2);
     ls_dict_items_drop(&s.items);
     if (status != LUA_OK) return lua_error(L);
     lua_pushinteger(L, (lua_Integer)cursor);
@@ -636,9 +633,7 @@ static int core_value_encode(lua_State *L)
     const int err = ls_value_pack(L, 1, &options, &value, message, sizeof(message));
     if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
     if (err < 0) return ls_push_nil_text(L, message);
-    lua_pushcfunction(L, push_code_call);
-    lua_pushlightuserdata(L, value);
-    const int status = lua_pcall(L, 1, 1, 0);
+    const int status = ls_pcall(L, push_code_call, value, 1);
     ls_value_drop(value);
     return status == LUA_OK ? 1 : lua_error(L);
 }

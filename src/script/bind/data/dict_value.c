@@ -207,9 +207,7 @@ static int push_list_call(lua_State *L)
 void ls_dict_give_list(lua_State *L, ls_dict_value *values, size_t count, enum ls_dict_copy kind)
 {
     value_list list = {values, count, kind};
-    lua_pushcfunction(L, push_list_call);
-    lua_pushlightuserdata(L, &list);
-    const int status = lua_pcall(L, 1, 1, 0);
+    const int status = ls_pcall(L, push_list_call, &list, 1);
     for (size_t n = 0; n < count; n++) ls_dict_value_drop(&values[n]);
     free(values);
     if (status != LUA_OK) lua_error(L);

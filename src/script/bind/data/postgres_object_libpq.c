@@ -135,11 +135,10 @@ static int wait_for_socket(lua_State *L, lease_object *lease, bool writes, lua_K
 static int waited(lua_State *L, lease_object *lease, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
-    struct ls_message *none;
     char seconds[30];
     if (wait == NULL) return 0;
     lease->waits = false;
-    const int result = ls_wait_end(L, wait, &none);
+    const int result = ls_wait_end(L, wait, NULL);
     if (ls_state_of(L)->current->cpu_exceeded) {
         ls_pg_give(&lease->lease);
         ls_state_end_run(L);

@@ -86,8 +86,7 @@ static int acquire_decided(lua_State *L, int status, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_semaphore *semaphore = wait->object;
-    struct ls_message *none;
-    int result = ls_wait_end(L, wait, &none);
+    int result = ls_wait_end(L, wait, NULL);
     if (result == LS_OK && ls_state_of(L)->current->cpu_exceeded) {
         (void)ls_semaphore_release(semaphore);
         result = LS_ECANCELED;
@@ -243,8 +242,7 @@ static int with_decided(lua_State *L, int status, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     ls_semaphore *semaphore = wait->object;
-    struct ls_message *none;
-    const int result = ls_wait_end(L, wait, &none);
+    const int result = ls_wait_end(L, wait, NULL);
     const bool ends = ls_state_of(L)->current->cpu_exceeded; /* the task is ended while it waits */
     if (result == LS_OK && !ends) return with_call(L, semaphore);
     if (result == LS_OK) (void)ls_semaphore_release(semaphore);

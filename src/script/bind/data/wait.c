@@ -108,7 +108,7 @@ int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message)
     const int result = cancelled ? LS_ETIMEDOUT : wait->waiter.result;
     const bool left = task->takes && task->client_left;
     if (left) wait->kind->give_back(wait->object, &wait->waiter);
-    *message = wait->waiter.message;
+    if (message != NULL) *message = wait->waiter.message;
     task->takes = false;
     if (wait->uncounted) {
         if (atomic_exchange(&wait->idle, DECIDED) == IDLE)

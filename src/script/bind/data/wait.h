@@ -74,8 +74,8 @@ void ls_wait_give_back(ls_wait *wait);
 int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_KFunction k);
 
 /* In `k`: end the wait. Returns the result of the waiter, or LS_ETIMEDOUT: it is off the queue. *message receives the
- * message of the waiter, which the caller owns from now on; NULL if it has none. Raises if the client of a task that
- * `takes` has left: nothing was taken. */
+ * message of the waiter, which the caller owns from now on; NULL if it has none. `message` is NULL for waiters without one.
+ * Raises if the client of a task that `takes` has left: nothing was taken. */
 int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message);
 
 /* For the log: what the task waits for, as ` for the channel "jobs"`; "": no channel and no semaphore. */

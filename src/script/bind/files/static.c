@@ -145,11 +145,7 @@ static int call_headers(lua_State *L)
     if (lua_type(L, 3) != LUA_TTABLE)
         return luaL_error(L, "app:static: the function headers must return a table of header lines, or nil; got a %s",
                           luaL_typename(L, 3));
-    lua_pushnil(L);
-    while (lua_next(L, 3) != 0) {
-        ls_request_set_header(L, call->request, 4, 5);
-        lua_settop(L, 4);
-    }
+    ls_request_set_headers(L, call->request, 3);
     return 0;
 }
 

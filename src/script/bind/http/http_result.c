@@ -15,7 +15,6 @@
 #include "script/bind/data/buffer.h"
 #include "script/bind/http/res.h"
 #include "script/core/error_text.h"
-#include "script/shared/copy.h"
 
 enum { SHOWN_MAX = 5 }; /* results that the message needs */
 
@@ -45,18 +44,6 @@ static void refuse_rest(lua_State *L, int used)
     lua_settop(L, LS_HTTP_RESULT + used - 1);
 }
 
-static void set_headers(lua_State *L, ls_request *r, int index)
-{
-    if (lua_isnoneornil(L, index)) return;
-    ls_copy_open(L, index);
-    lua_pushnil(L);
-    while (lua_next(L, index) != 0) {
-        const int top = lua_gettop(L);
-        ls_request_set_header(L, r, top - 1, top);
-        lua_settop(L, top - 1);
-    }
-}
-
 /* `alone`: without a body. Then it must be a registered status, because a handler may return a count by mistake. */
 static int result_status(lua_State *L, int index, bool alone)
 {
@@ -83,7 +70,7 @@ static void take_headers(lua_State *L, ls_request *r, int n)
         lua_settop(L, index - 1);
     }
     refuse_rest(L, n);
-    set_headers(L, r, index);
+    ls_request_set_headers(L, r, index);
 }
 
 /* The handler has returned nil and further values. */

@@ -382,11 +382,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             x->status = failure_status;
             r->failing = true;
             r->status_set = false;
-            if (r->out != NULL) {
-                ls_block_drop(r->out);
-                r->out = NULL;
-                r->out_from = r->out_len = 0;
-            }
+            ls_request_drop_parts(r);
             r->written = 0;
             r->task = f.next;
             f.next->ended = http_ended;

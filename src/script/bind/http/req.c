@@ -681,8 +681,7 @@ static int req_gc(lua_State *L)
     ls_request *r = ls_udata_test(L, 1, &ls_request_tag, sizeof *r);
     if (r == NULL) return 0;
     ls_request_drop_body(r);
-    if (r->out != NULL) ls_block_drop(r->out);
-    r->out = NULL;
+    ls_request_drop_parts(r);
     r->x = NULL;
     return 0;
 }

@@ -153,11 +153,7 @@ static inline void end(ls_thread_ctx *ctx, ls_request *r)
     if (r->body != NULL) ls_request_drop_body(r);
     if (r->coding != NULL) ls_body_coding_drop(r);
     if (r->answer != LS_ANSWER_NONE) drop_answer(r);
-    if (r->out != NULL) {
-        ls_block_drop(r->out);
-        r->out = NULL;
-    }
-    r->out_from = r->out_len = 0;
+    ls_request_drop_parts(r);
     lua_State *L = state->L; /* nothing here allocates */
     if (r->has_body) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);

@@ -162,6 +162,13 @@ int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua
  * May raise or run a finalizer. */
 int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len);
 
+static inline void ls_request_drop_parts(ls_request *request)
+{
+    if (request->out != NULL) ls_block_drop(request->out);
+    request->out = NULL;
+    request->out_from = request->out_len = 0;
+}
+
 /* Pass the parts in `out` to the transport, also the head alone: `out` is empty. Returns LS_DONE, LS_PENDING or
  * LS_E*. */
 int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);

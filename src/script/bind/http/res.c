@@ -118,6 +118,18 @@ void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
     }
 }
 
+void ls_request_set_headers(lua_State *L, ls_request *r, int index)
+{
+    if (lua_isnoneornil(L, index)) return;
+    ls_copy_open(L, index);
+    lua_pushnil(L);
+    while (lua_next(L, index) != 0) {
+        const int top = lua_gettop(L);
+        ls_request_set_header(L, r, top - 1, top);
+        lua_settop(L, top - 1);
+    }
+}
+
 /* Push the value of the field at index 2; nil if it is not set. */
 static int push_header(lua_State *L, const ls_request *r)
 {
@@ -357,9 +369,7 @@ int ls_request_collect(lua_State *L, ls_request *r, const char *bytes, size_t le
             const int err = ls_request_push_parts(r->state->ctx, r);
             if (err < 0) return err;
             if (err == LS_PENDING) result = err;
-            ls_block_drop(r->out);
-            r->out = NULL;
-            r->out_from = r->out_len = 0;
+            ls_request_drop_parts(r);
             size = LS_BLOCK_LARGE;
         }
         if (r->out == NULL) {

@@ -15,6 +15,8 @@ void ls_res_check_undescribed(lua_State *L, const ls_request *request, const cha
 
 /* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
 void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
+/* Set the headers of the table at `index`, which may be nil or none. Raises. */
+void ls_request_set_headers(lua_State *L, ls_request *request, int index);
 
 /* Add the method res:`name` to the objects of the state. For modules that are defined after `request`. May raise. */
 void ls_response_method(lua_State *L, const ls_state *state, const char *name, lua_CFunction method);

@@ -303,13 +303,7 @@ static sse_options read_options(lua_State *L, ls_request *r)
     lua_insert(L, 2);
     lua_call(L, 1, 1);
     ls_options_read(L, 2, options, &out);
-    if (lua_getfield(L, 2, "headers") == LUA_TTABLE) {
-        lua_pushnil(L);
-        while (lua_next(L, 3) != 0) {
-            ls_request_set_header(L, r, 4, 5);
-            lua_settop(L, 4);
-        }
-    }
+    if (lua_getfield(L, 2, "headers") == LUA_TTABLE) ls_request_set_headers(L, r, 3);
     lua_settop(L, 2);
     return out;
 }
@@ -339,9 +333,7 @@ void ls_sse_send_parts(ls_sse *sse)
     ls_request *r = sse->request;
     if (r->out == NULL) return;
     (void)ls_request_push_parts(sse->state->ctx, r);
-    ls_block_drop(r->out);
-    r->out = NULL;
-    r->out_from = r->out_len = 0;
+    ls_request_drop_parts(r);
 }
 
 /* res:sse([options: SseOptions]) -> sse | nil, message, code

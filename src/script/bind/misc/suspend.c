@@ -12,6 +12,7 @@
 
 #include "base/thread.h"
 #include "script/bind/data/wait.h"
+#include "script/core/push.h"
 
 typedef struct suspension {
     ls_mutex mutex;
@@ -87,12 +88,9 @@ static int resumed(lua_State *L, int status, lua_KContext context)
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     suspension *s = wait->object;
     const int top = lua_gettop(L);
-    struct ls_message *none;
-    const bool has_results = ls_wait_end(L, wait, &none) == LS_OK;
+    const bool has_results = ls_wait_end(L, wait, NULL) == LS_OK;
     if (has_results && !ls_state_of(L)->current->cpu_exceeded && lua_checkstack(L, 2)) {
-        lua_pushcfunction(L, push_results);
-        lua_pushlightuserdata(L, s);
-        const int failed = lua_pcall(L, 1, LUA_MULTRET, 0);
+        const int failed = ls_pcall(L, push_results, s, LUA_MULTRET);
         release(s);
         return failed == LUA_OK ? lua_gettop(L) - top : lua_error(L);
     }

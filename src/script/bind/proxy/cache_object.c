@@ -327,8 +327,7 @@ static const ls_wait_kind removal_kind = {cancel_wait, give_back, false, NULL}; 
 
 static int waited(lua_State *L, int status, lua_KContext context)
 {
-    struct ls_message *none;
-    const int result = ls_wait_end(L, (ls_wait *)context, &none); /* NOLINT(performance-no-int-to-ptr) */
+    const int result = ls_wait_end(L, (ls_wait *)context, NULL); /* NOLINT(performance-no-int-to-ptr) */
     if (ls_state_of(L)->current->cpu_exceeded) ls_state_end_run(L);
     return ls_push_text(L, result == LS_OK ? "again" : "late");
 }
@@ -661,9 +660,7 @@ static int cache_pack(lua_State *L)
     ls_response_cache *cache = check_cache(L, 1)->cache;
     luaL_checkstack(L, 2, NULL);
     list.count = ls_response_cache_list(cache, of_key, list.entries);
-    lua_pushcfunction(L, pack);
-    lua_pushlightuserdata(L, &list);
-    const int status = lua_pcall(L, 1, 1, 0); /* the references are dropped also without memory */
+    const int status = ls_pcall(L, pack, &list, 1); /* the references are dropped also without memory */
     for (unsigned n = 0; n < list.count; n++) ls_stored_drop(list.entries[n]);
     return status == LUA_OK ? 1 : lua_error(L);
 }
