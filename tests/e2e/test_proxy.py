@@ -106,6 +106,25 @@ app = ls.app()
 app:proxy("/", "http://127.0.0.1:@SITE@")
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
+LEFT = """
+local ls = require "luaserve"
+local app = ls.app()
+local function wait() ls.sleep(0.001) end
+app:get("/first", function() return "first" end)
+app:proxy("/hook", "http://127.0.0.1:@PEER@", { request = wait })
+app:proxy("/cache", "http://127.0.0.1:@PEER@", { request = wait, cache = {} })
+local ended = ls.dict("ended")
+app:get("/handler", function(req, res)
+  local _ <close> = setmetatable({}, { __close = function() ended:incr("n") end })
+  for _ = 1, 20 do
+    wait()
+    res:header("X-A", "1")
+  end
+  return "not sent\\n"
+end)
+app:get("/ended", function() return tostring(ended.n) end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
 OK = response(b"ok")
 
 
@@ -393,6 +412,18 @@ class Requests(ProxyCase):
             upstream.request()
         got = conn.response()
         self.assertEqual((got.status, got.text), (502, "our own page\n"))
+
+    def test_a_client_that_has_left_is_no_error_of_the_site(self):
+        peer = Peer()
+        self.addCleanup(peer.close)
+        server = self.serve(LEFT.replace("@PEER@", str(peer.port)))
+        for target in "/hook", "/cache", "/handler":
+            self.connect(server=server).send(request("GET", "/first") + request("GET", target)).reset()
+            if target != "/handler":
+                server.wait_log("info request .*GET %s: .*the client has left while the handler waited" % target)
+        self.eventually(lambda: server.get("/ended").text == "1", "the handler has ended")
+        server.stop()
+        self.assertNotIn(" error ", server.log())
 
     def test_a_body_that_was_passed_on_is_not_an_empty_one_afterwards(self):
         conn = self.connect().send(request("POST", "/after?job=1", [("Content-Length", "10")]) + b"12345")

@@ -31,6 +31,8 @@ ls_request *ls_res_check_open(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
     if (r->x->response == LS_RESPONSE_DONE) (void)raise_sent(L, r);
+    if (r->x->response == LS_RESPONSE_OPEN && r->x->error != 0 && r->x->error != LS_EMSGSIZE && r->x->written == 0)
+        (void)ls_task_left_error(L, ""); /* nothing was sent: a send has failed while the task waited */
     if (r->x->response == LS_RESPONSE_OPEN || r->out != NULL)
         luaL_error(L,
                    "the head of the response was sent already: set status and fields before it begins, in middleware "
