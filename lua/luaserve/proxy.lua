@@ -80,7 +80,8 @@ local function server(value, self)
     usage.error("%s: the URL of a server has at most %d bytes: %s", fname, ORIGIN_BYTES_MAX, usage.quote(url))
   end
   local host = self.host or at.authority
-  out.object = core.proxy_upstream { origin = out.origin, key = fetch.key_of(out), host = host ~= "keep" and host or nil,
+  local peer = self.path and out.origin .. " " .. self.path or out.origin -- other checks may have another result
+  out.object = core.proxy_upstream { origin = peer, key = fetch.key_of(out), host = host ~= "keep" and host or nil,
     prefix = (at.target:gsub("/$", "")), timeout_ms = self.timeout_ms, slow_ms = self.slow_ms or 0,
     pauses = self.response ~= nil, checked = self.path ~= nil, body_bytes_max = self.body_bytes_max or math.maxinteger }
   out.current = 0

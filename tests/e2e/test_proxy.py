@@ -739,6 +739,22 @@ class Balance(ProxyCase):
         self.assertEqual(found[:100], found[100:])
         self.assertEqual(len(set(found)), 3)  # the ports are part of the hash: 100 keys miss a server once in 10^8 runs
 
+    def test_two_checks_of_a_server_have_two_results(self):
+        port = free_port()
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app, checked = ls.app(), ls.app()
+            checked:get("/bad", function() return 500 end)
+            checked:get("/*path", function() return "served\\n" end)
+            for _, name in ipairs { "good", "bad" } do
+              app:proxy("/by/" .. name, "http://127.0.0.1:@", { health = { path = "/" .. name, interval = 0.02, fails = 1 } })
+            end
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }
+            ls.listen { host = "127.0.0.1", port = @, handler = checked }""".replace("@", str(port)))
+        server.wait_log("warn app:proxy: the server .* is down")
+        self.assertEqual([server.get("/by/" + name).status for name in ("bad", "good")], [503, 200])
+        server.stop()
+
     def test_checks_find_a_server_that_is_down_and_up_again(self):
         port = free_port()
         backend = """
