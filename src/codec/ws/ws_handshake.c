@@ -298,15 +298,6 @@ static bool keep_single(ls_pair *to, const ls_pair *field)
 }
 
 /* Whether a list contains the token. */
-static bool list_has(const char *list, size_t len, const char *token)
-{
-    const char *at = list, *from, *to;
-    while (ls_list_next(&at, list + len, &from, &to)) {
-        if (ls_text_same(from, (size_t)(to - from), token, strlen(token))) return true;
-    }
-    return false;
-}
-
 static const char *answer_read(const char *bytes, const ls_http_response *head, answer *out)
 {
     ls_pair field;
@@ -315,7 +306,7 @@ static const char *answer_read(const char *bytes, const ls_http_response *head, 
             if (!SAME(field.value, field.value_len, "websocket")) return "Upgrade is not \"websocket\"";
             out->upgrade = true;
         } else if (SAME(field.name, field.name_len, "connection")) {
-            out->connection |= list_has(field.value, field.value_len, "upgrade");
+            out->connection |= ls_list_has(field.value, field.value_len, "upgrade", 7);
         } else if (SAME(field.name, field.name_len, "sec-websocket-accept")) {
             if (!keep_single(&out->accept, &field)) return "more than one Sec-WebSocket-Accept";
         } else if (SAME(field.name, field.name_len, "sec-websocket-protocol")) {
