@@ -9,38 +9,25 @@ int ls_digest_start(void)
 
 int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES])
 {
-    (void)bytes;
-    (void)len;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 int ls_hash_open(ls_digest digest, const void *key, size_t key_len, ls_hash **out)
 {
-    (void)digest;
-    (void)key;
-    (void)key_len;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 /* None can be open. */
 int ls_hash_add(ls_hash *hash, const void *bytes, size_t len)
 {
-    (void)hash;
-    (void)bytes;
-    (void)len;
     return LS_ENOTSUP;
 }
 
 int ls_hash_end(ls_hash *hash, uint8_t out[LS_DIGEST_BYTES_MAX])
 {
-    (void)hash;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 void ls_hash_free(ls_hash *hash)
 {
-    (void)hash;
 }

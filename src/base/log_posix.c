@@ -68,7 +68,6 @@ static size_t write_entries(char *out, size_t room, int level, const char *text,
 void ls_log_stderr(int level, const char *line, size_t len, void *user)
 {
     char out[LINE_BYTES]; /* head, text, newline */
-    (void)user;
     if (is_journal()) {
         ls_output_write(LS_OUTPUT_STDERR, out, write_entries(out, sizeof out, level, line, len), false);
         return;

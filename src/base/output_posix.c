@@ -98,7 +98,6 @@ size_t ls_output_put(enum ls_output to, const char *text, size_t len, uint32_t m
 
 static ssize_t write_stdio(void *cookie, const char *text, size_t len)
 {
-    (void)cookie;
     ls_output_write(LS_OUTPUT_STDOUT, text, len, ls_output_waits());
     return (ssize_t)len;
 }

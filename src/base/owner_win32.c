@@ -5,20 +5,15 @@
 
 int ls_user_id(const char *name, uint32_t *out)
 {
-    (void)name;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 int ls_group_id(const char *name, uint32_t *out)
 {
-    (void)name;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 bool ls_user_is_self(uint32_t user)
 {
-    (void)user;
     return false;
 }

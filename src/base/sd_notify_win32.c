@@ -7,8 +7,6 @@ void ls_sd_open(void)
 
 void ls_sd_tell(const char *state, const char *format, ...)
 {
-    (void)state;
-    (void)format;
 }
 
 void ls_sd_tell_reloading(void)

@@ -5,12 +5,6 @@
 int ls_seal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t context_len, const void *text,
             size_t len, uint8_t *out)
 {
-    (void)key;
-    (void)context;
-    (void)context_len;
-    (void)text;
-    (void)len;
-    (void)out;
     return LS_ENOTSUP;
 }
 
@@ -23,14 +17,5 @@ int ls_unseal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t 
 int ls_scrypt(const void *password, size_t password_len, const void *salt, size_t salt_len, unsigned log_n, unsigned r,
               unsigned p, uint8_t *out, size_t out_len)
 {
-    (void)password;
-    (void)password_len;
-    (void)salt;
-    (void)salt_len;
-    (void)log_n;
-    (void)r;
-    (void)p;
-    (void)out;
-    (void)out_len;
     return LS_ENOTSUP;
 }

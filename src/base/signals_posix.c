@@ -50,7 +50,6 @@ static void count_signal(int number)
 /* Unlike SIG_IGN, which a child process would inherit. */
 static void ignore_signal(int number)
 {
-    (void)number;
 }
 
 static int set_action(int number, void (*handler)(int number), struct sigaction *before)

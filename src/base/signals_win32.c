@@ -181,5 +181,4 @@ bool ls_pipe_guard_enter(void)
 
 void ls_pipe_guard_leave(bool entered)
 {
-    (void)entered;
 }

@@ -24,10 +24,6 @@ struct ls_signature_key {
 /* Without it OpenSSL would ask for the password of an encrypted key at the terminal. */
 static int no_password(char *to, int size, int writing, void *user)
 {
-    (void)to;
-    (void)size;
-    (void)writing;
-    (void)user;
     return -1;
 }
 

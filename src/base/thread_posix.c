@@ -30,7 +30,6 @@ enum { NICE_LOW = 5 };
 static void must(int err)
 {
     assert(err == 0);
-    (void)err;
 }
 
 int ls_mutex_open(ls_mutex *mutex)

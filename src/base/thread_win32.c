@@ -38,7 +38,6 @@ int ls_mutex_open(ls_mutex *mutex)
 void ls_mutex_close(ls_mutex *mutex)
 {
     assert(mutex->srw == NULL); /* not locked */
-    (void)mutex;
 }
 
 void ls_mutex_lock(ls_mutex *mutex)

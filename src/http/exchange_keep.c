@@ -20,7 +20,6 @@ static const ls_addr *local(const ls_exchange *x)
 
 static void returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)ctx;
     free(x->conn);
 }
 

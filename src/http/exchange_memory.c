@@ -46,7 +46,6 @@ static int add_slice(ls_memory_exchange *m, const ls_slice *slice)
 static int data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
     ls_memory_exchange *m = memory_of(x);
-    (void)ctx;
     for (unsigned n = 0; n < count && !(how & LS_DATA_LAST); n++) /* trailers stay in x->end_fields */
         if (m->failed == LS_OK) m->failed = add_slice(m, &slices[n]);
     ls_slices_drop(slices, count);
@@ -61,15 +60,12 @@ static int head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *sl
 
 static int flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)ctx;
-    (void)x;
     return LS_DONE;
 }
 
 static int more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     const ls_memory_exchange *m = memory_of(x);
-    (void)ctx;
     if (out == NULL) return LS_OK;
     *out = ls_slice_static(m->body, m->body_len);
     x->body_done = true;
@@ -84,7 +80,6 @@ static void returned(ls_thread_ctx *ctx, ls_exchange *x)
 
 static const ls_addr *local(const ls_exchange *x)
 {
-    (void)x;
     return NULL;
 }
 

@@ -165,7 +165,6 @@ void ls_http1_conn_drop(ls_http1_conn *c)
 
 void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_http1_conn *c = ls_stream_user(s);
     ls_conn_limit *limit = ls_http1_engine(c)->conn_limit;
     ls_http1_conn_drop(c);

@@ -21,7 +21,6 @@ static int move(ls_http1_conn *c, const ls_stream_handler *handler, size_t user_
 
 int ls_http1_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)ctx;
     if (!ls_stream_receiving(x->stream)) return LS_DONE;
     ls_http1_of(x)->link |= LS_H1_UNEXPECTS;
     ls_stream_cancel_recv(x->stream);

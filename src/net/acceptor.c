@@ -149,7 +149,6 @@ static void share_slots(ls_acceptor *a)
 static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_acceptor *a = LS_CONTAINER(op, ls_acceptor, timer.op);
-    (void)ctx;
     ls_mutex_lock(&a->mutex);
     a->timing = false;
     share_slots(a);
@@ -180,7 +179,6 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     handshake *h = ls_stream_user(s);
     ls_acceptor *a = h->acceptor;
-    (void)ctx;
     drop_buffers(h);
     ls_mutex_lock(&a->mutex);
     give_up_slot(h);

@@ -74,7 +74,6 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     /* Not the coarse clock, which may be behind the timer: the tick would find nothing due. */
     const uint32_t now_ms = (uint32_t)(ls_clock_ns() / 1000000u);
     uint32_t next_ms;
-    (void)ctx;
     ls_mutex_lock(&d->mutex);
     ls_wheel_advance(&d->wheel, now_ms, &d->due);
     while (run_batch(d, now_ms)) {

@@ -152,7 +152,6 @@ static void limit_passed(ls_thread_ctx *ctx, ls_op *op)
 static void stream_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     _Atomic uint32_t *live = ((attempt *)ls_stream_user(s))->live;
-    (void)ctx;
     ls_stream_free(s);
     live_sub(live);
 }

@@ -152,7 +152,6 @@ static void lookup_completed(void *user, int status, int timeouts, struct ares_a
 {
     cares_lookup *l = user;
     ls_resolver *r = l->resolver;
-    (void)timeouts;
     r->queries--;
     l->complete = true;
     l->base.err = code_of(status);

@@ -6,10 +6,6 @@
 
 int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out)
 {
-    (void)port;
-    (void)polls;
-    (void)actor;
-    (void)servers;
     *out = malloc(1); /* any address, for close */
     return *out != NULL ? LS_OK : LS_ENOMEM;
 }
@@ -17,8 +13,6 @@ int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char
 int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
                        void *user, ls_lookup **out)
 {
-    (void)ctx;
-    (void)resolver;
     ls_lookup *lookup = calloc(1, sizeof *lookup);
     if (lookup == NULL) return LS_ENOMEM;
     lookup->done = done;
@@ -41,7 +35,6 @@ void ls_lookup_drop(ls_lookup *lookup)
 
 bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *resolver)
 {
-    (void)ctx;
     free(resolver);
     return true;
 }

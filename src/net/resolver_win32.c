@@ -107,7 +107,6 @@ static void CALLBACK completed(DWORD error, DWORD bytes, OVERLAPPED *overlapped)
 {
     win_lookup *l = LS_CONTAINER(overlapped, win_lookup, overlapped);
     ls_resolver *r = l->resolver;
-    (void)bytes;
     AcquireSRWLockExclusive(&r->lock);
     const bool post = !r->stopped && !r->ending;
     l->state = post ? POSTED : OVER;
@@ -144,7 +143,6 @@ int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *r, const char *name, uin
                        void *user, ls_lookup **out)
 {
     const ADDRINFOEXW hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    (void)ctx;
     win_lookup *l = calloc(1, sizeof *l);
     if (l == NULL) return LS_ENOMEM;
     l->base.done = done;
@@ -195,7 +193,6 @@ void ls_lookup_drop(ls_lookup *lookup)
 int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out)
 {
     const int err = ls_winsock_start();
-    (void)polls;
     if (err < 0) return err;
     ls_resolver *r = calloc(1, sizeof *r);
     if (r == NULL) return LS_ENOMEM;
@@ -212,7 +209,6 @@ int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char
 bool ls_resolver_end(ls_thread_ctx *ctx, ls_resolver *r)
 {
     bool posted = false;
-    (void)ctx;
     AcquireSRWLockExclusive(&r->lock);
     r->ending = true;
     for (ls_node *node = r->lookups.next; node != &r->lookups; node = node->next)

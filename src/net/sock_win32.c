@@ -49,7 +49,6 @@ static int bind_to(SOCKET fd, const ls_addr *at)
 
 int ls_sock_set_access(const ls_addr *at, const ls_path_access *access)
 {
-    (void)at;
     (void)access; /* a site cannot set it: core.user_id does not exist on Windows */
     return LS_OK;
 }
@@ -105,8 +104,6 @@ int64_t ls_sock_receive_now(ls_fd fd, void *to, size_t len, bool peek)
 
 int ls_sock_peer_user(ls_fd fd, uint32_t *user)
 {
-    (void)fd;
-    (void)user;
     return LS_ENOTSUP;
 }
 

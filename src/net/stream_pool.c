@@ -48,7 +48,6 @@ static bool is_of(const pooled *p, uint32_t hash, const char *key, size_t key_le
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_stream_free(s);
 }
 
@@ -58,7 +57,6 @@ static const ls_stream_handler idle_handler = {.closed = closed};
 static void closed_last(ls_thread_ctx *ctx, ls_stream *s)
 {
     (void)ctx; /* ls_stream_pool_close frees it: the packet of a goodbye that waits for room does not come any more */
-    (void)s;
 }
 
 static const ls_stream_handler last_handler = {.closed = closed_last};

@@ -23,7 +23,6 @@ typedef struct password {
 static int give_password(char *to, int size, int writing, void *user)
 {
     password *p = user;
-    (void)writing;
     p->asked = true;
     if (p->text == NULL) return -1;
     const size_t len = strlen(p->text);

@@ -127,7 +127,6 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
                        unsigned offered_len, void *arg)
 {
     const ls_tls_config *config = arg;
-    (void)ssl;
     for (char **own = config->alpn; *own != NULL; own++) {
         const size_t len = strlen(*own);
         for (unsigned at = 0; at < offered_len; at += 1u + offered[at])

@@ -6,8 +6,6 @@
 
 int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes)
 {
-    (void)options;
-    (void)out;
     snprintf(why, why_bytes, "this luaserve was built without TLS");
     return LS_ENOTSUP;
 }
@@ -19,25 +17,19 @@ ls_tls *ls_tls_hold(ls_tls *tls)
 
 void ls_tls_drop(ls_tls *tls)
 {
-    (void)tls;
 }
 
 int ls_tls_keyring_open(ls_tls_keyring **out)
 {
-    (void)out;
     return LS_ENOTSUP;
 }
 
 void ls_tls_keyring_drop(ls_tls_keyring *ring)
 {
-    (void)ring;
 }
 
 int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len)
 {
-    (void)ring;
-    (void)bytes;
-    (void)len;
     return LS_EINVAL;
 }
 
@@ -48,67 +40,49 @@ const char *ls_tls_library(void)
 
 int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes)
 {
-    (void)tls;
-    (void)force;
     if (why_bytes > 0) why[0] = '\0';
     return LS_OK;
 }
 
 void ls_tls_expect_names(ls_tls *tls, const char *names, bool more)
 {
-    (void)tls;
-    (void)names;
-    (void)more;
 }
 
 void ls_tls_fingerprint(const ls_tls *tls, char out[96])
 {
-    (void)tls;
     out[0] = '\0';
 }
 
 void ls_tls_check_names(const ls_tls *tls, const char *names, const char *where)
 {
-    (void)tls;
-    (void)names;
-    (void)where;
 }
 
 int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out)
 {
-    (void)tls;
-    (void)server_name;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 bool ls_tls_is_small(const ls_filter *session)
 {
-    (void)session;
     return false;
 }
 
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
 {
-    (void)session;
-    (void)out;
     return LS_ENOTSUP;
 }
 
 bool ls_tls_resumed(const ls_filter *session)
 {
-    (void)session;
     return false;
 }
 
 const char *ls_tls_why(const ls_filter *session)
 {
-    (void)session;
     return "built without TLS";
 }
 
 void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)
 {
-    (void)session;
     *out = (ls_tls_peer){.version = NULL};
 }

@@ -201,9 +201,6 @@ int ls_tls_ticket_used_cb(SSL *ssl, SSL_SESSION *session, const unsigned char *k
                           int status, void *arg)
 {
     size_t len;
-    (void)key_name;
-    (void)key_name_len;
-    (void)arg;
     if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) return SSL_TICKET_RETURN_IGNORE_RENEW;
     const char *const made_for = SSL_SESSION_get0_hostname(session), *const name = requested_name(ssl, &len);
     const bool same = made_for == NULL ? len == 0 : len == strlen(made_for) && memcmp(name, made_for, len) == 0;

@@ -173,9 +173,6 @@ static int bio_write(BIO *bio, const char *bytes, size_t len, size_t *written)
 
 static long bio_ctrl(BIO *bio, int command, long number, void *pointer)
 {
-    (void)bio;
-    (void)number;
-    (void)pointer;
     return command == BIO_CTRL_FLUSH;
 }
 

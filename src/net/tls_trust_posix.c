@@ -4,7 +4,5 @@
 
 int ls_tls_trust_each(ls_tls_trust_add *add, void *user)
 {
-    (void)add;
-    (void)user;
     return LS_ENOTSUP;
 }

@@ -69,6 +69,5 @@ int ls_udp_bind(ls_fd fd, const ls_udp_setup *setup, const ls_addr *at)
 
 uint32_t ls_udp_sock_dropped(ls_fd fd)
 {
-    (void)fd;
     return 0;
 }

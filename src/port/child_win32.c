@@ -242,9 +242,6 @@ long ls_child_read(const ls_child *child, int stream, char *to, size_t len)
 /* Not called: the input is a file. */
 long ls_child_write(const ls_child *child, const char *bytes, size_t len)
 {
-    (void)child;
-    (void)bytes;
-    (void)len;
     return LS_EPIPE;
 }
 
@@ -255,7 +252,6 @@ void ls_child_close(ls_child *child, int fd)
 
 void ls_child_end(const ls_child *child, bool kill)
 {
-    (void)kill;
     if (child->job != 0) {
         (void)TerminateJobObject((HANDLE)child->job, ENDED);
         return;

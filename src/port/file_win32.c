@@ -179,8 +179,6 @@ int ls_file_sync(ls_fd fd)
 /* ReplaceFileW does that. */
 int ls_file_copy_access(ls_fd fd, const char *path)
 {
-    (void)fd;
-    (void)path;
     return LS_OK;
 }
 

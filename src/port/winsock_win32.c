@@ -6,9 +6,6 @@
 static BOOL CALLBACK start_once(PINIT_ONCE once, PVOID parameter, PVOID *context)
 {
     WSADATA data;
-    (void)once;
-    (void)parameter;
-    (void)context;
     return WSAStartup(MAKEWORD(2, 2), &data) == 0;
 }
 

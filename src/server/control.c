@@ -45,14 +45,12 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)err;
     ls_stream_close(ctx, s);
 }
 
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     const connection *c = ls_stream_user(s);
-    (void)ctx;
     ls_conn_limit_leave(&c->control->limit);
     ls_stream_free(s);
 }

@@ -68,7 +68,6 @@ static void httpsys_start(ls_thread_ctx *ctx, ls_endpoint *e)
 static void httpsys_stop(ls_thread_ctx *ctx, ls_endpoint *e)
 {
     const httpsys_endpoint *h = of(e);
-    (void)ctx;
     if (h->started) (void)h->http->ops->drain(h->http, false); /* removes the URLs */
 }
 
@@ -85,21 +84,18 @@ static void httpsys_abort(ls_endpoint *e)
 static void httpsys_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
     const ls_http_engine *const http = ((const httpsys_endpoint *)(const void *)e)->http;
-    (void)udp;
     http->ops->stat(http, sum);
 }
 
 static const char *httpsys_address(const ls_endpoint *e, unsigned n, char text[LS_ADDR_TEXT_BYTES])
 {
     const char *url = ((const httpsys_endpoint *)(const void *)e)->urls;
-    (void)text;
     for (; n > 0 && *url != '\0'; n--) url += strlen(url) + 1;
     return *url != '\0' ? url : NULL;
 }
 
 static const char *httpsys_scheme(const ls_endpoint *e)
 {
-    (void)e;
     return ""; /* the address is a URL */
 }
 

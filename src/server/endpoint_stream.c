@@ -435,7 +435,6 @@ static void stream_abort(ls_endpoint *e)
 static void stream_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
     const stream_endpoint *s = of(e);
-    (void)udp;
     for (const ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         const ls_http_engine *http = LS_CONTAINER(node, engine, node)->http;
         http->ops->stat(http, sum);

@@ -92,7 +92,6 @@ static void udp_unprepare(ls_endpoint *e)
 static void udp_replace(ls_endpoint *e, uint64_t generation)
 {
     udp_endpoint *u = of(e);
-    (void)generation;
     u->setup = u->next_setup;
     ls_udp_replace(u->udp, &u->setup, u->next_user);
 }
@@ -111,7 +110,6 @@ static void udp_stop(ls_thread_ctx *ctx, ls_endpoint *e)
 
 static uint32_t udp_drain(ls_endpoint *e, bool all)
 {
-    (void)all;
     return ls_udp_idle(of(e)->udp) ? 0 : 1;
 }
 
@@ -125,7 +123,6 @@ static void udp_abort(ls_endpoint *e)
 
 static void udp_stat(const ls_endpoint *e, ls_http_stats *sum, ls_udp_stats *udp)
 {
-    (void)sum;
     ls_udp_stat(((const udp_endpoint *)(const void *)e)->udp, udp);
 }
 
@@ -146,7 +143,6 @@ static void udp_report(ls_endpoint *e)
 
 static const char *udp_scheme(const ls_endpoint *e)
 {
-    (void)e;
     return "udp://";
 }
 

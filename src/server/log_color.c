@@ -50,7 +50,6 @@ static void color_sink(int level, const char *line, size_t len, void *user)
                      : level == LS_LOG_WARN ? yellow
                                             : "",
                      (int)len, line, level >= LS_LOG_WARN ? off : "");
-    (void)user;
     ls_log_stderr(level, out, n < (int)sizeof out ? (size_t)n : sizeof out - 1, NULL);
 }
 

@@ -68,7 +68,6 @@ static int fail(lua_State *L, const char *format, ...)
 static void prepared(ls_stress_worker *w, void *user)
 {
     engine *e = user;
-    (void)w;
     ls_mutex_lock(&e->mutex);
     e->prepared++;
     ls_cond_broadcast(&e->cond);

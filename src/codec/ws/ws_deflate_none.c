@@ -10,30 +10,22 @@ const char *ls_ws_deflate_library(void)
 
 int ls_ws_deflate_store_open(uint64_t takeover_bytes_max, ls_ws_deflate_store **out)
 {
-    (void)takeover_bytes_max;
     *out = NULL;
     return LS_OK;
 }
 
 void ls_ws_deflate_store_close(ls_ws_deflate_store *store)
 {
-    (void)store;
 }
 
 uint64_t ls_ws_deflate_store_bytes(const ls_ws_deflate_store *store)
 {
-    (void)store;
     return 0;
 }
 
 int ls_ws_deflate_begin(ls_ws_deflate_store *store, const ls_ws_deflate_params *params, uint32_t bytes_min,
                         bool client, ls_ws_deflate *out)
 {
-    (void)store;
-    (void)params;
-    (void)bytes_min;
-    (void)client;
-    (void)out;
     return LS_ENOTSUP;
 }
 
@@ -45,12 +37,6 @@ void ls_ws_deflate_end(ls_ws_deflate *d)
 int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slices, unsigned count, size_t room,
                           ls_slices *out)
 {
-    (void)pool;
-    (void)d;
-    (void)slices;
-    (void)count;
-    (void)room;
-    (void)out;
     return LS_EAGAIN;
 }
 
@@ -64,10 +50,6 @@ int ls_ws_deflate_shared(ls_pool *pool, ls_ws_deflate_store *store, uint32_t byt
 int ls_ws_inflate_message(ls_pool *pool, ls_ws_deflate *d, ls_slice *slices, unsigned count, uint64_t bytes_max,
                           ls_slices *out)
 {
-    (void)pool;
-    (void)d;
-    (void)bytes_max;
-    (void)out;
     ls_slices_drop(slices, count);
     return LS_ENOTSUP;
 }

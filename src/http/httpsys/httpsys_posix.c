@@ -11,9 +11,6 @@ bool ls_httpsys_supported(void)
 int ls_httpsys_open(ls_port *port, const ls_httpsys_options *options, ls_http_engine **out, char *message,
                     size_t message_bytes)
 {
-    (void)port;
-    (void)options;
-    (void)out;
     (void)snprintf(message, message_bytes, "the engine \"http.sys\" needs Windows; use the engine \"luaserve\"");
     return LS_ENOTSUP;
 }

@@ -451,7 +451,6 @@ static void shut_down(ls_httpsys *http)
 uint32_t ls_httpsys_drain(ls_http_engine *e, bool all)
 {
     ls_httpsys *http = httpsys_of(e);
-    (void)all;
     if (!atomic_exchange(&http->draining, true)) remove_urls(http);
     if (atomic_load(&http->open) > 0 && !atomic_load(&http->stopping)) return atomic_load(&http->live);
     if (atomic_load(&http->live) > 0) stop_receives(http);

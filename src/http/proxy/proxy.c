@@ -28,7 +28,6 @@ static const ls_stream_handler handler = {.received = received, .sent = sent, .c
 void ls_proxy_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     const ls_proxy_room room = *(ls_proxy_room *)ls_stream_user(s);
-    (void)ctx;
     if (room.block != NULL) ls_block_drop(room.block);
     if (room.limit != NULL) ls_conn_limit_leave(room.limit);
     ls_stream_free(s);

@@ -202,7 +202,6 @@ int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 bool ls_op_unwatch(ls_sock *sock, ls_op *op)
 {
     assert(atomic_load_explicit(&sock->watch, memory_order_relaxed) == op);
-    (void)op;
     return atomic_fetch_and(&sock->word, ~(uint64_t)WATCH) & WATCH;
 }
 

@@ -166,7 +166,6 @@ static int post_or_queue(ls_sock *sock, win_accept *accept)
 
 int ls_op_accept(ls_thread_ctx *ctx, ls_sock *listener, ls_op *op, ls_sockaddr *from)
 {
-    (void)ctx;
     int err = LS_ENOMEM;
     if (listener->provider->accept == NULL || listener->provider->accept_addresses == NULL) return LS_ENOTSUP;
     win_accept *accept = calloc(1, sizeof *accept);

@@ -19,7 +19,6 @@ int ls_watchers_open(ls_port *port, ls_watchers **out)
     int err = LS_ENOMEM;
     ls_watchers *watchers = calloc(1, sizeof *watchers);
     if (watchers == NULL) return err;
-    (void)port;
     watchers->process = ls_process_look_up();
     (void)ls_mutex_open(&watchers->mutex);
     (void)ls_mutex_open(&watchers->process_mutex);

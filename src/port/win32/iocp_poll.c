@@ -196,8 +196,6 @@ void ls_win32_poll_again(ls_port *port)
 static void CALLBACK record_made(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_WAIT wait, TP_WAIT_RESULT result)
 {
     watcher *at = context;
-    (void)instance;
-    (void)result;
     ResetEvent(at->event);
     SetThreadpoolWait(wait, at->event, NULL);
     if (!atomic_exchange(&at->edge_set, true)) ls_port_enqueue(at->port, &at->edge_op);

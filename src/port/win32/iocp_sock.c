@@ -117,7 +117,6 @@ void ls_win32_leave(ls_sock *sock)
 
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock)
 {
-    (void)ctx;
     ls_mutex_lock(&sock->mutex);
     assert(sock->open);
     /* Cancel, not only close: the handle may have been duplicated, and Wine continues a send after the close. */
@@ -137,9 +136,6 @@ int ls_sock_shutdown(ls_sock *sock)
 
 size_t ls_sock_try_send(ls_sock *sock, const void *bytes, size_t len)
 {
-    (void)sock;
-    (void)bytes;
-    (void)len;
     return 0;
 }
 
@@ -158,7 +154,6 @@ static void cancel_request(ls_sock *sock, win_request *request, const ls_op *op)
 
 void ls_sock_cancel(ls_port *port, ls_sock *sock, uint32_t generation, unsigned what)
 {
-    (void)port;
     ls_mutex_lock(&sock->mutex);
     if (sock->open && ls_sock_generation(sock) == generation) {
         if (what & LS_CANCEL_RECV) cancel_request(sock, &sock->rx, NULL);
@@ -184,16 +179,11 @@ void ls_op_cancel(ls_port *port, ls_sock *sock, ls_op *op)
  * of the device for each suspended request would cost more than the connection. */
 int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op)
 {
-    (void)ctx;
-    (void)sock;
-    (void)op;
     return LS_ENOTSUP;
 }
 
 bool ls_op_unwatch(ls_sock *sock, ls_op *op)
 {
-    (void)sock;
-    (void)op;
     return false;
 }
 
@@ -401,7 +391,6 @@ static int64_t connect_result(ls_sock *sock, int result)
 
 int ls_op_connect(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, const ls_sockaddr *to)
 {
-    (void)ctx;
     op->kind = KIND_CONNECT;
     op->connect.addr = to;
     atomic_store_explicit(&op->result, 0, memory_order_relaxed);

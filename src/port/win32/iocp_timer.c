@@ -11,8 +11,6 @@
 static void CALLBACK fired(PTP_CALLBACK_INSTANCE instance, PVOID context, PTP_TIMER timer)
 {
     ls_port *port = context;
-    (void)instance;
-    (void)timer;
     if (!atomic_exchange(&port->timer_fired, true)) ls_port_enqueue(port, &port->timer_op);
 }
 

@@ -87,7 +87,6 @@ void ls_stress_arrivals_dispatch(ls_stress_worker *w)
 
 void ls_stress_arrivals_on_timer(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, arrival_timer.op);
     if (w->running && !w->ending) ls_stress_arrivals_dispatch(w);
 }
@@ -109,7 +108,6 @@ void ls_stress_arrivals_count_unsent(ls_stress_worker *w)
 
 void ls_stress_arrivals_on_delay(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     ls_stress_vu *u = LS_CONTAINER(op, ls_stress_timer, timer.op)->u;
     u->delayed = false;
     if (!u->worker->ending && can_send(u->worker, u)) ls_stress_vu_request(u, u->worker->batch);

@@ -69,7 +69,6 @@ static void wait(network *n)
 static void looked_up(ls_thread_ctx *ctx, ls_lookup *lookup)
 {
     network *n = lookup->user;
-    (void)ctx;
     n->done = true;
 }
 
@@ -100,7 +99,6 @@ int ls_stress_target_lookup(const char *host, uint16_t port, ls_addr out[LS_LOOK
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     network *n = *(network **)ls_stream_user(s);
-    (void)ctx;
     ls_stream_free(s);
     n->done = true;
 }

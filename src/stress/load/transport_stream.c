@@ -21,7 +21,6 @@ static ls_stress_vu *vu_of(ls_stream *s)
 
 static void released(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_stress_vu *u = vu_of(s);
     u->stream = NULL;
     ls_handshake_close(&u->handshake);
@@ -31,13 +30,11 @@ static void released(ls_thread_ctx *ctx, ls_stream *s)
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    (void)ctx;
     ls_stress_vu_received(vu_of(s), result);
 }
 
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)ctx;
     ls_stress_vu_sent(vu_of(s), err);
 }
 
@@ -92,7 +89,6 @@ static int connected_stream(ls_stress_vu *u)
 
 static void connected(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    (void)ctx;
     ls_stress_vu *u = vu_of(s);
     if (result < 0) {
         ls_stress_vu_connected(u, (int)result);

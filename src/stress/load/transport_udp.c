@@ -30,7 +30,6 @@ static void end_packet(struct ls_stress_udp *d)
 
 static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     struct ls_stress_udp *d = LS_CONTAINER(op, struct ls_stress_udp, tx);
     const int64_t result = op->result;
     d->sending = false;
@@ -41,7 +40,6 @@ static void sent(ls_thread_ctx *ctx, ls_op *op)
 
 static void received(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     struct ls_stress_udp *d = LS_CONTAINER(op, struct ls_stress_udp, rx);
     const int64_t result = op->result;
     if (d->sock != NULL)
@@ -133,7 +131,6 @@ static bool deliver(ls_stress_vu *u, int64_t result)
     ls_stress_worker *w = u->worker;
     ls_datagrams *batch = u->udp->rx.recv_from.batch;
     bool ok = true;
-    (void)result;
     for (unsigned i = 0; ok && i < batch->count; i++) {
         ls_counter_add(&w->count.bytes_in, batch->at[i].slice.len);
         ok = u->proto->received(u, batch->at[i].slice.ptr, batch->at[i].slice.len);

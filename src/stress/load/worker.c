@@ -162,7 +162,6 @@ static void scan_vus(ls_stress_worker *w)
 
 static void on_housekeeping(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, housekeeping.op);
     uint64_t next_ns = w->now_ns + HOUSEKEEPING_MS * MS;
     if (w->fanout != NULL && !w->ending && w->fanout_hooks->tick(w)) end_run(w, false);
@@ -198,7 +197,6 @@ static void open_queued(ls_stress_worker *w)
 /* A command of the main thread, as on_stop. */
 static void on_go(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     ls_stress_worker *w = LS_CONTAINER(op, ls_stress_worker, go);
     if (w->ending || w->running) return;
     w->running = true;
@@ -222,7 +220,6 @@ static void stop(ls_stress_worker *w)
 
 static void on_stop(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     stop(LS_CONTAINER(op, ls_stress_worker, stop));
 }
 

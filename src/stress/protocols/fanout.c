@@ -47,7 +47,6 @@ void ls_stress_fanout_close(struct ls_stress_fanout *f)
 static void on_ready(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_stress_publisher *p = LS_CONTAINER(op, ls_stress_publisher, ready);
-    (void)ctx;
     atomic_store(&p->notified, false); /* before the look at `arrived`: a later arrival notifies it again */
     ls_stress_arrivals_vu_ready(p->worker, p->u);
 }

@@ -10,9 +10,6 @@
 
 static bool ignore(ls_stress_vu *u, const char *bytes, size_t len)
 {
-    (void)u;
-    (void)bytes;
-    (void)len;
     return true;
 }
 

@@ -88,7 +88,6 @@ struct ls_stress_scenario *ls_stress_scenario_running(lua_State *L, const char *
 
 static void begin_next_round(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     struct ls_stress_scenario *sc = LS_CONTAINER(op, struct ls_stress_scenario, next_round);
     sc->round_posted = false;
     ls_stress_arrivals_vu_ready(sc->u->worker, sc->u);

@@ -43,8 +43,6 @@ static int continue_receive(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = *(struct ls_stress_scenario **)lua_touserdata(L, 1);
     size_t len, used;
-    (void)status;
-    (void)context;
     if (sc->u->worker->plan->kind == LS_STRESS_TARGET_UDP) {
         if (push_datagram(L, sc)) return 1;
     } else if (ls_stress_scenario_has_input(sc, &len, &used)) {
@@ -132,7 +130,6 @@ static int sock_close(lua_State *L)
 
 static void on_sleep_timer(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     ls_stress_vu *u = LS_CONTAINER(op, ls_stress_timer, timer.op)->u;
     u->timer_pending = false;
     if (u->state == LS_STRESS_VU_OPEN)

@@ -161,7 +161,6 @@ typedef struct source {
 
 static int no_function(lua_State *L)
 {
-    (void)L;
     return 0;
 }
 

@@ -36,7 +36,6 @@ static void push_ws(lua_State *L, struct ls_stress_scenario *sc)
 static int continue_upgrade(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
-    (void)status;
     if (sc->socket == LS_STRESS_SOCKET_OPEN) {
         push_ws(L, sc);
         lua_pushstring(L, sc->u->ws->protocol); /* nil for NULL */
@@ -130,7 +129,6 @@ static int ws_send(lua_State *L)
 static int continue_message(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
-    (void)status;
     if (sc->in.len > sc->in_at) {
         const char *in = sc->in.at + sc->in_at;
         uint32_t len;
@@ -163,7 +161,6 @@ static int ws_messages(lua_State *L)
 static int continue_close(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
-    (void)status;
     if (!sc->peer_closed) return lua_yieldk(L, 0, context, continue_close);
     lua_pushboolean(L, 1);
     return 1;
