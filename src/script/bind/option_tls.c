@@ -7,6 +7,7 @@
 #include <lauxlib.h>
 
 #include "script/bind/option.h"
+#include "script/core/push.h"
 #include "script/core/state.h"
 
 /* Push a userdata of zeros. */
@@ -119,8 +120,7 @@ int ls_core_tls_ticket_keys(lua_State *L)
 int ls_core_is_network(lua_State *L)
 {
     ls_network network;
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
-    lua_pushboolean(L, strlen(text) == len && ls_network_parse(text, &network) == LS_OK);
+    const ls_text text = ls_check_text(L, 1);
+    lua_pushboolean(L, strlen(text.ptr) == text.len && ls_network_parse(text.ptr, &network) == LS_OK);
     return 1;
 }

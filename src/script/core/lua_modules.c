@@ -1,7 +1,6 @@
 /* lua_modules.c - see lua_modules.h. */
 #include "script/core/lua_modules.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,13 @@
-/* push.h - push one result of a function for Lua and return the number of results, or set a field of a table. */
+/* push.h - push one result of a function for Lua and return the number of results, set a field of a table, or take a
+ * string of the arguments. */
 #ifndef LS_SCRIPT_PUSH_H
 #define LS_SCRIPT_PUSH_H
 
 #include <stdbool.h>
 
-#include <lua.h>
+#include <lauxlib.h>
+
+#include "base/text.h"
 
 /* Each returns 1. */
 static inline int ls_push_nil(lua_State *L)
@@ -87,6 +90,14 @@ static inline void ls_set_function(lua_State *L, const char *name, lua_CFunction
 {
     lua_pushcfunction(L, function);
     lua_setfield(L, -2, name);
+}
+
+/* The string at `index`; raises as luaL_checklstring. */
+static inline ls_text ls_check_text(lua_State *L, int index)
+{
+    ls_text text;
+    text.ptr = luaL_checklstring(L, index, &text.len);
+    return text;
 }
 
 #endif

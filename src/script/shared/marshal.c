@@ -8,7 +8,6 @@
 #include "script/shared/marshal.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -27,6 +27,7 @@
 #ifndef LS_SCRIPT_SHARED_RESPONSE_CACHE_H
 #define LS_SCRIPT_SHARED_RESPONSE_CACHE_H
 
+#include "base/text.h"
 #include "base/buf.h"
 #include "codec/http_condition.h"
 #include "script/shared/shared.h"
@@ -52,11 +53,6 @@ typedef struct ls_freshness {
     bool strict;         /* never stale: must-revalidate and its like */
     bool for_all;        /* also for requests with Authorization (RFC 9111 section 3.5) */
 } ls_freshness;
-
-typedef struct ls_text {
-    const char *ptr;
-    size_t len;
-} ls_text;
 
 typedef struct ls_stored {
     ls_external external; /* first */

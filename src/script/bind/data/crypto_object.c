@@ -220,10 +220,9 @@ static int core_crypto_hasher(lua_State *L)
 
 static const uint8_t *check_key(lua_State *L, int index)
 {
-    size_t len;
-    const char *key = luaL_checklstring(L, index, &len);
-    luaL_argcheck(L, len == LS_SEAL_KEY_BYTES, index, "32 bytes expected");
-    return (const uint8_t *)key;
+    const ls_text key = ls_check_text(L, index);
+    luaL_argcheck(L, key.len == LS_SEAL_KEY_BYTES, index, "32 bytes expected");
+    return (const uint8_t *)key.ptr;
 }
 
 /* core.crypto_seal(key, text, context) -> base64url */
@@ -299,10 +298,9 @@ static int key_drop(lua_State *L) /* __gc */
 static int core_crypto_key(lua_State *L)
 {
     static const char *const names[] = {[LS_RS256] = "RS256", [LS_ES256] = "ES256", [LS_EDDSA] = "EdDSA"};
-    size_t len;
-    const char *pem = luaL_checklstring(L, 1, &len);
+    const ls_text pem = ls_check_text(L, 1);
     key_object *object = ls_object_push(L, sizeof *object, 0, &key_type);
-    const int err = ls_signature_key_open(pem, len, &object->key);
+    const int err = ls_signature_key_open(pem.ptr, pem.len, &object->key);
     if (err == LS_ENOMEM) return fail(L, err);
     if (err < 0) lua_pushnil(L);
     lua_pushstring(L, err < 0 ? ls_err_name(err) : names[ls_signature_key_kind(object->key)]);
@@ -318,10 +316,9 @@ static const ls_signature_key *key_check(lua_State *L)
 static int core_crypto_sign(lua_State *L)
 {
     uint8_t out[LS_SIGNATURE_BYTES_MAX];
-    size_t len;
     const ls_signature_key *key = key_check(L);
-    const char *data = luaL_checklstring(L, 2, &len);
-    const int bytes = ls_signature_make(key, data, len, out);
+    const ls_text data = ls_check_text(L, 2);
+    const int bytes = ls_signature_make(key, data.ptr, data.len, out);
     if (bytes < 0 && bytes != LS_EINVAL) return fail(L, bytes);
     return bytes < 0 ? ls_push_nil(L) : ls_push_bytes(L, (char *)out, (size_t)bytes);
 }
@@ -360,22 +357,20 @@ static int core_crypto_random(lua_State *L)
 /* core.crypto_encode(encoding, bytes) -> text */
 static int core_crypto_encode(lua_State *L)
 {
-    size_t len;
     const enum encoding encoding = (enum encoding)luaL_checkinteger(L, 1);
-    const char *bytes = luaL_checklstring(L, 2, &len);
-    return push_encoded(L, bytes, len, encoding);
+    const ls_text bytes = ls_check_text(L, 2);
+    return push_encoded(L, bytes.ptr, bytes.len, encoding);
 }
 
 /* core.crypto_decode(encoding, text) -> bytes; nil: the text is invalid */
 static int core_crypto_decode(lua_State *L)
 {
-    size_t chars;
     luaL_Buffer buffer;
     const enum encoding encoding = (enum encoding)luaL_checkinteger(L, 1);
-    const char *text = luaL_checklstring(L, 2, &chars);
-    char *out = luaL_buffinitsize(L, &buffer, chars + 2);
-    const ptrdiff_t len = encoding != HEX                 ? ls_base64_read(text, chars, encoding == BASE64URL, out)
-                          : ls_hex_read(text, chars, out) ? (ptrdiff_t)chars / 2
+    const ls_text text = ls_check_text(L, 2);
+    char *out = luaL_buffinitsize(L, &buffer, text.len + 2);
+    const ptrdiff_t len = encoding != HEX                 ? ls_base64_read(text.ptr, text.len, encoding == BASE64URL, out)
+                          : ls_hex_read(text.ptr, text.len, out) ? (ptrdiff_t)text.len / 2
                                                           : -1;
     luaL_pushresultsize(&buffer, len < 0 ? 0 : (size_t)len);
     if (len < 0) lua_pushnil(L);
@@ -404,13 +399,12 @@ static int core_crypto_same(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
     unsigned index;
-    size_t len;
-    const char *key = luaL_checklstring(L, 1, &len);
-    luaL_argcheck(L, len == SAME_BYTES, 1, "32 bytes expected");
+    const ls_text key = ls_check_text(L, 1);
+    luaL_argcheck(L, key.len == SAME_BYTES, 1, "32 bytes expected");
     if (state->loading) {
         char *first = ls_define(L, LS_SLOT_crypto, SAME_BYTES, &index);
-        if (state->index == 0) memcpy(first, key, SAME_BYTES);
-        lua_pushboolean(L, memcmp(first, key, SAME_BYTES) == 0);
+        if (state->index == 0) memcpy(first, key.ptr, SAME_BYTES);
+        lua_pushboolean(L, memcmp(first, key.ptr, SAME_BYTES) == 0);
     } else {
         lua_pushboolean(L, true);
     }

@@ -641,9 +641,8 @@ static int core_value_encode(lua_State *L)
 /* core.value_decode(text, read_only) -> value | nil: damaged. Its tables are read-only copies, or the caller's. */
 static int core_value_decode(lua_State *L)
 {
-    size_t len;
-    const char *code = luaL_checklstring(L, 1, &len);
-    ls_value *value = ls_value_of_code(code, len);
+    const ls_text code = ls_check_text(L, 1);
+    ls_value *value = ls_value_of_code(code.ptr, code.len);
     if (value == NULL)
         lua_pushnil(L);
     else

@@ -42,9 +42,8 @@ bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text
 /* (text) -> value. The upvalue: cjson.decode, which takes any bytes in strings. */
 static int decode_utf8(lua_State *L)
 {
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
-    if (!ls_utf8_valid(text, len)) return luaL_error(L, "JSON must be UTF-8"); /* RFC 8259 section 8.1 */
+    const ls_text text = ls_check_text(L, 1);
+    if (!ls_utf8_valid(text.ptr, text.len)) return luaL_error(L, "JSON must be UTF-8"); /* RFC 8259 section 8.1 */
     lua_settop(L, 1);
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);

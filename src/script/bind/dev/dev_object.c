@@ -57,9 +57,8 @@ static int dev_file(lua_State *L)
 static int dev_find(lua_State *L)
 {
     char path[LS_DEV_PATH_BYTES_MAX + 1];
-    size_t len;
-    const char *name = luaL_checklstring(L, 1, &len);
-    if (strlen(name) != len || !ls_dev_find(dev_of(L), name, path)) return 0;
+    const ls_text name = ls_check_text(L, 1);
+    if (strlen(name.ptr) != name.len || !ls_dev_find(dev_of(L), name.ptr, path)) return 0;
     return ls_push_text(L, path);
 }
 

@@ -17,7 +17,6 @@
 #include "http/exchange_run.h"
 #include "script/bind/http/compress.h"
 #include "script/bind/http/http_result.h"
-#include "script/bind/http/request.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/http/sse_response.h"
 #include "script/bind/misc/hooks.h"

@@ -337,11 +337,10 @@ static int push_address(lua_State *L, const ls_addr *addr, enum req_field field)
 static int forwarded_hop(lua_State *L)
 {
     const ls_state_listener *listener = lua_touserdata(L, lua_upvalueindex(1));
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
+    const ls_text text = ls_check_text(L, 1);
     char host[LS_ADDR_TEXT_BYTES];
     ls_addr addr;
-    if (strspn(text, "0123456789abcdefABCDEF.:") != len || ls_addr_parse(text, 0, &addr) < 0) return 0;
+    if (strspn(text.ptr, "0123456789abcdefABCDEF.:") != text.len || ls_addr_parse(text.ptr, 0, &addr) < 0) return 0;
     ls_addr_unmap(&addr);
     lua_pushstring(L, ls_addr_host(&addr, host));
     lua_pushboolean(L, ls_networks_have(listener->trusted, listener->trusted_count, &addr));

@@ -622,12 +622,11 @@ static int core_time_max(lua_State *L)
 /* core.query(text, lists) -> the decoded parameters of a query string: as req.query, or as req.query_all. */
 static int core_query(lua_State *L)
 {
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
+    const ls_text text = ls_check_text(L, 1);
     if (lua_toboolean(L, 2))
-        ls_request_push_lists(L, text, len);
+        ls_request_push_lists(L, text.ptr, text.len);
     else
-        ls_request_push_pairs(L, text, len);
+        ls_request_push_pairs(L, text.ptr, text.len);
     return 1;
 }
 

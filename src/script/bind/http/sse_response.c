@@ -13,7 +13,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "codec/sse_event.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/res.h"
 #include "script/bind/option.h"

@@ -68,12 +68,11 @@ static int core_took(lua_State *L)
 /* core.log(level, text) */
 static int core_log(lua_State *L)
 {
-    size_t len;
     enum ls_log_level level;
     if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
         return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
-    const char *text = luaL_checklstring(L, 2, &len);
-    if (level >= ls_log_level_get() && !ls_quiet_is(ls_state_of(L))) ls_log_text(level, text, len);
+    const ls_text text = ls_check_text(L, 2);
+    if (level >= ls_log_level_get() && !ls_quiet_is(ls_state_of(L))) ls_log_text(level, text.ptr, text.len);
     return 0;
 }
 
@@ -81,11 +80,10 @@ static int core_log(lua_State *L)
 static int core_percent_decode(lua_State *L)
 {
     luaL_Buffer buffer;
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
+    const ls_text text = ls_check_text(L, 1);
     const bool plus = lua_toboolean(L, 2);
-    char *to = luaL_buffinitsize(L, &buffer, len);
-    const long decoded = ls_percent_decode(text, len, plus, to);
+    char *to = luaL_buffinitsize(L, &buffer, text.len);
+    const long decoded = ls_percent_decode(text.ptr, text.len, plus, to);
     luaL_pushresultsize(&buffer, decoded < 0 ? 0 : (size_t)decoded);
     if (decoded < 0) lua_pushnil(L);
     return 1;
@@ -102,10 +100,9 @@ static int core_http_date(lua_State *L)
 /* core.http_date_parse(text) -> seconds since 1970 | nil: for one of the three formats of RFC 9110 5.6.7. */
 static int core_http_date_parse(lua_State *L)
 {
-    size_t len;
     int64_t seconds;
-    const char *text = luaL_checklstring(L, 1, &len);
-    if (!ls_http_date_parse(text, len, ls_clock_wall_s(), &seconds)) return 0;
+    const ls_text text = ls_check_text(L, 1);
+    if (!ls_http_date_parse(text.ptr, text.len, ls_clock_wall_s(), &seconds)) return 0;
     return ls_push_integer(L, seconds);
 }
 

@@ -363,7 +363,7 @@ static int cache_claim(lua_State *L)
     bool refresh;
     ls_text text = {k.text, 0};
     if (r == NULL)
-        text.ptr = luaL_checklstring(L, 3, &text.len);
+        text = ls_check_text(L, 3);
     else if (make_key(L, 3, r, &k))
         text.len = k.len;
     else
@@ -531,12 +531,12 @@ static int cache_keep(lua_State *L)
     const ls_stored *entry = validated(call, x);
     ls_freshness fresh = {0};
     char values[LS_CACHE_KEY_BYTES_MAX];
-    ls_text select = {values, 0}, vary;
+    ls_text select = {values, 0};
     ls_slice body = {NULL, NULL, 0};
     luaL_Buffer text;
     ls_options_read(L, 3, options, &fresh);
     fresh.born_ms = ls_response_cache_now_ms() - fresh.born_ms;
-    vary.ptr = luaL_checklstring(L, 4, &vary.len);
+    const ls_text vary = ls_check_text(L, 4);
     const ls_selecting by = selecting(L, 5, x);
     select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
     char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
@@ -655,8 +655,7 @@ static int pack(lua_State *L)
 static int cache_pack(lua_State *L)
 {
     listed list;
-    ls_text of_key;
-    of_key.ptr = luaL_checklstring(L, 2, &of_key.len);
+    const ls_text of_key = ls_check_text(L, 2);
     ls_response_cache *cache = check_cache(L, 1)->cache;
     luaL_checkstack(L, 2, NULL);
     list.count = ls_response_cache_list(cache, of_key, list.entries);
@@ -731,11 +730,10 @@ static int cache_unpack(lua_State *L)
 static int cache_name(lua_State *L)
 {
     static const uint64_t seeds[2][2] = {{0, 0}, {1, 1}};
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
+    const ls_text text = ls_check_text(L, 1);
     char name[33];
-    (void)snprintf(name, sizeof name, "%016llx%016llx", (unsigned long long)ls_hash(seeds[0], text, len),
-                   (unsigned long long)ls_hash(seeds[1], text, len));
+    (void)snprintf(name, sizeof name, "%016llx%016llx", (unsigned long long)ls_hash(seeds[0], text.ptr, text.len),
+                   (unsigned long long)ls_hash(seeds[1], text.ptr, text.len));
     return ls_push_text(L, name);
 }
 
@@ -744,8 +742,7 @@ static int cache_name(lua_State *L)
 static int cache_remove(lua_State *L)
 {
     ls_response_cache *cache = check_cache(L, 1)->cache;
-    ls_text prefix;
-    prefix.ptr = luaL_checklstring(L, 2, &prefix.len);
+    const ls_text prefix = ls_check_text(L, 2);
     const bool holds = lua_toboolean(L, 3);
     unsigned count;
     if (holds) ls_task_may_wait(L);

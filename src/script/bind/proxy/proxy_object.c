@@ -347,9 +347,8 @@ static int proxy_mark(lua_State *L)
 static int proxy_hash(lua_State *L)
 {
     static const uint64_t seed[2] = {0, 0};
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
-    return ls_push_number(L, ((double)(ls_hash(seed, text, len) >> 11) + 0.5) / 9007199254740992.0);
+    const ls_text text = ls_check_text(L, 1);
+    return ls_push_number(L, ((double)(ls_hash(seed, text.ptr, text.len) >> 11) + 0.5) / 9007199254740992.0);
 }
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */

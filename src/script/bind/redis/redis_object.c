@@ -585,15 +585,14 @@ static int conn_finish(lua_State *L)
 static int conn_keep(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
-    size_t len;
-    const char *key = luaL_checklstring(L, 2, &len);
+    const ls_text key = ls_check_text(L, 2);
     ls_stream *s = NULL;
     if (conn->tcp != NULL && !conn->shared && !conn->state->draining && ls_list_empty(&conn->calls) &&
         ls_redis_reader_is_empty(conn->reader))
         s = ls_tcp_detach(conn->tcp);
     if (s == NULL) return conn_close_lua(L);
     conn_ended(conn, LS_ECLOSED);
-    ls_stream_pool_put(conn->state->ctx, ls_state_runtime(conn->state)->streams, key, len, s);
+    ls_stream_pool_put(conn->state->ctx, ls_state_runtime(conn->state)->streams, key.ptr, key.len, s);
     return 0;
 }
 

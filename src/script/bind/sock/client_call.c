@@ -506,11 +506,10 @@ static int client_take(lua_State *L)
                                          .line_bytes_max = 1 << 16,
                                          .message_bytes_max = 1 << 23};
     ls_state *state = ls_state_of(L);
-    size_t len;
-    const char *key = luaL_checklstring(L, 1, &len);
+    const ls_text key = ls_check_text(L, 1);
     if (state->port == NULL) return 0;
     ls_tcp_object *object = ls_tcp_push(L, NULL);
-    ls_stream *s = ls_stream_pool_take(state->ctx, ls_state_runtime(state)->streams, key, len);
+    ls_stream *s = ls_stream_pool_take(state->ctx, ls_state_runtime(state)->streams, key.ptr, key.len);
     if (s == NULL) return 0;
     memset(ls_stream_user(s), 0, ls_tcp_own_bytes);
     ls_stream_handover(s, &ls_tcp_handler);

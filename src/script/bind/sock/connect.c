@@ -215,8 +215,7 @@ static int core_connect(lua_State *L)
     static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", connecting, ms_max),
                                        LS_OPTION(connecting, public_only), LS_OPTION(connecting, of_client),
                                        LS_OPTIONS_END};
-    size_t len;
-    const char *host = luaL_checklstring(L, 1, &len);
+    const ls_text host = ls_check_text(L, 1);
     const lua_Integer port = luaL_checkinteger(L, 2);
     luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");
     luaL_checktype(L, 3, LUA_TTABLE);
@@ -234,7 +233,7 @@ static int core_connect(lua_State *L)
         const int err = take_tls(L, c);
         if (err < 0) return fail_tls(L, err, c->why);
     }
-    if (strlen(host) != len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
+    if (strlen(host.ptr) != host.len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
     ls_sockets_make_room(L);
     return dial(L, c);
 }

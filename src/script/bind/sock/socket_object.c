@@ -167,9 +167,8 @@ static int socket_receivefrom(lua_State *L)
 
 static int send_to(lua_State *L, const raw_socket *sock, const ls_addr *to)
 {
-    size_t len;
-    const char *bytes = luaL_checklstring(L, 2, &len);
-    const int sent = ls_rawsock_send(sock->fd, bytes, len, to);
+    const ls_text bytes = ls_check_text(L, 2);
+    const int sent = ls_rawsock_send(sock->fd, bytes.ptr, bytes.len, to);
     if (sent < 0) return ls_push_failure(L, sent);
     return ls_push_integer(L, sent);
 }

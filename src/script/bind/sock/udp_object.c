@@ -207,9 +207,8 @@ int ls_udp_parse(const char *host, uint16_t port, ls_addr *out)
 
 bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out)
 {
-    size_t len;
-    const char *host = luaL_checklstring(L, index, &len);
-    return strlen(host) == len && ls_udp_parse(host, port, out) == LS_OK;
+    const ls_text host = ls_check_text(L, index);
+    return strlen(host.ptr) == host.len && ls_udp_parse(host.ptr, port, out) == LS_OK;
 }
 
 int ls_udp_push_bad_host(lua_State *L, int index)

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "http/exchange_run.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/data/publish.h"
 #include "script/bind/sock/sockets.h"
 #include "script/core/error_text.h"
