@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 
 #include "script/bind/bind_aux.h"
+#include "script/core/fields.h"
 #include "script/shared/copy.h"
 
 /* The value is on top of the stack; `to` is the field, `call` begins messages. */
@@ -17,12 +18,7 @@ static void read_number(lua_State *L, const char *call, const ls_option *o, void
     if (!whole || value > most)
         luaL_error(L, "%s%s must be a whole number from 0 to %I; got %s", call, o->name, (lua_Integer)most,
                    luaL_tolstring(L, -1, NULL));
-    switch (o->bytes) {
-    case 1: *(uint8_t *)to = (uint8_t)value; break;
-    case 2: *(uint16_t *)to = (uint16_t)value; break;
-    case 4: *(uint32_t *)to = (uint32_t)value; break;
-    default: *(uint64_t *)to = value; break;
-    }
+    ls_field_set_number(to, o->bytes, value);
 }
 
 static double read_float(lua_State *L, const char *call, const ls_option *o)

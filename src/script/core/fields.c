@@ -1,10 +1,9 @@
 /* fields.c - see fields.h. */
 #include "script/core/fields.h"
 
-#include <stdint.h>
 #include <string.h>
 
-static void set_number(void *member, size_t size, uint64_t value)
+void ls_field_set_number(void *member, size_t size, uint64_t value)
 {
     switch (size) {
     case 1: *(uint8_t *)member = (uint8_t)value; break;
@@ -24,8 +23,8 @@ void ls_fields_read(lua_State *L, int index, const ls_field *fields, void *to)
             continue;
         }
         switch (field->type) {
-        case LS_FIELD_BOOL: set_number(member, field->size, (uint64_t)lua_toboolean(L, -1)); break;
-        case LS_FIELD_NUMBER: set_number(member, field->size, (uint64_t)lua_tointeger(L, -1)); break;
+        case LS_FIELD_BOOL: ls_field_set_number(member, field->size, (uint64_t)lua_toboolean(L, -1)); break;
+        case LS_FIELD_NUMBER: ls_field_set_number(member, field->size, (uint64_t)lua_tointeger(L, -1)); break;
         case LS_FIELD_REAL: *(double *)member = lua_tonumber(L, -1); break;
         case LS_FIELD_TEXT: *(const char **)member = lua_tostring(L, -1); break;
         }

@@ -9,6 +9,7 @@
 
 #include <lua.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum ls_field_type {
     LS_FIELD_BOOL,   /* bool, or an integer that is 0 or 1 */
@@ -27,6 +28,9 @@ typedef struct ls_field {
     {                                                                                           \
 #member, LS_FIELD_##type, offsetof(struct of, member), sizeof(((struct of *)0)->member) \
     }
+
+/* Set an unsigned integer of 1, 2, 4 or 8 bytes. */
+void ls_field_set_number(void *member, size_t size, uint64_t value);
 
 /* Set the members whose fields in the table at `index` are not nil. The values must be of the type and in the range of
  * the member; the Lua that makes the table checks them. */

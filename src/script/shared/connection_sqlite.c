@@ -23,7 +23,7 @@ enum {
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static int code_of(sqlite3 *handle, const ls_db_job *job)
+static int code_of(sqlite3 *handle)
 {
     static const struct {
         int sqlite, code;
@@ -73,7 +73,7 @@ static void fail_with(ls_db_job *job, int error, const char *message, int offset
 
 void ls_db_conn_fail(ls_db_conn *conn, ls_db_job *job)
 {
-    fail_with(job, code_of(conn->handle, job), sqlite3_errmsg(conn->handle), sqlite3_error_offset(conn->handle));
+    fail_with(job, code_of(conn->handle), sqlite3_errmsg(conn->handle), sqlite3_error_offset(conn->handle));
 }
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
@@ -185,7 +185,7 @@ int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool 
         *out = conn;
         return LS_OK;
     }
-    const int error = conn->handle != NULL ? code_of(conn->handle, NULL) : LS_ENOMEM;
+    const int error = conn->handle != NULL ? code_of(conn->handle) : LS_ENOMEM;
     (void)snprintf(message, message_bytes, "%s",
                    conn->handle != NULL ? sqlite3_errmsg(conn->handle) : "not enough memory");
     ls_db_conn_close(conn);
@@ -493,5 +493,5 @@ int ls_db_conn_script(ls_db_conn *conn, ls_db_job *job, const char *sql, size_t 
         (void)sqlite3_finalize(stmt);
     }
     conn->job = NULL;
-    return result == SQLITE_OK ? LS_OK : job != NULL ? job->error : code_of(conn->handle, NULL);
+    return result == SQLITE_OK ? LS_OK : job != NULL ? job->error : code_of(conn->handle);
 }
