@@ -100,13 +100,9 @@ int ls_channel_receive(ls_channel *channel, ls_waiter *waiter, ls_message **out)
     return result;
 }
 
-bool ls_channel_cancel(ls_channel *channel, ls_waiter *waiter)
+bool ls_channel_cancel(void *channel, ls_waiter *waiter)
 {
-    ls_mutex_lock(&channel->mutex);
-    const bool waits = waiter->result == LS_EAGAIN;
-    if (waits) ls_list_remove(&waiter->node);
-    ls_mutex_unlock(&channel->mutex);
-    return waits;
+    return ls_waiter_cancel(&((ls_channel *)channel)->mutex, waiter);
 }
 
 void ls_channel_put_back(ls_channel *channel, ls_message *message)

@@ -52,8 +52,9 @@ int ls_channel_send(ls_channel *channel, ls_message *message, ls_waiter *waiter)
 int ls_channel_receive(ls_channel *channel, ls_waiter *waiter, ls_message **out);
 
 /* Stop waiting. true: the waiter is off the queue and `wake` is not called; a sender owns its message again. false: the
- * channel has decided (`result` is set), and has called `wake` or is about to. */
-bool ls_channel_cancel(ls_channel *channel, ls_waiter *waiter);
+ * channel has decided (`result` is set), and has called `wake` or is about to. The channel
+ * is a void *, as for each ls_*_cancel: the function is that of an ls_wait_kind (bind/data/wait.h). */
+bool ls_channel_cancel(void *channel, ls_waiter *waiter);
 
 /* Return a message that was received but not used. It becomes the first of the queue, also after the close. */
 void ls_channel_put_back(ls_channel *channel, ls_message *message);

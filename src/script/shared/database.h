@@ -136,8 +136,8 @@ bool ls_db_try(ls_db_job *job);
 int ls_db_queue(ls_db_job *job, ls_waiter *waiter, ls_port *port);
 void ls_db_block(ls_db_job *job);
 
-/* No task waits any more. true: the waiter is not decided; the job is interrupted, and releases what it has. */
-bool ls_db_cancel(ls_db_job *job, ls_waiter *waiter);
+/* No task waits for the job any more. true: the waiter is not decided; the job is interrupted, and releases what it has. */
+bool ls_db_cancel(void *job, ls_waiter *waiter);
 /* Give back the connection with the rest of the rows, or the writer: a transaction that has not ended is undone. */
 void ls_db_job_release(ls_db_job *job);
 

@@ -222,8 +222,9 @@ static void finish(ls_db_job *job)
     ls_db_job_drop(job);
 }
 
-bool ls_db_cancel(ls_db_job *job, ls_waiter *waiter)
+bool ls_db_cancel(void *of, ls_waiter *waiter)
 {
+    ls_db_job *job = of;
     ls_db *db = job->db;
     bool queued = false;
     ls_mutex_lock(&db->lock);

@@ -41,7 +41,7 @@ void ls_dict_store_note(ls_dict_store *store);
 
 /* Wait until all changes made so far, to all dicts of the file, are in it. LS_PENDING: the waiter will be decided, with LS_OK or a code. */
 int ls_dict_store_wait(ls_dict_store *store, ls_waiter *waiter);
-bool ls_dict_store_cancel(ls_dict_store *store, ls_waiter *waiter); /* true: it is not decided */
-int ls_dict_store_block(ls_dict_store *store);                      /* the same on this thread */
+bool ls_dict_store_cancel(void *store, ls_waiter *waiter); /* true: it is not decided */
+int ls_dict_store_block(ls_dict_store *store);             /* the same on this thread */
 
 #endif

@@ -27,7 +27,7 @@ int ls_dict_store_wait(ls_dict_store *store, ls_waiter *waiter)
     return LS_OK;
 }
 
-bool ls_dict_store_cancel(ls_dict_store *store, ls_waiter *waiter)
+bool ls_dict_store_cancel(void *store, ls_waiter *waiter)
 {
     return true;
 }

@@ -710,13 +710,9 @@ int ls_dict_store_wait(ls_dict_store *store, ls_waiter *waiter)
     return result;
 }
 
-bool ls_dict_store_cancel(ls_dict_store *store, ls_waiter *waiter)
+bool ls_dict_store_cancel(void *store, ls_waiter *waiter)
 {
-    ls_mutex_lock(&store->file->lock);
-    const bool waits = waiter->result == LS_EAGAIN;
-    if (waits) ls_list_remove(&waiter->node);
-    ls_mutex_unlock(&store->file->lock);
-    return waits;
+    return ls_waiter_cancel(&((ls_dict_store *)store)->file->lock, waiter);
 }
 
 int ls_dict_store_block(ls_dict_store *store)

@@ -585,8 +585,9 @@ int ls_pg_wait(ls_pg_lease *lease, ls_waiter *waiter, bool writes)
     return result;
 }
 
-bool ls_pg_cancel(ls_pg_lease *lease, ls_waiter *waiter)
+bool ls_pg_cancel(void *of, ls_waiter *waiter)
 {
+    ls_pg_lease *lease = of;
     ls_pg *pool = lease->pool;
     ls_mutex_lock(&pool->lock);
     const bool queued = lease->waiter == waiter, waits = lease->conn != NULL && lease->conn->waiter == waiter;

@@ -147,7 +147,7 @@ void ls_pg_explain(const char *message, char out[LS_PG_MESSAGE_BYTES], char sqls
  * or a code of ls_port_notify: it is not decided. */
 int ls_pg_wait(ls_pg_lease *lease, ls_waiter *waiter, bool writes);
 /* No task waits any more. true: the waiter, of ls_pg_take or ls_pg_wait, is not decided. */
-bool ls_pg_cancel(ls_pg_lease *lease, ls_waiter *waiter);
+bool ls_pg_cancel(void *lease, ls_waiter *waiter);
 
 /* A statement was sent, and its result was read to its end. */
 void ls_pg_begin(ls_pg_conn *conn);

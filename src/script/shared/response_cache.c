@@ -399,13 +399,9 @@ int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_b
     return LS_OK;
 }
 
-bool ls_response_cache_cancel(ls_response_cache *cache, ls_waiter *waiter)
+bool ls_response_cache_cancel(void *cache, ls_waiter *waiter)
 {
-    ls_mutex_lock(&cache->lock);
-    const bool waits = waiter->result == LS_EAGAIN;
-    if (waits) ls_list_remove(&waiter->node);
-    ls_mutex_unlock(&cache->lock);
-    return waits;
+    return ls_waiter_cancel(&((ls_response_cache *)cache)->lock, waiter);
 }
 
 void ls_fill_validate(ls_fill *fill, ls_stored *entry)

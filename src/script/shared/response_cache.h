@@ -27,8 +27,8 @@
 #ifndef LS_SCRIPT_SHARED_RESPONSE_CACHE_H
 #define LS_SCRIPT_SHARED_RESPONSE_CACHE_H
 
-#include "base/text.h"
 #include "base/buf.h"
+#include "base/text.h"
 #include "codec/http_condition.h"
 #include "script/shared/shared.h"
 #include "script/shared/waiter.h"
@@ -114,7 +114,7 @@ int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_b
                             ls_fill **out);
 /* Let those that wait for the fill of the key go on: it takes too long. */
 void ls_response_cache_part(ls_response_cache *cache, ls_text key);
-bool ls_response_cache_cancel(ls_response_cache *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
+bool ls_response_cache_cancel(void *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
 /* The entry that the fill may validate, until its end; NULL: no entry. The first function takes the reference. */
 void ls_fill_validate(ls_fill *fill, ls_stored *entry);
 ls_stored *ls_fill_validates(const ls_fill *fill);

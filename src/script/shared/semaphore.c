@@ -27,13 +27,9 @@ int ls_semaphore_acquire(ls_semaphore *semaphore, ls_waiter *waiter)
     return result;
 }
 
-bool ls_semaphore_cancel(ls_semaphore *semaphore, ls_waiter *waiter)
+bool ls_semaphore_cancel(void *semaphore, ls_waiter *waiter)
 {
-    ls_mutex_lock(&semaphore->mutex);
-    const bool waits = waiter->result == LS_EAGAIN;
-    if (waits) ls_list_remove(&waiter->node);
-    ls_mutex_unlock(&semaphore->mutex);
-    return waits;
+    return ls_waiter_cancel(&((ls_semaphore *)semaphore)->mutex, waiter);
 }
 
 /* Give the free permits to waiters. The caller holds the lock. */

@@ -31,7 +31,7 @@ int ls_semaphore_acquire(ls_semaphore *semaphore, ls_waiter *waiter);
 
 /* Stop waiting. true: the waiter is off the queue and `wake` is not called. false: the waiter has a permit, and `wake`
  * was called or is about to be. */
-bool ls_semaphore_cancel(ls_semaphore *semaphore, ls_waiter *waiter);
+bool ls_semaphore_cancel(void *semaphore, ls_waiter *waiter);
 
 /* Return a permit. LS_OK; LS_EINVAL: no permit is held. */
 int ls_semaphore_release(ls_semaphore *semaphore);

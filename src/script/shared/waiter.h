@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "base/thread.h"
 
 typedef struct ls_waiter ls_waiter;
 struct ls_waiter {
@@ -26,6 +27,17 @@ static inline void ls_waiter_init(ls_waiter *waiter, void (*wake)(ls_waiter *wai
 {
     *waiter = (ls_waiter){.wake = wake, .result = LS_EAGAIN};
     ls_node_init(&waiter->node);
+}
+
+/* Stop waiting in the queue that `lock` guards. true: the waiter is off the queue and `wake` is not called. false: it is
+ * decided, and `wake` was called or is about to be. */
+static inline bool ls_waiter_cancel(ls_mutex *lock, ls_waiter *waiter)
+{
+    ls_mutex_lock(lock);
+    const bool waits = waiter->result == LS_EAGAIN;
+    if (waits) ls_list_remove(&waiter->node);
+    ls_mutex_unlock(lock);
+    return waits;
 }
 
 /* Decide for a waiter: take it off its queue and append it to `woken`. The caller holds the lock. */

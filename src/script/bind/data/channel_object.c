@@ -27,11 +27,6 @@ static channel_handle *channel_check(lua_State *L)
 
 /* ---- what a wait leaves behind ------------------------------------------------------------------------------ */
 
-static bool channel_forget(void *channel, ls_waiter *waiter)
-{
-    return ls_channel_cancel(channel, waiter);
-}
-
 static void send_give_back(void *channel, ls_waiter *waiter)
 {
     if (waiter->message != NULL) ls_message_drop(waiter->message); /* else the channel has taken it */
@@ -44,8 +39,8 @@ static void receive_give_back(void *channel, ls_waiter *waiter)
     waiter->message = NULL;
 }
 
-static const ls_wait_kind send_kind = {channel_forget, send_give_back, false, "room in the channel"};
-static const ls_wait_kind receive_kind = {channel_forget, receive_give_back, true, "the channel"};
+static const ls_wait_kind send_kind = {ls_channel_cancel, send_give_back, false, "room in the channel"};
+static const ls_wait_kind receive_kind = {ls_channel_cancel, receive_give_back, true, "the channel"};
 
 /* ---- send --------------------------------------------------------------------------------------------------- */
 

@@ -369,9 +369,9 @@ static int core_crypto_decode(lua_State *L)
     const enum encoding encoding = (enum encoding)luaL_checkinteger(L, 1);
     const ls_text text = ls_check_text(L, 2);
     char *out = luaL_buffinitsize(L, &buffer, text.len + 2);
-    const ptrdiff_t len = encoding != HEX                 ? ls_base64_read(text.ptr, text.len, encoding == BASE64URL, out)
+    const ptrdiff_t len = encoding != HEX ? ls_base64_read(text.ptr, text.len, encoding == BASE64URL, out)
                           : ls_hex_read(text.ptr, text.len, out) ? (ptrdiff_t)text.len / 2
-                                                          : -1;
+                                                                 : -1;
     luaL_pushresultsize(&buffer, len < 0 ? 0 : (size_t)len);
     if (len < 0) lua_pushnil(L);
     return 1;

@@ -115,19 +115,14 @@ static void call_keep(lua_State *L)
     data->has_spare = true;
 }
 
-static bool wait_cancel(void *job, ls_waiter *waiter)
-{
-    return ls_db_cancel(job, waiter);
-}
-
 static void wait_give_back(void *job, ls_waiter *waiter)
 {
     if (waiter->result == LS_OK) ls_db_job_release(job);
 }
 
 /* Of statements that read: the client that has left needs no result. */
-static const ls_wait_kind reading = {wait_cancel, wait_give_back, true, NULL};
-static const ls_wait_kind writing = {wait_cancel, wait_give_back, false, NULL};
+static const ls_wait_kind reading = {ls_db_cancel, wait_give_back, true, NULL};
+static const ls_wait_kind writing = {ls_db_cancel, wait_give_back, false, NULL};
 
 static bool holds_transaction(const ls_state *state, const ls_db *db);
 

@@ -71,17 +71,7 @@ static dict_object *check_called(lua_State *L, const char *call)
 
 /* ---- writes that wait --------------------------------------------------------------------------------------- */
 
-static bool sync_cancel(void *store, ls_waiter *waiter)
-{
-    return ls_dict_store_cancel(store, waiter);
-}
-
-static void sync_give_back(void *store, ls_waiter *waiter)
-{
-    /* the change stays */
-}
-
-static const ls_wait_kind sync_kind = {sync_cancel, sync_give_back, false, NULL};
+static const ls_wait_kind sync_kind = {.cancel = ls_dict_store_cancel}; /* the change stays */
 
 enum { RAISES = -1 }; /* in place of the number of results: none, and a failure raises */
 

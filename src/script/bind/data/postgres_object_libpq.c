@@ -96,18 +96,13 @@ static void task_ended(ls_task_end *end)
     ls_pg_give(&LS_CONTAINER(end, lease_object, end)->lease);
 }
 
-static bool wait_cancel(void *lease, ls_waiter *waiter)
-{
-    return ls_pg_cancel(lease, waiter);
-}
-
 static void wait_give_back(void *lease, ls_waiter *waiter)
 {
     ls_pg_give(lease);
 }
 
-static const ls_wait_kind reading = {wait_cancel, wait_give_back, true, NULL};
-static const ls_wait_kind writing = {wait_cancel, wait_give_back, false, NULL};
+static const ls_wait_kind reading = {ls_pg_cancel, wait_give_back, true, NULL};
+static const ls_wait_kind writing = {ls_pg_cancel, wait_give_back, false, NULL};
 
 static ls_wait *wait_get(lua_State *L, lease_object *lease)
 {

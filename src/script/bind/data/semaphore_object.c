@@ -42,17 +42,12 @@ static semaphore_handle *semaphore_check(lua_State *L)
 
 /* ---- acquire and release ------------------------------------------------------------------------------------ */
 
-static bool acquire_forget(void *semaphore, ls_waiter *waiter)
-{
-    return ls_semaphore_cancel(semaphore, waiter);
-}
-
 static void acquire_give_back(void *semaphore, ls_waiter *waiter)
 {
     if (waiter->result == LS_OK) (void)ls_semaphore_release(semaphore);
 }
 
-static const ls_wait_kind acquire_kind = {acquire_forget, acquire_give_back, true, "the semaphore"};
+static const ls_wait_kind acquire_kind = {ls_semaphore_cancel, acquire_give_back, true, "the semaphore"};
 
 static void held_ended(ls_task_end *end)
 {

@@ -60,7 +60,7 @@ void ls_wait_give_back(ls_wait *wait)
 {
     const bool finished = wait->arrived || wait->kind->cancel(wait->object, &wait->waiter);
     wait->task = NULL;
-    wait->kind->give_back(wait->object, &wait->waiter);
+    if (wait->kind->give_back != NULL) wait->kind->give_back(wait->object, &wait->waiter);
     if (finished) wait_free(wait); /* else its operation is under way */
 }
 
@@ -107,7 +107,7 @@ int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message)
     const bool cancelled = !wait->arrived && wait->kind->cancel(wait->object, &wait->waiter);
     const int result = cancelled ? LS_ETIMEDOUT : wait->waiter.result;
     const bool left = task->takes && task->client_left;
-    if (left) wait->kind->give_back(wait->object, &wait->waiter);
+    if (left && wait->kind->give_back != NULL) wait->kind->give_back(wait->object, &wait->waiter);
     if (message != NULL) *message = wait->waiter.message;
     task->takes = false;
     if (wait->uncounted) {

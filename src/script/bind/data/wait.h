@@ -23,7 +23,7 @@
 
 typedef struct ls_wait_kind {
     bool (*cancel)(void *object, ls_waiter *waiter); /* as ls_channel_cancel() */
-    /* Undo the wait when no task uses its result: the waiter was cancelled, or was decided. */
+    /* Undo the wait when no task uses its result: the waiter was cancelled, or was decided. NULL: nothing is taken. */
     void (*give_back)(void *object, ls_waiter *waiter);
     bool takes;            /* something that would be lost on a task whose client has left: ls_wait_end raises then */
     const char *waits_for; /* NULL, or what `object`, an ls_shared_object, is to the task: "the channel" */

@@ -312,18 +312,8 @@ static void task_ended(ls_task_end *end)
     end_fill(LS_CONTAINER(end, fill_call, end), NULL, false);
 }
 
-static bool cancel_wait(void *cache, ls_waiter *waiter)
-{
-    return ls_response_cache_cancel(cache, waiter);
-}
-
-static void give_back(void *cache, ls_waiter *waiter)
-{
-    /* nothing is taken */
-}
-
-static const ls_wait_kind wait_kind = {cancel_wait, give_back, true, NULL};
-static const ls_wait_kind removal_kind = {cancel_wait, give_back, false, NULL}; /* ends also without the client */
+static const ls_wait_kind wait_kind = {.cancel = ls_response_cache_cancel, .takes = true};
+static const ls_wait_kind removal_kind = {.cancel = ls_response_cache_cancel}; /* ends also without the client */
 
 static int waited(lua_State *L, int status, lua_KContext context)
 {
