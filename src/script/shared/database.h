@@ -41,8 +41,7 @@ enum {
     LS_DB_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* of a string, a blob, a row */
     LS_DB_BUSY_MS_MAX = 5000,                 /* another program holds the lock of the file */
     LS_DB_GROUP_MAX = 256,                    /* writes that are committed together */
-    LS_DB_STATEMENTS_MAX = 64,                /* prepared, of each connection */
-    LS_DB_COLUMNS_MAX = 2000
+    LS_DB_STATEMENTS_MAX = 64                 /* prepared, of each connection */
 };
 
 typedef struct ls_db_options { /* of ls_db_kind */

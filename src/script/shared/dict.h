@@ -38,12 +38,7 @@ typedef struct ls_dict_options {
     size_t message_bytes;
 } ls_dict_options;
 
-enum {
-    LS_DICT_BYTES_DEFAULT = 16 * 1024 * 1024,
-    LS_DICT_BYTES_MIN = 4096,
-    LS_DICT_KEY_BYTES_MAX = 65535,
-    LS_DICT_SHARDS_MAX = 16
-};
+enum { LS_DICT_BYTES_DEFAULT = 16 * 1024 * 1024, LS_DICT_KEY_BYTES_MAX = 65535, LS_DICT_SHARDS_MAX = 16 };
 
 typedef struct ls_dict_key {
     const char *bytes; /* NULL: `integer` is the key */

@@ -228,30 +228,23 @@ static const uint8_t *check_key(lua_State *L, int index)
 /* core.crypto_seal(key, text, context) -> base64url */
 static int core_crypto_seal(lua_State *L)
 {
-    size_t len, context_len;
-    luaL_Buffer buffer;
     const uint8_t *key = check_key(L, 1);
-    const char *text = luaL_checklstring(L, 2, &len), *context = luaL_checklstring(L, 3, &context_len);
-    uint8_t *sealed = lua_newuserdatauv(L, len + LS_SEAL_BYTES, 0);
-    const int err = ls_seal(key, context, context_len, text, len, sealed);
-    if (err < 0) return fail(L, err);
-    len += LS_SEAL_BYTES;
-    char *out = luaL_buffinitsize(L, &buffer, LS_BASE64_CHARS(len));
-    luaL_pushresultsize(&buffer, ls_base64_write(sealed, len, true, out));
-    return 1;
+    const ls_text text = ls_check_text(L, 2), context = ls_check_text(L, 3);
+    uint8_t *sealed = lua_newuserdatauv(L, text.len + LS_SEAL_BYTES, 0);
+    const int err = ls_seal(key, context.ptr, context.len, text.ptr, text.len, sealed);
+    return err < 0 ? fail(L, err) : push_encoded(L, sealed, text.len + LS_SEAL_BYTES, BASE64URL);
 }
 
 /* core.crypto_unseal(key, base64url, context) -> text; nil: it is not a text that was sealed with this key and context */
 static int core_crypto_unseal(lua_State *L)
 {
-    size_t chars, context_len;
     luaL_Buffer buffer;
     const uint8_t *key = check_key(L, 1);
-    const char *text = luaL_checklstring(L, 2, &chars), *context = luaL_checklstring(L, 3, &context_len);
-    uint8_t *sealed = (uint8_t *)luaL_buffinitsize(L, &buffer, chars / 4 * 3 + LS_SEAL_BYTES);
-    const ptrdiff_t len = ls_base64_read(text, chars, true, sealed);
+    const ls_text text = ls_check_text(L, 2), context = ls_check_text(L, 3);
+    uint8_t *sealed = (uint8_t *)luaL_buffinitsize(L, &buffer, text.len / 4 * 3 + LS_SEAL_BYTES);
+    const ptrdiff_t len = ls_base64_read(text.ptr, text.len, true, sealed);
     uint8_t *out = sealed + LS_SEAL_NONCE_BYTES;
-    const int err = len < 0 ? LS_EINVAL : ls_unseal(key, context, context_len, sealed, (size_t)len, out);
+    const int err = len < 0 ? LS_EINVAL : ls_unseal(key, context.ptr, context.len, sealed, (size_t)len, out);
     if (err < 0 && err != LS_EINVAL) return fail(L, err);
     if (err == LS_OK) memmove(sealed, out, (size_t)len - LS_SEAL_BYTES);
     luaL_pushresultsize(&buffer, err < 0 ? 0 : (size_t)len - LS_SEAL_BYTES);
@@ -326,10 +319,9 @@ static int core_crypto_sign(lua_State *L)
 /* core.crypto_verify(key, data, signature) -> boolean */
 static int core_crypto_verify(lua_State *L)
 {
-    size_t len, signature_len;
     const ls_signature_key *key = key_check(L);
-    const char *data = luaL_checklstring(L, 2, &len), *signature = luaL_checklstring(L, 3, &signature_len);
-    const int err = ls_signature_check(key, data, len, (const uint8_t *)signature, signature_len);
+    const ls_text data = ls_check_text(L, 2), signature = ls_check_text(L, 3);
+    const int err = ls_signature_check(key, data.ptr, data.len, (const uint8_t *)signature.ptr, signature.len);
     if (err < 0 && err != LS_EINVAL) return fail(L, err);
     return ls_push_boolean(L, err == LS_OK);
 }
@@ -339,9 +331,8 @@ static int core_crypto_verify(lua_State *L)
 /* core.crypto_equal(a, b) -> boolean. The time depends on the lengths alone. */
 static int core_crypto_equal(lua_State *L)
 {
-    size_t a_len, b_len;
-    const char *a = luaL_checklstring(L, 1, &a_len), *b = luaL_checklstring(L, 2, &b_len);
-    return ls_push_boolean(L, a_len == b_len && ls_secret_equal(a, b, a_len));
+    const ls_text a = ls_check_text(L, 1), b = ls_check_text(L, 2);
+    return ls_push_boolean(L, a.len == b.len && ls_secret_equal(a.ptr, b.ptr, a.len));
 }
 
 /* core.crypto_random(count) -> string */

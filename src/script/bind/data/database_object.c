@@ -427,10 +427,9 @@ static int core_sqlite_more(lua_State *L)
 
 /* ---- transactions ------------------------------------------------------------------------------------------------------ */
 
-static void transaction_ended(ls_task_end *end)
+static void transaction_ended(ls_task_end *end) /* tells a transaction from other results, in holds_transaction */
 {
-    const call_object *call = LS_CONTAINER(end, call_object, end);
-    if (call->job != NULL) ls_db_job_release(call->job);
+    result_ended(end);
 }
 
 static bool holds_transaction(const ls_state *state, const ls_db *db)

@@ -452,18 +452,17 @@ static int core_dict_swap(lua_State *L)
 static int core_dict_take(lua_State *L)
 {
     const dict_object *object = check_object(L, SELF);
-    size_t place_len, len;
-    const char *place = luaL_checklstring(L, 2, &place_len), *name = luaL_checklstring(L, 3, &len);
+    const ls_text place = ls_check_text(L, 2), name = ls_check_text(L, 3);
     const ls_dict_bucket bucket = {.now = (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9,
                                    .token = luaL_checknumber(L, 4),
                                    .full = luaL_checknumber(L, 5)};
     luaL_Buffer buffer;
     double wait;
-    luaL_argcheck(L, place_len + len <= LS_DICT_KEY_BYTES_MAX, 3, "the key is too long");
-    char *bytes = luaL_buffinitsize(L, &buffer, place_len + len);
-    memcpy(bytes, place, place_len);
-    memcpy(bytes + place_len, name, len);
-    const ls_dict_key key = {.bytes = bytes, .len = place_len + len};
+    luaL_argcheck(L, place.len + name.len <= LS_DICT_KEY_BYTES_MAX, 3, "the key is too long");
+    char *bytes = luaL_buffinitsize(L, &buffer, place.len + name.len);
+    memcpy(bytes, place.ptr, place.len);
+    memcpy(bytes + place.len, name.ptr, name.len);
+    const ls_dict_key key = {.bytes = bytes, .len = place.len + name.len};
     const int err = ls_dict_take(object->dict, &key, &bucket, &wait);
     if (err < 0) return ls_dict_push_failed(L, object->dict, &key, err);
     lua_pushnumber(L, wait);

@@ -5,6 +5,7 @@
 #include "codec/http_condition.h"
 #include "script/bind/bind.h"
 #include "script/bind/http/request.h"
+#include "script/core/push.h"
 #include "script/shared/hash.h"
 
 /* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits, the same
@@ -14,14 +15,13 @@ int ls_core_etag(lua_State *L)
     enum { HEX_BYTES = 16 };
     static const uint64_t seeds[2][2] = {{0x6c75617365727665, 0x65746167}, {0x65746167, 0x6c75617365727665}};
     const ls_request *r = ls_request_check_req(L, 1);
-    size_t len, type_len;
-    const char *body = luaL_checklstring(L, 2, &len), *type = luaL_checklstring(L, 3, &type_len);
-    const uint64_t of_type = ls_hash(seeds[0], type, type_len);
+    const ls_text body = ls_check_text(L, 2), type = ls_check_text(L, 3);
+    const uint64_t of_type = ls_hash(seeds[0], type.ptr, type.len);
     uint8_t bytes[HEX_BYTES];
     char tag[2 * HEX_BYTES + 2];
     for (unsigned half = 0; half < 2; half++) {
         const uint64_t seed[2] = {seeds[half][0] ^ of_type, seeds[half][1]};
-        const uint64_t hash = ls_hash(seed, body, len);
+        const uint64_t hash = ls_hash(seed, body.ptr, body.len);
         for (unsigned n = 0; n < 8; n++) bytes[8 * half + n] = (uint8_t)(hash >> 8 * n);
     }
     tag[0] = tag[sizeof tag - 1] = '"';

@@ -183,18 +183,17 @@ static int res_header(lua_State *L)
 static int res_trailer(lua_State *L)
 {
     const ls_request *r = ls_request_check_res(L, 1);
-    size_t name_len, value_len;
-    const char *name = luaL_checklstring(L, 2, &name_len), *value = luaL_checklstring(L, 3, &value_len);
+    const ls_text name = ls_check_text(L, 2), value = ls_check_text(L, 3);
     ls_check_arguments(L, 3, "res:trailer(name, value)");
     if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
     if (r->x->length >= 0)
         return luaL_error(L, "res:trailer: a response with a Content-Length has no trailers: leave the length out");
-    const int err = ls_exchange_trailer(r->state->ctx, r->x, name, name_len, value, value_len);
+    const int err = ls_exchange_trailer(r->state->ctx, r->x, name.ptr, name.len, value.ptr, value.len);
     switch (err) {
     case LS_EINVAL:
-    case LS_ENOMEM: return raise_field(L, err, "trailer", name, name_len);
+    case LS_ENOMEM: return raise_field(L, err, "trailer", name.ptr, name.len);
     case LS_EACCES:
-        return luaL_error(L, "'%s' cannot be a trailer: a client needs it before the body; use res:header", name);
+        return luaL_error(L, "'%s' cannot be a trailer: a client needs it before the body; use res:header", name.ptr);
     case LS_ELIMIT: return luaL_error(L, "the trailers of the response exceed %d bytes", LS_TRAILER_BYTES_MAX);
     default: break; /* LS_OK; or the connection is lost, which a write tells */
     }
