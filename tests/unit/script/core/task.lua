@@ -389,17 +389,18 @@ function cases.processor_time_has_a_limit_in_c_functions()
   core.config{ handler_cpu_ms_max = 50 }
   local blanks = "a" .. (" "):rep(100000) .. "a"
   local large = setmetatable({}, { __len = function() return 1 << 53 end })
+  local function endless() return ("a"):rep(30):find((".-"):rep(30) .. "b") end
   local function never(name, fn) if get(fn) ~= 500 then error(name) end end
   body(function()
     never("match", function() return blanks:match("^%s*(.-)%s*$") end)
-    never("find", function() return ("a"):rep(30):find((".-"):rep(30) .. "b") end)
+    never("find", endless)
     never("gsub", function() return (blanks:rep(50):gsub("%s+b", "")) end)
     never("gmatch", function() for _ in blanks:rep(50):gmatch("%s+b") do end end)
     never("plain", function()
       local s = ("a"):rep(2000000)
       return s:find(("a"):rep(1000000) .. "b", 1, true)
     end)
-    never("rep", function() return (""):rep(1 << 52) end)
+    never("rep", function() return ("x"):rep(1 << 30) end)
     never("move", function() table.move({}, 1, 1 << 53, 2, {}) end)
     never("move down", function() table.move({}, 1, 1 << 53, 2) end)
     never("insert", function() table.insert(large, 1, 0) end)
@@ -412,12 +413,26 @@ function cases.processor_time_has_a_limit_in_c_functions()
         return 1
       end, __newindex = function() end }))
     end)
-    never("pcall", function() while true do pcall(string.rep, "", 1 << 52) end end)
-    never("coroutine", function() coroutine.wrap(function() return (""):rep(1 << 52) end)() end)
+    never("pcall", function() while true do pcall(endless) end end)
+    never("coroutine", function() coroutine.wrap(endless)() end)
     never("inside gsub", function()
-      return (("x"):gsub("x", function() return (""):rep(1 << 52) end))
+      return (("x"):gsub("x", endless))
     end)
     is((get(function() return "well" end)), 200)
+  end)
+end
+
+function cases.copies_of_a_string()
+  body(function()
+    for _, s in ipairs{ "", "x", "abc", ("y"):rep(40000) } do
+      for _, n in ipairs{ 0, 1, 2, 3, 17, 1000 } do
+        for _, sep in ipairs{ "", ", " } do
+          local copies = {}
+          for i = 1, n do copies[i] = s end
+          is(s:rep(n, sep) == table.concat(copies, sep), true)
+        end
+      end
+    end
   end)
 end
 

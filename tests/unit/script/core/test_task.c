@@ -172,6 +172,7 @@ int main(void)
                                        cmocka_unit_test(jobs),
                                        SITE_TEST("jobs_have_a_limit"),
                                        SITE_TEST("timers"),
+                                       SITE_TEST("copies_of_a_string"),
                                        SITE_TEST("formats_of_dates_have_a_limit"),
                                        SITE_TEST("timers_have_a_limit"),
                                        SITE_TEST("timers_are_memory_of_lua"),
