@@ -31,6 +31,8 @@ SYSTEMCTL = RECORD + """case "$*" in
 --root=/*) [ ! -x /usr/bin/systemctl.real ] || exec /usr/bin/systemctl.real "$@" ;;
 esac
 """
+# Calls the compiler: the subject is what is compiled and with which packages, and optimisation takes most of the time.
+NOT_OPTIMISED = '#!/bin/sh\nexec "$@" -O0 -g0\n'
 LINKS = ["find", "/etc/systemd/system", "/etc/rc2.d", "/etc/rc3.d", "/etc/rc4.d", "/etc/rc5.d", "-type", "l"]
 
 
@@ -60,7 +62,8 @@ class FirstCommand(unittest.TestCase):
 
     def serve(self):
         """Runs scripts/serve until it listens. -> the lines before, the URL; the server ends with the test"""
-        child = subprocess.Popen([*self.root.enter, "nice", "env", "TMPDIR=" + self.temporary, self.tree + "/scripts/serve", self.tree + "/examples/site.lua", "127.0.0.1:0"],
+        child = subprocess.Popen([*self.root.enter, "nice", "env", "TMPDIR=" + self.temporary, "CMAKE_C_COMPILER_LAUNCHER=" + self.launcher,
+                                  self.tree + "/scripts/serve", self.tree + "/examples/site.lua", "127.0.0.1:0"],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(child.stdout.close)
         self.addCleanup(child.wait)
@@ -84,6 +87,10 @@ class FirstCommand(unittest.TestCase):
         self.tree = copy_of_the_tree(os.path.join(where, "luaserve"))
         self.temporary = os.path.join(where, "tmp")
         os.mkdir(self.temporary)
+        self.launcher = os.path.join(where, "not-optimised")
+        with open(self.launcher, "w", encoding="ascii") as script:
+            script.write(NOT_OPTIMISED)
+        os.chmod(self.launcher, 0o755)
         packages, links = self.packages(), self.in_root(*LINKS)
 
         child, lines, url = self.serve()

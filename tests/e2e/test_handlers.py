@@ -270,6 +270,7 @@ class Wrong(Failing):
                 self.broken(target)
                 self.assertEqual(self.get("/collect").text, "ok")
 
+    @unittest.skipIf(SANITIZER == "tsan", "one thread runs")
     def test_memory_used_up_to_the_last_byte(self):
         """The traceback of the failed coroutine takes memory as well, while the coroutines still hold all of it."""
         site = """

@@ -55,7 +55,7 @@ GETS = [
     "/garbage",
     "/nowhere",
 ]
-SECONDS = 6 if SANITIZER == "tsan" else 3
+SECONDS = 4 if SANITIZER == "tsan" else 2
 
 
 class Load(E2E):

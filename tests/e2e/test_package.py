@@ -41,10 +41,10 @@ class Packages(E2E):
 
     @classmethod
     def packages(cls):
-        """Make the packages of the present build; returns their directory."""
+        """Make the packages of the present build, without compression, which takes half of the time; returns their directory."""
         directory = tempfile.mkdtemp(prefix="luaserve-e2e-")
         cls.addClassCleanup(shutil.rmtree, directory)
-        run([os.path.join(ROOT, "scripts", "package"), "--built", BUILD, "--to", directory])
+        run([os.path.join(ROOT, "scripts", "package"), "--built", BUILD, "--to", directory], env={"DPKG_DEB_COMPRESSOR_LEVEL": "0"})
         return directory
 
     def root(self):

@@ -454,7 +454,7 @@ class Statements(Case):
         self.assertEqual(self.run_lua("return pg:one([[select count(*) as n from item where name like 'row%']]).n"), [0])
 
     def test_a_row_that_is_larger_than_the_memory_of_the_state(self):
-        rows = repeats(20)
+        rows = 1 if SANITIZER else 6  # 192 MiB
         site = self.serve("""
             local ls = require "luaserve"
             local app = ls.app()

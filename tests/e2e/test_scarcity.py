@@ -3,6 +3,7 @@ buffers at all, clients that are gone while their handlers wait, buffers of very
 import json
 import os
 import threading
+import unittest
 
 from harness import E2E, SANITIZER, chunked, main, not_on_windows, request, system
 
@@ -317,6 +318,7 @@ class Gone(Scarcity):
         server.stop()
 
 
+@unittest.skipIf(SANITIZER == "tsan", "the buffers are those of one request")
 class Pieces(Scarcity):
     def test_buffers_of_many_pieces(self):
         server, _ = self.serve_with("8m")

@@ -71,7 +71,7 @@ class Load(Udp):
         threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
-        time.sleep(5 if SANITIZER else 2)
+        time.sleep(3 if SANITIZER else 2)
         alive = server.alive()
         server.signal()
         status = server.wait()
