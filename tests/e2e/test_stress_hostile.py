@@ -1,5 +1,6 @@
 """luaserve stress with a wrong command line, an unreachable target, or a server that sends invalid responses."""
 # sanitizers: asan; connections of a thread share nothing, and test_stress runs many threads
+# wine: none; bytes for the parsers of the load generator; test_stress, test_stress_ws and test_stress_tls use the sockets there
 import os
 import socket
 import struct

@@ -238,7 +238,7 @@ static void between_two_moments(void **state)
 
 /* ---- one writer, one reader: for ThreadSanitizer ---------------------------------------------------------------- */
 
-enum { RECORDED = 300000 };
+enum { RECORDED = 100000 };
 
 typedef struct pair {
     ls_histogram *h;
