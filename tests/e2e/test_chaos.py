@@ -143,7 +143,7 @@ class Chaos(E2E):
         server = self.serve(SITE)
         self.assertEqual(server.get("/").text, "root")
         held = self.quiet_fds(server)
-        in_parallel([lambda n=n: client(server, random.Random(seed + n)) for n in range(repeats(1000))], 24)
+        in_parallel([lambda n=n: client(server, random.Random(seed + n)) for n in range(max(200, repeats(1000)))], 24)
 
         def live():
             time.sleep(0.7)  # an idle server collects the garbage of its states
