@@ -90,11 +90,12 @@ local result_meta = {
   end,
 }
 
-local function named(result) return result and setmetatable(result, result_meta) end
+local function named(result) return setmetatable(result, result_meta) end
 
 local function results(result, message, code, partial)
   if result then return named(result) end
-  return nil, message, code, named(partial)
+  if partial then return nil, message, code, named(partial) end
+  return nil, message, code
 end
 
 -- ls.process(argv: (string|number)[] [, options: ProcessOptions]) -> result: ProcessResult | nil, message, code,
