@@ -1,5 +1,6 @@
 /* text.h - a run of bytes of someone else. */
-#pragma once
+#ifndef LS_BASE_TEXT_H
+#define LS_BASE_TEXT_H
 
 #include <stddef.h>
 
@@ -7,3 +8,5 @@ typedef struct ls_text {
     const char *ptr;
     size_t len;
 } ls_text;
+
+#endif
