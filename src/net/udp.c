@@ -37,6 +37,8 @@ struct ls_udp {
 
     _Atomic uint32_t inside; /* threads between enter and leave, plus CLOSED */
     _Atomic bool stopping;
+    bool emptied;          /* by the chain of receives, after the stop */
+    unsigned left;         /* datagrams that it may still take */
     _Atomic uint32_t busy; /* chain of receives, plus batches being handled */
     ls_op recv_op, send_op;
     ls_timer retry;
@@ -91,10 +93,11 @@ static int post_receive(ls_thread_ctx *ctx, ls_udp *udp)
                            atomic_load_explicit(&udp->datagram_bytes_max, memory_order_relaxed));
 }
 
-/* Post the next receive; the chain ends here if the socket was stopped. */
+/* Post the next receive. After a stop the chain goes on until the socket is empty: what has arrived is handled. */
 static void receive(ls_thread_ctx *ctx, ls_udp *udp)
 {
-    if (atomic_load(&udp->stopping) || !enter(udp)) {
+    const bool last = atomic_load(&udp->stopping);
+    if ((last && (udp->emptied || udp->left == 0)) || !enter(udp)) {
         atomic_fetch_sub(&udp->busy, 1);
         return;
     }
@@ -108,6 +111,7 @@ static void receive(ls_thread_ctx *ctx, ls_udp *udp)
             atomic_fetch_sub(&udp->busy, 1);
         }
     } else if (atomic_load(&udp->stopping)) {
+        udp->emptied = last;
         ls_op_cancel(udp->port, udp->sock,
                      &udp->recv_op); /* ls_udp_stop may have cancelled before the receive was posted */
     }
@@ -165,6 +169,7 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     }
     const bool in_order = atomic_load_explicit(&udp->in_order, memory_order_relaxed);
     atomic_fetch_add(&udp->busy, 1);
+    if (atomic_load(&udp->stopping)) udp->left -= batch->count < udp->left ? batch->count : udp->left;
     if (!in_order) receive(ctx, udp); /* another thread may take the next batch while this one handles the batch */
     count(&udp->received, batch->count);
     count(&udp->batches, 1);
@@ -426,6 +431,7 @@ int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_
     udp->batch = batch;
     atomic_init(&udp->user, user);
     udp->recv_op.done = received;
+    udp->left = LS_UDP_LAST_MAX;
     atomic_init(&udp->drops_own, setup->group_count == 0);
     udp->sending = true; /* until the start: the first receive must be the first operation on the socket */
     *out = udp;

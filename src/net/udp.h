@@ -20,6 +20,7 @@
 
 enum { LS_UDP_QUEUE_BATCHES_MAX = 1024, LS_UDP_GROUPS_MAX = 16, LS_UDP_PAYLOAD_MAX = 65507 };
 enum { LS_UDP_BATCH_DEFAULT = 32, LS_UDP_DATAGRAM_BYTES_DEFAULT = 2048 };
+enum { LS_UDP_LAST_MAX = 65536 }; /* datagrams after a stop, if clients send on: then a batch more at most */
 
 /* Options of a socket. */
 typedef struct ls_udp_setup {
@@ -90,7 +91,7 @@ int ls_udp_connect(ls_port *port, const ls_udp_setup *setup, const ls_addr *to, 
 /* LS_DONE: *out is the batch; LS_PENDING: `received` will be called; or an error. Only LS_PENDING leads to a call. */
 int ls_udp_receive(ls_thread_ctx *ctx, ls_udp *udp, ls_datagrams **out);
 
-/* Stop receiving; datagrams in the system's buffer stay there. Sending continues. Any thread. */
+/* Stop receiving, as soon as the datagrams that have arrived are handled. Sending continues. Any thread. */
 void ls_udp_stop(ls_thread_ctx *ctx, ls_udp *udp);
 /* No batch is being received, handled or sent: once closed, it may be freed. */
 bool ls_udp_idle(ls_udp *udp);

@@ -778,7 +778,7 @@ local ls = require "luaserve"
 local app = ls.app()
 ls.config { threads = 2 }
 app:get("/listen/:port", function(req)
-  ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable"):listen("news")
+  ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/news?sslmode=disable"):listen("news")
   return { ls.stats().postgres_notifications }
 end)
 app:get("/:port", function(req)

@@ -259,6 +259,45 @@ static void after_a_stop_nothing_is_received_but_sends_continue(void **state)
     fixture_close(&w);
 }
 
+static void what_has_arrived_before_a_stop_is_handled(void **state)
+{
+    for (int in_order = 0; in_order < 2; in_order++) {
+        ls_udp_setup setup;
+        fixture w;
+        (void)state;
+        ls_udp_setup_defaults(&setup);
+        setup.batch = 4;
+        setup.in_order = in_order;
+        fixture_open(&w, &setup);
+        ls_udp_start(&w.place.ctx, w.udp);
+        for (int n = 0; n < 90; n++) peer_send(&w, "x", 1);
+        ls_udp_stop(&w.place.ctx, w.udp);
+        pump(&w);
+        assert_int_equal(w.datagrams, 90);
+        assert_true(ls_udp_idle(w.udp));
+        fixture_close(&w);
+    }
+}
+
+static void clients_that_send_on_do_not_keep_a_socket(void **state)
+{
+    fixture w;
+    ls_packet packet;
+    (void)state;
+    fixture_open(&w, NULL);
+    ls_udp_start(&w.place.ctx, w.udp);
+    for (int n = 0; n < 40; n++) peer_send(&w, "x", 1);
+    ls_udp_stop(&w.place.ctx, w.udp);
+    while (ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, 0) > 0) {
+        const int before = w.datagrams;
+        ls_packet_dispatch(&w.place.ctx, &packet);
+        for (int n = before; n < w.datagrams; n++) peer_send(&w, "x", 1); /* as many as were taken */
+    }
+    assert_true(ls_udp_idle(w.udp));
+    assert_in_range(w.datagrams, LS_UDP_LAST_MAX, LS_UDP_LAST_MAX + LS_UDP_BATCH_DEFAULT);
+    fixture_close(&w);
+}
+
 /* ---- send --------------------------------------------------------------------------------------------------------- */
 
 static void the_queue_has_a_limit(void **state)
@@ -676,6 +715,8 @@ int main(void)
         cmocka_unit_test(truncated_datagrams_are_marked),
         cmocka_unit_test(without_memory_it_retries),
         cmocka_unit_test(after_a_stop_nothing_is_received_but_sends_continue),
+        cmocka_unit_test(what_has_arrived_before_a_stop_is_handled),
+        cmocka_unit_test(clients_that_send_on_do_not_keep_a_socket),
         cmocka_unit_test(the_queue_has_a_limit),
         cmocka_unit_test(a_failed_send_does_not_affect_others),
         cmocka_unit_test(addresses_of_both_families),
