@@ -257,18 +257,18 @@ class Run:
 
     def write_site(self, text, name="site.lua"):
         """With a last line by which it says that it serves."""
-        mark = '\nrequire("luaserve").on("start", function() io.open("%s", "w"):close() end)\n' % self.started
+        mark = '\nrequire("luaserve").on("start", function() io.open(os.getenv "STARTED" or "%s", "w"):close() end)\n' % self.started
         return self.write(name, text.rstrip("\n") + mark)
 
     def serve(self, name, flags=()):
-        """A Server of a file in the folder, when it has begun to serve."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.started)
-        server = Server(None, site_path=name, cwd=self.folder, listeners=0, flags=flags)
+        """A Server of a file in the folder, when it has begun to serve. A state of the server before may begin as late as now:
+        its file is another one."""
+        started = "%s%d" % (self.started, len(self.ending))
+        server = Server(None, site_path=name, cwd=self.folder, listeners=0, flags=flags, env={"STARTED": started})
         self.ending.append(server.cleanup)
         self.logs.append(server.log)
         deadline = time.monotonic() + WAIT
-        while server.alive() and not os.path.exists(self.started):
+        while server.alive() and not os.path.exists(started):
             if time.monotonic() > deadline:
                 raise AssertionError("the site did not start:\n" + server.log())
             time.sleep(0.005)

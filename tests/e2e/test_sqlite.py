@@ -248,14 +248,12 @@ class Sqlite(SiteChunks):
 
     def test_reads_of_clients_that_have_left_end_in_memory_too(self):
         """There all statements have one connection."""
-        ended = self.stat("statements")
         with contextlib.ExitStack() as stack:
             for _ in range(5):
                 stack.enter_context(self.server.connect()).send(b"GET /forever/memory HTTP/1.1\r\nHost: h\r\n\r\n")
             self.eventually(lambda: self.stat("waiting") == 4, "one runs, four wait")
         self.assertEqual(self.run_lua("return memory:one('select 1 as n').n"), [1])
         self.assertEqual(self.stat("waiting"), 0)
-        self.assertLessEqual(self.stat("statements"), ended + 2)  # of the four none has begun
 
     def test_writes_that_wait_are_committed_together(self):
         holder = threading.Thread(target=self.run_lua, args=(
