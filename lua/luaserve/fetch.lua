@@ -5,6 +5,7 @@
 local core = require "luaserve.core"
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
+local once = require "luaserve.once"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
 local proxies = require "luaserve.fetch_proxy"
@@ -377,7 +378,7 @@ local function send_request(request, sock, call)
   sock:send(head)
   request.sending = true
   core.spawn(function()
-    local ok, result = pcall(send_function, body, sock)
+    local ok, result = once.send(request, send_function, body, sock)
     if ok then
       request.sending = not result
     else
@@ -385,6 +386,13 @@ local function send_request(request, sock, call)
       call:close()
     end
   end)
+end
+
+-- Raise the error of the function that sends the request's body, if it has raised one. That of once.lua may have no line.
+local function raise_of_body(request)
+  if request.raised == nil then return end
+  if request.raised == request.refused then usage.error("%s", request.raised) end
+  error(request.raised, 0)
 end
 
 -- The response is complete: keep the connection for the next request, unless this one is not.
@@ -409,7 +417,7 @@ local function attempt(request, key, fresh)
   send_request(request, sock, call)
   call:within(left(request))
   local status, head, coding, silent = call:head()
-  if request.raised then error(request.raised, 0) end
+  raise_of_body(request)
   if status then return call, status, head, coding end
   local may_repeat = silent and coding ~= "ETIMEDOUT" and rules.idempotent[request.method]
     and type(request.body) ~= "function"
@@ -493,7 +501,7 @@ end
 local function body_failure(answer, message, code)
   local request = answer.request
   answer.call = nil
-  if request.raised then error(request.raised, 0) end
+  raise_of_body(request)
   if code == "ETIMEDOUT" then message, code = select(2, timed_out(request)) end
   if code == "EMSGSIZE" and message == "the body is too large" then
     message = format("the body is longer than max_body, %d bytes", request.body_bytes_max)
@@ -595,11 +603,11 @@ end
 -- arrive whole.
 function methods:chunks()
   local read = pieces_of(self, "chunks")
-  return function()
+  return once.iterator(function()
     local piece, message = read()
     if message then usage.error("%s", message) end
     return piece
-  end
+  end, "answer:chunks()", "answer:body()")
 end
 
 -- answer:lines() -> iterator: fun(): string?

@@ -6,6 +6,7 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
+local once = require "luaserve.once"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
 usage.mark_internal()
@@ -238,7 +239,7 @@ local function reader_of(part, call)
   local own = type(part) == "table" and getmetatable(part) == part_meta and part[part_meta]
   if not own then usage.error("part:%s: call it with a colon: part:%s()", call, call) end
   if own.reader.part_now ~= part then usage.error("part:%s: the loop is at another part", call) end
-  if own.read and call ~= "chunks" then usage.error("part:%s: the part was read already", call) end
+  if own.read then usage.error("part:%s: the part was read already", call) end
   own.read = true
   return own.reader, own.req
 end
@@ -275,8 +276,11 @@ end
 -- Iterates over the bytes of the part as they arrive.
 function methods:chunks(...)
   usage.no_more("part:chunks()", nil, ...)
-  reader_of(self, "chunks")
-  return function() return reader_of(self, "chunks"):data() end
+  local r = reader_of(self, "chunks")
+  return once.iterator(function()
+    if r.part_now ~= self then usage.error("part:chunks: the loop is at another part") end
+    return r:data()
+  end, "part:chunks()", "part:body()")
 end
 
 -- part:save(path [, max: Size]) -> true, bytes: integer | nil, message, code
@@ -334,7 +338,7 @@ end
 -- parts(req, content_type) -> an iterator over the parts: req:parts.
 function multipart.parts(req, content_type)
   local function fail(message) core.refuse(req, 400, message) end
-  local next_chunk = req:chunks()
+  local next_chunk = core.request_chunks(req)
   local r = new(next_chunk, content_type, fail)
   return function()
     local headers, given = r:part()

@@ -47,26 +47,79 @@ class Traps(Program):
           end
         end
         app:post("/retry", { max_body = false }, function(req, res) return pass(req, res, function() return req:chunks() end) end)
-        app:post("/iterator", { max_body = false }, function(req, res) n.ask = 1 return pass(req, res, req:chunks()) end)
-        app:post("/buffer", function(req, res) n.ask = 0 return pass(req, res, req:buffer()) end)
+        app:post("/iterator", { max_body = false }, function(req, res) return pass(req, res, req:chunks()) end)
+        app:post("/wrapped", { max_body = false }, function(req, res)
+          local bytes, next_chunk = 0, req:chunks()
+          return pass(req, res, function()
+            local chunk = next_chunk()
+            bytes = bytes + #(chunk or "")
+            return chunk
+          end)
+        end)
+        app:post("/answer", { max_body = false }, function(req, res)
+          local answer <close> = assert(ls.fetch("http://127.0.0.1:" .. req.query.to .. "/echo", { body = req:buffer(), stream = true }))
+          return pass(req, res, answer:chunks())
+        end)
+        app:post("/part", { max_body = false }, function(req, res)
+          for part in req:parts() do return pass(req, res, part:chunks()) end
+        end)
+        app:post("/beside", { max_body = false }, function(req, res)
+          local bytes, next_chunk = 0, req:chunks()
+          local answer = assert(ls.fetch("http://127.0.0.1:" .. req.query.to .. "/store", { body = next_chunk }))
+          if answer.status == 200 then return 200, answer:body() end
+          for chunk in next_chunk do bytes = bytes + #chunk end
+          return "stored here: " .. bytes
+        end)
+        app:post("/after", { max_body = false }, function(req, res)
+          local bytes, next_chunk = 0, req:chunks()
+          for chunk in next_chunk do bytes = bytes + #chunk end
+          return pass(req, res, next_chunk)
+        end)
+        app:post("/buffer", function(req, res) return pass(req, res, req:buffer()) end)
+        other:post("/echo", function(req) return req:buffer() end)
         other:post("/store", { max_body = false }, function(req)
-          if n:incr("ask") % 2 == 1 then return 503 end
-          local bytes = 0
-          for chunk in req:chunks() do bytes = bytes + #chunk end
+          local bytes, refuses = 0, n:incr("refusals", -1) >= 0
+          if not refuses or n.reads then for chunk in req:chunks() do bytes = bytes + #chunk end end
+          if refuses then return 503 end
+          n:incr("stored")
           return tostring(bytes)
         end)
+        other:post("/refuse", function(req) n.refusals, n.reads, n.stored = tonumber(req.query.times), req.query.reads, 0 end)
+        other:get("/stored", function() return tostring(n.stored) end)
         ls.listen("127.0.0.1:0", other)"""
 
     def test_a_retry_never_stores_a_part_of_the_body(self):
         server = self.of(self.GATEWAY, """ls.listen("127.0.0.1:0", app)""", listeners=2)
-        for size in (11, 3000000):
+        begun = r"%s: the bytes arrive once, and ls.fetch has begun to send them: .* by %s or into a file"
+        chunks = begun % (r"req:chunks\(\)", r"req:buffer\(\)")
+        ended = r"req:chunks\(\): the bytes arrive once, and this iterator has ended: .* by req:buffer\(\)"
+
+        def ask(target, size, times, reads=""):
+            """The result of a request of so many bytes, while the other server refuses the first so many."""
+            headers, body = {}, b"x" * size
+            if target == "/part":
+                headers["Content-Type"] = "multipart/form-data; boundary=b"
+                body = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n' + body + b"\r\n--b--\r\n"
+            self.assertEqual(self.ask_of(server, "POST", "/refuse?times=%d%s" % (times, reads)).status, 204)
             with server.connect(1) as conn:
-                self.assertEqual(conn.ask("POST", "/retry?to=%d" % server.port(), {}, b"x" * size).status, 500)
-            server.wait_log(r"error request \w+ POST /retry: .*site.lua:\d+: the request body was already begun")
-            for target in ("/iterator", "/buffer"):
-                with server.connect(1) as conn:
-                    response = conn.ask("POST", target + "?to=%d" % server.port(), {}, b"x" * size)
-                    self.assertEqual((response.status, response.text), (200, str(size)), target)
+                response = conn.ask("POST", target + "?to=%d" % server.port(), headers, body)
+            return response.status, response.text, self.ask_of(server, "GET", "/stored").text
+
+        for size in (0, 1, 11, 3000000):
+            for target, error in (("/retry", "the request body was already begun"), ("/iterator", chunks), ("/wrapped", chunks),
+                                  ("/answer", begun % (r"answer:chunks\(\)", r"answer:body\(\)")),
+                                  ("/part", begun % (r"part:chunks\(\)", r"part:body\(\)")), ("/beside", chunks)):
+                self.assertEqual(ask(target, size, 0), (200, str(size), "1"), target)
+                if size > 0:
+                    for reads in ("", "&reads=1"):
+                        mark = server.mark()
+                        self.assertEqual(ask(target, size, 1, reads)[::2], (500, "0"), target)
+                        server.wait_log(r"error request \w+ POST %s: .*site.lua:\d+: %s" % (target, error), mark)
+            self.assertEqual(ask("/buffer", size, 2), (200, str(size), "1"))
+            self.assertEqual(ask("/iterator", 0, 2), (200, "0", "1"))
+        self.assertEqual(ask("/after", 0, 0), (200, "0", "1"))
+        self.assertEqual(ask("/after", 1, 0)[::2], (500, "0"))
+        server.wait_log(r"error request \w+ POST /after: .*site.lua:\d+: " + ended)
 
     def test_a_stream_that_breaks_off_never_becomes_a_whole_response(self):
         for middleware in ("", "app:use(function(req, res, next) next() end)\n"):

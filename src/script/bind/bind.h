@@ -24,6 +24,7 @@ int ls_core_be_private(lua_State *L);
 /* body.c */
 extern const luaL_Reg ls_body_methods[]; /* of req */
 int ls_core_body_max(lua_State *L);
+int ls_core_request_chunks(lua_State *L);
 int ls_core_refuse(lua_State *L);
 
 /* body_coding.c */

@@ -494,15 +494,13 @@ static int chunks_whole(lua_State *L)
     return 1;
 }
 
-/* req:chunks() -> iterator: fun(): string?
- * Iterates over the parts of the body as they arrive, once: a second loop raises, unless it has the iterator of the first.
- * Raises when the body is invalid or the client disconnects. */
-static int req_chunks(lua_State *L)
+/* core.request_chunks(req) -> an iterator over the parts of the body, which may be called again after its end. */
+int ls_core_request_chunks(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
-    ls_check_arguments(L, 1, "req:chunks()");
     switch ((enum ls_body_state)r->body_state) {
     case LS_BODY_UNREAD:
+        lua_pushvalue(L, 1);
         lua_pushboolean(L, false);
         lua_pushcclosure(L, chunks_iterate, CHUNKS_BEGUN);
         return 1;
@@ -513,6 +511,20 @@ static int req_chunks(lua_State *L)
         return 1;
     default: return raise_read(L, r);
     }
+}
+
+/* req:chunks() -> iterator: fun(): string?
+ * Iterates over the parts of the body as they arrive, once: a second loop raises, unless it has the iterator of the first;
+ * so does a second ls.fetch that sends them: once.lua. Raises when the body is invalid or the client disconnects. */
+static int req_chunks(lua_State *L)
+{
+    ls_check_arguments(L, 1, "req:chunks()");
+    ls_push_function(L, "luaserve.once", "iterator");
+    ls_core_request_chunks(L);
+    lua_pushliteral(L, "req:chunks()");
+    lua_pushliteral(L, "req:buffer()");
+    lua_call(L, 3, 1);
+    return 1;
 }
 
 /* req:parts() -> iterator: fun(): Part?
