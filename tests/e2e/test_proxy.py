@@ -109,19 +109,24 @@ ls.listen { host = "127.0.0.1", port = 0, handler = app }
 LEFT = """
 local ls = require "luaserve"
 local app = ls.app()
-local function wait() ls.sleep(0.001) end
+local begun, ended = ls.dict("begun"), ls.dict("ended")
+local function wait()
+  begun:incr("n")
+  ls.sleep(0.05) -- the client leaves here, or, on a slow machine, while the server is asked: the result is the same
+end
 app:get("/first", function() return "first" end)
 app:proxy("/hook", "http://127.0.0.1:@PEER@", { request = wait })
 app:proxy("/cache", "http://127.0.0.1:@PEER@", { request = wait, cache = {} })
-local ended = ls.dict("ended")
 app:get("/handler", function(req, res)
   local _ <close> = setmetatable({}, { __close = function() ended:incr("n") end })
+  begun:incr("n")
   for _ = 1, 20 do
-    wait()
+    ls.sleep(0.005)
     res:header("X-A", "1")
   end
   return "not sent\\n"
 end)
+app:get("/begun", function() return tostring(begun.n or 0) end)
 app:get("/ended", function() return tostring(ended.n) end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
@@ -417,8 +422,10 @@ class Requests(ProxyCase):
         peer = Peer()
         self.addCleanup(peer.close)
         server = self.serve(LEFT.replace("@PEER@", str(peer.port)))
-        for target in "/hook", "/cache", "/handler":
-            self.connect(server=server).send(request("GET", "/first") + request("GET", target)).reset()
+        for n, target in enumerate(("/hook", "/cache", "/handler"), 1):
+            conn = self.connect(server=server).send(request("GET", "/first") + request("GET", target))
+            self.eventually(lambda: server.get("/begun").text == str(n), "%s waits" % target)
+            conn.reset()
             if target != "/handler":
                 server.wait_log("info request .*GET %s: .*the client has left while the handler waited" % target)
         self.eventually(lambda: server.get("/ended").text == "1", "the handler has ended")
