@@ -15,13 +15,16 @@ ls.listen(tonumber((...)), app)"""
 SECONDS_MAX = 20
 
 
-def start(program):
-    """-> {"ms": from the start of the process to the first answer, "resident", "user": bytes of memory then}"""
+def start(program, site, command=()):
+    """`site`: a file with SITE; command: ("dev",) for luaserve dev.
+    -> {"ms": from the start of the process to the first answer, "resident", "user": bytes of memory then}"""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     began = time.monotonic()
-    process = subprocess.Popen([program, "--threads", "2", "-e", SITE, str(port)], stderr=subprocess.DEVNULL)
+    threads = () if command else ("--threads", "2")
+    process = subprocess.Popen([program, *command, *threads, site, str(port)], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
     try:
         sock = connected(process, port, began + SECONDS_MAX)
         with sock:

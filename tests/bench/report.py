@@ -36,6 +36,8 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "ws-burst-16": ("64 bytes to 1,000 WebSocket subscribers, 16 messages in flight", "delivery", "bun"),
     "ws-fanout-deflate": ("1 KiB to 1,000 WebSocket subscribers, with and without permessage-deflate", "delivery", "luaserve ws"),
     "ws-sse": ("64 bytes to 1,000 WebSocket subscribers, to 1,000 clients of server-sent events", "delivery", "luaserve ws"),
+    "middleware-fields": ("hello behind three middlewares that add a field, 64 connections", "request", "luaserve fields (before)"),
+    "middleware-page": ("a page of res:html, and behind one middleware, 64 connections", "request", "luaserve page"),
     "client-13": ("a proxied response of 13 bytes, 64 connections", "request", "nginx proxy"),
     "client-tls": ("the same with TLS 1.3 in front", "request", "nginx proxy tls"),
     "client-100k": ("a proxied response of 100 KiB, 64 connections", "request", "nginx proxy"),
@@ -57,6 +59,7 @@ ADDED_SECTIONS = {
     "sites-session": "a handler that reads a sealed session, and one without",
     "sites-limit": "a request with a rate limit per address, and without",
 }
+START_SECTIONS = {"start": "a server with two threads", "start-dev": "luaserve dev"}
 PLURAL = {"delivery": "deliveries"}
 S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
 COST_SECTIONS = {
@@ -94,6 +97,11 @@ ASKED = (
     ("resident growth over {requests} requests", "growth", "luaserve", "growth", None, MIB - 1, "KiB"),
     ("user memory after the start / before", "start", "luaserve", "user", "luaserve (before)", 0.50, "ratio"),
     ("time from the start to the first answer / before", "start", "luaserve", "ms", "luaserve (before)", 1.00, "ratio"),
+    ("luaserve dev: time from the start to the first answer", "start-dev", "luaserve", "ms", None, 100, "ms"),
+    ("hello behind three middlewares / before, with results of next()", "middleware-fields", "luaserve fields", "us",
+     "luaserve fields (before)", 1.00, "ratio"),
+    ("a page behind one middleware / without", "middleware-page", "luaserve page, middleware", "us", "luaserve page", 1.10,
+     "ratio"),
     ("failed requests, {reloads} reloads under load", "reload", "luaserve reload", "failures", None, 0, "count"),
     ("closed connections, {reloads} reloads under load", "reload", "luaserve reload", "closed", None, 0, "count"),
     ("resident growth over {reloads} reloads", "reload", "luaserve reload", "growth", None, 2 * MIB - 1, "KiB"),
@@ -301,15 +309,15 @@ def growth_lines(results):
     return lines
 
 
-def start_lines(results):
+def start_lines(results, section):
     rows = [("server", "ms to the first answer", "min..max", "user memory", "resident memory")]
-    for server in results["start"]:
-        found = values(results, "start", server, "ms")
+    for server in results[section]:
+        found = values(results, section, server, "ms")
         if found:
             rows.append((server, f"{median(found):.1f}", f"{min(found):.1f}..{max(found):.1f}")
-                        + tuple(shown(median(values(results, "start", server, field)), "KiB")
+                        + tuple(shown(median(values(results, section, server, field)), "KiB")
                                 for field in ("user", "resident")))
-    return ["the start of a server with two threads and one route"] + table(rows, (0,))
+    return [f"the start of {START_SECTIONS[section]} with one route"] + table(rows, (0,))
 
 
 def reload_lines(results):
@@ -516,11 +524,13 @@ def section_lines(results, section):
         return churn_lines(results, section)
     if section in COST_SECTIONS:
         return cost_lines(results, section)
+    if section in START_SECTIONS:
+        return start_lines(results, section)
     if section in ADDED_SECTIONS:
         return added_lines(results, section)
     if section.startswith("stall") or section in ("data-busy", "client-hang"):
         return stall_lines(results, section)
-    return {"growth": growth_lines, "reload": reload_lines, "start": start_lines, "stress-freeze": freeze_lines,
+    return {"growth": growth_lines, "reload": reload_lines, "stress-freeze": freeze_lines,
             "stress-rate": rate_lines, "stress-memory": stress_memory_lines, "stress-s9": s9_lines,
             "ws-stalled": stalled_lines}.get(section, lambda _: [])(results)
 

@@ -14,6 +14,7 @@ import machine
 import measure
 import measure_client
 import measure_data
+import measure_middleware
 import measure_reload
 import measure_sites
 import measure_sockets
@@ -63,7 +64,7 @@ RELOAD_SERVERS = ("luaserve reload",)
 STALL_SERVERS = {
     section: ("luaserve default threads", "luaserve --threads 1", "nginx-lua 2 workers") for section in ("stall-busy", "stall-block")
 }
-HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block", "reload", "start")
+HTTP_SECTIONS = tuple(PLAIN_SECTIONS) + ("idle", "growth", "copies", "stall-busy", "stall-block", "reload", "start", "start-dev")
 WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
 
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
@@ -88,7 +89,7 @@ SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SE
 STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
 WEBSOCKET_SERVERS = ("bun", "node")
 WEBSOCKET_SECTIONS = measure_websocket.SECTIONS
-WORK = {"client": measure_client, "sites": measure_sites, "data": measure_data}  # group of sections: module
+WORK = {"middleware": measure_middleware, "client": measure_client, "sites": measure_sites, "data": measure_data}  # group of sections: module
 WORK_SECTIONS = {section: how for module in WORK.values() for section, how in module.SECTIONS.items()}
 SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS + WEBSOCKET_SECTIONS + tuple(WORK_SECTIONS)
 SERVERS = WEB_SERVERS + SOCKET_SERVERS + WEBSOCKET_SERVERS + ("haproxy",)
@@ -107,6 +108,7 @@ EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
   of luaserve stress: {' '.join(STRESS_SECTIONS)}
   of WebSocket:       {' '.join(WEBSOCKET_SECTIONS)}
   of proxies and ls.fetch (`client`): {' '.join(measure_client.SECTIONS)}
+  of middleware (`middleware`): {' '.join(measure_middleware.SECTIONS)}
   of whole sites (`sites`): {' '.join(measure_sites.SECTIONS)}
   of databases (`data`): {' '.join(measure_data.SECTIONS)}
 servers: {' '.join(WEB_SERVERS)}
@@ -198,6 +200,7 @@ class Bench:
     def __init__(self, args, luaserve, directory, packages):
         self.args = args
         self.before = os.path.abspath(args.before) if args.before else None
+        self.directory = directory
         place = catalogue_of.Place(directory, luaserve or "luaserve", self.before, args.build, packages, args.server_core,
                                    args.load_core)
         self.all = catalogue_of.catalogue(place)
@@ -312,7 +315,7 @@ class Bench:
         self.stop_all()
 
     def work(self, section):
-        """A section of measure_websocket, measure_client, measure_sites or measure_data. Where luaserve stress is the load, it is that
+        """A section of measure_websocket or of a module of WORK. Where luaserve stress is the load, it is that
         of the program under test for all servers."""
         places, run, how = {**measure_websocket.LOAD_SECTIONS, **WORK_SECTIONS}[section]
         names = list(self.with_before(places))
@@ -390,12 +393,16 @@ class Bench:
         self.fresh("reload", RELOAD_SERVERS,
                    lambda s: measure_reload.reload(s, self.args.load_core, self.args.reloads), 1)
 
-    def starts(self):
+    def starts(self, section):
+        command = ("dev",) if section == "start-dev" else ()
         programs = {name: program for name, program in (
             ("luaserve", self.luaserve), ("luaserve" + catalogue_of.BEFORE, self.before)) if program}
+        site = os.path.join(self.directory, "start.lua")
+        with open(site, "w", encoding="utf-8") as file:
+            file.write(measure_start.SITE)
         for _ in range(self.args.rounds):
             for name, program in programs.items():
-                self.one("start", name, lambda p=program: measure_start.start(p))
+                self.one(section, name, lambda p=program: measure_start.start(p, site, command))
 
     def copies(self):
         self.fresh("copies", ("luaserve",), measure.bytes_copied, self.args.rounds)
@@ -475,7 +482,7 @@ class Bench:
                 self.stress(section)
             else:
                 {"idle": self.idle, "growth": self.growth, "copies": self.copies, "reload": self.reload,
-                 "start": self.starts, "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls, "tcp-churn": self.churn,
+                 "start": lambda: self.starts("start"), "start-dev": lambda: self.starts("start-dev"), "idle-tcp": self.idle_tcp, "tls-idle": self.idle_tls, "tcp-churn": self.churn,
                  "ws-idle": self.websocket_idle, "ws-churn": self.websocket_churn}[section]()
             self.say(f"{time.monotonic() - began:.0f} s")
             if lines := report.section_lines(self.results, section):
