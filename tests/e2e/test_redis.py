@@ -252,6 +252,7 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         site = self.site(redis, "env.short = ls.redis(URL, { timeout = 0.2 })")
         self.assertEqual(self.run_lua(site, "return r:set('a', 1)"), ["OK"])
         redis.kill()
+        self.eventually(lambda: self.run_lua(site, "return r:get 'a'")[2] != "ECLOSED", "no connection of before is in use")
         self.fails(site, "return r:get 'a'", "Redis at 127.0.0.1:%d: " % redis.port, "EREFUSED")
         redis.start()
         self.eventually(lambda: self.run_lua(site, "return r:set('a', 2)")[0] == "OK", "it connects again")
