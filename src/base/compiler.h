@@ -14,8 +14,12 @@ unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as
 #define LS_PRINTF(f, a)
 #define LS_THREAD_LOCAL __declspec(thread)
 #define LS_NOINLINE     __declspec(noinline)
-#define LS_INLINE       __forceinline
-#define LS_PREFETCH(p)  ((void)(p))
+#if defined(__clang__) /* clang-cl; with the headers of mingw-w64 __forceinline is extern */
+#define LS_INLINE inline __attribute__((always_inline))
+#else
+#define LS_INLINE __forceinline
+#endif
+#define LS_PREFETCH(p) ((void)(p))
 static inline unsigned ls_high_bit(uint64_t n)
 {
     unsigned long place;
