@@ -48,6 +48,17 @@ LS_NOINLINE static bool grant(ls_state *state, size_t live, size_t more)
     return more <= room;
 }
 
+/* Note the line: no message handler is called for an error of memory. Not while the stack of a coroutine grows in a version
+ * of Lua that has no valid pointers into it then. */
+LS_NOINLINE static void refuse(ls_state *state, const void *ptr)
+{
+    lua_State *running = state->cpu != NULL ? atomic_load_explicit(&state->cpu->running, memory_order_relaxed) : NULL;
+    char line[sizeof state->refused_at] = "";
+    state->refused = true;
+    if (running != NULL && (ptr == NULL || LUA_VERSION_RELEASE_NUM <= 50404)) ls_task_line(running, line, sizeof line);
+    if (line[0] != '\0') memcpy(state->refused_at, line, sizeof line); /* else it is a message about the first one */
+}
+
 /* The lua_Alloc function: counts Lua's memory. Returns NULL past the limit; Lua then collects garbage, tries again and
  * raises. A request for the same or a smaller size never fails: Lua relies on it. */
 static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size)
@@ -66,7 +77,7 @@ static void *state_alloc(void *user, void *ptr, size_t old_size, size_t new_size
     if (new_size > old_size) {
         const size_t granted = atomic_load_explicit(&state->bytes_granted, memory_order_relaxed);
         if ((live >= granted || new_size - old_size > granted - live) && !grant(state, live, new_size - old_size)) {
-            state->refused = true;
+            refuse(state, ptr);
             return NULL;
         }
     }

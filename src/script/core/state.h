@@ -78,7 +78,8 @@ struct ls_state {
     ls_timer watch;       /* counted in alarms_used while it is `watching`: ends the tasks that wait for too long */
     bool watching;
 
-    char ended_at[80]; /* the line at which the current task exceeded the processor-time limit: "site.lua:12" */
+    char refused_at[80]; /* the line that wanted more memory than there is, or "" */
+    char ended_at[80];   /* the line at which the current task exceeded the processor-time limit: "site.lua:12" */
     int exceeded_text_ref;
     ls_strings strings; /* long strings that are being sent */
 

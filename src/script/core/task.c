@@ -117,14 +117,66 @@ int ls_task_no_results(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* Close the to-be-closed variables of the coroutine, which may run Lua code. */
-static int task_reset_protected(lua_State *L)
+int ls_task_keep_error(lua_State *L)
 {
-    ls_task *task = lua_touserdata(L, 1);
-    task->blocked++; /* a __close function cannot wait */
-    ls_cpu_watch_inner(task->state->cpu, task->co);
-    (void)lua_resetthread(task->co);
-    return 0;
+    ls_task *task = ls_state_of(L)->current;
+    size_t len, before_len = 0;
+    lua_settop(L, 1);
+    if (ls_task_is_left_error(L, 1)) {
+        ls_task_tell_left(task); /* the __close functions may wait */
+        return 1;
+    }
+    const char *const message = ls_error_describe(L, 1), *before = NULL;
+    (void)lua_tolstring(L, -1, &len);
+    if (task->traced) {
+        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
+        before = lua_tolstring(L, -1, &before_len);
+    }
+    if (before != NULL && before_len >= len && memcmp(before, message, len) == 0) { /* raised again */
+        lua_settop(L, 1);
+        return 1;
+    }
+    luaL_traceback(L, L, message, 1);
+    if (before != NULL) {
+        lua_pushfstring(L, "%s\nwhile a variable was closed because of: %s", lua_tostring(L, -1), before);
+    }
+    lua_rawsetp(L, LUA_REGISTRYINDEX, task);
+    task->traced = true;
+    lua_settop(L, 1);
+    return 1;
+}
+
+void ls_task_drop_error(ls_task *task)
+{
+    if (!task->traced) return;
+    task->traced = false;
+    lua_pushnil(task->state->L);
+    lua_rawsetp(task->state->L, LUA_REGISTRYINDEX, task);
+}
+
+void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message)
+{
+    if (task->traced && !task->cpu_exceeded)
+        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
+    else if (!task->cpu_exceeded && task->state->refused_at[0] != '\0')
+        lua_pushfstring(L, "%s: %s", task->state->refused_at, message);
+    else
+        luaL_traceback(L, task->co, message, 0);
+}
+
+/* The stack is the message handler; then the results, or the error. */
+static int main_returned(lua_State *L, int status, lua_KContext context)
+{
+    return status == LUA_OK || status == LUA_YIELD ? lua_gettop(L) - 1 : lua_error(L);
+}
+
+/* The bottom of the stack of a task: calls its function, protected, so that after an error the __close functions of its
+ * variables run where they can wait. lua_resetthread() could not do that. */
+static int task_main(lua_State *L) /* (function, its arguments...) */
+{
+    lua_pushcfunction(L, ls_task_keep_error);
+    lua_insert(L, 1);
+    return main_returned(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 1, 0, main_returned), 0);
 }
 
 static void task_free(ls_task *task)
@@ -170,6 +222,7 @@ static void collect_after_refusal(ls_thread_ctx *ctx, ls_state *state)
 {
     (void)ls_state_protected(state, ctx, collect_protected, NULL);
     state->refused = false;
+    state->refused_at[0] = '\0';
 }
 
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
@@ -181,7 +234,8 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = task->long_lived = task->serves = task->client_left = task->of_site = task->took = false;
+    task->counted = task->long_lived = task->serves = task->client_left = task->told = task->of_site = task->took =
+        false;
     task->collects = task->receives = false;
     task->time_ms_max = 0;
     task->message++;
@@ -196,12 +250,12 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         lua_rawsetp(state->L, LUA_REGISTRYINDEX, state->ended_at);
     }
     task->catches = 0;
+    ls_task_drop_error(task);
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         lua_settop(task->co, 0);
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
     } else {
-        if (!well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_reset_protected, task);
         task_free(task);
     }
     if (state->refused) collect_after_refusal(ctx, state);
@@ -266,7 +320,7 @@ static int log_error_protected(lua_State *L)
     const char *message =
         error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
     if (error->text != NULL) (void)snprintf(error->text, error->text_bytes, "%s", message);
-    luaL_traceback(L, error->task->co, message, 0);
+    ls_task_push_traceback(L, error->task, message);
     ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
     return 0;
 }
@@ -341,6 +395,11 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     if (measured) ls_cpu_watch_mark(cpu);
+    if (lua_status(co) == LUA_OK) {
+        lua_pushcfunction(co, task_main);
+        lua_insert(co, -nargs - 2);
+        nargs++;
+    }
     int status = lua_resume(co, NULL, nargs, &count);
     if (ls_cpu_watch_exceeded(cpu)) task->cpu_exceeded = true;
     if (task->cpu_exceeded && (status == LUA_YIELD ? task->killed : status != LUA_OK)) {

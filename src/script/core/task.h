@@ -40,6 +40,7 @@ struct ls_task {
     bool waiting;         /* suspended until ls_task_wake() */
     bool queued;          /* `op` is in the actor's inbox */
     bool cpu_exceeded;    /* it has used too much processor time: every further run ends at once */
+    bool traced;          /* the traceback of its error is in the registry */
     bool killed;          /* the hook has suspended it forever */
     bool canceled;        /* its state closes, or `timed_out`; implies cpu_exceeded */
     bool timed_out;       /* it has waited for longer than time_ms_max; implies canceled */
@@ -49,6 +50,7 @@ struct ls_task {
     bool long_lived;      /* it goes on in an old site: a WebSocket's, or begun by one */
     bool serves;          /* it is the handler of a connection of ls.tcp */
     bool client_left;     /* before the response to `client` was complete */
+    bool told;            /* it knows that its client has left: no wait ends because of it */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
     bool of_site;         /* of ls.init or "start", or begun by such a task: the next site begins it anew */
     bool took;            /* it has received a value of a channel, or the task that began it had */
@@ -125,6 +127,14 @@ void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until);
 /* And the limits begin anew, with LS_TASK_CAUGHT_MS; ls_task_push_exceeded() is no longer possible. */
 void ls_task_go_on(ls_task *task);
 
+/* A message handler: keeps the error as text with its traceback, and leaves it as it is. An error of a __close function that
+ * ends the task in its place names the one before. */
+int ls_task_keep_error(lua_State *L);
+/* Push what ls_task_keep_error() has kept of the task, or `message` with the traceback of its coroutine. */
+void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message);
+/* The error was caught. */
+void ls_task_drop_error(ls_task *task);
+
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". `text` (NULL: nothing)
  * receives the message, truncated to fit. */
 void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes);
@@ -197,6 +207,11 @@ static inline void ls_task_progress(ls_task *task)
     if (task->waiting) ls_task_watch(task);
 }
 
+static inline void ls_task_tell_left(ls_task *task)
+{
+    task->told = true;
+    task->client_left = false;
+}
 /* Raise the error of a task whose client has left. Its message begins with `what`. */
 int ls_task_left_error(lua_State *L, const char *what);
 /* Whether the value at `index` is that error, whatever its beginning. */

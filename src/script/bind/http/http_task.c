@@ -136,7 +136,7 @@ typedef struct http_failure {
     ls_state *state;
     ls_exchange *x;
     ls_request *request;
-    lua_State *co;           /* dead, its error on top; NULL: out of memory, and the coroutine is freed */
+    ls_task *task;           /* dead, its error on top; NULL: out of memory, and the task is freed */
     const ls_task *exceeded; /* the task, if it has exceeded the limit of CPU time and is not freed */
     int dispatch_ref;
     bool retry; /* create a task for `failed` */
@@ -223,11 +223,11 @@ static int http_describe(lua_State *L)
     lua_settop(L, 0);
     if (f->exceeded != NULL)
         ls_http_push_exceeded(L, f->exceeded, f->x, r != NULL && r->failing);
-    else if (f->co != NULL)
-        lua_xmove(f->co, L, 1);
+    else if (f->task != NULL)
+        lua_xmove(f->task->co, L, 1);
     else
         lua_pushliteral(L, "not enough memory");
-    if (f->co != NULL && r != NULL && r->returned) ls_http_name_route(L, r, 1, f->dispatch_ref);
+    if (f->task != NULL && r != NULL && r->returned) ls_http_name_route(L, r, 1, f->dispatch_ref);
     const char *message = ls_error_describe(L, 1);
     if (f->exceeded != NULL && f->exceeded->canceled && !f->exceeded->timed_out) {
         ls_log(LS_LOG_INFO, "%s: %s", name, lua_tostring(L, 1));
@@ -242,8 +242,8 @@ static int http_describe(lua_State *L)
         ls_log(LS_LOG_INFO, "%s: %s", name, message);
         return 0;
     }
-    if (f->co != NULL && (r == NULL || !r->returned)) /* else no function of the site is active */
-        luaL_traceback(L, f->co, message, 0);
+    if (f->task != NULL && (r == NULL || !r->returned)) /* else no function of the site is active */
+        ls_task_push_traceback(L, f->task, message);
     else
         lua_pushvalue(L, 2);
     ls_log(LS_LOG_ERROR, "%s: %s", name, lua_tostring(L, 3));
@@ -305,6 +305,7 @@ static ls_task *take_log_task(ls_thread_ctx *ctx, ls_request *r)
         (task = ls_task_take_outside(r->state, ctx)) == NULL)
         return NULL;
     task->client = r;
+    task->told = true;
     task->serial = r->serial;
     r->task = task;
     lua_pushcfunction(task->co, log_hooks_main);
@@ -330,7 +331,7 @@ static void report(ls_thread_ctx *ctx, ls_task *task, http_failure *f)
     const int described = ls_state_report(f->state, ctx, http_describe, f);
     ls_task_release(ctx, task, false);
     if (described == LUA_OK) return;
-    f->co = NULL;
+    f->task = NULL;
     f->exceeded = NULL;
     if (ls_state_report(f->state, ctx, http_describe, f) == LUA_OK) return;
     char name[LS_REQUEST_NAME_BYTES];
@@ -344,7 +345,7 @@ ls_task *ls_http_task_failed(ls_thread_ctx *ctx, ls_task *task, ls_exchange *x)
     http_failure f = {.state = task->state,
                       .x = x,
                       .request = r,
-                      .co = task->co,
+                      .task = task,
                       .exceeded = task->cpu_exceeded ? task : NULL,
                       .dispatch_ref = task->dispatch_ref};
     report(ctx, task, &f);
@@ -366,7 +367,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     http_failure f = {.state = task->state,
                       .x = x,
                       .request = r,
-                      .co = task->co,
+                      .task = task,
                       .exceeded = task->cpu_exceeded ? task : NULL,
                       .dispatch_ref = dispatch_ref};
     f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;

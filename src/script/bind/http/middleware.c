@@ -69,24 +69,11 @@ static int layer(lua_State *L) /* (places | nil, function, its arguments...) */
     return layer_returned(L, LUA_OK, 0);
 }
 
-/* The message handler of next(): keeps the traceback, and leaves the error as it is. */
-static int keep_traceback(lua_State *L)
+/* Push the error at the top of the stack, which was caught, as text with its traceback. */
+static void push_error(lua_State *L, ls_task *task)
 {
-    const ls_request *r = ls_state_of(L)->current->client;
-    lua_settop(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
-    luaL_traceback(L, L, ls_error_describe(L, 1), 1);
-    lua_setiuservalue(L, 2, LS_REQ_TRACEBACK);
-    lua_settop(L, 1);
-    return 1;
-}
-
-static void push_traceback(lua_State *L, ls_request *r)
-{
-    r->filled |= 1u << LS_REQ_TRACEBACK;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
-    lua_getiuservalue(L, -1, LS_REQ_TRACEBACK);
-    lua_replace(L, -2);
+    ls_task_push_traceback(L, task, lua_tostring(L, -1));
+    ls_task_drop_error(task);
 }
 
 static void log_error(lua_State *L, const ls_request *r, enum ls_log_level level)
@@ -129,7 +116,7 @@ static int error_handled(lua_State *L, int status, lua_KContext answer)
     r->failing = false;
     if (status == LUA_OK || status == LUA_YIELD) return 0;
     if (is_begun(r) || (status == LUA_ERRMEM && !limit)) return lua_error(L); /* of a limit: with its traceback */
-    if (!limit) push_traceback(L, r);
+    if (!limit) push_error(L, r->task);
     log_error(L, r, LS_LOG_ERROR);
     r->x->status = (int)answer;
     ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
@@ -145,7 +132,7 @@ static int answer_failure(lua_State *L, ls_request *r, int status)
     ls_request_describe(L, r, LS_ANSWER_NONE, 0);
     r->x->status = status;
     r->failing = true;
-    lua_pushcfunction(L, keep_traceback);
+    lua_pushcfunction(L, ls_task_keep_error);
     lua_pushcfunction(L, layer);
     lua_pushnil(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->task->failed_ref);
@@ -170,6 +157,7 @@ static int answer_error(lua_State *L, ls_request *r)
     }
     if (mistake != 0) {
         (void)ls_error_describe(L, error);
+        ls_task_drop_error(r->task);
         if (r->body_error != LS_OK && !ls_task_is_left_error(L, error))
             ls_request_log_refused(L, r, mistake, lua_tostring(L, -1));
         else
@@ -184,7 +172,7 @@ static int answer_error(lua_State *L, ls_request *r)
         ls_request_describe(L, r, refused[0] != '\0' ? LS_ANSWER_BODY : LS_ANSWER_STATUS, -2);
         return 0;
     }
-    push_traceback(L, r);
+    push_error(L, r->task);
     if (r->returned) { /* no function of the site is active: its traceback tells nothing */
         ls_http_name_route(L, r, error, r->task->dispatch_ref);
         lua_pushvalue(L, error);
@@ -228,7 +216,7 @@ static int chain_next(lua_State *L)
         return luaL_error(L, "next() was called before by this middleware");
     r->chain_called |= UINT64_C(1) << at;
     r->chain_at = (uint8_t)(at + 1);
-    lua_pushcfunction(L, keep_traceback);
+    lua_pushcfunction(L, ls_task_keep_error);
     lua_pushlightuserdata(L, task->ends);
     lua_pushcfunction(L, layer);
     const bool is_handler = length == at + 2;

@@ -223,7 +223,8 @@ static void watch(const ls_request *r, const ls_exchange *x)
 static bool client_left(const ls_request *r)
 {
     const int err = r->x->error;
-    if (err == 0 || err == LS_EMSGSIZE || r->hung_up || r->x->response == LS_RESPONSE_DONE) return false;
+    if (err == 0 || err == LS_EMSGSIZE || r->hung_up || r->task->told || r->x->response == LS_RESPONSE_DONE)
+        return false;
     r->task->client_left = true;
     return r->task->takes && r->task->waiting;
 }
@@ -254,7 +255,7 @@ void ls_request_tell_left(const ls_state *state)
     ls_request *r = task != NULL ? task->client : NULL;
     if (r == NULL || r->task != task) return;
     r->hung_up = true;
-    task->client_left = false;
+    ls_task_tell_left(task);
 }
 
 int ls_request_wait(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)
