@@ -117,6 +117,15 @@ int ls_task_no_results(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
+/* Append to the text on top of the stack the error that was kept before. */
+static void push_reason(lua_State *L, const ls_task *task)
+{
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
+    lua_pushfstring(L, "%s\nwhile a variable was closed because of: %s", lua_tostring(L, -2), lua_tostring(L, -1));
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
 int ls_task_keep_error(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
@@ -137,9 +146,7 @@ int ls_task_keep_error(lua_State *L)
         return 1;
     }
     luaL_traceback(L, L, message, 1);
-    if (before != NULL) {
-        lua_pushfstring(L, "%s\nwhile a variable was closed because of: %s", lua_tostring(L, -1), before);
-    }
+    if (before != NULL) push_reason(L, task);
     lua_rawsetp(L, LUA_REGISTRYINDEX, task);
     task->traced = true;
     lua_settop(L, 1);
@@ -156,12 +163,14 @@ void ls_task_drop_error(ls_task *task)
 
 void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message)
 {
-    if (task->traced && !task->cpu_exceeded)
+    if (task->traced && !task->cpu_exceeded) {
         (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
-    else if (!task->cpu_exceeded && task->state->refused_at[0] != '\0')
+    } else if (!task->cpu_exceeded && task->state->refused_at[0] != '\0') {
         lua_pushfstring(L, "%s: %s", task->state->refused_at, message);
-    else
+    } else {
         luaL_traceback(L, task->co, message, 0);
+        if (task->traced) push_reason(L, task); /* a limit has ended a __close function */
+    }
 }
 
 /* The stack is the message handler; then the results, or the error. */
