@@ -24,12 +24,12 @@ end
 
 -- iterator(read, name, whole) -> the iterator that calls read() for the next bytes, nil at their end. `name` is the call
 -- that made it, `whole` the one that returns all bytes at once. It raises in ls.fetch after its end, unless there were no
--- bytes; and everywhere else when one request of ls.fetch has begun to send them.
+-- bytes or this request has sent them; and everywhere else when one request of ls.fetch has begun to send them.
 function once.iterator(read, name, whole)
   local sender, begun, ended
   return function()
     local now = sends[running()]
-    if ended and now or sender and sender ~= now then
+    if (ended or sender) and sender ~= now then
       local message = format("%s: the bytes arrive once, and %s: to use them twice, such as to repeat ls.fetch, read them "
         .. "whole before, by %s or into a file", name,
         sender and "ls.fetch has begun to send them" or "this iterator has ended", whole)

@@ -56,6 +56,14 @@ class Traps(Program):
             return chunk
           end)
         end)
+        app:post("/framed", { max_body = false }, function(req, res)
+          local next_chunk, last = req:chunks(), false
+          return pass(req, res, function()
+            local chunk = next_chunk()
+            if not chunk and not last then last, chunk = true, "end" end
+            return chunk
+          end)
+        end)
         app:post("/answer", { max_body = false }, function(req, res)
           local answer <close> = assert(ls.fetch("http://127.0.0.1:" .. req.query.to .. "/echo", { body = req:buffer(), stream = true }))
           return pass(req, res, answer:chunks())
@@ -115,6 +123,7 @@ class Traps(Program):
                         mark = server.mark()
                         self.assertEqual(ask(target, size, 1, reads)[::2], (500, "0"), target)
                         server.wait_log(r"error request \w+ POST %s: .*site.lua:\d+: %s" % (target, error), mark)
+            self.assertEqual(ask("/framed", size, 0), (200, str(size + 3), "1"))
             self.assertEqual(ask("/buffer", size, 2), (200, str(size), "1"))
             self.assertEqual(ask("/iterator", 0, 2), (200, "0", "1"))
         self.assertEqual(ask("/after", 0, 0), (200, "0", "1"))
