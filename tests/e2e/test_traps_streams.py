@@ -27,12 +27,20 @@ class Traps(Program):
             app:post("/parts", function(req)
               for part in req:parts() do break end
               for part in req:parts() do return "the rest" end
-            end)""")
+            end)
+            app:post("/other", function(req)
+              local first, second = req:chunks(), req:chunks()
+              first()
+              second()
+            end)
+            app:post("/dot", function(req) return req.chunks() end)""")
         body = b"x" * 300000
         form = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nbuy milk\r\n--b--\r\n'
         self.assertEqual(self.ask_of(server, "POST", "/on", {}, body).text, "300000")
         self.assertEqual(self.ask_of(server, "POST", "/whole", {}, body).text, "600000")
-        for target, headers, sent in (("/twice", {}, b"x"), ("/twice", {}, body),
+        self.assertEqual(self.ask_of(server, "POST", "/dot", {}, b"x").status, 500)
+        server.wait_log(r"POST /dot: .*site.lua:\d+: 'chunks' is a method of a request: .*; got no value for the object")
+        for target, headers, sent in (("/twice", {}, b"x"), ("/twice", {}, body), ("/other", {}, b"x"),
                                       ("/parts", {"Content-Type": "multipart/form-data; boundary=b"}, form)):
             self.assertEqual(self.ask_of(server, "POST", target, headers, sent).status, 500)
             server.wait_log(r"error request \w+ POST %s: .*site.lua:\d+: the request body was already begun by req:chunks\(\) or "

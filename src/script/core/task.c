@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -560,12 +561,22 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
     while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
 }
 
-int ls_task_left_error(lua_State *L, const char *what)
+int ls_task_error(lua_State *L, const char *format, ...)
 {
     char line[80];
+    va_list arguments;
     ls_task_line(L, line, sizeof line);
-    lua_pushfstring(L, "%s%s%s%s", line, line[0] != '\0' ? ": " : "", what, left_text);
+    lua_pushfstring(L, "%s%s", line, line[0] != '\0' ? ": " : "");
+    va_start(arguments, format);
+    lua_pushvfstring(L, format, arguments);
+    va_end(arguments);
+    lua_concat(L, 2);
     return lua_error(L);
+}
+
+int ls_task_left_error(lua_State *L, const char *what)
+{
+    return ls_task_error(L, "%s%s", what, left_text);
 }
 
 bool ls_task_is_left_error(lua_State *L, int index)

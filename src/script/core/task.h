@@ -212,6 +212,8 @@ static inline void ls_task_tell_left(ls_task *task)
     task->told = true;
     task->client_left = false;
 }
+/* As luaL_error, whose line may be one of luaserve: raises with the innermost line of the site. */
+int ls_task_error(lua_State *L, const char *format, ...);
 /* Raise the error of a task whose client has left. Its message begins with `what`. */
 int ls_task_left_error(lua_State *L, const char *what);
 /* Whether the value at `index` is that error, whatever its beginning. */

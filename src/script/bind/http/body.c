@@ -31,11 +31,11 @@ int ls_request_body_failed(lua_State *L, ls_request *r, int err)
     r->body_error = err;
     switch (err) {
     case LS_EMSGSIZE:
-        if (r->coding != NULL) return luaL_error(L, "the request body, decoded, is larger than its limit");
-        return luaL_error(L, "the request body is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
-    case LS_ETIMEDOUT: return luaL_error(L, "the request body arrived too slowly");
-    case LS_EPROTO: return luaL_error(L, "the request body is malformed");
-    case LS_ENOMEM: return luaL_error(L, "not enough memory for the request body");
+        if (r->coding != NULL) return ls_task_error(L, "the request body, decoded, is larger than its limit");
+        return ls_task_error(L, "the request body is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
+    case LS_ETIMEDOUT: return ls_task_error(L, "the request body arrived too slowly");
+    case LS_EPROTO: return ls_task_error(L, "the request body is malformed");
+    case LS_ENOMEM: return ls_task_error(L, "not enough memory for the request body");
     default: return ls_task_left_error(L, "the request body is not whole: ");
     }
 }
@@ -49,14 +49,14 @@ int ls_body_read(ls_request *r, ls_slice *out)
 static int raise_read(lua_State *L, const ls_request *r)
 {
     switch ((enum ls_body_state)r->body_state) {
-    case LS_BODY_READING: return luaL_error(L, "another task is reading the request body");
+    case LS_BODY_READING: return ls_task_error(L, "another task is reading the request body");
     case LS_BODY_STREAMED:
-        return luaL_error(
+        return ls_task_error(
             L, "the request body was already begun by req:chunks() or req:parts(), or passed on by app:proxy, and its "
                "bytes arrive once: "
                "to use it twice, read it whole before with req:buffer(), or into a file; to go on with a loop "
                "that has ended early, keep its iterator: local next_chunk = req:chunks()");
-    default: return luaL_error(L, "the request body could not be read");
+    default: return ls_task_error(L, "the request body could not be read");
     }
 }
 
@@ -519,8 +519,9 @@ int ls_core_request_chunks(lua_State *L)
 static int req_chunks(lua_State *L)
 {
     ls_check_arguments(L, 1, "req:chunks()");
-    ls_push_function(L, "luaserve.once", "iterator");
     ls_core_request_chunks(L);
+    ls_push_function(L, "luaserve.once", "iterator");
+    lua_insert(L, -2);
     lua_pushliteral(L, "req:chunks()");
     lua_pushliteral(L, "req:buffer()");
     lua_call(L, 3, 1);
