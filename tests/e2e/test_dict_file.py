@@ -272,6 +272,24 @@ class DictFile(Chunks):
         self.assertEqual(self.run_lua(server, "return #kept"), [0])
         server.stop()
 
+    def test_a_smaller_dict_is_loaded_while_another_one_of_the_file_is_written(self):
+        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
+        server = self.serve(self.site.replace('size = "4m"', 'size = "4m", evict = true'))
+        self.run_lua(server, "for n = 1, 20000 do kept[n] = n end")
+        server.stop()
+        site = self.site.replace('local kept = ls.dict("kept"', 'local kept = %s and ls.dict("kept"').replace('size = "4m"', 'size = "64k", evict = true')
+        site = site.replace("ls.listen", """for n = 1, 4 do ls.every(0.001, function() sync:incr(n) end) end
+ls.listen""")
+        server = self.serve(site % "nil", flags=flags)
+        with open(server.site, "w", encoding="utf-8") as out:
+            out.write(site % "true")
+        mark = server.mark()
+        server.reload()
+        server.wait_log("reload failed|reloaded", mark)
+        count, = self.run_lua(server, "return #kept")
+        self.assertEqual(self.rows('select count(*) from "dict kept"'), [(count,)])
+        server.stop()
+
 
 if __name__ == "__main__":
     main()

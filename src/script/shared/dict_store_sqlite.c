@@ -242,12 +242,14 @@ static ls_dict_key key_of(sqlite3_stmt *row)
     return key;
 }
 
-/* Delete the rows whose entries are not in the dict: a smaller dict has removed them while it was loaded. */
+/* Delete the rows whose entries are not in the dict: a smaller dict has removed them while it was loaded. In one transaction:
+ * else a write of the file's thread behind the first row that is read would make each delete fail. */
 static int delete_others(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
 {
     sqlite3_stmt *row = NULL, *remove = NULL;
     uint64_t ms;
-    int result = prepare(handle, "select key from \"dict %s\"", options->name, &row);
+    int result = sqlite3_exec(handle, "begin immediate", NULL, NULL, NULL);
+    if (result == SQLITE_OK) result = prepare(handle, "select key from \"dict %s\"", options->name, &row);
     if (result == SQLITE_OK) result = prepare(handle, "delete from \"dict %s\" where key = ?", options->name, &remove);
     while (result == SQLITE_OK && (result = sqlite3_step(row)) == SQLITE_ROW) {
         const ls_dict_key key = key_of(row);
@@ -258,7 +260,7 @@ static int delete_others(ls_dict *dict, const ls_dict_options *options, sqlite3 
     }
     (void)sqlite3_finalize(row);
     (void)sqlite3_finalize(remove);
-    return result == SQLITE_DONE ? SQLITE_OK : result;
+    return result == SQLITE_DONE ? sqlite3_exec(handle, "commit", NULL, NULL, NULL) : result;
 }
 
 /* Make the table of the dict, and load its entries. LS_OK, or a code with the reason in options->message. */
