@@ -102,7 +102,9 @@ static void receive(ls_thread_ctx *ctx, ls_udp *udp)
         return;
     }
     udp->recv_op.recv_from.gather = atomic_load_explicit(&udp->gather, memory_order_relaxed);
+    udp->emptied = last; /* before the post: then another thread may have its packet */
     const int posted = post_receive(ctx, udp);
+    if (posted != LS_PENDING) udp->emptied = false;
     if (posted == LS_DONE) {
         ls_port_post(udp->port, &udp->recv_op, udp->recv_op.result);
     } else if (posted < 0) {
@@ -111,7 +113,6 @@ static void receive(ls_thread_ctx *ctx, ls_udp *udp)
             atomic_fetch_sub(&udp->busy, 1);
         }
     } else if (atomic_load(&udp->stopping)) {
-        udp->emptied = last;
         ls_op_cancel(udp->port, udp->sock,
                      &udp->recv_op); /* ls_udp_stop may have cancelled before the receive was posted */
     }
