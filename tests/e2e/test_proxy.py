@@ -32,6 +32,11 @@ app:use("/after", function(req, res, next)
   local fine, body = pcall(req.body, req)
   ls.dict("noted").text = tostring(fine) .. " " .. body
 end)
+app:use("/raises", function(req, res, next)
+  next()
+  ls.dict("noted").text = select(2, pcall(req.body, req))
+end)
+app:proxy("/raises", peer, { response = function() error("not this one", 0) end })
 app:get("/read", function()
   ls.channel("read"):send(true)
   return ls.channel("was read"):receive()
@@ -445,6 +450,12 @@ class Requests(ProxyCase):
             self.assertEqual(conn.response().status, 200)
         passed_on = "the request body was already begun by req:chunks() or req:parts(), or passed on by app:proxy"
         self.eventually(lambda: re.match(r"false .*site.lua:\d+: " + re.escape(passed_on), self.get("/noted").text), "it raises")
+        conn = self.connect().send(request("POST", "/raises", [("Content-Length", "5")]) + b"12345")
+        with self.peer.accept() as upstream:
+            upstream.request()
+            upstream.send(OK)
+            self.assertEqual(conn.response().status, 500)
+        self.eventually(lambda: passed_on in self.get("/noted").text, "no other task reads it")
         with self.connect() as conn:
             self.assertEqual(conn.ask("POST", "/after/dead", body=b"hello").status, 502)
         self.eventually(lambda: self.get("/noted").text == "true hello", "it was not passed on")

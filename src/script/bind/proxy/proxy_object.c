@@ -125,6 +125,8 @@ static int push_result(lua_State *L, proxy_call *call)
     call->task->time_ms_max = call->time_ms_max;
     if (call->p.answered) ls_peer_answered(call->peer);
     if (call->p.paused) {
+        /* The call that follows sets it again, but none follows an error of the site. */
+        if (call->reads) call->request->body_state = LS_BODY_STREAMED;
         lua_pushlightuserdata(L, call);
         return 1;
     }
