@@ -110,6 +110,7 @@ local function request(chunks)
   return req
 end
 
+core.request_chunks = function(req) return req.chunks() end
 core.refuse = function(_, status, reason) error({ status = status, reason = reason }, 0) end
 
 -- What a loop reads: a list of { name, filename, type, data }; or the status and the reason.
