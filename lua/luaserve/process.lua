@@ -84,7 +84,7 @@ end
 
 local fields = { code = true, signal = true, out = true, err = true }
 
-local result_meta = {
+local result_meta = core.plain {
   __index = function(_, name)
     if not fields[name] then names.unknown_member("a result of ls.process", name, fields) end
   end,

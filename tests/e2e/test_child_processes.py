@@ -27,6 +27,12 @@ app:get("/field", function(req)
   local _, value = pcall(function() return (result or cut)[req.query.name] end)
   return { value = value }
 end)
+app:get("/shared", function()
+  local results, last = ls.channel("results"), ls.dict("last")
+  results:send(ls.process { "echo", "x" })
+  last.result = { ls.process { "echo", "y" } }
+  return { results:receive(), last.result[1] }
+end)
 app:get("/bytes", function() return assert(ls.process({ "printf", "a\\000\\377" })).out end)
 local function sleeps(req) return ls.process { "sh", "-c", "echo $$ > " .. req.query.file .. "; exec sleep 600" } end
 app:get("/sleeps", function(req) sleeps(req) return "no" end)
@@ -296,6 +302,9 @@ class Processes(Runs):
                                ("cod", "has no method or field 'cod'; did you mean 'code'?")):
             self.assertRegex(field(query), r"site\.lua:\d+: a result of ls\.process " + message.replace("?", r"\?"))
         self.assertEqual((field("signal"), field("code"), field("out&cut=1")), (None, 0, ""))
+
+    def test_a_result_is_shared(self):
+        self.assertEqual(json.loads(self.get("/shared").body), [{"code": 0, "out": out, "err": ""} for out in ("x\n", "y\n")])
 
     def test_the_limit_of_time(self):
         answer = self.is_result(["sh", "-c", "echo begun; exec sleep 600"], {"out": "begun\n", "signal": 15, "code": 143},

@@ -27,6 +27,7 @@ struct ls_value {
 };
 
 const char ls_array_mark = 0;
+const char ls_plain_mark = 0;
 
 enum code_type {
     CODE_NIL,
@@ -354,9 +355,10 @@ static bool pack_table(packer *pack, int table, const level *up, unsigned depth)
         say(pack, " has more than 100 levels of tables");
         return false;
     }
-    if (!lua_checkstack(L, SLOTS_PER_LEVEL + 2)) return fail(pack, LS_ENOMEM, "not enough memory");
+    if (!lua_checkstack(L, SLOTS_PER_LEVEL + 3)) return fail(pack, LS_ENOMEM, "not enough memory");
     const int top = lua_gettop(L);
     if (ls_copy_content(L, table)) table = lua_gettop(L);
+    const int own = lua_gettop(L);
     in.table = lua_topointer(L, table);
     for (const level *above = up; above != NULL; above = above->up) {
         if (above->table != in.table) continue;
@@ -366,10 +368,11 @@ static bool pack_table(packer *pack, int table, const level *up, unsigned depth)
         return false;
     }
     if (lua_getmetatable(L, table)) {
-        if (lua_rawgetp(L, -1, &ls_array_mark) == LUA_TNIL)
+        if (lua_rawgetp(L, -1, &ls_array_mark) != LUA_TNIL)
+            type = CODE_ARRAY;
+        else if (lua_rawgetp(L, -2, &ls_plain_mark) == LUA_TNIL)
             return refuse(pack, LS_EINVAL, up, " has a metatable; only plain tables can be shared");
-        type = CODE_ARRAY;
-        lua_pop(L, 2);
+        lua_settop(L, own);
     }
     if (!pack_fields(pack, table, &in, depth + 1, type)) return false;
     lua_settop(L, top);

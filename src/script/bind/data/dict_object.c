@@ -627,6 +627,15 @@ static int core_value_encode(lua_State *L)
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
+/* core.plain(metatable) -> metatable: tables that have it are shared as if they had none */
+static int core_plain(lua_State *L)
+{
+    lua_settop(L, 1);
+    lua_pushboolean(L, true);
+    lua_rawsetp(L, 1, &ls_plain_mark);
+    return 1;
+}
+
 /* core.value_decode(text, read_only) -> value | nil: damaged. Its tables are read-only copies, or the caller's. */
 static int core_value_decode(lua_State *L)
 {
@@ -751,6 +760,7 @@ static const luaL_Reg functions[] = {{"dict", core_dict},
                                      {"plain_copy", core_plain_copy},
                                      {"same", core_same},
                                      {"value_encode", core_value_encode},
+                                     {"plain", core_plain},
                                      {"value_decode", core_value_decode},
                                      {NULL, NULL}};
 
