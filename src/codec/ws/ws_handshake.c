@@ -297,7 +297,6 @@ static bool keep_single(ls_pair *to, const ls_pair *field)
     return true;
 }
 
-/* Whether a list contains the token. */
 static const char *answer_read(const char *bytes, const ls_http_response *head, answer *out)
 {
     ls_pair field;

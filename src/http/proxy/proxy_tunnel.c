@@ -89,7 +89,7 @@ int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
     ls_upgraded client;
     ls_proxy_text protocol;
     int err = ls_exchange_unexpect_end(ctx, p->x);
-    if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* the packet of the request comes behind the response */
+    if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* its packet comes behind the response */
     p->upgrade_waits = err == LS_PENDING;
     if (err != LS_DONE) return err;
     if (!ls_proxy_response_field(p->in->data + p->in->from, &p->reader.head, "upgrade", &protocol)) {
