@@ -3,11 +3,13 @@
 -- A second ls.fetch that sends what such an iterator has left would send a part of the body, or an empty one, and the other
 -- server would store it. So the iterator raises then, also when a function of the site calls it.
 
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 
 usage.mark_internal()
 
-local format, pcall, running, setmetatable = string.format, pcall, coroutine.running, setmetatable
+local running = core.task -- the function of a body may be a coroutine
+local format, pcall, setmetatable = string.format, pcall, setmetatable
 
 local once = {}
 

@@ -64,6 +64,12 @@ class Traps(Program):
             return chunk
           end)
         end)
+        app:post("/coroutine", { max_body = false }, function(req, res)
+          local next_chunk = req:chunks()
+          return pass(req, res, function()
+            return coroutine.wrap(function() for chunk in next_chunk do coroutine.yield(chunk) end end)
+          end)
+        end)
         app:post("/framed", { max_body = false }, function(req, res)
           local next_chunk, last = req:chunks(), false
           return pass(req, res, function()
@@ -122,7 +128,7 @@ class Traps(Program):
             return response.status, response.text, self.ask_of(server, "GET", "/stored").text
 
         for size in (0, 1, 11, 3000000):
-            for target, error in (("/retry", "the request body was already begun"), ("/iterator", chunks), ("/wrapped", chunks),
+            for target, error in (("/retry", "the request body was already begun"), ("/iterator", chunks), ("/wrapped", chunks), ("/coroutine", chunks),
                                   ("/answer", begun % (r"answer:chunks\(\)", r"answer:body\(\)")),
                                   ("/part", begun % (r"part:chunks\(\)", r"part:body\(\)")), ("/beside", chunks)):
                 self.assertEqual(ask(target, size, 0), (200, str(size), "1"), target)

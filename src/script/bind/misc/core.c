@@ -159,6 +159,15 @@ static int core_can_wait(lua_State *L)
     return ls_push_boolean(L, ls_task_can_wait(L));
 }
 
+/* core.task() -> the coroutine of the running task, also inside of another one; nothing: no task runs */
+static int core_task(lua_State *L)
+{
+    const ls_task *task = ls_state_of(L)->current;
+    if (task == NULL) return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->ref);
+    return 1;
+}
+
 /* ls.thread() -> number: integer
  * The number of the thread that runs the caller, from 1; 0 while the site loads. */
 static int core_thread(lua_State *L)
@@ -195,6 +204,7 @@ static const luaL_Reg functions[] = {{"now", core_now},
                                      {"stats", core_stats},
                                      {"stop", core_stop},
                                      {"can_wait", core_can_wait},
+                                     {"task", core_task},
                                      {"thread", core_thread},
                                      {"processors", core_processors},
                                      {"percent_decode", core_percent_decode},
