@@ -193,7 +193,8 @@ class Stored(CacheCase):
 
     def test_without_room_the_least_recently_used_goes(self):
         for n in range(3):
-            self.ask(self.up.on("/tiny/%d" % n, response(b"x" * 25000, [FRESH])))
+            target = self.up.on("/tiny/%d" % n, response(b"x" * 25000, [FRESH]))
+            self.eventually(lambda target=target: self.asks(target, 1) == ["hit"], "it is stored")
             self.assertEqual(self.asks("/tiny/0", 1), ["hit"])
         self.assertEqual([self.asks("/tiny/%d" % n, 1)[0] for n in (2, 0, 1)], ["hit", "hit", "fwd=uri-miss; stored"])
         self.assertEqual(self.asks(self.up.on("/tiny/large", response(b"x" * 65536, [FRESH]))), ["fwd=uri-miss; stored"] * 2)
