@@ -65,7 +65,7 @@ app:get("/hello/:name", function(req) return "hello, " .. req.params.name .. "\n
 
 -- A table is sent as JSON. Query parameters are strings.
 app:get("/search", function(req)
-  local limit = math.tointeger(req.query.limit or 10)
+  local limit = math.tointeger((req.query.limit or "10"):match "^%d+$")
   if not limit or limit < 1 or limit > 100 then
     return 400, { error = "limit is a whole number from 1 to 100" }
   end
@@ -93,7 +93,7 @@ app:post("/echo", function(req) return req:buffer() end)
 
 -- res:write waits for a slow client, so a response of any length needs little memory.
 app:get("/csv", function(req, res)
-  local rows = math.tointeger(req.query.rows or 1000) or 1000
+  local rows = math.tointeger((req.query.rows or "1000"):match "^%d+$") or 1000
   res:header("Content-Type", "text/csv; charset=utf-8")
   res:write("n,square\n")
   for i = 1, rows do res:write(i, ",", i * i, "\n") end
