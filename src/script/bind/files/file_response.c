@@ -23,6 +23,13 @@ static void text_add(text *to, const char *bytes, size_t len)
     to->len += len;
 }
 
+/* Whether a field that the handler has set stays. */
+static bool is_of_handler(const char *name, size_t len)
+{
+    return ls_text_same(name, len, "cache-control", 13) || ls_text_same(name, len, "last-modified", 13) ||
+           ls_text_same(name, len, "accept-ranges", 13);
+}
+
 /* Add the lines to those of the handler, one by one. */
 static int merge_lines(ls_request *r, const char *at, size_t len)
 {
@@ -30,10 +37,9 @@ static int merge_lines(ls_request *r, const char *at, size_t len)
     while (at < end) {
         const char *colon = memchr(at, ':', (size_t)(end - at)), *stop = memchr(at, '\r', (size_t)(end - at));
         const size_t name_len = (size_t)(colon - at);
-        const bool keeps = ls_text_same(at, name_len, "cache-control", 13),
-                   adds = ls_text_same(at, name_len, "vary", 4);
+        const bool adds = ls_text_same(at, name_len, "vary", 4);
         int err = LS_OK;
-        if (!keeps || !ls_exchange_has_field(r->x, at, name_len))
+        if (!is_of_handler(at, name_len) || !ls_exchange_has_field(r->x, at, name_len))
             err = ls_exchange_header(r->state->ctx, r->x, at, name_len, colon + 2, (size_t)(stop - colon - 2), !adds);
         if (err < 0) return err;
         at = stop + 2;
@@ -47,10 +53,14 @@ static int put_lines(ls_request *r, const text *lines)
     return ls_exchange_lines(r->state->ctx, r->x, lines->bytes, lines->len);
 }
 
-/* Collect the lines that describe the representation. `v` receives its validators; `tag` is room for its tag. */
-static void describe(const ls_file_answer *a, char tag[LS_ETAG_BYTES], ls_validators *v, text *lines)
+/* Collect the lines that describe the representation. `v` receives its validators, of which the handler may have set some;
+ * `tag` is room for its tag. */
+static void describe(const ls_exchange *x, const ls_file_answer *a, char tag[LS_ETAG_BYTES], ls_validators *v,
+                     text *lines)
 {
     const ls_cached_file *entry = a->entry;
+    size_t own_len = 0;
+    const char *own = a->coded ? NULL : ls_exchange_find(x, "etag", 4, &own_len);
     *v = (ls_validators){
         .etag = entry->etag, .etag_len = entry->etag_len, .dated = entry->dated, .modified_s = entry->info.modified_s};
     if (a->part) {
@@ -62,7 +72,11 @@ static void describe(const ls_file_answer *a, char tag[LS_ETAG_BYTES], ls_valida
                                       (size_t)len, tag);
     }
     if (a->without_tag) v->etag_len = 0;
-    if (v->etag_len > 0) {
+    if (ls_exchange_has_field(x, "last-modified", 13)) v->dated = false;
+    if (own != NULL) {
+        v->etag = own;
+        v->etag_len = own_len;
+    } else if (v->etag_len > 0) {
         text_add(lines, "ETag: ", 6);
         text_add(lines, v->etag, v->etag_len);
         text_add(lines, "\r\n", 2);
@@ -196,7 +210,7 @@ int ls_file_respond(ls_request *r, const ls_file_answer *a)
     ls_validators v;
     text lines;
     lines.len = 0;
-    describe(a, tag, &v, &lines);
+    describe(x, a, tag, &v, &lines);
     if (x->status == 200 && reads) ls_conditions_of(&x->head, x->bytes, &conditions);
     enum ls_range_result range = LS_RANGE_WHOLE;
     if (conditions.any) {

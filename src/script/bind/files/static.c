@@ -192,6 +192,7 @@ static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_ca
     if (status == LUA_OK && r != NULL && r->x->response == LS_RESPONSE_NONE && r->out == NULL) {
         const ls_file_answer answer = {.entry = coded != NULL ? coded : s->file,
                                        .type = file->type,
+                                       .coded = coding >= 0,
                                        .lines = lines,
                                        .lines_len = put_lines(config, s, r->x, coding, lines)};
         err = r->chained ? ls_file_describe(r, &answer) : ls_file_respond(r, &answer);
