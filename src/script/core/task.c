@@ -244,8 +244,8 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = task->long_lived = task->serves = task->client_left = task->told = task->of_site = task->took =
-        false;
+    task->counted = task->long_lived = task->serves = task->client_left = task->told = task->protects = task->of_site =
+        task->took = false;
     task->collects = task->receives = false;
     task->time_ms_max = 0;
     task->message++;
@@ -405,7 +405,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     if (measured) ls_cpu_watch_mark(cpu);
-    if (lua_status(co) == LUA_OK) {
+    if (!task->protects && lua_status(co) == LUA_OK) {
         lua_pushcfunction(co, task_main);
         lua_insert(co, -nargs - 2);
         nargs++;

@@ -40,6 +40,7 @@ struct ls_task {
     bool waiting;         /* suspended until ls_task_wake() */
     bool queued;          /* `op` is in the actor's inbox */
     bool cpu_exceeded;    /* it has used too much processor time: every further run ends at once */
+    bool protects;        /* its function does itself what task_main does */
     bool traced;          /* the traceback of its error is in the registry */
     bool killed;          /* the hook has suspended it forever */
     bool canceled;        /* its state closes, or `timed_out`; implies cpu_exceeded */

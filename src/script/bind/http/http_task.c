@@ -80,6 +80,7 @@ static int http_finish_parts(lua_State *L, ls_request *r)
 static int http_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
+    if (status != LUA_OK && status != LUA_YIELD) return lua_error(L);
     r->returned = true;
     if (r->out != NULL || r->x->response != LS_RESPONSE_NONE) {
         ls_sse_returned(r->state->ctx, r);
@@ -92,7 +93,7 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     return ls_coded_waits(r->x) ? ls_compress_finish(L, r, http_done) : http_finish_parts(L, r);
 }
 
-static int http_main(lua_State *L) /* (exchange as light userdata) */
+static int http_main(lua_State *L) /* (exchange as light userdata); task->protects */
 {
     ls_exchange *x = lua_touserdata(L, 1);
     ls_state *state = ls_state_of(L);
@@ -102,16 +103,15 @@ static int http_main(lua_State *L) /* (exchange as light userdata) */
 
     x->task = r;
     x->status = 200;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_pushcfunction(L, ls_task_keep_error);
     lua_replace(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
-    lua_pushvalue(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
     ls_request_push_method(L, x);
     ls_request_push_path(L, x);
     lua_pushboolean(L, head->has_length && head->content_length > x->body_bytes_max);
-    lua_callk(L, 5, LUA_MULTRET, (lua_KContext)r, http_returned);
-    return http_returned(L, LUA_OK, (lua_KContext)r);
+    return http_returned(L, lua_pcallk(L, 5, LUA_MULTRET, 1, (lua_KContext)r, http_returned), (lua_KContext)r);
 }
 
 static int http_failed_main(lua_State *L) /* (request as light userdata, error, traceback) */
@@ -438,6 +438,7 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
         return;
     }
     task->ended = http_ended;
+    task->protects = true;
     task->owner = x;
     task->dispatch_ref = dispatch_ref;
     task->failed_ref = failed_ref;
