@@ -38,6 +38,7 @@ local ends = {
   json = function(req) req:json() end,
   with = function() held:with(function() end) end,
   receive = function() numbers:receive() end,
+  late = function(req, res) while not d:get("go") do ls.sleep(0.005) end ls.sleep(0.05) res:sse() end,
   sse = function(req, res) local sse = res:sse() held:with(function() sse:send("x") end) end,
 }
 for how, ending in pairs(ends) do
@@ -115,8 +116,9 @@ class Close(E2E):
 
     def test_clients_that_leave(self):
         mark = self.server.mark()
-        for how in "with", "sse", "receive":
-            for behind in ("", "/behind") if how != "sse" else ("",):  # a response that has begun passes through next()
+        for how in "with", "sse", "receive", "late":
+            # An error of a response that has begun passes through next().
+            for behind in ("", "/behind") if how in ("with", "receive") else ("",):
                 self.get("/clear")
                 holder = self.connect().send(request("GET", "/hold"))
                 self.counts(1, ("holds",))
@@ -124,6 +126,8 @@ class Close(E2E):
                 self.counts(len(conns), ("handlers",))
                 for conn in conns:
                     conn.reset()
+                if how == "late":
+                    self.get("/go")
                 self.counts(len(conns), ("begun", "ended", "behind") if behind else ("begun", "ended"))
                 self.get("/go")
                 self.assertEqual(holder.response().status, 204)

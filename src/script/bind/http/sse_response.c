@@ -335,10 +335,10 @@ void ls_sse_send_parts(ls_sse *sse)
     ls_request_drop_parts(r);
 }
 
-/* res:sse([options: SseOptions]) -> sse | nil, message, code
+/* res:sse([options: SseOptions]) -> sse
  * Begins a stream of server-sent events. The head leaves when the task first waits. The object is closed when the
- * handler ends. Raises when the response has begun, for a status other than 200, and for invalid options. WHATWG HTML
- * section 9.2. */
+ * handler ends. Raises when the response has begun, for a status other than 200, for invalid options, and when the client
+ * has left. WHATWG HTML section 9.2. */
 static int res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -360,7 +360,7 @@ static int res_sse(lua_State *L)
     ls_block *block = ls_block_get(state->ctx->pool, LS_BLOCK_SMALL);            /* from here on nothing raises */
     if (block == NULL || r->x->response != LS_RESPONSE_NONE || r->out != NULL) { /* a finalizer has responded */
         luaL_unref(L, LUA_REGISTRYINDEX, sse->ref);
-        if (block == NULL) return ls_push_failure(L, LS_ENOMEM);
+        if (block == NULL) return luaL_error(L, "res:sse: not enough memory");
         ls_block_drop(block);
         (void)ls_res_check_open(L);
     }
@@ -379,7 +379,7 @@ static int res_sse(lua_State *L)
     if (err == 0) err = begin_keepalive(state, sse);
     if (err < 0) {
         end(state->ctx, sse);
-        return ls_push_failure(L, err);
+        return r->x->error != 0 ? ls_task_left_error(L, "") : luaL_error(L, "res:sse: %s", ls_err_text(err));
     }
     /* A response to HEAD has no events; a client that asks an old site is to ask the new one. */
     if (r->x->head.method == LS_HTTP_HEAD || state->retired) ls_sse_finish(state->ctx, sse);
