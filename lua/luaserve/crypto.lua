@@ -48,9 +48,10 @@ local function check_digest(call, name)
     'ls.crypto.%s: algorithm must be "sha256", "sha384", "sha512", "sha1" or "md5"; got %s', call, usage.quote(name))
 end
 
-local function check_count(call, n, least, most)
+local function check_count(call, n, least, most, hint)
   if math_type(n) ~= "integer" or n < least or n > most then
-    usage.error("ls.crypto.%s takes a number from %d to %d; got %s", call, least, most, usage.quote(n))
+    usage.error("ls.crypto.%s takes a number of bytes from %d to %d%s; got %s", call, least, most, hint or "",
+      usage.quote(n))
   end
   return n
 end
@@ -98,7 +99,8 @@ end
 -- Random bytes, 32 unless given, as base64url: for links, API keys and names of uploads.
 function crypto.token(count, ...)
   usage.no_more("ls.crypto.token(count)", count, ...)
-  return core.crypto_encode(encodings.base64url, core.crypto_random(check_count("token", count or 32, 16, 1024)))
+  return core.crypto_encode(encodings.base64url, core.crypto_random(check_count("token", count or 32, 16, 1024,
+    " (a short code is a part of the text: ls.crypto.token():sub(1, 8))")))
 end
 
 -- ls.crypto.uuid() -> text
