@@ -189,6 +189,10 @@ class Timers(E2E):
         for text, message in (
             ("ls.every({ second = 1 }, print)", "unknown option \"second\"; did you mean 'seconds'"),
             ("ls.every({ each_state = true }, print)", "number expected"),
+            ("ls.every(1, print, { each_state = true })",
+             "site.lua:6: ls.every: options are the first argument: ls.every({ seconds = 1, each_state = true }, fn)"),
+            ("ls.after({ seconds = 0.5 }, print, 1, { each_state = false })",
+             "ls.after: options are the first argument: ls.after({ seconds = 0.5, each_state = false }, fn)"),
             ("ls.every({ seconds = 0 }, print)", "interval must be at least 0.001 s"),
             ("for _ = 1, 1025 do ls.after(1, print) end", "more than 1024 timers at the top of the file"),
             ("if ls.dict('once'):add('x', 1) then ls.every(1, print) end",

@@ -266,6 +266,16 @@ static bool take_options(lua_State *L, const char *call)
     return given.each_state;
 }
 
+/* Raises if options are the last argument, as in many other functions: the function of the site would receive them. */
+static void refuse_last_options(lua_State *L, const char *call)
+{
+    lua_pushliteral(L, "each_state");
+    if (!lua_istable(L, -2) || lua_rawget(L, -2) == LUA_TNIL) return;
+    const char *given = luaL_tolstring(L, -1, NULL), *seconds = luaL_tolstring(L, 1, NULL);
+    luaL_error(L, "%s: options are the first argument: %s({ seconds = %s, each_state = %s }, fn)", call, call, seconds,
+               given);
+}
+
 static int timer_new(lua_State *L, bool repeats, const char *call)
 {
     ls_state *state = ls_state_of(L);
@@ -273,6 +283,8 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     const double delay = ls_check_seconds(L, 1);
     const int count = lua_gettop(L) - 1;
     luaL_checktype(L, 2, LUA_TFUNCTION);
+    if (count > 1) refuse_last_options(L, call);
+    lua_settop(L, count + 1);
     luaL_argcheck(L, !repeats || delay >= 0.001, 1, "interval must be at least 0.001 s");
     luaL_argcheck(L, delay <= 1e9, 1, "time must be at most 1e9 s");
     if (!state->loading && state->port == NULL) return luaL_error(L, "the server has stopped");
