@@ -318,6 +318,7 @@ function methods.range(self, key, first, last, ...)
     if math_type(at) ~= "integer" then usage.error("%s: %s must be a whole number; got %s", call, name, usage.quote(at)) end
   end
   first, last = first or 1, last or -1
+  if first == 0 then usage.error("%s: first is 0: positions count from 1", call) end
   if last == 0 then return json.array {} end
   local texts, message, code = record.client:lrange(name_of(record, call, key), first > 0 and first - 1 or first,
     last > 0 and last - 1 or last)

@@ -115,6 +115,8 @@ class Dict(E2E):
             ('return d:rpush("q", { deep = { 1 } }), d:range("q")[3].deep[1], d:rpop("q").deep[1]', [3, 1, 1]),
             ('d:lpop("q") d:lpop("q") return d:lpop("q"), d:llen("q"), d.q, #d:range("q")', [None, 0, None, 0]),
             ('d.x = 1 return d:lpush("x", 1)', [None, 'the value of "x" is not a list', "EINVAL"]),
+            ('return #d:range("l", 1, 0), select(2, pcall(d.range, d, "l", 0, 1)):match "first is .* 1"',
+             [0, "first is 0: positions count from 1"]),
             ('return d:range("x")', [None, 'the value of "x" is not a list', "EINVAL"]),
             ('d:rpush("l", 1, 2) d:update("l", function(l) l[3] = 3 return l end) return #d.l, d:llen("l")',
              [3, None, 'the value of "l" is not a list', "EINVAL"]),

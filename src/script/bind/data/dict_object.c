@@ -370,6 +370,7 @@ static int dict_range(lua_State *L)
     ls_dict_value *values;
     size_t count;
     ls_check_arguments(L, VALUE + 1, "dict:range(key, first, last)");
+    luaL_argcheck(L, first != 0, VALUE, "first is 0: positions count from 1");
     const int err = ls_dict_range(dict, &key, first, last, &values, &count);
     if (err == LS_EINVAL) return ls_dict_push_wrong(L, &key, not_a_list);
     if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
