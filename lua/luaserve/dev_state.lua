@@ -51,6 +51,8 @@ local indexed -- set of the lines at which warn_index has looked
 local runs = 0 -- number of runs so far
 local own_functions -- functions of handlers, by the function that observes their results
 local each_state -- set of functions that run in every state
+local visited -- array of the other functions that were visited
+local of_requests -- set of those that handlers of requests and middleware reach
 
 local open_file -- io.open of the site while it loads
 
@@ -174,7 +176,7 @@ end
 
 -- Collect the variables. `seen` holds the functions, upvalues and tables that were visited, with the variable of each.
 local function collect()
-  local list, seen, observing = {}, {}, false
+  local list, seen, observing, of_request = {}, {}, false, false
   local visit_function
 
   local function add(variable)
@@ -208,7 +210,7 @@ local function collect()
 
   function visit_function(fn)
     if seen[fn] or known[fn] or not is_own(fn) then return end
-    seen[fn] = {}
+    seen[fn], of_requests[fn], visited[#visited + 1] = {}, of_request, fn
     for i = 1, 255 do
       local name, value = getupvalue(fn, i)
       if not name then break end
@@ -239,10 +241,12 @@ local function collect()
     local _, route = getupvalue(fn, 1)
     local functions = getinfo(fn, "S").what == "C" and type(route) == "userdata" and debug.getuservalue(route, 1)
     if type(functions) ~= "table" then return end
+    of_request = false
     for _, name in ipairs { "serve", "open", "message", "close" } do
       local one = functions[name]
       if one then visit_entry(own_functions[one] or one) end
     end
+    of_request = true
   end
 
   local function visit_app(app)
@@ -258,9 +262,12 @@ local function collect()
   end
 
   local handlers, others = classify()
+  visited, of_requests = {}, {}
   for fn in next, each_state do visit_function(fn) end
-  observing = true
+  visited = {}
+  observing, of_request = true, true
   for _, app in ipairs(apps) do visit_app(app) end
+  of_request = false
   for _, fn in ipairs(handlers) do visit_entry(fn) end
   observing = false
   for _, fn in ipairs(others) do visit_function(fn) end -- for the lines at which they write
@@ -319,26 +326,22 @@ local function write_in(variable, patterns, fn)
   return found
 end
 
--- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it; nil: it is in order.
+-- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it, and whether that
+-- function serves requests; nil: it is in order.
 local function place_of(variable)
   local patterns = write_patterns(variable.name)
   local last = variable.name:match("[%w_]+$")
   if last and last ~= variable.name then
     table.move(write_patterns(last), 1, 7, #patterns + 1, patterns) -- "store.items" may be "M.items" or "items" there
   end
-  local users = variable.users
-  if #users == 0 then -- a global: in any function of an app
-    for _, app in ipairs(apps) do
-      for _, route in ipairs(app.routes) do users[#users + 1] = own_functions[route.fn] or route.fn end
-    end
-  end
+  local users = #variable.users > 0 and variable.users or visited -- of a global: all
   for _, fn in ipairs(users) do
     local number = write_in(variable, patterns, fn)
     if number == false then return nil end
-    if number then return getinfo(fn, "S").short_src .. ":" .. number end
+    if number then return getinfo(fn, "S").short_src .. ":" .. number, of_requests[fn] end
   end
   local info = users[1] and getinfo(users[1], "S")
-  return info and info.short_src .. ":" .. info.linedefined or core.dev.site
+  return info and info.short_src .. ":" .. info.linedefined or core.dev.site, of_requests[users[1]]
 end
 
 local function is_changed(variable)
@@ -349,12 +352,14 @@ local function is_changed(variable)
 end
 
 local function report(variable)
-  local place = place_of(variable)
+  local place, of_request = place_of(variable)
   if not place then return end
+  local advice = of_request and "req.%s = ... for what belongs to one request, " or ""
   warn(place, string.format("changes %s%s, of which each Lua state has its own copy: other requests may not see it, or "
-    .. "see that of another one. Use req.%s = ... for what belongs to one request, ls.dict or a topic for what all share; "
+    .. "see that of another one. Use " .. advice:format(variable.name:match("[%w_]+$") or "NAME")
+    .. "ls.dict or a topic for what all share; "
     .. 'behind the declaration of a cache, the comment "of each state" ends this warning',
-    variable.global and "the global " or "", variable.name, variable.name:match("[%w_]+$") or "NAME"))
+    variable.global and "the global " or "", variable.name))
 end
 
 -- ---- writes at the top of a file ------------------------------------------------------------------------------------

@@ -635,14 +635,15 @@ class States(Dev):
 class SharedByAll(Dev):
     """Warnings of variables outside of app:get. One site for each, which names the line 'HERE'."""
 
-    def warns(self, site, act, name, listeners=1):
+    def warns(self, site, act, name, listeners=1, request=False):
         site = 'local ls = require "luaserve"\nlocal app = ls.app()\n' + site
         if "ls.listen" not in site:
             site += '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
         line = [n for n, text in enumerate(site.splitlines(), 1) if "HERE" in text][0]
         server = self.serve(site, program=DEV, listeners=listeners)
         act(server)
-        server.wait_log(r"warn \S*site\.lua:%d: changes %s, of which" % (line, name))
+        server.wait_log(r"warn \S*site\.lua:%d: changes %s, of which.*one\. Use %s" % (
+            line, name, r"req\." + name + " = " if request else r"ls\.dict or"))
         self.assertEqual(len(server.logged("warn")), 1)
         server.stop()
 
@@ -673,7 +674,17 @@ ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
   end
 end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", talk, "users", listeners=2)
-        conns[0].close()
+        self.warns("""
+names = ""
+app:get("/", function() return names end)
+ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
+  for name in sock:lines() do
+    names = names .. name -- HERE
+  end
+end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", talk, "the global names", listeners=2)
+        for conn in conns:
+            conn.close()
 
     def test_a_datagram(self):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -689,9 +700,9 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", lambda server: send
         self.warns("local last = 0\nls.every(0.01, function() last = ls.now() --HERE\nend)\n"
                    "app:get('/', function() return tostring(last) end)", lambda server: None, "last")
         self.warns("local last = 0\napp:get('/', function()\nls.spawn(function()\nlast = 1 --HERE\nend)\nreturn 'x' end)",
-                   lambda server: server.get("/"), "last")
+                   lambda server: server.get("/"), "last", request=True)
         self.warns("local last = 0\napp:get('/', function() ls.after(0, function()\nlast = 1 --HERE\nend) return 'x' end)",
-                   lambda server: server.get("/"), "last")
+                   lambda server: server.get("/"), "last", request=True)
         self.warns("local secret\nls.init(function()\nsecret = 'x' --HERE\nend)\n"
                    "app:get('/', function() return secret end)", lambda server: None, "secret")
 
