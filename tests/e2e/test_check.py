@@ -26,6 +26,9 @@ app:post("/caught", function(req)
   return tostring(ok) .. " " .. tostring(message)
 end)
 app:post("/form", function(req) return req:form(signup) end)
+app:post("/lines/json", function(req) local value = req:json(item) return value end)
+app:post("/lines/form", function(req) local form = req:form(signup) return form end)
+app:post("/lines/parts", function(req) for part in req:parts() do part:body() end return "ok" end)
 app:post("/page", function(req)
   local form, errors = req:form(signup, { refuse = false })
   if errors then return 422, { form = form, errors = errors } end
@@ -72,6 +75,15 @@ class Check(E2E):
 
     def refused(self, path, value, fields, kind=JSON):
         self.is_json(path, value, {"error": "invalid fields", "fields": fields}, 422, kind)
+
+    def test_the_log_names_the_line_of_the_site(self):
+        for path, body, kind, status in (("json", "{}", JSON, 422), ("json", "x", JSON, 400), ("form", "a=b", FORM, 422),
+                                         ("form", "{}", JSON, 415), ("parts", "x", "multipart/form-data; boundary=b", 400)):
+            with self.subTest(path, status=status):
+                self.assertEqual(self.post("/lines/" + path, body, kind).status, status)
+                number = [n for n, text in enumerate(SITE.splitlines(), 1) if '"/lines/%s"' % path in text][0]
+                text = r"\{\"error\"" if status == 422 else "[a-z]"
+                self.server.wait_log(r"info request \S+ POST /lines/%s: \S*site\.lua:%d: %s" % (path, number, text))
 
     def test_a_body_that_fits(self):
         self.is_json("/json", {"name": "abc", "count": 2, "tags": [], "admin": True}, {"name": "abc", "count": 2, "tags": []})

@@ -127,7 +127,7 @@ int ls_body_refuse(lua_State *L, ls_request *r, int status)
 {
     ls_request_cache(L, r, 1, LS_REQ_REFUSED);
     r->refused = status;
-    return luaL_error(L, "%s", lua_tostring(L, -1));
+    return ls_task_error(L, "%s", lua_tostring(L, -1));
 }
 
 static int refuse_type(lua_State *L, ls_request *r, const char *expected, ls_span type)
