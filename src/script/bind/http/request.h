@@ -30,7 +30,7 @@ enum ls_request_slot { /* user values of the req object, set on first use */
                        LS_REQ_REFUSED,   /* the reason why the body was refused, a string: see body.c */
                        LS_REQ_FORWARDED, /* what trusted proxies say about the client: see forwarded.lua */
                        LS_REQ_TLS,
-                       LS_REQ_TRAILERS,  /* when the body is complete */
+                       LS_REQ_TRAILERS, /* when the body is complete */
                        LS_REQ_SLOTS
 };
 

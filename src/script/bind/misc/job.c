@@ -96,7 +96,7 @@ static int core_spawn(lua_State *L)
 
     ls_task *task = ls_task_take(L, state);
     if (!lua_checkstack(task->co, count + 3)) { /* one for ls_task_run() */
-        ls_list_remove(&task->node); /* the task is empty: put it back; the job is garbage */
+        ls_list_remove(&task->node);            /* the task is empty: put it back; the job is garbage */
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
         luaL_unref(L, LUA_REGISTRYINDEX, job->self_ref);
