@@ -40,7 +40,7 @@ local health_options = {
   timeout = { "check_ms_max", "seconds", 1, uint32_max, 2 }, -- seconds for a check
   fails = { "fails_max", "count", 1, 1000, 3 }, -- failed requests or checks in a row, after which the server is down
   passes = { "passes", "count", 1, 1000, 1 }, -- passed checks in a row, after which it is up again
-  down = { "down_ms", "seconds", 1, uint32_max, 10 }, -- seconds without requests after failed ones
+  down = { "down_ms", "seconds", 1, uint32_max, 10 }, -- seconds without requests after failed ones, unless all are out
   slow_start = { "slow_ms", "seconds", 1, uint32_max, false, none = 0 }, -- seconds from a tenth of its weight to all
 }
 local server_options = {
@@ -131,22 +131,28 @@ local function by_key(fn)
   end
 end
 
--- The server for the next attempt; `tried` is a set of those that have failed. nil: all are down.
+-- The server for the next attempt; `tried` is a set of those that have failed. When requests have taken all out, it is
+-- the one that is out for longest. nil: the checks of all fail.
 local function pick(self, req, tried)
-  local list, others = {}, {}
+  local list, others, longest, least = {}, {}, nil, math.huge
   for _, one in ipairs(self.servers) do
-    local share = 1
-    if self.fails_max then
-      local _
-      _, share = core.proxy_load(one.object)
-    end
+    local share, until_ms, _ = 1, nil, nil
+    if self.fails_max then _, share, until_ms = core.proxy_load(one.object) end
     if share > 0 then
       list[#list + 1] = { one, share }
       if tried and not tried[one] then others[#others + 1] = list[#list] end
+    elseif until_ms then
+      if tried and tried[one] then until_ms = until_ms + 2 ^ 53 end -- behind the others
+      if until_ms < least then longest, least = one, until_ms end
     end
   end
   if others[1] then list = others end
-  return list[1] and self.choose(list, req)
+  if not list[1] then return longest end
+  local one = self.choose(list, req)
+  if self.fails_max and core.proxy_back(one.object) then
+    core.log("info", ("app:proxy: %s is used again"):format(rules.shown(one.url)))
+  end
+  return one
 end
 
 -- ---- health --------------------------------------------------------------------------------------------------------
@@ -266,6 +272,25 @@ local function fail(req, res, one, message, code, begun, plan)
   return code == "ETIMEDOUT" and 504 or code == "EINVAL" and 400 or 502
 end
 
+-- A request has failed at the server.
+local function count_failure(self, one)
+  if core.proxy_failed(one.object, self.fails_max, self.down_ms) then
+    core.log("warn", ("app:proxy: %s is avoided for %g s: %d failure%s in a row"):format(rules.shown(one.url),
+      self.down_ms / 1000, self.fails_max, self.fails_max > 1 and "s" or ""))
+  end
+end
+
+-- -> 503: the checks of all servers fail.
+local function refuse(self, res)
+  local count = core.proxy_refused(self.servers[1].object)
+  if count > 0 then
+    core.log("warn", ("app:proxy: no server is usable: the checks of %s%s fail; requests answered with 503: %d"):format(
+      rules.shown(self.servers[1].url), #self.servers > 1 and " and the others" or "", count))
+  end
+  res:header("Retry-After", 1)
+  return 503
+end
+
 local function first_server(self, req)
   return #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
 end
@@ -287,8 +312,7 @@ local function answer(self, strip, req, res, plan, ready)
   while true do
     if not one then
       if plan and plan:failed(res, false) then return nil end
-      res:header("Retry-After", 1)
-      return 503
+      return refuse(self, res)
     end
     if self.hooks and not ready then
       local results
@@ -321,7 +345,7 @@ local function answer(self, strip, req, res, plan, ready)
     if safe and reused and not fresh then
       fresh = true -- the server has closed an idle connection at this moment
     else
-      if self.fails_max and code ~= "EINVAL" then core.proxy_failed(one.object, self.fails_max, self.down_ms) end
+      if self.fails_max and code ~= "EINVAL" then count_failure(self, one) end
       if not safe or code == "EINVAL" or code == "ETIMEDOUT" and again ~= "unsent" or tries >= self.retries_max
         or not may_retry(self) then
         return fail(req, res, one, message, code, again == nil, plan)

@@ -788,13 +788,57 @@ class Balance(ProxyCase):
             app:proxy("/", "http://127.0.0.1:%d", { health = { path = "/up", interval = 0.05, fails = 2, passes = 2 } })
             ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % port)
         server.wait_log("warn app:proxy: the server http://127.0.0.1:%d is down" % port)
-        got = server.get("/x")
-        self.assertEqual((got.status, got.header("retry-after")), (503, "1"))
+        for _ in range(3):
+            got = server.get("/x")
+            self.assertEqual((got.status, got.header("retry-after")), (503, "1"))
         up = self.serve(backend)
         server.wait_log("info app:proxy: the server http://127.0.0.1:%d is up" % port)
         self.assertEqual(server.get("/x").text, "x")
         server.stop()
         up.stop()
+        counts = [int(re.search(r"[0-9]+$", line)[0]) for line in server.logged(
+            "warn app:proxy: no server is usable: the checks of http://127.0.0.1:%d fail; requests answered with 503: " % port)]
+        self.assertEqual(counts[:1], [1])
+        self.assertLessEqual(sum(counts), 3)  # the last ones may have no line
+
+    def test_servers_that_requests_have_taken_out(self):
+        """With all out, each request still tries one, and finds it as soon as it is back. A line is there once, not for each
+        state."""
+        ports = [free_port(), free_port()]
+        server = self.serve("""
+            local ls = require "luaserve"
+            ls.config { threads = 2, states = 4 }
+            local app = ls.app()
+            app:proxy("/", { "http://127.0.0.1:%d", "http://127.0.0.1:%d" }, { health = { fails = 3, down = 86400 } })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % tuple(ports))
+        for _ in range(20):  # each on a connection of its own, so of several states
+            self.assertEqual(server.get("/x").status, 502)
+        ups = [self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:get("/x", function() return "x" end)
+            ls.listen { host = "127.0.0.1", port = %d, handler = app }""" % port) for port in ports]
+        self.assertEqual([server.get("/x").text for _ in range(20)], ["x"] * 20)
+        for one in (server, *ups):
+            one.stop()
+        for port in ports:
+            line = "warn app:proxy: http://127.0.0.1:%d is avoided for 86400 s: 3 failures in a row$" % port
+            self.assertEqual(len(server.logged(line)), 1)
+        self.assertEqual(server.logged("is used again"), [])
+
+    def test_a_server_is_out_for_a_moment(self):
+        port = free_port()
+        server = self.serve("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:proxy("/", "http://127.0.0.1:%d", { retry = false, health = { fails = 1, down = 0.001 } })
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % port)
+        while not server.logged("info app:proxy: http://127.0.0.1:%d is used again$" % port):
+            self.assertEqual(server.get("/x").status, 502)
+        server.stop()
+        out, back = (len(server.logged("app:proxy: http://127.0.0.1:%d is %s" % (port, what))) for what in (
+            "avoided for 0.001 s: 1 failure in a row$", "used again$"))
+        self.assertIn(out - back, (0, 1))
 
     def test_no_request_fails_when_one_of_three_servers_is_killed(self):
         """While all clients wait for that one, after it has answered 300 requests."""

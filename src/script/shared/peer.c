@@ -7,6 +7,8 @@
 
 #define LEAST 0.1 /* share of a server that was down */
 
+enum { REFUSED_MS = 1000 /* between two lines of the log */ };
+
 static int peer_open(const void *options, ls_shared_object **out)
 {
     ls_peer *peer = calloc(1, sizeof *peer);
@@ -30,11 +32,27 @@ double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms, boo
     return LEAST + (1 - LEAST) * (double)(now_ms - until_ms) / slow_ms;
 }
 
-void ls_peer_failed(ls_peer *peer, uint64_t now_ms, uint32_t fails_max, uint32_t down_ms)
+bool ls_peer_failed(ls_peer *peer, uint64_t now_ms, uint32_t fails_max, uint32_t down_ms)
 {
-    if (atomic_fetch_add(&peer->fails, 1) + 1 < fails_max) return;
+    if (atomic_fetch_add(&peer->fails, 1) + 1 < fails_max) return false;
     atomic_store(&peer->fails, 0);
     atomic_store(&peer->down_until_ms, now_ms + down_ms);
+    return !atomic_exchange(&peer->out, true); /* after down_until_ms: see ls_peer_back */
+}
+
+bool ls_peer_back(ls_peer *peer, uint64_t now_ms)
+{
+    return atomic_load(&peer->out) && now_ms >= atomic_load(&peer->down_until_ms) &&
+           atomic_exchange(&peer->out, false);
+}
+
+uint32_t ls_peer_refused(ls_peer *peer, uint64_t now_ms)
+{
+    uint64_t due_ms = atomic_load(&peer->refused_due_ms);
+    atomic_fetch_add(&peer->refused, 1);
+    if (now_ms < due_ms || !atomic_compare_exchange_strong(&peer->refused_due_ms, &due_ms, now_ms + REFUSED_MS))
+        return 0;
+    return atomic_exchange(&peer->refused, 0);
 }
 
 void ls_peer_mark(ls_peer *peer, uint64_t now_ms, bool healthy)

@@ -15,6 +15,7 @@ end
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
   "cache", "proxy_send", "proxy_go_on", "proxy_refuse", "proxy_failed", "proxy_mark",
+  "proxy_back", "proxy_refused",
   "dict", "dict_read", "dict_swap", "dict_scan",
   "redis_connection", "safe_join", "process" } do
   core[name] = recorded(name)
@@ -24,9 +25,9 @@ function core.codings()
   return { { name = "zstd", min = 1, max = 19, usual = 3 }, { name = "gzip", min = 1, max = 9, usual = 5 } }
 end
 
--- An upstream server of app:proxy is its options, with the fields active and share.
+-- An upstream server of app:proxy is its options, with the fields active, share and until_ms.
 function core.proxy_upstream(options) return options end
-function core.proxy_load(upstream) return upstream.active or 0, upstream.share or 1 end
+function core.proxy_load(upstream) return upstream.active or 0, upstream.share or 1, upstream.until_ms end
 function core.proxy_hash(text)
   local sum = 5381
   for n = 1, #text do sum = ((sum ~ text:byte(n)) * 0x9E3779B97F4A7C15) ~ (sum >> 29) end

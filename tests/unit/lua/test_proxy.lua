@@ -142,10 +142,55 @@ function tests.retries_have_a_budget()
   core.results.now[1] = 0
 end
 
-function tests.all_servers_are_down()
+-- The lines of the log that a call of fn writes, "level message".
+local function lines_of(fn)
+  local from, lines = #core.calls, {}
+  fn()
+  for n = from + 1, #core.calls do
+    local name, level, message = table.unpack(core.calls[n])
+    if name == "log" then lines[#lines + 1] = level .. " " .. message end
+  end
+  return lines
+end
+
+function tests.the_checks_of_all_servers_fail()
   local run, one = proxy_of({ "http://h:1", "http://h:2" })
   one.servers[1].object.share, one.servers[2].object.share = 0, 0
-  check.equal({ run() }, { 503, "" })
+  local count = 7
+  core.results.proxy_refused = function(upstream) return upstream == one.servers[1].object and count end
+  check.equal(lines_of(function() check.equal({ run() }, { 503, "" }) end), { "warn app:proxy: no server is usable: "
+    .. "the checks of http://h:1 and the others fail; requests answered with 503: 7" })
+  count = 0 -- there was a line within this second
+  check.equal(lines_of(function() check.equal({ run() }, { 503, "" }) end), {})
+  core.results.proxy_refused = nil
+end
+
+function tests.when_requests_have_taken_all_servers_out_the_longest_out_is_tried()
+  local failing
+  local run, one = proxy_of({ "http://h:1", "http://h:2", "http://h:3" }, { retry = 3 },
+    function() if failing then return failure("ERESET", true) end end)
+  for n, until_ms in ipairs { 300, 100, 200 } do
+    one.servers[n].object.share, one.servers[n].object.until_ms = 0, until_ms
+  end
+  check.equal({ run() }, { nil, "2" })
+  one.servers[2].object.until_ms = nil -- its checks fail
+  check.equal({ run() }, { nil, "3" })
+  failing = true
+  check.equal({ run() }, { 502, "3 1 3 3" }) -- as with a single server, when all were tried
+  one.servers[1].object.share = 0.1
+  check.equal({ run("POST") }, { 502, "1" })
+end
+
+function tests.the_log_has_the_servers_that_are_out_and_back()
+  local run = proxy_of({ "http://h:1" }, { retry = false, health = { fails = 2, down = 0.5 } },
+    function() return failure("ERESET", true) end)
+  core.results.proxy_failed, core.results.proxy_back = { true }, { true }
+  local lines = lines_of(run)
+  check.equal({ lines[1], lines[2] }, { "info app:proxy: http://h:1 is used again",
+    "warn app:proxy: http://h:1 is avoided for 0.5 s: 2 failures in a row" })
+  core.results.proxy_failed, core.results.proxy_back = { false }, { false } -- another state has the lines
+  check.equal(#lines_of(run), 1)
+  core.results.proxy_failed, core.results.proxy_back = nil, nil
 end
 
 return tests

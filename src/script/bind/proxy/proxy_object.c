@@ -320,22 +320,36 @@ static upstream *check_upstream(lua_State *L)
     return ls_udata_check(L, 1, &upstream_type, sizeof(upstream), "upstream");
 }
 
-/* core.proxy_load(upstream) -> the number of its requests, the share of its weight (0: it is down) */
+/* core.proxy_load(upstream) -> the number of its requests, the share of its weight (0: it is down), the end of the time
+ * for which failed requests have taken it out, in ms; nil: its checks fail */
 static int proxy_load(lua_State *L)
 {
     const upstream *u = check_upstream(L);
     lua_pushinteger(L, atomic_load_explicit(&u->peer->active, memory_order_relaxed));
     lua_pushnumber(L, ls_peer_share(u->peer, ls_clock_coarse_ms(), u->slow_ms, u->checked));
-    return 2;
+    if (u->checked && atomic_load_explicit(&u->peer->unhealthy, memory_order_relaxed)) return 2;
+    lua_pushinteger(L, (lua_Integer)atomic_load_explicit(&u->peer->down_until_ms, memory_order_relaxed));
+    return 3;
 }
 
-/* core.proxy_failed(upstream, fails_max, down_ms): a request has failed. */
+/* core.proxy_failed(upstream, fails_max, down_ms) -> whether this failure of a request has taken it out. */
 static int proxy_failed(lua_State *L)
 {
     const upstream *u = check_upstream(L);
-    ls_peer_failed(u->peer, ls_clock_coarse_ms(), (uint32_t)luaL_checkinteger(L, 2),
-                   (uint32_t)luaL_checkinteger(L, 3));
-    return 0;
+    return ls_push_boolean(L, ls_peer_failed(u->peer, ls_clock_coarse_ms(), (uint32_t)luaL_checkinteger(L, 2),
+                                             (uint32_t)luaL_checkinteger(L, 3)));
+}
+
+/* core.proxy_back(upstream) -> whether this is the first request to it after it was out. */
+static int proxy_back(lua_State *L)
+{
+    return ls_push_boolean(L, ls_peer_back(check_upstream(L)->peer, ls_clock_coarse_ms()));
+}
+
+/* core.proxy_refused(upstream) -> see ls_peer_refused. */
+static int proxy_refused(lua_State *L)
+{
+    return ls_push_integer(L, ls_peer_refused(check_upstream(L)->peer, ls_clock_coarse_ms()));
 }
 
 /* core.proxy_mark(upstream, healthy): the result of its checks. */
@@ -377,10 +391,17 @@ static void proxy_abandon(ls_state *state)
         ls_proxy_abandon(&LS_CONTAINER(node, proxy_call, node)->p);
 }
 
-static const luaL_Reg functions[] = {
-    {"proxy_send", proxy_send},         {"proxy_go_on", proxy_go_on}, {"proxy_refuse", proxy_refuse},
-    {"proxy_upstream", proxy_upstream}, {"proxy_load", proxy_load},   {"proxy_failed", proxy_failed},
-    {"proxy_mark", proxy_mark},         {"proxy_hash", proxy_hash},   {NULL, NULL}};
+static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
+                                     {"proxy_go_on", proxy_go_on},
+                                     {"proxy_refuse", proxy_refuse},
+                                     {"proxy_upstream", proxy_upstream},
+                                     {"proxy_load", proxy_load},
+                                     {"proxy_failed", proxy_failed},
+                                     {"proxy_refused", proxy_refused},
+                                     {"proxy_back", proxy_back},
+                                     {"proxy_mark", proxy_mark},
+                                     {"proxy_hash", proxy_hash},
+                                     {NULL, NULL}};
 
 const ls_module ls_proxy_module = {.name = "proxy",
                                    .bytes = sizeof(proxy_data),

@@ -35,6 +35,35 @@ static void failures_in_a_row_take_it_out(void **state)
     ls_peer_kind.close(&peer->shared);
 }
 
+static void one_caller_sees_that_it_is_out_and_back(void **state)
+{
+    ls_peer *peer = open_peer();
+    (void)state;
+    assert_false(ls_peer_back(peer, 1000)); /* it never was out */
+    assert_false(ls_peer_failed(peer, 1000, 2, 500));
+    assert_false(ls_peer_back(peer, 1000));
+    assert_true(ls_peer_failed(peer, 1000, 2, 500));
+    assert_false(ls_peer_failed(peer, 1200, 1, 500)); /* it was tried all the same: it stays out until 1700 */
+    assert_false(ls_peer_back(peer, 1699));
+    assert_true(ls_peer_back(peer, 1700));
+    assert_false(ls_peer_back(peer, 1700));
+    assert_true(ls_peer_failed(peer, 1700, 1, 500));
+    ls_peer_kind.close(&peer->shared);
+}
+
+static void refused_requests_are_counted_once_a_second(void **state)
+{
+    ls_peer *peer = open_peer();
+    (void)state;
+    assert_int_equal(ls_peer_refused(peer, 5000), 1);
+    assert_int_equal(ls_peer_refused(peer, 5000), 0);
+    assert_int_equal(ls_peer_refused(peer, 5999), 0);
+    assert_int_equal(ls_peer_refused(peer, 6000), 3);
+    assert_int_equal(ls_peer_refused(peer, 6999), 0);
+    assert_int_equal(ls_peer_refused(peer, 9000), 2);
+    ls_peer_kind.close(&peer->shared);
+}
+
 static void checks_take_it_out_and_it_starts_slowly(void **state)
 {
     ls_peer *peer = open_peer();
@@ -58,6 +87,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_in_a_row_take_it_out),
+        cmocka_unit_test(one_caller_sees_that_it_is_out_and_back),
+        cmocka_unit_test(refused_requests_are_counted_once_a_second),
         cmocka_unit_test(checks_take_it_out_and_it_starts_slowly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
