@@ -96,15 +96,17 @@ local elements = " !doctype a article aside b body br button code dd details div
   .. "h2 h3 h4 h5 h6 head header hr html i img input label li link main meta nav ol p pre script section select small "
   .. "span strong style svg table tbody td template textarea th thead title tr ul "
 
--- add_script(req, text, policy) -> the page with the script, or nil for a part of a page, which a script of the page
--- requests. Browsers send the use of a response; for other clients the beginning of the text decides.
+-- add_script(req, text, policy, middleware) -> the page with the script, or nil for a part of a page, which a script
+-- of the page requests. Browsers send the use of a response; for other clients the beginning of the text decides.
 --
--- `policy` false: the text has no media type. One that begins with a tag is meant as HTML.
-local function add_script(req, text, policy)
+-- `policy` false: the text has no media type. One that begins with a tag is meant as HTML. `middleware`: the place of the
+-- one that has returned the page.
+local function add_script(req, text, policy, middleware)
   if policy == false then
     local tag = text:sub(1, 200):lower():match("^%s*<(!?%a%w*)[%s/>]")
     if tag and elements:find(" " .. tag .. " ", 1, true) then
-      state.warn_route(name_routes[req], req.method, req.path,
+      local named = middleware and function() return "the middleware", middleware end
+      state.warn_route(named or name_routes[req], req.method, req.path,
         "returns HTML as text, so browsers show its source: use res:html(text)")
     end
     return nil

@@ -1,4 +1,4 @@
--- result.lua - what is wrong with the results of a handler, for the message. http_result.c finds that they are wrong.
+-- result.lua - what is wrong with the results of a handler or middleware, for the message. http_result.c finds them wrong.
 
 local usage = require "luaserve.usage"
 usage.mark_internal()
@@ -8,7 +8,7 @@ local getmetatable, concat = debug.getmetatable, table.concat -- a site may repl
 local result = {}
 
 local shown_max = 4 -- results in a message
-local forms = "a handler returns body; body, headers; status; or status, body, headers"
+local forms = "a %s returns body; body, headers; status; or status, body, headers"
 
 local bodies = { string = true, table = true, userdata = true }
 
@@ -20,11 +20,11 @@ local function name_of(value)
   return type(value) == "number" and tostring(value) or value == nil and "nil" or "a " .. type(value)
 end
 
--- message(...) -> "the handler returned a table, 404; what is right"; nil for the two results of a handler that ends with
--- `return require "page"`: the page and the data of the loader.
-function result.message(...)
+-- message("handler"|"middleware", ...) -> "the handler returned a table, 404; what is right"; nil for the two results of
+-- a handler that ends with `return require "page"`: the page and the data of the loader.
+function result.message(returner, ...)
   local first, second = ...
-  local count, names, right = select("#", ...), {}, forms
+  local count, names, right = select("#", ...), {}, forms:format(returner)
   if count == 2 and bodies[type(first)] and usage.is_loader_data(first, second) then return nil end
   if first == nil and is_status(second) then
     right = "for a status alone: return status"
@@ -37,7 +37,7 @@ function result.message(...)
   end
   for i = 1, math.min(count, shown_max) do names[i] = name_of((select(i, ...))) end
   while #names > 1 and names[#names] == "nil" do names[#names] = nil end
-  return "the handler returned " .. concat(names, ", ") .. "; " .. right
+  return "the " .. returner .. " returned " .. concat(names, ", ") .. "; " .. right
 end
 
 return result

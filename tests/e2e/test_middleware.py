@@ -252,6 +252,59 @@ class Middleware(E2E):
         caught = self.get("/caught")  # next() does not raise: it has made the error a response
         self.assertEqual((caught.status, caught.header("X-Seen")), (500, "500 %s nil" % TEXT))
 
+    def test_results_in_the_wrong_order(self):
+        """The message names the function whose results they are, whatever runs around it."""
+        site = r"""
+local ls = require "luaserve"
+local app = ls.app()
+local function bad(name)
+  if name == "number" then return 5 end
+  if name == "large" then return 1000, "x" end
+  if name == "status" then return "x", 404 end
+  if name == "nil" then return nil, "no luck" end
+  if name == "value" then return { f = print } end
+  if name == "boolean" then return false end
+  if name == "field" then return "x", { A = print } end
+  if name == "many" then return table.unpack({ "x", {}, 1 }, 1, 1000) end
+end
+app:use(function(_, _, next) next() return nil end)
+app:use("/outer", function(req, _, next) next() return bad(req.params.name) end)
+app:use("/outer", function(_, _, next) next() end)
+app:use("/shown", function(_, _, next) next() return bad("number") end)
+app:get("/outer/:name", function() return "fine" end)
+app:get("/own/:name",
+  function(req, _, next) next() return bad(req.params.name) end,
+  function() return "fine" end)
+app:get("/handler/:name", function(req) return bad(req.params.name) end)
+local outermost = ls.app()
+outermost:use(function(req, res, next) res:header("X", 1) return bad(req.query.name) end)
+outermost:get("/", function() return "fine" end)
+ls.listen{ host = "127.0.0.1", port = 0, handler = app }
+ls.listen{ host = "127.0.0.1", port = 0, handler = outermost }"""
+        lines = ("\n" + site).split("\n")
+
+        def line_of(text):
+            return next(number for number, line in enumerate(lines) if text in line)
+        server = self.serve(site, listeners=2)
+        for index, target, place in (
+            (0, "/outer/%s", "%d: the middleware" % line_of('"/outer", function(req')),
+            (0, "/own/%s", "%d: the middleware" % line_of('app:get("/own')),
+            (0, "/handler/%s", "%d: GET /handler/:name: the handler" % line_of('"/handler')),
+            (1, "/?name=%s", "%d: the middleware" % line_of("outermost:use")),
+        ):
+            for name, message in (
+                ("number", "returned the number 5, which"), ("large", "returned an invalid status: 1000 "),
+                ("status", "returned a string, 404; the status comes first"), ("nil", "returned nil, no luck; "),
+                ("value", None), ("boolean", "returned a boolean; a "), ("field", None),
+                ("many", "returned a string, a table, 1; a "),
+            ):
+                with self.subTest(target % name):
+                    mark = server.mark()
+                    self.assertEqual(server.get(target % name, index=index).status, 500)
+                    expected = "%s %s" % (place, message) if message else place.rpartition(": the")[0] + ": .*function"
+                    server.wait_log(r"error request .*: \S*site\.lua:" + expected.replace("(", r"\("), mark)
+        server.stop()
+
     def test_it_may_wait(self):
         response = self.get("/sleeps")
         self.assertEqual((response.text, response.header("X-Slept")), ("slept", "1"))

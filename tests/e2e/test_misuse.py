@@ -205,7 +205,7 @@ class Misuse(E2E):
                 self.failed("/returns/%s/7" % name, says)
 
     def test_results_of_error_pages(self):
-        self.failed("/around/none", line_of("around:use(") + "app:use: the handler returned a boolean")
+        self.failed("/around/none", line_of("around:use(") + "the middleware returned a boolean; a middleware returns")
         self.failed("/broken/1/", line_of('broken:error(') + "app:error: the handler returned a boolean")
         mark = self.server.mark()
         self.assertEqual(self.get("/broken/1/none").status, 500)

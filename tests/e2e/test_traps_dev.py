@@ -297,12 +297,18 @@ app:get("/page", function(_, res) res:html("<!doctype html><p>hello") end)
 app:get("/typed", function(_, res) res:type("text/plain") return "<!doctype html>" end)
 app:get("/part", function() return "\\n<h1 class=big>hello</h1>" end)
 app:get("/other", function() return "<a.b@example.org>" end)
-app:get("/text", function() return "<pager>" end)""")
-        for path in ("/page", "/typed", "/other", "/text", "/items/1", "/items/2", "/part"):
+app:get("/text", function() return "<pager>" end)
+app:use("/used", function(_, _, next)
+  next()
+  return "<p>hello"
+end)
+app:get("/used", function() return 403 end)""")
+        for path in ("/page", "/typed", "/other", "/text", "/items/1", "/items/2", "/part", "/used"):
             server.get(path)
         for line, route in ((4, "/items/:id"), (7, "/part")):
             server.wait_log(r"warn \S*site\.lua:%d: GET %s returns HTML as text, .*: use res:html\(text\)$" % (line, route))
-        self.assertEqual(len(server.logged("warn")), 2)
+        server.wait_log(r"warn \S*site\.lua:10: the middleware returns HTML as text, .*: use res:html\(text\)$")
+        self.assertEqual(len(server.logged("warn")), 3)
         server.stop()
 
     T25 = """

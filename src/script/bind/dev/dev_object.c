@@ -127,8 +127,9 @@ static int dev_hooks(lua_State *L)
     return 1;
 }
 
-/* dev.on_page(fn): fn(req, text, policy) is called for each page that a handler returns, and may return another text.
- * `policy`: the value of Content-Security-Policy, or nil; false: the text has no media type, and is sent as plain text. */
+/* dev.on_page(fn): fn(req, text, policy, middleware) is called for each page that a handler returns, and may return another text.
+ * `policy`: the value of Content-Security-Policy, or nil; false: the text has no media type, and is sent as plain text. `middleware`: the place of
+ * the one that has returned the page; nil: the handler has. */
 static int dev_on_page(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);

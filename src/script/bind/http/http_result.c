@@ -23,14 +23,22 @@ static int result_count(lua_State *L)
     return lua_gettop(L) - (LS_HTTP_RESULT - 1);
 }
 
+/* Who has returned. */
+static const char *returner(lua_State *L)
+{
+    const ls_request *r = ls_state_of(L)->current->client;
+    return r->middleware != NULL ? "middleware" : "handler";
+}
+
 /* Raise "the handler returned a table, 404; ...", which result.lua writes. Returns if the second result may be ignored. */
 static void check_results(lua_State *L)
 {
     const int count = result_count(L) < SHOWN_MAX ? result_count(L) : SHOWN_MAX;
     lua_settop(L, LS_HTTP_RESULT + count - 1);
     ls_push_function(L, "luaserve.result", "message");
+    lua_pushstring(L, returner(L));
     for (int n = 0; n < count; n++) lua_pushvalue(L, LS_HTTP_RESULT + n);
-    lua_call(L, count, 1);
+    lua_call(L, count + 1, 1);
     if (!lua_isnil(L, -1)) luaL_error(L, "%s", lua_tostring(L, -1));
     lua_pop(L, 1);
 }
@@ -52,12 +60,12 @@ static int result_status(lua_State *L, int index, bool alone)
     const bool in_range = whole && status >= 200 && status <= 999;
     if (alone && (!in_range || *ls_status_text((int)status) == '\0'))
         luaL_error(L,
-                   "the handler returned the number %s, which is no registered status; for a number as text: return "
+                   "the %s returned the number %s, which is no registered status; for a number as text: return "
                    "tostring(n)",
-                   luaL_tolstring(L, index, NULL));
+                   returner(L), luaL_tolstring(L, index, NULL));
     if (!in_range)
-        luaL_error(L, "the handler returned an invalid status: %s (a status is a whole number from 200 to 999)",
-                   luaL_tolstring(L, index, NULL));
+        luaL_error(L, "the %s returned an invalid status: %s (a status is a whole number from 200 to 999)",
+                   returner(L), luaL_tolstring(L, index, NULL));
     return (int)status;
 }
 
@@ -78,7 +86,7 @@ static void results_beside_nil(lua_State *L)
 {
     if (!lua_isnil(L, LS_HTTP_RESULT + 1) && lua_type(L, LS_HTTP_RESULT + 1) != LUA_TNUMBER) {
         lua_settop(L, LS_HTTP_RESULT + 1);
-        luaL_error(L, "the handler returned nil, %s; for a status of your own: return ... or 404",
+        luaL_error(L, "the %s returned nil, %s; for a status of your own: return ... or 404", returner(L),
                    ls_error_describe(L, LS_HTTP_RESULT + 1));
     }
     refuse_rest(L, 1);
@@ -214,6 +222,6 @@ void ls_http_result_unused(lua_State *L, const ls_request *r)
         return;
     char name[LS_REQUEST_NAME_BYTES];
     ls_request_log_name(r->x, name);
-    ls_log(LS_LOG_ERROR, "%s: the handler returned a %s, but res has already %s the response", name,
+    ls_log(LS_LOG_ERROR, "%s: the %s returned a %s, but res has already %s the response", name, returner(L),
            lua_typename(L, type), r->x->response == LS_RESPONSE_DONE ? "sent" : "started");
 }

@@ -118,6 +118,7 @@ static int http_failed_main(lua_State *L) /* (request as light userdata, error, 
 {
     ls_request *r = lua_touserdata(L, 1);
     r->returned = false;
+    r->middleware = NULL;
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
     lua_replace(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->state->current->failed_ref);
@@ -169,7 +170,13 @@ bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool fa
 
 void ls_http_name_route(lua_State *L, const ls_request *r, int index, int dispatch_ref)
 {
-    if (lua_type(L, index) != LUA_TSTRING || !ls_route_push(L, dispatch_ref, r->x, r->failing)) return;
+    if (lua_type(L, index) != LUA_TSTRING) return;
+    if (r->middleware != NULL) {
+        lua_pushfstring(L, "%s: %s", r->middleware, lua_tostring(L, index));
+        lua_replace(L, index);
+        return;
+    }
+    if (!ls_route_push(L, dispatch_ref, r->x, r->failing)) return;
     lua_pushfstring(L, "%s: %s: %s", lua_tostring(L, -1), lua_tostring(L, -2), lua_tostring(L, index));
     lua_replace(L, index);
     lua_pop(L, 2);

@@ -36,9 +36,15 @@ static bool is_begun(const ls_request *r)
 }
 
 /* Middleware `at` has returned `results` values: it has called next(), or it has answered, or this raises. `places` is
- * the index of the table of their places. */
-static void check_answered(lua_State *L, const ls_request *r, unsigned at, int places, int results)
+ * the index of the table of their places, which the chain holds. */
+static void check_answered(lua_State *L, ls_request *r, unsigned at, int places, int results)
 {
+    if (results > 1 || !lua_isnoneornil(L, LS_HTTP_RESULT)) {
+        luaL_checkstack(L, 1, NULL);
+        lua_rawgeti(L, places, (lua_Integer)at + 1);
+        r->middleware = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
     if ((r->chain_called & UINT64_C(1) << at) != 0 || results > 0 || r->answer != LS_ANSWER_NONE || r->status_set ||
         is_begun(r) || r->x->error != 0)
         return;
@@ -53,7 +59,10 @@ static void check_answered(lua_State *L, const ls_request *r, unsigned at, int p
 static int layer_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_state_of(L)->current->client;
-    if (lua_istable(L, 1)) check_answered(L, r, r->chain_at, 1, lua_gettop(L) - 1);
+    if (lua_istable(L, 1))
+        check_answered(L, r, r->chain_at, 1, lua_gettop(L) - 1);
+    else
+        r->middleware = NULL;
     r->returned = true;
     if (is_begun(r))
         ls_http_result_unused(L, r);

@@ -89,6 +89,7 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
     r->time_ms_max = 0;
     r->written = 0;
     r->chained = false;
+    r->middleware = NULL;
     r->dispatch_ref = task->dispatch_ref;
     task->client = r;
     task->serial = r->serial;
@@ -402,7 +403,7 @@ static void change_page(lua_State *L, const ls_request *r, int index, const char
         ls_exchange_has_field(x, "Last-Modified", 13))
         return;
     if (lua_type(L, index) != LUA_TSTRING && ls_buffer_test(L, index) == NULL) return;
-    luaL_checkstack(L, 4, NULL);
+    luaL_checkstack(L, 5, NULL);
     lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(r->state)->page_ref);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
     (void)luaL_tolstring(L, index, NULL);
@@ -413,7 +414,8 @@ static void change_page(lua_State *L, const ls_request *r, int index, const char
         lua_pushlstring(L, policy, policy_len);
     else
         lua_pushnil(L);
-    lua_call(L, 3, 1);
+    lua_pushstring(L, r->middleware);
+    lua_call(L, 4, 1);
     if (lua_type(L, -1) == LUA_TSTRING)
         lua_replace(L, index);
     else
