@@ -239,7 +239,7 @@ class Middleware(E2E):
             ("/later", "next() belongs to the middleware that got it"),
             ("/argument", "next() takes no arguments"),
             ("/job", "next() belongs to the middleware that got it"),
-            ("/forgets", "the middleware neither called next() nor answered the request"),
+            ("/forgets", "the middleware neither called next() nor answered the request: call next(), or return a response such as"),
             ("/own-error", "behind next"),
         ):
             with self.subTest(target):

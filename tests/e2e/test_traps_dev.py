@@ -345,7 +345,8 @@ end)"""
 app:get("/", function(req, res, next) end, function() return "hello" end)""")
         page = server.get("/", HTML)
         self.assertEqual(page.status, 500)
-        self.assertRegex(page.text, r'"message">\S*site\.lua:4: the middleware neither called next\(\) nor answered')
+        self.assertRegex(page.text, r'"message">\S*site\.lua:4: the middleware neither called next\(\) nor answered the request: '
+                         r'call next\(\), or return a response such as return 403<')
         self.assertIn('<span id="L4" class="marked">', page.text)
         self.assertNotIn("luaserve/", page.text)
         server.stop()

@@ -49,7 +49,11 @@ static void check_answered(lua_State *L, ls_request *r, unsigned at, int places,
         is_begun(r) || r->x->error != 0)
         return;
     lua_rawgeti(L, places, (lua_Integer)at + 1);
-    lua_pushfstring(L, "%s: the middleware neither called next() nor answered the request", lua_tostring(L, -1));
+    lua_pushfstring(
+        L,
+        "%s: the middleware neither called next() nor answered the request: call next(), or return a response such "
+        "as return 403",
+        lua_tostring(L, -1));
     (void)lua_error(L); /* not luaL_error: the place is that of the middleware alone */
 }
 
