@@ -3,14 +3,11 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "script/core/bytecode.h"
 #include "script/core/cpu_poll.h"
 #include "script/core/error_text.h"
 
@@ -118,62 +115,6 @@ int ls_task_no_results(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* Append to the text on top of the stack the error that was kept before. */
-static void push_reason(lua_State *L, const ls_task *task)
-{
-    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
-    lua_pushfstring(L, "%s\nwhile a variable was closed because of: %s", lua_tostring(L, -2), lua_tostring(L, -1));
-    lua_replace(L, -3);
-    lua_pop(L, 1);
-}
-
-int ls_task_keep_error(lua_State *L)
-{
-    ls_task *task = ls_state_of(L)->current;
-    size_t len, before_len = 0;
-    lua_settop(L, 1);
-    if (ls_task_is_left_error(L, 1)) {
-        ls_task_tell_left(task); /* the __close functions may wait */
-        return 1;
-    }
-    const char *const message = ls_error_describe(L, 1), *before = NULL;
-    (void)lua_tolstring(L, -1, &len);
-    if (task->traced) {
-        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
-        before = lua_tolstring(L, -1, &before_len);
-    }
-    if (before != NULL && before_len >= len && memcmp(before, message, len) == 0) { /* raised again */
-        lua_settop(L, 1);
-        return 1;
-    }
-    luaL_traceback(L, L, message, 1);
-    if (before != NULL) push_reason(L, task);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, task);
-    task->traced = true;
-    lua_settop(L, 1);
-    return 1;
-}
-
-void ls_task_drop_error(ls_task *task)
-{
-    if (!task->traced) return;
-    task->traced = false;
-    lua_pushnil(task->state->L);
-    lua_rawsetp(task->state->L, LUA_REGISTRYINDEX, task);
-}
-
-void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message)
-{
-    if (task->traced && !task->cpu_exceeded) {
-        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
-    } else if (!task->cpu_exceeded && task->state->refused_at[0] != '\0') {
-        lua_pushfstring(L, "%s: %s", task->state->refused_at, message);
-    } else {
-        luaL_traceback(L, task->co, message, 0);
-        if (task->traced) push_reason(L, task); /* a limit has ended a __close function */
-    }
-}
-
 /* The stack is the message handler; then the results, or the error. */
 static int main_returned(lua_State *L, int status, lua_KContext context)
 {
@@ -187,6 +128,22 @@ static int task_main(lua_State *L) /* (function, its arguments...) */
     lua_pushcfunction(L, ls_task_keep_error);
     lua_insert(L, 1);
     return main_returned(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 1, 0, main_returned), 0);
+}
+
+/* Close the variables of a task without a protected call, which has failed: its __close functions cannot wait. */
+static int task_close(lua_State *L)
+{
+    ls_task *task = lua_touserdata(L, 1);
+    lua_State *co = task->co;
+    task->blocked++;
+    lua_settop(L, 0);
+    lua_pushvalue(co, -1);
+    lua_xmove(co, L, 1);
+    ls_cpu_watch_inner(task->state->cpu, co);
+    if (lua_resetthread(co) == LUA_OK) return 0;
+    lua_xmove(co, L, 1);
+    if (!lua_rawequal(L, 1, 2)) ls_log(LS_LOG_ERROR, "while a variable was closed: %s", ls_error_describe(L, 2));
+    return 0;
 }
 
 static void task_free(ls_task *task)
@@ -263,27 +220,14 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     ls_task_drop_error(task);
     if (well && !task->cpu_exceeded && state->tasks_free_count < LS_TASKS_FREE_MAX) {
         lua_settop(task->co, 0);
+        task->bare = false;
         ls_list_push(&state->tasks_free, &task->node);
         state->tasks_free_count++;
     } else {
+        if (task->bare && !well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_close, task);
         task_free(task);
     }
     if (state->refused) collect_after_refusal(ctx, state);
-}
-
-static const char canceled_text[] = "the task was ended while it waited: its site was replaced or stopped";
-
-const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route)
-{
-    const ls_state *state = task->state;
-    char text[400];
-    if (task->canceled && !task->timed_out) return lua_pushstring(L, canceled_text);
-    (void)snprintf(
-        text, sizeof text, "%s%s%s%s %s (%.3g s)", state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
-        route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
-        task->timed_out ? "waited for longer than timeout allows" : "used more processor time than max_cpu allows",
-        task->timed_out ? task->time_ms_max / 1e3 : (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
-    return lua_pushstring(L, text);
 }
 
 void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
@@ -310,65 +254,6 @@ void ls_task_go_on(ls_task *task)
     task->state->ended_at[0] = '\0';
     task->time_ms_max = LS_TASK_CAUGHT_MS;
     ls_task_watch(task);
-}
-
-static const char left_text[] = "the client has left while the handler waited";
-
-typedef struct task_error {
-    ls_task *task;
-    const char *what;
-    char *text; /* NULL, or receives the message */
-    size_t text_bytes;
-} task_error;
-
-static int log_error_protected(lua_State *L)
-{
-    const task_error *error = lua_touserdata(L, 1);
-    lua_settop(L, 0);
-    lua_pushvalue(error->task->co, -1);
-    lua_xmove(error->task->co, L, 1);
-    const char *message =
-        error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
-    if (error->text != NULL) (void)snprintf(error->text, error->text_bytes, "%s", message);
-    ls_task_push_traceback(L, error->task, message);
-    ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
-    return 0;
-}
-
-static bool is_line_of_site(lua_State *co, lua_Debug *ar)
-{
-    return lua_getinfo(co, "Sl", ar) != 0 && ar->currentline > 0 &&
-           strncmp(ar->source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) != 0;
-}
-
-/* " (site.lua:5)", where the function of the task begins, or "". */
-static void function_line(lua_State *co, char *out, size_t out_bytes)
-{
-    lua_Debug ar;
-    out[0] = '\0';
-    for (int level = 0; lua_getstack(co, level, &ar); level++)
-        if (is_line_of_site(co, &ar)) (void)snprintf(out, out_bytes, " (%s:%d)", ar.short_src, ar.linedefined);
-}
-
-void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes)
-{
-    if (text != NULL) (void)snprintf(text, text_bytes, "%s", task->canceled ? canceled_text : "not enough memory");
-    if (task->canceled && !task->timed_out) {
-        char function[80], line[80];
-        ls_task_line(task->co, line, sizeof line);
-        function_line(task->co, function, sizeof function);
-        ls_log(task->unfinished && line[0] != '\0' ? LS_LOG_WARN : LS_LOG_INFO, "%s%s%s%s: %s", what, function,
-               line[0] != '\0' ? ", at " : "", line, canceled_text);
-        return;
-    }
-    if (ls_task_is_left_error(task->co, -1)) {
-        if (text != NULL) (void)snprintf(text, text_bytes, "%s", left_text);
-        ls_log(LS_LOG_INFO, "%s: %s", what, lua_tostring(task->co, -1));
-        return;
-    }
-    task_error error = {task, what, text, text_bytes};
-    if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
-        ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
 }
 
 /* The processor time that still counts when the task continues after a short sleep: the time for which it slept is
@@ -405,7 +290,7 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
         lua_sethook(co, ls_state_hook, LUA_MASKCOUNT, 1);
     }
     if (measured) ls_cpu_watch_mark(cpu);
-    if (!task->protects && lua_status(co) == LUA_OK) {
+    if (!task->protects && !task->bare && lua_status(co) == LUA_OK) {
         lua_pushcfunction(co, task_main);
         lua_insert(co, -nargs - 2);
         nargs++;
@@ -561,31 +446,6 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
     while (!ls_list_empty(&woken)) ls_task_wake(ctx, LS_CONTAINER(woken.next, ls_task, wait_node), result);
 }
 
-int ls_task_error(lua_State *L, const char *format, ...)
-{
-    char line[80];
-    va_list arguments;
-    ls_task_line(L, line, sizeof line);
-    lua_pushfstring(L, "%s%s", line, line[0] != '\0' ? ": " : "");
-    va_start(arguments, format);
-    lua_pushvfstring(L, format, arguments);
-    va_end(arguments);
-    lua_concat(L, 2);
-    return lua_error(L);
-}
-
-int ls_task_left_error(lua_State *L, const char *what)
-{
-    return ls_task_error(L, "%s%s", what, left_text);
-}
-
-bool ls_task_is_left_error(lua_State *L, int index)
-{
-    size_t len = 0;
-    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &len) : NULL;
-    return len >= sizeof left_text - 1 && strcmp(text + len - (sizeof left_text - 1), left_text) == 0;
-}
-
 static void work_done(ls_thread_ctx *ctx, ls_op *op)
 {
     const ls_task_work *w = LS_CONTAINER(op, ls_task_work, work.op);
@@ -693,17 +553,6 @@ bool ls_tasks_unfinished(const ls_state *state)
 void ls_tasks_cancel(ls_state *state)
 {
     LS_LIST_EACH (ls_task, task, &state->tasks_live, node) ls_task_cancel(task);
-}
-
-void ls_task_line(lua_State *co, char *out, size_t out_bytes)
-{
-    lua_Debug ar;
-    out[0] = '\0';
-    for (int level = 0; lua_getstack(co, level, &ar); level++) {
-        if (!is_line_of_site(co, &ar)) continue;
-        (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
-        return;
-    }
 }
 
 /* A task that waits although its time is over; NULL: none. *next receives the time of the next one; 0: none. The oldest

@@ -36,20 +36,21 @@ struct ls_task {
     ls_node node; /* in the free or the live list of the state */
     ls_state *state;
     lua_State *co;
-    int ref;              /* registry reference that keeps co alive */
-    bool waiting;         /* suspended until ls_task_wake() */
-    bool queued;          /* `op` is in the actor's inbox */
-    bool cpu_exceeded;    /* it has used too much processor time: every further run ends at once */
-    bool protects;        /* its function does itself what task_main does */
-    bool traced;          /* the traceback of its error is in the registry */
-    bool killed;          /* the hook has suspended it forever */
-    bool canceled;        /* its state closes, or `timed_out`; implies cpu_exceeded */
-    bool timed_out;       /* it has waited for longer than time_ms_max; implies canceled */
-    bool held;            /* an operation that cannot be cancelled refers to it: only that one wakes it */
-    bool gave_way;        /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
-    bool counted;         /* in state->busy */
-    bool long_lived;      /* it goes on in an old site: a WebSocket's, or begun by one */
-    bool serves;          /* it is the handler of a connection of ls.tcp */
+    int ref;           /* registry reference that keeps co alive */
+    bool waiting;      /* suspended until ls_task_wake() */
+    bool queued;       /* `op` is in the actor's inbox */
+    bool cpu_exceeded; /* it has used too much processor time: every further run ends at once */
+    bool protects;     /* its function does itself what task_main does */
+    bool bare;       /* it has no protected call, which an idle connection would pay with 64 bytes: see task_close() */
+    bool traced;     /* the traceback of its error is in the registry */
+    bool killed;     /* the hook has suspended it forever */
+    bool canceled;   /* its state closes, or `timed_out`; implies cpu_exceeded */
+    bool timed_out;  /* it has waited for longer than time_ms_max; implies canceled */
+    bool held;       /* an operation that cannot be cancelled refers to it: only that one wakes it */
+    bool gave_way;   /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
+    bool counted;    /* in state->busy */
+    bool long_lived; /* it goes on in an old site: a WebSocket's, or begun by one */
+    bool serves;     /* it is the handler of a connection of ls.tcp */
     bool client_left;     /* before the response to `client` was complete */
     bool told;            /* it knows that its client has left: no wait ends because of it */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */

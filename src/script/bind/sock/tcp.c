@@ -529,6 +529,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     }
     ls_task *task = order.task;
     task->ended = serve_ended;
+    task->bare = true;
     task->owner = order.tcp;
     task->serves = server->index != LS_LISTENER_CONTROL;
     order.tcp->owner = &task->owner;

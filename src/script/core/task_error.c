@@ -1,0 +1,169 @@
+/* task_error.c - errors of tasks: how they are kept, described and logged. See task.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "script/core/bytecode.h"
+#include "script/core/error_text.h"
+#include "script/core/task.h"
+
+static bool is_line_of_site(lua_State *co, lua_Debug *ar)
+{
+    return lua_getinfo(co, "Sl", ar) != 0 && ar->currentline > 0 &&
+           strncmp(ar->source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) != 0;
+}
+
+void ls_task_line(lua_State *co, char *out, size_t out_bytes)
+{
+    lua_Debug ar;
+    out[0] = '\0';
+    for (int level = 0; lua_getstack(co, level, &ar); level++) {
+        if (!is_line_of_site(co, &ar)) continue;
+        (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
+        return;
+    }
+}
+
+/* Append to the text on top of the stack the error that was kept before. */
+static void push_reason(lua_State *L, const ls_task *task)
+{
+    (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
+    lua_pushfstring(L, "%s\nwhile a variable was closed because of: %s", lua_tostring(L, -2), lua_tostring(L, -1));
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
+int ls_task_keep_error(lua_State *L)
+{
+    ls_task *task = ls_state_of(L)->current;
+    lua_settop(L, 1);
+    ls_task_tell_left(task); /* the __close functions may wait, although the client has left or leaves now */
+    if (ls_task_is_left_error(L, 1)) return 1;
+    const char *const message = ls_error_describe(L, 1), *before = NULL;
+    if (task->traced) {
+        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
+        before = lua_tostring(L, -1);
+    }
+    if (before == NULL || strncmp(before, message, strlen(message)) != 0) { /* else it is raised again */
+        luaL_traceback(L, L, message, 1);
+        if (before != NULL) push_reason(L, task);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, task);
+        task->traced = true;
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
+void ls_task_drop_error(ls_task *task)
+{
+    if (!task->traced) return;
+    task->traced = false;
+    lua_pushnil(task->state->L);
+    lua_rawsetp(task->state->L, LUA_REGISTRYINDEX, task);
+}
+
+void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message)
+{
+    if (task->traced && !task->cpu_exceeded) {
+        (void)lua_rawgetp(L, LUA_REGISTRYINDEX, task);
+    } else if (!task->cpu_exceeded && task->state->refused_at[0] != '\0') {
+        lua_pushfstring(L, "%s: %s", task->state->refused_at, message);
+    } else {
+        luaL_traceback(L, task->co, message, 0);
+        if (task->traced) push_reason(L, task); /* a limit has ended a __close function */
+    }
+}
+
+static const char canceled_text[] = "the task was ended while it waited: its site was replaced or stopped";
+
+const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route)
+{
+    const ls_state *state = task->state;
+    char text[400];
+    if (task->canceled && !task->timed_out) return lua_pushstring(L, canceled_text);
+    (void)snprintf(
+        text, sizeof text, "%s%s%s%s %s (%.3g s)", state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
+        route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
+        task->timed_out ? "waited for longer than timeout allows" : "used more processor time than max_cpu allows",
+        task->timed_out ? task->time_ms_max / 1e3 : (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
+    return lua_pushstring(L, text);
+}
+
+static const char left_text[] = "the client has left while the handler waited";
+
+typedef struct task_error {
+    ls_task *task;
+    const char *what;
+    char *text; /* NULL, or receives the message */
+    size_t text_bytes;
+} task_error;
+
+static int log_error_protected(lua_State *L)
+{
+    const task_error *error = lua_touserdata(L, 1);
+    lua_settop(L, 0);
+    lua_pushvalue(error->task->co, -1);
+    lua_xmove(error->task->co, L, 1);
+    const char *message =
+        error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
+    if (error->text != NULL) (void)snprintf(error->text, error->text_bytes, "%s", message);
+    ls_task_push_traceback(L, error->task, message);
+    ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
+    return 0;
+}
+
+/* " (site.lua:5)", where the function of the task begins, or "". */
+static void function_line(lua_State *co, char *out, size_t out_bytes)
+{
+    lua_Debug ar;
+    out[0] = '\0';
+    for (int level = 0; lua_getstack(co, level, &ar); level++)
+        if (is_line_of_site(co, &ar)) (void)snprintf(out, out_bytes, " (%s:%d)", ar.short_src, ar.linedefined);
+}
+
+void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes)
+{
+    if (text != NULL) (void)snprintf(text, text_bytes, "%s", task->canceled ? canceled_text : "not enough memory");
+    if (task->canceled && !task->timed_out) {
+        char function[80], line[80];
+        ls_task_line(task->co, line, sizeof line);
+        function_line(task->co, function, sizeof function);
+        ls_log(task->unfinished && line[0] != '\0' ? LS_LOG_WARN : LS_LOG_INFO, "%s%s%s%s: %s", what, function,
+               line[0] != '\0' ? ", at " : "", line, canceled_text);
+        return;
+    }
+    if (ls_task_is_left_error(task->co, -1)) {
+        if (text != NULL) (void)snprintf(text, text_bytes, "%s", left_text);
+        ls_log(LS_LOG_INFO, "%s: %s", what, lua_tostring(task->co, -1));
+        return;
+    }
+    task_error error = {task, what, text, text_bytes};
+    if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
+        ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+}
+
+int ls_task_error(lua_State *L, const char *format, ...)
+{
+    char line[80];
+    va_list arguments;
+    ls_task_line(L, line, sizeof line);
+    lua_pushfstring(L, "%s%s", line, line[0] != '\0' ? ": " : "");
+    va_start(arguments, format);
+    lua_pushvfstring(L, format, arguments);
+    va_end(arguments);
+    lua_concat(L, 2);
+    return lua_error(L);
+}
+
+int ls_task_left_error(lua_State *L, const char *what)
+{
+    return ls_task_error(L, "%s%s", what, left_text);
+}
+
+bool ls_task_is_left_error(lua_State *L, int index)
+{
+    size_t len = 0;
+    const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &len) : NULL;
+    return len >= sizeof left_text - 1 && strcmp(text + len - (sizeof left_text - 1), left_text) == 0;
+}
