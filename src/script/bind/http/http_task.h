@@ -33,8 +33,8 @@ enum { LS_REFUSED_BYTES = 2048 };
  * arrive whole, or that req:json refused, whose reason is copied. 0: it is a failure of the handler. */
 int ls_http_client_mistake(lua_State *L, const ls_request *request, int index, char *reason, size_t reason_bytes);
 
-/* Put the place and the name of the route, or the place of the middleware that has returned, before the message at `index`, if it is a string that names no line because
- * the handler is over. */
+/* Put the place and the name of the route, or the place of the middleware that has returned, before the message at `index`,
+ * if it is a string that names no line because the handler is over. */
 void ls_http_name_route(lua_State *L, const ls_request *request, int index, int dispatch_ref);
 
 /* The task that responds owns `owned`, which stands in request->owned until its owner or drop(owned) clears that:
