@@ -13,7 +13,7 @@ local format, pcall, setmetatable = string.format, pcall, setmetatable
 
 local once = {}
 
-local sends = setmetatable({}, { __mode = "k" }) -- of a coroutine that sends the body of ls.fetch: its request
+local sends = setmetatable({}, { __mode = "k" }) -- of a task that sends the body of ls.fetch: its request
 
 -- send(request, fn, ...) -> pcall(fn, ...), in a task that only sends the body of this request of ls.fetch.
 function once.send(request, fn, ...)
