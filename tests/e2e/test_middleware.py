@@ -2,6 +2,7 @@
 # wine: none; Lua code around handlers, the same on every system
 import json
 import os
+from urllib.parse import quote
 
 from harness import E2E, SANITIZER, main, request, run_program, scratch
 
@@ -127,13 +128,13 @@ class Middleware(E2E):
             ("/json", 200, '"text"', "200 %s string" % JSON),
             ("/send", 200, "a,b", "200 text/csv; charset=utf-8 string"),
             ("/redirect", 303, "See Other\n", "303 %s nil" % TEXT),
-            ("/file", 200, "0123456789" * 10, "200 - nil"),
+            ("/file", 200, "0123456789" * 10, "200 %s nil" % TEXT),
             ("/no-file", 404, "Not Found\n", "404 %s nil" % TEXT),
             ("/forgotten-file", 404, "Not Found\n", "404 %s nil" % TEXT),
             ("/forgotten-folder", 500, error, "500 %s nil" % TEXT),
             ("/gone-file", 410, "", "410 - nil"),
-            ("/second-file", 200, "0123456789" * 10, "200 - nil"),
-            ("/static/page.txt", 200, "0123456789" * 10, "200 - nil"),
+            ("/second-file", 200, "0123456789" * 10, "200 %s nil" % TEXT),
+            ("/static/page.txt", 200, "0123456789" * 10, "200 %s nil" % TEXT),
             ("/static/none.txt", 404, "Not Found\n", "404 %s nil" % TEXT),
             ("/fail", 500, error, "500 %s nil" % TEXT),
             ("/fail-after", 500, error, "500 %s nil" % TEXT),
@@ -374,6 +375,111 @@ app:mount("/other", other)
 ls.listen("127.0.0.1:0", app)
 """
 WAITED, COMPUTED = r"waited for longer than timeout allows \(0\.2 s\)", "used more processor time than max_cpu allows"
+
+
+class FieldsOfAFile(E2E):
+    """After next() they are in res, and can be changed."""
+    NAMES = ("Content-Type", "Content-Length", "Cache-Control", "Vary", "Content-Encoding", "ETag", "Accept-Ranges",
+             "Last-Modified")
+    SITE = """
+local ls = require "luaserve"
+local app = ls.app()
+local dir = "@DIR@"
+io.open(dir .. "/page.txt", "w"):write(("0123456789"):rep(10)):close()
+io.open(dir .. "/page.txt.gz", "w"):write("packed"):close()
+app:use(function(req, res, next)
+  if req.query.before then res:header("ETag", req.query.before) end
+  next()
+  local seen = {}
+  for _, name in ipairs(ls.json.decode(req.headers["X-Names"] or "[]")) do seen[name] = res:header(name) end
+  res:header("X-Seen", ls.json.encode(seen))
+  if req.query.remove then res:header(req.query.remove, nil) end
+  if req.query.set then res:header(req.query.set, req.query.value) end
+  if req.query.text then return "text" end
+end)
+app:get("/file", function(_, res) return res:file(dir .. "/page.txt", { max_age = 60 }) end)
+app:get("/part", function(_, res) return res:file(dir .. "/page.txt", { offset = 10, length = 5 }) end)
+app:get("/own", function(_, res)
+  res:header("ETag", '"own"'):header("Last-Modified", "Thu, 01 Jan 1970 00:00:00 GMT"):type("csv")
+  return res:file(dir .. "/page.txt")
+end)
+app:get("/later", function(_, res)
+  assert(res:file(dir .. "/page.txt"))
+  res:header("X-Tag", res:header("etag"))
+  return res:header("Accept-Ranges", nil):header("Cache-Control", "no-store")
+end)
+app:static("/static", dir, { precompressed = true, max_age = 60 })
+ls.listen("127.0.0.1:0", app)
+"""
+    GZIP = ("Accept-Encoding", "gzip")
+
+    def ask(self, target, *headers):
+        return self.server.get(target, list(headers))
+
+    def test_they_can_be_read(self):
+        names = ("X-Names", json.dumps(self.NAMES))
+        for target, headers, missing in (
+            ("/file", (), ("Content-Encoding", "Vary")),
+            ("/part", (), ("Content-Encoding", "Vary", "Cache-Control")),
+            ("/own", (), ("Content-Encoding", "Vary", "Cache-Control")),
+            ("/static/page.txt", (), ("Content-Encoding",)),
+            ("/static/page.txt", (self.GZIP,), ()),
+        ):
+            with self.subTest(target, headers=headers):
+                response = self.ask(target, names, *headers)
+                self.assertEqual(response.status, 200)
+                sent = {name: response.header(name) for name in self.NAMES if response.header(name) is not None}
+                self.assertEqual(json.loads(response.header("X-Seen")), sent)
+                self.assertEqual(set(self.NAMES) - set(sent), set(missing))
+
+    def test_the_handler_itself_can(self):
+        response = self.ask("/later")
+        self.assertEqual(response.header("X-Tag"), response.header("ETag"))
+        self.assertEqual((response.header("Accept-Ranges"), response.header("Cache-Control")), (None, "no-store"))
+
+    def test_each_can_be_removed(self):
+        whole = self.ask("/static/page.txt", self.GZIP)
+        for name in self.NAMES[2:]:
+            response = self.ask("/static/page.txt?remove=" + name.lower(), self.GZIP)
+            self.assertEqual((response.status, response.body), (200, b"packed"))
+            for other in self.NAMES:
+                self.assertEqual(response.header(other), None if other == name else whole.header(other), name)
+        self.assertIsNone(self.ask("/own?remove=ETag").header("ETag"))
+
+    def test_each_can_be_set(self):
+        for target in ("/file", "/own", "/static/page.txt"):
+            for name, value in (("ETag", '"new"'), ("Last-Modified", "Fri, 02 Jan 1970 00:00:00 GMT"),
+                                ("Accept-Ranges", "none"), ("Content-Type", "text/x"), ("Cache-Control", "no-store")):
+                response = self.ask("%s?set=%s&value=%s" % (target, name, quote(value)), self.GZIP)
+                self.assertEqual([v for n, v in response.headers if n.lower() == name.lower()], [value], target)
+
+    def test_conditions_follow(self):
+        for target in ("/file", "/static/page.txt"):
+            whole = self.ask(target, self.GZIP)
+            tag, date = ("If-None-Match", whole.header("ETag")), ("If-Modified-Since", whole.header("Last-Modified"))
+            new = ("If-None-Match", '"new"')
+            for query, condition, status in (
+                ("", tag, 304), ("", date, 304), ("", new, 200),
+                ("?set=ETag&value=%22new%22", tag, 200), ("?set=ETag&value=%22new%22", new, 304),
+                ("?remove=ETag", tag, 200), ("?remove=ETag", date, 304),
+                ("?remove=Last-Modified", date, 200), ("?remove=Last-Modified", tag, 304),
+            ):
+                response = self.ask(target + query, self.GZIP, condition)
+                self.assertEqual(response.status, status, (target, query, condition))
+                if status == 304:
+                    expected = None if "remove=ETag" in query else '"new"' if "value" in query else tag[1]
+                    self.assertEqual(response.header("ETag"), expected)
+                    self.assertEqual(response.header("Last-Modified"), None if expected else date[1])
+
+    def test_the_tag_of_another_representation_is_not_that_of_the_coded_one(self):
+        plain, coded = self.ask("/static/page.txt?before=%22own%22"), self.ask("/static/page.txt?before=%22own%22", self.GZIP)
+        self.assertEqual(plain.header("ETag"), '"own"')
+        self.assertEqual(coded.header("ETag"), self.ask("/static/page.txt", self.GZIP).header("ETag"))
+
+    def test_a_response_that_replaces_the_file_has_none(self):
+        response = self.ask("/static/page.txt?text=1", self.GZIP)
+        self.assertEqual((response.text, response.header("Content-Type")), ("text", TEXT))
+        self.assertEqual([name for name in self.NAMES[2:] if response.header(name)], [])
 
 
 class Limits(E2E):

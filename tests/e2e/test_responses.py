@@ -44,6 +44,8 @@ app:get("/write", function(req, res) res:header("Content-Type", "text/csv"); res
 app:get("/flush", function(req, res) res:write("one"); res:flush(); ls.sleep(0.01); res:write("two") end)
 app:get("/announced", function(req, res)
   res:header("Content-Length", 6)
+  assert(res:header("content-length") == "6" and res:header("Content-Length", nil):header("Content-Length") == nil)
+  res:header("Content-Length", 6)
   res:write("abc") res:flush() res:write("def")
 end)
 app:get("/announced-short", function(req, res) res:header("Content-Length", 6); res:write("abc") end)

@@ -9,84 +9,112 @@
 #include "base/err.h"
 #include "codec/http_range.h"
 #include "codec/http_text.h"
+#include "script/core/push.h"
 
-enum { SLICES_MAX = 2 * LS_RANGES_MAX + 1, TEXT_BYTES = 256 + LS_FILE_LINES_MAX };
+enum { SLICES_MAX = 2 * LS_RANGES_MAX + 1, LINES_ROOM = 256 + LS_FILE_LINES_MAX };
 
-typedef struct text { /* lines that are being collected */
-    size_t len;
-    char bytes[TEXT_BYTES];
-} text;
+/* The lines of the file as the response, which stand behind those of the handler. */
+typedef struct file_lines {
+    ls_validators v;
+    char tag[LS_ETAG_BYTES]; /* of a part */
+    size_t len, rest;        /* from `rest` on: what a 304 with a tag leaves out */
+    char bytes[LINES_ROOM];
+} file_lines;
 
-static void text_add(text *to, const char *bytes, size_t len)
+static void add(file_lines *to, const char *bytes, size_t len)
 {
     memcpy(to->bytes + to->len, bytes, len);
     to->len += len;
 }
 
-/* Whether a field that the handler has set stays. */
-static bool is_of_handler(const char *name, size_t len)
-{
-    return ls_text_same(name, len, "cache-control", 13) || ls_text_same(name, len, "last-modified", 13) ||
-           ls_text_same(name, len, "accept-ranges", 13);
-}
-
-/* Add the lines to those of the handler, one by one. */
-static int merge_lines(ls_request *r, const char *at, size_t len)
-{
-    const char *const end = at + len;
-    while (at < end) {
-        const char *colon = memchr(at, ':', (size_t)(end - at)), *stop = memchr(at, '\r', (size_t)(end - at));
-        const size_t name_len = (size_t)(colon - at);
-        const bool adds = ls_text_same(at, name_len, "vary", 4);
-        int err = LS_OK;
-        if (!is_of_handler(at, name_len) || !ls_exchange_has_field(r->x, at, name_len))
-            err = ls_exchange_header(r->state->ctx, r->x, at, name_len, colon + 2, (size_t)(stop - colon - 2), !adds);
-        if (err < 0) return err;
-        at = stop + 2;
-    }
-    return LS_OK;
-}
-
-static int put_lines(ls_request *r, const text *lines)
-{
-    if (r->x->fields_len > 0) return merge_lines(r, lines->bytes, lines->len);
-    return ls_exchange_lines(r->state->ctx, r->x, lines->bytes, lines->len);
-}
-
-/* Collect the lines that describe the representation. `v` receives its validators, of which the handler may have set some;
- * `tag` is room for its tag. */
-static void describe(const ls_exchange *x, const ls_file_answer *a, char tag[LS_ETAG_BYTES], ls_validators *v,
-                     text *lines)
+static void compose(const ls_file_answer *a, file_lines *l)
 {
     const ls_cached_file *entry = a->entry;
-    size_t own_len = 0;
-    const char *own = a->coded ? NULL : ls_exchange_find(x, "etag", 4, &own_len);
-    *v = (ls_validators){
+    l->v = (ls_validators){
         .etag = entry->etag, .etag_len = entry->etag_len, .dated = entry->dated, .modified_s = entry->info.modified_s};
     if (a->part) {
         char suffix[LS_ETAG_SUFFIX_BYTES];
         const int len =
             snprintf(suffix, sizeof suffix, "-%llx-%llx", (unsigned long long)a->from, (unsigned long long)a->bytes);
-        v->etag = tag;
-        v->etag_len = ls_etag_of_file(entry->info.bytes, entry->info.modified_s, entry->info.modified_ns, suffix,
-                                      (size_t)len, tag);
+        l->v.etag = l->tag;
+        l->v.etag_len = ls_etag_of_file(entry->info.bytes, entry->info.modified_s, entry->info.modified_ns, suffix,
+                                        (size_t)len, l->tag);
     }
-    if (a->without_tag) v->etag_len = 0;
-    if (ls_exchange_has_field(x, "last-modified", 13)) v->dated = false;
-    if (own != NULL) {
-        v->etag = own;
-        v->etag_len = own_len;
-    } else if (v->etag_len > 0) {
-        text_add(lines, "ETag: ", 6);
-        text_add(lines, v->etag, v->etag_len);
-        text_add(lines, "\r\n", 2);
+    if (a->without_tag) l->v.etag_len = 0;
+    l->len = 0;
+    if (l->v.etag_len > 0) {
+        add(l, "ETag: ", 6);
+        add(l, l->v.etag, l->v.etag_len);
+        add(l, "\r\n", 2);
     }
-    text_add(lines, a->lines, a->lines_len);
+    add(l, a->lines, a->lines_len);
+    l->rest = l->len;
+    add(l, entry->lines + entry->etag_line_len, entry->lines_len - (size_t)entry->etag_line_len);
 }
 
-static void add_rest(const ls_cached_file *entry, text *lines) /* Accept-Ranges, Last-Modified */
+/* The next line of those at *at, which then is the end of the line. */
+typedef struct line {
+    const char *from, *value;
+    size_t name_len, value_len;
+} line;
+
+static bool next_line(const char **at, const char *end, line *out)
 {
-    text_add(lines, entry->lines + entry->etag_line_len, entry->lines_len - (size_t)entry->etag_line_len);
+    if (*at == end) return false;
+    out->from = *at;
+    const char *const colon = memchr(*at, ':', (size_t)(end - *at)), *stop = memchr(*at, '\r', (size_t)(end - *at));
+    out->name_len = (size_t)(colon - *at);
+    out->value = colon + 2;
+    out->value_len = (size_t)(stop - out->value);
+    *at = stop + 2;
+    return true;
+}
+
+static bool find_line(const file_lines *l, const char *name, size_t len, line *out)
+{
+    const char *at = l->bytes;
+    while (next_line(&at, l->bytes + l->len, out))
+        if (ls_text_same(out->from, out->name_len, name, len)) return true;
+    return false;
+}
+
+/* Whether a field that the handler has set stays. */
+static bool is_of_handler(const char *name, size_t len)
+{
+    return ls_text_same(name, len, "cache-control", 13) || ls_text_same(name, len, "etag", 4) ||
+           ls_text_same(name, len, "last-modified", 13) || ls_text_same(name, len, "accept-ranges", 13);
+}
+
+/* Add the lines to those of the handler, one by one. */
+static int merge_lines(ls_request *r, const file_lines *l)
+{
+    const char *at = l->bytes;
+    line n;
+    while (next_line(&at, l->bytes + l->len, &n)) {
+        const bool adds = ls_text_same(n.from, n.name_len, "vary", 4);
+        if (is_of_handler(n.from, n.name_len) && ls_exchange_has_field(r->x, n.from, n.name_len)) continue;
+        const int err = ls_exchange_header(r->state->ctx, r->x, n.from, n.name_len, n.value, n.value_len, !adds);
+        if (err < 0) return err;
+    }
+    return LS_OK;
+}
+
+static int put_lines(ls_request *r, const file_lines *l)
+{
+    if (r->x->fields_len > 0) return merge_lines(r, l);
+    return ls_exchange_lines(r->state->ctx, r->x, l->bytes, l->len);
+}
+
+/* The validators of the response, of which the handler may have set some. */
+static void own_validators(const ls_exchange *x, ls_validators *v)
+{
+    size_t len;
+    const char *own = ls_exchange_find(x, "etag", 4, &len);
+    if (own != NULL) {
+        v->etag = own;
+        v->etag_len = len;
+    }
+    if (ls_exchange_has_field(x, "last-modified", 13)) v->dated = false;
 }
 
 static int respond_empty(ls_request *r, int status)
@@ -198,41 +226,55 @@ static enum ls_range_result evaluate_range(const ls_conditions *c, const ls_vali
     return ls_range_parse(c->bytes + c->range->value.at, c->range->value.len, size, ranges, count);
 }
 
-int ls_file_respond(ls_request *r, const ls_file_answer *a)
+static uint64_t size_of(const ls_file_answer *a)
+{
+    return a->part ? a->bytes : a->entry->info.bytes;
+}
+
+static int respond(ls_request *r, const ls_file_answer *a, file_lines *l)
 {
     ls_exchange *x = r->x;
     const bool reads = x->head.method == LS_HTTP_GET || x->head.method == LS_HTTP_HEAD;
-    const uint64_t size = a->part ? a->bytes : a->entry->info.bytes;
+    const uint64_t size = size_of(a);
     ls_conditions conditions = {0};
     ls_range ranges[LS_RANGES_MAX];
     unsigned count = 0;
-    char tag[LS_ETAG_BYTES];
-    ls_validators v;
-    text lines;
-    lines.len = 0;
-    describe(x, a, tag, &v, &lines);
     if (x->status == 200 && reads) ls_conditions_of(&x->head, x->bytes, &conditions);
     enum ls_range_result range = LS_RANGE_WHOLE;
     if (conditions.any) {
         const int64_t now_s = ls_clock_wall_s();
-        switch (ls_condition_evaluate(&conditions, &v, now_s)) {
+        own_validators(x, &l->v);
+        switch (ls_condition_evaluate(&conditions, &l->v, now_s)) {
         case LS_CONDITION_FAILED: ls_exchange_drop_content(x); return ls_request_respond_text(r, 412);
         case LS_CONDITION_NOT_MODIFIED: {
-            if (v.etag_len == 0) add_rest(a->entry, &lines); /* RFC 9110 15.4.5: the tag is enough */
-            const int err = put_lines(r, &lines);
+            if (l->v.etag_len > 0) l->len = l->rest; /* RFC 9110 15.4.5: the tag is enough */
+            const int err = put_lines(r, l);
             return err < 0 ? err : respond_empty(r, 304);
         }
         case LS_CONDITION_HOLDS: break;
         }
-        range = evaluate_range(&conditions, &v, now_s, size, ranges, &count);
+        range = evaluate_range(&conditions, &l->v, now_s, size, ranges, &count);
         if (range == LS_RANGE_UNSATISFIABLE) return respond_unsatisfiable(r, size);
     }
-    add_rest(a->entry, &lines);
-    const int err = put_lines(r, &lines);
+    const int err = put_lines(r, l);
     if (err < 0) return err;
     if (range == LS_RANGE_PARTIAL) return respond_ranges(r, a, ranges, count, size);
     ls_slice slice = ls_cached_file_slice(a->entry, a->from, size, x->secure);
     return respond_slices(r, &slice, 1, a->type);
+}
+
+/* The tag of the handler is that of another representation. */
+static void drop_tag_if_coded(ls_request *r, const ls_file_answer *a)
+{
+    if (a->coded) ls_exchange_remove(r->x, "etag", 4);
+}
+
+int ls_file_respond(ls_request *r, const ls_file_answer *a)
+{
+    file_lines lines;
+    drop_tag_if_coded(r, a);
+    compose(a, &lines);
+    return respond(r, a, &lines);
 }
 
 /* ---- described ---------------------------------------------------------------------------------------------------- */
@@ -240,12 +282,42 @@ int ls_file_respond(ls_request *r, const ls_file_answer *a)
 typedef struct described {
     ls_answer_later base; /* first */
     ls_file_answer answer;
-    char lines[];
+    file_lines lines;
 } described;
 
 static int described_respond(ls_request *r, ls_answer_later *later)
 {
-    return ls_file_respond(r, &((described *)(void *)later)->answer);
+    described *d = (described *)(void *)later;
+    return respond(r, &d->answer, &d->lines);
+}
+
+static int described_push_field(lua_State *L, ls_answer_later *later, const char *name, size_t len)
+{
+    const described *d = (const described *)(const void *)later;
+    line found;
+    if (ls_text_same(name, len, "content-type", 12)) return ls_push_text(L, d->answer.type);
+    if (ls_text_same(name, len, "content-length", 14)) {
+        lua_pushfstring(L, "%I", (LUAI_UACINT)size_of(&d->answer));
+        return 1;
+    }
+    return find_line(&d->lines, name, len, &found) ? ls_push_bytes(L, found.value, found.value_len) : ls_push_nil(L);
+}
+
+static void described_remove_field(ls_answer_later *later, const char *name, size_t len)
+{
+    described *d = (described *)(void *)later;
+    file_lines *l = &d->lines;
+    line found;
+    if (ls_text_same(name, len, "etag", 4)) l->v.etag_len = 0;
+    if (ls_text_same(name, len, "last-modified", 13)) l->v.dated = false;
+    while (find_line(l, name, len, &found)) {
+        char *const from = l->bytes + (found.from - l->bytes),
+                    *to = l->bytes + (found.value - l->bytes) + found.value_len + 2;
+        const size_t bytes = (size_t)(to - from);
+        if (from < l->bytes + l->rest) l->rest -= bytes;
+        l->len -= bytes;
+        memmove(from, to, l->len - (size_t)(from - l->bytes));
+    }
 }
 
 static void described_drop(ls_answer_later *later)
@@ -257,12 +329,13 @@ static void described_drop(ls_answer_later *later)
 
 int ls_file_describe(ls_request *r, const ls_file_answer *a)
 {
-    described *d = malloc(sizeof *d + a->lines_len);
+    described *d = malloc(sizeof *d);
     if (d == NULL) return LS_ENOMEM;
-    d->base = (ls_answer_later){described_respond, described_drop};
+    d->base = (ls_answer_later){described_respond, described_push_field, described_remove_field, described_drop};
     d->answer = *a;
-    if (a->lines_len > 0) memcpy(d->lines, a->lines, a->lines_len);
-    d->answer.lines = d->lines;
+    d->answer.lines = NULL; /* those of the caller */
+    drop_tag_if_coded(r, a);
+    compose(a, &d->lines);
     (void)ls_block_hold(ls_external_block(&a->entry->external));
     ls_request_describe_later(r, &d->base);
     return LS_OK;

@@ -138,6 +138,11 @@ static int push_header(lua_State *L, const ls_request *r)
     size_t name_len, len;
     const char *name = luaL_checklstring(L, 2, &name_len), *value = ls_exchange_find(r->x, name, name_len, &len);
     if (value != NULL) return ls_push_bytes(L, value, len);
+    if (r->later != NULL) return r->later->push_field(L, r->later, name, name_len);
+    if (r->x->length >= 0 && ls_text_same(name, name_len, "content-length", 14)) {
+        lua_pushfstring(L, "%I", (LUAI_UACINT)r->x->length);
+        return 1;
+    }
     if (ls_text_same(name, name_len, "content-type", 12)) return ls_push_text(L, ls_request_answer_type(L, r));
     return ls_push_nil(L);
 }
@@ -170,6 +175,7 @@ static int res_header(lua_State *L)
         size_t len;
         const char *name = luaL_checklstring(L, 2, &len);
         ls_exchange_remove(r->x, name, len);
+        if (r->later != NULL) r->later->remove_field(r->later, name, len);
     } else {
         ls_request_set_header(L, r, 2, 3);
     }
