@@ -196,6 +196,7 @@ int ls_exchange_header(ls_thread_ctx *ctx, ls_exchange *x, const char *name, siz
     if (beside > 0) append(x, "Connection", 10, "upgrade", 7);
     append(x, name, name_len, value, value_len);
     if (is_type) x->has_type = true;
+    if (NAME_IS(name, name_len, "server")) x->may_have_server = true;
     return LS_OK;
 }
 

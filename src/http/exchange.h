@@ -125,10 +125,11 @@ struct ls_exchange {
     int status; /* 100..999; default 200 */
     bool close; /* close the connection after the response; set by the transport if the client does not keep it. Later
                     * also when the connection cannot be kept: see exchange_out.h */
-    bool has_type;    /* `fields` contains Content-Type */
-    bool has_date;    /* `fields` contains the Date of an upstream server */
-    const char *type; /* Content-Type unless has_type; NULL: no field. Static text */
-    ls_block *fields; /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
+    bool has_type;        /* `fields` contains Content-Type */
+    bool has_date;        /* `fields` contains the Date of an upstream server */
+    bool may_have_server; /* false: `fields` contains no Server */
+    const char *type;     /* Content-Type unless has_type; NULL: no field. Static text */
+    ls_block *fields;     /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
     /* What few exchanges have, side by side: it costs the others least. */
     ls_block *trailers;     /* of the request, as received, data[0..to): see ls_trailers_add. NULL: none */
@@ -186,8 +187,9 @@ static inline void ls_exchange_drop_trailers(ls_exchange *x)
 /* Remove the lines of that name; a Content-Length that was set does not apply any more. */
 void ls_exchange_remove(ls_exchange *x, const char *name, size_t name_len);
 
-/* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay.
- * LS_OK, or LS_ELIMIT, LS_ENOMEM, LS_EBUSY as above. */
+/* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay. For
+ * Content-Type, Date and Server the caller sets has_type, has_date and may_have_server. LS_OK, or LS_ELIMIT, LS_ENOMEM,
+ * LS_EBUSY as above. */
 int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
 
 /* Remove the lines Upgrade and Connection: the transport writes those of a 101 itself. */

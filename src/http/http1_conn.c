@@ -117,7 +117,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->open_framing = x->head.version > 10 ? LS_FRAMED_BY_PARTS : LS_FRAMED_BY_CLOSE;
     x->no_body = false;
     x->close = !e->terms.keep_alive;
-    x->has_type = x->has_date = false;
+    x->has_type = x->has_date = x->may_have_server = false;
     x->type = NULL;
     x->fields = NULL;
     x->fields_len = 0;

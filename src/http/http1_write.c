@@ -72,19 +72,25 @@ static const ls_http1_ready *ready_for(ls_http1_thread *thread, const char *type
     return ready;
 }
 
+/* Whether the site, or an upstream server, has set Server. */
+static bool has_server(const ls_exchange *x)
+{
+    return x->may_have_server && ls_exchange_has_field(x, "server", 6);
+}
+
 /* Write the common lines of a head: all before Connection and the extra fields. */
 static char *put_usual(char *to, ls_http1_thread *thread, const ls_exchange *x, int64_t length, size_t type_len)
 {
     const ls_http1_ready *ready = NULL;
-    const bool has_server = x->fields_len > 0 && ls_exchange_has_field(x, "server", 6); /* the site's own */
-    if (!has_server && !x->has_date && x->status == 200 && type_len > 0 && x->framing == LS_FRAMED_BY_LENGTH &&
+    const bool own_server = has_server(x);
+    if (!own_server && !x->has_date && x->status == 200 && type_len > 0 && x->framing == LS_FRAMED_BY_LENGTH &&
         (ready = ready_for(thread, x->type)) != NULL) {
         to = put(to, ready->text, ready->len);
         to = ls_put_number(to, (uint64_t)length);
         return PUT(to, "\r\n");
     }
     to = put_status(to, x->status);
-    if (!has_server) to = PUT(to, "Server: luaserve\r\n");
+    if (!own_server) to = PUT(to, "Server: luaserve\r\n");
     if (!x->has_date) to = put_date(to, thread);
     if (type_len > 0) {
         to = PUT(to, "Content-Type: ");
@@ -313,7 +319,7 @@ int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const c
     char *const from = ls_stream_room(ctx, ls_http1_stream(c), HEAD_ROOM + protocol_len);
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
-    if (x->fields_len == 0 || !ls_exchange_has_field(x, "server", 6)) to = PUT(to, "Server: luaserve\r\n");
+    if (!has_server(x)) to = PUT(to, "Server: luaserve\r\n");
     if (!x->has_date) to = put_date(to, ls_http1_thread_of(ls_http1_engine(c), ctx));
     if (protocol_len > 0) {
         to = PUT(to, "Connection: upgrade\r\nUpgrade: ");

@@ -59,6 +59,11 @@ app:get("/sent", function(req, res)
   res:send("x")
   ls.log.info("sent before=" .. tostring(before) .. " after=" .. tostring(res.sent))
 end)
+app:get("/server", function(req, res)
+  if req.query.set then res:header("Server", req.query.set) end
+  if req.query.remove then res:header("server", nil) end
+  return "ok"
+end)
 app:get("/redirect", function(req, res) return res:redirect("/elsewhere") end)
 app:get("/redirect301", function(req, res) return res:redirect("/moved", 301) end)
 app:get("/cookie", function(req, res)
@@ -211,6 +216,13 @@ class Responses(E2E):
         mark = self.server.mark()
         self.assertEqual(self.get("/sent").text, "x")
         self.server.wait_log("sent before=false after=false", mark)  # it is described
+
+    def test_server(self):
+        for query, expected in (("", "luaserve"), ("?set=mine", "mine"), ("?set=mine&remove=1", "luaserve")):
+            with self.connect() as conn:
+                for _ in range(2):
+                    response = conn.get("/server" + query)
+                    self.assertEqual([v for n, v in response.headers if n.lower() == "server"], [expected])
 
     def test_redirect(self):
         response = self.get("/redirect")

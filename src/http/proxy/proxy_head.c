@@ -325,6 +325,7 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
         if (ls_proxy_is_own(x, own, name, len)) continue;
         if (SAME(name, len, "date")) x->has_date = true;
         if (SAME(name, len, "content-type")) x->has_type = true;
+        if (SAME(name, len, "server")) x->may_have_server = true;
         err = add_line(ctx, x, &out, &field);
     }
     if (err == LS_OK) err = flush_lines(ctx, x, &out);

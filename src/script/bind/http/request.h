@@ -90,10 +90,10 @@ struct ls_request {
     int refused;          /* the status for LS_REQ_REFUSED */
     int dispatch_ref;     /* of the task for which it was taken: the listener, see ls_listener_of */
     ls_answer_later *later;
-    const char *middleware; /* the place of the one whose results describe the response; NULL: the handler has */
-    const void *chain;      /* its table of functions, for comparison */
-    uint64_t chain_called;  /* bit n: middleware n has called next() */
-    ls_slice *body;         /* received so far */
+    const char *middleware;       /* the place of the one whose results describe the response; NULL: the handler has */
+    const struct ls_chain *chain; /* its functions: middleware.c */
+    uint64_t chain_called;        /* bit n: middleware n has called next() */
+    ls_slice *body;               /* received so far */
     unsigned body_count, body_room;
     size_t body_len;
     ls_block *body_fill;           /* the last block that small pieces of the body are copied into, or NULL */

@@ -109,6 +109,7 @@ static int put_lines(ls_request *r, const ls_stored *entry)
     const uint32_t own = x->fields_len;
     ls_text name, value;
     int err = LS_OK;
+    x->may_have_server = true;
     if (own == 0 && x->status != 304) return ls_exchange_lines(r->state->ctx, x, entry->lines.ptr, entry->lines.len);
     for (size_t at = 0, from = 0; err == LS_OK && ls_lines_next(entry->lines, &at, &name, &value); from = at) {
         if (x->status == 304 && name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8) &&
