@@ -63,8 +63,22 @@ end
 
 local function several_states() return core.dev.states() > 1 end
 
+local write_line = print
+
+-- print of the site.
+local function print_values(...)
+  for n = 1, select("#", ...) do
+    local value = select(n, ...)
+    if type(value) == "table" and not (getmetatable_of(value) or {}).__tostring then
+      warn(usage.caller() or core.dev.site, "print shows the address of a table: write print(ls.inspect(t))")
+    end
+  end
+  return write_line(...)
+end
+
 -- state.begin(): before the site is loaded.
 function state.begin()
+  print = print_values -- luacheck: ignore 121
   known, globals_before, apps, variables = { [_G] = true }, {}, {}, nil
   top_writes, late_writes, top_files, kept_files, locks, own_functions, each_state = {}, {}, {}, {}, {}, {}, {}
   reads, writers, indexed, handler_places = setmetatable({}, { __mode = "k" }), {}, {}, {}

@@ -1,5 +1,6 @@
 """What a new user tried in the first hours, and `luaserve dev` says of it: the programs of the review, used as it did."""
 import os
+import re
 import subprocess
 
 from harness import E2E, LUASERVE, WAIT, Conn, free_port, main, not_on_windows, pty, request, scratch
@@ -27,6 +28,23 @@ app:get("/work", function() local t = os.clock() while os.clock() - t < 0.05 do 
         self.assertEqual([server.get("/incr").text for _ in range(5)], ["n=%d\n" % n for n in range(1, 6)])
         self.assertEqual(len(server.logged("dict:set at the top")), 1)
         server.stop()
+
+    def test_t24_print_of_a_table(self):
+        server = self.dev("""
+local t, named = { n = 1 }, setmetatable({}, { __tostring = function() return "named" end })
+app:get("/", function()
+  print("t is", t)
+  print(named, ls.inspect(t))
+  return "ok"
+end)""")
+        for _ in range(4):
+            self.assertEqual(server.get("/").text, "ok")
+        server.stop()
+        self.assertRegex("\n".join(server.logged("warn")),
+                         r"^\S+ warn \S*site\.lua:6: print shows the address of a table: write print\(ls\.inspect\(t\)\)$")
+        with open(server.out_path) as out:
+            lines = out.read().splitlines()
+        self.assertEqual([re.sub("table: .+", "table", line) for line in lines], ["t is\ttable", "named\t{ n = 1 }"] * 4)
 
     def test_t2_with_the_advice(self):
         server = self.dev("""
