@@ -2,9 +2,12 @@
 says what to write."""
 import http.cookiejar
 import json
+import os
+import re
+import time
 import urllib.request
 
-from harness import main
+from harness import ROOT, in_parallel, main
 from harness.program import Program
 from harness.websocket import WebSocket
 
@@ -12,23 +15,45 @@ from harness.websocket import WebSocket
 class Traps(Program):
     HEAD = Program.HEAD + 'ls.log.debug("the site")\n'
 
+    def limited(self, before=""):
+        """The start of a site with the rate limit of dict.md as the page has it."""
+        with open(os.path.join(ROOT, "lua/docs/reference/dict.md"), encoding="utf-8") as page:
+            block, = re.findall(r"(?s)\nA limit of 10 requests a minute for each address:\n\n```lua handler\n(.*?)```", page.read())
+        return 'app:get("/", function(req, res)\n%s%s  return "ok"\nend)\n' % (before, block)
+
+    def assert_ten_pass(self, statuses, begun):
+        """As many as ten for each minute that began since this time: a slow machine may need several."""
+        self.assertEqual(set(statuses), {200, 429})
+        self.assertIn(statuses.count(200), range(10, 10 * (1 + int((time.monotonic() - begun) / 60)) + 1))
+
     def test_t4_the_rate_limit_of_the_documentation_limits(self):
-        server = self.of("""
-            app:get("/", function(req)
-              local requests = ls.dict("requests")
-              if requests:incr(req.ip, 1, 0, 600) > 3 then return 429 end
-              return "ok"
-            end)
+        server = self.of(self.limited() + """
             app:get("/address", function(req) return req.ip .. " " .. req.port .. " " .. req.remote end)
             ls.init(function() ls.log.info("injected", app:inject{ path = "/address" }.body) end)""")
         server.wait_log("injected\t127.0.0.1 0 127.0.0.1:0")
-        self.assertEqual([server.get("/").status for _ in range(6)], [200] * 3 + [429] * 3, "each on a connection of its own")
+        begun = time.monotonic()
+        statuses = [server.get("/").status for _ in range(13)]  # each on a connection of its own
+        self.assertEqual(statuses[:10], [200] * 10)
+        forged = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
         with server.connect() as conn:
-            self.assertEqual([conn.get("/").status for _ in range(2)], [429, 429])
+            statuses += [conn.get("/", headers).status for headers in ((), (), forged)]
+            self.assert_ten_pass(statuses, begun)
             port = conn.sock.getsockname()[1]
             self.assertEqual(conn.get("/address").text, "127.0.0.1 %d 127.0.0.1:%d" % (port, port))
-        forged = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
-        self.assertEqual(server.get("/", forged).status, 429, "no client chooses its address")
+
+    def test_t4_the_rate_limit_of_the_documentation_in_parallel(self):
+        """40 clients of each address: the last one lets all of them go on at the same time."""
+        clients = ("127.0.0.1", "127.0.0.2") * 40
+        wait = 'arrived:incr("n") while arrived.n < %d do ls.sleep(0.001) end ' % len(clients)
+        server = self.of('local arrived = ls.dict("arrived")\n' + self.limited(wait), flags=("--threads", "4"))
+
+        def ask(source):
+            with server.connect(source=source) as conn:
+                return [conn.get("/").status for _ in range(2)]
+        begun = time.monotonic()
+        answers = in_parallel([lambda source=source: ask(source) for source in clients], len(clients))
+        for n in range(2):
+            self.assert_ten_pass(sum(answers[n::2], []), begun)
 
     def test_t4_addresses_behind_proxies(self):
         server = self.of("""

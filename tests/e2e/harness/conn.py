@@ -62,11 +62,11 @@ class Response:
 
 
 class Conn:
-    """One client connection. `where` is an address as Server.at() gives it."""
+    """One client connection. `where` is an address as Server.at() gives it, `source` the client's own address."""
 
     needs_date, status_line = True, STATUS_LINE  # of responses
 
-    def __init__(self, where, timeout=None, rcvbuf=None):
+    def __init__(self, where, timeout=None, rcvbuf=None, source=None):
         self.timeout = timeout or WAIT
         is_path = isinstance(where, str)
         family = socket.AF_UNIX if is_path else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
@@ -75,6 +75,8 @@ class Conn:
             self.sock.settimeout(self.timeout)
             if rcvbuf:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+            if source:
+                self.sock.bind((source, 0))
             self.sock.connect(where)
             if not is_path:
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
