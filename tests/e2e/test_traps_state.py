@@ -27,6 +27,20 @@ app:get("/fill", function()
   for i = 1, 30000 do local id = items:incr("last id") items[id] = { title = t } end
   return "entries: " .. #items .. "\\n"
 end)
+local orders = { few = ls.dict("few"), many = ls.dict("many"), cache = ls.dict("cache", { evict = true }) }
+app:post("/orders/:dict", function(req)
+  local d = orders[req.params.dict]
+  local id = d:incr("last id")
+  d[id] = req:body()
+  return 201, "order " .. id
+end)
+app:get("/orders/:dict/:id", function(req) return orders[req.params.dict]:get(tonumber(req.params.id)) or 404 end)
+app:post("/others/:dict", function(req)
+  local d, refused = orders[req.params.dict], 0
+  for i = 1, 2000 do if not d:set("other " .. i, req:body()) then refused = refused + 1 end end
+  return "refused: " .. refused
+end)
+app:get("/last/:dict", function(req) return "last: " .. orders[req.params.dict]:incr("last id", 0) end)
 
 -- T5
 app:get("/plain/text", function() return "text" end)
@@ -58,6 +72,25 @@ class Traps(E2E):
         self.assertEqual(filled.status, 500)
         self.server.wait_log(r'the dict "items" is full \(16 MiB\) and refuses new entries: .* evict = true')
         self.assertEqual(json.loads(self.ask("GET", "/items/1").body), {"title": "tea"})
+
+    def test_t1_a_counter_that_rests_goes_on(self):
+        """An order, 2000 other keys, an order. The entries of `few` fit into the dict, those of `many` do not. The same program
+        with a cache shows that these keys suffice for the counter to begin anew."""
+        def order(name, text):
+            answer = self.ask("POST", "/orders/" + name, body=text)
+            return answer.status, answer.text if answer.status == 201 else None
+
+        for name, other, some_refused in (("few", b"x", False), ("many", b"x" * 10000, True), ("cache", b"x" * 10000, False)):
+            self.assertEqual(order(name, b"tea"), (201, "order 1"))
+            filled = self.ask("POST", "/others/" + name, body=other).text
+            self.assertEqual(filled != "refused: 0", some_refused, filled)
+        self.assertEqual(order("few", b"coffee"), (201, "order 2"))
+        self.server.wait_log(r'warn .*the dict "many" is full \(16 MiB\) and refuses new entries: .* evict = true')
+        self.assertEqual(order("many", b"c" * 10000), (500, None))
+        self.server.wait_log(r'error request \w+ POST /orders/many: .*site.lua:\d+: no memory: the dict "many" is full')
+        self.assertEqual(self.get("/last/many").text, "last: 2")
+        self.assertEqual([self.get("/orders/%s/1" % name).text for name in ("few", "many")], ["tea", "tea"])
+        self.assertEqual(order("cache", b"coffee"), (201, "order 1"))
 
     def test_t5_middleware_without_return_keeps_the_response(self):
         for path, text in (("text", "text"), ("json", '{"json":true}'), ("page", "<p>page</p>")):
