@@ -2,6 +2,7 @@
 # wine: none; Lua code around handlers, the same on every system
 import json
 import os
+import re
 from urllib.parse import quote
 
 from harness import E2E, SANITIZER, main, request, run_program, scratch
@@ -306,6 +307,18 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = outermost }"""
                     server.wait_log(r"error request .*: \S*site\.lua:" + expected.replace("(", r"\("), mark)
         server.stop()
 
+    def test_the_functions_of_a_route_run_in_its_task_alone(self):
+        server = self.serve("""
+local ls = require "luaserve"
+ls.config { states = 1 }
+local app, run = ls.app(), nil
+app:get("/", function(_, _, next) run = debug.getinfo(2, "f").func next() end, function() return "kept" end)
+app:get("/run", function() return ls.spawn(function() return select(2, pcall(run)) end):wait() end)
+ls.listen("127.0.0.1:0", app)""")
+        self.assertEqual([server.get(path).text for path in ("/", "/run")],
+                         ["kept", "the functions of a route run in the task of their request"])
+        server.stop()
+
     def test_it_may_wait(self):
         response = self.get("/sleeps")
         self.assertEqual((response.text, response.header("X-Slept")), ("slept", "1"))
@@ -397,6 +410,10 @@ app:use(function(req, res, next)
   if req.query.set then res:header(req.query.set, req.query.value) end
   if req.query.text then return "text" end
 end)
+ls.on("log", function(_, res, info)
+  local function field(name) return tostring(res:header(name)) end
+  ls.log.info(table.concat({ "logged", info.status, field "ETag", field "Content-Range", field "Content-Length" }, " "))
+end)
 app:get("/file", function(_, res) return res:file(dir .. "/page.txt", { max_age = 60 }) end)
 app:get("/part", function(_, res) return res:file(dir .. "/page.txt", { offset = 10, length = 5 }) end)
 app:get("/own", function(_, res)
@@ -434,6 +451,7 @@ ls.listen("127.0.0.1:0", app)
 
     def test_the_handler_itself_can(self):
         response = self.ask("/later")
+        self.assertRegex(response.header("ETag"), '^"')
         self.assertEqual(response.header("X-Tag"), response.header("ETag"))
         self.assertEqual((response.header("Accept-Ranges"), response.header("Cache-Control")), (None, "no-store"))
 
@@ -449,9 +467,23 @@ ls.listen("127.0.0.1:0", app)
     def test_each_can_be_set(self):
         for target in ("/file", "/own", "/static/page.txt"):
             for name, value in (("ETag", '"new"'), ("Last-Modified", "Fri, 02 Jan 1970 00:00:00 GMT"),
-                                ("Accept-Ranges", "none"), ("Content-Type", "text/x"), ("Cache-Control", "no-store")):
+                                ("Accept-Ranges", "none"), ("Content-Type", "text/x"), ("Cache-Control", "no-store"),
+                                ("Content-Encoding", "x")):
                 response = self.ask("%s?set=%s&value=%s" % (target, name, quote(value)), self.GZIP)
                 self.assertEqual([v for n, v in response.headers if n.lower() == name.lower()], [value], target)
+
+        vary = self.ask("/static/page.txt?set=Vary&value=Origin", self.GZIP)
+        self.assertEqual(sorted(v for n, v in vary.headers if n.lower() == "vary"), ["Accept-Encoding", "Origin"])
+
+    def test_behind_the_response_they_are_those_that_were_sent(self):
+        tag = self.ask("/file").header("ETag")
+        for condition, status in ((("If-None-Match", tag), 304), (("If-Match", '"x"'), 412), (("Range", "bytes=0-1"), 206),
+                                  (("Range", "bytes=200-"), 416)):
+            mark = self.server.mark()
+            response = self.ask("/file", condition)
+            self.assertEqual(response.status, status)
+            fields = response.header("ETag") or "nil", response.header("Content-Range") or "nil"
+            self.server.wait_log(re.escape("logged %d %s %s nil" % (status, *fields)) + "$", mark)
 
     def test_conditions_follow(self):
         for target in ("/file", "/static/page.txt"):
@@ -521,6 +553,30 @@ class Limits(E2E):
         got = json.loads(self.get("/outer").body)
         self.assertEqual((got["at"], got["own"]), (before["at"], 1))
         self.assertEqual(self.get("/free").text, "held 0")
+
+    def test_a_limit_that_passes_in_the_last_call_of_a_handler_with_many_results(self):
+        """No instruction of Lua follows, so nothing has ended it; its 9000 results fill the stack."""
+        server = self.serve("""
+local ls = require "luaserve"
+ls.config { states = 1, max_cpu = 0.05 }
+local app = ls.app()
+local strings, find, unpack, long = getmetatable(""), string.find, table.unpack, ("a"):rep(1000000)
+app:use(function(req, res, next)
+  next()
+  strings.__index = string
+  res:header("X-After", res:status())
+end)
+app:get("/", coroutine.wrap(function()
+  strings.__index = find -- what unpack calls for each element: long:find(n)
+  return unpack(long, 1, 9000)
+end))
+app:get("/next", function() return "next" end)
+ls.listen("127.0.0.1:0", app)""")
+        response = server.get("/")
+        self.assertEqual((response.status, response.header("X-After")), (204, "204"))
+        self.assertEqual(server.get("/next").text, "next")
+        self.assertEqual(server.logged("error"), [])
+        server.stop()
 
     def test_a_session_is_stored(self):
         first = self.get("/session")

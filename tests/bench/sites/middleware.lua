@@ -1,8 +1,8 @@
--- middleware.lua PORT KIND: `fields`: hello behind three middlewares that add a field; `page`: a page; `passed`: the same behind
+-- middleware.lua ADDRESS KIND: `fields`: hello behind three middlewares that add a field; `page`: a page; `passed`: the same behind
 -- one middleware. `fields-results` and `passed-results`: for programs whose next() returns the results of the handler.
 local ls = require "luaserve"
 
-local port, kind = ...
+local address, kind = ...
 local app = ls.app()
 
 if kind == "fields" then
@@ -29,4 +29,4 @@ end
 app:get("/", function() return "hello, world\n" end)
 app:get("/page", function(req, res) return res:html("<!doctype html><title>t</title><p>" .. ("hello "):rep(20)) end)
 
-ls.listen(tonumber(port), app)
+ls.listen(tonumber(address) or address, app)

@@ -74,7 +74,7 @@ static int record(lua_State *L)
 {
     ls_request *r = ls_state_of(L)->current->client;
     if (lua_istable(L, 1))
-        check_answered(L, r, r->chain_at, 1, LS_HTTP_RESULT);
+        check_answered(L, r, r->chain_at + 1u, 1, LS_HTTP_RESULT);
     else
         r->middleware = NULL;
     r->returned = true;
@@ -93,7 +93,7 @@ static bool record_usual(lua_State *L, ls_request *r, int first, bool is_handler
     const int count = lua_gettop(L) - (first - 1);
     if (is_begun(r) || count > 1) return false;
     if (!is_handler)
-        return count == 0 && r->answer != LS_ANSWER_NONE && (r->chain_called & UINT64_C(1) << r->chain_at) != 0;
+        return count == 0 && r->answer != LS_ANSWER_NONE && (r->chain_called & UINT64_C(2) << r->chain_at) != 0;
     r->middleware = NULL;
     switch (count == 0 ? LUA_TNIL : lua_type(L, first)) {
     case LUA_TNIL: return r->answer != LS_ANSWER_NONE;
@@ -123,6 +123,7 @@ static bool limit_has_ended(lua_State *L, ls_request *r)
     ls_task *task = r->task;
     task->catches--;
     if (!ls_task_is_over(task)) return false;
+    luaL_checkstack(L, LUA_MINSTACK, NULL); /* there may be any number of results */
     ls_task_catch(L, task, lua_touserdata(L, ENDS));
     const int traceback = lua_gettop(L);
     ls_http_push_exceeded(L, task, r->x, r->failing);
@@ -136,7 +137,7 @@ static bool limit_has_ended(lua_State *L, ls_request *r)
 }
 
 /* The beginning of a continuation of call_caught: records the results, which begin at `first`, behind the message
- * handler. `places`: the index of the table of places, 0 for a handler. Returns the status; then the error is at
+ * handler. chain_at is the middleware that called next() again. `places`: the index of the table of places, 0 for a handler. Returns the status; then the error is at
  * `first`. *limit: limit_has_ended() is the reason, and has pushed its texts. */
 static int take_results(lua_State *L, ls_request *r, int status, int first, int places, bool *limit)
 {
@@ -252,8 +253,8 @@ static int next_returned(lua_State *L, int status, lua_KContext at)
     const int answer = r->task->timed_out ? 503 : 500;
     const bool is_handler = at + 2 == r->chain->length;
     bool limit;
-    status = take_results(L, r, status, RESULTS, is_handler ? 0 : lua_upvalueindex(PLACES), &limit);
     r->chain_at = (uint8_t)at;
+    status = take_results(L, r, status, RESULTS, is_handler ? 0 : lua_upvalueindex(PLACES), &limit);
     if (status == LUA_OK) return 0;
     if (is_begun(r) || (status == LUA_ERRMEM && !limit) || r->task->cpu_exceeded) {
         if (limit) lua_pop(L, 1);
@@ -304,7 +305,9 @@ static int run_returned(lua_State *L, int status, lua_KContext context)
 
 static int chain_run(lua_State *L) /* (req, res), those of the task */
 {
-    ls_request *r = ls_state_of(L)->current->client;
+    const ls_task *task = ls_state_of(L)->current;
+    ls_request *r = task != NULL ? task->client : NULL;
+    if (r == NULL) return luaL_error(L, "the functions of a route run in the task of their request");
     r->chained = true;
     r->chain = lua_touserdata(L, lua_upvalueindex(CHAIN));
     r->chain_at = 0;
@@ -335,7 +338,7 @@ int ls_core_chain(lua_State *L)
     lua_pushcclosure(L, chain_next, FUNCTIONS - 1 + length);
     lua_pushvalue(L, -1);
     (void)lua_setupvalue(L, -2, NEXT); /* next passes itself on */
-    for (int n = CHAIN; n < FUNCTIONS + 1; n++) (void)lua_getupvalue(L, 3, n);
+    for (int n = CHAIN; n <= FUNCTIONS; n++) (void)lua_getupvalue(L, 3, n);
     lua_pushcclosure(L, chain_run, FUNCTIONS);
     return 1;
 }

@@ -54,11 +54,11 @@ enum ls_answer {
 };
 
 /* An answer that is made when it is sent, because conditions and ranges see the final status and fields. Its own fields
- * stand behind those that the handler has set. */
+ * are read behind those that the handler has set. */
 typedef struct ls_answer_later {
     int (*respond)(ls_request *request, struct ls_answer_later *later); /* as ls_exchange_respond, or LS_E* */
-    int (*push_field)(lua_State *L, struct ls_answer_later *later, const char *name,
-                      size_t len); /* the value, or nil */
+    /* Push the value, or nil. */
+    int (*push_field)(lua_State *L, struct ls_answer_later *later, const char *name, size_t len);
     void (*remove_field)(struct ls_answer_later *later, const char *name, size_t len);
     void (*drop)(struct ls_answer_later *later);
 } ls_answer_later;

@@ -138,7 +138,8 @@ static int push_header(lua_State *L, const ls_request *r)
     size_t name_len, len;
     const char *name = luaL_checklstring(L, 2, &name_len), *value = ls_exchange_find(r->x, name, name_len, &len);
     if (value != NULL) return ls_push_bytes(L, value, len);
-    if (r->later != NULL) return r->later->push_field(L, r->later, name, name_len);
+    if (r->later != NULL && r->x->response == LS_RESPONSE_NONE)
+        return r->later->push_field(L, r->later, name, name_len);
     if (r->x->length >= 0 && ls_text_same(name, name_len, "content-length", 14)) {
         lua_pushfstring(L, "%I", (LUAI_UACINT)r->x->length);
         return 1;
@@ -171,13 +172,15 @@ static int res_header(lua_State *L)
     ls_request *r = ls_res_check_open(L);
     ls_check_arguments(L, 3, "res:header(name, value)");
     luaL_checkany(L, 2);
-    if (lua_isnil(L, 3)) {
-        size_t len;
-        const char *name = luaL_checklstring(L, 2, &len);
-        ls_exchange_remove(r->x, name, len);
-        if (r->later != NULL) r->later->remove_field(r->later, name, len);
-    } else {
+    const bool removes = lua_isnil(L, 3);
+    if (removes)
+        ls_exchange_remove(r->x, luaL_checkstring(L, 2), lua_rawlen(L, 2));
+    else
         ls_request_set_header(L, r, 2, 3);
+    if (r->later != NULL) {
+        size_t len;
+        const char *name = lua_tolstring(L, 2, &len);
+        if (removes || !ls_text_same(name, len, "vary", 4)) r->later->remove_field(r->later, name, len);
     }
     lua_settop(L, 1);
     return 1;
