@@ -790,6 +790,35 @@ app:ws("/begins", function(ws)
 end)
 """
 
+# Functions that call themselves by ls.after, and count.
+CHAINS = r"""
+local turns, begun = ls.dict("turns"), false
+local function chain(kind)
+  local function turn()
+    turns:incr(kind .. " @V@")
+    ls.after(0.01, turn)
+  end
+  return turn
+end
+ls.after(0.01, chain("top"))
+ls.init(chain("init"))
+ls.on("start", chain("start"))
+ls.every(0.01, function()
+  if not begun then chain("every")() end
+  begun = true
+end)
+app:post("/chain", function() chain("handler")() end)
+app:ws("/chain", function(ws)
+  chain("websocket")()
+  for _ in ws:messages() do end
+end)
+app:get("/chains", function()
+  local all = {}
+  for kind, n in pairs(turns) do all[kind] = n end
+  return all
+end)
+"""
+
 
 class Reload(Own):
     def change(self, version, drain="15", more=""):
@@ -879,6 +908,53 @@ class Reload(Own):
                 pass
             self.assertEqual({ws.receive() for _ in range(20)}, {"job", "timer"})
         self.assertEqual(self.get("/end").text, "it ends")
+        self.server.stop()
+
+    def goes_on(self, kinds):
+        """Which of these chains of the old site still run."""
+        before = self.chains()
+        self.eventually(lambda: self.chains()["top two"] > before["top two"] + 10, "the new site goes on")
+        after = self.chains()
+        return {kind for kind in kinds if after[kind + " one"] > before[kind + " one"]}
+
+    def chains(self):
+        return json.loads(self.get("/chains").body)
+
+    def test_timers_of_an_old_site_end_but_not_those_of_its_websockets(self):
+        self.begin(more=CHAINS)
+        kinds = {"top", "init", "start", "every", "handler", "websocket"}
+        with self.open("/chain") as ws:
+            self.assertEqual(self.server.connect().ask("POST", "/chain").status, 204)
+            self.eventually(lambda: len(self.chains()) == len(kinds), "all chains have begun")
+            self.change("two", more=CHAINS)
+            self.eventually(lambda: "top two" in self.chains(), "the new site has begun")
+            self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the old site goes on for the WebSocket alone")
+            for _ in range(3):
+                self.assertEqual(self.goes_on(kinds), {"websocket"})
+            self.assertNotIn("the old site goes on", self.server.log())  # long before drain_timeout
+            self.server.wait_log("calls? of ls.after did not run, because the site was replaced or stopped")
+            self.assertEqual(ws.close(), (1000, ""))
+        self.server.stop()
+
+    def test_a_timer_of_a_request_that_is_under_way_is_called(self):
+        more = """
+app:get("/guarded", function()
+  local done = ls.channel("done")
+  ls.after(0.5, function() done:send("by its timer") end)
+  ls.log.info("guarded waits")
+  return done:receive()
+end)
+app:get("/later", function() return "@V@" end)
+"""
+        self.begin(more=more)
+        with self.open("/co") as ws:
+            waits = self.server.connect()
+            waits.send(request("GET", "/guarded"))
+            self.server.wait_log("guarded waits")
+            self.change("two", more=more)
+            self.assertEqual(waits.response().text, "by its timer")
+            waits.close()
+            self.assertEqual(ws.send("a").receive(), "one a")
         self.server.stop()
 
     def stats(self):

@@ -40,6 +40,8 @@ typedef struct ls_module {
     void (*retire)(ls_thread_ctx *ctx, ls_state *state);
     /* After `retire`: close also the connections that outlive a reload. */
     void (*leave)(ls_thread_ctx *ctx, ls_state *state);
+    /* After `retire`: the tasks of the state were ended, but for those that outlive a reload. */
+    void (*cut)(ls_thread_ctx *ctx, ls_state *state);
     /* The server stops, after `retire`: let idle connections end. */
     void (*drain)(ls_thread_ctx *ctx, ls_state *state);
     /* The drain takes long: log what the state still does. */

@@ -519,8 +519,10 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
     for (unsigned n = 0; n < generation->module_count && report; n++)
         if (modules[n]->report != NULL) modules[n]->report(ctx, state);
     if (report) atomic_store(&state->reported, reporting);
-    if (cancel > atomic_load(&state->canceled) && ls_tasks_cancel_some(ctx, state, cancel))
-        atomic_store(&state->canceled, cancel);
+    if (cancel <= atomic_load(&state->canceled) || !ls_tasks_cancel_some(ctx, state, cancel)) return;
+    atomic_store(&state->canceled, cancel);
+    for (unsigned n = 0; n < generation->module_count && cancel != LS_CUT_CLIENTS; n++)
+        if (modules[n]->cut != NULL) modules[n]->cut(ctx, state);
 }
 
 /* The step counts as busy until it has run the hooks. */

@@ -137,8 +137,7 @@ static int task_close(lua_State *L)
     lua_State *co = task->co;
     task->blocked++;
     lua_settop(L, 0);
-    lua_pushvalue(co, -1);
-    lua_xmove(co, L, 1);
+    ls_task_copy_error(L, co);
     ls_cpu_watch_inner(task->state->cpu, co);
     if (lua_resetthread(co) == LUA_OK) return 0;
     lua_xmove(co, L, 1);

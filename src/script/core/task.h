@@ -136,6 +136,13 @@ int ls_task_keep_error(lua_State *L);
 void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message);
 /* The error was caught. */
 void ls_task_drop_error(ls_task *task);
+/* Push the error on top of a coroutine that it has ended, where it stays. */
+static inline void ls_task_copy_error(lua_State *L, lua_State *co)
+{
+    (void)lua_checkstack(co, 1); /* the error has left no room */
+    lua_pushvalue(co, -1);
+    lua_xmove(co, L, 1);
+}
 
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". `text` (NULL: nothing)
  * receives the message, truncated to fit. */

@@ -103,8 +103,7 @@ static int log_error_protected(lua_State *L)
 {
     const task_error *error = lua_touserdata(L, 1);
     lua_settop(L, 0);
-    lua_pushvalue(error->task->co, -1);
-    lua_xmove(error->task->co, L, 1);
+    ls_task_copy_error(L, error->task->co);
     const char *message =
         error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
     if (error->text != NULL) (void)snprintf(error->text, error->text_bytes, "%s", message);

@@ -36,6 +36,7 @@ typedef struct script_timer {
     bool handle;        /* the site may still hold it */
     bool set_by_task;   /* not at the top of the file */
     bool long_lived;    /* by a task that is (task.h) */
+    bool of_site;       /* at the top, by a task that is (task.h), or by such a timer: the next site makes it anew */
     struct definition *definition; /* NULL: of one state */
 } script_timer;
 
@@ -276,6 +277,41 @@ static void refuse_last_options(lua_State *L, const char *call)
                given);
 }
 
+static void report_dropped(unsigned count)
+{
+    if (count > 0)
+        ls_log(LS_LOG_WARN,
+               "%u call%s of ls.after did not run, because the site was replaced or stopped before; a function of "
+               "ls.spawn runs to its end",
+               count, count == 1 ? "" : "s");
+}
+
+/* Whether a handler has set it and waits for its one tick. */
+static bool is_awaited(const script_timer *t)
+{
+    return !t->stopped && t->period_ns == 0 && t->set_by_task;
+}
+
+/* The tasks of the state are ended but for those of its WebSockets. */
+static bool is_cut(const script_timer *t)
+{
+    const ls_state *state = t->state;
+    return !t->long_lived || state->draining || atomic_load(&state->long_lived) == 0;
+}
+
+/* The next site has taken over. What a request waits for still runs. */
+static bool is_replaced(const script_timer *t)
+{
+    return is_cut(t) && (t->of_site || t->period_ns > 0);
+}
+
+static bool is_of_site(const ls_state *state)
+{
+    const ls_task *task = state->current;
+    if (task == NULL) return state->loading;
+    return task->of_site || (task->ended == timer_ended && ((const script_timer *)task->owner)->of_site);
+}
+
 static int timer_new(lua_State *L, bool repeats, const char *call)
 {
     ls_state *state = ls_state_of(L);
@@ -323,10 +359,16 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     t->definition = handle->definition;
     t->set_by_task = !state->loading;
     t->long_lived = state->current != NULL && state->current->long_lived;
+    t->of_site = is_of_site(state);
     handle->timer = t;
     ls_list_push(&timers_of(state)->all, &t->node);
     timers_of(state)->count++;
     state->holds++;
+    if (state->retired && is_replaced(t)) {
+        report_dropped(is_awaited(t));
+        timer_stop(t);
+        return 1;
+    }
     if (!state->loading && timer_arm(state->port, t, ls_task_deadline(delay)) < 0) {
         timer_stop(t);
         return luaL_error(L, "not enough memory");
@@ -402,45 +444,38 @@ static void timer_start(ls_thread_ctx *ctx, ls_state *state)
     }
 }
 
-static void report_dropped(unsigned count)
+static bool always(const script_timer *t)
 {
-    if (count > 0)
-        ls_log(LS_LOG_WARN,
-               "%u call%s of ls.after did not run, because the site was replaced or stopped before; a function of "
-               "ls.spawn runs to its end",
-               count, count == 1 ? "" : "s");
+    return true;
 }
 
-/* Whether a handler has set it and waits for its one tick. */
-static bool is_awaited(const script_timer *t)
-{
-    return !t->stopped && t->period_ns == 0 && t->set_by_task;
-}
-
-/* Stop the timers; `repeating`: only those of ls.every, but not those that WebSockets have made. Returns the number of the others that a handler has set. */
-static unsigned stop_all(ls_thread_ctx *ctx, ls_state *state, bool repeating)
+/* Stop the timers that the function says. */
+static void stop_some(ls_thread_ctx *ctx, ls_state *state, bool (*stops)(const script_timer *t))
 {
     const ls_node *all = &timers_of(state)->all;
     unsigned dropped = 0;
     LS_LIST_EACH_DROP (script_timer, t, all, node) {
-        const bool goes_on =
-            t->period_ns == 0 || (t->long_lived && !state->draining && atomic_load(&state->long_lived) > 0);
-        if ((repeating && goes_on && !is_canceled(t)) || t->stopped) continue;
+        if (t->stopped || !(stops(t) || is_canceled(t))) continue;
         dropped += is_awaited(t);
         timer_cancel(ctx->port, t);
         timer_free_if_unused(t);
     }
-    return dropped;
+    report_dropped(dropped);
 }
 
 static void timer_retire(ls_thread_ctx *ctx, ls_state *state)
 {
-    (void)stop_all(ctx, state, true);
+    stop_some(ctx, state, is_replaced);
+}
+
+static void timer_cut(ls_thread_ctx *ctx, ls_state *state)
+{
+    stop_some(ctx, state, is_cut);
 }
 
 static void timer_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    report_dropped(stop_all(ctx, state, false));
+    stop_some(ctx, state, always);
 }
 
 static bool timer_closed(ls_state *state)
@@ -491,6 +526,7 @@ const ls_module ls_timer_module = {.name = "timer",
                                    .define = timer_define,
                                    .start = timer_start,
                                    .retire = timer_retire,
+                                   .cut = timer_cut,
                                    .close = timer_close,
                                    .closed = timer_closed,
                                    .abandon = timer_abandon};
