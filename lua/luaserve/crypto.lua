@@ -121,28 +121,7 @@ function crypto.equal(a, b, ...)
   return type(a) == "string" and type(b) == "string" and core.crypto_equal(a, b)
 end
 
--- ls.crypto.hex is a TextCode: bytes as text.
--- ls.crypto.hex: TextCode - two digits for each byte
--- ls.crypto.base64: TextCode - base64 with padding (RFC 4648, section 4)
--- ls.crypto.base64url: TextCode - base64 without padding for URLs (section 5)
--- ls.crypto.hex.encode(bytes: string) -> text
--- Writes bytes as text.
--- ls.crypto.hex.decode(text) -> bytes: string | nil, message, code
--- Reads it. EINVAL: `encode` does not write such a text; the padding of base64 may be missing or added.
-for name, encoding in pairs(encodings) do
-  crypto[name] = usage.strict("ls.crypto." .. name, {
-    encode = function(bytes, ...)
-      no_more("ls.crypto." .. name .. ".encode(bytes)", bytes, ...)
-      return core.crypto_encode(encoding, check_string(name .. ".encode", bytes, "bytes"))
-    end,
-    decode = function(text, ...)
-      no_more("ls.crypto." .. name .. ".decode(text)", text, ...)
-      local bytes = core.crypto_decode(encoding, check_string(name .. ".decode", text, "text"))
-      if not bytes then return nil, "the text is not " .. name, "EINVAL" end
-      return bytes
-    end,
-  })
-end
+for name, code in pairs(require "luaserve.text_code") do crypto[name] = code end
 
 -- ---- sealed texts ---------------------------------------------------------------------------------------------------
 

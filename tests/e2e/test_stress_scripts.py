@@ -382,6 +382,28 @@ return { connections = 2, requests = 20,
         self.assertEqual((ran.totals["requests"], ran.errors["script"]), (10, 10))
         self.assertIn("own.lua:4: even", ran.err)
 
+    def test_functions_of_a_site(self):
+        """Those that only compute, in both kinds of scripts."""
+        text = """local ls = require "luaserve"
+local data = ls.json.decode(ls.json.encode { list = ls.json.array {}, n = 2^53 | 0, no = ls.json.null })
+assert(#data.list == 0 and data.n == 2^53 and data.no == ls.json.null and ls.json.decode "{" == nil)
+assert(require("cjson").encode(data.list) == "[]")
+assert(ls.url.query { a = "x y" } == "a=x%20y" and ls.url.encode "&" == "%26" and ls.url.decode "%26" == "&")
+assert(ls.url.build { path = { "a", "b/c" } } == "/a/b%2Fc")
+for name, encoded in pairs { hex = "f0ff", base64 = "8P8=", base64url = "8P8" } do
+  local code = ls.crypto[name]
+  assert(code.encode "\\xf0\\xff" == encoded and code.decode(encoded) == "\\xf0\\xff" and code.decode "!" == nil)
+end
+local _, why = pcall(ls.json.encode, { a = { print } })
+assert(why:find "own.lua:%d+: ls.json.encode: value.a%[1%] is a function", why)
+"""
+        for more, options in (("return { response = function(vu, _, _, body) vu:check(ls.json.decode(body), 'JSON') end }", ()),
+                              ("function response(_, _, body) assert(ls.json.decode(body)) end", ("-s",))):
+            with self.subTest(more):
+                ran = self.good(stress("-n", "10", "-c", "1", "--method", "POST", "--body", "[1]", *options, "own.lua",
+                                       self.url + "/echo", files={"own_lua": text + more}), 10)
+                self.assertEqual(ran.checks, {} if options else {"JSON": (10, 0)})
+
     def test_options_in_the_table(self):
         script = """
 return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline = 2, timeout = 2.5,
@@ -414,6 +436,14 @@ return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline =
             ("return { request = function() return 'GET', '/', nil, {} end }", "request(): the body is a table"),
             ("return { request = function()\n local x\n return x.y end }", "own.lua:3: attempt to index a nil value"),
             ("return { response = function()\n error({}) end }", "own.lua"),
+            ("local x = 1\nreturn { response = function() ls.json.decode '1' end }",
+             "own.lua:2: ls is no global; scripts have ls.json, "),
+            ("return { response = function() json.decode '1' end }", "own.lua:1: json is no global; scripts have ls.json, "),
+            ("require 'json'", "scripts have ls.json, ls.url.encode, decode, query and build, and ls.crypto.base64, base64url and "
+             'hex of require "luaserve" (see "Functions for scripts" in the manual of luaserve stress)'),
+            ("\nrequire 'luaserve'.fetch()", "own.lua:2: scripts of luaserve stress do not have ls.fetch; they have ls.json, "),
+            ("require 'luaserve'.url.parse '/'", "do not have ls.url.parse; they have"),
+            ("require 'luaserve'.json.decod '1'", "own.lua:1: ls.json has no \"decod\"; did you mean 'decode'?"),
         )
         for text, why in rows:
             with self.subTest(text):

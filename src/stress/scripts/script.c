@@ -10,17 +10,50 @@
 
 /* ---- open and close --------------------------------------------------------------------------------------------- */
 
-/* `require` finds the built-in modules, then those beside the script. */
-static void define_modules(lua_State *L, const char *path)
+static int open_cjson(lua_State *L)
 {
+    (void)ls_cjson_open(L);
+    const int module = lua_gettop(L);
+    ls_json_add_utf8(L);
+    lua_settop(L, module);
+    return 1;
+}
+
+/* `luaserve.core`, with its functions that need no state of a site. */
+static int open_core(lua_State *L)
+{
+    static const ls_module *const modules[] = {&ls_core_module, &ls_text_module, &ls_crypto_module, &ls_dict_module};
+    static const char names[] = " percent_decode url_encode crypto_encode crypto_decode dict_content ";
+    lua_newtable(L);
+    for (size_t n = 0; n < sizeof modules / sizeof modules[0]; n++)
+        for (const luaL_Reg *f = modules[n]->functions; f->name != NULL; f++) {
+            lua_pushcfunction(L, f->func);
+            if (strstr(names, lua_pushfstring(L, " %s ", f->name)) != NULL) {
+                lua_pushvalue(L, -2);
+                lua_setfield(L, -4, f->name);
+            }
+            lua_pop(L, 2);
+        }
+    return 1;
+}
+
+/* `require` finds the built-in modules, then those beside the script. */
+static void define_modules(lua_State *L, const ls_stress_plan *plan)
+{
+    static const luaL_Reg open[] = {
+        {"cjson", open_cjson}, {"cjson.safe", ls_cjson_safe_open}, {"luaserve.core", open_core}, {NULL, NULL}};
+    static const char *const prefixes[] = {"luaserve.json",      "luaserve.names", "luaserve.stress",
+                                           "luaserve.text_code", "luaserve.url",   "luaserve.usage"};
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_pushcfunction(L, ls_cjson_open);
-    lua_setfield(L, -2, "cjson");
-    lua_pushcfunction(L, ls_cjson_safe_open);
-    lua_setfield(L, -2, "cjson.safe");
+    luaL_setfuncs(L, open, 0);
     lua_pop(L, 1);
-    ls_lua_modules_preload(L, "luaserve.stress", NULL);
-    ls_lua_modules_path(L, path, NULL);
+    for (size_t n = 0; n < sizeof prefixes / sizeof prefixes[0]; n++) ls_lua_modules_preload(L, prefixes[n], NULL);
+    ls_lua_modules_path(L, plan->script, NULL);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "luaserve.stress.script");
+    lua_call(L, 1, 1);
+    lua_pushboolean(L, plan->native);
+    lua_call(L, 1, 0);
 }
 
 /* Runs protected. Arguments: the arguments behind "--" twice, and the table `wrk` of the plan. Returns the value for
@@ -29,7 +62,7 @@ static int load(lua_State *L)
 {
     const ls_stress_plan *plan = ls_stress_script_of(L)->plan;
     luaL_openlibs(L);
-    define_modules(L, plan->script);
+    define_modules(L, plan);
     lua_insert(L, 1); /* wrk, arguments, arguments */
     lua_setfield(L, LUA_REGISTRYINDEX, ls_stress_script_arguments);
     lua_pushstring(L, plan->script);
