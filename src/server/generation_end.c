@@ -38,8 +38,20 @@ static void abort_connections(ls_server *server, ls_generation_end *g, unsigned 
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         if (e->ops->abort_until != NULL) e->ops->abort_until(e, g->number);
     }
+    const unsigned sockets = ls_site_connections(g->site);
+    g->cut_sockets = sockets > websockets ? sockets - websockets : 0; /* both change while they are read */
     if (websockets > 0) ls_site_cancel(g->site, LS_CUT_TASKS);
     g->aborted = true;
+}
+
+static void log_cut(ls_generation_end *g)
+{
+    unsigned requests, tasks;
+    if (!ls_site_cut(g->site, &requests, &tasks)) return;
+    g->cut_logged = true;
+    if (requests + g->cut_sockets + tasks > 0)
+        ls_log(LS_LOG_WARN, "cut with the old site: HTTP %u, TCP %u; unfinished tasks: %u", requests, g->cut_sockets,
+               tasks);
 }
 
 static uint64_t ms_since(uint64_t ns)
@@ -88,6 +100,7 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
         g->forced_ns = ls_clock_ns();
     }
     const uint64_t forced_ms = g->forced ? ms_since(g->forced_ns) : 0;
+    if (g->aborted && !g->cut_logged) log_cut(g);
     g->waits_for_websockets = g->aborted && !g->forced && g->stage == GENERATION_BUSY;
     if (!g->late_logged && forced_ms >= LATE_MS) {
         g->late_logged = true;

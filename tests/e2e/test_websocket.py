@@ -852,10 +852,13 @@ class Reload(Own):
         self.stops()
 
     def test_they_survive_drain_timeout(self):
-        self.begin(drain="0.2")
+        self.begin(drain="0.2", more='app:get("/waits", function() ls.log.info("waits") ls.sleep(1000) end)\n')
         old = [self.open("/co"), self.open("/event")]
+        self.connect().send(request("GET", "/waits"))
+        self.server.wait_log("info waits")
         self.change("two", drain="0.2")
         self.server.wait_log("the old site goes on for 2 WebSocket connections")
+        self.server.wait_log("warn cut with the old site: HTTP 1, TCP 0; unfinished tasks: 0$")
         for ws in old:
             self.assertEqual(ws.send("a").receive(), "one a")
             self.assertEqual(ws.close(), (1000, ""))
@@ -863,6 +866,7 @@ class Reload(Own):
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "three a")
         self.server.stop()
+        self.assertEqual(self.server.log().count("cut with the old site"), 1)
 
     def does(self, numbers):
         """The sites that the jobs were given to."""

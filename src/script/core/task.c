@@ -549,9 +549,17 @@ bool ls_tasks_unfinished(const ls_state *state)
     return false;
 }
 
+static void cut(ls_task *task)
+{
+    ls_generation *g = task->state->generation;
+    if (!task->canceled && !task->rests)
+        atomic_fetch_add_explicit(task->client != NULL ? &g->cut_requests : &g->cut_tasks, 1, memory_order_relaxed);
+    ls_task_cancel(task);
+}
+
 void ls_tasks_cancel(ls_state *state)
 {
-    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) ls_task_cancel(task);
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) cut(task);
 }
 
 /* A task that waits although its time is over; NULL: none. *next receives the time of the next one; 0: none. The oldest
@@ -644,7 +652,7 @@ bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut
         if ((task->client != NULL || task->counted) && !task->long_lived) return false;
     }
     LS_LIST_EACH (ls_task, task, live, node)
-        if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS)) ls_task_cancel(task);
+        if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS)) cut(task);
     ls_tasks_end(ctx, state);
     return true;
 }

@@ -533,6 +533,18 @@ void ls_site_cancel(ls_site *site, enum ls_tasks_cut which)
     }
 }
 
+bool ls_site_cut(const ls_site *site, unsigned *requests, unsigned *tasks)
+{
+    for (unsigned n = 0; n < state_count(site); n++) {
+        const ls_state *const state = state_at(site, n);
+        if (state != NULL && !atomic_load(&state->closed) && atomic_load(&state->canceled) < LS_CUT_TASKS)
+            return false;
+    }
+    *requests = atomic_load(&site->generation.cut_requests);
+    *tasks = atomic_load(&site->generation.cut_tasks);
+    return true;
+}
+
 void ls_site_leave(ls_site *site)
 {
     atomic_store(&site->generation.leaving, true);
