@@ -7,7 +7,7 @@ local options = require "luaserve.options"
 usage.mark_internal()
 
 -- A site may replace the globals.
-local find, math_type, pcall, tostring, type = string.find, math.type, pcall, tostring, type
+local find, getenv, math_type, pcall, tostring, type = string.find, os.getenv, math.type, pcall, tostring, type
 local read, scan, swap = core.dict_read, core.dict_scan, core.dict_swap
 
 local dict = {}
@@ -182,7 +182,9 @@ function dict.open(name, given, ...)
   local found, where, size, other_evict, file, sync = core.dict(name, usage.where(), methods, out.bytes_max, out.evict,
     out.file, out.sync)
   if found == nil then
-    usage.error("ls.dict: %s", where)
+    local in_test = find(where, "in use by another process", 1, true) and getenv "LUASERVE_ENV" == "test"
+    usage.error("ls.dict: %s%s", where, in_test and "; a test file that loads this module and the server of its test.serve "
+      .. "are two processes: put their tests into two test files" or "")
   elseif not found then
     local fixed = out.sync == true ~= sync or file:sub(-#(out.file or "none")) ~= (out.file or "none")
     usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s%s%s', name, where, size, tostring(other_evict),

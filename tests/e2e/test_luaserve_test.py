@@ -8,6 +8,7 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 
 from harness import LUASERVE, REPORT, SANITIZER, WAIT, main, needs_terminal, not_on_windows, pty, scratch
+from harness.server import has_sqlite
 
 HEAD = 'local test, ls = require "luaserve.test", require "luaserve"\n'
 
@@ -488,6 +489,20 @@ end)""")
         out = self.file('it("a", function() test.serve("site.lua") end)', 1, "local ls = require 'luaserve'\nls.lisen(1)")
         self.assertRegex(out, r"1\) tests/x_test.lua:2: a\n   test.serve: site.lua:2: luaserve .* has no ls.lisen; did you mean")
         self.assertIn("nosuch.lua", self.file('test.serve("nosuch.lua")', 1))
+
+    @unittest.skipUnless(has_sqlite(), "luaserve was built without SQLite")
+    def test_a_file_that_the_test_and_its_server_open(self):
+        """A dict belongs to one process, whichever opens it first; SQLite is shared."""
+        site = "local ls = require 'luaserve'\nlocal app = ls.app()\n%s\nls.listen(8080, app)"
+        hint = ("in use by another process: .*; a test file that loads this module and the server of its test.serve are two "
+                "processes: put their tests into two test files")
+        dict_site = site % "ls.dict('d', { file = 'd.db' })"
+        for first, second in (("dofile 'site.lua'", "test.serve 'site.lua'"), ("test.serve 'site.lua'", "dofile 'site.lua'")):
+            self.assertRegex(self.file("%s\nit('a', function() %s end)" % (first, second), 1, dict_site), hint)
+        self.file("dofile 'site.lua'\nlocal server = test.serve 'site.lua'\n"
+                  "it('a', function() test.equal(server:get('/').body, '1') test.equal(db:one('select n from t'), { n = 1 }) end)",
+                  0, site % "db = ls.sqlite 'd.db'\ndb:migrate { 'create table t(n integer)' }\n"
+                            "app:get('/', function() db:exec 'insert into t values(1)' return '1' end)")
 
     def test_a_site_that_exits(self):
         out = self.file('local server = test.serve("site.lua")\nit("a", function() server:get("/exit") end)', 1)
