@@ -9,7 +9,7 @@ import sqlite3
 
 from docs_e2e import Run
 from docs_pages import DOCS, blocks_of, scopes_of
-from harness import E2E, ROOT, WAIT, Closed, Framing, in_parallel, main, not_on_windows, request
+from harness import E2E, ROOT, WAIT, Closed, Framing, in_parallel, main, not_on_windows, repeats, request
 from harness.websocket import WebSocket
 
 PAGE = os.path.join(DOCS, "cookbook.md")
@@ -100,6 +100,30 @@ ls.listen("""), os.path.join(DOCS, "reference", "topics.md"), ["--threads", "1"]
         server.reload()
         server.wait_log("reloaded")
         self.eventually(price, "the states of the new site have the price")
+        run.stop(server)
+
+    def test_counters_for_a_database_after_a_kill(self):
+        """Of those that the database had not shown some may be lost, and none is counted twice, at any moment of the timer."""
+        run, server = self.recipe("Counters for a database", lambda site: site.replace("ls.every(1, ", "ls.every(0.001, "),
+                                  os.path.join(DOCS, "reference", "dict.md"))
+
+        def stored(server):
+            return sum(row["n"] for row in json.loads(server.get("/visits").text))
+
+        before = 0
+        for _ in range(repeats(30)):
+            with server.connect() as conn:
+                conn.send(300 * request("GET", "/"))
+                shown = stored(server)
+                self.assertEqual(conn.response("GET").text, "hello\n")
+                server.kill()
+            server = run.serve("site.lua")
+            server.wait_log("listening on")
+            now = stored(server)
+            self.assertTrue(shown <= now <= before + 300, (before, shown, now))
+            before = now
+        server.get("/")
+        self.eventually(lambda: stored(server) == before + 1, "it goes on counting")
         run.stop(server)
 
     def test_t7_sqlite_does_not_cut_text_at_a_nul_byte(self):
