@@ -126,6 +126,30 @@ ls.listen("""), os.path.join(DOCS, "reference", "topics.md"), ["--threads", "1"]
         self.eventually(lambda: stored(server) == before + 1, "it goes on counting")
         run.stop(server)
 
+    def test_the_number_of_workers(self):
+        """Each row of the table of the recipe, with two states. No job ends, and each further one waits in the queue."""
+        with open(os.path.join(ROOT, PAGE), encoding="utf-8") as page:
+            rows = re.findall(r'(?m)^\| `(ls\.(?:on|init)\(.*worker.*)` \| (one|four) in (each|the whole)', page.read())
+        self.assertEqual([row[1:] for row in rows], [("one", "each"), ("four", "each"), ("four", "the whole")])
+        for start, each, where in rows:
+            count = {"one": 1, "four": 4}[each] * {"each": 2, "the whole": 1}[where]
+
+            def change(site, start=start):
+                site = site.replace("ls.sleep(0.01) -- stands", "ls.log.info('works') ls.sleep(3600) -- stands")
+                site = site.replace('ls.on("start", worker)', start).replace("ls.app()", """ls.app()
+ls.config { threads = 2, states = 2, drain_timeout = 0.1 }""")
+                return site.replace("ls.listen(", 'app:get("/left", function() return tostring(jobs:len()) end)\nls.listen(')
+
+            with self.subTest(start):
+                run, server = self.recipe("A worker queue", change)
+                with server.connect() as conn:
+                    for n in range(20):
+                        self.assertEqual(conn.ask("POST", "/jobs/%d" % n).status, 202)
+                server.wait_log("info works", count=count)
+                self.eventually(lambda: server.get("/left").text == str(20 - count), "the rest of the jobs waits")
+                self.assertEqual(len(server.logged("info works")), count)
+                server.kill()
+
     def test_t7_sqlite_does_not_cut_text_at_a_nul_byte(self):
         # printf 'pay 100\0 EUR' | curl --data-binary @- .../notes   answered the whole text and stored `pay 100`
         run, server = self.recipe("SQLite")
