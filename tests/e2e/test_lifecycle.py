@@ -189,6 +189,15 @@ class CommandLine(unittest.TestCase):
             self.assertRegex(err, r"(?i)in use")
             self.assertNotIn("listening on", err)
 
+    def test_all_addresses_are_open_before_the_first_is_named(self):
+        with socket.socket() as busy:
+            busy.bind(("127.0.0.1", 0))
+            busy.listen()
+            site = HELLO.replace("ls.listen", "ls.listen('127.0.0.1:0', app) ls.tcp('127.0.0.1:0', print) ls.listen")
+            _, _, err = self.run_site(site % busy.getsockname()[1], status=1)
+            self.assertIn("in use", err)
+            self.assertNotIn("listening on", err)
+
     def test_a_second_instance_takes_nothing_over(self):
         first = Server(HELLO % 0)
         self.addCleanup(first.cleanup)
