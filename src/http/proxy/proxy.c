@@ -341,7 +341,7 @@ static void take_interims(ls_thread_ctx *ctx, ls_proxy *p, const char *bytes, si
 /* Whether a field of the server was left out, because the response had one before. */
 static bool overrules(const ls_proxy *p, const char *bytes, const ls_http_response *head, const char *name)
 {
-    ls_proxy_text text;
+    ls_text text;
     return ls_proxy_response_field(bytes, head, name, &text) &&
            ls_proxy_is_own(p->x, p->own_fields_len, name, strlen(name));
 }
@@ -359,7 +359,7 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     if (length <= 0) return length < 0 ? length : LS_EAGAIN;
     bytes += skip;
     const ls_http_response *head = &p->reader.head;
-    ls_proxy_text text = {NULL, 0};
+    ls_text text = {NULL, 0};
     p->answered = true;
     p->awaits_100 = false;
     p->own_fields_len = p->x->fields_len;

@@ -16,7 +16,7 @@ static char *put(char *to, const void *bytes, size_t len)
     return to + len;
 }
 
-static char *put_text(char *to, ls_proxy_text text)
+static char *put_text(char *to, ls_text text)
 {
     return put(to, text.ptr, text.len);
 }
@@ -77,20 +77,20 @@ static bool has_dots(const char *path, size_t len)
 }
 
 /* The path behind the first `strip` segments: "" or from a slash on. */
-static ls_proxy_text rest_of(const char *path, size_t len, unsigned strip)
+static ls_text rest_of(const char *path, size_t len, unsigned strip)
 {
     const char *const end = path + len;
     for (; strip > 0 && path < end; strip--) do
             path++;
         while (path < end && *path != '/');
-    return (ls_proxy_text){path, (size_t)(end - path)};
+    return (ls_text){path, (size_t)(end - path)};
 }
 
 static char *put_target(char *to, const ls_exchange *x, const ls_proxy_change *change)
 {
     const ls_http_head *head = &x->head;
     if (change->target.ptr != NULL) return put_text(to, change->target);
-    const ls_proxy_text path = rest_of(x->bytes + head->path.at, head->path.len, change->strip);
+    const ls_text path = rest_of(x->bytes + head->path.at, head->path.len, change->strip);
     to = put_text(to, change->prefix);
     to = path.len > 0 ? put_text(to, path) : change->prefix.len == 0 ? PUT(to, "/") : to;
     if (!head->has_query) return to;
@@ -114,7 +114,7 @@ static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
     return false;
 }
 
-static bool drops(ls_proxy_text names, const char *name, size_t len)
+static bool drops(ls_text names, const char *name, size_t len)
 {
     for (size_t at = 1; names.ptr != NULL && at < names.len;) {
         const char *const from = names.ptr + at, *to = memchr(from, '\n', names.len - at);
@@ -161,8 +161,8 @@ static char *put_list(char *to, const ls_exchange *x, const char *name, size_t l
 static char *put_forwarding(char *to, const forwarding *f)
 {
     const ls_exchange *x = f->x;
-    const ls_proxy_text host = {x->bytes + x->head.host.at, x->head.host.len};
-    const ls_proxy_text proto = {"https", x->secure ? 5 : 4};
+    const ls_text host = {x->bytes + x->head.host.at, x->head.host.len};
+    const ls_text proto = {"https", x->secure ? 5 : 4};
     char text[LS_ADDR_TEXT_BYTES];
     const bool known = x->remote != NULL && (x->remote->family == LS_ADDR_IP4 || x->remote->family == LS_ADDR_IP6);
     const bool six = known && x->remote->family == LS_ADDR_IP6;
@@ -187,7 +187,7 @@ static char *put_forwarding(char *to, const forwarding *f)
 bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change)
 {
     const ls_span path = x->head.path;
-    const ls_proxy_text rest = rest_of(x->bytes + path.at, path.len, change->strip);
+    const ls_text rest = rest_of(x->bytes + path.at, path.len, change->strip);
     return change->target.ptr != NULL || !has_dots(rest.ptr, rest.len);
 }
 
@@ -253,12 +253,12 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
 
 /* ---- the response ---------------------------------------------------------------------------------------------- */
 
-bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_proxy_text *value)
+bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_text *value)
 {
     ls_pair field;
     for (size_t at = 0; ls_http1_response_field(bytes, head, &at, &field);) {
         if (!ls_text_same(field.name, field.name_len, name, strlen(name))) continue;
-        *value = (ls_proxy_text){field.value, field.value_len};
+        *value = (ls_text){field.value, field.value_len};
         return true;
     }
     return false;
@@ -308,7 +308,7 @@ static bool response_lists(const char *bytes, const ls_http_response *head, cons
 
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head)
 {
-    ls_proxy_text connection = {NULL, 0};
+    ls_text connection = {NULL, 0};
     const bool any = ls_proxy_response_field(bytes, head, "connection", &connection);
     const uint32_t own = x->fields_len;
     bool has_length = false;

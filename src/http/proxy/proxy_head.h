@@ -15,21 +15,17 @@
 #ifndef LS_HTTP_PROXY_HEAD_H
 #define LS_HTTP_PROXY_HEAD_H
 
+#include "base/text.h"
 #include "codec/http1/http1_parse_response.h"
 #include "http/exchange.h"
 
-typedef struct ls_proxy_text {
-    const char *ptr; /* NULL: none */
-    size_t len;
-} ls_proxy_text;
-
+/* What the site changes of the request. A text whose ptr is NULL: none. */
 typedef struct ls_proxy_change {
-    ls_proxy_text host;   /* of the field Host; none: that of the client */
-    ls_proxy_text prefix; /* is put before the path, without a slash at its end */
-    ls_proxy_text target; /* replaces path, query and prefix */
-    ls_proxy_text lines;  /* valid fields "Name: value\r\n"..., which are added */
-    ls_proxy_text
-        drops;       /* the names of fields that are left out, in lower case, each between line feeds: "\na\nb\n" */
+    ls_text host;    /* of the field Host; none: that of the client */
+    ls_text prefix;  /* is put before the path, without a slash at its end */
+    ls_text target;  /* replaces path, query and prefix */
+    ls_text lines;   /* valid fields "Name: value\r\n"..., which are added */
+    ls_text drops;   /* the names of fields that are left out, in lower case, each between line feeds: "\na\nb\n" */
     unsigned strip;  /* number of segments that the path loses at its begin */
     bool trusted;    /* the client is a proxy of the site: see above */
     uint64_t length; /* of a body that was received already, for has_length */
@@ -58,6 +54,6 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
 bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len);
 
 /* The value of the first field of that name in a head; false: it has no such field. */
-bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_proxy_text *value);
+bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, const char *name, ls_text *value);
 
 #endif

@@ -87,7 +87,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
 {
     ls_upgraded client;
-    ls_proxy_text protocol;
+    ls_text protocol;
     int err = ls_exchange_unexpect_end(ctx, p->x);
     if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* its packet comes behind the response */
     p->upgrade_waits = err == LS_PENDING;

@@ -155,11 +155,11 @@ static int wait_for(lua_State *L, proxy_call *call, int err)
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */
 
-static ls_proxy_text check_text(lua_State *L, int index)
+static ls_text check_text(lua_State *L, int index)
 {
     size_t len;
     const char *ptr = luaL_optlstring(L, index, NULL, &len);
-    return (ls_proxy_text){ptr, ptr != NULL ? len : 0};
+    return (ls_text){ptr, ptr != NULL ? len : 0};
 }
 
 /* The connection of the sock at `index`, or an idle one. NULL: none. */
