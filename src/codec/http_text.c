@@ -63,6 +63,18 @@ static void trim(const char **from, const char **to)
     while (*to > *from && ((*to)[-1] == ' ' || (*to)[-1] == '\t')) --*to;
 }
 
+bool ls_lines_next_received(const char *lines, size_t len, size_t *at, ls_pair *out)
+{
+    const char *const name = lines + *at, *const line = memchr(name, '\n', len - *at);
+    if (line == NULL || line - name == 1) return false; /* the empty line */
+    const char *const colon = memchr(name, ':', (size_t)(line - name)), *value = colon + 1, *end = line - 1;
+    trim(&value, &end);
+    *out = (ls_pair){
+        .name = name, .value = value, .name_len = (size_t)(colon - name), .value_len = (size_t)(end - value)};
+    *at = (size_t)(line + 1 - lines);
+    return true;
+}
+
 bool ls_list_next(const char **at, const char *end, const char **from, const char **to)
 {
     if (*at > end) return false;

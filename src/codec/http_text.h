@@ -24,6 +24,21 @@ bool ls_query_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
  * ls_query_next. */
 bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
 
+/* Get the next field of lines "Name: value\r\n"... that luaserve has composed. *at as for ls_query_next. In the header,
+ * because responses with files or from the cache read all of their lines. */
+static inline bool ls_lines_next(const char *lines, size_t len, size_t *at, ls_pair *out)
+{
+    if (*at >= len) return false;
+    out->name = lines + *at;
+    out->name_len = (size_t)((const char *)memchr(out->name, ':', len - *at) - out->name);
+    out->value = out->name + out->name_len + sizeof ": " - 1;
+    out->value_len = (size_t)((const char *)memchr(out->value, '\r', (size_t)(lines + len - out->value)) - out->value);
+    *at = (size_t)(out->value + out->value_len + sizeof "\r\n" - 1 - lines);
+    return true;
+}
+/* The same of valid lines that were received: they end at an empty one, and white space around a value is not part of it. */
+bool ls_lines_next_received(const char *lines, size_t len, size_t *at, ls_pair *out);
+
 /* Get the next element of a comma-separated list (RFC 9110 5.6.1), without surrounding white space; it may be empty.
  * The call advances *at; false: no more elements. An empty list has one empty element. */
 bool ls_list_next(const char **at, const char *end, const char **from, const char **to);

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "codec/http_text.h"
-
 #define NAME_IS(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
 
 /* Fields that determine the message framing, or that the transport writes. */
@@ -23,26 +21,14 @@ static bool is_framing(const char *name, size_t len)
     }
 }
 
-static bool next_of(const ls_block *lines, uint32_t len, ls_response_field *at)
+bool ls_exchange_next_field(const ls_exchange *x, size_t *at, ls_pair *out)
 {
-    if (at->next >= len) return false;
-    const char *const from = lines->data + at->next, *const end = lines->data + len;
-    at->name = from;
-    at->name_len = (size_t)((const char *)memchr(from, ':', (size_t)(end - from)) - from);
-    at->value = from + at->name_len + sizeof ": " - 1;
-    at->value_len = (size_t)((const char *)memchr(at->value, '\r', (size_t)(end - at->value)) - at->value);
-    at->next += (uint32_t)(at->name_len + at->value_len + sizeof ": \r\n" - 1);
-    return true;
+    return x->fields_len > 0 && ls_lines_next(x->fields->data, x->fields_len, at, out);
 }
 
-bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at)
+bool ls_exchange_next_end_field(const ls_exchange *x, size_t *at, ls_pair *out)
 {
-    return next_of(x->fields, x->fields_len, at);
-}
-
-bool ls_exchange_next_end_field(const ls_exchange *x, ls_response_field *at)
-{
-    return x->end_fields != NULL && next_of(x->end_fields, x->end_fields->to, at);
+    return x->end_fields != NULL && ls_lines_next(x->end_fields->data, x->end_fields->to, at, out);
 }
 
 /* Find the next line of that name at or behind offset *at, which it gets. Returns the length of the line, 0: no line. */
@@ -231,8 +217,8 @@ void ls_exchange_announce_trailers(ls_thread_ctx *ctx, ls_exchange *x)
 {
     static const char trailer[] = "Trailer";
     char names[LS_TRAILER_BYTES_MAX], *to = names; /* each line has ": \r\n", and each name here ", " */
-    ls_response_field field = {0};
-    while (ls_exchange_next_end_field(x, &field)) {
+    ls_pair field;
+    for (size_t at = 0; ls_exchange_next_end_field(x, &at, &field);) {
         if (to > names) to = (char *)memcpy(to, ", ", 2) + 2;
         to = (char *)memcpy(to, field.name, field.name_len) + field.name_len;
     }

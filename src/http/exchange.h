@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "codec/http_head.h"
+#include "codec/http_text.h"
 #include "net/listener.h"
 #include "net/stream.h"
 #include "port/port.h"
@@ -221,17 +222,10 @@ static inline bool ls_exchange_is_complete(const ls_exchange *x)
     return x->response == LS_RESPONSE_DONE && x->error == 0;
 }
 
-/* One extra field of the response, or one trailer. */
-typedef struct ls_response_field {
-    const char *name, *value; /* valid until the fields change */
-    size_t name_len, value_len;
-    uint32_t next; /* offset of the next one */
-} ls_response_field;
-
-/* Step to the next extra field; *at is {0} before the first one. false: no more fields. */
-bool ls_exchange_next_field(const ls_exchange *x, ls_response_field *at);
+/* Get the next extra field, which is valid until the fields change. *at is 0 at first; false: no more fields. */
+bool ls_exchange_next_field(const ls_exchange *x, size_t *at, ls_pair *out);
 /* The same for the trailers of the response. */
-bool ls_exchange_next_end_field(const ls_exchange *x, ls_response_field *at);
+bool ls_exchange_next_end_field(const ls_exchange *x, size_t *at, ls_pair *out);
 
 /* Of coded/coded.h: the end of x->coded; the bytes of the body that were queued. */
 void ls_coded_drop(struct ls_coded *coded);

@@ -24,28 +24,16 @@ int ls_exchange_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     return err;
 }
 
-bool ls_trailers_next(const ls_block *lines, ls_response_field *at)
+bool ls_trailers_next(const ls_block *lines, size_t *at, ls_pair *out)
 {
-    if (lines == NULL) return false;
-    const char *const end = lines->data + lines->to;
-    for (const char *from; (from = lines->data + at->next) < end && *from != '\r';) {
-        const char *const colon = memchr(from, ':', (size_t)(end - from));
-        const char *value = colon + 1, *to = memchr(value, '\r', (size_t)(end - value));
-        at->next = (uint32_t)(to + 2 - lines->data);
-        while (value < to && (*value == ' ' || *value == '\t')) value++;
-        while (to > value && (to[-1] == ' ' || to[-1] == '\t')) to--;
-        at->name = from;
-        at->name_len = (size_t)(colon - from);
-        at->value = value;
-        at->value_len = (size_t)(to - value);
-        if (ls_http_is_trailer(at->name, at->name_len)) return true;
-    }
+    while (lines != NULL && ls_lines_next_received(lines->data, lines->to, at, out))
+        if (ls_http_is_trailer(out->name, out->name_len)) return true;
     return false;
 }
 
-bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at)
+bool ls_exchange_next_trailer(const ls_exchange *x, size_t *at, ls_pair *out)
 {
-    return x->body_done && ls_trailers_next(x->trailers, at);
+    return x->body_done && ls_trailers_next(x->trailers, at, out);
 }
 
 int ls_trailers_add(ls_thread_ctx *ctx, ls_block **to, const char *lines, size_t len)

@@ -13,16 +13,16 @@
  * with x->error 0: it cannot be read on, but the response can be sent; else x->error: the connection is lost. */
 int ls_exchange_read(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
 
-/* Step to the next trailer of the request (RFC 9110 section 6.5); *at is {0} before the first one. false: no more, or the
- * body is not complete. Those that have no effect as trailers (ls_http_is_trailer) are passed over. */
-bool ls_exchange_next_trailer(const ls_exchange *x, ls_response_field *at);
+/* Get the next trailer of the request (RFC 9110 section 6.5). *at is 0 at first; false: no more, or the body is
+ * not complete. Those that have no effect as trailers (ls_http_is_trailer) are passed over. */
+bool ls_exchange_next_trailer(const ls_exchange *x, size_t *at, ls_pair *out);
 
 /* For a transport and a proxy: add lines "Name: value\r\n", whole or in pieces, that are known to be valid, to *to, such as
  * x->trailers (NULL: none yet); white space around a value is not part of it. An empty line is the end. The caller limits
  * their bytes. LS_OK or LS_ENOMEM. */
 int ls_trailers_add(ls_thread_ctx *ctx, ls_block **to, const char *lines, size_t len);
 /* As ls_exchange_next_trailer, of complete lines; NULL: none. */
-bool ls_trailers_next(const ls_block *lines, ls_response_field *at);
+bool ls_trailers_next(const ls_block *lines, size_t *at, ls_pair *out);
 
 /* From now on the connection is lost when the client ends its direction, too: for a client that does not do so while it
  * reads the response. Without effect before the body has arrived: read, or received with the head. LS_OK, or the error: it is lost. */

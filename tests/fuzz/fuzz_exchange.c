@@ -166,7 +166,7 @@ static int read_part(world *w)
 {
     ls_exchange *x = &w->n.x;
     ls_slice part;
-    ls_response_field field = {0};
+    ls_pair field;
     unsigned trailers = 0;
     const int err = ls_exchange_read(&w->ctx, x, &part);
     FUZZ_HOLDS(err >= 0 || x->close);
@@ -176,7 +176,7 @@ static int read_part(world *w)
         ls_slice_drop(&part);
     }
     FUZZ_HOLDS(w->read <= BODY_MAX && (err != LS_DONE || w->read == x->body_bytes));
-    while (ls_exchange_next_trailer(x, &field)) trailers++;
+    for (size_t at = 0; ls_exchange_next_trailer(x, &at, &field);) trailers++;
     FUZZ_HOLDS(trailers == (x->body_done ? w->seen : 0));
     return LS_OK; /* x->error alone counts */
 }

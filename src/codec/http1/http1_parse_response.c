@@ -183,16 +183,6 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
 
 bool ls_http1_response_field(const char *bytes, const ls_http_response *head, size_t *at, ls_pair *out)
 {
-    const char *p = bytes + *at, *line = memchr(p, '\n', head->bytes - *at);
-    if (*at == 0) { /* skip the status line */
-        p = line + 1;
-        line = memchr(p, '\n', head->bytes - (size_t)(p - bytes));
-    }
-    if (line == NULL || line - p == 1) return false; /* the empty line */
-    const char *colon = memchr(p, ':', (size_t)(line - p)), *value = colon + 1, *end = line - 1;
-    while (value < end && (*value == ' ' || *value == '\t')) value++;
-    while (end > value && (end[-1] == ' ' || end[-1] == '\t')) end--;
-    *out = (ls_pair){.name = p, .value = value, .name_len = (size_t)(colon - p), .value_len = (size_t)(end - value)};
-    *at = (size_t)(line + 1 - bytes);
-    return true;
+    if (*at == 0) *at = (size_t)((const char *)memchr(bytes, '\n', head->bytes) + 1 - bytes); /* the status line */
+    return ls_lines_next_received(bytes, head->bytes, at, out);
 }

@@ -131,8 +131,8 @@ typedef struct head_facts { /* of the fields */
 static head_facts facts_of(const ls_exchange *x)
 {
     head_facts f = {.type = x->type, .type_len = x->type != NULL ? strlen(x->type) : 0};
-    ls_response_field field = {0};
-    while (ls_exchange_next_field(x, &field)) {
+    ls_pair field;
+    for (size_t at = 0; ls_exchange_next_field(x, &at, &field);) {
         if (IS(field.name, field.name_len, "content-encoding"))
             f.excluded = true;
         else if (IS(field.name, field.name_len, "cache-control"))

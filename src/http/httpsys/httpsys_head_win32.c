@@ -166,9 +166,9 @@ unsigned ls_httpsys_fields(const ls_exchange *x, HTTP_RESPONSE_HEADERS *to, HTTP
 {
     /* All fields lie in one block, so the USHORT of a length does not cut. */
     static_assert(LS_BLOCK_LARGE - (sizeof "X: \r\n" - 1) <= USHRT_MAX, "the length of a value");
-    ls_response_field field = {0};
+    ls_pair field;
     unsigned count = 0;
-    while (ls_exchange_next_field(x, &field)) {
+    for (size_t at = 0; ls_exchange_next_field(x, &at, &field);) {
         const int id = number_of(field.name, field.name_len);
         if (id >= 0 && to->KnownHeaders[id].pRawValue == NULL)
             to->KnownHeaders[id] = (HTTP_KNOWN_HEADER){(USHORT)field.value_len, field.value};

@@ -268,9 +268,9 @@ int ls_httpsys_sent(ls_httpsys_exchange *e)
 
 static int put_fields(ls_httpsys_exchange *e)
 {
-    ls_response_field field = {0};
+    ls_pair field;
     unsigned fields = 0;
-    while (ls_exchange_next_field(&e->x, &field)) fields++;
+    for (size_t at = 0; ls_exchange_next_field(&e->x, &at, &field);) fields++;
     if (fields > LS_HTTPSYS_UNKNOWN_FEW) {
         HTTP_UNKNOWN_HEADER *many = malloc(fields * sizeof *many);
         if (many == NULL) return LS_ENOMEM;

@@ -193,11 +193,11 @@ static int put_end(ls_thread_ctx *ctx, const ls_proxy *p)
 {
     const size_t room =
         5 + (p->x->trailers != NULL ? 2 * (size_t)p->x->trailers->to : 0); /* ": " may be longer than ":" */
-    ls_response_field field = {0};
+    ls_pair field;
     char *const from = ls_stream_room(ctx, p->up, room), *to = from;
     if (from == NULL) return LS_ENOMEM;
     to = (char *)memcpy(to, "0\r\n", 3) + 3;
-    while (ls_exchange_next_trailer(p->x, &field)) {
+    for (size_t at = 0; ls_exchange_next_trailer(p->x, &at, &field);) {
         to = (char *)memcpy(to, field.name, field.name_len) + field.name_len;
         to = (char *)memcpy(to, ": ", 2) + 2;
         to = (char *)memcpy(to, field.value, field.value_len) + field.value_len;
@@ -379,10 +379,10 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
  * or no room, is left out. LS_OK or LS_ENOMEM. */
 static int take_trailers(ls_thread_ctx *ctx, ls_proxy *p, const char *lines, size_t len, bool end)
 {
-    ls_response_field field = {0};
+    ls_pair field;
     const int err = ls_trailers_add(ctx, &p->trailers, lines, len);
     if (err < 0 || !end) return err;
-    while (ls_trailers_next(p->trailers, &field))
+    for (size_t at = 0; ls_trailers_next(p->trailers, &at, &field);)
         (void)ls_exchange_trailer(ctx, p->x, field.name, field.name_len, field.value, field.value_len);
     return LS_OK;
 }

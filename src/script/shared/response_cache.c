@@ -70,21 +70,9 @@ static ls_text keep(char **to, ls_text text)
     return (ls_text){at, text.len};
 }
 
-bool ls_lines_next(ls_text lines, size_t *at, ls_text *name, ls_text *value)
+static bool is(const ls_pair *field, const char *name)
 {
-    const char *const from = lines.ptr + *at;
-    if (*at >= lines.len) return false;
-    name->ptr = from;
-    name->len = (size_t)((const char *)memchr(from, ':', lines.len - *at) - from);
-    value->ptr = from + name->len + 2;
-    value->len = (size_t)((const char *)memchr(from, '\r', lines.len - *at) - value->ptr);
-    *at = (size_t)(value->ptr + value->len + 2 - lines.ptr);
-    return true;
-}
-
-static bool is(ls_text text, const char *name)
-{
-    return ls_text_same(text.ptr, text.len, name, strlen(name));
+    return ls_text_same(field->name, field->name_len, name, strlen(name));
 }
 
 ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
@@ -106,14 +94,14 @@ ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls
     entry->lines = keep(&to, lines);
     entry->body = *body;
     entry->bytes = bytes + body->len;
-    ls_text name, value;
-    for (size_t at = 0; ls_lines_next(entry->lines, &at, &name, &value);) {
-        if (is(name, "content-type")) entry->has_type = true;
-        if (is(name, "date")) entry->has_date = true;
-        if (is(name, "etag")) entry->validators.etag = value.ptr, entry->validators.etag_len = value.len;
-        if (is(name, "last-modified"))
+    ls_pair field;
+    for (size_t at = 0; ls_lines_next(entry->lines.ptr, entry->lines.len, &at, &field);) {
+        if (is(&field, "content-type")) entry->has_type = true;
+        if (is(&field, "date")) entry->has_date = true;
+        if (is(&field, "etag")) entry->validators.etag = field.value, entry->validators.etag_len = field.value_len;
+        if (is(&field, "last-modified"))
             entry->validators.dated =
-                ls_http_date_parse(value.ptr, value.len, ls_clock_wall_s(), &entry->validators.modified_s);
+                ls_http_date_parse(field.value, field.value_len, ls_clock_wall_s(), &entry->validators.modified_s);
     }
     return entry;
 }
@@ -165,7 +153,7 @@ static void put_values(writer *w, const ls_selecting *by, const char *name, size
 {
     const uint32_t fields = drops(by, name, len) ? 0 : by->head->field_count;
     bool any = false;
-    ls_text n, value;
+    ls_pair line;
     for (uint32_t i = 0; i < fields; i++) {
         const ls_http_field *field = &by->head->fields[i];
         if (!ls_text_same(by->bytes + field->name.at, field->name.len, name, len)) continue;
@@ -173,10 +161,10 @@ static void put_values(writer *w, const ls_selecting *by, const char *name, size
         put(w, by->bytes + field->value.at, field->value.len);
         any = true;
     }
-    for (size_t at = 0; ls_lines_next(by->lines, &at, &n, &value);) {
-        if (!ls_text_same(n.ptr, n.len, name, len)) continue;
+    for (size_t at = 0; ls_lines_next(by->lines.ptr, by->lines.len, &at, &line);) {
+        if (!ls_text_same(line.name, line.name_len, name, len)) continue;
         put(w, any ? "," : "=", 1);
-        put(w, value.ptr, value.len);
+        put(w, line.value, line.value_len);
         any = true;
     }
     put(w, "\n", 1);

@@ -98,8 +98,6 @@ static inline void ls_stored_drop(ls_stored *entry)
 {
     ls_block_drop(ls_external_block(&entry->external));
 }
-/* Step to the next line of an entry; *at is {0} before the first one. */
-bool ls_lines_next(ls_text lines, size_t *at, ls_text *name, ls_text *value);
 
 /* Find the entry for the request. LS_OK: *out, + 1 reference; LS_ECHANGED: only other requests select those of the key;
  * LS_ENOENT. */

@@ -82,6 +82,16 @@ static void cookies(void **state)
     pairs_are(ls_cookie_next, "a=", "a|\n");
 }
 
+static void lines(void **state)
+{
+    (void)state;
+    pairs_are(ls_lines_next, "", "");
+    pairs_are(ls_lines_next, "A: b\r\nX-Empty: \r\nTwo:  a: b \r\n", "A|b\nX-Empty|\nTwo| a: b \n");
+    pairs_are(ls_lines_next_received, "", "");
+    pairs_are(ls_lines_next_received, "A: b\r\nX-Empty:\r\nTwo: \ta: b \r\nc:d\r\n", "A|b\nX-Empty|\nTwo|a: b\nc|d\n");
+    pairs_are(ls_lines_next_received, "A:b\r\n\r\nC: d\r\n", "A|b\n");
+}
+
 static void classes_follow_the_grammars(void **state)
 {
     static const char alnum[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -238,6 +248,7 @@ int main(void)
         cmocka_unit_test(percent_decode),
         cmocka_unit_test(query),
         cmocka_unit_test(cookies),
+        cmocka_unit_test(lines),
         cmocka_unit_test(classes_follow_the_grammars),
         cmocka_unit_test(tokens_and_values),
         cmocka_unit_test(phrases),

@@ -357,17 +357,18 @@ static void trailers_are(const fixture *f, const char *text)
 static void trailers_are_announced(void **state)
 {
     fixture *f = *state;
-    ls_response_field field = {0};
-    assert_false(ls_exchange_next_end_field(&f->x, &field));
+    ls_pair field;
+    size_t at = 0;
+    assert_false(ls_exchange_next_end_field(&f->x, &at, &field));
     assert_int_equal(add(f, "A", "1", false), LS_OK);
     assert_int_equal(add_trailer(f, "X-B", "2"), LS_OK);
     assert_int_equal(add_trailer(f, "c", ""), LS_OK);
     trailers_are(f, "X-B: 2\r\nc: \r\n");
     ls_exchange_announce_trailers(&f->ctx, &f->x);
     lines_are(f, "A: 1\r\nTrailer: X-B, c\r\n");
-    assert_true(ls_exchange_next_end_field(&f->x, &field) && ls_exchange_next_end_field(&f->x, &field));
+    assert_true(ls_exchange_next_end_field(&f->x, &at, &field) && ls_exchange_next_end_field(&f->x, &at, &field));
     assert_memory_equal(field.name, "c", field.name_len);
-    assert_false(ls_exchange_next_end_field(&f->x, &field));
+    assert_false(ls_exchange_next_end_field(&f->x, &at, &field));
     ls_exchange_drop_content(&f->x);
     assert_null(f->x.end_fields);
 }

@@ -50,13 +50,14 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 /* Respond with the trailers, once the body is read; a read of all of it does not show them before its end. */
 static void list_trailers(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_response_field field = {0};
+    ls_pair field;
+    size_t at = 0;
     const int err = read_all(r, ctx, x);
-    if (err == LS_PENDING) assert_false(ls_exchange_next_trailer(x, &field));
+    if (err == LS_PENDING) assert_false(ls_exchange_next_trailer(x, &at, &field));
     if (err == LS_PENDING) return;
     r->body_len = 0;
     x->status = err < 0 ? 400 : 200;
-    while (err == LS_DONE && ls_exchange_next_trailer(x, &field))
+    while (err == LS_DONE && ls_exchange_next_trailer(x, &at, &field))
         r->body_len += (size_t)snprintf(r->body + r->body_len, sizeof r->body - r->body_len, "%.*s=%.*s;",
                                         (int)field.name_len, field.name, (int)field.value_len, field.value);
     ls_slice slice = ls_slice_static(r->body, r->body_len);

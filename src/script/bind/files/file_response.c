@@ -52,29 +52,10 @@ static void compose(const ls_file_answer *a, file_lines *l)
     add(l, entry->lines + entry->etag_line_len, entry->lines_len - (size_t)entry->etag_line_len);
 }
 
-/* The next line of those at *at, which then is the end of the line. */
-typedef struct line {
-    const char *from, *value;
-    size_t name_len, value_len;
-} line;
-
-static bool next_line(const char **at, const char *end, line *out)
+static bool find_line(const file_lines *l, const char *name, size_t len, ls_pair *out)
 {
-    if (*at == end) return false;
-    out->from = *at;
-    const char *const colon = memchr(*at, ':', (size_t)(end - *at)), *stop = memchr(*at, '\r', (size_t)(end - *at));
-    out->name_len = (size_t)(colon - *at);
-    out->value = colon + 2;
-    out->value_len = (size_t)(stop - out->value);
-    *at = stop + 2;
-    return true;
-}
-
-static bool find_line(const file_lines *l, const char *name, size_t len, line *out)
-{
-    const char *at = l->bytes;
-    while (next_line(&at, l->bytes + l->len, out))
-        if (ls_text_same(out->from, out->name_len, name, len)) return true;
+    for (size_t at = 0; ls_lines_next(l->bytes, l->len, &at, out);)
+        if (ls_text_same(out->name, out->name_len, name, len)) return true;
     return false;
 }
 
@@ -88,12 +69,11 @@ static bool is_of_handler(const char *name, size_t len)
 /* Add the lines to those of the handler, one by one. */
 static int merge_lines(ls_request *r, const file_lines *l)
 {
-    const char *at = l->bytes;
-    line n;
-    while (next_line(&at, l->bytes + l->len, &n)) {
-        const bool adds = ls_text_same(n.from, n.name_len, "vary", 4);
-        if (is_of_handler(n.from, n.name_len) && ls_exchange_has_field(r->x, n.from, n.name_len)) continue;
-        const int err = ls_exchange_header(r->state->ctx, r->x, n.from, n.name_len, n.value, n.value_len, !adds);
+    ls_pair n;
+    for (size_t at = 0; ls_lines_next(l->bytes, l->len, &at, &n);) {
+        const bool adds = ls_text_same(n.name, n.name_len, "vary", 4);
+        if (is_of_handler(n.name, n.name_len) && ls_exchange_has_field(r->x, n.name, n.name_len)) continue;
+        const int err = ls_exchange_header(r->state->ctx, r->x, n.name, n.name_len, n.value, n.value_len, !adds);
         if (err < 0) return err;
     }
     return LS_OK;
@@ -294,7 +274,7 @@ static int described_respond(ls_request *r, ls_answer_later *later)
 static int described_push_field(lua_State *L, ls_answer_later *later, const char *name, size_t len)
 {
     const described *d = (const described *)(const void *)later;
-    line found;
+    ls_pair found;
     if (ls_text_same(name, len, "content-type", 12)) return ls_push_text(L, d->answer.type);
     if (ls_text_same(name, len, "content-length", 14)) {
         lua_pushfstring(L, "%I", (LUAI_UACINT)size_of(&d->answer));
@@ -307,11 +287,11 @@ static void described_remove_field(ls_answer_later *later, const char *name, siz
 {
     described *d = (described *)(void *)later;
     file_lines *l = &d->lines;
-    line found;
+    ls_pair found;
     if (ls_text_same(name, len, "etag", 4)) l->v.etag_len = 0;
     if (ls_text_same(name, len, "last-modified", 13)) l->v.dated = false;
     while (find_line(l, name, len, &found)) {
-        char *const from = l->bytes + (found.from - l->bytes),
+        char *const from = l->bytes + (found.name - l->bytes),
                     *to = l->bytes + (found.value - l->bytes) + found.value_len + 2;
         const size_t bytes = (size_t)(to - from);
         if (from < l->bytes + l->rest) l->rest -= bytes;

@@ -79,12 +79,12 @@ static void push_field(lua_State *L, lua_Integer *count, const char *name, size_
 
 /* Push a list of the names and values of fields in turn. Returns its length. */
 static lua_Integer push_lines(lua_State *L, const ls_exchange *x,
-                              bool (*next)(const ls_exchange *x, ls_response_field *at))
+                              bool (*next)(const ls_exchange *x, size_t *at, ls_pair *out))
 {
-    ls_response_field field = {0};
+    ls_pair field;
     lua_Integer count = 0;
     lua_newtable(L);
-    while (next(x, &field)) {
+    for (size_t at = 0; next(x, &at, &field);) {
         lua_pushlstring(L, field.value, field.value_len);
         push_field(L, &count, field.name, field.name_len);
     }

@@ -251,9 +251,10 @@ static void push_headers(lua_State *L, const ls_exchange *x)
 
 static void push_trailers(lua_State *L, const ls_exchange *x)
 {
-    ls_response_field field = {0};
+    ls_pair field;
     lua_newtable(L);
-    while (ls_exchange_next_trailer(x, &field)) add_field(L, field.name, field.name_len, field.value, field.value_len);
+    for (size_t at = 0; ls_exchange_next_trailer(x, &at, &field);)
+        add_field(L, field.name, field.name_len, field.value, field.value_len);
     end_fields(L);
 }
 

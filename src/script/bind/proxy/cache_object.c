@@ -49,7 +49,17 @@ static fill_call *check_fill(lua_State *L, int index)
     return lua_touserdata(L, index);
 }
 
-#define IS(text, literal) ls_text_same((text).ptr, (text).len, literal, sizeof(literal) - 1)
+#define IS(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
+
+static bool next_line(ls_text lines, size_t *at, ls_pair *out)
+{
+    return ls_lines_next(lines.ptr, lines.len, at, out);
+}
+
+static bool is_of_content(const ls_pair *field)
+{
+    return field->name_len > 8 && ls_text_same(field->name, 8, "content-", 8);
+}
 
 /* ---- the key ---------------------------------------------------------------------------------------------------- */
 
@@ -107,15 +117,13 @@ static int put_lines(ls_request *r, const ls_stored *entry)
 {
     ls_exchange *x = r->x;
     const uint32_t own = x->fields_len;
-    ls_text name, value;
+    ls_pair field;
     int err = LS_OK;
     x->may_have_server = true;
     if (own == 0 && x->status != 304) return ls_exchange_lines(r->state->ctx, x, entry->lines.ptr, entry->lines.len);
-    for (size_t at = 0, from = 0; err == LS_OK && ls_lines_next(entry->lines, &at, &name, &value); from = at) {
-        if (x->status == 304 && name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8) &&
-            !IS(name, "content-location"))
-            continue;
-        if (!ls_proxy_is_own(x, own, name.ptr, name.len))
+    for (size_t at = 0, from = 0; err == LS_OK && next_line(entry->lines, &at, &field); from = at) {
+        if (x->status == 304 && is_of_content(&field) && !IS(field.name, field.name_len, "content-location")) continue;
+        if (!ls_proxy_is_own(x, own, field.name, field.name_len))
             err = ls_exchange_lines(r->state->ctx, x, entry->lines.ptr + from, at - from);
     }
     return err;
@@ -233,16 +241,16 @@ typedef struct asked { /* by the fields of a request */
 static asked asked_by(const ls_exchange *x, ls_text lines)
 {
     asked a = {false, false};
-    ls_text n, value;
-    for (size_t at = 0; ls_lines_next(lines, &at, &n, &value);) a.authorized |= IS(n, "authorization");
+    ls_pair line;
+    for (size_t at = 0; next_line(lines, &at, &line);) a.authorized |= IS(line.name, line.name_len, "authorization");
     for (uint32_t n = 0; n < x->head.field_count; n++) {
         const ls_http_field *field = &x->head.fields[n];
-        const ls_text name = {x->bytes + field->name.at, field->name.len};
-        if (name.len == 13) {
-            a.control |= IS(name, "cache-control");
-            a.authorized |= IS(name, "authorization");
-        } else if (name.len == 6) {
-            a.control |= IS(name, "pragma");
+        const char *const name = x->bytes + field->name.at;
+        if (field->name.len == 13) {
+            a.control |= IS(name, 13, "cache-control");
+            a.authorized |= IS(name, 13, "authorization");
+        } else if (field->name.len == 6) {
+            a.control |= IS(name, 6, "pragma");
         }
     }
     return a;
@@ -385,32 +393,31 @@ static int cache_claim(lua_State *L)
 
 /* ---- what is stored --------------------------------------------------------------------------------------------- */
 
-/* The number of lines that are "name: value". */
-static unsigned count_lines(ls_text lines, ls_text name, ls_text value)
+/* The number of lines with that name and value. */
+static unsigned count_lines(ls_text lines, const ls_pair *field)
 {
-    ls_text n, v;
+    ls_pair line;
     unsigned count = 0;
-    for (size_t at = 0; ls_lines_next(lines, &at, &n, &v);)
-        count += ls_text_same(n.ptr, n.len, name.ptr, name.len) && v.len == value.len &&
-                 memcmp(v.ptr, value.ptr, v.len) == 0;
+    for (size_t at = 0; next_line(lines, &at, &line);)
+        count += ls_text_same(line.name, line.name_len, field->name, field->name_len) &&
+                 line.value_len == field->value_len && memcmp(line.value, field->value, line.value_len) == 0;
     return count;
 }
 
 static bool has_name(ls_text lines, const char *wanted)
 {
-    ls_text name, value;
-    for (size_t at = 0; ls_lines_next(lines, &at, &name, &value);)
-        if (ls_text_same(name.ptr, name.len, wanted, strlen(wanted))) return true;
+    ls_pair line;
+    for (size_t at = 0; next_line(lines, &at, &line);)
+        if (ls_text_same(line.name, line.name_len, wanted, strlen(wanted))) return true;
     return false;
 }
 
 /* Whether the field of the response is one that it had before those of the server, which may have an equal one. */
-static bool is_own(const ls_exchange *x, ls_text own, const ls_response_field *field)
+static bool is_own(const ls_exchange *x, ls_text own, const ls_pair *field)
 {
-    const ls_text name = {field->name, field->name_len}, value = {field->value, field->value_len};
-    const unsigned count = count_lines(own, name, value);
+    const unsigned count = count_lines(own, field);
     const ls_text before = {x->fields->data, (size_t)(field->name - x->fields->data)};
-    return count > 0 && count > count_lines(before, name, value);
+    return count > 0 && count > count_lines(before, field);
 }
 
 /* The entry that a response 304 validates; NULL: it is another response. */
@@ -432,22 +439,18 @@ static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
     const ls_exchange *x = p->x;
     const ls_text own = {p->own != NULL ? p->own->data : NULL, p->own != NULL ? p->own_fields_len : 0};
     const ls_stored *entry = validated(call, x);
-    ls_response_field field = {0};
-    ls_text name, value;
+    ls_pair field;
     size_t len = 0;
-    for (size_t at = 0, from = 0; entry != NULL && ls_lines_next(entry->lines, &at, &name, &value); from = at) {
-        const bool content = name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8);
-        if (!content && ls_exchange_has_field(x, name.ptr, name.len)) continue;
+    for (size_t at = 0, from = 0; entry != NULL && next_line(entry->lines, &at, &field); from = at) {
+        if (!is_of_content(&field) && ls_exchange_has_field(x, field.name, field.name_len)) continue;
         memcpy(out + len, entry->lines.ptr + from, at - from);
         len += at - from;
     }
-    while (ls_exchange_next_field(x, &field)) {
-        const size_t line = field.name_len + field.value_len + 4;
-        name = (ls_text){field.name, field.name_len};
-        if (IS(name, "age") || is_own(x, own, &field)) continue;
-        if (entry != NULL && name.len > 8 && ls_text_same(name.ptr, 8, "content-", 8)) continue;
-        memcpy(out + len, field.name, line);
-        len += line;
+    for (size_t at = 0, from = 0; ls_exchange_next_field(x, &at, &field); from = at) {
+        if (IS(field.name, field.name_len, "age") || is_own(x, own, &field)) continue;
+        if (entry != NULL && is_of_content(&field)) continue;
+        memcpy(out + len, field.name, at - from);
+        len += at - from;
     }
     return len;
 }
@@ -465,7 +468,8 @@ static int cache_fields(lua_State *L)
 {
     const fill_call *call = check_fill(L, 1);
     const ls_stored *entry = ls_fill_validates(call->fill);
-    ls_text lines, name, value;
+    ls_text lines;
+    ls_pair field;
     luaL_Buffer text;
     if (!lua_isnoneornil(L, 2)) {
         const ls_proxy *p = check_call(L, 2);
@@ -479,19 +483,19 @@ static int cache_fields(lua_State *L)
         return 0;
     }
     lua_newtable(L);
-    for (size_t at = 0; ls_lines_next(lines, &at, &name, &value);) {
+    for (size_t at = 0; next_line(lines, &at, &field);) {
         char lower[64];
-        if (name.len > sizeof lower) continue;
-        for (size_t n = 0; n < name.len; n++) lower[n] = ls_char_lower(name.ptr[n]);
-        lua_pushlstring(L, lower, name.len);
+        if (field.name_len > sizeof lower) continue;
+        for (size_t n = 0; n < field.name_len; n++) lower[n] = ls_char_lower(field.name[n]);
+        lua_pushlstring(L, lower, field.name_len);
         lua_pushvalue(L, -1);
         if (lua_rawget(L, -3) == LUA_TSTRING) {
             lua_pushliteral(L, ", ");
-            lua_pushlstring(L, value.ptr, value.len);
+            lua_pushlstring(L, field.value, field.value_len);
             lua_concat(L, 3);
         } else {
             lua_pop(L, 1);
-            lua_pushlstring(L, value.ptr, value.len);
+            lua_pushlstring(L, field.value, field.value_len);
         }
         lua_rawset(L, -3);
     }
