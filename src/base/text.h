@@ -1,12 +1,22 @@
-/* text.h - a run of bytes of someone else. */
+/* text.h - a run of bytes of someone else, and a hash of such bytes. */
 #ifndef LS_BASE_TEXT_H
 #define LS_BASE_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct ls_text {
     const char *ptr;
     size_t len;
 } ls_text;
+
+/* FNV-1a, and a multiplication that spreads the last bytes over all bits; without a secret seed. */
+static inline uint64_t ls_text_hash(const char *bytes, size_t len)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < len; i++) hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    return hash ^ hash >> 32;
+}
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
@@ -166,15 +167,6 @@ static ls_cached_file **chain_of(const ls_file_cache *cache, shard *s, uint64_t 
     return &s->chains[hash & (cache->chain_count - 1)];
 }
 
-/* FNV-1a, and a multiplication that spreads the last bytes over all bits. */
-static uint64_t hash_of(const char *path, size_t len)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < len; i++) hash = (hash ^ (unsigned char)path[i]) * UINT64_C(0x100000001b3);
-    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
-    return hash ^ hash >> 32;
-}
-
 /* Take the entry out of the shard and put it before `dropped`, a list by `next`. The mutex is held. */
 static void take_out(ls_file_cache *cache, shard *s, ls_cached_file *entry, ls_cached_file **dropped)
 {
@@ -267,7 +259,7 @@ void ls_cached_file_examined(ls_cached_file *entry, uint64_t changes)
 enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file_key *key, uint64_t now_ms,
                                              ls_cached_file **out)
 {
-    const uint64_t hash = hash_of(key->path, key->path_len);
+    const uint64_t hash = ls_text_hash(key->path, key->path_len);
     shard *s = shard_of(cache, hash);
     enum ls_file_cache_result result = LS_CACHE_NONE;
     ls_cached_file *dropped = NULL;
@@ -301,7 +293,7 @@ static bool is_above(const ls_file_cache_limits *limits, const shard *s)
 void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now_ms)
 {
     const ls_file_key key = {entry->path, entry->path_len, entry->beneath_len};
-    const uint64_t hash = hash_of(key.path, key.path_len);
+    const uint64_t hash = ls_text_hash(key.path, key.path_len);
     shard *s = shard_of(cache, hash);
     ls_cached_file *dropped = NULL;
     assert(ls_list_empty(&entry->used));
@@ -329,7 +321,7 @@ void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now
 
 void ls_file_cache_remove(ls_file_cache *cache, ls_cached_file *entry)
 {
-    shard *s = shard_of(cache, hash_of(entry->path, entry->path_len));
+    shard *s = shard_of(cache, ls_text_hash(entry->path, entry->path_len));
     ls_cached_file *dropped = NULL;
     ls_mutex_lock(&s->mutex);
     if (!ls_list_empty(&entry->used)) take_out(cache, s, entry, &dropped);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 enum { BUCKETS = 256 };
@@ -16,7 +17,7 @@ typedef struct pooled {
     struct pooled *next; /* in the bucket, the youngest first */
     ls_stream *stream;
     uint64_t since_ms;
-    uint32_t hash;
+    uint64_t hash;
     size_t key_len;
     char key[];
 } pooled;
@@ -31,15 +32,7 @@ struct ls_stream_pool {
     pooled *buckets[BUCKETS];
 };
 
-/* FNV-1a */
-static uint32_t hash_of(const char *key, size_t len)
-{
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < len; i++) hash = (hash ^ (unsigned char)key[i]) * 16777619u;
-    return hash;
-}
-
-static bool is_of(const pooled *p, uint32_t hash, const char *key, size_t key_len)
+static bool is_of(const pooled *p, uint64_t hash, const char *key, size_t key_len)
 {
     return p->hash == hash && p->key_len == key_len && memcmp(p->key, key, key_len) == 0;
 }
@@ -218,7 +211,8 @@ void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *ke
         ls_stream_close(ctx, s);
         return;
     }
-    *p = (pooled){.stream = s, .since_ms = ls_clock_coarse_ms(), .hash = hash_of(key, key_len), .key_len = key_len};
+    *p = (pooled){
+        .stream = s, .since_ms = ls_clock_coarse_ms(), .hash = ls_text_hash(key, key_len), .key_len = key_len};
     ls_node_init(&p->age);
     memcpy(p->key, key, key_len);
     ls_mutex_lock(&pool->mutex);
@@ -229,7 +223,7 @@ void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *ke
 }
 
 /* The youngest of the origin that no sweep is looking at, removed from the table; NULL: none. */
-static pooled *take_any(ls_stream_pool *pool, uint32_t hash, const char *key, size_t key_len)
+static pooled *take_any(ls_stream_pool *pool, uint64_t hash, const char *key, size_t key_len)
 {
     ls_mutex_lock(&pool->mutex);
     pooled *p = pool->buckets[hash % BUCKETS];
@@ -241,7 +235,7 @@ static pooled *take_any(ls_stream_pool *pool, uint32_t hash, const char *key, si
 
 ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len)
 {
-    const uint32_t hash = hash_of(key, key_len);
+    const uint64_t hash = ls_text_hash(key, key_len);
     pooled *p;
     while ((p = take_any(pool, hash, key, key_len)) != NULL) {
         ls_stream *s = p->stream;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/text.h"
 #include "port/win32/readable.h"
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
@@ -155,16 +156,11 @@ static int kind_of(ls_fd fd, uint64_t *out)
     return GetFileType(handle) != FILE_TYPE_UNKNOWN ? LS_ENOTSUP : LS_EINVAL;
 }
 
-/* FNV-1a of the bytes of an address; 0: the wildcard address. */
-static uint64_t fold_ip(const unsigned char *bytes, size_t count)
+/* A hash of the bytes of an address; 0: the wildcard address. */
+static uint64_t fold_ip(const void *bytes, size_t count)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    unsigned char any = 0;
-    for (size_t i = 0; i < count; i++) {
-        any |= bytes[i];
-        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-    }
-    return any != 0 ? hash : 0;
+    static const char any[sizeof(struct in6_addr)];
+    return memcmp(bytes, any, count) != 0 ? ls_text_hash(bytes, count) : 0;
 }
 
 /* true: an address of IP. */
@@ -173,10 +169,10 @@ static bool ip_of(const struct sockaddr_storage *address, uint64_t *ip, uint16_t
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
     if (address->ss_family == AF_INET) {
-        *ip = fold_ip((const unsigned char *)&v4->sin_addr, sizeof v4->sin_addr);
+        *ip = fold_ip(&v4->sin_addr, sizeof v4->sin_addr);
         *port = v4->sin_port;
     } else if (address->ss_family == AF_INET6) {
-        *ip = fold_ip((const unsigned char *)&v6->sin6_addr, sizeof v6->sin6_addr);
+        *ip = fold_ip(&v6->sin6_addr, sizeof v6->sin6_addr);
         *port = v6->sin6_port;
     } else {
         return false;

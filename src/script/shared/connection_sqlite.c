@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/text.h"
 
 enum {
     PROGRESS_OPS = 100,
@@ -194,13 +195,6 @@ int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool 
 
 /* ---- prepared statements ------------------------------------------------------------------------------------------ */
 
-static uint64_t hash_of(const char *bytes, size_t len) /* FNV-1a: the texts are those of the site */
-{
-    uint64_t hash = 0xcbf29ce484222325;
-    for (size_t n = 0; n < len; n++) hash = (hash ^ (unsigned char)bytes[n]) * 0x100000001b3;
-    return hash ^ hash >> 32;
-}
-
 static bool begins_with_vacuum(const char *sql)
 {
     while (*sql == ' ' || *sql == '\t' || *sql == '\n' || *sql == '\r') sql++;
@@ -242,7 +236,7 @@ static void prepare_failed(ls_db_conn *conn, ls_db_job *job)
 
 ls_db_statement *ls_db_conn_prepare(ls_db_conn *conn, ls_db_job *job)
 {
-    const uint64_t hash = hash_of(job->sql.data, job->sql.len);
+    const uint64_t hash = ls_text_hash(job->sql.data, job->sql.len);
     ls_db_statement *set = &conn->statements[hash % (LS_DB_STATEMENTS_MAX / WAYS) * WAYS], *oldest = set;
     const char *rest = NULL;
     ls_db_statement made = {.hash = hash, .len = job->sql.len, .used = ++conn->uses};
