@@ -197,13 +197,13 @@ end
 -- The fields of a hook -> lines to add, names to leave out: see proxy_head.h; whether Authorization is set.
 local function changes(headers)
   if next(headers) == nil then return nil end
-  local lines, names, authorized = {}, { "" }, false
+  local lines, names, authorized = {}, {}, false
   for name, value in pairs(headers) do
     if not options.is_token(name) then invalid_field(name, "invalid header name") end
     if rules.is_own(name) or name:lower() == "host" then
       invalid_field(name, "the proxy writes the field itself:")
     end
-    names[#names + 1] = name:lower()
+    names[#names + 1] = name .. ","
     authorized = authorized or name:lower() == "authorization" and value ~= false
     for _, one in ipairs(type(value) == "table" and value or { value }) do
       if type(one) ~= "string" and type(one) ~= "number" and one ~= false or tostring(one):find("[\0-\8\10-\31\127]") then
@@ -212,8 +212,7 @@ local function changes(headers)
       if one then lines[#lines + 1] = name .. ": " .. one .. "\r\n" end
     end
   end
-  names[#names + 1] = ""
-  return concat(lines), concat(names, "\n"), authorized
+  return concat(lines), concat(names), authorized
 end
 
 local function check_path(path)
@@ -326,7 +325,7 @@ local function answer(self, strip, req, res, plan, ready)
     local lines, drops = given.lines, given.drops
     ready = nil
     store_session(req)
-    if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "\n") .. (plan.drops or "\n"):sub(2) end
+    if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "") .. (plan.drops or "") end
     local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, given.path, plan ~= nil)
     if call == true then return end
     if call then

@@ -250,8 +250,8 @@ end
 
 local function field_list(names)
   local out = {}
-  for name in pairs(names) do out[#out + 1] = name end
-  return "\n" .. concat(out, "\n") .. "\n"
+  for name in pairs(names) do out[#out + 1] = name .. "," end
+  return concat(out)
 end
 local fill_drops, refresh_drops = field_list(conditional),
   field_list { ["x-forwarded-for"] = true, ["x-forwarded-proto"] = true, ["x-forwarded-host"] = true }

@@ -114,14 +114,9 @@ static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
     return false;
 }
 
-static bool drops(ls_text names, const char *name, size_t len)
+static bool drops(const ls_proxy_change *change, const char *name, size_t len)
 {
-    for (size_t at = 1; names.ptr != NULL && at < names.len;) {
-        const char *const from = names.ptr + at, *to = memchr(from, '\n', names.len - at);
-        if (ls_text_same(from, (size_t)(to - from), name, len)) return true;
-        at += (size_t)(to - from) + 1;
-    }
-    return false;
+    return change->drops.len > 0 && ls_list_has(change->drops.ptr, change->drops.len, name, len);
 }
 
 /* Whether the field of the client is passed on as it is; those of `f` are noted, or written later. */
@@ -131,7 +126,7 @@ static bool passes(forwarding *f, const char *name, size_t len, bool any_connect
     if (is_hop(name, len) || SAME(name, len, "host") || SAME(name, len, "expect") || SAME(name, len, "http2-settings"))
         return false;
     if (any_connection && connection_lists(f->x, name, len)) return false;
-    if (drops(f->change->drops, name, len)) return false;
+    if (drops(f->change, name, len)) return false;
     if (f->change->decoded && SAME(name, len, "content-encoding")) return false;
     if (begins(name, len, "x-forwarded-", 12)) {
         if (!trusted || SAME(name, len, "x-forwarded-for")) return false;
@@ -174,7 +169,7 @@ static char *put_forwarding(char *to, const forwarding *f)
     if (f->change->trusted) to = put_list(to, x, "x-forwarded-for", 15);
     to = put(to, text, text_len);
     if (text_len == 0 && to > value) to -= 2; /* ", " */
-    to = to > value && !drops(f->change->drops, "x-forwarded-for", 15) ? PUT(to, "\r\n") : line;
+    to = to > value && !drops(f->change, "x-forwarded-for", 15) ? PUT(to, "\r\n") : line;
     if (!f->has_proto) to = PUT(put_text(PUT(to, "X-Forwarded-Proto: "), proto), "\r\n");
     if (!f->has_host && host.len > 0) to = PUT(put_text(PUT(to, "X-Forwarded-Host: "), host), "\r\n");
     if (!f->has_forwarded) return to;
@@ -215,8 +210,8 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
     if (from == NULL) return room > LS_BLOCK_LARGE ? LS_ELIMIT : LS_ENOMEM;
     forwarding f = {.x = x,
                     .change = change,
-                    .has_proto = drops(change->drops, "x-forwarded-proto", 17),
-                    .has_host = drops(change->drops, "x-forwarded-host", 16)};
+                    .has_proto = drops(change, "x-forwarded-proto", 17),
+                    .has_host = drops(change, "x-forwarded-host", 16)};
     const bool any_connection = ls_http_head_find(head, x->bytes, "connection", 10) != NULL;
     char *to = put(from, x->bytes + head->method_name.at, head->method_name.len);
     *to++ = ' ';

@@ -25,7 +25,7 @@ typedef struct ls_proxy_change {
     ls_text prefix;  /* is put before the path, without a slash at its end */
     ls_text target;  /* replaces path, query and prefix */
     ls_text lines;   /* valid fields "Name: value\r\n"..., which are added */
-    ls_text drops;   /* the names of fields that are left out, in lower case, each between line feeds: "\na\nb\n" */
+    ls_text drops;   /* the names of fields that are left out, between commas */
     unsigned strip;  /* number of segments that the path loses at its begin */
     bool trusted;    /* the client is a proxy of the site: see above */
     uint64_t length; /* of a body that was received already, for has_length */

@@ -138,20 +138,11 @@ static void put(writer *w, const char *bytes, size_t len)
     w->len += len;
 }
 
-/* Whether the request does not take the fields of that name from the head of the client. */
-static bool drops(const ls_selecting *by, const char *name, size_t len)
-{
-    for (size_t at = 0; at + len + 2 <= by->drops.len; at++)
-        if (by->drops.ptr[at] == '\n' && by->drops.ptr[at + 1 + len] == '\n' &&
-            ls_text_same(by->drops.ptr + at + 1, len, name, len))
-            return true;
-    return false;
-}
-
 /* The lines of that name as one list; a request without them differs from one with an empty value. */
 static void put_values(writer *w, const ls_selecting *by, const char *name, size_t len)
 {
-    const uint32_t fields = drops(by, name, len) ? 0 : by->head->field_count;
+    const bool dropped = by->drops.len > 0 && ls_list_has(by->drops.ptr, by->drops.len, name, len);
+    const uint32_t fields = dropped ? 0 : by->head->field_count;
     bool any = false;
     ls_pair line;
     for (uint32_t i = 0; i < fields; i++) {

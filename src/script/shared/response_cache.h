@@ -79,7 +79,7 @@ int64_t ls_response_cache_now_ms(void); /* of the clock of a site */
 typedef struct ls_selecting {
     const ls_http_head *head;
     const char *bytes; /* of the head */
-    ls_text drops;     /* "\nname\n...": the fields, in lower case, that it does not take from the head; or empty */
+    ls_text drops;     /* the names, between commas, of the fields that it does not take from the head */
     ls_text lines;     /* "Name: value\r\n"...: those in their place */
 } ls_selecting;
 

@@ -125,10 +125,10 @@ static void changed_fields_select_an_entry(void **state)
     static const struct {
         const char *drops, *lines, *select;
     } rows[] = {{"", "", "lang=de\n"},
-                {"\nlang\n", "", "lang\n"},
-                {"\nlang\n", "LANG: en\r\n", "lang=en\n"},
-                {"\nx\nlang\n", "lang: \r\nx: y\r\nlang: en\r\n", "lang=,en\n"},
-                {"\nlan\nlanguage\n", "lan: x\r\nlanguage: y\r\n", "lang=de\n"}};
+                {"lang,", "", "lang\n"},
+                {"lang", "LANG: en\r\n", "lang=en\n"},
+                {"x,Lang,", "lang: \r\nx: y\r\nlang: en\r\n", "lang=,en\n"},
+                {"lan,language,", "lan: x\r\nlanguage: y\r\n", "lang=de\n"}};
     char select[64];
     asked a;
     (void)state;
