@@ -8,7 +8,7 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local find, getenv, math_type, pcall, tostring, type = string.find, os.getenv, math.type, pcall, tostring, type
-local read, scan, swap = core.dict_read, core.dict_scan, core.dict_swap
+local scan, core_swap = core.dict_scan, core.dict_swap
 
 local dict = {}
 
@@ -51,66 +51,85 @@ local function malformed(pattern, reason)
     (reason:gsub("^malformed pattern %((.*)%)$", "%1")))
 end
 
--- dict:keys([pattern [, max]]) -> keys: (string|integer)[]
--- The keys that string.find finds the pattern in, at most `max`.
-function methods.keys(self, pattern, max, ...)
-  check_self(self, "keys")
-  if pattern ~= nil and type(pattern) ~= "string" then
-    usage.error("dict:keys: pattern must be a string; got %s", usage.quote(pattern))
-  elseif max ~= nil and (math_type(max) ~= "integer" or max < 0) then
-    usage.error("dict:keys: max must be a whole number; got %s", usage.quote(max))
-  end
-  usage.no_more("dict:keys(pattern, max)", max, ...)
-  local ok, reason = pcall(find, "", pattern or "")
-  if not ok then malformed(pattern, reason) end
-  local found, count, cursor = json.array {}, 0, 0
-  if max == 0 then return found end
-  repeat
-    local batch, length
-    batch, length, cursor = scan(self, cursor, false)
-    for i = 1, length do
-      local key = batch[i]
-      local matches = pattern == nil
-      if not matches then
-        ok, matches = pcall(find, tostring(key), pattern)
-        if not ok then malformed(pattern, matches) end
-      end
-      if matches then
-        count = count + 1
-        found[count] = key
-        if count == max then return found end
+-- keys_method(batches) -> the method keys of a dict; batches(self): an iterator over lists of keys and their lengths.
+function dict.keys_method(batches)
+  return function(self, pattern, max, ...)
+    check_self(self, "keys")
+    if pattern ~= nil and type(pattern) ~= "string" then
+      usage.error("dict:keys: pattern must be a string; got %s", usage.quote(pattern))
+    elseif max ~= nil and (math_type(max) ~= "integer" or max < 0) then
+      usage.error("dict:keys: max must be a whole number; got %s", usage.quote(max))
+    end
+    usage.no_more("dict:keys(pattern, max)", max, ...)
+    local ok, reason = pcall(find, "", pattern or "")
+    if not ok then malformed(pattern, reason) end
+    local found, count = json.array {}, 0
+    if max == 0 then return found end
+    for batch, length in batches(self) do
+      for i = 1, length do
+        local key = batch[i]
+        local matches = pattern == nil
+        if not matches then
+          ok, matches = pcall(find, tostring(key), pattern)
+          if not ok then malformed(pattern, matches) end
+        end
+        if matches then
+          count = count + 1
+          found[count] = key
+          if count == max then return found end
+        end
       end
     end
-  until cursor == 0
-  return found
+    return found
+  end
 end
+
+-- update_method(read, swap) -> the method update of a dict, by functions as core.dict_read and core.dict_swap. A failure of
+-- `read` follows its two results.
+function dict.update_method(read, swap)
+  return function(self, key, fn, ...)
+    check_self(self, "update")
+    check_key("dict:update", key)
+    if type(fn) ~= "function" then
+      usage.error("dict:update: the second argument must be a function that returns the new value; got %s",
+        usage.quote(fn))
+    end
+    usage.no_more("dict:update(key, fn)", fn, ...)
+    if core.dev then fn = require("luaserve.dev_state").watch_update(fn) end
+    for _ = 1, update_calls_max do
+      local old, version, message, code = read(self, key)
+      if message then return nil, message, code end
+      local new, result = fn(old)
+      local ok
+      ok, message, code = swap(self, key, new, version)
+      if ok and result == nil then return new end
+      if ok then return new, result end
+      if code == "EINVAL" and swap == core_swap then usage.error("dict:update: %s", message) end
+      if code ~= "EAGAIN" then return nil, message, code end
+    end
+    usage.error("dict:update: %s was written during each of %d calls of the function; the function must not write this "
+      .. "key itself, nor wait for long", usage.quote(key), update_calls_max)
+  end
+end
+
+-- dict:keys([pattern [, max]]) -> keys: (string|integer)[]
+-- The keys that string.find finds the pattern in, at most `max`.
+methods.keys = dict.keys_method(function(self)
+  local cursor = 0
+  return function()
+    if not cursor then return nil end
+    local batch, length, rest = scan(self, cursor, false)
+    cursor = rest ~= 0 and rest
+    return batch, length
+  end
+end)
 
 -- dict:update(key, fn: fun(old: any): any) -> value, result: any | nil, message, code
 -- Replaces a value by the result of a function, nil to remove it. `old` is a copy that the function may change. The
 -- function runs again if the entry was written in the meantime; it may wait. `result` is its second result.
 --
 -- Raises after update_calls_max calls: one that writes the entry itself would run without an end.
-function methods.update(self, key, fn, ...)
-  check_self(self, "update")
-  check_key("dict:update", key)
-  if type(fn) ~= "function" then
-    usage.error("dict:update: the second argument must be a function that returns the new value; got %s",
-      usage.quote(fn))
-  end
-  usage.no_more("dict:update(key, fn)", fn, ...)
-  if core.dev then fn = require("luaserve.dev_state").watch_update(fn) end
-  for _ = 1, update_calls_max do
-    local old, version = read(self, key)
-    local new, result = fn(old)
-    local ok, message, code = swap(self, key, new, version)
-    if ok and result == nil then return new end
-    if ok then return new, result end
-    if code == "EINVAL" then usage.error("dict:update: %s", message) end
-    if code ~= "EAGAIN" then return nil, message, code end
-  end
-  usage.error("dict:update: %s was written during each of %d calls of the function; the function must not write this "
-    .. "key itself, nor wait for long", usage.quote(key), update_calls_max)
-end
+methods.update = dict.update_method(core.dict_read, core_swap)
 
 -- for key, value in pairs(dict)
 function methods.pairs(self)

@@ -6,6 +6,7 @@
 -- (core.value_encode). A list is a list of Redis.
 
 local core = require "luaserve.core"
+local dict = require "luaserve.dict"
 local json = require "luaserve.json"
 local redis = require "luaserve.redis"
 local usage = require "luaserve.usage"
@@ -14,13 +15,12 @@ usage.mark_internal()
 -- A site may replace the globals.
 local ceil, floor, format, math_type = math.ceil, math.floor, string.format, math.type
 local find, gsub, sub = string.find, string.gsub, string.sub
-local getmetatable, ipairs, pairs, pcall, select, setmetatable = getmetatable, ipairs, pairs, pcall, select, setmetatable
-local tonumber, tostring, type = tonumber, tostring, type
+local getmetatable, ipairs, pairs, select, setmetatable = getmetatable, ipairs, pairs, select, setmetatable
+local tonumber, type = tonumber, type
 
 local redis_dict = {}
 
 local scan_count = 500 -- entries that Redis looks at in a step of SCAN
-local update_calls_max = 1000
 local key_bytes_max = 65535
 
 -- ---- keys and values ---------------------------------------------------------------------------------------------
@@ -258,28 +258,12 @@ function redis_dict.swap(self, key, value, version, ttl)
   return nil, "the entry was written meanwhile", "EAGAIN"
 end
 
-function methods.update(self, key, fn, ...)
+methods.update = dict.update_method(function(self, key)
   local record, call = check(self, "update")
-  if type(fn) ~= "function" then
-    usage.error("dict:update: the second argument must be a function that returns the new value; got %s",
-      usage.quote(fn))
-  end
-  usage.no_more("dict:update(key, fn)", fn, ...)
-  if core.dev then fn = require("luaserve.dev_state").watch_update(fn) end
-  local name = name_of(record, call, key)
-  for _ = 1, update_calls_max do
-    local text, message, code = record.client:get(name)
-    if message then return failed(key, "a list; use its methods", message, code) end
-    local new, result = fn(text and decode(text, false))
-    local ok
-    ok, message, code = redis_dict.swap(self, key, new, text or "")
-    if ok and result == nil then return new end
-    if ok then return new, result end
-    if code ~= "EAGAIN" then return nil, message, code end
-  end
-  usage.error("dict:update: %s was written during each of %d calls of the function; the function must not write this "
-    .. "key itself, nor wait for long", usage.quote(key), update_calls_max)
-end
+  local text, message, code = record.client:get(name_of(record, call, key))
+  if message then return nil, failed(key, "a list; use its methods", message, code) end
+  return text and decode(text, false), text or ""
+end, redis_dict.swap)
 
 -- ---- lists -------------------------------------------------------------------------------------------------------
 
@@ -355,30 +339,16 @@ local function key_of(self, name)
   return sub(name, #self.prefix + 1, #self.prefix + 1) == "#" and math.tointeger(rest) or rest
 end
 
-function methods.keys(self, pattern, max, ...)
+methods.keys = dict.keys_method(function(self)
   local record = check(self, "keys")
-  if pattern ~= nil and type(pattern) ~= "string" then
-    usage.error("dict:keys: pattern must be a string; got %s", usage.quote(pattern))
-  elseif max ~= nil and (math_type(max) ~= "integer" or max < 0) then
-    usage.error("dict:keys: max must be a whole number; got %s", usage.quote(max))
+  local batches = each_batch(record)
+  return function()
+    local names, keys = batches(), {}
+    if not names then return nil end
+    for i = 1, #names do keys[i] = key_of(record, names[i]) end
+    return keys, #keys
   end
-  usage.no_more("dict:keys(pattern, max)", max, ...)
-  local found = json.array {}
-  if max == 0 then return found end
-  for batch in each_batch(record) do
-    for i = 1, #batch do
-      local key = key_of(record, batch[i])
-      local ok, matches = true, true
-      if pattern then ok, matches = pcall(find, tostring(key), pattern) end
-      if not ok then usage.error("dict:keys: the pattern %s is malformed", usage.quote(pattern)) end
-      if matches then
-        found[#found + 1] = key
-        if #found == max then return found end
-      end
-    end
-  end
-  return found
-end
+end)
 
 function methods.len(self, ...)
   local record = check(self, "len")
