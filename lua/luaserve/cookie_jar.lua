@@ -6,6 +6,7 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local rules = require "luaserve.fetch_rules"
+local days_of = require("luaserve.date").days_of
 usage.mark_internal()
 
 local concat, find, lower, match, sort = table.concat, string.find, string.lower, string.match, table.sort
@@ -20,15 +21,6 @@ local forever = math.huge
 
 local months = { jan = 1, feb = 2, mar = 3, apr = 4, may = 5, jun = 6, jul = 7, aug = 8, sep = 9, oct = 10, nov = 11,
   dec = 12 }
-
--- The seconds since 1970 of a date in UTC. The calendar repeats every 400 years, which begin in March here.
-local function seconds_of(year, month, day)
-  if month <= 2 then year, month = year - 1, month + 12 end
-  local era = year // 400
-  local of_era = year - era * 400
-  local of_year = (153 * (month - 3) + 2) // 5 + day - 1
-  return (era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468) * 86400
-end
 
 -- A time of the attribute Expires, in the forms that servers have sent (RFC 6265 section 5.1.1). nil: it is not a date.
 local function read_date(text)
@@ -48,7 +40,7 @@ local function read_date(text)
   if not (hour and day and month and year) then return nil end
   if year < 70 then year = year + 2000 elseif year < 100 then year = year + 1900 end
   if day < 1 or day > 31 or year < 1601 or hour > 23 or minute > 59 or second > 59 then return nil end
-  return seconds_of(year, month, day) + hour * 3600 + minute * 60 + second
+  return days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second
 end
 
 local function is_address(host) return find(host, "^[%d.]+$") ~= nil or find(host, ":", 1, true) ~= nil end

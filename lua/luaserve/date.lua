@@ -41,7 +41,8 @@ local function date_of(days)
   return year + era * 400 + (month <= 2 and 1 or 0), month, day
 end
 
-local function days_of(year, month, day)
+-- The days from 1970-01-01 to a date.
+function date.days_of(year, month, day)
   if month <= 2 then year, month = year - 1, month + 12 end
   return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 1 - 719468
 end
@@ -65,7 +66,7 @@ local function parse_iso(text)
   if not year then return nil end
   year, month, day = tonumber(year), tonumber(month), tonumber(day)
   if month < 1 or month > 12 or day < 1 or year < 1 then return nil end
-  local days = days_of(year, month, day)
+  local days = date.days_of(year, month, day)
   if select(2, date_of(days)) ~= month then return nil end
   if rest == "" then return days * 86400 end
   local hour, minute, second, fraction, zone = match(rest, "^[Tt ](%d%d):(%d%d):(%d%d)(%.?%d*)(.+)$")
