@@ -39,8 +39,9 @@ local function read_date(text)
   end
   if not (hour and day and month and year) then return nil end
   if year < 70 then year = year + 2000 elseif year < 100 then year = year + 1900 end
-  if day < 1 or day > 31 or year < 1601 or hour > 23 or minute > 59 or second > 59 then return nil end
-  return days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second
+  local days = days_of(year, month, day)
+  if not days or year < 1601 or hour > 23 or minute > 59 or second > 59 then return nil end
+  return days * 86400 + hour * 3600 + minute * 60 + second
 end
 
 local function is_address(host) return find(host, "^[%d.]+$") ~= nil or find(host, ":", 1, true) ~= nil end

@@ -41,10 +41,12 @@ local function date_of(days)
   return year + era * 400 + (month <= 2 and 1 or 0), month, day
 end
 
--- The days from 1970-01-01 to a date.
+-- The days from 1970-01-01 to a date; nil: the month has no such day. month: 1 to 12.
 function date.days_of(year, month, day)
-  if month <= 2 then year, month = year - 1, month + 12 end
-  return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 1 - 719468
+  local y, m = year, month
+  if m <= 2 then y, m = y - 1, m + 12 end
+  local days = 365 * y + y // 4 - y // 100 + y // 400 + (153 * (m - 3) + 2) // 5 + day - 1 - 719468
+  return select(2, date_of(days)) == month and days or nil
 end
 
 -- ls.date.iso([seconds: number]) -> text
@@ -65,9 +67,8 @@ local function parse_iso(text)
   local year, month, day, rest = match(text, "^(%d%d%d%d)%-(%d%d)%-(%d%d)(.*)$")
   if not year then return nil end
   year, month, day = tonumber(year), tonumber(month), tonumber(day)
-  if month < 1 or month > 12 or day < 1 or year < 1 then return nil end
-  local days = date.days_of(year, month, day)
-  if select(2, date_of(days)) ~= month then return nil end
+  local days = year > 0 and month > 0 and month <= 12 and date.days_of(year, month, day)
+  if not days then return nil end
   if rest == "" then return days * 86400 end
   local hour, minute, second, fraction, zone = match(rest, "^[Tt ](%d%d):(%d%d):(%d%d)(%.?%d*)(.+)$")
   if not hour or fraction == "." then return nil end

@@ -79,6 +79,10 @@ function tests.what_is_sent()
     { "http://a.example/", { "a=1; Expires=Sunday, 06-Nov-94 08:49:37 GMT" } },
     { "http://a.example/", { "a=1; Expires=Sun Nov  6 08:49:37 1994" } },
     { "http://a.example/", { "a=1; Expires=Sun, 06 Nov 1994 25:49:37 GMT" }, nil, "a=1" },
+    { "http://a.example/", { "a=1; Expires=Mon, 28 Feb 1994 08:49:37 GMT" } },
+    { "http://a.example/", { "a=1; Expires=Tue, 29 Feb 1994 08:49:37 GMT" }, nil, "a=1" }, -- no such date
+    { "http://a.example/", { "a=1; Expires=Tue, 00 Feb 1994 08:49:37 GMT" }, nil, "a=1" },
+    { "http://a.example/", { "a=1; Expires=Tue, 99 Feb 1994 08:49:37 GMT" }, nil, "a=1" },
   } do
     local name = case[1] .. " " .. table.concat(case[2], " | ")
     check.equal({ name, sent(case[1], case[2], case[3]) }, { name, case[4] })
