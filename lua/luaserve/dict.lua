@@ -202,8 +202,8 @@ function dict.open(name, given, ...)
     out.file, out.sync)
   if found == nil then
     local in_test = find(where, "in use by another process", 1, true) and getenv "LUASERVE_ENV" == "test"
-    usage.error("ls.dict: %s%s", where, in_test and "; a test file that loads this module and the server of its test.serve "
-      .. "are two processes: put their tests into two test files" or "")
+    usage.error("ls.dict: %s%s", where, in_test and "; the other one is a server that runs, or that of a test.serve "
+      .. "beside a test file that loads this module: put these tests into two test files" or "")
   elseif not found then
     local fixed = out.sync == true ~= sync or file:sub(-#(out.file or "none")) ~= (out.file or "none")
     usage.error('ls.dict: "%s" has other options at %s: size %s, evict = %s%s%s', name, where, size, tostring(other_evict),

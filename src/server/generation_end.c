@@ -38,20 +38,18 @@ static void abort_connections(ls_server *server, ls_generation_end *g, unsigned 
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         if (e->ops->abort_until != NULL) e->ops->abort_until(e, g->number);
     }
-    const unsigned sockets = ls_site_connections(g->site);
-    g->cut_sockets = sockets > websockets ? sockets - websockets : 0; /* both change while they are read */
     if (websockets > 0) ls_site_cancel(g->site, LS_CUT_TASKS);
     g->aborted = true;
 }
 
 static void log_cut(ls_generation_end *g)
 {
-    unsigned requests, tasks;
-    if (!ls_site_cut(g->site, &requests, &tasks)) return;
+    ls_site_counts cut;
+    if (!ls_site_cut(g->site, &cut)) return;
     g->cut_logged = true;
-    if (requests + g->cut_sockets + tasks > 0)
-        ls_log(LS_LOG_WARN, "cut with the old site: HTTP %u, TCP %u; unfinished tasks: %u", requests, g->cut_sockets,
-               tasks);
+    if (cut.requests + cut.tasks > 0)
+        ls_log(LS_LOG_WARN, "cut with the old site: HTTP %u, TCP %u; unfinished tasks: %u", cut.requests, cut.sockets,
+               cut.tasks);
 }
 
 static uint64_t ms_since(uint64_t ns)

@@ -44,7 +44,6 @@ typedef struct ls_generation_end { /* an old generation */
     uint64_t left_ns;          /* when its WebSockets were closed; 0: they stay */
     bool waits_for_websockets; /* all other connections were aborted */
     bool late_logged, cut_logged;
-    unsigned cut_sockets; /* the connections of ls.tcp and ls.connect when they were aborted */
 } ls_generation_end;
 
 struct ls_server {

@@ -494,8 +494,8 @@ end)""")
     def test_a_file_that_the_test_and_its_server_open(self):
         """A dict belongs to one process, whichever opens it first; SQLite is shared."""
         site = "local ls = require 'luaserve'\nlocal app = ls.app()\n%s\nls.listen(8080, app)"
-        hint = ("in use by another process: .*; a test file that loads this module and the server of its test.serve are two "
-                "processes: put their tests into two test files")
+        hint = ("in use by another process: .*; the other one is a server that runs, or that of a test.serve beside a test file "
+                "that loads this module: put these tests into two test files")
         dict_site = site % "ls.dict('d', { file = 'd.db' })"
         for first, second in (("dofile 'site.lua'", "test.serve 'site.lua'"), ("test.serve 'site.lua'", "dofile 'site.lua'")):
             self.assertRegex(self.file("%s\nit('a', function() %s end)" % (first, second), 1, dict_site), hint)

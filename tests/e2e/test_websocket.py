@@ -940,26 +940,71 @@ class Reload(Own):
             self.assertEqual(ws.close(), (1000, ""))
         self.server.stop()
 
-    def test_a_timer_of_a_request_that_is_under_way_is_called(self):
+    def test_timers_of_requests_end_with_the_tasks_that_are_cut(self):
+        self.begin(more=CHAINS, drain="0.2")
+        kinds = {"top", "init", "start", "every", "handler", "websocket"}
+        with self.open("/chain") as ws, self.server.connect() as waits:
+            waits.send(request("GET", "/wait"))
+            self.server.wait_log("waits")
+            self.assertEqual(self.server.connect().ask("POST", "/chain").status, 204)
+            self.eventually(lambda: len(self.chains()) == len(kinds), "all chains have begun")
+            self.change("two", more=CHAINS)
+            self.server.wait_log("the old site goes on for 1 WebSocket connection")
+            self.server.wait_log("cut with the old site: HTTP 1, TCP 0; unfinished tasks: 0$")
+            self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the old site goes on for the WebSocket alone")
+            self.assertEqual(self.goes_on(kinds), {"websocket"})
+            self.assertEqual(ws.close(), (1000, ""))
+        self.server.stop()
+
+    def test_timers_of_a_request_that_is_under_way(self):
+        """One that it has set before the reload is called, and so is one that it sets then."""
         more = """
+local done, go = ls.channel("done"), ls.channel("go")
 app:get("/guarded", function()
-  local done = ls.channel("done")
-  ls.after(0.5, function() done:send("by its timer") end)
+  ls.after(0.5, function() done:send("after") end)
   ls.log.info("guarded waits")
-  return done:receive()
+  local first, n = done:receive(), 0
+  go:receive()
+  ls.every(0.01, function()
+    n = n + 1
+    if n == 3 then done:send("every") end
+  end)
+  return first .. ", " .. done:receive()
 end)
-app:get("/later", function() return "@V@" end)
+app:get("/go", function() assert(go:send("@V@")) return "@V@" end)
 """
         self.begin(more=more)
-        with self.open("/co") as ws:
-            waits = self.server.connect()
+        with self.open("/co") as ws, self.server.connect() as waits:
             waits.send(request("GET", "/guarded"))
             self.server.wait_log("guarded waits")
             self.change("two", more=more)
-            self.assertEqual(waits.response().text, "by its timer")
-            waits.close()
+            self.assertEqual(self.get("/go").text, "two")
+            self.assertEqual(waits.response().text, "after, every")
             self.assertEqual(ws.send("a").receive(), "one a")
         self.server.stop()
+
+    def test_what_goes_on_or_is_idle_is_not_counted_as_cut(self):
+        more = """
+app:get("/idle", function() ls.spawn(function() ls.channel("never"):receive() end) return "idle" end)
+app:ws("/holds", function(ws)
+  local sock
+  for port in ws:messages() do
+    sock = assert(ls.connect("127.0.0.1", tonumber(port)))
+    ws:send("connected")
+  end
+  sock:close()
+end)
+"""
+        self.begin(more=more, drain="0.2")
+        self.assertEqual(self.get("/idle").text, "idle")
+        with self.open("/holds") as ws:
+            self.assertEqual(ws.send(str(self.server.port())).receive(), "connected")
+            self.change("two", more=more, drain="0.2")
+            self.server.wait_log("the old site goes on for 1 WebSocket connection")
+            self.assertEqual(ws.send(str(self.server.port())).receive(), "connected")
+            self.assertEqual(ws.close(), (1000, ""))
+        self.server.stop()
+        self.assertEqual(self.server.logged("cut with the old site"), [])
 
     def stats(self):
         return json.loads(self.get("/stats").body)

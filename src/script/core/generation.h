@@ -99,15 +99,16 @@ struct ls_generation {
     _Atomic bool started;          /* states made from now on start at once */
     _Atomic uint8_t reporting;     /* LS_REPORT_*: each state reports once what it still does */
     _Atomic bool retired, draining;
-    _Atomic bool subscribers_warned;          /* functions of ls.subscribe have ended before connections */
-    _Atomic uint8_t canceled;                 /* enum ls_tasks_cut */
-    _Atomic unsigned cut_requests, cut_tasks; /* ended early; tasks that rest are not counted */
-    _Atomic bool leaving;                     /* the connections that outlive a reload are closed */
-    uint32_t topic_site;                      /* ls_publication.site of its messages; set by the start */
-    _Atomic int closing;                      /* enum ls_closing */
-    _Atomic unsigned waiting;                 /* work that waits for a state */
-    _Atomic uint64_t full_ms;                 /* coarse time at which all states were in use last; or 0 */
-    _Atomic uint64_t refused_ms;              /* coarse time of the last log line about refused requests; or 0 */
+    _Atomic bool subscribers_warned; /* functions of ls.subscribe have ended before connections */
+    _Atomic uint8_t canceled;        /* enum ls_tasks_cut */
+    _Atomic unsigned cut_requests, cut_sockets,
+        cut_tasks;               /* ended before they were done; cut_tasks contains cut_sockets */
+    _Atomic bool leaving;        /* the connections that outlive a reload are closed */
+    uint32_t topic_site;         /* ls_publication.site of its messages; set by the start */
+    _Atomic int closing;         /* enum ls_closing */
+    _Atomic unsigned waiting;    /* work that waits for a state */
+    _Atomic uint64_t full_ms;    /* coarse time at which all states were in use last; or 0 */
+    _Atomic uint64_t refused_ms; /* coarse time of the last log line about refused requests; or 0 */
 
     _Atomic unsigned turn_last;              /* index of the state that was entered last */
     _Atomic unsigned turn_of[LS_TURN_KINDS]; /* the same for each kind of work, by a hash */

@@ -412,7 +412,10 @@ static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing clos
     const ls_generation *generation = state->generation;
     if (atomic_load(&state->closed)) return;
     if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state) || atomic_load(&state->long_lived) > 0)) return;
-    if (closing != LS_CLOSING_DISCONNECT) ls_tasks_cancel(state);
+    if (closing != LS_CLOSING_DISCONNECT) {
+        ls_tasks_cancel(state);
+        atomic_store(&state->canceled, LS_CUT_TASKS);
+    }
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
     if (closing == LS_CLOSING_DISCONNECT) return;

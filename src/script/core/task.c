@@ -201,7 +201,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         ls_state_settle(state);
     }
     task->counted = task->long_lived = task->serves = task->client_left = task->told = task->protects = task->of_site =
-        task->took = false;
+        task->renewed = task->took = false;
     task->collects = task->receives = false;
     task->time_ms_max = 0;
     task->message++;
@@ -552,8 +552,10 @@ bool ls_tasks_unfinished(const ls_state *state)
 static void cut(ls_task *task)
 {
     ls_generation *g = task->state->generation;
-    if (!task->canceled && !task->rests)
+    if (!task->canceled && !task->rests && (task->client != NULL || task->counted)) {
         atomic_fetch_add_explicit(task->client != NULL ? &g->cut_requests : &g->cut_tasks, 1, memory_order_relaxed);
+        if (task->serves) atomic_fetch_add_explicit(&g->cut_sockets, 1, memory_order_relaxed);
+    }
     ls_task_cancel(task);
 }
 

@@ -55,6 +55,7 @@ struct ls_task {
     bool told;            /* it knows that its client has left: no wait ends because of it */
     bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
     bool of_site;         /* of ls.init or "start", or begun by such a task: the next site begins it anew */
+    bool renewed;         /* the same, or called by a timer of the file or of such a task, or begun by such a call */
     bool took;            /* it has received a value of a channel, or the task that began it had */
     bool collects;        /* it has waited for nothing but further values since: they may belong together */
     bool receives;        /* its next wait is for a value */

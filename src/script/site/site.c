@@ -533,15 +533,15 @@ void ls_site_cancel(ls_site *site, enum ls_tasks_cut which)
     }
 }
 
-bool ls_site_cut(const ls_site *site, unsigned *requests, unsigned *tasks)
+bool ls_site_cut(const ls_site *site, ls_site_counts *out)
 {
     for (unsigned n = 0; n < state_count(site); n++) {
         const ls_state *const state = state_at(site, n);
         if (state != NULL && !atomic_load(&state->closed) && atomic_load(&state->canceled) < LS_CUT_TASKS)
             return false;
     }
-    *requests = atomic_load(&site->generation.cut_requests);
-    *tasks = atomic_load(&site->generation.cut_tasks);
+    const ls_generation *g = &site->generation;
+    *out = (ls_site_counts){atomic_load(&g->cut_requests), atomic_load(&g->cut_tasks), atomic_load(&g->cut_sockets)};
     return true;
 }
 

@@ -136,9 +136,13 @@ void ls_site_leave(ls_site *site);
 /* The retirement for the stop of the server: tasks that wait for the next request of an idle `sock` connection wake. */
 void ls_site_drain(ls_site *site);
 
-/* Whether the tasks have ended after ls_site_cancel of LS_CUT_TASKS or ls_site_end. Then the numbers of requests and of
- * other tasks that were not done. */
-bool ls_site_cut(const ls_site *site, unsigned *requests, unsigned *tasks);
+/* What was ended before it was done: requests, other tasks, and connections of ls.tcp, each of which is a task. */
+typedef struct ls_site_counts {
+    unsigned requests, tasks, sockets;
+} ls_site_counts;
+
+/* Whether ls_site_cancel of LS_CUT_TASKS, or ls_site_end, has reached all states: then *out is complete. */
+bool ls_site_cut(const ls_site *site, ls_site_counts *out);
 
 /* Post to every state: log the tasks that have not ended. `cut`: with their requests, because they are cut now. */
 void ls_site_report(ls_site *site, bool cut);

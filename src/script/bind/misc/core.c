@@ -37,7 +37,7 @@ static int core_retired(lua_State *L)
 static int core_hands_over(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
-    if (task != NULL) task->of_site = false;
+    if (task != NULL) task->of_site = task->renewed = false;
     return 0;
 }
 

@@ -84,7 +84,7 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state, bool reload)
         return;
     }
     task->ended = init_ended;
-    task->of_site = true;
+    task->of_site = task->renewed = true;
     ls_task_count(task);
     lua_pushcfunction(task->co, init_main);
     lua_pushboolean(task->co, reload);

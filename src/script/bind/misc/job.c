@@ -112,6 +112,7 @@ static int core_spawn(lua_State *L)
     task->serial = state->current->serial;
     task->long_lived = state->current->long_lived;
     task->of_site = state->current->of_site;
+    task->renewed = state->current->renewed;
     task->took = state->current->took;
     ls_task_count(task);
     ++*unfinished_of(state);
@@ -189,7 +190,7 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, bool of_site, 
 {
     ls_task *task = ls_task_begin(state, ctx, hook_ended, (void *)what, what);
     if (task == NULL) return;
-    task->of_site = of_site;
+    task->of_site = task->renewed = of_site;
     lua_pushcfunction(task->co, hook_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
     ls_task_run(ctx, task, 1);

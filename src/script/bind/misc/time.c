@@ -36,7 +36,7 @@ typedef struct script_timer {
     bool handle;        /* the site may still hold it */
     bool set_by_task;   /* not at the top of the file */
     bool long_lived;    /* by a task that is (task.h) */
-    bool of_site;       /* at the top, by a task that is (task.h), or by such a timer: the next site makes it anew */
+    bool renewed;       /* at the top, or by a task that is (task.h): the next site makes it anew */
     struct definition *definition; /* NULL: of one state */
 } script_timer;
 
@@ -51,6 +51,7 @@ static const ls_object_type timer_type;
 typedef struct timers { /* of a state */
     ls_node all;        /* the start arms those that were made while loading */
     unsigned count;     /* those that are not stopped */
+    unsigned dropped;   /* calls of ls.after that a task waited for: the log has not told of them */
 } timers;
 
 static timers *timers_of(const ls_state *state)
@@ -187,6 +188,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
             t->task = task;
             t->began_ns = ls_clock_ns();
             task->long_lived = t->long_lived;
+            task->renewed = t->renewed;
             lua_pushcfunction(task->co, timer_main);
             lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
             if (t->period_ns == 0) timer_stop(t);
@@ -277,8 +279,10 @@ static void refuse_last_options(lua_State *L, const char *call)
                given);
 }
 
-static void report_dropped(unsigned count)
+static void report_dropped(const ls_state *state)
 {
+    const unsigned count = timers_of(state)->dropped;
+    timers_of(state)->dropped = 0;
     if (count > 0)
         ls_log(LS_LOG_WARN,
                "%u call%s of ls.after did not run, because the site was replaced or stopped before; a function of "
@@ -302,14 +306,14 @@ static bool is_cut(const script_timer *t)
 /* The next site has taken over. What a request waits for still runs. */
 static bool is_replaced(const script_timer *t)
 {
-    return is_cut(t) && (t->of_site || t->period_ns > 0);
+    return is_cut(t) && (t->renewed || t->period_ns > 0);
 }
 
-static bool is_of_site(const ls_state *state)
+/* The reload, or a cut, that would have ended the timer was before. */
+static bool comes_too_late(const script_timer *t)
 {
-    const ls_task *task = state->current;
-    if (task == NULL) return state->loading;
-    return task->of_site || (task->ended == timer_ended && ((const script_timer *)task->owner)->of_site);
+    const ls_state *state = t->state;
+    return state->retired && is_cut(t) && (t->renewed || atomic_load(&state->canceled) == LS_CUT_TASKS);
 }
 
 static int timer_new(lua_State *L, bool repeats, const char *call)
@@ -359,13 +363,13 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     t->definition = handle->definition;
     t->set_by_task = !state->loading;
     t->long_lived = state->current != NULL && state->current->long_lived;
-    t->of_site = is_of_site(state);
+    t->renewed = state->current != NULL ? state->current->renewed && !state->current->took : state->loading;
     handle->timer = t;
     ls_list_push(&timers_of(state)->all, &t->node);
     timers_of(state)->count++;
     state->holds++;
-    if (state->retired && is_replaced(t)) {
-        report_dropped(is_awaited(t));
+    if (comes_too_late(t)) {
+        timers_of(state)->dropped += is_awaited(t);
         timer_stop(t);
         return 1;
     }
@@ -453,14 +457,13 @@ static bool always(const script_timer *t)
 static void stop_some(ls_thread_ctx *ctx, ls_state *state, bool (*stops)(const script_timer *t))
 {
     const ls_node *all = &timers_of(state)->all;
-    unsigned dropped = 0;
     LS_LIST_EACH_DROP (script_timer, t, all, node) {
         if (t->stopped || !(stops(t) || is_canceled(t))) continue;
-        dropped += is_awaited(t);
+        timers_of(state)->dropped += is_awaited(t);
         timer_cancel(ctx->port, t);
         timer_free_if_unused(t);
     }
-    report_dropped(dropped);
+    report_dropped(state);
 }
 
 static void timer_retire(ls_thread_ctx *ctx, ls_state *state)
@@ -489,14 +492,13 @@ static bool timer_closed(ls_state *state)
 static void timer_abandon(ls_state *state)
 {
     const ls_node *all = &timers_of(state)->all;
-    unsigned dropped = 0;
     LS_LIST_EACH_DROP (script_timer, t, all, node) {
-        dropped += is_awaited(t);
+        timers_of(state)->dropped += is_awaited(t);
         t->stopped = true;
         t->packet_coming = t->running = false; /* no packet or task follows */
         timer_free_if_unused(t);               /* or the handle frees it, when the state closes */
     }
-    report_dropped(dropped);
+    report_dropped(state);
 }
 
 /* timer is a Timer: what ls.after and ls.every return. */
