@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import unittest
 from urllib.parse import quote
 
 from harness import E2E, SANITIZER, main, request, run_program, scratch
@@ -554,6 +555,7 @@ class Limits(E2E):
         self.assertEqual((got["at"], got["own"]), (before["at"], 1))
         self.assertEqual(self.get("/free").text, "held 0")
 
+    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals")
     def test_a_limit_that_passes_in_the_last_call_of_a_handler_with_many_results(self):
         """No instruction of Lua follows, so nothing has ended it; its 9000 results fill the stack."""
         server = self.serve("""

@@ -169,6 +169,8 @@ int ls_dict_incr(ls_dict *dict, const ls_dict_key *key, ls_dict_value by, ls_dic
     return err;
 }
 
+enum { CLOCK_SLACK_S = 10 }; /* more than a thread waits between the clock and the mutex */
+
 /* One attempt, as set_once. */
 static int take_once(ls_dict_access *access, const ls_dict_bucket *bucket, ls_dict_value *value, double *wait,
                      size_t *more)
@@ -177,7 +179,8 @@ static int take_once(ls_dict_access *access, const ls_dict_bucket *bucket, ls_di
     double full_at = bucket->now;
     if (entry != NULL && entry->value.type == LS_DICT_FLOAT && entry->value.as.number > full_at)
         full_at = entry->value.as.number;
-    if (full_at > bucket->now + bucket->full) full_at = bucket->now; /* of another clock, in a file: before a reboot */
+    /* Of another clock, in a file: before a reboot. Another thread may have read the clock a little later than this one. */
+    if (full_at - bucket->now - bucket->full > CLOCK_SLACK_S) full_at = bucket->now;
     full_at += bucket->token;
     *wait = full_at - bucket->now - bucket->full;
     if (*wait > 1e-9) return LS_OK; /* below it is an error of rounding */

@@ -207,6 +207,18 @@ static void a_bucket_is_emptied_and_fills_again(void **state)
     close_dict(&f);
 }
 
+static void a_bucket_that_a_thread_with_a_later_time_has_emptied(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    (void)state;
+    for (int n = 0; n < 3; n++) assert_true(take(d, "k", 1010, 20, 60) == 0);
+    assert_true(take(d, "k", 1009.5, 20, 60) == 20.5);
+    assert_true(take(d, "k", 1000, 20, 60) == 30);
+    assert_true(take(d, "k", 999.5, 20, 60) == 0); /* so much later is the time of another clock */
+    close_dict(&f);
+}
+
 static void a_bucket_keeps_its_rate_over_a_long_time(void **state)
 {
     fixture f;
@@ -641,6 +653,7 @@ int main(void)
         cmocka_unit_test(a_value_outlives_its_entry),
         cmocka_unit_test(incr),
         cmocka_unit_test(a_bucket_is_emptied_and_fills_again),
+        cmocka_unit_test(a_bucket_that_a_thread_with_a_later_time_has_emptied),
         cmocka_unit_test(a_bucket_keeps_its_rate_over_a_long_time),
         cmocka_unit_test(a_bucket_in_place_of_another_value),
         cmocka_unit_test(buckets_in_a_dict_that_is_full),
