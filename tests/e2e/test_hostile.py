@@ -35,11 +35,13 @@ end)
 app:post("/chunks-in-gsub", function(req)
   local n = 0
   local ok, err = pcall(string.gsub, "x", "x", function() for chunk in req:chunks() do n = n + #chunk end end)
+  ls.log.info("behind gsub")
   for chunk in req:chunks() do n = n + #chunk end
   return { ok = ok, err = err, n = n }
 end)
 app:post("/body-in-gsub", function(req)
   local ok, err = pcall(string.gsub, "x", "x", function() return req:body() end)
+  ls.log.info("behind gsub")
   return { ok = ok, err = err, n = #req:body() }
 end)
 app:post("/both-ways", function(req, res)
@@ -232,10 +234,14 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, send_timeout = 1, body_g
 class Hostile(E2E):
     SITE = SITE
 
-    def ask_late(self, target, late=b"x" * 8, length=10):
-        """Send a request with a body in two parts, the second after the handler has begun; returns the response."""
+    def ask_late(self, target, late=b"x" * 8, length=10, line=None):
+        """Send a request with a body in two parts, the second after the handler has begun, or has logged the line; returns the
+        response."""
+        mark = self.server.mark()
         with self.server.connect() as conn:
             conn.send(request("POST", target, {"Content-Length": str(length)}) + b"ab")
+            if line is not None:
+                self.server.wait_log(line, mark)
             self.assertTrue(conn.silent(0.2), "it waits for the body")
             conn.send(late)
             response = conn.response()
@@ -285,7 +291,7 @@ class Hostile(E2E):
 
     def test_a_wait_that_raises_loses_nothing(self):
         for target in ("/chunks-in-gsub", "/body-in-gsub"):
-            text = self.ask_late(target).text
+            text = self.ask_late(target, line="behind gsub").text
             self.assertIn('"ok":false', text, target)
             self.assertIn("cannot wait here", text, target)
             self.assertRegex(text, r'"n":10\b', target)

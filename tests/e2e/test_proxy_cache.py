@@ -359,6 +359,7 @@ class Served(CacheCase):
         modified = "Sun, 06 Nov 1994 08:49:37 GMT"
         self.up.on("/c", response(b"0123456789", [FRESH, 'ETag: "e"', "Last-Modified: " + modified, "Content-Type: text/x"]))
         self.ask("/c")
+        self.eventually(lambda: self.asks("/c", 1) == ["hit"], "it is stored, which may be later than its response")
 
         def check(case):
             fields, expected = case
