@@ -36,12 +36,13 @@ typedef struct ls_module {
     void (*define)(lua_State *L, ls_state *state);
     /* The site has loaded and the server starts, or has started before: arm timers, run hooks. */
     void (*start)(ls_thread_ctx *ctx, ls_state *state);
-    /* No new work comes from the listeners: stop the timers that the next site begins anew. What has begun goes on: no connection is closed. */
+    /* No new work comes from the listeners: stop the timers that the next site begins anew. What has begun goes on: no
+     * connection is closed. */
     void (*retire)(ls_thread_ctx *ctx, ls_state *state);
     /* After `retire`: close also the connections that outlive a reload. */
     void (*leave)(ls_thread_ctx *ctx, ls_state *state);
-    /* After `retire`: the tasks of the state were ended, but for those that outlive a reload; after LS_CUT_IDLE, and again after
-     * LS_CUT_TASKS. Not called before `close`. */
+    /* After `retire`: the tasks of the state were ended, but for those that outlive a reload; after LS_CUT_IDLE, and again
+     * after LS_CUT_TASKS. Not called before `close`. */
     void (*cut)(ls_thread_ctx *ctx, ls_state *state);
     /* The server stops, after `retire`: let idle connections end. */
     void (*drain)(ls_thread_ctx *ctx, ls_state *state);

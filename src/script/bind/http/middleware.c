@@ -137,8 +137,9 @@ static bool limit_has_ended(lua_State *L, ls_request *r)
 }
 
 /* The beginning of a continuation of call_caught: records the results, which begin at `first`, behind the message
- * handler. chain_at is the middleware that called next() again. `places`: the index of the table of places, 0 for a handler. Returns the status; then the error is at
- * `first`. *limit: limit_has_ended() is the reason, and has pushed its texts. */
+ * handler. chain_at is the middleware that called next() again. `places`: the index of the table of places, 0 for a
+ * handler. Returns the status; then the error is at `first`. *limit: limit_has_ended() is the reason, and has pushed its
+ * texts. */
 static int take_results(lua_State *L, ls_request *r, int status, int first, int places, bool *limit)
 {
     *limit = limit_has_ended(L, r);
