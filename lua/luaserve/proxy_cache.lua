@@ -242,7 +242,7 @@ end
 -- All of the response has been passed on.
 function plan_meta:complete(res)
   if not self.fill then return end
-  core.cache_end(nil, self.fill, true, false)
+  core.cache_end(nil, self.fill, false, false) -- it was stored before the client had all of it
   if self.cache.store then keep(self.cache, res, self.key) end
 end
 

@@ -410,7 +410,7 @@ static int pass_body(ls_thread_ctx *ctx, ls_proxy *p)
         ls_slices_drop(slices, count);
         return err;
     }
-    if (p->tap != NULL) p->tap(p->tap_to, slices, count);
+    if (p->tap != NULL) p->tap(p->tap_to, slices, count, p->last);
     if (p->last && x->response == LS_RESPONSE_NONE && x->head.method != LS_HTTP_HEAD &&
         ls_status_has_content(x->status))
         return ls_exchange_respond(ctx, x, slices, count);

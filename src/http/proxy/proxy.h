@@ -48,8 +48,8 @@ struct ls_proxy {
     bool pauses;           /* `done` is called with `paused` when the head of the response has been taken */
     const ls_slice *given; /* a body that was received before; its bytes have no other owner */
     unsigned given_count;
-    /* NULL, or it gets the parts of the body on their way; it may be set while paused. */
-    void (*tap)(void *to, const ls_slice *slices, unsigned count);
+    /* NULL, or it gets each part of the body before the client does; `last`: the body is whole. It may be set while paused. */
+    void (*tap)(void *to, const ls_slice *slices, unsigned count, bool last);
     void *tap_to;
     /* The exchange is the caller's again, and nothing of the proxy is pending. */
     void (*done)(ls_thread_ctx *ctx, ls_proxy *p);

@@ -33,9 +33,8 @@ typedef struct cache_handle {
 
 typedef struct fill_call {
     ls_task_end end;
-    ls_fill *fill;
-    ls_stored *made; /* NULL: nothing is stored. Without its body while `collects` */
-    bool collects;
+    ls_fill *fill;   /* NULL: the response was stored, see collect() */
+    ls_stored *made; /* NULL: nothing is stored. Without its body until that is whole */
 } fill_call;
 
 static cache_handle *check_cache(lua_State *L, int index)
@@ -311,7 +310,7 @@ static int cache_serve(lua_State *L)
 static void end_fill(fill_call *call, ls_stored *entry, bool apart)
 {
     ls_task_end_remove(&call->end);
-    ls_fill_end(call->fill, entry, apart);
+    if (call->fill != NULL) ls_fill_end(call->fill, entry, apart);
     if (call->made != NULL) ls_stored_drop(call->made);
     free(call);
 }
@@ -502,15 +501,22 @@ static int cache_fields(lua_State *L)
     return 1;
 }
 
-static void collect(void *to, const ls_slice *slices, unsigned count)
+/* Store the response before the client has its last part: who has all of it finds it stored. */
+static void collect(void *to, const ls_slice *slices, unsigned count, bool last)
 {
-    const fill_call *call = to;
+    fill_call *call = to;
     for (unsigned n = 0; n < count; n++) ls_fill_add(call->fill, slices[n].ptr, slices[n].len);
+    if (!last) return;
+    const bool whole = ls_fill_take(call->fill, &call->made->body);
+    call->made->bytes += call->made->body.len;
+    ls_fill_end(call->fill, whole ? call->made : NULL, false);
+    call->fill = NULL;
 }
 
-/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be stored by
- * cache_end. facts: ages and lifetimes, see ls_freshness; vary: names of fields, between commas. Not a body that ends with
- * the connection: it may be cut off. Nor one whose server has said something about caches that is not among the fields. */
+/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be
+ * stored: by cache_end if it validates an entry, else with its last byte. facts: ages and lifetimes, see ls_freshness; vary:
+ * names of fields, between commas. Not a body that ends with the connection: it may be cut off. Nor one whose server has
+ * said something about caches that is not among the fields. */
 static int cache_keep(lua_State *L)
 {
     static const ls_option options[] = {LS_OPTION_AS("age_ms", ls_freshness, born_ms),
@@ -544,8 +550,7 @@ static int cache_keep(lua_State *L)
     if (body.block != NULL) (void)ls_block_hold(body.block);
     call->made = ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, ls_fill_key(call->fill), select,
                                 lines, &body);
-    call->collects = call->made != NULL && entry == NULL;
-    if (call->collects) {
+    if (call->made != NULL && entry == NULL) {
         p->tap = collect;
         p->tap_to = call;
     }
@@ -562,8 +567,8 @@ static int cache_stale(lua_State *L)
                                   ls_response_cache_now_ms() - f->born_ms - f->lifetime_ms < f->error_ms);
 }
 
-/* core.cache_end(res|nil, fill, stored, apart, how): end the fill; `stored`: put what cache_keep has begun, its body being
- * complete; `apart`: see response_cache.h. With res, respond with the new entry, or without one with the old one: -> true;
+/* core.cache_end(res|nil, fill, stored, apart, how): end the fill; `stored`: put what cache_keep has made of a validated
+ * entry; `apart`: see response_cache.h. With res, respond with the new entry, or without one with the old one: -> true;
  * `how`: for Cache-Status. May wait. */
 static int cache_end(lua_State *L)
 {
@@ -572,12 +577,7 @@ static int cache_end(lua_State *L)
     const bool apart = lua_toboolean(L, 4);
     const char *how = luaL_optstring(L, 5, "hit");
     ls_stored *made = lua_toboolean(L, 3) ? call->made : NULL;
-    if (made != NULL && call->collects) {
-        const bool whole = ls_fill_take(call->fill, &made->body);
-        made->bytes += made->body.len;
-        if (!whole) made = NULL;
-    }
-    ls_stored *entry = made != NULL ? made : ls_fill_validates(call->fill);
+    ls_stored *entry = made != NULL ? made : r != NULL ? ls_fill_validates(call->fill) : NULL;
     if (r != NULL) (void)ls_block_hold(ls_external_block(&entry->external));
     end_fill(call, made, apart);
     return r != NULL ? finish(L, r, entry, respond(r, entry, how), served) : 0;
