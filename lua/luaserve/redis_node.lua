@@ -133,8 +133,8 @@ local function attempt(self, gate)
   gate:wake()
 end
 
--- shared() -> the connection of this state | nil, message, code
-function methods.shared(self)
+-- shared() -> the connection of this state | nil, message, code. `again`: at the second try, see the end.
+function methods.shared(self, again)
   local conn, gate, failure = self.conn, self.gate, self.failure
   if conn and conn:is_open() then return conn end
   if self.fixed then return self:lost("the connection was lost", "ECLOSED") end
@@ -154,6 +154,7 @@ function methods.shared(self)
   conn, failure = self.conn, self.failure
   if conn and conn:is_open() then return conn end
   if failure then return nil, failure[1], failure[2] end
+  if not again then return self:shared(true) end -- a reload or stop, which closes idle connections, came in between
   return self:lost("the connection was lost", "ECLOSED")
 end
 

@@ -48,7 +48,8 @@ class Responses(Stress):
     def all_bad(self, ran, kind, text):
         self.fails(ran, text)
         self.assertEqual((ran.errors, ran.totals["requests"]), ({"total": 6, kind: 6}, 0), ran)
-        self.assertEqual(ran.totals["connects"], 6, ran)
+        # A connection that is opened again may find that another one has sent the last request meanwhile.
+        self.assertIn(ran.totals["connects"], (6, 7), ran)
         self.assertIn(text, ran.report["failure"])
 
     def serve(self, answer, then):

@@ -518,7 +518,7 @@ class Loading(E2E):
         self.assertRegex(text, r"udp: loopback port 7000 \(.*site\.lua:2\)\nudp: \* port 7001 \(.*site\.lua:3\)")
 
     def test_states_must_agree(self):
-        log = self.failed('ls.udp(0, print)\nif not os.getenv("X") and math.random() then local f = io.open("@DIR@/seen")\n'
+        log = self.failed('ls.config { threads = 2 }\nls.udp(0, print)\nif not os.getenv("X") and math.random() then local f = io.open("@DIR@/seen")\n'
                           'if f then ls.udp(0, print) else io.open("@DIR@/seen", "w"):close() end end')
         self.assertRegex(log, "one Lua state")
 
