@@ -184,10 +184,16 @@ class Command:
         """`more`: further lines may follow."""
         return same_lines(self.expected + ["..."] * more, trimmed(self.output().split("\n")))
 
+    def ended(self):
+        """None, or its status. The process is not waited for before `end`: until then no other one gets its number, which is
+        that of its group."""
+        left = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return left and (left.si_status if left.si_code == os.CLD_EXITED else -left.si_status)
+
     def wait(self):
         """Until it has ended or, when it stays, until it is ready and has printed what the page says."""
         deadline, ready = time.monotonic() + 2 * WAIT, False
-        while self.process.poll() is None:
+        while (status := self.ended()) is None:
             if not ready and self.stays:
                 ready = not self.serves or os.path.exists(self.run.started) or "listening on" in self.output()
                 deadline = time.monotonic() + PRINTS_WITHIN if ready else deadline
@@ -197,24 +203,23 @@ class Command:
             if time.monotonic() > deadline:
                 raise AssertionError("the command did not %s; its output:\n%s"
                                      % ("print what the page says" if self.stays else "end", self.output()))
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.01)
+            time.sleep(0.01)
         if not self.as_expected():
             raise AssertionError("the output differs; the program printed:\n%s" % self.output())
-        return self.process.returncode
+        return status
 
     def end(self):
-        """SIGTERM. A server must end with status 0."""
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            status = self.process.wait(2 * WAIT)
-        except subprocess.TimeoutExpired:
-            raise AssertionError("the command did not end after SIGTERM:\n%s" % self.output()) from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+        """SIGTERM, then SIGKILL to what its group still has. A server must end with status 0."""
+        if self.ended() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + 2 * WAIT
+        while self.ended() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        late = self.ended() is None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        status = self.process.wait()
+        if late:
+            raise AssertionError("the command did not end after SIGTERM:\n%s" % self.output())
         if not (self.stayed and self.serves and self.simple):
             return  # another program's status, or the shell's
         if status != 0:
