@@ -1,4 +1,5 @@
 """ls.tcp: every method of a sock, in correct and incorrect use, and peers that misbehave."""
+import os
 import random
 import threading
 import time
@@ -365,7 +366,8 @@ class Sock(E2E):
         sender = threading.Thread(target=lambda: (conn.send(data), conn.half_close()))
         sender.start()
         expected = b"".join(b"%04d" % i * 4096 for i in range(1, 201)) + b" got %d sent" % len(data)
-        self.assertTrue(conn.rest() == expected)
+        got = conn.rest()
+        self.assertTrue(got == expected, (len(got), len(expected), got[-40:], os.path.commonprefix([got, expected])[-8:]))
         sender.join()
 
     def test_closed_by_another_task(self):

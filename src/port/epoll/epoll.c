@@ -266,7 +266,8 @@ static int take_events(ls_thread_ctx *ctx, ls_packet *packets, int max, int time
 
 int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max, int timeout_ms)
 {
-    const uint64_t end_ns = timeout_ms > 0 ? ls_clock_ns() + (uint64_t)timeout_ms * 1000000u : 0;
+    uint64_t now_ns = timeout_ms > 0 ? ls_clock_ns() : 0;
+    const uint64_t end_ns = now_ns + (uint64_t)timeout_ms * 1000000u;
     ls_inline_reset(ctx);
     ls_counter_add(&ctx->stats.waits, 1);
     if (ls_gathering_candidate(ctx)) ctx->gathering->wait_ns = ls_clock_ns();
@@ -282,11 +283,11 @@ int ls_port_wait(ls_port *port, ls_thread_ctx *ctx, ls_packet *packets, int max,
         if (n == 0) {
             int left_ms = timeout_ms;
             if (timeout_ms > 0) {
-                const uint64_t now_ns = ls_clock_ns();
                 if (now_ns >= end_ns) return 0;
                 left_ms = (int)((end_ns - now_ns + 999999u) / 1000000u);
             }
             n = take_events(ctx, packets, max, left_ms);
+            if (n == 0 && timeout_ms > 0) now_ns = ls_clock_ns();
         }
         if (n > 0) ls_counter_add(&ctx->stats.packets, (uint64_t)n);
         if (n != 0 || timeout_ms == 0) return n;

@@ -4,23 +4,15 @@
 #include <lauxlib.h>
 
 /* As luaL_typeerror. A method whose object is missing was called with a dot: res.html("x"). */
-static int type_error(lua_State *L, int index, const char *name)
+void ls_udata_refuse(lua_State *L, int index, const char *name)
 {
     lua_Debug ar = {0};
     if (index != 1 || lua_getstack(L, 0, &ar) == 0 || lua_getinfo(L, "n", &ar) == 0 || ar.name == NULL)
-        return luaL_typeerror(L, index, name);
+        luaL_typeerror(L, index, name);
     const char *got =
         luaL_getmetafield(L, index, "__name") == LUA_TSTRING ? lua_tostring(L, -1) : luaL_typename(L, index);
-    return luaL_error(L,
-                      "'%s' is a method of a %s: call it with a colon, such as object:%s(...); got %s for the object",
-                      ar.name, name, ar.name, got);
-}
-
-void *ls_udata_check(lua_State *L, int index, const void *tag, size_t bytes, const char *name)
-{
-    void *object = ls_udata_test(L, index, tag, bytes);
-    if (object == NULL) type_error(L, index, name);
-    return object;
+    luaL_error(L, "'%s' is a method of a %s: call it with a colon, such as object:%s(...); got %s for the object",
+               ar.name, name, ar.name, got);
 }
 
 void ls_udata_define(lua_State *L, const char *name, int *ref)

@@ -12,13 +12,21 @@
 /* The object of type `tag`, at least `bytes` long, at `index`; NULL if the value has another type. */
 static inline void *ls_udata_test(lua_State *L, int index, const void *tag, size_t bytes)
 {
-    if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < bytes) return NULL;
     void *object = lua_touserdata(L, index);
+    if (object == NULL || lua_rawlen(L, index) < bytes) return NULL; /* the length of a light userdata is 0 */
     return *(const void *const *)object == tag ? object : NULL;
 }
 
-/* The same, but raises "<name> expected" if the value has another type. */
-void *ls_udata_check(lua_State *L, int index, const void *tag, size_t bytes, const char *name);
+/* Raise "<name> expected". */
+void ls_udata_refuse(lua_State *L, int index, const char *name);
+
+/* As ls_udata_test, but raises if the value has another type. */
+static inline void *ls_udata_check(lua_State *L, int index, const void *tag, size_t bytes, const char *name)
+{
+    void *object = ls_udata_test(L, index, tag, bytes);
+    if (object == NULL) ls_udata_refuse(L, index, name);
+    return object;
+}
 
 /* Pop the metatable of a type and store a registry reference to it in *ref. `name` becomes __name, which error
  * messages show; getmetatable() returns false to scripts. */

@@ -1,6 +1,7 @@
 /* json.c - see json.h: cjson in a Lua state. */
 #include "script/bind/data/json.h"
 
+#include <cjson_buffer.h>
 #include <lauxlib.h>
 
 #include "base/utf8.h"
@@ -12,30 +13,29 @@ static inline void push_encode(lua_State *L, int index)
     lua_pushvalue(L, index);
 }
 
-/* The two results of the encoder are on top. */
+/* The result of the encoder is on top. */
 static inline bool take_encoded(lua_State *L, int index, ls_slice *text)
 {
-    const bool is_small = lua_islightuserdata(L, -2);
-    if (is_small) *text = (ls_slice){NULL, lua_touserdata(L, -2), (size_t)lua_tointeger(L, -1)};
+    strbuf_t *buffer = lua_touserdata(L, -1);
     lua_pop(L, 1);
-    if (is_small)
-        lua_pop(L, 1);
-    else
-        lua_replace(L, index);
-    return is_small;
+    *text = (ls_slice){NULL, buffer->buf, buffer->length};
+    if (text->len < LS_STRING_SHARED_MIN) return true;
+    ls_cjson_strbuf_push(buffer);
+    lua_replace(L, index);
+    return false;
 }
 
 bool ls_json_encode(lua_State *L, int index, ls_slice *text)
 {
     push_encode(L, index);
-    lua_call(L, 1, 2);
+    lua_call(L, 1, 1);
     return take_encoded(L, index, text);
 }
 
 bool ls_json_encode_in(lua_State *L, int index, const char *call, ls_slice *text)
 {
     push_encode(L, index);
-    if (lua_pcall(L, 1, 2, 0) != LUA_OK) luaL_error(L, "%s: %s", call, luaL_tolstring(L, -1, NULL));
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) luaL_error(L, "%s: %s", call, luaL_tolstring(L, -1, NULL));
     return take_encoded(L, index, text);
 }
 
@@ -87,8 +87,7 @@ static void json_define(lua_State *L, ls_state *state)
     luaL_requiref(L, "cjson", ls_cjson_open, 0);
     lua_getfield(L, -1, "encode");
     (void)lua_getupvalue(L, -1, 1);
-    lua_pushinteger(L, LS_STRING_SHARED_MIN);
-    lua_pushcclosure(L, ls_cjson_encode_body, 2);
+    lua_pushcclosure(L, ls_cjson_encode_body, 1);
     json->encode_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pop(L, 1);
     ls_json_add_utf8(L);

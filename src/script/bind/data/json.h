@@ -15,15 +15,12 @@ int ls_cjson_safe_open(lua_State *L);
 /* Add decode_utf8 and encode_utf8 to the module cjson on top of the stack: its functions, which take strings with any
  * bytes, for texts that must be UTF-8 (RFC 8259 section 8.1). */
 void ls_json_add_utf8(lua_State *L);
-/* cjson_buffer.h: raise for a value without a JSON form. */
-void ls_cjson_refuse(lua_State *L, const char *type, const char *reason);
-
-/* A Lua function: (value) -> text | address, length. Its upvalues are that of cjson.encode and a length. A shorter text
- * is not made a string: it stays in the buffer of the encoder, valid until the state encodes again. */
+/* A Lua function: (value) -> the buffer of the encoder, a strbuf_t of cjson_buffer.h, which has the text until the state
+ * encodes again. Its upvalue is that of cjson.encode. */
 int ls_cjson_encode_body(lua_State *L);
 
 typedef struct ls_json { /* of a state: registry references */
-    int encode_ref;      /* ls_cjson_encode_body with LS_STRING_SHARED_MIN */
+    int encode_ref;      /* ls_cjson_encode_body */
     int decode_ref;      /* cjson.decode_utf8: cjson.decode of texts in UTF-8 */
 } ls_json;
 
