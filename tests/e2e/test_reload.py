@@ -411,6 +411,7 @@ ls.listen"""
         raw.close()
         self.server.wait_log("the old site has ended")
         self.assertEqual(self.get(self.http()), "two")
+        self.change("three", tls)  # the stop has the usual time
 
     # ---- under load
 
