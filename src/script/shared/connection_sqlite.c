@@ -79,9 +79,11 @@ void ls_db_conn_fail(ls_db_conn *conn, ls_db_job *job)
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
+/* SQLite asks also behind the last step: what is done and committed is not interrupted, or a write would run again. */
 static int on_progress(void *user)
 {
     const ls_db_conn *conn = user;
+    if (conn->running != NULL && !sqlite3_stmt_busy(conn->running->stmt)) return 0;
     if (conn->job != NULL && atomic_load_explicit(&conn->job->canceled, memory_order_relaxed)) return 1;
     return conn->until_ns != 0 && ls_clock_ns() > conn->until_ns;
 }

@@ -153,6 +153,20 @@ static void a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not(vo
     place_close(&p);
 }
 
+/* SQLite calls its progress handler every so many steps of a statement, counted over all of its runs, and also behind the
+ * last one, when it has committed. A step of 2 MB of random bytes takes longer than LS_DB_PLACE_NS. */
+static void a_write_that_ends_late_does_not_run_again(void **state)
+{
+    place p;
+    (void)state;
+    place_open(&p, 1, true);
+    assert_int_equal(open_path(&p, ":memory:", 1, true), LS_OK);
+    run_sql(&p, "create table t(a)");
+    for (int n = 0; n < 24; n++) run_sql(&p, "insert into t values(randomblob(2000000))");
+    assert_int_equal(integer_of(&p, "select count(*) from t"), 24);
+    place_close(&p);
+}
+
 static void of_one_row_the_rest_is_not_read(void **state)
 {
     place p;
@@ -444,6 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_statement_does_not_end_in_place),
         cmocka_unit_test(a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not),
+        cmocka_unit_test(a_write_that_ends_late_does_not_run_again),
         cmocka_unit_test(of_one_row_the_rest_is_not_read),
         cmocka_unit_test(a_long_result_comes_in_batches),
         cmocka_unit_test(results_with_rows_left_have_a_limit),
