@@ -69,7 +69,8 @@ local write_line = print
 local function print_values(...)
   for n = 1, select("#", ...) do
     local value = select(n, ...)
-    if type(value) == "table" and not (getmetatable_of(value) or {}).__tostring then
+    local meta = type(value) == "table" and getmetatable_of(value)
+    if type(value) == "table" and not (meta and rawget(meta, "__tostring")) then
       warn(usage.caller() or core.dev.site, "print shows the address of a table: write print(ls.inspect(t))")
     end
   end

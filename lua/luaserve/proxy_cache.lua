@@ -243,6 +243,7 @@ end
 function plan_meta:complete(res)
   if not self.fill then return end
   core.cache_end(nil, self.fill, false, false) -- it was stored before the client had all of it
+  self.fill = nil
   if self.cache.store then keep(self.cache, res, self.key) end
 end
 

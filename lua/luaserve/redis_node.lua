@@ -133,8 +133,8 @@ local function attempt(self, gate)
   gate:wake()
 end
 
--- shared() -> the connection of this state | nil, message, code. `again`: at the second try, see the end.
-function methods.shared(self, again)
+-- As shared(); `again`: at the second try, see the end.
+local function get_shared(self, again)
   local conn, gate, failure = self.conn, self.gate, self.failure
   if conn and conn:is_open() then return conn end
   if self.fixed then return self:lost("the connection was lost", "ECLOSED") end
@@ -154,9 +154,12 @@ function methods.shared(self, again)
   conn, failure = self.conn, self.failure
   if conn and conn:is_open() then return conn end
   if failure then return nil, failure[1], failure[2] end
-  if not again then return self:shared(true) end -- a reload or stop, which closes idle connections, came in between
+  if not again then return get_shared(self, true) end -- a reload or stop, which closes idle connections, came in between
   return self:lost("the connection was lost", "ECLOSED")
 end
+
+-- shared() -> the connection of this state | nil, message, code
+function methods.shared(self) return get_shared(self) end
 
 -- A failover has happened: the next command makes a new connection.
 function methods.leave(self)

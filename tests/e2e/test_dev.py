@@ -644,7 +644,7 @@ class SharedByAll(Dev):
         act(server)
         server.wait_log(r"warn \S*site\.lua:%d: changes %s, of which.*one\. Use %s" % (
             line, name, r"req\." + name + " = " if request else r"ls\.dict or"))
-        self.assertEqual(len(server.logged("warn")), 1)
+        self.assertEqual(len(server.warnings()), 1)
         server.stop()
 
     def test_a_websocket(self):

@@ -473,7 +473,7 @@ class Dev(E2E):
             for target, headers in (("/", []), ("/basic", basic("ada:secret")), ("/jwt", [])):
                 self.assertEqual(server.get(target, [local, *headers]).status, 200)
         server.stop()
-        self.assertEqual(server.logged("warn"), [])
+        self.assertEqual(server.warnings(), [])
 
 
 if __name__ == "__main__":

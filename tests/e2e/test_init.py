@@ -164,6 +164,8 @@ class Timers(E2E):
         """"Work afterwards" in ls.after, as with setTimeout: it was lost at a stop without a word."""
         server = self.serve(site("""
             ls.after(100, function() end)
+            ls.init(function() ls.after(100, function() end) end) -- the next site makes them anew
+            ls.on("start", function() ls.after(100, function() end) end)
             app:get("/later", function() ls.after(100, function() end) ls.after(0, function() end):cancel() return "ok" end)"""))
         server.get("/later")
         server.stop()

@@ -687,6 +687,7 @@ class Stores(CacheCase):
         local app = ls.app()
         local _, store = app:proxy("/", "http://127.0.0.1:%d", { cache = { %s } })
         app:get("/purge", function(req) return tostring(store:purge(req.query.path)) end)
+        app:get("/copies", function() return tostring(#ls.dict("pages", { evict = true }):keys()) end)
         ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
 
     def one(self, options):
@@ -756,6 +757,7 @@ class Stores(CacheCase):
             for n in range(4):
                 self.up.on("/h/%d" % n, response(b"x" * 30000, [FRESH]))
                 self.statuses(server, "/h/%d" % n)
+                self.until(lambda: server.get("/copies").text == str(n + 1))  # it leaves the memory with the next one
             self.assertEqual(self.statuses(server, "/h/0", "/h/1", "/h/2", "/h/3"), ["hit"] * 4)
             self.assertEqual([self.up.count("/h/%d" % n) for n in range(4)], [1] * 4)
             self.statuses(server, "/purge?path=/h/0")

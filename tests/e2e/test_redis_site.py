@@ -161,7 +161,7 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % self.red
             self.assertEqual(self.fetch(site, "/").text, str(number))
         self.fetch(site, "/last")
         site.wait_log("changes last, of which each Lua state has its own copy")
-        self.assertEqual(len(site.logged("warn")), 1, site.log())
+        self.assertEqual(len(site.warnings()), 1, site.log())
         site.stop()
 
     def test_misuse(self):

@@ -59,6 +59,9 @@ app:get("/sent", function(req, res)
   res:send("x")
   ls.log.info("sent before=" .. tostring(before) .. " after=" .. tostring(res.sent))
 end)
+app:get("/number-name", function(req, res)
+  return res:header("5", "x"):header(5, nil):header("6", "y"):header(6, "z")
+end)
 app:get("/server", function(req, res)
   if req.query.set then res:header("Server", req.query.set) end
   if req.query.remove then res:header("server", nil) end
@@ -223,6 +226,10 @@ class Responses(E2E):
                 for _ in range(2):
                     response = conn.get("/server" + query)
                     self.assertEqual([v for n, v in response.headers if n.lower() == "server"], [expected])
+
+    def test_a_field_whose_name_is_a_number(self):
+        response = self.get("/number-name")
+        self.assertEqual((response.header("5"), response.all("6")), (None, ["z"]))
 
     def test_redirect(self):
         response = self.get("/redirect")

@@ -158,7 +158,7 @@ ls.listen("127.0.0.1:0", app)"""
         server = self.start({"mail.txt": "mail"}, site, program=(LUASERVE, "dev"))
         for _ in range(6):
             self.assertEqual(server.get("/").text, "mail")
-        self.assertEqual(server.logged("warn"), [])
+        self.assertEqual(server.warnings(), [])
         server.stop()
 
     def test_a_link_out_of_the_folder(self):

@@ -32,19 +32,22 @@ app:get("/work", function() local t = os.clock() while os.clock() - t < 0.05 do 
     def test_t24_print_of_a_table(self):
         server = self.dev("""
 local t, named = { n = 1 }, setmetatable({}, { __tostring = function() return "named" end })
+local Class = setmetatable({}, { __index = function(_, name) error("a class has no " .. name) end })
 app:get("/", function()
   print("t is", t)
   print(named, ls.inspect(t))
+  print(setmetatable({}, Class))
   return "ok"
 end)""")
         for _ in range(4):
             self.assertEqual(server.get("/").text, "ok")
         server.stop()
-        self.assertRegex("\n".join(server.logged("warn")),
-                         r"^\S+ warn \S*site\.lua:6: print shows the address of a table: write print\(ls\.inspect\(t\)\)$")
+        self.assertRegex("\n".join(server.warnings()),
+                         r"^\S+ warn \S*site\.lua:7: print shows the address of a table: write print\(ls\.inspect\(t\)\)\n"
+                         r"\S+ warn \S*site\.lua:9: print shows the address of a table: write print\(ls\.inspect\(t\)\)$")
         with open(server.out_path) as out:
             lines = out.read().splitlines()
-        self.assertEqual([re.sub("table: .+", "table", line) for line in lines], ["t is\ttable", "named\t{ n = 1 }"] * 4)
+        self.assertEqual([re.sub("table: .+", "table", line) for line in lines], ["t is\ttable", "named\t{ n = 1 }", "table"] * 4)
 
     def test_t2_with_the_advice(self):
         server = self.dev("""
@@ -53,7 +56,7 @@ d:add("counter", 0)
 ls.init(function() d.started = 1 end)
 app:get("/incr", function() d.last = 1 return "n=" .. d:incr("counter") .. "\\n" end)""")
         self.assertEqual([server.get("/incr").text for _ in range(3)], ["n=1\n", "n=2\n", "n=3\n"])
-        self.assertEqual(server.logged("warn"), [])
+        self.assertEqual(server.warnings(), [])
         server.stop()
 
     def test_what_else_is_done_at_the_top(self):
@@ -82,7 +85,7 @@ app:get("/", function() access:write("x") io.open("@DIR@/start", "w"):close() d:
             server.wait_log(r"warn \S*site\.lua:%d: %s at the top of a file runs again with each further Lua state, .*ls\.init$"
                             % (line, call))
         self.assertEqual(server.get("/").text, "hello")
-        self.assertEqual(len(server.logged("warn")), 9)
+        self.assertEqual(len(server.warnings()), 9)
         server.stop()
 
     def test_a_file_of_the_top_that_handlers_append_to(self):
@@ -104,7 +107,7 @@ end)""")
                         r"line, \{ append = true \}\) or ls\.log, or open and close the file for each write$")
         for _ in range(6):
             server.get("/")
-        self.assertEqual(len(server.logged("warn")), 1, server.log())
+        self.assertEqual(len(server.warnings()), 1, server.log())
         server.stop()
 
     def test_an_update_at_the_top_that_goes_on(self):
@@ -168,7 +171,7 @@ end)""")
         for line, name in ((6, "n"), (7, "log")):
             server.wait_log(r'warn \S*site\.lua:%d: appends to the dict "%s" at its length \+ 1: another request may do so '
                             r"at the same time" % (line, name))
-        self.assertEqual(len(server.logged("warn")), 2)
+        self.assertEqual(len(server.warnings()), 2)
         server.stop()
 
     def test_a_key_of_a_client_that_reads_with_an_index(self):
@@ -187,7 +190,7 @@ end)""")
         for line in (6, 7):
             server.wait_log(r'warn \S*site\.lua:%d: reads the dict "sessions" with \[key\]: for a key such as "get" that is '
                             r"the method, which is true\. Use dict:get\(key\) for keys that clients choose$" % line)
-        self.assertEqual(len(server.logged("warn")), 2)
+        self.assertEqual(len(server.warnings()), 2)
         server.stop()
 
     RIGHT = """
@@ -217,7 +220,7 @@ end)
         with server.connect(0) as conn:
             conn.send(b"get\nx\nget\n")
             self.assertEqual(conn.take(6), b"nilokx")
-        self.assertEqual(server.logged("warn"), [])
+        self.assertEqual(server.warnings(), [])
         server.stop()
 
     def test_one_state_where_only_a_wait_lets_another_request_in(self):
@@ -228,7 +231,7 @@ app:get("/", function() d.n = (d.n or 0) + 1 return d.n .. "" end)
 app:get("/wait", function() local n = d.n ls.sleep(0.001) d.n = n + 1 return d.n .. "" end)""")
         self.assertEqual([server.get(path).text for path in ("/", "/", "/wait")], ["1", "2", "3"])
         server.wait_log(r"warn \S*site\.lua:7: reads and then sets")
-        self.assertEqual(len(server.logged("warn")), 1)
+        self.assertEqual(len(server.warnings()), 1)
         server.stop()
 
     def test_the_user_of_a_request_in_a_variable(self):
@@ -260,7 +263,7 @@ app:get("/hello", function() return "hello" end)""")
         for line, method in ((4, "GET"), (5, "POST")):
             server.wait_log(r"warn \S*site\.lua:%d: %s /events: the stream ended with its handler: call sse:wait\(\)$"
                             % (line, method))
-        self.assertEqual(len(server.logged("warn")), 2)
+        self.assertEqual(len(server.warnings()), 2)
         server.stop()
 
     def test_t3_the_obvious_chat(self):
@@ -288,7 +291,7 @@ app:get("/missing", function() return 404 end)""")
         self.assertEqual(server.get("/").status, 500)
         self.assertEqual(server.get("/").status, 200)
         server.wait_log(r"warn \S*site\.lua:6: returns a number alone, which is the status .*return \{ count = n \}")
-        self.assertEqual(len(server.logged("warn")), 1)
+        self.assertEqual(len(server.warnings()), 1)
         server.stop()
 
     def test_results_of_next(self):
@@ -305,7 +308,7 @@ app:get("/", function(req, res, next) local b = next() return b end, function() 
         self.assertEqual(server.get("/").text, "hello")
         for line in (5, 12):
             server.wait_log(r"warn \S*site\.lua:%d: next\(\) returns nothing: call it alone; afterwards res:status\(\), " % line)
-        self.assertEqual(len(server.logged("warn")), 2)
+        self.assertEqual(len(server.warnings()), 2)
         server.stop()
 
     def test_t16_html_as_text(self):
@@ -326,7 +329,7 @@ app:get("/used", function() return 403 end)""")
         for line, route in ((4, "/items/:id"), (7, "/part")):
             server.wait_log(r"warn \S*site\.lua:%d: GET %s returns HTML as text, .*: use res:html\(text\)$" % (line, route))
         server.wait_log(r"warn \S*site\.lua:10: the middleware returns HTML as text, .*: use res:html\(text\)$")
-        self.assertEqual(len(server.logged("warn")), 3)
+        self.assertEqual(len(server.warnings()), 3)
         server.stop()
 
     T25 = """

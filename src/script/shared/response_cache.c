@@ -459,19 +459,6 @@ void ls_fill_add(ls_fill *fill, const char *bytes, size_t len)
     fill->len = need;
 }
 
-bool ls_fill_take(ls_fill *fill, ls_slice *out)
-{
-    if (fill->failed) return false;
-    *out = (ls_slice){NULL, NULL, 0};
-    content *body = fill->len > 0 ? realloc(fill->body, sizeof *body + fill->len) : NULL;
-    if (body == NULL) body = fill->body; /* it did not become smaller */
-    fill->body = NULL;
-    if (body == NULL) return true;
-    ls_external_init(&body->external, LS_BLOCK_EXTERNAL, ls_external_free);
-    *out = ls_slice_external(&body->external, body->bytes, fill->len);
-    return true;
-}
-
 bool ls_fill_restore(ls_fill *fill, ls_stored *entry)
 {
     ls_mutex_lock(&fill->cache->lock);
@@ -494,6 +481,27 @@ void ls_fill_end(ls_fill *fill, ls_stored *entry, bool set_apart)
     if (fill->validates != NULL) ls_stored_drop(fill->validates);
     free(fill->body);
     free(fill);
+}
+
+/* The collected body; *out gets the reference. false: see ls_fill_add. */
+static bool take_body(ls_fill *fill, ls_slice *out)
+{
+    if (fill->failed) return false;
+    *out = (ls_slice){NULL, NULL, 0};
+    content *body = fill->len > 0 ? realloc(fill->body, sizeof *body + fill->len) : NULL;
+    if (body == NULL) body = fill->body; /* it did not become smaller */
+    fill->body = NULL;
+    if (body == NULL) return true;
+    ls_external_init(&body->external, LS_BLOCK_EXTERNAL, ls_external_free);
+    *out = ls_slice_external(&body->external, body->bytes, fill->len);
+    return true;
+}
+
+void ls_fill_store(ls_fill *fill, ls_stored *entry)
+{
+    const bool whole = take_body(fill, &entry->body);
+    entry->bytes += entry->body.len;
+    ls_fill_end(fill, whole ? entry : NULL, false);
 }
 
 /* ---- the kind --------------------------------------------------------------------------------------------------- */

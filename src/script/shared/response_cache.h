@@ -120,11 +120,11 @@ ls_text ls_fill_key(const ls_fill *fill);
 size_t ls_fill_body_bytes_max(const ls_fill *fill);
 /* Collect bytes of the body. When it is too long, or there is no memory, nothing is stored, and the others go on. */
 void ls_fill_add(ls_fill *fill, const char *bytes, size_t len);
-/* The collected body; *out gets the reference. false: see ls_fill_add. */
-bool ls_fill_take(ls_fill *fill, ls_slice *out);
 /* End the fill. `entry` (NULL: none) is put into the cache, unless the key was removed meanwhile; the caller keeps its
  * reference. `apart`: see above. */
 void ls_fill_end(ls_fill *fill, ls_stored *entry, bool apart);
+/* The same with an entry that has no body yet: it gets the collected one. */
+void ls_fill_store(ls_fill *fill, ls_stored *entry);
 
 /* The entries of the key, + 1 reference each. Returns their number. */
 unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored *out[LS_VARIANTS_MAX]);

@@ -164,6 +164,10 @@ class Server:
         with self.news:
             return [line for line in self.lines[since:] if line is not None and re.search(pattern, line)]
 
+    def warnings(self):
+        """Those in the log but the ones of slow handlers, which a slow machine causes."""
+        return self.logged(" warn (?!.*: slow: )")
+
     def alive(self):
         return self.process.poll() is None
 

@@ -247,15 +247,21 @@ static int answer_error(lua_State *L, ls_request *r)
     return answer_failure(L, r, 500);
 }
 
+/* Whether next() of middleware `at` runs the handler. The chain is the closure's own: the request may have begun another one. */
+static bool is_last(lua_State *L, lua_KContext at)
+{
+    const struct ls_chain *chain = lua_touserdata(L, lua_upvalueindex(CHAIN));
+    return at + 2 == chain->length;
+}
+
 /* Middleware `at` called next(). */
 static int next_returned(lua_State *L, int status, lua_KContext at)
 {
     ls_request *r = ls_state_of(L)->current->client;
     const int answer = r->task->timed_out ? 503 : 500;
-    const bool is_handler = at + 2 == r->chain->length;
     bool limit;
     r->chain_at = (uint8_t)at;
-    status = take_results(L, r, status, RESULTS, is_handler ? 0 : lua_upvalueindex(PLACES), &limit);
+    status = take_results(L, r, status, RESULTS, is_last(L, at) ? 0 : lua_upvalueindex(PLACES), &limit);
     if (status == LUA_OK) return 0;
     if (is_begun(r) || (status == LUA_ERRMEM && !limit) || r->task->cpu_exceeded) {
         if (limit) lua_pop(L, 1);
@@ -288,7 +294,7 @@ static int chain_next(lua_State *L)
     lua_pushcfunction(L, ls_task_keep_error);
     lua_pushvalue(L, lua_upvalueindex(FUNCTIONS + (int)at + 1));
     push_objects(L, r);
-    const bool is_handler = at + 2 == r->chain->length;
+    const bool is_handler = is_last(L, at);
     if (!is_handler) lua_pushvalue(L, lua_upvalueindex(NEXT));
     return call_caught(L, task, is_handler ? 2 : 3, HANDLER, (lua_KContext)at, next_returned);
 }

@@ -172,16 +172,14 @@ static int res_header(lua_State *L)
     ls_request *r = ls_res_check_open(L);
     ls_check_arguments(L, 3, "res:header(name, value)");
     luaL_checkany(L, 2);
+    const ls_text name = ls_check_text(L, 2);
     const bool removes = lua_isnil(L, 3);
     if (removes)
-        ls_exchange_remove(r->x, luaL_checkstring(L, 2), lua_rawlen(L, 2));
+        ls_exchange_remove(r->x, name.ptr, name.len);
     else
         ls_request_set_header(L, r, 2, 3);
-    if (r->later != NULL) {
-        size_t len;
-        const char *name = lua_tolstring(L, 2, &len);
-        if (removes || !ls_text_same(name, len, "vary", 4)) r->later->remove_field(r->later, name, len);
-    }
+    if (r->later != NULL && (removes || !ls_text_same(name.ptr, name.len, "vary", 4)))
+        r->later->remove_field(r->later, name.ptr, name.len);
     lua_settop(L, 1);
     return 1;
 }

@@ -34,7 +34,6 @@ typedef struct script_timer {
     ls_task *task;      /* of the tick that runs */
     uint64_t began_ns;  /* the time at which it began */
     bool handle;        /* the site may still hold it */
-    bool set_by_task;   /* not at the top of the file */
     bool long_lived;    /* by a task that is (task.h) */
     bool renewed;       /* at the top, or by a task that is (task.h): the next site makes it anew */
     struct definition *definition; /* NULL: of one state */
@@ -290,10 +289,10 @@ static void report_dropped(const ls_state *state)
                count, count == 1 ? "" : "s");
 }
 
-/* Whether a handler has set it and waits for its one tick. */
+/* Whether what is lost with it is work: its one tick, which the next site does not make anew. */
 static bool is_awaited(const script_timer *t)
 {
-    return !t->stopped && t->period_ns == 0 && t->set_by_task;
+    return !t->stopped && t->period_ns == 0 && !t->renewed;
 }
 
 /* The tasks of the state are ended but for those of its WebSockets. */
@@ -361,7 +360,6 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     t->ref = ref;
     t->handle = true;
     t->definition = handle->definition;
-    t->set_by_task = !state->loading;
     t->long_lived = state->current != NULL && state->current->long_lived;
     t->renewed = state->current != NULL ? state->current->renewed && !state->current->took : state->loading;
     handle->timer = t;

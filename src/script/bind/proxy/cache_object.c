@@ -507,9 +507,7 @@ static void collect(void *to, const ls_slice *slices, unsigned count, bool last)
     fill_call *call = to;
     for (unsigned n = 0; n < count; n++) ls_fill_add(call->fill, slices[n].ptr, slices[n].len);
     if (!last) return;
-    const bool whole = ls_fill_take(call->fill, &call->made->body);
-    call->made->bytes += call->made->body.len;
-    ls_fill_end(call->fill, whole ? call->made : NULL, false);
+    ls_fill_store(call->fill, call->made);
     call->fill = NULL;
 }
 

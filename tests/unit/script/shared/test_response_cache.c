@@ -230,7 +230,7 @@ static void without_a_response_they_do_not_wait_again(void **state)
 {
     ls_response_cache *cache = open_cache(1 << 20);
     ls_waiter waiters[2];
-    ls_slice body;
+    ls_stored *entries[2] = {make("/a\nx", "", 0), make("/a\nx", "", 0)};
     (void)state;
     woken = 0;
     ls_fill *fill = claim(cache, &waiters[0], LS_OK);
@@ -239,15 +239,19 @@ static void without_a_response_they_do_not_wait_again(void **state)
     assert_int_equal(woken, 0);
     ls_fill_add(fill, "x", 1); /* one byte too many */
     assert_int_equal(woken, 1);
-    assert_false(ls_fill_take(fill, &body));
     ls_fill *second = claim(cache, &waiters[1], LS_OK), *third = claim(cache, &waiters[0], LS_OK);
+    ls_fill_store(fill, entries[0]);
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_ENOENT);
     ls_fill_add(second, "0123456789", 10);
-    assert_true(ls_fill_take(second, &body));
-    assert_int_equal(body.len, 10);
-    ls_slice_drop(&body);
-    ls_fill_end(fill, NULL, true);
-    ls_fill_end(second, NULL, false);
+    const size_t bytes = entries[1]->bytes;
+    ls_fill_store(second, entries[1]);
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
+    assert_int_equal(entries[1]->body.len, 10);
+    assert_memory_equal(entries[1]->body.ptr, "0123456789", 10);
+    assert_int_equal(entries[1]->bytes, bytes + 10);
     ls_fill_end(third, NULL, false);
+    ls_stored_drop(entries[0]);
+    ls_stored_drop(entries[1]);
     close_cache(cache);
 }
 
