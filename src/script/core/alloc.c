@@ -92,6 +92,7 @@ void *ls_alloc_fill(ls_alloc *alloc, size_t size)
         if (chunk->free != NULL) return ls_alloc_take(alloc, size);
     }
     void *block = chunk->at;
+    LS_UNPOISON(block, chunk->bytes); /* a spare chunk may have had blocks before */
     chunk->at += chunk->bytes;
     chunk->live++;
     return block;

@@ -55,6 +55,7 @@ static inline void *ls_alloc_take(ls_alloc *alloc, size_t size)
     ls_alloc_chunk *chunk = alloc->open[(size - 1) / LS_ALLOC_STEP];
     ls_alloc_block *block = chunk->free;
     if (block == NULL) return ls_alloc_fill(alloc, size);
+    LS_UNPOISON(block, chunk->bytes);
     chunk->free = block->next;
     chunk->live++;
     LS_PREFETCH(chunk->free); /* the next block: it has left the cache since it was freed */
@@ -68,6 +69,7 @@ static inline void ls_alloc_give(ls_alloc *alloc, void *ptr)
     ls_alloc_chunk *chunk = (ls_alloc_chunk *)(void *)((char *)ptr - (uintptr_t)ptr % LS_ALLOC_ALIGN);
     block->next = chunk->free;
     chunk->free = block;
+    LS_POISON(block, chunk->bytes);
     if (--chunk->live == chunk->notice) ls_alloc_noticed(alloc, chunk);
 }
 

@@ -230,7 +230,10 @@ static void without_a_response_they_do_not_wait_again(void **state)
 {
     ls_response_cache *cache = open_cache(1 << 20);
     ls_waiter waiters[2];
-    ls_stored *entries[2] = {make("/a\nx", "", 0), make("/a\nx", "", 0)};
+    ls_stored *entries[2];
+    for (int n = 0; n < 2; n++)
+        entries[n] = ls_stored_make(200, &(ls_freshness){.lifetime_ms = 1000}, text("/a\nx"), text(""), text(""),
+                                    &(ls_slice){0});
     (void)state;
     woken = 0;
     ls_fill *fill = claim(cache, &waiters[0], LS_OK);
