@@ -1,5 +1,6 @@
 """Reload: SIGHUP loads the site again while clients go on. No request fails, no connection closes; a site that cannot be
 served leaves the old one."""
+import collections
 import os
 import re
 import signal
@@ -9,7 +10,8 @@ import subprocess
 import threading
 import unittest
 
-from harness import E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, main, not_on_windows, request
+from harness import E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, in_parallel, main, \
+    not_on_windows, request
 
 SITE = """
 local ls = require "luaserve"
@@ -42,6 +44,27 @@ def refused(port):
     except OSError:
         return True
     return False
+
+
+STARTED = r"""
+local ls = require "luaserve"
+ls.config { threads = 4 }
+local app = ls.app()
+local begun, price -- of each state
+ls.on("start", function() begun = "begun" end)
+ls.subscribe("prices", function(data) price = data end)
+ls.init(function(reload) if not reload then ls.publish("prices", "3", { retain = true }) end end)
+local function state() return tostring(begun) .. " " .. tostring(price) end
+app:get("/", state)
+app:get("/busy", function() -- further states are made
+  local start = os.clock()
+  while os.clock() - start < 0.005 do end
+  return state()
+end)
+ls.listen{ host = "127.0.0.1", port = @HTTP@, handler = app }
+ls.tcp({ host = "127.0.0.1", port = @TCP@ }, function(sock) sock:send(state()) end)
+ls.udp({ host = "127.0.0.1", port = @UDP@ }, state)
+"""
 
 
 class Reload(E2E):
@@ -414,6 +437,39 @@ ls.listen"""
         self.change("three", tls)  # the stop has the usual time
 
     # ---- under load
+
+    def test_each_state_has_started_before_its_first_request(self):
+        self.server = self.serve(self.site(base=STARTED), listeners=3, flags=RELOADS)
+        stop, seen = threading.Event(), collections.Counter()
+
+        def http(target):
+            with self.http() as conn:
+                while not stop.is_set():
+                    seen[conn.get(target).text] += 1
+
+        def tcp():
+            while not stop.is_set():
+                with socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT) as sock:
+                    sock.settimeout(WAIT)
+                    seen[sock.makefile("rb").read().decode()] += 1
+
+        def udp():
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.settimeout(WAIT)
+                while not stop.is_set():
+                    sock.sendto(b"x", ("127.0.0.1", self.ports["UDP"]))
+                    seen[sock.recv(100).decode()] += 1
+
+        def reloads():
+            try:
+                for _ in range(5 if WINDOWS or SANITIZER else 15):
+                    before = sum(seen.values())
+                    self.reload()
+                    self.eventually(lambda: sum(seen.values()) > before + 50, "requests")  # pylint: disable=cell-var-from-loop
+            finally:
+                stop.set()
+        in_parallel([reloads, tcp, udp] + [lambda: http("/")] * 8 + [lambda: http("/busy")] * 4)
+        self.assertEqual(list(seen), ["begun 3"], seen)
 
     def test_no_request_fails_across_many_reloads(self):
         reloads = 20 if WINDOWS else 30 if SANITIZER else 100  # Windows: each is a process

@@ -528,6 +528,14 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
         if (modules[n]->cut != NULL) modules[n]->cut(ctx, state);
 }
 
+void ls_state_start_now(ls_thread_ctx *ctx, ls_state *state)
+{
+    if (!atomic_load(&state->generation->started)) return;
+    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    advance(ctx, state);
+    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+}
+
 /* The step counts as busy until it has run the hooks. */
 static void step_counted(ls_thread_ctx *ctx, ls_state *state)
 {

@@ -124,6 +124,13 @@ static inline ls_runtime *ls_state_runtime(const ls_state *state)
     return state->generation->runtime;
 }
 
+/* Start the state before its first request, if the packet of its step has not come yet. The worker holds its actor. */
+void ls_state_start_now(ls_thread_ctx *ctx, ls_state *state);
+static inline void ls_state_begin_request(ls_thread_ctx *ctx, ls_state *state)
+{
+    if (!state->started) ls_state_start_now(ctx, state);
+}
+
 /* Enter the actor if it is free and Lua is open. */
 static inline bool ls_state_try_enter(ls_state *state, ls_thread_ctx *ctx)
 {
@@ -133,6 +140,7 @@ static inline bool ls_state_try_enter(ls_state *state, ls_thread_ctx *ctx)
         return false;
     }
     atomic_store_explicit(&state->used, true, memory_order_relaxed);
+    ls_state_begin_request(ctx, state);
     return true;
 }
 

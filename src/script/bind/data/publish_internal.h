@@ -10,6 +10,7 @@ typedef struct ls_topic_data { /* of a state */
     ls_node functions;   /* subscriptions that have not ended, or whose function runs */
     ls_node ready;       /* functions with messages that may begin */
     ls_flush flush;      /* begins them */
+    bool starting;       /* the functions run at once: before the first request of the state */
     bool retiring;       /* the functions end when the inbox is empty */
     bool request_warned; /* that a function has outlived the request that subscribed it */
     int through_ref;     /* what ls.publish calls instead; 0: nothing */

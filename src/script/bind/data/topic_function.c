@@ -124,7 +124,7 @@ static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int co
     release(f);
 }
 
-/* Post a task for the oldest message, unless one runs or the site loads. */
+/* Post a task for the oldest message, or run it at the start; unless one runs or the site loads. */
 static void begin(ls_thread_ctx *ctx, topic_function *f)
 {
     ls_state *state = f->state;
@@ -139,7 +139,10 @@ static void begin(ls_thread_ctx *ctx, topic_function *f)
     f->current = queue_take(f);
     lua_pushcfunction(task->co, function_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, f->self_ref);
-    ls_task_post(ctx, task, 1);
+    if (ls_topic_data_of(state)->starting)
+        ls_task_run(ctx, task, 1);
+    else
+        ls_task_post(ctx, task, 1);
 }
 
 static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
@@ -301,7 +304,9 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
         (void)receive(f, retained);
         ls_publication_drop(retained);
     }
+    data->starting = true;
     ls_state_flush(ctx, state, false);
+    data->starting = false;
 }
 
 /* Connections of the old site stay open: a function that sends to them, as from a table of the state, sends nothing any

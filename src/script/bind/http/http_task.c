@@ -487,7 +487,9 @@ void ls_http_handler_start(const ls_http_handler *handler, ls_thread_ctx *ctx, l
     const ls_site_handler *h = (const ls_site_handler *)(const void *)handler;
     ls_state *state = x->actor != NULL ? ls_state_of_actor(x->actor) : NULL;
     const ls_span path = x->head.path;
-    if (state == NULL && (state = ls_generation_enter_own(h->generation, ctx, x->bytes + path.at, path.len)) == NULL) {
+    if (state != NULL) {
+        ls_state_begin_request(ctx, state); /* it has waited for the state */
+    } else if ((state = ls_generation_enter_own(h->generation, ctx, x->bytes + path.at, path.len)) == NULL) {
         if (ls_generation_is_full(h->generation))
             refuse(ctx, h->generation, x);
         else

@@ -77,6 +77,7 @@ static void run_all(ls_thread_ctx *ctx, ls_state *state, ls_host_post *post)
 static void run_later(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = ls_state_of_actor(op->actor);
+    ls_state_begin_request(ctx, state);
     run_all(ctx, state, LS_CONTAINER(op, ls_host_post, op));
     atomic_fetch_sub(&state->generation->waiting, 1);
 }

@@ -554,6 +554,7 @@ static void serve_waiting(ls_thread_ctx *ctx, ls_op *op)
     ls_stream *s = w->stream;
     ls_state *state = ls_state_of_actor(op->actor);
     free(w);
+    ls_state_begin_request(ctx, state);
     serve(ctx, state, server, s);
     atomic_fetch_sub(&server->generation->waiting, 1);
 }

@@ -440,7 +440,9 @@ static void run_waiting(ls_thread_ctx *ctx, ls_op *op)
 {
     waiting_batch *w = LS_CONTAINER(op, waiting_batch, op);
     ls_generation *generation = w->entry->generation;
-    run_batch(ctx, ls_state_of_actor(op->actor), w->entry, w->udp, w->batch);
+    ls_state *state = ls_state_of_actor(op->actor);
+    ls_state_begin_request(ctx, state);
+    run_batch(ctx, state, w->entry, w->udp, w->batch);
     free(w);
     atomic_fetch_sub(&generation->waiting, 1);
 }
