@@ -108,6 +108,14 @@ typedef struct states_sum {
     double bytes;
 } states_sum;
 
+/* The tasks of a state, which may change meanwhile: a step is counted in `steps` before and after it is in `busy`. */
+static unsigned tasks_of(const ls_state *state)
+{
+    const unsigned before = atomic_load(&state->steps), busy = atomic_load(&state->busy),
+                   after = atomic_load(&state->steps), steps = before > after ? before : after;
+    return busy > steps ? busy - steps : 0;
+}
+
 static void sum_states(ls_generation *generation, void *user)
 {
     states_sum *sum = user;
@@ -116,7 +124,7 @@ static void sum_states(ls_generation *generation, void *user)
         ls_state *state = atomic_load(&generation->states[n]);
         if (state == NULL || atomic_load(&state->closed)) continue;
         sum->count++;
-        sum->busy += atomic_load_explicit(&state->busy, memory_order_relaxed);
+        sum->busy += tasks_of(state);
         sum->long_lived += atomic_load_explicit(&state->long_lived, memory_order_relaxed);
         sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
     }

@@ -371,10 +371,23 @@ void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, 
 
 /* ---- the phases of the life -------------------------------------------------------------------------------- */
 
+/* A step makes the state busy, as a task does; ls.stats() counts the tasks alone. */
+static void step_begins(ls_state *state)
+{
+    atomic_fetch_add(&state->steps, 1);
+    atomic_fetch_add(&state->busy, 1);
+}
+
+static void step_ends(ls_state *state)
+{
+    atomic_fetch_sub(&state->busy, 1);
+    atomic_fetch_sub(&state->steps, 1);
+}
+
 /* The caller has set step_posted. */
 static void post_step(ls_state *state, ls_port *port)
 {
-    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    step_begins(state);
     ls_port_post(port, &state->step_op, 0);
 }
 
@@ -531,16 +544,16 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
 void ls_state_start_now(ls_thread_ctx *ctx, ls_state *state)
 {
     if (!atomic_load(&state->generation->started)) return;
-    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    step_begins(state);
     advance(ctx, state);
-    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    step_ends(state);
 }
 
 /* The step counts as busy until it has run the hooks. */
 static void step_counted(ls_thread_ctx *ctx, ls_state *state)
 {
     if (!atomic_load(&state->closed)) advance(ctx, state);
-    atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
+    step_ends(state);
     const enum ls_closing closing = atomic_load(&state->generation->closing);
     if (closing != LS_CLOSING_NOT)
         close_step(ctx, state, closing);
@@ -559,7 +572,7 @@ static void step_done(ls_thread_ctx *ctx, ls_op *op)
 
 void ls_state_step(ls_thread_ctx *ctx, ls_state *state)
 {
-    atomic_fetch_add_explicit(&state->busy, 1, memory_order_relaxed);
+    step_begins(state);
     step_counted(ctx, state);
 }
 

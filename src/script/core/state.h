@@ -70,9 +70,10 @@ struct ls_state {
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;
-    unsigned wakes_nested; /* nesting depth of tasks that ls_task_wake() runs directly */
-    unsigned holds;        /* number of timers and the like that keep a site without listeners running */
-    _Atomic unsigned busy; /* unfinished tasks, those with a client not counted, plus pending posted operations */
+    unsigned wakes_nested;  /* nesting depth of tasks that ls_task_wake() runs directly */
+    unsigned holds;         /* number of timers and the like that keep a site without listeners running */
+    _Atomic unsigned busy;  /* unfinished tasks, those with a client not counted, plus pending posted operations */
+    _Atomic unsigned steps; /* of the latter those of the life of the state: see state.c */
     ls_alarm *alarms_free, *alarms;
     unsigned alarms_used; /* armed, or their packet is on its way */
     ls_timer watch;       /* counted in alarms_used while it is `watching`: ends the tasks that wait for too long */
