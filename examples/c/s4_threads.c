@@ -6,7 +6,7 @@
  * the next wait are one call. A context is freed by its REMOVE packet only, unless it was never registered. */
 #define _GNU_SOURCE
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "example.h"
 #include "sched/actor.h"
 

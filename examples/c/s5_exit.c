@@ -6,7 +6,7 @@
  * thread joins them, removes the remaining registrations, and frees each context at its REMOVE packet. */
 #define _GNU_SOURCE
 #include "base/list.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "example.h"
 #include <signal.h>
 

@@ -46,7 +46,7 @@ local function searcher(inner)
 end
 
 -- opener(inner, folder) -> dofile or loadfile, which records the file. A relative name is one beside the site if that
--- exists (src/script/core/lua_modules.c).
+-- exists (src/script/core/lua/lua_modules.c).
 local function opener(inner, folder)
   return function(name, ...)
     if type(name) == "string" then

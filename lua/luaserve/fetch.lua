@@ -1,5 +1,5 @@
 -- fetch.lua - ls.fetch: requests to other servers. Here is what is decided once per request: options, connections, the
--- head of the request, redirects, retries. fetch_rules.lua has the rules of HTTP; script/bind/sock/client_call.c reads
+-- head of the request, redirects, retries. fetch_rules.lua has the rules of HTTP; script/bind/client/client_call.c reads
 -- the response.
 
 local core = require "luaserve.core"
@@ -214,7 +214,7 @@ local function tls_key(tls)
   return concat(parts, ",")
 end
 
--- fetch.key_of(request) -> the key of the origin in the pool: see net/stream_pool.h. { at =, unix =, tls = } suffices.
+-- fetch.key_of(request) -> the key of the origin in the pool: see net/stream/stream_pool.h. { at =, unix =, tls = } suffices.
 local function key_of(request)
   local key = request.at.origin
   if request.public_only then key = key .. " public" end

@@ -1,5 +1,5 @@
 -- postgres.lua - ls.postgres: checks the arguments, runs statements, transactions, migrations, COPY, notifications.
--- The core has the pool of connections, sends, and reads results (src/script/bind/data/postgres_object_libpq.c).
+-- The core has the pool of connections, sends, and reads results (src/script/bind/database/postgres_object_libpq.c).
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"

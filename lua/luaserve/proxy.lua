@@ -1,5 +1,5 @@
 -- proxy.lua - app:proxy: which upstream server gets a request, what changes in it, and what answers when none does.
--- http/proxy.h moves the bytes; script/shared/peer.h has what all Lua states know about a server.
+-- http/proxy.h moves the bytes; http/proxy/peer.h has what all Lua states know about a server.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"

@@ -1,5 +1,5 @@
 -- proxy_cache.lua - the cache of app:proxy: what a request takes from it, what the response to it leaves there.
--- script/shared/response_cache.h stores; cache_rules.lua has the rules of HTTP.
+-- http/proxy/response_cache.h stores; cache_rules.lua has the rules of HTTP.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"

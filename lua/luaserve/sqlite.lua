@@ -1,5 +1,5 @@
 -- sqlite.lua - ls.sqlite: checks the arguments, and what needs no C: transactions, migrations, rows one by one, backups.
--- The core runs the statements (src/script/bind/data/database_object.c): it returns a result, nil, message, code for a
+-- The core runs the statements (src/script/bind/database/database_object.c): it returns a result, nil, message, code for a
 -- failure, or false and a message, which is raised at the line of the site.
 
 local core = require "luaserve.core"

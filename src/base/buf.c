@@ -27,7 +27,7 @@
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/list.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 /* Free blocks that a list may hold. The AddressSanitizer build sets them to 0, so that it detects every use of a
  * dropped block. */

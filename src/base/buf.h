@@ -29,7 +29,7 @@ enum { LS_BLOCK_SMALL = 4096, LS_BLOCK_LARGE = 65536 }; /* payload bytes of the 
 enum ls_block_kind {
     LS_BLOCK_POOLED,   /* the bytes follow the header */
     LS_BLOCK_EXTERNAL, /* the bytes lie elsewhere and stay valid until the release: ls_external */
-    LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/shared_file.h */
+    LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/file/shared_file.h */
 };
 
 /* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; from, to, seen:

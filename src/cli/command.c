@@ -10,8 +10,8 @@
 #include "cli/options.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
-#include "script/core/lua_folder.h"
-#include "script/core/lua_modules.h"
+#include "script/core/lua/lua_folder.h"
+#include "script/core/lua/lua_modules.h"
 
 /* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not
  * listed: another program calls it. A site of the same name is given as ./NAME. */

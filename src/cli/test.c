@@ -19,7 +19,7 @@
 #include "cli/main.h"
 #include "cli/options.h"
 #include "cli/process.h"
-#include "script/core/lua_folder.h"
+#include "script/core/lua/lua_folder.h"
 
 enum { CLOSE_SECONDS_MAX = 15, URL_BYTES = 1024 };
 #define ANY_PORT "127.0.0.1:0"

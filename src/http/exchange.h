@@ -13,7 +13,7 @@
 #include "codec/http_head.h"
 #include "codec/http_text.h"
 #include "net/listener.h"
-#include "net/stream.h"
+#include "net/stream/stream.h"
 #include "port/port.h"
 
 typedef struct ls_exchange ls_exchange;
@@ -245,7 +245,7 @@ static inline void ls_exchange_drop_fields(ls_exchange *x)
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
  * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body
  * is complete as well, and a read finds its end. Its addresses have only the room that they need: read them with the
- * functions of net/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
+ * functions of net/sock/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
 ls_exchange *ls_exchange_keep(const ls_exchange *x);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 static ls_memory_exchange *memory_of(ls_exchange *x)
 {

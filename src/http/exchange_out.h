@@ -39,7 +39,7 @@
 
 /* Results of all: LS_DONE; LS_PENDING: x->wake follows when the queue is sent; or a negative code, which x->error has
  * too. Slices: their references are taken, on failure as well. The bytes of one without a block are copied before the
- * call returns. One may be a range of a file (port/shared_file.h): the system reads it, and a file that changes
+ * call returns. One may be a range of a file (port/file/shared_file.h): the system reads it, and a file that changes
  * meanwhile ends the connection. */
 
 /* Send a response 103 with these fields (RFC 8297) before the response: its

@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/memory.h"
+#include "base/os/memory.h"
 #include "base/text.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 

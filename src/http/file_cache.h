@@ -19,7 +19,7 @@
 
 #include "base/list.h"
 #include "codec/http_condition.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 typedef struct ls_file_cache ls_file_cache;
 

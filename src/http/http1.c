@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-#include "base/random.h"
+#include "base/os/memory.h"
+#include "base/crypto/random.h"
 #include "http/http1_internal.h"
 #include "net/refused.h"
 

@@ -7,7 +7,7 @@
 
 #include "http/http_engine.h"
 #include "net/listener.h"
-#include "net/stream.h"
+#include "net/stream/stream.h"
 #include "port/port.h"
 
 /* `threads`: the number of thread contexts that may run it (ctx->index < threads). The config is copied. The caller

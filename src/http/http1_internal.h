@@ -25,7 +25,7 @@
 
 #include "base/counter.h"
 #include "base/list.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "codec/http1/http1_chunk.h"
 #include "codec/http1/http1_parse.h"
 #include "codec/http_text.h"
@@ -33,7 +33,7 @@
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"
 #include "http/http1.h"
-#include "net/stream.h"
+#include "net/stream/stream.h"
 
 /* respond copies bytes without a block below this length behind the head, into the same block. */
 enum { LS_HTTP1_BESIDE_BYTES = 16384 };

@@ -18,8 +18,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "net/filter.h"
+#include "base/io/log.h"
+#include "net/stream/filter.h"
 #include "net/handshake.h"
 #include "net/proxy_header.h"
 #include "net/refused.h"

@@ -22,8 +22,8 @@
 
 #include "net/listener.h"
 #include "net/network.h"
-#include "net/stream.h"
-#include "net/tls.h"
+#include "net/stream/stream.h"
+#include "net/tls/tls.h"
 
 typedef struct ls_acceptor ls_acceptor;
 

@@ -6,9 +6,9 @@
 #ifndef LS_NET_DIAL_H
 #define LS_NET_DIAL_H
 
-#include "net/resolver.h"
-#include "net/stream.h"
-#include "net/tls.h"
+#include "net/names/resolver.h"
+#include "net/stream/stream.h"
+#include "net/tls/tls.h"
 
 typedef struct ls_dial ls_dial;
 

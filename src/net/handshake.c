@@ -1,8 +1,8 @@
 /* handshake.c - see handshake.h. */
 #include "net/handshake.h"
 
-#include "base/log.h"
-#include "net/filter.h"
+#include "base/io/log.h"
+#include "net/stream/filter.h"
 
 void ls_handshake_refresh(ls_tls *tls)
 {

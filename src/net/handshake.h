@@ -6,8 +6,8 @@
 #ifndef LS_NET_HANDSHAKE_H
 #define LS_NET_HANDSHAKE_H
 
-#include "net/stream.h"
-#include "net/tls.h"
+#include "net/stream/stream.h"
+#include "net/tls/tls.h"
 
 typedef struct ls_handshake { /* zeroed: not open */
     ls_filter *session;       /* NULL: not open, or the stream owns it */

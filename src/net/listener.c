@@ -8,8 +8,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/log.h"
-#include "net/rawsock.h"
+#include "base/io/log.h"
+#include "net/sock/rawsock.h"
 
 typedef struct accept_slot {
     ls_op op; /* also the packet that reports that its connection was admitted */

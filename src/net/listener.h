@@ -10,8 +10,8 @@
 #include <stdbool.h>
 
 #include "base/list.h"
-#include "base/thread.h"
-#include "net/sock.h"
+#include "base/os/thread.h"
+#include "net/sock/sock.h"
 #include "port/port.h"
 
 typedef struct ls_listener ls_listener;

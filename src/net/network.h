@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "net/addr.h"
+#include "net/sock/addr.h"
 
 typedef struct ls_network {
     uint8_t family, prefix;  /* enum ls_family; bits that are compared, 0 for Unix */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "net/addr.h"
+#include "net/sock/addr.h"
 
 enum {
     LS_PROXY_V1_BYTES_MAX = 107, /* with its CRLF; the protocol's limit */

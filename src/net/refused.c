@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/thread.h"
+#include "base/io/log.h"
+#include "base/os/thread.h"
 
 /* Global, like the log. */
 static ls_mutex lock = LS_MUTEX_INIT; /* guards the next two */

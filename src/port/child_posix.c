@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/signals.h"
+#include "base/os/signals.h"
 
 enum { STREAMS = LS_CHILD_ERR + 1 };
 

@@ -18,7 +18,7 @@
 
 #include "base/err.h"
 #include "base/err_win32.h"
-#include "base/wide_win32.h"
+#include "base/os/wide_win32.h"
 
 enum { STREAMS = LS_CHILD_ERR + 1, PATH_CHARS = 32768, ENDED = 137 /* as on POSIX after SIGKILL */ };
 

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/counter.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "port/port.h"
 #include "port/timer.h"
 

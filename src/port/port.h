@@ -169,7 +169,7 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet);
 
 /* ---- sockets ---------------------------------------------------------------------------------------------- */
 
-/* Attach a non-blocking socket (as those of net/sock.h are). On success the port owns it and ls_sock_close closes it.
+/* Attach a non-blocking socket (as those of net/sock/sock.h are). On success the port owns it and ls_sock_close closes it.
  * On failure the caller still owns it: LS_ELIMIT past sockets_max, LS_ENOMEM. `maybe_readable`: the socket is a stream
  * from which nothing was received yet and that may have data (an accepted connection); its first receive is tried
  * before it waits. */

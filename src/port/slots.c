@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 struct ls_slots {
     ls_mutex mutex; /* guards all fields; chunks and taken are also read without it */

@@ -1,7 +1,7 @@
 /* winsock_win32.c - see winsock_win32.h. */
 #include "port/winsock_win32.h"
 
-#include "base/log.h"
+#include "base/io/log.h"
 
 static BOOL CALLBACK start_once(PINIT_ONCE once, PVOID parameter, PVOID *context)
 {

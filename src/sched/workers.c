@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/memory.h"
+#include "base/io/log.h"
+#include "base/os/memory.h"
 #include "port/notify.h"
 #include "sched/actor.h"
 

@@ -12,7 +12,7 @@
 #ifndef LS_SCHED_WORKERS_INTERNAL_H
 #define LS_SCHED_WORKERS_INTERNAL_H
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "sched/workers.h"
 
 enum { CACHE_LINE_BYTES = 64, APPENDED_MAX = 4, BATCH_PACKETS_MAX = LS_WAIT_PACKETS_MAX + APPENDED_MAX };

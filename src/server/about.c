@@ -5,16 +5,16 @@
 #include <lua.h>
 
 #include "base/compiler.h"
-#include "base/log.h"
-#include "base/terminal.h"
+#include "base/io/log.h"
+#include "base/io/terminal.h"
 #include "codec/coding/http_coding.h"
 #include "http/httpsys/httpsys.h"
 #include "luaserve.h"
-#include "net/tls.h"
+#include "net/tls/tls.h"
 #include "port/port.h"
 #include "script/bind/redis/redis_reader.h"
-#include "script/shared/database.h"
-#include "script/shared/postgres.h"
+#include "script/database/database.h"
+#include "script/database/postgres.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)

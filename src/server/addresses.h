@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "net/addr.h"
+#include "net/sock/addr.h"
 
 typedef struct ls_addresses {
     unsigned count; /* 1 or 2 */

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/owner.h"
+#include "base/io/log.h"
+#include "base/io/owner.h"
 #include "net/acceptor.h"
-#include "net/stream.h"
-#include "script/bind/misc/interrupt.h"
+#include "net/stream/stream.h"
+#include "script/bind/work/interrupt.h"
 #include "script/bind/sock/tcp.h"
 
 enum {

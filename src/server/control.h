@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #include "base/list.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "port/port.h"
 #include "script/site/site.h"
 

@@ -1,6 +1,6 @@
 /* drain.c - the stop of a server: it accepts no more, ends what is under way within drain_ms_max, and stops the threads. */
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "server/server_internal.h"
 
 enum {

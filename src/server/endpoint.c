@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "server/addresses.h"
 
 enum { PORT_TRIES = 16 }; /* attempts to find a port that is free on both loopback addresses */

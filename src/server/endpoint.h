@@ -15,8 +15,8 @@
 
 #include "base/list.h"
 #include "http/http1.h"
-#include "net/addr.h"
-#include "net/deadline.h"
+#include "net/sock/addr.h"
+#include "net/stream/deadline.h"
 #include "net/listener.h"
 #include "sched/grace.h"
 #include "script/site/site.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "server/endpoint.h"
 
 typedef struct httpsys_endpoint {

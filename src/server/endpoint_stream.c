@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "net/acceptor.h"
-#include "net/sock.h"
+#include "net/sock/sock.h"
 #include "script/bind/sock/tcp.h"
 #include "server/endpoint.h"
 

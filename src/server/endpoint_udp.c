@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/sock/udp_object.h"
 #include "server/endpoint.h"
 

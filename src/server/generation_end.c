@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "server/server_internal.h"
 
 enum {

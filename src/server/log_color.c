@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/log_stderr.h"
-#include "base/terminal.h"
+#include "base/io/log.h"
+#include "base/io/log_stderr.h"
+#include "base/io/terminal.h"
 #include "luaserve.h"
 
 enum { LINE_BYTES = 16 * 1024 + 256 };

@@ -9,9 +9,9 @@
 #ifndef LS_SERVER_POSTS_H
 #define LS_SERVER_POSTS_H
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "luaserve.h"
-#include "script/bind/misc/host.h"
+#include "script/bind/work/host.h"
 
 /* Passes a post to the site. Runs on a worker inside no actor. */
 typedef void ls_posts_deliver_fn(void *server, ls_thread_ctx *ctx, ls_host_post *post);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/sd_notify.h"
+#include "base/io/log.h"
+#include "base/os/sd_notify.h"
 #include "server/server_internal.h"
 
 enum { THREADS_MAX_DEFAULT = 128 }; /* at least, see ls_server_merge_settings */

@@ -9,17 +9,17 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/memory.h"
-#include "base/output.h"
-#include "base/rlimit.h"
-#include "base/sd_notify.h"
+#include "base/io/log.h"
+#include "base/os/memory.h"
+#include "base/io/output.h"
+#include "base/os/rlimit.h"
+#include "base/os/sd_notify.h"
 #include "base/utf8.h"
 #include "http/file_cache.h"
 #include "net/refused.h"
-#include "net/stream.h"
+#include "net/stream/stream.h"
 #include "port/notify.h"
-#include "script/shared/topic.h"
+#include "script/store/topic.h"
 #include "server/server_internal.h"
 
 enum {

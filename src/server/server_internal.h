@@ -12,11 +12,11 @@
 #define LS_SERVER_INTERNAL_H
 
 #include "base/compiler.h"
-#include "base/signals.h"
-#include "base/thread.h"
+#include "base/os/signals.h"
+#include "base/os/thread.h"
 #include "luaserve.h"
 #include "script/bind/dev/dev_mode.h"
-#include "script/bind/misc/interrupt.h"
+#include "script/bind/work/interrupt.h"
 #include "server/control.h"
 #include "server/endpoint.h"
 #include "server/posts.h"

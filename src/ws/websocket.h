@@ -18,7 +18,7 @@
 #include "base/buf.h"
 #include "codec/ws/ws_deflate.h"
 #include "codec/ws/ws_frame.h"
-#include "net/stream.h"
+#include "net/stream/stream.h"
 
 typedef struct ls_ws ls_ws;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "base/random.h"
+#include "base/crypto/random.h"
 #include "ws/ws_internal.h"
 
 enum { COPIED_BYTES_MAX = 2048, PUBLISHED_COPIED_BYTES_MAX = 512 }; /* longer ones are queued as slices */

@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #include "base/list.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"
 #include "http/http1.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "sched/actor.h"
 
 enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };

@@ -8,7 +8,7 @@
 #include <lauxlib.h>
 #include <lualib.h>
 
-#include "script/bind/data/json.h"
+#include "script/bind/value/json.h"
 
 enum { BYTES_MAX = 64 << 20, CASES_MAX = 1000 }; /* CASES_MAX: a new state, so that a leak is found */
 

@@ -9,8 +9,8 @@
 #include <lualib.h>
 
 #include "base/err.h"
-#include "script/shared/copy.h"
-#include "script/shared/marshal.h"
+#include "script/store/copy.h"
+#include "script/store/marshal.h"
 
 typedef struct input {
     const uint8_t *at, *end;

@@ -1,4 +1,4 @@
-/* fuzz_stream.c - a stream against a model: the input is a sequence of calls of net/stream.h and of what the other end of
+/* fuzz_stream.c - a stream against a model: the input is a sequence of calls of net/stream/stream.h and of what the other end of
  * its socket pair does.
  *
  * The first byte selects whether the stream has a filter. Properties:
@@ -14,10 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../unit/net/fake_filter.h"
-#include "net/deadline.h"
-#include "net/stream.h"
-#include "port/shared_file.h"
+#include "../unit/net/stream/fake_filter.h"
+#include "net/stream/deadline.h"
+#include "net/stream/stream.h"
+#include "port/file/shared_file.h"
 #include "sched/actor.h"
 
 enum { BYTES_MAX = 8 << 20, FILE_BYTES = 700000, CALLS_MAX = 3000 };

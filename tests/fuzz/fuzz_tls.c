@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "net/tls.h"
+#include "net/tls/tls.h"
 #include "port/port.h"
 
 enum { PLAIN_MAX = 1 << 16, WIRE_MAX = 1 << 18, ANSWER_MAX = 1 << 14 };

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "sched/actor.h"
 #include "ws/websocket.h"
 

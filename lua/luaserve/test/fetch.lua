@@ -24,7 +24,7 @@ local function check_answer(key, answer)
   return answer
 end
 
--- The call object of ls.fetch (script/bind/sock/client_call.c) with a body that is here already.
+-- The call object of ls.fetch (script/bind/client/client_call.c) with a body that is here already.
 local methods = {}
 local call_meta = { __index = methods }
 for _, name in ipairs { "within", "decode", "keep", "close" } do methods[name] = function() end end

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "codec/ws/ws_deflate.h"
 
 enum {

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/crypto/digest.h"
 #include "base/err.h"
-#include "base/random.h"
+#include "base/crypto/random.h"
 #include "codec/base64.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"

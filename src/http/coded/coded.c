@@ -10,7 +10,7 @@
 #include "codec/coding/http_accept.h"
 #include "codec/http_text.h"
 #include "http/exchange_out.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 enum {
     AT_ONCE_BYTES = 262144, /* more would hold the actor for some milliseconds */

@@ -8,7 +8,7 @@
 #include <winsock2.h>
 #include <ws2tcpip.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "http/httpsys/httpsys_internal_win32.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a receive into a smaller free end is not worth it */

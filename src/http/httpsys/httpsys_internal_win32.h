@@ -12,7 +12,7 @@
 #define LS_HTTP_HTTPSYS_HTTPSYS_INTERNAL_WIN32_H
 
 #include "base/counter.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"

@@ -16,7 +16,7 @@
 #include "codec/http_text.h"
 #include "http/httpsys/httpsys_internal_win32.h"
 #include "net/refused.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 enum {
     CHUNK_BYTES_MAX = 1 << 30, /* length of one HTTP_DATA_CHUNK; the field is a ULONG */

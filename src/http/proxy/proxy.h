@@ -16,7 +16,7 @@
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "http/proxy/proxy_head.h"
-#include "net/stream_pool.h"
+#include "net/stream/stream_pool.h"
 
 enum {
     LS_PROXY_HEAD_BYTES_MAX = LS_BLOCK_LARGE - 1, /* of a response */

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "port/epoll/epoll_internal.h"
 
 enum { ACCEPT_RETRY_MS = 100, EMFILE_LOG_MS = 60000 };

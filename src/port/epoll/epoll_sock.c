@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
-#include "base/signals.h"
+#include "base/os/signals.h"
 #include "port/epoll/epoll_internal.h"
 #include "port/epoll/epoll_syscall.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 enum { IOV_MAX_HERE = 64 };
 

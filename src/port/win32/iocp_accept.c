@@ -13,7 +13,7 @@
 #include <ws2tcpip.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 
 enum { ACCEPT_RETRY_MS = 100, ADDRESS_BYTES = sizeof(SOCKADDR_STORAGE) + 16 };
 

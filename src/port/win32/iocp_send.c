@@ -6,8 +6,8 @@
  * a block, which WSASend sends behind the slices. The part is read by the calling thread, as sendfile(2) does on Linux. */
 #include <string.h>
 
-#include "port/file_internal.h"
-#include "port/shared_file.h"
+#include "port/file/file_internal.h"
+#include "port/file/shared_file.h"
 #include "port/win32/iocp_internal.h"
 
 enum { BUFFERS_MAX = 64 };

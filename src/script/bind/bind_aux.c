@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "net/addr.h"
-#include "port/file.h"
-#include "script/core/lua_modules.h"
+#include "net/sock/addr.h"
+#include "port/file/file.h"
+#include "script/core/lua/lua_modules.h"
 #include "script/core/state.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 int ls_push_failure(lua_State *L, int err)
 {

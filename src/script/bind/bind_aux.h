@@ -7,7 +7,7 @@
 
 #include <lauxlib.h>
 
-#include "script/core/push.h"
+#include "script/core/lua/push.h"
 
 /* Push nil, the message and the code of the LS_E* error `err`. Returns 3. May raise "not enough memory". */
 int ls_push_failure(lua_State *L, int err);

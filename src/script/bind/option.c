@@ -6,8 +6,8 @@
 #include <lauxlib.h>
 
 #include "script/bind/bind_aux.h"
-#include "script/core/fields.h"
-#include "script/shared/copy.h"
+#include "script/core/lua/fields.h"
+#include "script/store/copy.h"
 
 /* The value is on top of the stack; `to` is the field, `call` begins messages. */
 static void read_number(lua_State *L, const char *call, const ls_option *o, void *to)

@@ -8,7 +8,7 @@
  *     task: resume(a) -> a: resume(b) -> b: ls.sleep(1)       b yields to a, a to the task, the task to the port
  *
  * The innermost running coroutine is published in the thread's CPU watch for the processor-time limit. */
-#include "script/core/libraries.h"
+#include "script/core/lua/libraries.h"
 #include "script/core/task.h"
 
 enum { RESUME_FAILED = -1, RESUME_WAITS = -2 };

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 typedef struct ls_cpu_watch {
     _Alignas(64) _Atomic(lua_State *) running; /* thread: the innermost running coroutine */

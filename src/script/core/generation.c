@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/core/state.h"
 
 /* The search for a free state goes over all of them this many times before a further one is made: other threads move

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "script/core/lua_files.h"
+#include "script/core/lua/lua_files.h"
 #include "script/core/module.h"
 #include "script/core/runtime.h"
 

@@ -1,7 +1,7 @@
 /* quiet.c - see quiet.h. */
 #include "script/core/quiet.h"
 
-#include "base/output.h"
+#include "base/io/output.h"
 
 /* print(...), as in the library of Lua, but the line is written at once and whole, so that the lines of several threads
  * do not mix; and a reader of standard output that does not read does not stop it. */

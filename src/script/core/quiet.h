@@ -24,7 +24,7 @@ static inline bool ls_quiet_is(const ls_state *state)
 }
 
 /* Define `print`: it is silent where ls_quiet_is(), and writes each line as a whole. It and io.stdout write to standard
- * output as base/output.h does. Raises when out of memory. */
+ * output as base/io/output.h does. Raises when out of memory. */
 void ls_quiet_define(lua_State *L);
 
 /* Redirect io.stdout and io.stderr to `null` until ls_quiet_end(); NULL: does nothing. Pushes two values, which must

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/memory.h"
+#include "base/os/memory.h"
 #include "port/child.h"
 #include "script/core/generation.h"
 #include "script/core/state.h"
-#include "script/shared/database.h"
-#include "script/shared/postgres.h"
-#include "script/shared/shared.h"
-#include "script/shared/topic.h"
+#include "script/database/database.h"
+#include "script/database/postgres.h"
+#include "base/shared.h"
+#include "script/store/topic.h"
 
 int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
 {

@@ -10,9 +10,9 @@
 
 #include <stdio.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "port/port.h"
-#include "script/core/bytecode.h"
+#include "script/core/lua/bytecode.h"
 #include "script/core/cpu_limit.h"
 
 typedef struct ls_generation ls_generation;

@@ -7,10 +7,10 @@
 
 #include "base/compiler.h"
 #include "base/err.h"
-#include "base/log.h"
-#include "script/core/libraries.h"
-#include "script/core/lua_files.h"
-#include "script/core/lua_modules.h"
+#include "base/io/log.h"
+#include "script/core/lua/libraries.h"
+#include "script/core/lua/lua_files.h"
+#include "script/core/lua/lua_modules.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
 

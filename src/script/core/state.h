@@ -29,10 +29,10 @@
 
 #include "base/list.h"
 #include "sched/actor.h"
-#include "script/core/alloc.h"
+#include "script/core/lua/alloc.h"
 #include "script/core/cpu_limit.h"
 #include "script/core/generation.h"
-#include "script/core/string_block.h"
+#include "script/core/lua/string_block.h"
 
 typedef struct ls_task ls_task;
 typedef struct ls_alarm ls_alarm;
@@ -67,6 +67,11 @@ struct ls_state {
     _Atomic size_t bytes_granted; /* Lua may grow to this size without a look at what the others may grow to */
     bool refused;                 /* the limit was reached since the last ls_task_release() */
     bool refused_by_all;          /* and the last time that of all states */
+
+    ls_node waits; /* in the queues of channels and semaphores: wait.h */
+    /* Of the requests; NULL: none. The task is going to wait: set task->client_left when its client has left, now or
+     * later. */
+    void (*expect_end)(ls_thread_ctx *ctx, ls_task *task);
 
     ls_node tasks_free, tasks_live;
     unsigned tasks_free_count;

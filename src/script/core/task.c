@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/core/cpu_poll.h"
-#include "script/core/error_text.h"
+#include "script/core/lua/error_text.h"
 
 /* A task that ends wakes the tasks that wait for it; these may end at once and wake further ones. Every level uses
  * some frames of the C stack. */

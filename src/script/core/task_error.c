@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "script/core/bytecode.h"
-#include "script/core/error_text.h"
+#include "base/io/log.h"
+#include "script/core/lua/bytecode.h"
+#include "script/core/lua/error_text.h"
 #include "script/core/task.h"
 
 static bool is_line_of_site(lua_State *co, lua_Debug *ar)

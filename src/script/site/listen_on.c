@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "net/addr.h"
+#include "net/sock/addr.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/modules.h"
 #include "script/bind/sock/udp_object_internal.h"

@@ -28,7 +28,7 @@
 
 #include <lua.h>
 
-#include "net/udp.h"
+#include "net/udp/udp.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/sock/udp_object.h"
 #include "script/core/generation.h"

@@ -2,7 +2,7 @@
 #include "stress/load/target.h"
 
 #include "base/clock.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "net/dial.h"
 #include "port/notify.h"
 #include "sched/actor.h"

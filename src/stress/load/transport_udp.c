@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "net/sock.h"
-#include "net/udp.h"
+#include "net/sock/sock.h"
+#include "net/udp/udp.h"
 #include "port/datagram.h"
 #include "stress/load/transport.h"
 #include "stress/load/worker.h"

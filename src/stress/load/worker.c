@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "stress/load/arrivals.h"
 #include "stress/load/deflate.h"
 

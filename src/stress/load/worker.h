@@ -23,8 +23,8 @@
 
 #include <stdatomic.h>
 
-#include "base/thread.h"
-#include "net/stream.h"
+#include "base/os/thread.h"
+#include "net/stream/stream.h"
 #include "stress/load/protocol.h"
 #include "stress/load/transport.h"
 #include "stress/load/vu.h"

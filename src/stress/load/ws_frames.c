@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
+#include "base/crypto/random.h"
 #include "base/utf8.h"
 #include "stress/load/bytes.h"
 #include "stress/load/deflate.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "script/core/fields.h"
+#include "script/core/lua/fields.h"
 
 #define FIELD(type, member) LS_FIELD(type, ls_stress_plan, member)
 

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "codec/ws/ws_handshake.h"
-#include "net/addr.h"
-#include "net/tls.h"
+#include "net/sock/addr.h"
+#include "net/tls/tls.h"
 #include "stress/plan/schedule.h"
 
 enum {

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
-#include "base/random.h"
+#include "base/crypto/random.h"
 #include "stress/load/arrivals.h"
 #include "stress/protocols/subscriber.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "script/bind/data/json.h"
-#include "script/core/lua_modules.h"
+#include "script/bind/value/json.h"
+#include "script/core/lua/lua_modules.h"
 #include "stress/measure/histogram_object.h"
 #include "stress/scripts/script_internal.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 enum { CAP = 64 * 1024 * 1024 };
 

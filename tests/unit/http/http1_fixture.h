@@ -12,7 +12,7 @@
 #include "http/exchange_run.h"
 #include "http/http1.h"
 #include "http_config.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "sched/actor.h"
 
 enum { FIXTURE_TEXT_MAX = 1 << 20, FIXTURE_PATIENCE_MS = 30000 };

@@ -1,7 +1,7 @@
 /* test_exchange.c - the extra header lines of a response, and copies of a request. */
 /* sanitizers: asan; no thread starts */
 #include "http/exchange_run.h"
-#include "net/addr.h"
+#include "net/sock/addr.h"
 #include "support.h"
 
 typedef struct fixture {

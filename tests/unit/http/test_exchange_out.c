@@ -10,7 +10,7 @@
 #include "exchange_table.h"
 #include "http/exchange_memory.h"
 #include "noting_transport.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 static fixture *place; /* the pool, and the connections of HTTP/1.1 */
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "codec/http_text.h"
 #include "support.h"
 #include "system.h"

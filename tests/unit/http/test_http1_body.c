@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "http/http1_internal.h"
-#include "net/stream_internal.h"
+#include "net/stream/stream_internal.h"
 
 #define OK      "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 #define POST    "POST / HTTP/1.1\r\nHost: h\r\n"

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "base/log.h"
-#include "net/addr.h"
+#include "base/io/log.h"
+#include "net/sock/addr.h"
 #include "system.h"
 
 #define OK       "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"

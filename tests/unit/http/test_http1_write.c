@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 
 #define GET       "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 #define GET_CLOSE "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"

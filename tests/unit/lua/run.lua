@@ -1,5 +1,5 @@
 -- Runs the unit tests of the Lua modules in plain Lua: lua5.4 tests/unit/lua/run.lua [part of a test's name]
--- Exit status 0 when all pass. Three need C: ../script/bind/data/test_json.c runs test_json.lua, ../stress/test_report.c
+-- Exit status 0 when all pass. Three need C: ../script/bind/value/test_json.c runs test_json.lua, ../stress/test_report.c
 -- runs test_stress_sampler.lua and test_stress_report.lua.
 
 local here = arg[0]:match("^(.*)/[^/]*$") or "."

@@ -15,7 +15,7 @@ local function paths_of(patterns)
 end
 
 local _, model = generator.generate(generator.read(root,
-  paths_of("src/script/bind/*/*.c lua/luaserve/*.lua lua/luaserve/test/*.lua lua/docs/reference/module.md src/luaserve.h")))
+  paths_of("src/script/bind/*.c src/script/bind/*/*.c lua/luaserve/*.lua lua/luaserve/test/*.lua lua/docs/reference/module.md src/luaserve.h")))
 
 local function known()
   local names = { ls = "Module", app = "App", req = "Request", res = "Response" }

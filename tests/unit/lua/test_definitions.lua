@@ -18,7 +18,7 @@ end
 
 local generator = assert(loadfile(root .. "/lua/definitions.lua"))()
 local sources = generator.read(root,
-  paths_of("src/script/bind/*/*.c lua/luaserve/*.lua lua/luaserve/test/*.lua lua/docs/reference/module.md src/luaserve.h"))
+  paths_of("src/script/bind/*.c src/script/bind/*/*.c lua/luaserve/*.lua lua/luaserve/test/*.lua lua/docs/reference/module.md src/luaserve.h"))
 local files, model = generator.generate(sources)
 local parsed = definitions.parse(files)
 

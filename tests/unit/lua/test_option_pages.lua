@@ -198,10 +198,10 @@ local constants = {
   { "ls.config", "max_timers", "src/script/core/generation.h", "LS_TIMERS_MAX = (%d+)" },
   { "ls.config", "max_cpu", "src/script/core/runtime.h", "LS_HANDLER_CPU_MS_MAX = (%d+)" },
   { "ls.listen", "handshake_timeout", "src/net/acceptor.c", "HANDSHAKE_MS_MAX = ([%d%s*]+)" },
-  { "ls.dict", "size", "src/script/shared/dict.h", "LS_DICT_BYTES_DEFAULT = ([%d%s*]+)" },
-  { "ls.channel", "capacity", "src/script/shared/channel.h", "LS_CHANNEL_CAPACITY = (%d+)" },
-  { "ls.udp", "batch", "src/net/udp.h", "LS_UDP_BATCH_DEFAULT = (%d+)" },
-  { "ls.udp", "max_datagram", "src/net/udp.h", "LS_UDP_DATAGRAM_BYTES_DEFAULT = (%d+)" },
+  { "ls.dict", "size", "src/script/store/dict.h", "LS_DICT_BYTES_DEFAULT = ([%d%s*]+)" },
+  { "ls.channel", "capacity", "src/script/store/channel.h", "LS_CHANNEL_CAPACITY = (%d+)" },
+  { "ls.udp", "batch", "src/net/udp/udp.h", "LS_UDP_BATCH_DEFAULT = (%d+)" },
+  { "ls.udp", "max_datagram", "src/net/udp/udp.h", "LS_UDP_DATAGRAM_BYTES_DEFAULT = (%d+)" },
 }
 
 function tests.the_constants_of_the_core_have_the_same_defaults()

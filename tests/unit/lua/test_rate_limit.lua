@@ -1,5 +1,5 @@
 -- luaserve.rate_limit with a clock of the test and a dict in Redis, which is plain Lua here. What the core does with a dict
--- of the server is tested in tests/unit/script/shared/test_dict.c.
+-- of the server is tested in tests/unit/script/store/test_dict.c.
 local check = require "check"
 local core = require "luaserve.core"
 

@@ -6,13 +6,13 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "base/log.h"
-#include "base/rlimit.h"
-#include "base/thread.h"
+#include "base/io/log.h"
+#include "base/os/rlimit.h"
+#include "base/os/thread.h"
 #include "net/acceptor.h"
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "net/proxy_header.h"
-#include "net/tls_fake.h"
+#include "net/tls/tls_fake.h"
 #include "sched/actor.h"
 
 enum { CONNS_MAX = 64, WAIT_MS_MAX = 30000 };

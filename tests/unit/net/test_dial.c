@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/un.h>
 
-#include "net/deadline.h"
+#include "net/stream/deadline.h"
 #include "net/dial.h"
 #include "sched/actor.h"
 #include "system.h"

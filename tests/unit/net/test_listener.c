@@ -7,7 +7,7 @@
 #include <sys/un.h>
 
 #include "net/listener.h"
-#include "net/sock.h"
+#include "net/sock/sock.h"
 #include "sched/actor.h"
 #include "sched/workers.h"
 #include "system.h"

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "port/notify.h"
 #include "system.h"
 

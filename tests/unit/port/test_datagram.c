@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "port/datagram.h"
 #include "port/epoll/epoll_gather.h"
 #include "system.h"

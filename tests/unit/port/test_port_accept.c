@@ -3,7 +3,7 @@
 #define TESTS_FD_LIMIT 1 /* system_win32.h */
 #include "port_fixture.h"
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "system.h"
 
 static void several_accepts_posted_ahead(void **state)

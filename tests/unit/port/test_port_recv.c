@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "system.h"
 
 static void receive_into_own_memory(void **state)

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 static void small_slices_leave_at_once_in_order(void **state)
 {

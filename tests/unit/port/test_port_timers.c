@@ -1,7 +1,7 @@
 /* test_port_timers.c - the contract of port.h on each back end: timers: order, moving, cancelling, and many threads. */
 #include "port_fixture.h"
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 enum { WORKERS = 4 };
 

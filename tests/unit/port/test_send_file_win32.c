@@ -6,7 +6,7 @@
 #include <mswsock.h>
 #include <stdio.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 
 static struct {
     bool server;

@@ -2,7 +2,7 @@
 #include "support.h"
 
 #include "base/err.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "port/slots.h"
 
 static void every_number_once_up_to_the_limit(void **state)

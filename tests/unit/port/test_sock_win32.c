@@ -7,11 +7,11 @@
 #include <afunix.h>
 #include <stdio.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "lazy_win32.h"
-#include "net/rawsock.h"
-#include "net/sock.h"
-#include "net/udp.h"
+#include "net/sock/rawsock.h"
+#include "net/sock/sock.h"
+#include "net/udp/udp.h"
 #include "port/datagram.h"
 #include "port/timer.h"
 

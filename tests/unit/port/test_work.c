@@ -1,7 +1,7 @@
 /* test_work.c - calls on the threads of a port, as work.h promises them. */
 #include "port_fixture.h"
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "port/work.h"
 #include "sched/actor.h"
 

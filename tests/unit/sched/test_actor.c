@@ -1,7 +1,7 @@
 /* test_actor.c - one thread at a time, in order, every op once, no op lost, no recursion. */
 #include "port/port_fixture.h"
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "sched/actor.h"
 
 enum { OPS = 3 * LS_ACTOR_RUN_MAX + 7 };

@@ -2,7 +2,7 @@
  * idles when it returns. */
 #include "port/port_fixture.h"
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "sched/workers.h"
 
 enum { PATIENCE_MS = 5000 };

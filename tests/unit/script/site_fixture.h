@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "net/deadline.h"
-#include "net/stream.h"
+#include "base/io/log.h"
+#include "base/os/thread.h"
+#include "net/stream/deadline.h"
+#include "net/stream/stream.h"
 #include "port/notify.h"
 #include "script/bind/http/request.h"
 #include "script/site/site_internal.h"

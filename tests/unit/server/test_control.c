@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "net/stream.h"
-#include "script/bind/misc/interrupt.h"
+#include "net/stream/stream.h"
+#include "script/bind/work/interrupt.h"
 #include "server/control.h"
 
 typedef struct control_place {

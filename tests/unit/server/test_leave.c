@@ -10,7 +10,7 @@
 #include <lua.h>
 
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "luaserve.h"
 #include "sched/workers_internal.h"
 #include "server/server_internal.h"

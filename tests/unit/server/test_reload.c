@@ -7,7 +7,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "luaserve.h"
 #include "support.h"
 

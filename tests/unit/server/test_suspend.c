@@ -9,7 +9,7 @@
 #include <lua.h>
 
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "luaserve.h"
 #include "support.h"
 

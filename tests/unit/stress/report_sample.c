@@ -10,7 +10,7 @@
 #include <lauxlib.h>
 
 #include "sample_object.h"
-#include "script/core/lua_modules.h"
+#include "script/core/lua/lua_modules.h"
 #include "stress/engine.h"
 #include "stress/page.h"
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "base/thread.h"
+#include "base/os/thread.h"
 #include "stress/measure/histogram.h"
 
 static ls_histogram *opened(void)

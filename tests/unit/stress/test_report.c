@@ -6,7 +6,7 @@
 #include <lauxlib.h>
 
 #include "sample_object.h"
-#include "script/core/lua_modules.h"
+#include "script/core/lua/lua_modules.h"
 
 static void run_tests_of(const char *file)
 {

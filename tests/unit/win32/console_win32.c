@@ -1,4 +1,4 @@
-/* console_win32.c - a fake console for src/base/terminal_win32.c, in a program whose standard error is a pipe: the
+/* console_win32.c - a fake console for src/base/io/terminal_win32.c, in a program whose standard error is a pipe: the
  * console of Wine 8.0 prints escape sequences as text. Replaces the system's calls at link time (--wrap).
  *
  * CONSOLE in the environment names a file with the width in columns and the output code page, "80 65001"; the reader

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <wchar.h>
 
-#include "base/signals_win32.h"
+#include "base/os/signals_win32.h"
 
 int main(void)
 {

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_PROTO_WS_FIXTURE_H
 #define TESTS_UNIT_PROTO_WS_FIXTURE_H
 
-#include "net/stream_fixture.h"
+#include "net/stream/stream_fixture.h"
 
 #include "ws/websocket.h"
 

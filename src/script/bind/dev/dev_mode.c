@@ -16,9 +16,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "base/watch.h"
+#include "base/io/log.h"
+#include "base/os/thread.h"
+#include "base/io/watch.h"
 
 enum { QUIET_MS = 20, VANISHED_MS = 200, NAME_BYTES = 512, LIST_BYTES = 2048 };
 

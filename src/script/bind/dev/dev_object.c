@@ -6,12 +6,12 @@
 #include <lauxlib.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/dev/dev_mode.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/sse_response.h"
-#include "script/bind/misc/hooks.h"
+#include "script/bind/work/hooks.h"
 #include "script/bind/modules.h"
 #include "script/core/task.h"
 

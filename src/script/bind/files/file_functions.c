@@ -11,14 +11,14 @@
 #include "base/slices.h"
 #include "codec/http_path.h"
 #include "http/file_cache.h"
-#include "port/file.h"
-#include "port/shared_file.h"
+#include "port/file/file.h"
+#include "port/file/shared_file.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/modules.h"
 #include "script/core/task.h"
-#include "script/core/udata.h"
-#include "script/shared/marshal.h"
+#include "script/core/lua/udata.h"
+#include "script/store/marshal.h"
 
 enum {
     READ_AT_ONCE = 65536, /* bytes: a longer file is read in a second step, into memory that Lua counts */

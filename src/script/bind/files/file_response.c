@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "codec/http_range.h"
 #include "codec/http_text.h"
-#include "script/core/push.h"
+#include "script/core/lua/push.h"
 
 enum { SLICES_MAX = 2 * LS_RANGES_MAX + 1, LINES_ROOM = 256 + LS_FILE_LINES_MAX };
 

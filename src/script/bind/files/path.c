@@ -4,12 +4,12 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "base/owner.h"
-#include "base/path.h"
+#include "base/io/owner.h"
+#include "base/io/path.h"
 #include "codec/http_path.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
-#include "script/core/lua_files.h"
+#include "script/core/lua/lua_files.h"
 
 /* Check that the path at index 4, which begins with the directory at index 1, stays in it. A relative path is checked
  * from both directories that its user may start at: res:file starts at that of the site, io.open at the working

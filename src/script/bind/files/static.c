@@ -16,7 +16,7 @@
 #include "script/bind/http/res.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 enum { CONFIG = 1, RES, SKIP };                /* stack indices of core.static_get */
 enum { STEP_FILE, STEP_FALLBACK, STEP_CODED }; /* ls_serve.step; STEP_CODED + n: the nth coding */

@@ -12,12 +12,12 @@
 #include "codec/http_text.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
-#include "script/bind/data/json.h"
+#include "script/bind/value/buffer.h"
+#include "script/bind/value/json.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
 #include "script/bind/option.h"
-#include "script/shared/copy.h"
+#include "script/store/copy.h"
 
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 

@@ -5,10 +5,10 @@
  * kept, so that a slow device slows the client down. */
 #include "base/err.h"
 #include "codec/delimiter.h"
-#include "port/file.h"
+#include "port/file/file.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/http/req.h"
 
 enum {

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "http/coded/coded.h"
 #include "script/bind/bind_aux.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 static const ls_object_type rules_type;
 

@@ -5,8 +5,8 @@
 #include "codec/http_condition.h"
 #include "script/bind/bind.h"
 #include "script/bind/http/request.h"
-#include "script/core/push.h"
-#include "script/shared/hash.h"
+#include "script/core/lua/push.h"
+#include "base/hash.h"
 
 /* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits, the same
  * on each server and after each start. */

@@ -9,12 +9,12 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/http/res.h"
-#include "script/core/error_text.h"
+#include "script/core/lua/error_text.h"
 
 enum { SHOWN_MAX = 5 }; /* results that the message needs */
 

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "codec/http_text.h"
 #include "http/coded/coded.h"
 #include "http/exchange_run.h"
@@ -19,9 +19,9 @@
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/http/sse_response.h"
-#include "script/bind/misc/hooks.h"
-#include "script/core/error_text.h"
-#include "script/core/push.h"
+#include "script/bind/work/hooks.h"
+#include "script/core/lua/error_text.h"
+#include "script/core/lua/push.h"
 
 /* ---- inside the task --------------------------------------------------------------------------------------- */
 

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/random.h"
+#include "base/crypto/random.h"
 #include "codec/http1/http1_parse.h"
 #include "http/coded/coded.h"
 #include "http/exchange_memory.h"
-#include "net/addr.h"
+#include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/request.h"

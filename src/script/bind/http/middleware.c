@@ -13,11 +13,11 @@
 
 #include <lauxlib.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/request.h"
-#include "script/core/error_text.h"
+#include "script/core/lua/error_text.h"
 #include "script/core/task.h"
 
 /* Upvalues of run and next: the userdata ls_chain, next itself, the table of places, the first function; and of next all

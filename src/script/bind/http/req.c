@@ -11,13 +11,13 @@
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
-#include "net/addr.h"
+#include "net/sock/addr.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
 #include "script/bind/sock/listeners.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 enum {
     PAIRS_AT_ONCE = 16,         /* pairs of a query or a form in the first batch; each further pair costs a lookup */

@@ -7,21 +7,21 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "codec/http_text.h"
 #include "net/refused.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
-#include "script/bind/data/json.h"
-#include "script/bind/data/wait.h"
+#include "script/bind/value/buffer.h"
+#include "script/bind/value/json.h"
+#include "script/core/wait.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/middleware.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
-#include "script/bind/misc/hooks.h"
-#include "script/core/udata.h"
-#include "script/shared/shared.h"
+#include "script/bind/work/hooks.h"
+#include "script/core/lua/udata.h"
+#include "base/shared.h"
 
 const char ls_request_tag;
 static const char response_tag;
@@ -525,7 +525,7 @@ static void request_define(lua_State *L, ls_state *state)
     static const char *const methods[LS_HTTP_METHODS] = {"",      "GET",    "HEAD",    "POST",    "PUT",
                                                          "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"};
     ls_requests *all = ls_requests_of(state);
-    ls_waits_of(state)->expect_end = expect_end;
+    state->expect_end = expect_end;
     for (int n = 0; n < LS_HTTP_METHODS; n++) {
         lua_pushstring(L, methods[n]);
         all->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -9,11 +9,11 @@
 #include "codec/http_type.h"
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/res.h"
-#include "script/core/udata.h"
-#include "script/shared/copy.h"
+#include "script/core/lua/udata.h"
+#include "script/store/copy.h"
 
 /* The response is complete. */
 static int raise_sent(lua_State *L, const ls_request *r)

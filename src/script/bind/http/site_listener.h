@@ -7,7 +7,7 @@
 #include "http/httpsys/httpsys.h"
 #include "net/listener.h"
 #include "net/network.h"
-#include "net/tls.h"
+#include "net/tls/tls.h"
 #include "script/bind/modules.h"
 #include "script/bind/sock/listeners.h"
 #include "script/bind/sock/tcp.h"

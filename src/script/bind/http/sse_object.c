@@ -6,11 +6,11 @@
 #include "base/utf8.h"
 #include "codec/sse_event.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
-#include "script/bind/data/json.h"
+#include "script/bind/value/buffer.h"
+#include "script/bind/value/json.h"
 #include "script/bind/http/sse_response.h"
-#include "script/core/udata.h"
-#include "script/shared/copy.h"
+#include "script/core/lua/udata.h"
+#include "script/store/copy.h"
 
 static ls_sse *check(lua_State *L)
 {

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "codec/sse_event.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/res.h"

@@ -12,7 +12,7 @@
 
 #include "base/wheel.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/publish.h"
+#include "script/bind/store/publish.h"
 #include "script/bind/http/request.h"
 
 typedef struct ls_sse { /* the userdata `sse` */

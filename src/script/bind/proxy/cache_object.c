@@ -1,4 +1,4 @@
-/* cache_object.c - the cache of app:proxy (script/shared/response_cache.h) for lua/luaserve/proxy_cache.lua, which decides what
+/* cache_object.c - the cache of app:proxy (http/proxy/response_cache.h) for lua/luaserve/proxy_cache.lua, which decides what
  * is stored and for how long.
  *
  * A hit is one call, core.cache_serve: the stored lines become those of the response, and its body is sent from where it
@@ -14,15 +14,15 @@
 #include "codec/http_text.h"
 #include "http/proxy/proxy.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/wait.h"
+#include "script/core/wait.h"
 #include "script/bind/http/compress.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
 #include "script/bind/option.h"
 #include "script/core/runtime.h"
-#include "script/core/udata.h"
-#include "script/shared/hash.h"
-#include "script/shared/response_cache.h"
+#include "script/core/lua/udata.h"
+#include "base/hash.h"
+#include "http/proxy/response_cache.h"
 
 static const ls_object_type cache_type = {.name = "cache"};
 

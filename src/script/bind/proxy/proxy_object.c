@@ -14,9 +14,9 @@
 #include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/core/runtime.h"
-#include "script/core/udata.h"
-#include "script/shared/hash.h"
-#include "script/shared/peer.h"
+#include "script/core/lua/udata.h"
+#include "base/hash.h"
+#include "http/proxy/peer.h"
 
 static const ls_object_type upstream_type = {.name = "upstream"};
 
@@ -289,7 +289,7 @@ static const char *field_text(lua_State *L, const char *name, size_t *len)
     return text;
 }
 
-/* core.proxy_upstream(options) -> upstream. options.key: see net/stream_pool.h; origin: the name of its peer; host,
+/* core.proxy_upstream(options) -> upstream. options.key: see net/stream/stream_pool.h; origin: the name of its peer; host,
  * prefix; timeout_ms, slow_ms, body_bytes_max, pauses, checked: see ls_peer_share. */
 static int proxy_upstream(lua_State *L)
 {

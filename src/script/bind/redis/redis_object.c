@@ -14,13 +14,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "net/stream_pool.h"
+#include "net/stream/stream_pool.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
-#include "script/bind/data/wait.h"
+#include "script/bind/value/buffer.h"
+#include "script/core/wait.h"
 #include "script/bind/redis/redis_reader.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 #define ALL UINT32_MAX /* replies of a call: those that have arrived */
 
@@ -581,7 +581,7 @@ static int conn_finish(lua_State *L)
     return ls_list_empty(&conn->calls) ? conn_close_lua(L) : 0;
 }
 
-/* conn:keep(key): give the connection to the pool (net/stream_pool.h), or close it. No call waits. */
+/* conn:keep(key): give the connection to the pool (net/stream/stream_pool.h), or close it. No call waits. */
 static int conn_keep(lua_State *L)
 {
     redis_conn *conn = check_conn(L);

@@ -7,7 +7,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 ls_tcp_object *ls_tcp_check(lua_State *L)
 {

@@ -6,7 +6,7 @@
 #define LS_SCRIPT_BIND_SOCK_H
 
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/tcp.h"
 

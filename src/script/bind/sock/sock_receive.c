@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/sock/sock_object.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* this many bytes and more become a buffer */

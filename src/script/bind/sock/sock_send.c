@@ -6,9 +6,9 @@
 
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/shared/copy.h"
+#include "script/store/copy.h"
 
 enum {
     NESTED_MAX = 8,      /* levels of tables */

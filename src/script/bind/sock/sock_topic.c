@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/publish_internal.h"
+#include "script/bind/store/publish_internal.h"
 #include "script/bind/sock/sock_object.h"
 
 typedef struct ls_tcp_topics {

@@ -3,13 +3,13 @@
  * No call here waits: a call that would block returns nil, "would block", "EAGAIN". */
 #include <string.h>
 
-#include "net/rawsock.h"
-#include "net/sock.h"
+#include "net/sock/rawsock.h"
+#include "net/sock/sock.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock/notify_internal.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/sock/udp_object_internal.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 enum { RECEIVE_BYTES_DEFAULT = 65536, RECEIVE_BYTES_MAX = 16 * 1024 * 1024 };
 

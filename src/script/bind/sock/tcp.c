@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/sock/listeners.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"

@@ -11,10 +11,10 @@
 #ifndef LS_SCRIPT_TCP_H
 #define LS_SCRIPT_TCP_H
 
-#include "net/addr.h"
+#include "net/sock/addr.h"
 #include "net/listener.h"
-#include "net/stream.h"
-#include "net/tls.h"
+#include "net/stream/stream.h"
+#include "net/tls/tls.h"
 #include "script/bind/modules.h"
 #include "script/core/task.h"
 

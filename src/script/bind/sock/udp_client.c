@@ -10,7 +10,7 @@
 #include "script/bind/sock/sockets.h"
 #include "script/bind/sock/udp_object_internal.h"
 #include "script/core/task.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 static const ls_object_type client_type;
 

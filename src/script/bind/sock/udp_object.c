@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/buffer.h"
+#include "script/bind/value/buffer.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/udp_object.h"
 #include "script/bind/sock/udp_object_internal.h"
 #include "script/core/task.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 enum { PEERS_CACHED = 256, PEER_ADDR_BYTES = 28 };
 

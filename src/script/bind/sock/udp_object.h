@@ -2,7 +2,7 @@
 #ifndef LS_SCRIPT_BIND_UDP_H
 #define LS_SCRIPT_BIND_UDP_H
 
-#include "net/udp.h"
+#include "net/udp/udp.h"
 
 enum { LS_UDP_SOCKETS_MAX = 2 };
 

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/io/log.h"
 #include "http/exchange_run.h"
-#include "script/bind/data/publish.h"
+#include "script/bind/store/publish.h"
 #include "script/bind/sock/sockets.h"
-#include "script/core/error_text.h"
+#include "script/core/lua/error_text.h"
 
 struct ls_ws_stash {
     ls_ws_message message;

@@ -26,7 +26,7 @@
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/core/task.h"
-#include "script/shared/topic.h"
+#include "script/store/topic.h"
 #include "ws/websocket.h"
 
 typedef struct ls_ws_object ls_ws_object;

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/crypto/digest.h"
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "codec/http_text.h"
 #include "http/exchange_run.h"
 #include "script/bind/bind_aux.h"

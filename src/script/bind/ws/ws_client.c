@@ -13,7 +13,7 @@
 #include "script/bind/sock/sockets.h"
 #include "script/bind/ws/ws.h"
 #include "script/core/runtime.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 typedef struct client_link { /* user data of the connection */
     ls_ws_link link;

@@ -7,7 +7,7 @@
 #include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/ws/ws.h"
-#include "script/core/udata.h"
+#include "script/core/lua/udata.h"
 
 ls_ws_object *ls_ws_check(lua_State *L)
 {

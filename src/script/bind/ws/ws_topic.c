@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/log.h"
+#include "base/io/log.h"
 #include "base/slices.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/data/publish.h"
+#include "script/bind/store/publish.h"
 #include "script/bind/ws/ws.h"
 
 /* Write a whole frame with this payload. Returns its end. */

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "base/digest.h"
+#include "base/crypto/digest.h"
 #include "base/err.h"
 #include "support.h"
 

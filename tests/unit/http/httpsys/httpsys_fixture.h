@@ -8,7 +8,7 @@
 #include "http/exchange_run.h"
 #include "http_config.h"
 #include "httpsys_fake.h"
-#include "port/shared_file.h"
+#include "port/file/shared_file.h"
 #include "sched/actor.h"
 
 typedef struct fixture fixture;

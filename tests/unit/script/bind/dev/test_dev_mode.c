@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "base/fopen.h"
-#include "base/thread.h"
+#include "base/io/fopen.h"
+#include "base/os/thread.h"
 #include "support.h"
 
 static const char path_a[] = "luaserve-test-dev-a.lua",

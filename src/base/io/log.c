@@ -1,0 +1,111 @@
+/* log.c - formats one event as one line: level filter, length limit, escapes. The sink writes the line.
+ *
+ * The line is built on the caller's stack, so that logging works when memory has run out. */
+#include "base/io/log.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/escape.h"
+#include "base/io/log_stderr.h"
+
+enum { LINE_BYTES_MAX = 16 * 1024 };
+static const char truncated_mark[] = " [cut]";
+
+/* Global, like the allocator hook: the sink and the level. Set before threads start. */
+static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
+static _Atomic(void *) the_user = NULL;
+static _Atomic int the_level = LS_LOG_INFO;
+
+void ls_log_set_sink(ls_log_sink *sink, void *user)
+{
+    atomic_store(&the_user, user);
+    atomic_store(&the_sink, sink != NULL ? sink : ls_log_stderr);
+}
+
+void ls_log_set_level(enum ls_log_level level)
+{
+    atomic_store_explicit(&the_level, (int)level, memory_order_relaxed);
+}
+
+enum ls_log_level ls_log_level_get(void)
+{
+    return (enum ls_log_level)atomic_load_explicit(&the_level, memory_order_relaxed);
+}
+
+static const char *const level_names[] = {"debug", "info", "warn", "error", "off"};
+
+int ls_log_level_of(const char *name, enum ls_log_level *out)
+{
+    for (size_t i = 0; i < sizeof level_names / sizeof level_names[0]; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            *out = (enum ls_log_level)i;
+            return LS_OK;
+        }
+    }
+    return LS_EINVAL;
+}
+
+const char *ls_log_level_name(enum ls_log_level level)
+{
+    return level_names[level];
+}
+
+static bool dropped(enum ls_log_level level)
+{
+    return level < ls_log_level_get() || level >= LS_LOG_OFF;
+}
+
+/* As ls_escape_character; a line break is indented, and a tab remains. */
+static size_t put_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text, size_t len, size_t *taken)
+{
+    if (text[0] != '\n' && text[0] != '\t') return ls_escape_character(out, text, len, taken);
+    *taken = 1;
+    return (size_t)snprintf(out, 3, text[0] == '\n' ? "\n\t" : "\t");
+}
+
+static void emit(enum ls_log_level level, const char *text, size_t len, bool truncated)
+{
+    char line[LINE_BYTES_MAX];
+    const size_t room = sizeof line - (sizeof truncated_mark - 1);
+    size_t used = 0, fits = 0; /* fits: longest prefix that leaves room for the mark */
+    while (len > 0 && text[len - 1] == '\n') len--;
+    for (size_t at = 0, taken; at < len; at += taken) {
+        char form[LS_ESCAPE_BYTES_MAX + 1];
+        const size_t n = put_character(form, text + at, len - at, &taken);
+        if (used + n > sizeof line) {
+            truncated = true;
+            break;
+        }
+        memcpy(line + used, form, n);
+        used += n;
+        if (used <= room) fits = used;
+    }
+    if (truncated) {
+        memcpy(line + fits, truncated_mark, sizeof truncated_mark - 1);
+        used = fits + sizeof truncated_mark - 1;
+    }
+    ls_log_sink *const sink = atomic_load(&the_sink);
+    sink((int)level, line, used, atomic_load(&the_user));
+}
+
+void ls_log(enum ls_log_level level, const char *format, ...)
+{
+    if (dropped(level)) return;
+    char text[LINE_BYTES_MAX + 1];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0) return; /* only for a wide character that cannot be encoded; the program prints none */
+    const bool truncated = (size_t)n >= sizeof text;
+    emit(level, text, truncated ? sizeof text - 1 : (size_t)n, truncated);
+}
+
+void ls_log_text(enum ls_log_level level, const char *text, size_t len)
+{
+    if (!dropped(level)) emit(level, text, len, false);
+}

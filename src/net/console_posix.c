@@ -1,7 +1,0 @@
-/* console_posix.c - see rawsock.h. */
-#include "net/rawsock.h"
-
-void ls_console_raw(ls_fd fd)
-{
-    (void)fd; /* the tty driver keeps lines until they are read; its mode belongs to the user (stty) */
-}

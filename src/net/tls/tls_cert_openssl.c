@@ -1,0 +1,300 @@
+/* tls_cert_openssl.c - certificates and keys: read from PEM files, or made in memory; the names that a certificate is
+ * for, its dates, its fingerprint. No function keeps state; any thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+
+#include "base/err.h"
+#include "net/tls/tls_internal_openssl.h"
+
+enum { SELF_SIGNED_DAYS = 365, NAMES_MAX = 10000 };
+
+/* ---- PEM files ---------------------------------------------------------------------------------------------- */
+
+/* Of a key that is encrypted. */
+typedef struct password {
+    const char *text;
+    bool asked;
+} password;
+
+static int give_password(char *to, int size, int writing, void *user)
+{
+    password *p = user;
+    p->asked = true;
+    if (p->text == NULL) return -1;
+    const size_t len = strlen(p->text);
+    if (len > (size_t)size) return -1;
+    memcpy(to, p->text, len);
+    return (int)len;
+}
+
+static int no_memory(const ls_tls_text *why)
+{
+    return ls_tls_fail(why, LS_ENOMEM, "%s", ls_err_text(LS_ENOMEM));
+}
+
+/* Whether the last call failed because the file has no further block of this type. */
+static bool at_end_of_pem(void)
+{
+    const unsigned long code = ERR_peek_last_error();
+    return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+}
+
+static int parse_certs(const char *path, BIO *bio, STACK_OF(X509) * certs, const ls_tls_text *why)
+{
+    password none = {NULL, false};
+    char room[LS_TLS_REASON_BYTES];
+    X509 *cert;
+    ERR_clear_error();
+    while ((cert = PEM_read_bio_X509(bio, NULL, give_password, &none)) != NULL) {
+        if (sk_X509_push(certs, cert) > 0) continue;
+        X509_free(cert);
+        return no_memory(why);
+    }
+    if (!at_end_of_pem())
+        return ls_tls_fail(why, LS_EINVAL, "'%s' holds an invalid certificate: %s", path, ls_tls_reason(room));
+    ERR_clear_error();
+    if (sk_X509_num(certs) == 0) return ls_tls_fail(why, LS_EINVAL, "'%s' holds no certificate in PEM format", path);
+    return LS_OK;
+}
+
+int ls_tls_read_certs(const char *path, STACK_OF(X509) * *out, const ls_tls_text *why)
+{
+    char *bytes;
+    size_t len;
+    int err = ls_tls_read_file(path, &bytes, &len, why);
+    if (err < 0) return err;
+    BIO *bio = BIO_new_mem_buf(bytes, (int)len);
+    STACK_OF(X509) *certs = sk_X509_new_null();
+    err = bio == NULL || certs == NULL ? no_memory(why) : parse_certs(path, bio, certs, why);
+    BIO_free(bio);
+    OPENSSL_clear_free(bytes, len + 1); /* the file may hold a key */
+    if (err == LS_OK)
+        *out = certs;
+    else
+        sk_X509_pop_free(certs, X509_free);
+    return err;
+}
+
+static int read_key(const char *path, const char *text, EVP_PKEY **out, const ls_tls_text *why)
+{
+    char *bytes;
+    size_t len;
+    char room[LS_TLS_REASON_BYTES];
+    password p = {text, false};
+    int err = ls_tls_read_file(path, &bytes, &len, why);
+    if (err < 0) return err;
+    BIO *bio = BIO_new_mem_buf(bytes, (int)len);
+    ERR_clear_error();
+    EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, give_password, &p) : NULL;
+    if (key != NULL)
+        *out = key;
+    else if (bio == NULL)
+        err = no_memory(why);
+    else if (p.asked && text == NULL)
+        err = ls_tls_fail(why, LS_EINVAL, "the key in '%s' is encrypted and needs a password", path);
+    else if (p.asked)
+        err = ls_tls_fail(why, LS_EINVAL, "the password does not open the key in '%s'", path);
+    else if (strstr(bytes, "PRIVATE KEY-----") == NULL)
+        err = ls_tls_fail(why, LS_EINVAL, "'%s' holds no private key in PEM format", path);
+    else
+        err = ls_tls_fail(why, LS_EINVAL, "'%s' holds an invalid private key: %s", path, ls_tls_reason(room));
+    ERR_clear_error();
+    BIO_free(bio);
+    OPENSSL_clear_free(bytes, len + 1);
+    return err;
+}
+
+int ls_tls_pair_read(const ls_tls_cert *files, ls_tls_pair *out, const ls_tls_text *why)
+{
+    ls_tls_pair pair = {NULL, NULL, NULL};
+    int err = ls_tls_read_certs(files->cert, &pair.chain, why);
+    if (err < 0) return err;
+    pair.cert = sk_X509_shift(pair.chain);
+    const char *key = files->key != NULL ? files->key : files->cert;
+    err = read_key(key, files->password, &pair.key, why);
+    if (err == LS_OK && X509_check_private_key(pair.cert, pair.key) != 1)
+        err = ls_tls_fail(why, LS_EINVAL, "the key in '%s' does not belong to the certificate in '%s'", key,
+                          files->cert);
+    ERR_clear_error();
+    if (err == LS_OK)
+        *out = pair;
+    else
+        ls_tls_pair_drop(&pair);
+    return err;
+}
+
+void ls_tls_pair_drop(ls_tls_pair *pair)
+{
+    X509_free(pair->cert);
+    sk_X509_pop_free(pair->chain, X509_free);
+    EVP_PKEY_free(pair->key);
+    *pair = (ls_tls_pair){NULL, NULL, NULL};
+}
+
+const char *ls_tls_day_of(const ASN1_TIME *time, char to[16])
+{
+    struct tm tm;
+    if (ASN1_TIME_to_tm(time, &tm) == 1)
+        snprintf(to, 16, "%04d-%02d-%02d", (tm.tm_year + 1900) % 10000, (tm.tm_mon + 1) % 100, tm.tm_mday % 100);
+    else
+        snprintf(to, 16, "an unknown day");
+    return to;
+}
+
+void ls_tls_pair_warn(const X509 *cert, const char *path, const ls_tls_text *why)
+{
+    char day[16];
+    if (why->bytes == 0 || why->text[0] != '\0') return; /* the first warning */
+    if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0)
+        (void)ls_tls_fail(why, 0, "the certificate in '%s' expired on %s", path,
+                          ls_tls_day_of(X509_get0_notAfter(cert), day));
+    else if (X509_cmp_current_time(X509_get0_notBefore(cert)) > 0)
+        (void)ls_tls_fail(why, 0, "the certificate in '%s' is not valid before %s", path,
+                          ls_tls_day_of(X509_get0_notBefore(cert), day));
+}
+
+/* ---- made in memory ----------------------------------------------------------------------------------------- */
+
+static bool add_extension(X509 *cert, int nid, const char *value)
+{
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, nid, value);
+    const bool ok = extension != NULL && X509_add_ext(cert, extension, -1) == 1;
+    X509_EXTENSION_free(extension);
+    return ok;
+}
+
+static bool set_serial(X509 *cert)
+{
+    unsigned char bytes[8];
+    uint64_t serial = 0;
+    if (RAND_bytes(bytes, sizeof bytes) != 1) return false;
+    for (size_t i = 0; i < sizeof bytes; i++) serial = serial << 8 | bytes[i];
+    return ASN1_INTEGER_set_uint64(X509_get_serialNumber(cert), serial >> 1 | 1) == 1; /* positive */
+}
+
+static bool fill(X509 *cert, EVP_PKEY *key)
+{
+    enum { DAY = 24 * 3600 };
+    X509_NAME *name = X509_get_subject_name(cert);
+    return X509_set_version(cert, X509_VERSION_3) == 1 && set_serial(cert) &&
+           X509_gmtime_adj(X509_getm_notBefore(cert), -DAY) != NULL && /* clocks differ */
+           X509_gmtime_adj(X509_getm_notAfter(cert), (long)SELF_SIGNED_DAYS * DAY) != NULL &&
+           X509_NAME_add_entry_by_NID(name, NID_commonName, MBSTRING_ASC, (const unsigned char *)"localhost", -1, -1,
+                                      0) == 1 &&
+           X509_set_issuer_name(cert, name) == 1 && X509_set_pubkey(cert, key) == 1 &&
+           add_extension(cert, NID_basic_constraints, "critical,CA:FALSE") &&
+           add_extension(cert, NID_ext_key_usage, "serverAuth") &&
+           add_extension(cert, NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1,IP:::1") &&
+           X509_sign(cert, key, EVP_sha256()) > 0;
+}
+
+int ls_tls_pair_make(ls_tls_pair *out)
+{
+    ls_tls_pair pair = {X509_new(), sk_X509_new_null(), EVP_EC_gen("P-256")};
+    if (pair.cert == NULL || pair.chain == NULL || pair.key == NULL || !fill(pair.cert, pair.key)) {
+        ls_tls_pair_drop(&pair);
+        ERR_clear_error();
+        return LS_ENOMEM;
+    }
+    *out = pair;
+    return LS_OK;
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------- */
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static int add_name(ls_tls_names *names, const ASN1_STRING *text)
+{
+    const char *bytes = (const char *)ASN1_STRING_get0_data(text);
+    const int len = ASN1_STRING_length(text);
+    if (len <= 0 || memchr(bytes, '\0', (size_t)len) != NULL || names->count == NAMES_MAX) return LS_OK;
+    char **grown = OPENSSL_realloc(names->names, (names->count + 1) * sizeof *grown);
+    if (grown == NULL) return LS_ENOMEM;
+    names->names = grown;
+    char *name = OPENSSL_strndup(bytes, (size_t)len);
+    if (name == NULL) return LS_ENOMEM;
+    for (char *p = name; *p != '\0'; p++) *p = lower(*p);
+    names->names[names->count++] = name;
+    return LS_OK;
+}
+
+int ls_tls_names_of(const X509 *cert, ls_tls_names *out)
+{
+    ls_tls_names names = {NULL, 0};
+    int err = LS_OK;
+    GENERAL_NAMES *alternatives = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
+    for (int i = 0; i < sk_GENERAL_NAME_num(alternatives) && err == LS_OK; i++) {
+        const GENERAL_NAME *name = sk_GENERAL_NAME_value(alternatives, i);
+        if (name->type == GEN_DNS) err = add_name(&names, name->d.dNSName);
+    }
+    GENERAL_NAMES_free(alternatives);
+    if (names.count == 0 && err == LS_OK) {
+        const X509_NAME *subject = X509_get_subject_name(cert);
+        const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+        if (at >= 0) err = add_name(&names, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+    }
+    ERR_clear_error(); /* an extension that cannot be parsed has no names */
+    if (err == LS_OK)
+        *out = names;
+    else
+        ls_tls_names_drop(&names);
+    return err;
+}
+
+void ls_tls_names_drop(ls_tls_names *names)
+{
+    for (unsigned i = 0; i < names->count; i++) OPENSSL_free(names->names[i]);
+    OPENSSL_free(names->names);
+    *names = (ls_tls_names){NULL, 0};
+}
+
+bool ls_tls_names_equal(const ls_tls_names *a, const ls_tls_names *b)
+{
+    if (a->count != b->count) return false;
+    for (unsigned i = 0; i < a->count; i++)
+        if (strcmp(a->names[i], b->names[i]) != 0) return false;
+    return true;
+}
+
+/* host: in any case, without a final dot. */
+static bool equal(const char *name, const char *host)
+{
+    for (; *name != '\0' && *name == lower(*host); name++, host++) {
+        /* the same so far */
+    }
+    return *name == '\0' && *host == '\0';
+}
+
+int ls_tls_names_match(const ls_tls_names *names, const char *host)
+{
+    const char *parent = strchr(host, '.'); /* a wildcard stands for exactly the first label */
+    int found = 0;
+    for (unsigned i = 0; i < names->count; i++) {
+        const char *name = names->names[i];
+        if (equal(name, host)) return 2;
+        if (name[0] == '*' && name[1] == '.' && parent != NULL && parent != host && equal(name + 1, parent)) found = 1;
+    }
+    return found;
+}
+
+void ls_tls_hex(const X509 *cert, char out[96])
+{
+    static const char digits[] = "0123456789ABCDEF";
+    unsigned char hash[EVP_MAX_MD_SIZE];
+    unsigned len = 0;
+    out[0] = '\0';
+    if (X509_digest(cert, EVP_sha256(), hash, &len) != 1) return;
+    for (unsigned i = 0; i < len; i++) {
+        out[3 * i] = digits[hash[i] >> 4];
+        out[3 * i + 1] = digits[hash[i] & 15];
+        out[3 * i + 2] = i + 1 < len ? ':' : '\0';
+    }
+}

@@ -1,0 +1,215 @@
+/* core.c - functions of the module `luaserve.core` that belong to no object: the time, the log, statistics, the
+ * stop. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io/log.h"
+#include "base/os/thread.h"
+#include "codec/http_text.h"
+#include "http/httpsys/httpsys.h"
+#include "script/bind/modules.h"
+#include "script/core/lua/push.h"
+#include "script/core/quiet.h"
+#include "script/core/task.h"
+
+/* ls.now() -> seconds
+ * The time of a monotonic clock. */
+static int core_now(lua_State *L)
+{
+    return ls_push_number(L, (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9);
+}
+
+/* core.wall_time() -> seconds since 1970, with microseconds */
+static int core_wall_time(lua_State *L)
+{
+    return ls_push_number(L, (double)(ls_clock_wall_us() + (int64_t)(ls_clock_moved_ns() / 1000)) / 1e6);
+}
+
+/* core.retired() -> whether another site has taken over, or the server stops */
+static int core_retired(lua_State *L)
+{
+    return ls_push_boolean(L, ls_state_of(L)->retired);
+}
+
+/* core.hands_over(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not
+ * end them where they wait. */
+static int core_hands_over(lua_State *L)
+{
+    ls_task *task = ls_state_of(L)->current;
+    if (task != NULL) task->of_site = task->renewed = false;
+    return 0;
+}
+
+/* core.rests(receives) -> whether the next site begins the task anew. Then it ends here when its site has been replaced or
+ * the server stops, unless it has taken a value and does not wait for the next one. Raises where it cannot wait. */
+static int core_rests(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    ls_task *task = state->current;
+    ls_task_may_wait(L);
+    const bool rests = task->of_site && (!task->took || lua_toboolean(L, 1));
+    if (rests && state->retired) {
+        ls_task_cancel(task);
+        task->unfinished = false;
+        ls_state_end_run(L);
+    }
+    return ls_push_boolean(L, rests);
+}
+
+/* core.took(): the task has taken a value that a reload must not lose. */
+static int core_took(lua_State *L)
+{
+    ls_task *task = ls_state_of(L)->current;
+    if (task != NULL) task->took = true;
+    return 0;
+}
+
+/* core.log(level, text) */
+static int core_log(lua_State *L)
+{
+    enum ls_log_level level;
+    if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
+        return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
+    const ls_text text = ls_check_text(L, 2);
+    if (level >= ls_log_level_get() && !ls_quiet_is(ls_state_of(L))) ls_log_text(level, text.ptr, text.len);
+    return 0;
+}
+
+/* core.percent_decode(s [, plus]) -> string, or nil for an invalid escape or a NUL. `plus`: "+" is a space. */
+static int core_percent_decode(lua_State *L)
+{
+    luaL_Buffer buffer;
+    const ls_text text = ls_check_text(L, 1);
+    const bool plus = lua_toboolean(L, 2);
+    char *to = luaL_buffinitsize(L, &buffer, text.len);
+    const long decoded = ls_percent_decode(text.ptr, text.len, plus, to);
+    luaL_pushresultsize(&buffer, decoded < 0 ? 0 : (size_t)decoded);
+    if (decoded < 0) lua_pushnil(L);
+    return 1;
+}
+
+/* core.http_date(seconds since 1970) -> "Sun, 06 Nov 1994 08:49:37 GMT" */
+static int core_http_date(lua_State *L)
+{
+    char date[LS_HTTP_DATE_BYTES];
+    ls_http_date(luaL_checkinteger(L, 1), date);
+    return ls_push_bytes(L, date, sizeof date);
+}
+
+/* core.http_date_parse(text) -> seconds since 1970 | nil: for one of the three formats of RFC 9110 5.6.7. */
+static int core_http_date_parse(lua_State *L)
+{
+    int64_t seconds;
+    const ls_text text = ls_check_text(L, 1);
+    if (!ls_http_date_parse(text.ptr, text.len, ls_clock_wall_s(), &seconds)) return 0;
+    return ls_push_integer(L, seconds);
+}
+
+enum { STATS_MAX = 128 };
+typedef struct stats_list { /* filled by the server's code, in which nothing may raise; then copied into a table */
+    unsigned count;
+    struct {
+        char name[48];
+        double value;
+    } at[STATS_MAX];
+} stats_list;
+
+static void stats_add(void *to, const char *name, double value)
+{
+    stats_list *list = to;
+    if (list->count == STATS_MAX) return;
+    (void)snprintf(list->at[list->count].name, sizeof list->at[0].name, "%s", name);
+    list->at[list->count++].value = value;
+}
+
+/* ls.stats() -> counters: Stats
+ * Counters of the whole process. */
+static int core_stats(lua_State *L)
+{
+    stats_list *list = lua_newuserdatauv(L, sizeof *list, 0);
+    list->count = 0;
+    ls_runtime_stats(ls_state_runtime(ls_state_of(L)), stats_add, list);
+    lua_createtable(L, 0, (int)list->count);
+    for (unsigned n = 0; n < list->count; n++) {
+        const double value = list->at[n].value;
+        if (value == (double)(lua_Integer)value && value < 9e15 && value > -9e15)
+            lua_pushinteger(L, (lua_Integer)value);
+        else
+            lua_pushnumber(L, value);
+        lua_setfield(L, -2, list->at[n].name);
+    }
+    return 1;
+}
+
+/* ls.stop()
+ * Begins to drain the server, as SIGTERM does. Not while the site loads. */
+static int core_stop(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    if (state->loading) return luaL_error(L, "ls.stop: the server has not started");
+    const ls_site_host *host = ls_state_runtime(state)->host;
+    if (host != NULL && host->stop != NULL) host->stop(host->server);
+    return 0;
+}
+
+/* core.can_wait() -> whether a call that waits is possible here */
+static int core_can_wait(lua_State *L)
+{
+    return ls_push_boolean(L, ls_task_can_wait(L));
+}
+
+/* core.task() -> the coroutine of the running task, also inside of another one; nothing: no task runs */
+static int core_task(lua_State *L)
+{
+    const ls_task *task = ls_state_of(L)->current;
+    if (task == NULL) return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->ref);
+    return 1;
+}
+
+/* ls.thread() -> number: integer
+ * The number of the thread that runs the caller, from 1; 0 while the site loads. */
+static int core_thread(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    return ls_push_integer(L, state->loading || state->ctx == NULL ? 0 : (lua_Integer)state->ctx->index + 1);
+}
+
+/* ls.processors() -> count: integer
+ * The number of processors that this process may use. */
+static int core_processors(lua_State *L)
+{
+    return ls_push_integer(L, (lua_Integer)ls_cpu_count());
+}
+
+/* The fields of the table `luaserve.core`: version, http_sys, backend. */
+static void core_define(lua_State *L, ls_state *state)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "luaserve.core");
+    ls_set_text(L, "version", LS_VERSION);
+    ls_set_boolean(L, "http_sys", ls_httpsys_supported());
+    ls_set_text(L, "backend", ls_port_backend());
+    lua_pop(L, 2);
+}
+
+static const luaL_Reg functions[] = {{"now", core_now},
+                                     {"wall_time", core_wall_time},
+                                     {"retired", core_retired},
+                                     {"hands_over", core_hands_over},
+                                     {"rests", core_rests},
+                                     {"took", core_took},
+                                     {"log", core_log},
+                                     {"stats", core_stats},
+                                     {"stop", core_stop},
+                                     {"can_wait", core_can_wait},
+                                     {"task", core_task},
+                                     {"thread", core_thread},
+                                     {"processors", core_processors},
+                                     {"percent_decode", core_percent_decode},
+                                     {"http_date", core_http_date},
+                                     {"http_date_parse", core_http_date_parse},
+                                     {NULL, NULL}};
+
+const ls_module ls_core_module = {.name = "core", .functions = functions, .define = core_define};

@@ -1,0 +1,26 @@
+/* publish.h - topics in Lua: the inbox of a state, and what all objects with subscribe() share.
+ *
+ * The owner of a subscriber embeds an ls_subscriber (script/store/topic.h) and queues in `deliver`, without a send.
+ * It sends in an ls_flush (ls_state_flush_later): at the end of a batch of deliveries the list of the state runs. */
+#ifndef LS_SCRIPT_BIND_TOPIC_H
+#define LS_SCRIPT_BIND_TOPIC_H
+
+#include <lua.h>
+
+#include "script/core/state.h"
+#include "script/store/topic.h"
+
+/* The inbox of the state; valid until the modules of the state are freed. */
+ls_topic_inbox *ls_topic_inbox_of(const ls_state *state);
+
+/* object:subscribe(topic): check argument `index`, subscribe and push true, or nil, message, code; returns the number
+ * of values. The retained message, if there is one, goes to `deliver` at once, whose flush follows when the task ends
+ * or waits. Raises for a name that is no string, empty or too long. `subscriber` NULL: the object is closed. */
+int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index);
+/* object:unsubscribe(topic), likewise. */
+int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index);
+/* Before the object closes: ls_subscriber_deliver_waiting; the owner sends afterwards. A task that this wakes runs
+ * later: Lua does not run, and the object is not collected. */
+int ls_topic_deliver_waiting(ls_thread_ctx *ctx, ls_state *state, ls_subscriber *subscriber);
+
+#endif

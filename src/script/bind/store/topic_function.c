@@ -1,0 +1,364 @@
+/* topic_function.c - ls.subscribe: a function of Lua as a subscriber.
+ *
+ * Each message runs the function in a task of its own, one at a time and in order; later messages wait in a queue. The
+ * handle keeps itself in the registry until the subscription has ended, its queue is empty and no task runs.
+ *
+ * Two generations of a site may exist at the same time, each with a function for the same messages. Every publication
+ * belongs to one generation (ls_topics_site_starts), and a function takes those of its own. But one that the handler of a
+ * connection has subscribed belongs to this connection: it takes all messages as long as the connection, or for WebSockets
+ * one of the state, outlives the generation. */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/io/log.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/store/publish_internal.h"
+#include "script/core/generation.h"
+#include "script/core/task.h"
+#include "script/core/lua/udata.h"
+
+enum { QUEUE_MESSAGES_MAX = 1000, QUEUE_BYTES_MAX = 16777216, QUEUE_ROOM_MIN = 8 };
+
+static const ls_object_type function_type;
+
+typedef struct topic_function { /* the handle; user value 1 is the function, 2 the topic */
+    const void *tag;
+    ls_subscriber subscriber;
+    ls_state *state;
+    ls_node node, ready; /* in the lists of the state */
+    int self_ref;
+    bool ended;          /* no further messages */
+    bool behind;         /* a message was dropped since the queue was empty */
+    bool long_lived;     /* subscribed by a task that is (task.h) */
+    bool of_request;     /* subscribed by the handler of a request */
+    ls_task_end handler; /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
+    char line[80];       /* of the call */
+    ls_task *task;
+    ls_publication *current; /* of the task, until the function has its data */
+    ls_publication **queue;  /* a ring */
+    unsigned room, head, count;
+    size_t bytes; /* of the data in the queue */
+} topic_function;
+
+/* ---- the queue ---------------------------------------------------------------------------------------------- */
+
+static bool queue_grow(topic_function *f)
+{
+    const unsigned room = f->room > 0 ? f->room * 2 : QUEUE_ROOM_MIN;
+    ls_publication **queue = malloc(room * sizeof(ls_publication *));
+    if (queue == NULL) return false;
+    for (unsigned n = 0; n < f->count; n++) queue[n] = f->queue[(f->head + n) & (f->room - 1)];
+    free(f->queue);
+    f->queue = queue;
+    f->room = room;
+    f->head = 0;
+    return true;
+}
+
+/* Queue the publication with a reference of its own. false: the queue is full. */
+static bool queue_push(topic_function *f, ls_publication *p)
+{
+    const bool full = f->count == QUEUE_MESSAGES_MAX || (f->count > 0 && p->data.len > QUEUE_BYTES_MAX - f->bytes);
+    if (full || (f->count == f->room && !queue_grow(f))) return false;
+    f->queue[(f->head + f->count) & (f->room - 1)] = ls_publication_hold(p);
+    f->count++;
+    f->bytes += p->data.len;
+    return true;
+}
+
+/* The oldest publication with its reference; the queue is not empty. */
+static ls_publication *queue_take(topic_function *f)
+{
+    ls_publication *p = f->queue[f->head];
+    f->head = (f->head + 1) & (f->room - 1);
+    f->bytes = --f->count == 0 ? 0 : f->bytes - p->data.len;
+    if (f->count > 0) return p;
+    f->behind = false;
+    free(f->queue);
+    f->queue = NULL;
+    f->room = f->head = 0;
+    return p;
+}
+
+static void queue_drop(topic_function *f)
+{
+    while (f->count > 0) ls_publication_drop(queue_take(f));
+}
+
+/* ---- tasks -------------------------------------------------------------------------------------------------- */
+
+/* Nothing uses the handle any more but Lua. */
+static void release(topic_function *f)
+{
+    if (!f->ended || f->task != NULL || f->count > 0 || f->self_ref == LUA_NOREF) return;
+    const int ref = f->self_ref;
+    f->self_ref = LUA_NOREF;
+    ls_list_remove(&f->node);
+    ls_list_remove(&f->ready);
+    luaL_unref(f->state->L, LUA_REGISTRYINDEX, ref);
+}
+
+static int function_main(lua_State *L) /* (handle) */
+{
+    topic_function *f = lua_touserdata(L, 1);
+    lua_getiuservalue(L, 1, 1);
+    lua_pushlstring(L, f->current->data.ptr, f->current->data.len);
+    lua_getiuservalue(L, 1, 2);
+    ls_publication_drop(f->current);
+    f->current = NULL;
+    lua_callk(L, 2, 0, 0, ls_task_no_results);
+    return 0;
+}
+
+static void begin(ls_thread_ctx *ctx, topic_function *f);
+
+static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
+{
+    topic_function *f = task->owner;
+    if (f->current != NULL) ls_publication_drop(f->current);
+    f->current = NULL;
+    if (status != LUA_OK) ls_task_log_error(ctx, task, "in a function of ls.subscribe");
+    f->task = NULL;
+    begin(ctx, f); /* before the release: a server that drains waits for the queue */
+    ls_task_release(ctx, task, status == LUA_OK);
+    release(f);
+}
+
+/* Post a task for the oldest message, or run it at the start; unless one runs or the site loads. */
+static void begin(ls_thread_ctx *ctx, topic_function *f)
+{
+    ls_state *state = f->state;
+    if (f->task != NULL || f->count == 0 || !state->started) return;
+    ls_task *task = ls_task_begin(state, ctx, function_ended, f, "in a function of ls.subscribe");
+    if (task == NULL) {
+        queue_drop(f);
+        return;
+    }
+    f->task = task;
+    task->long_lived = f->long_lived;
+    f->current = queue_take(f);
+    lua_pushcfunction(task->co, function_main);
+    lua_rawgeti(task->co, LUA_REGISTRYINDEX, f->self_ref);
+    if (ls_topic_data_of(state)->starting)
+        ls_task_run(ctx, task, 1);
+    else
+        ls_task_post(ctx, task, 1);
+}
+
+static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
+{
+    ls_topic_data *data = LS_CONTAINER(flush, ls_topic_data, flush);
+    if (!state->started) return;
+    while (!ls_list_empty(&data->ready)) {
+        topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
+        ls_list_remove(&f->ready);
+        begin(ctx, f);
+    }
+}
+
+/* Queue the publication; the function begins at the end of the batch or of the running task. */
+static bool receive(topic_function *f, ls_publication *p)
+{
+    ls_topic_data *data = ls_topic_data_of(f->state);
+    if (!queue_push(f, p)) {
+        if (!f->behind)
+            ls_log(LS_LOG_WARN,
+                   "ls.subscribe: the function of topic '%.*s' is behind: messages are dropped while %u wait",
+                   (int)p->topic_len, p->topic, f->count);
+        f->behind = true;
+        return false;
+    }
+    if (f->task != NULL || !ls_list_empty(&f->ready)) return true;
+    ls_list_push(&data->ready, &f->ready);
+    ls_state_flush_later(f->state, &data->flush);
+    return true;
+}
+
+/* It belongs to a connection, with which it outlives its generation. */
+static bool of_connection(const topic_function *f)
+{
+    return f->long_lived || (f->handler.at != NULL && !f->of_request);
+}
+
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
+    if (p->site != f->state->generation->topic_site && !of_connection(f))
+        return LS_ECLOSED; /* a function of that generation takes it */
+    return receive(f, p) ? LS_OK : LS_ELIMIT;
+}
+
+static const ls_subscriber_kind function_kind = {.deliver = deliver};
+
+/* ---- the object --------------------------------------------------------------------------------------------- */
+
+static void end(topic_function *f, bool drop)
+{
+    f->ended = true;
+    ls_task_end_remove(&f->handler);
+    ls_subscriber_end(&f->subscriber);
+    if (drop) queue_drop(f);
+    release(f);
+}
+
+/* The handler of a connection has ended: so does what it has subscribed, in an old site. That of a request should have ended
+ * it. */
+static void handler_ended(ls_task_end *ending)
+{
+    topic_function *f = LS_CONTAINER(ending, topic_function, handler);
+    ls_topic_data *data = ls_topic_data_of(f->state);
+    if (!f->of_request) {
+        if (f->state->retired) end(f, false);
+    } else if (!data->request_warned) {
+        data->request_warned = true;
+        ls_log(LS_LOG_WARN,
+               "%s: ls.subscribe: the handler of the request has ended, and the function still gets messages, as will "
+               "that of each request; call subscription:remove() in the handler, or subscribe at the top of the site",
+               f->line);
+    }
+}
+
+/* ls.subscribe(topic, fn: fun(data: string, topic: string)) -> subscription | nil, message, code
+ * Calls the function for each message of the topic, one at a time and in order, in this Lua state. */
+int ls_core_subscribe(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    ls_topic_data *data = ls_topic_data_of(state);
+    ls_publication *retained = NULL;
+    size_t len;
+    (void)ls_topic_check(L, 1, &len);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
+    lua_settop(L, 2);
+    const bool long_lived = state->current != NULL && state->current->long_lived,
+               serves = state->current != NULL && state->current->serves;
+    if (state->retired && (state->draining || !(long_lived || serves))) return ls_push_failure(L, LS_ECLOSED);
+    topic_function *f = ls_object_push(L, sizeof *f, 2, &function_type);
+    f->state = state;
+    f->self_ref = LUA_NOREF;
+    f->ended = true;
+    ls_subscriber_init(&f->subscriber, data->inbox, &function_kind);
+    ls_node_init(&f->node);
+    ls_node_init(&f->ready);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, 3, 1);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, 3, 2);
+    lua_pushvalue(L, 3);
+    f->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    const int err = ls_topic_subscribe(&f->subscriber, lua_tostring(L, 1), len, &retained);
+    if (err < 0) {
+        luaL_unref(L, LUA_REGISTRYINDEX, f->self_ref);
+        f->self_ref = LUA_NOREF;
+        return ls_push_failure(L, err);
+    }
+    f->ended = false;
+    f->long_lived = long_lived;
+    f->handler.run = handler_ended;
+    f->of_request = !serves && !long_lived && state->current != NULL && state->current->client != NULL;
+    if (serves || f->of_request) ls_task_end_add(state->current, &f->handler);
+    ls_task_line(L, f->line, sizeof f->line);
+    ls_list_push(&data->functions, &f->node);
+    if (retained != NULL) {
+        if (state->started) (void)receive(f, retained); /* else at the start */
+        ls_publication_drop(retained);
+    }
+    return 1;
+}
+
+/* subscription is a Subscription: what ls.subscribe returns.
+ * subscription:remove()
+ * Ends the subscription and drops the messages that wait. */
+static int function_remove(lua_State *L)
+{
+    topic_function *f = ls_udata_check(L, 1, &function_type, sizeof *f, "subscription");
+    end(f, true);
+    return 0;
+}
+
+static int function_tostring(lua_State *L)
+{
+    const topic_function *f = ls_udata_check(L, 1, &function_type, sizeof *f, "subscription");
+    lua_getiuservalue(L, 1, 2);
+    lua_pushfstring(L, "subscription of '%s'%s", lua_tostring(L, -1), f->ended ? " (removed)" : "");
+    return 1;
+}
+
+static const luaL_Reg methods[] = {{"remove", function_remove}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__tostring", function_tostring}, {NULL, NULL}};
+static const ls_object_type function_type = {.name = "subscription", .methods = methods, .meta = meta};
+
+void ls_topic_functions_define(ls_topic_data *data)
+{
+    data->flush.run = begin_ready;
+}
+
+/* ---- the state ---------------------------------------------------------------------------------------------- */
+
+void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    LS_LIST_EACH (topic_function, f, &data->functions, node) {
+        ls_publication *retained = ls_subscriber_retained(&f->subscriber, state->generation->topic_site);
+        if (retained == NULL) continue;
+        (void)receive(f, retained);
+        ls_publication_drop(retained);
+    }
+    data->starting = true;
+    ls_state_flush(ctx, state, false);
+    data->starting = false;
+}
+
+/* Connections of the old site stay open: a function that sends to them, as from a table of the state, sends nothing any
+ * more. Logged by the first state of the generation that has some. */
+static void warn_of_connections(const ls_state *state)
+{
+    ls_generation *generation = state->generation;
+    unsigned connections = atomic_load(&state->long_lived);
+    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
+        connections += LS_CONTAINER(node, ls_task, node)->serves;
+    bool first = true;
+    if (atomic_load(&generation->draining) || connections == 0 || generation->runtime->dev != NULL) return;
+    const ls_node *const list = &ls_topic_data_of(state)->functions;
+    LS_LIST_EACH (const topic_function, f, list, node) {
+        if (f->ended || of_connection(f)) continue;
+        if (first && atomic_exchange(&generation->subscribers_warned, true)) return;
+        first = false;
+        ls_log(
+            LS_LOG_WARN,
+            "the function of ls.subscribe at %s ends with the old site, whose WebSockets and TCP connections stay "
+            "open: "
+            "it sends them nothing any more. ws:subscribe and sock:subscribe go on, as does ls.subscribe inside their "
+            "handlers",
+            f->line);
+    }
+}
+
+void ls_topic_functions_retire(ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    warn_of_connections(state);
+    LS_LIST_EACH_DROP (topic_function, f, &data->functions, node)
+        if (state->draining || !of_connection(f)) end(f, false);
+}
+
+void ls_topic_functions_end(ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    for (ls_node *node = data->functions.next, *next; node != &data->functions; node = next) {
+        next = node->next;
+        end(LS_CONTAINER(node, topic_function, node), true);
+    }
+}
+
+void ls_topic_functions_abandon(ls_state *state)
+{
+    ls_topic_data *data = ls_topic_data_of(state);
+    while (!ls_list_empty(&data->functions)) {
+        topic_function *f = LS_CONTAINER(data->functions.next, topic_function, node);
+        if (f->current != NULL) ls_publication_drop(f->current);
+        f->current = NULL;
+        f->task = NULL;
+        end(f, true);
+    }
+}

@@ -1,0 +1,391 @@
+/* test_response_cache.c - stored responses: what selects one, room, variants, fills, those that wait, removals, copies. */
+/* sanitizers: asan; no thread starts */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "http/proxy/response_cache.h"
+
+static ls_response_cache *open_cache(size_t bytes_max)
+{
+    ls_shared_object *object;
+    assert_int_equal(ls_response_cache_kind.open(&bytes_max, &object), LS_OK);
+    return (ls_response_cache *)(void *)object;
+}
+
+static void close_cache(ls_response_cache *cache)
+{
+    ls_response_cache_kind.close((ls_shared_object *)(void *)cache);
+}
+
+static ls_text text(const char *bytes)
+{
+    return (ls_text){bytes, strlen(bytes)};
+}
+
+/* A request with one field of this value, or without it (NULL). */
+typedef struct asked {
+    ls_http_head head;
+    char bytes[64];
+} asked;
+
+static void ask(asked *a, const char *value)
+{
+    memset(a, 0, sizeof *a);
+    if (value == NULL) return;
+    (void)snprintf(a->bytes, sizeof a->bytes, "lang%s", value);
+    a->head.field_count = 1;
+    a->head.fields[0] = (ls_http_field){{0, 4}, {4, (uint32_t)strlen(value)}};
+}
+
+static ls_stored *make(const char *key, const char *select, size_t body_len)
+{
+    static const ls_freshness fresh = {.lifetime_ms = 1000};
+    char *body = calloc(1, body_len + 1);
+    ls_stored *entry = ls_stored_read(200, &fresh, text(key), text(select), text("ETag: \"e\"\r\nDate: x\r\n"),
+                                      (ls_text){body, body_len});
+    free(body);
+    assert_non_null(entry);
+    return entry;
+}
+
+static ls_fill *claim_key(ls_response_cache *cache, ls_text key, ls_waiter *waiter, int expected)
+{
+    ls_fill *fill = NULL;
+    assert_int_equal(ls_response_cache_claim(cache, key, 10, waiter, &fill), expected);
+    return fill;
+}
+
+static void put_entry(ls_response_cache *cache, ls_stored *entry)
+{
+    ls_fill_end(claim_key(cache, entry->key, NULL, LS_OK), entry, false);
+    ls_stored_drop(entry);
+}
+
+static void put(ls_response_cache *cache, const char *key, const char *select, size_t body_len)
+{
+    put_entry(cache, make(key, select, body_len));
+}
+
+static ls_fill *begin_removal(ls_response_cache *cache, const char *prefix, unsigned expected)
+{
+    unsigned count;
+    ls_fill *removal = ls_response_cache_remove(cache, text(prefix), &count);
+    assert_non_null(removal);
+    assert_int_equal(count, expected);
+    return removal;
+}
+
+static void remove_all(ls_response_cache *cache, const char *prefix, unsigned expected)
+{
+    ls_fill_end(begin_removal(cache, prefix, expected), NULL, false);
+}
+
+static int find(ls_response_cache *cache, const char *key, const char *value)
+{
+    asked a;
+    ls_stored *entry;
+    ask(&a, value);
+    const int err =
+        ls_response_cache_find(cache, text(key), &(ls_selecting){&a.head, a.bytes, text(""), text("")}, &entry);
+    if (err == LS_OK) ls_stored_drop(entry);
+    return err;
+}
+
+static void fields_select_an_entry(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    char select[64];
+    asked a;
+    (void)state;
+    for (const char *const *value = (const char *const[]){"de", "", "a=b"}, *const *end = value + 3; value < end;
+         value++) {
+        ask(&a, *value);
+        const ls_selecting by = {&a.head, a.bytes, text(""), text("")};
+        const size_t len = ls_select_make(&by, "lang", 4, select, sizeof select - 1);
+        select[len] = '\0';
+        put(cache, "/", select, 1);
+        assert_int_equal(find(cache, "/", *value), LS_OK);
+        assert_int_equal(find(cache, "/", NULL), LS_ECHANGED);
+        assert_int_equal(ls_select_make(&by, "lang", 4, select, 1), len); /* without room: the length alone */
+    }
+    assert_int_equal(find(cache, "/", "en"), LS_ECHANGED);
+    assert_int_equal(find(cache, "/x", "de"), LS_ENOENT);
+    put(cache, "/", "lang\n", 1);
+    assert_int_equal(find(cache, "/", NULL), LS_OK);
+    close_cache(cache);
+}
+
+/* What a site changes in the request takes the place of the fields of the client. */
+static void changed_fields_select_an_entry(void **state)
+{
+    static const struct {
+        const char *drops, *lines, *select;
+    } rows[] = {{"", "", "lang=de\n"},
+                {"lang,", "", "lang\n"},
+                {"lang", "LANG: en\r\n", "lang=en\n"},
+                {"x,Lang,", "lang: \r\nx: y\r\nlang: en\r\n", "lang=,en\n"},
+                {"lan,language,", "lan: x\r\nlanguage: y\r\n", "lang=de\n"}};
+    char select[64];
+    asked a;
+    (void)state;
+    ask(&a, "de");
+    for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
+        const ls_selecting by = {&a.head, a.bytes, text(rows[n].drops), text(rows[n].lines)};
+        ls_response_cache *cache = open_cache(1 << 20);
+        ls_stored *entry;
+        select[ls_select_make(&by, "lang", 4, select, sizeof select - 1)] = '\0';
+        assert_string_equal(select, rows[n].select);
+        put(cache, "/", select, 1);
+        assert_int_equal(ls_response_cache_find(cache, text("/"), &by, &entry), LS_OK);
+        ls_stored_drop(entry);
+        put(cache, "/other", "lang=other\n", 1);
+        assert_int_equal(ls_response_cache_find(cache, text("/other"), &by, &entry), LS_ECHANGED);
+        close_cache(cache);
+    }
+}
+
+static void a_key_has_so_many_variants(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    char value[12], select[24];
+    (void)state;
+    for (int n = 0; n <= LS_VARIANTS_MAX; n++) {
+        (void)snprintf(value, sizeof value, "%d", n);
+        (void)snprintf(select, sizeof select, "lang=%d\n", n);
+        put(cache, "/", select, 1);
+        assert_int_equal(find(cache, "/", value), LS_OK);
+        assert_int_equal(find(cache, "/", "0"), n < LS_VARIANTS_MAX ? LS_OK : LS_ECHANGED);
+        assert_int_equal(find(cache, "/", "1"), n > 0 ? LS_OK : LS_ECHANGED);
+    }
+    ls_stored *entries[LS_VARIANTS_MAX];
+    assert_int_equal(ls_response_cache_list(cache, text("/"), entries), LS_VARIANTS_MAX);
+    for (unsigned n = 0; n < LS_VARIANTS_MAX; n++) ls_stored_drop(entries[n]);
+    close_cache(cache);
+}
+
+static void entries_have_so_much_room(void **state)
+{
+    ls_stored *entry = make("/a", "", 100);
+    const size_t bytes = entry->bytes;
+    ls_response_cache *cache = open_cache(2 * bytes);
+    (void)state;
+    put_entry(cache, entry);
+    put(cache, "/b", "", 100);
+    assert_int_equal(find(cache, "/a", NULL), LS_OK); /* and "/b" is the one that was used before */
+    put(cache, "/a", "", 100);                        /* in its place */
+    assert_int_equal(find(cache, "/b", NULL), LS_OK);
+    assert_int_equal(find(cache, "/a", NULL), LS_OK);
+    put(cache, "/c", "", 100);
+    assert_int_equal(find(cache, "/b", NULL), LS_ENOENT);
+    assert_int_equal(find(cache, "/a", NULL), LS_OK);
+    put(cache, "/d", "", 2 * bytes - (bytes - 100));
+    assert_int_equal(find(cache, "/d", NULL), LS_OK); /* alone */
+    put(cache, "/e", "", 2 * bytes - (bytes - 100) + 1);
+    assert_int_equal(find(cache, "/e", NULL), LS_ENOENT);
+    assert_int_equal(find(cache, "/d", NULL), LS_OK);
+    remove_all(cache, "/", 1);
+    close_cache(cache);
+}
+
+static int woken;
+
+static void wake(ls_waiter *waiter)
+{
+    assert_int_equal(waiter->result, LS_OK);
+    woken++;
+}
+
+static ls_fill *claim(ls_response_cache *cache, ls_waiter *waiter, int expected)
+{
+    if (waiter != NULL) ls_waiter_init(waiter, wake);
+    return claim_key(cache, text("/a\nx"), waiter, expected);
+}
+
+static void others_wait_for_a_fill(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_waiter waiters[3];
+    (void)state;
+    woken = 0;
+    ls_fill *fill = claim(cache, &waiters[0], LS_OK);
+    assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
+    assert_null(claim(cache, &waiters[2], LS_CACHE_WAITS));
+    ls_fill_end(claim(cache, NULL, LS_OK), NULL, false); /* does not wait, and wakes nobody */
+    assert_int_equal(woken, 0);
+    assert_true(ls_response_cache_cancel(cache, &waiters[2]));
+    ls_stored *entry = make("/a\nx", "", 1);
+    ls_fill_end(fill, entry, false);
+    ls_stored_drop(entry);
+    assert_int_equal(woken, 1);
+    assert_false(ls_response_cache_cancel(cache, &waiters[1]));
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
+    close_cache(cache);
+}
+
+static void without_a_response_they_do_not_wait_again(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_waiter waiters[2];
+    ls_stored *entries[2];
+    for (int n = 0; n < 2; n++)
+        entries[n] = ls_stored_make(200, &(ls_freshness){.lifetime_ms = 1000}, text("/a\nx"), text(""), text(""),
+                                    &(ls_slice){0});
+    (void)state;
+    woken = 0;
+    ls_fill *fill = claim(cache, &waiters[0], LS_OK);
+    assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
+    ls_fill_add(fill, "0123456789", 10);
+    assert_int_equal(woken, 0);
+    ls_fill_add(fill, "x", 1); /* one byte too many */
+    assert_int_equal(woken, 1);
+    ls_fill *second = claim(cache, &waiters[1], LS_OK), *third = claim(cache, &waiters[0], LS_OK);
+    ls_fill_store(fill, entries[0]);
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_ENOENT);
+    ls_fill_add(second, "0123456789", 10);
+    const size_t bytes = entries[1]->bytes;
+    ls_fill_store(second, entries[1]);
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
+    assert_int_equal(entries[1]->body.len, 10);
+    assert_memory_equal(entries[1]->body.ptr, "0123456789", 10);
+    assert_int_equal(entries[1]->bytes, bytes + 10);
+    ls_fill_end(third, NULL, false);
+    ls_stored_drop(entries[0]);
+    ls_stored_drop(entries[1]);
+    close_cache(cache);
+}
+
+static void when_a_fill_takes_too_long_no_one_waits_for_it(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_waiter waiters[3];
+    (void)state;
+    woken = 0;
+    ls_fill *fill = claim(cache, &waiters[0], LS_OK);
+    assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
+    ls_response_cache_part(cache, text("/a\ny"));
+    assert_int_equal(woken, 0);
+    ls_response_cache_part(cache, text("/a\nx"));
+    assert_int_equal(woken, 1);
+    ls_fill *second = claim(cache, &waiters[1], LS_OK), *third = claim(cache, &waiters[2], LS_OK);
+    ls_fill_end(fill, NULL, false);
+    ls_fill_end(second, NULL, false);
+    ls_fill_end(third, NULL, false);
+    close_cache(cache);
+}
+
+static void a_removal_reaches_fills(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_stored *entry = make("/a\nx", "", 1);
+    (void)state;
+    for (int removed = 0; removed <= 1; removed++) {
+        ls_fill *fill = claim(cache, NULL, LS_OK);
+        remove_all(cache, removed ? "/a\n" : "/a\ny", 0);
+        assert_int_equal(ls_fill_restore(fill, entry), !removed);
+        assert_int_equal(find(cache, "/a\nx", NULL), removed ? LS_ENOENT : LS_OK);
+        ls_fill_end(fill, entry, false);
+        assert_int_equal(find(cache, "/a\nx", NULL), removed ? LS_ENOENT : LS_OK);
+        remove_all(cache, "", !removed);
+    }
+    assert_true(ls_stored_refresh(entry));
+    assert_false(ls_stored_refresh(entry)); /* another one does so */
+    ls_stored_drop(entry);
+    close_cache(cache);
+}
+
+/* A fill that begins during the removal is one of a new response; what it restores is not. */
+static void a_removal_lasts_until_its_end(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_stored *entry = make("/a\nx", "", 1);
+    (void)state;
+    ls_fill *removal = begin_removal(cache, "/a\n", 0), *other = begin_removal(cache, "/b\n", 0);
+    ls_fill *fill = claim(cache, NULL, LS_OK);
+    assert_false(ls_fill_restore(fill, entry));
+    ls_fill_end(removal, NULL, false);
+    assert_false(ls_fill_restore(fill, entry)); /* it may have been read before */
+    ls_fill_end(fill, entry, false);
+    assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
+    fill = claim(cache, NULL, LS_OK);
+    assert_true(ls_fill_restore(fill, entry));
+    ls_fill_end(fill, NULL, false);
+    ls_fill_end(other, NULL, false);
+    ls_stored_drop(entry);
+    close_cache(cache);
+}
+
+static void a_restored_entry_replaces_none(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    ls_stored *old = make("/a\nx", "", 1), *entries[LS_VARIANTS_MAX];
+    (void)state;
+    put(cache, "/a\nx", "", 2);
+    ls_fill *fill = claim(cache, NULL, LS_OK);
+    assert_true(ls_fill_restore(fill, old));
+    ls_fill_end(fill, NULL, false);
+    assert_int_equal(ls_response_cache_list(cache, text("/a\nx"), entries), 1);
+    assert_int_equal(entries[0]->body.len, 2);
+    ls_stored_drop(entries[0]);
+    ls_stored_drop(old);
+    close_cache(cache);
+}
+
+/* One at a time, beside fills of the same line; a removal waits for those before it, and those behind it wait for its end. */
+static void copies_and_removals_wait_for_each_other(void **state)
+{
+    ls_response_cache *cache = open_cache(1 << 20);
+    const ls_text key = {"/a\n", 4}; /* with its NUL */
+    ls_waiter first, second, removing, apart;
+    (void)state;
+    woken = 0;
+    ls_waiter_init(&first, wake);
+    ls_waiter_init(&second, wake);
+    ls_waiter_init(&removing, wake);
+    ls_waiter_init(&apart, wake);
+    ls_fill *other = claim_key(cache, (ls_text){"/b\n", 4}, &apart, LS_OK);
+    ls_fill *fill = claim(cache, NULL, LS_OK), *copy = claim_key(cache, key, &first, LS_OK);
+    assert_null(claim_key(cache, key, &second, LS_CACHE_WAITS));
+    ls_fill *removal = begin_removal(cache, "/a\n", 0);
+    assert_int_equal(ls_removal_wait(removal, &removing), LS_CACHE_WAITS);
+    assert_int_equal(woken, 0);
+    ls_fill_end(copy, NULL, false);
+    assert_int_equal(woken, 2);
+    ls_waiter_init(&removing, wake);
+    assert_int_equal(ls_removal_wait(removal, &removing), LS_OK);
+    ls_waiter_init(&second, wake);
+    assert_null(claim_key(cache, key, &second, LS_CACHE_WAITS));
+    ls_fill_end(fill, NULL, false);
+    ls_fill_end(other, NULL, false);
+    assert_int_equal(woken, 2);
+    ls_fill_end(removal, NULL, false);
+    assert_int_equal(woken, 3);
+    ls_waiter_init(&second, wake);
+    copy = claim_key(cache, key, &second, LS_OK);
+    removal = begin_removal(cache, "/b", 0); /* of others */
+    assert_int_equal(ls_removal_wait(removal, &removing), LS_OK);
+    ls_fill_end(removal, NULL, false);
+    ls_fill_end(copy, NULL, false);
+    close_cache(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_select_an_entry),
+        cmocka_unit_test(changed_fields_select_an_entry),
+        cmocka_unit_test(a_key_has_so_many_variants),
+        cmocka_unit_test(entries_have_so_much_room),
+        cmocka_unit_test(others_wait_for_a_fill),
+        cmocka_unit_test(without_a_response_they_do_not_wait_again),
+        cmocka_unit_test(when_a_fill_takes_too_long_no_one_waits_for_it),
+        cmocka_unit_test(a_removal_reaches_fills),
+        cmocka_unit_test(a_removal_lasts_until_its_end),
+        cmocka_unit_test(a_restored_entry_replaces_none),
+        cmocka_unit_test(copies_and_removals_wait_for_each_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

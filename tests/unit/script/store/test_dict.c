@@ -1,0 +1,675 @@
+/* test_dict.c - one thread: entries, expiry, memory, eviction, lists, iteration. test_dict_threads.c has many threads. */
+/* sanitizers: asan; no thread starts */
+#include "script/memory_fixture.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "script/store/dict.h"
+
+/* ---- time: the program is linked with --wrap=ls_clock_coarse_ms --------------------------------------------- */
+
+static uint64_t now_ms = 1000;
+
+uint64_t __wrap_ls_clock_coarse_ms(void); /* NOLINT */
+uint64_t __wrap_ls_clock_coarse_ms(void)  /* NOLINT */
+{
+    return now_ms;
+}
+
+/* ---- helpers ----------------------------------------------------------------------------------------------- */
+
+typedef struct fixture {
+    ls_shared *shared;
+    ls_dict *dict;
+} fixture;
+
+static ls_dict *open_dict(fixture *f, uint64_t bytes_max, bool evict)
+{
+    const ls_dict_options options = {.bytes_max = bytes_max, .evict = evict};
+    ls_shared_object *object = NULL;
+    char before[LS_SHARED_WHERE_BYTES];
+    assert_int_equal(ls_shared_open(&f->shared), LS_OK);
+    assert_int_equal(ls_shared_get(f->shared, &ls_dict_kind, "d", "site.lua:1", &options, &object, before), LS_OK);
+    f->dict = (ls_dict *)(void *)object;
+    return f->dict;
+}
+
+static void close_dict(fixture *f)
+{
+    ls_dict_clear(f->dict);
+    assert_int_equal(ls_dict_bytes(f->dict), 0); /* the account of bytes is exact */
+    ls_shared_close(f->shared);
+}
+
+static ls_dict_key key_of(const char *text)
+{
+    return (ls_dict_key){.bytes = text, .len = strlen(text)};
+}
+
+static ls_dict_value integer(int64_t n)
+{
+    return (ls_dict_value){.type = LS_DICT_INTEGER, .as.integer = n};
+}
+
+static ls_dict_value text_of(size_t len)
+{
+    static char bytes[70000];
+    ls_value *value = ls_value_string(bytes, len);
+    assert_non_null(value);
+    return (ls_dict_value){.type = LS_DICT_VALUE, .as.value = value};
+}
+
+static int set(ls_dict *d, const char *key, ls_dict_value value)
+{
+    const ls_dict_key k = key_of(key);
+    return ls_dict_set(d, &k, value, LS_DICT_SET, 0, 0);
+}
+
+static bool has(ls_dict *d, const char *key)
+{
+    const ls_dict_key k = key_of(key);
+    uint64_t ms;
+    return ls_dict_ttl(d, &k, &ms); /* does not count as a use */
+}
+
+static int64_t get(ls_dict *d, const char *key)
+{
+    const ls_dict_key k = key_of(key);
+    ls_dict_value value;
+    if (!ls_dict_get(d, &k, &value, NULL)) return -1;
+    assert_int_equal(value.type, LS_DICT_INTEGER);
+    return value.as.integer;
+}
+
+/* ---- entries ----------------------------------------------------------------------------------------------- */
+
+static void keys_of_both_types(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key number = {.integer = 0x3131313131313131}, same_bytes = {.bytes = "11111111", .len = 8};
+    const ls_dict_key empty = {.bytes = "", .len = 0};
+    ls_dict_value value;
+    (void)state;
+    assert_int_equal(ls_dict_set(d, &number, integer(1), LS_DICT_SET, 0, 0), LS_OK);
+    assert_int_equal(ls_dict_set(d, &same_bytes, integer(2), LS_DICT_SET, 0, 0), LS_OK);
+    assert_int_equal(ls_dict_set(d, &empty, integer(3), LS_DICT_SET, 0, 0), LS_OK);
+    assert_int_equal(ls_dict_count(d), 3);
+    assert_true(ls_dict_get(d, &number, &value, NULL) && value.as.integer == 1);
+    assert_true(ls_dict_get(d, &same_bytes, &value, NULL) && value.as.integer == 2);
+    assert_true(ls_dict_get(d, &empty, &value, NULL) && value.as.integer == 3);
+    assert_true(ls_dict_remove(d, &number));
+    assert_false(ls_dict_remove(d, &number));
+    close_dict(&f);
+}
+
+static void the_modes_of_set(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("k");
+    ls_dict_value value;
+    uint64_t version;
+    (void)state;
+    assert_int_equal(ls_dict_set(d, &k, text_of(5), LS_DICT_REPLACE, 0, 0), LS_ENOENT);
+    assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SWAP, 0, 7), LS_EAGAIN);
+    assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SWAP, 0, LS_DICT_ABSENT), LS_OK);
+    assert_int_equal(ls_dict_set(d, &k, text_of(5), LS_DICT_ADD, 0, 0), LS_EEXIST);
+    assert_int_equal(ls_dict_set(d, &k, integer(2), LS_DICT_REPLACE, 0, 0), LS_OK);
+    assert_true(ls_dict_get(d, &k, &value, &version));
+    assert_int_equal(ls_dict_set(d, &k, integer(3), LS_DICT_SWAP, 0, version), LS_OK);
+    assert_int_equal(ls_dict_set(d, &k, text_of(9), LS_DICT_SWAP, 0, version), LS_EAGAIN);
+    assert_int_equal(get(d, "k"), 3);
+    assert_true(ls_dict_get(d, &k, &value, &version));
+    assert_true(ls_dict_remove(d, &k)); /* an entry that was removed and made again has another version */
+    assert_int_equal(set(d, "k", integer(3)), LS_OK);
+    assert_int_equal(ls_dict_set(d, &k, integer(4), LS_DICT_SWAP, 0, version), LS_EAGAIN);
+    assert_int_equal(set(d, "k", (ls_dict_value){.type = LS_DICT_NIL}), LS_OK);
+    assert_false(has(d, "k"));
+    close_dict(&f);
+}
+
+static void a_value_outlives_its_entry(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("k");
+    ls_dict_value value;
+    (void)state;
+    assert_int_equal(set(d, "k", text_of(1000)), LS_OK);
+    assert_true(ls_dict_get(d, &k, &value, NULL));
+    assert_true(ls_dict_remove(d, &k));
+    assert_true(ls_value_bytes(value.as.value) > 1000);
+    ls_dict_value_drop(&value);
+    close_dict(&f);
+}
+
+static void incr(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("k"), s = key_of("s"), x = key_of("x");
+    const ls_dict_value none = {.type = LS_DICT_NIL}, half = {.type = LS_DICT_FLOAT, .as.number = 0.5};
+    ls_dict_value sum;
+    uint64_t ms;
+    (void)state;
+    assert_int_equal(ls_dict_incr(d, &k, integer(1), none, 0, &sum), LS_ENOENT);
+    assert_int_equal(ls_dict_incr(d, &k, integer(1), integer(10), 5000, &sum), LS_OK);
+    assert_int_equal(sum.as.integer, 11);
+    assert_int_equal(ls_dict_incr(d, &k, integer(-20), integer(0), 0, &sum), LS_OK);
+    assert_int_equal(sum.as.integer, -9);
+    assert_true(ls_dict_ttl(d, &k, &ms) && ms == 5000); /* of the new entry; later calls leave it */
+    assert_int_equal(ls_dict_incr(d, &k, half, integer(0), 0, &sum), LS_OK);
+    assert_true(sum.type == LS_DICT_FLOAT && sum.as.number == -8.5);
+    assert_int_equal(set(d, "s", text_of(3)), LS_OK);
+    assert_int_equal(ls_dict_incr(d, &s, integer(1), integer(0), 0, &sum), LS_EINVAL);
+    assert_int_equal(sum.type, LS_DICT_VALUE);
+    assert_int_equal(set(d, "x", integer(INT64_MAX - 1)), LS_OK);
+    assert_int_equal(ls_dict_incr(d, &x, integer(1), integer(0), 0, &sum), LS_OK);
+    assert_int_equal(ls_dict_incr(d, &x, integer(1), integer(0), 0, &sum), LS_EINVAL);
+    assert_true(sum.type == LS_DICT_INTEGER && get(d, "x") == INT64_MAX);
+    assert_int_equal(set(d, "x", integer(INT64_MIN)), LS_OK);
+    assert_int_equal(ls_dict_incr(d, &x, integer(-1), integer(0), 0, &sum), LS_EINVAL);
+    assert_int_equal(ls_dict_incr(d, &x, integer(0), integer(0), 0, &sum), LS_OK);
+    close_dict(&f);
+}
+
+/* ---- expiry ------------------------------------------------------------------------------------------------ */
+
+static double take(ls_dict *d, const char *key, double now, double token, double full)
+{
+    const ls_dict_key k = key_of(key);
+    double wait = -1;
+    assert_int_equal(ls_dict_take(d, &k, &(ls_dict_bucket){now, token, full}, &wait), LS_OK);
+    return wait;
+}
+
+static void a_bucket_is_emptied_and_fills_again(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict_value value;
+    const ls_dict_key k = key_of("k");
+    (void)state;
+    for (int n = 0; n < 3; n++) assert_true(take(d, "k", 1000, 20, 60) == 0);
+    for (int n = 0; n < 2; n++) assert_true(take(d, "k", 1000, 20, 60) == 20); /* a refusal takes no token */
+    assert_true(ls_dict_get(d, &k, &value, NULL) && value.type == LS_DICT_FLOAT && value.as.number == 1060);
+    assert_true(take(d, "k", 1019.5, 20, 60) == 0.5);
+    assert_true(take(d, "k", 1020, 20, 60) == 0);
+    assert_true(take(d, "k", 1020, 20, 60) == 20);
+    for (int n = 0; n < 3; n++) assert_true(take(d, "k", 9000, 20, 60) == 0); /* full, not more */
+    assert_true(take(d, "k", 9000, 20, 60) == 20);
+    assert_true(take(d, "other", 9000, 20, 20) == 0);
+    uint64_t ms = 0;
+    assert_true(take(d, "k", 60, 20, 60) == 0); /* after a reboot the clock begins anew */
+    assert_true(ls_dict_ttl(d, &(ls_dict_key){.bytes = "k", .len = 1}, &ms) && ms > 19000 && ms <= 20000);
+    assert_true(take(d, "other", 9000, 20, 20) == 20);
+    close_dict(&f);
+}
+
+static void a_bucket_that_a_thread_with_a_later_time_has_emptied(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    (void)state;
+    for (int n = 0; n < 3; n++) assert_true(take(d, "k", 1010, 20, 60) == 0);
+    assert_true(take(d, "k", 1009.5, 20, 60) == 20.5);
+    assert_true(take(d, "k", 1000, 20, 60) == 30);
+    assert_true(take(d, "k", 999.5, 20, 60) == 0); /* so much later is the time of another clock */
+    close_dict(&f);
+}
+
+static void a_bucket_keeps_its_rate_over_a_long_time(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    int passed = 0;
+    (void)state;
+    for (int n = 1; n <= 10000; n++) passed += take(d, "k", 1e6 + n * 0.01, 0.1, 0.1) == 0; /* 100 in a second */
+    assert_in_range(passed, 999, 1001);
+    close_dict(&f);
+}
+
+static void a_bucket_in_place_of_another_value(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    (void)state;
+    assert_int_equal(set(d, "k", text_of(1000)), LS_OK);
+    assert_true(take(d, "k", 1000, 1, 1) == 0);
+    assert_true(take(d, "k", 1000, 1, 1) == 1);
+    assert_int_equal(set(d, "k", integer(2000)), LS_OK);
+    assert_true(take(d, "k", 1000, 1, 1) == 0);
+    close_dict(&f);
+}
+
+static void buckets_in_a_dict_that_is_full(void **state)
+{
+    for (int evict = 0; evict <= 1; evict++) {
+        fixture f;
+        const ls_dict_key a = key_of("a"), b = key_of("b");
+        const ls_dict_bucket bucket = {.now = 1000, .token = 1, .full = 1};
+        const ls_dict_value number = {.type = LS_DICT_FLOAT};
+        const size_t bytes = ls_dict_entry_bytes(&a, &number);
+        double wait = 0;
+        (void)state;
+        ls_dict *d = open_dict(&f, bytes, evict);
+        assert_int_equal(ls_dict_take(d, &a, &bucket, &wait), LS_OK);
+        assert_int_equal(ls_dict_take(d, &b, &bucket, &wait), evict ? LS_OK : LS_ELIMIT);
+        assert_int_equal(has(d, "a"), !evict);
+        close_dict(&f);
+        d = open_dict(&f, bytes - 1, evict);
+        assert_int_equal(ls_dict_take(d, &a, &bucket, &wait), LS_EMSGSIZE);
+        close_dict(&f);
+    }
+}
+
+static void entries_expire(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("k");
+    uint64_t ms;
+    (void)state;
+    assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SET, 100, 0), LS_OK);
+    now_ms += 99;
+    assert_true(ls_dict_ttl(d, &k, &ms) && ms == 1);
+    assert_int_equal(get(d, "k"), 1);
+    now_ms += 1;
+    assert_false(ls_dict_ttl(d, &k, &ms));
+    assert_false(ls_dict_expire(d, &k, 50));
+    assert_int_equal(ls_dict_count(d), 0);
+    assert_int_equal(ls_dict_set(d, &k, integer(2), LS_DICT_ADD, 100, 0), LS_OK);
+    assert_true(ls_dict_expire(d, &k, 0));
+    assert_true(ls_dict_ttl(d, &k, &ms) && ms == 0);
+    assert_true(ls_dict_expire(d, &k, UINT64_MAX)); /* the end of time, without an overflow */
+    now_ms += 1000000;
+    assert_true(has(d, "k"));
+    assert_true(ls_dict_expire(d, &k, 10));
+    assert_int_equal(set(d, "k", integer(3)), LS_OK); /* without a time: it does not expire any more */
+    now_ms += 1000;
+    assert_int_equal(get(d, "k"), 3);
+    close_dict(&f);
+}
+
+static void a_swap_keeps_the_expiry(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("k");
+    ls_dict_value value;
+    uint64_t version, ms;
+    (void)state;
+    assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SET, 100, 0), LS_OK);
+    assert_true(ls_dict_get(d, &k, &value, &version));
+    assert_int_equal(ls_dict_set(d, &k, integer(2), LS_DICT_SWAP, 0, version), LS_OK);
+    assert_true(ls_dict_ttl(d, &k, &ms) && ms == 100);
+    close_dict(&f);
+}
+
+/* Entries that are never looked up again go when others are written. */
+static void writes_sweep_expired_entries(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 100000, true); /* one shard */
+    (void)state;
+    for (int64_t n = 0; n < 500; n++) {
+        const ls_dict_key k = {.integer = n};
+        assert_int_equal(ls_dict_set(d, &k, integer(n), LS_DICT_SET, 10 + (uint64_t)n % 7, 0), LS_OK);
+    }
+    assert_int_equal(set(d, "stays", integer(1)), LS_OK);
+    const uint64_t full = ls_dict_bytes(d);
+    now_ms += 20;
+    for (int64_t n = 0; n < 256; n++) { /* fewer than there are buckets */
+        const ls_dict_key k = {.integer = 5000 + n % 16};
+        assert_int_equal(ls_dict_set(d, &k, integer(n), LS_DICT_SET, 0, 0), LS_OK);
+    }
+    assert_true(ls_dict_bytes(d) < full / 20);
+    assert_int_equal(get(d, "stays"), 1);
+    assert_int_equal(ls_dict_count(d), 17);
+    close_dict(&f);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------ */
+
+static void the_limit_of_bytes(void **state)
+{
+    fixture f;
+    const ls_dict_key k = key_of("key");
+    ls_dict_value value = text_of(3000);
+    const size_t bytes = ls_dict_entry_bytes(&k, &value);
+    (void)state;
+    for (int evict = 0; evict < 2; evict++) {
+        ls_dict *d = open_dict(&f, bytes, evict != 0);
+        assert_int_equal(ls_dict_set(d, &k, text_of(3000), LS_DICT_SET, 0, 0), LS_OK);
+        assert_int_equal(ls_dict_bytes(d), bytes);
+        assert_int_equal(ls_dict_set(d, &k, text_of(3001), LS_DICT_SET, 0, 0), LS_EMSGSIZE);
+        assert_int_equal(ls_dict_bytes(d), bytes);
+        assert_int_equal(ls_dict_set(d, &k, text_of(2999), LS_DICT_SET, 0, 0), LS_OK);
+        assert_int_equal(ls_dict_bytes(d), bytes - 1);
+        assert_int_equal(set(d, "y", integer(1)), evict ? LS_OK : LS_ELIMIT);
+        assert_true(has(d, "key") == !evict && has(d, "y") == evict);
+        close_dict(&f);
+    }
+    ls_dict_value_drop(&value);
+}
+
+static void the_least_recently_used_goes_first(void **state)
+{
+    fixture f;
+    const ls_dict_key any = key_of("a");
+    const ls_dict_value number = integer(0);
+    ls_dict *d = open_dict(&f, 4 * ls_dict_entry_bytes(&any, &number), true);
+    (void)state;
+    assert_int_equal(set(d, "a", integer(1)), LS_OK);
+    assert_int_equal(set(d, "b", integer(2)), LS_OK);
+    assert_int_equal(set(d, "c", integer(3)), LS_OK);
+    assert_int_equal(set(d, "d", integer(4)), LS_OK);
+    assert_int_equal(get(d, "a"), 1); /* used: b is now the oldest */
+    assert_int_equal(set(d, "e", integer(5)), LS_OK);
+    assert_true(has(d, "a") && !has(d, "b") && has(d, "c") && has(d, "d") && has(d, "e"));
+    assert_int_equal(set(d, "c", integer(6)), LS_OK);
+    assert_int_equal(set(d, "f", integer(7)), LS_OK);
+    assert_true(has(d, "a") && has(d, "c") && !has(d, "d") && has(d, "e") && has(d, "f"));
+    close_dict(&f);
+}
+
+static void expired_entries_go_before_live_ones(void **state)
+{
+    fixture f;
+    const ls_dict_key any = key_of("a");
+    const ls_dict_value number = integer(0);
+    (void)state;
+    for (int evict = 0; evict < 2; evict++) {
+        ls_dict *d = open_dict(&f, 3 * ls_dict_entry_bytes(&any, &number), evict != 0);
+        const ls_dict_key c = key_of("c");
+        assert_int_equal(set(d, "a", integer(1)), LS_OK);
+        assert_int_equal(set(d, "b", integer(2)), LS_OK);
+        assert_int_equal(ls_dict_set(d, &c, integer(3), LS_DICT_SET, 10, 0), LS_OK);
+        now_ms += 10;
+        assert_int_equal(set(d, "d", integer(4)), LS_OK);
+        assert_true(has(d, "a") && has(d, "b") && has(d, "d"));
+        close_dict(&f);
+    }
+}
+
+/* A large dict has many shards: the bytes of all of them count together. */
+static void eviction_over_all_shards(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 4 << 20, true);
+    (void)state;
+    for (int64_t n = 0; n < 20000; n++, now_ms++) {
+        const ls_dict_key k = {.integer = n};
+        assert_int_equal(ls_dict_set(d, &k, text_of(500), LS_DICT_SET, 0, 0), LS_OK);
+        assert_true(ls_dict_bytes(d) <= 4 << 20);
+    }
+    const size_t count = ls_dict_count(d);
+    assert_in_range(count, (4 << 20) / 800, (4 << 20) / 500);
+    for (int64_t n = 0; n < 20000; n++) { /* the last ones are there, no other */
+        const ls_dict_key k = {.integer = n};
+        ls_dict_value value;
+        const bool found = ls_dict_get(d, &k, &value, NULL);
+        assert_int_equal(found, n >= 20000 - (int64_t)count);
+        if (found) ls_dict_value_drop(&value);
+    }
+    close_dict(&f);
+}
+
+static void out_of_memory_is_reported(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("k"), list = key_of("list");
+    ls_dict_value sum, *values;
+    size_t len, count;
+    (void)state;
+    test_allocations_left = 0;
+    assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SET, 0, 0), LS_ENOMEM);
+    assert_int_equal(ls_dict_incr(d, &k, integer(1), integer(0), 0, &sum), LS_ENOMEM);
+    test_allocations_left = -1;
+    assert_int_equal(ls_dict_bytes(d), 0);
+    for (int allowed = 0; allowed < 3; allowed++) { /* the entry is made last */
+        ls_dict_value pushed[] = {integer(1), text_of(100)};
+        test_allocations_left = allowed;
+        assert_int_equal(ls_dict_push(d, &list, pushed, 2, true, &len), LS_ENOMEM);
+        test_allocations_left = -1;
+        assert_int_equal(ls_dict_bytes(d), 0);
+    }
+    for (int n = 0; n < 4; n++) {
+        ls_dict_value one = integer(n);
+        assert_int_equal(ls_dict_push(d, &list, &one, 1, false, &len), LS_OK);
+    }
+    const uint64_t bytes = ls_dict_bytes(d);
+    ls_dict_value fifth = text_of(10);
+    test_allocations_left = 0;
+    assert_int_equal(ls_dict_push(d, &list, &fifth, 1, false, &len), LS_ENOMEM);
+    assert_int_equal(ls_dict_range(d, &list, 1, -1, &values, &count), LS_ENOMEM);
+    test_allocations_left = -1;
+    assert_int_equal(ls_dict_bytes(d), bytes);
+    for (int allowed = 0; allowed < 2; allowed++) {
+        ls_dict_items items = {0};
+        uint64_t cursor = 0;
+        test_allocations_left = allowed;
+        assert_int_equal(ls_dict_scan(d, &cursor, true, &items), LS_ENOMEM);
+        test_allocations_left = -1;
+        ls_dict_items_drop(&items);
+    }
+    close_dict(&f);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------- */
+
+static void assert_range(ls_dict *d, const char *key, int64_t first, int64_t last, const char *digits)
+{
+    const ls_dict_key k = key_of(key);
+    ls_dict_value *values = NULL;
+    size_t count = 99;
+    assert_int_equal(ls_dict_range(d, &k, first, last, &values, &count), LS_OK);
+    assert_int_equal(count, strlen(digits));
+    for (size_t n = 0; n < count; n++) assert_int_equal(values[n].as.integer, digits[n] - '0');
+    free(values);
+}
+
+static void lists(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key k = key_of("list"), s = key_of("s");
+    ls_dict_value out, *values;
+    size_t len = 0, count;
+    (void)state;
+    assert_int_equal(ls_dict_pop(d, &k, true, &out), LS_ENOENT);
+    assert_int_equal(ls_dict_list_len(d, &k, &len), LS_OK);
+    assert_int_equal(len, 0);
+    assert_range(d, "list", 1, -1, "");
+    for (int n = 1; n <= 3; n++) {
+        ls_dict_value pair[] = {integer(2 * n - 1), integer(2 * n)};
+        assert_int_equal(ls_dict_push(d, &k, pair, 2, false, &len), LS_OK);
+    }
+    assert_int_equal(len, 6);
+    ls_dict_value pair[] = {integer(7), integer(8)};
+    assert_int_equal(ls_dict_push(d, &k, pair, 2, true, &len), LS_OK);
+    assert_range(d, "list", 1, -1, "87123456");
+    assert_range(d, "list", 2, 3, "71");
+    assert_range(d, "list", -2, -1, "56");
+    assert_range(d, "list", -100, 2, "87");
+    assert_range(d, "list", 0, 0, "");
+    assert_range(d, "list", 8, 100, "6");
+    assert_range(d, "list", 9, 100, "");
+    assert_range(d, "list", 5, 4, "");
+    assert_range(d, "list", 1, -9, "");
+    assert_range(d, "list", INT64_MIN, INT64_MAX, "87123456");
+    assert_int_equal(ls_dict_pop(d, &k, true, &out), LS_OK);
+    assert_int_equal(out.as.integer, 8);
+    assert_int_equal(ls_dict_pop(d, &k, false, &out), LS_OK);
+    assert_int_equal(out.as.integer, 6);
+    assert_range(d, "list", 1, -1, "712345");
+    for (int n = 0; n < 6; n++) assert_int_equal(ls_dict_pop(d, &k, n % 2 == 0, &out), LS_OK);
+    assert_false(has(d, "list")); /* the last value takes the entry with it */
+    assert_int_equal(ls_dict_bytes(d), 0);
+
+    ls_dict_value one = text_of(10);
+    assert_int_equal(set(d, "s", integer(1)), LS_OK);
+    assert_int_equal(ls_dict_push(d, &s, &one, 1, true, &len), LS_EINVAL);
+    assert_int_equal(ls_dict_pop(d, &s, true, &out), LS_EINVAL);
+    assert_int_equal(ls_dict_list_len(d, &s, &len), LS_EINVAL);
+    assert_int_equal(ls_dict_range(d, &s, 1, -1, &values, &count), LS_EINVAL);
+    close_dict(&f);
+}
+
+/* The account of a list is exact through growth, and its limit is that of the dict. */
+static void a_list_at_the_limit(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 8192, false);
+    const ls_dict_key k = key_of("list");
+    size_t len = 0, before = 0;
+    int err;
+    (void)state;
+    do {
+        ls_dict_value one = text_of(100);
+        before = len;
+        err = ls_dict_push(d, &k, &one, 1, false, &len);
+    } while (err == LS_OK);
+    assert_int_equal(err, LS_EMSGSIZE); /* the list alone fills the dict */
+    assert_in_range(before, 40, 60);
+    assert_int_equal(len, before);
+    ls_dict_value out;
+    assert_int_equal(ls_dict_pop(d, &k, true, &out), LS_OK);
+    ls_dict_value_drop(&out);
+    ls_dict_value one = text_of(100);
+    assert_int_equal(ls_dict_push(d, &k, &one, 1, false, &len), LS_OK);
+    close_dict(&f);
+}
+
+/* ---- iteration --------------------------------------------------------------------------------------------- */
+
+/* All entries come once, also when the table grows between the calls. */
+static void iteration_while_the_table_grows(void **state)
+{
+    enum { FIRST = 3000, MORE = 40 };
+    static unsigned char seen[200000];
+    fixture f;
+    ls_dict *d = open_dict(&f, 64 << 20, true);
+    ls_dict_items items = {0};
+    uint64_t cursor = 0;
+    int64_t added = FIRST;
+    unsigned calls = 0;
+    (void)state;
+    memset(seen, 0, sizeof seen);
+    for (int64_t n = 0; n < FIRST; n++) {
+        const ls_dict_key k = {.integer = n};
+        assert_int_equal(ls_dict_set(d, &k, n % 2 == 0 ? integer(n) : text_of((size_t)n), LS_DICT_SET, 0, 0), LS_OK);
+    }
+    do {
+        assert_int_equal(ls_dict_scan(d, &cursor, true, &items), LS_OK);
+        for (size_t n = 0; n < items.count; n++) {
+            const ls_dict_key k = ls_dict_item_key(&items, n);
+            assert_null(k.bytes);
+            assert_int_equal(seen[k.integer]++, 0);
+            assert_int_equal(items.items[n].value.type, k.integer % 2 == 0 ? LS_DICT_INTEGER : LS_DICT_VALUE);
+        }
+        for (int n = 0; n < MORE * 10; n++, added++) {
+            const ls_dict_key k = {.integer = added};
+            if (added >= 200000) break;
+            assert_int_equal(ls_dict_set(d, &k, added % 2 == 0 ? integer(0) : text_of(1), LS_DICT_SET, 0, 0), LS_OK);
+        }
+        assert_true(++calls < 10000);
+    } while (cursor != 0);
+    for (int n = 0; n < FIRST; n++) assert_int_equal(seen[n], 1);
+    ls_dict_items_drop(&items);
+    close_dict(&f);
+}
+
+static void iteration_reads_keys_only(void **state)
+{
+    fixture f;
+    ls_dict *d = open_dict(&f, 1 << 20, true);
+    const ls_dict_key list = key_of("a list"), old = key_of("old");
+    ls_dict_value one = text_of(7);
+    ls_dict_items items = {0};
+    uint64_t cursor = 0;
+    size_t len, count = 0;
+    (void)state;
+    assert_int_equal(ls_dict_push(d, &list, &one, 1, true, &len), LS_OK);
+    assert_int_equal(set(d, "text", text_of(100)), LS_OK);
+    assert_int_equal(ls_dict_set(d, &old, integer(1), LS_DICT_SET, 5, 0), LS_OK);
+    now_ms += 5;
+    do {
+        assert_int_equal(ls_dict_scan(d, &cursor, false, &items), LS_OK);
+        for (size_t n = 0; n < items.count; n++, count++) {
+            const ls_dict_key k = ls_dict_item_key(&items, n);
+            assert_true((k.len == 6 && memcmp(k.bytes, "a list", 6) == 0) ||
+                        (k.len == 4 && memcmp(k.bytes, "text", 4) == 0));
+            assert_int_equal(items.items[n].value.type, LS_DICT_NIL);
+        }
+    } while (cursor != 0);
+    assert_int_equal(count, 2);
+    ls_dict_items_drop(&items);
+    close_dict(&f);
+}
+
+/* ---- the registry ------------------------------------------------------------------------------------------ */
+
+static void a_dict_is_found_by_its_name(void **state)
+{
+    const ls_dict_options small = {.bytes_max = 8192, .evict = true}, large = {.bytes_max = 16384};
+    ls_shared *shared;
+    ls_shared_object *a = NULL, *b = NULL;
+    char before[LS_SHARED_WHERE_BYTES] = "";
+    (void)state;
+    assert_int_equal(ls_shared_open(&shared), LS_OK);
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:1", &small, &a, before), LS_OK);
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "b", "site.lua:2", NULL, &b, before), LS_OK);
+    assert_ptr_not_equal(a, b);
+    assert_int_equal(ls_dict_options_get((ls_dict *)(void *)b).bytes_max, LS_DICT_BYTES_DEFAULT);
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:3", &small, &b, before), LS_OK);
+    assert_ptr_equal(a, b);
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:4", NULL, &b, before), LS_OK);
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:5", &large, &b, before), LS_EEXIST);
+    assert_string_equal(before, "site.lua:1");
+
+    ls_shared_next_generation(shared); /* a reload may change the options, once */
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:7", &large, &b, before), LS_OK);
+    assert_ptr_equal(a, b);
+    assert_int_equal(ls_dict_options_get((ls_dict *)(void *)b).bytes_max, 16384);
+    assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:8", &small, &b, before), LS_EEXIST);
+    assert_string_equal(before, "site.lua:7");
+    for (int allowed = 0; allowed < 17; allowed++) { /* the dict, and the buckets of 16 shards */
+        test_allocations_left = allowed;
+        const int err = ls_shared_get(shared, &ls_dict_kind, "c", "site.lua:9", NULL, &b, before);
+        test_allocations_left = -1;
+        assert_int_equal(err, LS_ENOMEM);
+    }
+    ls_shared_close(shared);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_both_types),
+        cmocka_unit_test(the_modes_of_set),
+        cmocka_unit_test(a_value_outlives_its_entry),
+        cmocka_unit_test(incr),
+        cmocka_unit_test(a_bucket_is_emptied_and_fills_again),
+        cmocka_unit_test(a_bucket_that_a_thread_with_a_later_time_has_emptied),
+        cmocka_unit_test(a_bucket_keeps_its_rate_over_a_long_time),
+        cmocka_unit_test(a_bucket_in_place_of_another_value),
+        cmocka_unit_test(buckets_in_a_dict_that_is_full),
+        cmocka_unit_test(entries_expire),
+        cmocka_unit_test(a_swap_keeps_the_expiry),
+        cmocka_unit_test(writes_sweep_expired_entries),
+        cmocka_unit_test(the_limit_of_bytes),
+        cmocka_unit_test(the_least_recently_used_goes_first),
+        cmocka_unit_test(expired_entries_go_before_live_ones),
+        cmocka_unit_test(eviction_over_all_shards),
+        cmocka_unit_test(out_of_memory_is_reported),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(a_list_at_the_limit),
+        cmocka_unit_test(iteration_while_the_table_grows),
+        cmocka_unit_test(iteration_reads_keys_only),
+        cmocka_unit_test(a_dict_is_found_by_its_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

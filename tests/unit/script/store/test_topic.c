@@ -1,0 +1,934 @@
+/* test_topic.c - topics: who gets a message and in what order, subscriptions that end during a delivery, retained messages,
+ * batches, limits, forms, allocations that fail. */
+/* sanitizers: asan; no thread starts */
+#include "script/store/topic_fixture.h"
+
+#include "script/memory_fixture.h"
+
+enum { LOG_BYTES = 256 };
+
+typedef struct reader { /* a subscriber that notes the data it gets, separated by spaces */
+    ls_subscriber subscriber;
+    char log[LOG_BYTES];
+    unsigned count;
+    void (*act)(struct reader *r, ls_publication *p); /* in `deliver` */
+    struct reader *other;
+    ls_topics *topics;
+    int result;
+} reader;
+
+static int reader_deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    reader *r = LS_CONTAINER(subscriber, reader, subscriber);
+    const size_t len = strlen(r->log);
+    const int result = r->result;
+    assert_ptr_equal(ctx->inside == NULL, 0);
+    r->count++;
+    if (len + p->data.len + 2 < sizeof r->log)
+        (void)snprintf(r->log + len, sizeof r->log - len, "%.*s ", (int)p->data.len, p->data.ptr);
+    if (r->act != NULL) r->act(r, p); /* may free r */
+    return result;
+}
+
+static const ls_subscriber_kind reader_kind = {.deliver = reader_deliver};
+
+static void reader_open(reader *r, const place *p)
+{
+    *r = (reader){.count = 0};
+    ls_subscriber_init(&r->subscriber, p->inbox, &reader_kind);
+}
+
+static ls_publication *subscribe(reader *r, const char *name)
+{
+    ls_publication *retained = NULL;
+    assert_int_equal(ls_topic_subscribe(&r->subscriber, name, strlen(name), &retained), LS_OK);
+    return retained;
+}
+
+static void subscribe_fresh(reader *r, const char *name)
+{
+    assert_null(subscribe(r, name));
+}
+
+static int unsubscribe(reader *r, const char *name)
+{
+    return ls_topic_unsubscribe(&r->subscriber, name, strlen(name));
+}
+
+static void expect(const reader *r, const char *log)
+{
+    assert_string_equal(r->log, log);
+}
+
+typedef struct world {
+    net_place net;
+    ls_topics *topics;
+    place a, b;
+} world;
+
+static void world_open(world *w)
+{
+    net_open(&w->net);
+    assert_int_equal(ls_topics_open(&w->topics), LS_OK);
+    place_open(&w->a, w->topics, w->net.port);
+    place_open(&w->b, w->topics, w->net.port);
+}
+
+static void world_close(world *w)
+{
+    (void)pump(&w->net);
+    place_close(&w->a);
+    place_close(&w->b);
+    ls_topics_close(w->topics);
+    net_close(&w->net);
+}
+
+static ls_topics_stats stats_of(const world *w)
+{
+    ls_topics_stats stats;
+    ls_topics_stat(w->topics, &stats);
+    return stats;
+}
+
+/* ---- who gets what -------------------------------------------------------------------------------------------- */
+
+static void every_subscriber_in_every_state_gets_it(void **state)
+{
+    world w;
+    reader r[4];
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 4; n++) {
+        reader_open(&r[n], n < 2 ? &w.a : &w.b);
+        subscribe_fresh(&r[n], "news");
+    }
+    subscribe_fresh(&r[3], "sport");
+    assert_int_equal(publish(w.topics, "news", "1"), 4);
+    assert_int_equal(publish(w.topics, "sport", "2"), 1);
+    assert_int_equal(publish(w.topics, "weather", "3"), 0);
+    assert_int_equal(publish(w.topics, "news", "4"), 4);
+    expect(&r[0], "");
+    (void)pump(&w.net);
+    for (int n = 0; n < 3; n++) expect(&r[n], "1 4 ");
+    expect(&r[3], "1 2 4 ");
+    assert_int_equal(w.a.flushes, 1); /* for all messages */
+    assert_int_equal(w.b.flushes, 1);
+    assert_int_equal(unsubscribe(&r[3], "news"), LS_OK);
+    assert_int_equal(unsubscribe(&r[3], "news"), LS_ENOENT);
+    assert_int_equal(unsubscribe(&r[3], "weather"), LS_ENOENT);
+    ls_subscriber_end(&r[0].subscriber);
+    assert_int_equal(publish(w.topics, "news", "5"), 2);
+    (void)pump(&w.net);
+    expect(&r[0], "1 4 ");
+    expect(&r[2], "1 4 5 ");
+    expect(&r[3], "1 2 4 ");
+    const ls_topics_stats stats = stats_of(&w);
+    assert_int_equal(stats.topics, 2);
+    assert_int_equal(stats.subscriptions, 3);
+    assert_int_equal(stats.published, 5);
+    assert_int_equal(stats.delivered, 11);
+    assert_int_equal(stats.dropped, 0);
+    world_close(&w);
+}
+
+static void refused_messages_are_counted(void **state)
+{
+    world w;
+    reader r;
+    (void)state;
+    world_open(&w);
+    reader_open(&r, &w.a);
+    subscribe_fresh(&r, "a");
+    r.result = LS_ELIMIT;
+    assert_int_equal(publish(w.topics, "a", "1"), 1);
+    (void)pump(&w.net);
+    r.result = LS_ECLOSED; /* counts neither as delivered nor as dropped */
+    assert_int_equal(publish(w.topics, "a", "2"), 1);
+    (void)pump(&w.net);
+    expect(&r, "1 2 ");
+    ls_topic_count_closed(w.a.inbox);
+    assert_int_equal(stats_of(&w).delivered, 0);
+    assert_int_equal(stats_of(&w).dropped, 1);
+    assert_int_equal(stats_of(&w).closed, 1);
+    place_close(&w.a);
+    assert_int_equal(stats_of(&w).dropped, 1); /* kept */
+    place_open(&w.a, w.topics, w.net.port);
+    world_close(&w);
+}
+
+/* A subscription gets what is published after it, also when older messages still wait. */
+static void a_new_subscription_gets_later_messages(void **state)
+{
+    world w;
+    reader early, late;
+    (void)state;
+    world_open(&w);
+    reader_open(&early, &w.a);
+    reader_open(&late, &w.a);
+    subscribe_fresh(&early, "a");
+    assert_int_equal(publish(w.topics, "a", "1"), 1);
+    subscribe_fresh(&late, "a");
+    assert_int_equal(publish(w.topics, "a", "2"), 2);
+    assert_int_equal(unsubscribe(&early, "a"), LS_OK);
+    (void)pump(&w.net);
+    expect(&early, "");
+    expect(&late, "2 ");
+    assert_int_equal(publish(w.topics, "a", "3"), 1);
+    assert_int_equal(unsubscribe(&late, "a"), LS_OK); /* the last one: the topic ends, its message is on the way */
+    subscribe_fresh(&late, "a");
+    (void)pump(&w.net);
+    expect(&late, "2 ");
+    world_close(&w);
+}
+
+static void an_inbox_delivers_from_its_start(void **state)
+{
+    world w;
+    place c;
+    reader r;
+    (void)state;
+    world_open(&w);
+    place_open(&c, w.topics, NULL);
+    reader_open(&r, &c);
+    subscribe_fresh(&r, "a");
+    assert_int_equal(publish(w.topics, "a", "1"), 1);
+    assert_int_equal(publish(w.topics, "a", "2"), 1);
+    assert_int_equal(pump(&w.net), 0);
+    assert_false(ls_topic_inbox_idle(c.inbox));
+    ls_topic_inbox_start(c.inbox, w.net.port);
+    (void)pump(&w.net);
+    expect(&r, "1 2 ");
+    assert_true(ls_topic_inbox_idle(c.inbox));
+    place_close(&c);
+    world_close(&w);
+}
+
+/* ---- inside a delivery ------------------------------------------------------------------------------------------ */
+
+static void act_unsubscribe(reader *r, ls_publication *p)
+{
+    (void)p;
+    r->act = NULL;
+    assert_int_equal(unsubscribe(r, "a"), LS_OK);
+}
+
+static void act_end_other(reader *r, ls_publication *p)
+{
+    (void)p;
+    r->act = NULL;
+    ls_subscriber_end(&r->other->subscriber);
+    free(r->other);
+    r->other = NULL;
+}
+
+static void act_free(reader *r, ls_publication *p)
+{
+    (void)p;
+    ls_subscriber_end(&r->subscriber);
+    free(r);
+}
+
+static void act_subscribe_other(reader *r, ls_publication *p)
+{
+    (void)p;
+    r->act = NULL;
+    subscribe_fresh(r->other, "a");
+}
+
+static void act_publish(reader *r, ls_publication *p)
+{
+    (void)p;
+    r->act = NULL;
+    assert_int_equal(publish(r->topics, "a", "inner"), 2);
+}
+
+static void subscriptions_end_inside_a_delivery(void **state)
+{
+    world w;
+    (void)state;
+    for (int actor = 0; actor < 5; actor++) { /* the one of five that acts */
+        for (int victim = 0; victim < 5; victim++) {
+            reader *r[5];
+            world_open(&w);
+            for (int n = 0; n < 5; n++) {
+                r[n] = malloc(sizeof **r);
+                assert_non_null(r[n]);
+                reader_open(r[n], &w.a);
+                subscribe_fresh(r[n], "a");
+            }
+            r[actor]->act = victim == actor ? act_free : act_end_other;
+            r[actor]->other = r[victim];
+            assert_int_equal(publish(w.topics, "a", "1"), 5);
+            (void)pump(&w.net);
+            assert_int_equal(publish(w.topics, "a", "2"), 4);
+            (void)pump(&w.net);
+            for (int n = 0; n < 5; n++) {
+                if (n == victim) continue;
+                expect(r[n], "1 2 ");
+                ls_subscriber_end(&r[n]->subscriber);
+                free(r[n]);
+            }
+            world_close(&w);
+        }
+    }
+}
+
+static void all_unsubscribe_inside_a_delivery(void **state)
+{
+    world w;
+    reader r[3];
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 3; n++) {
+        reader_open(&r[n], &w.a);
+        subscribe_fresh(&r[n], "a");
+        r[n].act = act_unsubscribe;
+    }
+    assert_int_equal(publish(w.topics, "a", "1"), 3);
+    assert_int_equal(publish(w.topics, "a", "2"), 3);
+    (void)pump(&w.net);
+    for (int n = 0; n < 3; n++) expect(&r[n], "1 ");
+    assert_int_equal(stats_of(&w).topics, 0);
+    world_close(&w);
+}
+
+static void subscribe_and_publish_inside_a_delivery(void **state)
+{
+    world w;
+    reader r[20];
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 20; n++) reader_open(&r[n], &w.a);
+    for (int n = 0; n < 19; n++) { /* each adds the next one, so that the slots move */
+        r[n].act = act_subscribe_other;
+        r[n].other = &r[n + 1];
+    }
+    subscribe_fresh(&r[0], "a");
+    for (int n = 1; n <= 20; n++) {
+        assert_int_equal(publish(w.topics, "a", "x"), n);
+        (void)pump(&w.net);
+    }
+    for (unsigned n = 0; n < 20; n++) assert_int_equal(r[n].count, 20 - n);
+    for (int n = 2; n < 20; n++) ls_subscriber_end(&r[n].subscriber);
+    r[0].log[0] = r[1].log[0] = '\0';
+    r[0].act = act_publish;
+    r[0].topics = w.topics;
+    assert_int_equal(publish(w.topics, "a", "outer"), 2);
+    (void)pump(&w.net);
+    expect(&r[0], "outer inner ");
+    expect(&r[1], "outer inner ");
+    world_close(&w);
+}
+
+/* ---- retained messages ------------------------------------------------------------------------------------------ */
+
+static void expect_retained(ls_publication *p, const char *data)
+{
+    assert_non_null(p);
+    assert_int_equal(p->data.len, strlen(data));
+    assert_memory_equal(p->data.ptr, data, p->data.len);
+    ls_publication_drop(p);
+}
+
+static void the_last_retained_message_goes_to_new_subscribers(void **state)
+{
+    world w;
+    reader r[3];
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 3; n++) reader_open(&r[n], &w.a);
+    assert_int_equal(retain(w.topics, "a", "1"), 0);
+    assert_int_equal(stats_of(&w).topics, 1);
+    expect_retained(subscribe(&r[0], "a"), "1");
+    assert_int_equal(retain(w.topics, "a", "2"), 1);
+    assert_int_equal(publish(w.topics, "a", "3"), 1);
+    expect_retained(subscribe(&r[1], "a"), "2");
+    assert_int_equal(retain(w.topics, "a", ""), 2); /* removes it, and is a message too */
+    assert_null(subscribe(&r[2], "a"));
+    (void)pump(&w.net);
+    expect(&r[0], "2 3  ");
+    assert_int_equal(stats_of(&w).retained_bytes, 0);
+    for (int n = 0; n < 3; n++) ls_subscriber_end(&r[n].subscriber);
+    assert_int_equal(retain(w.topics, "b", "kept"), 0); /* freed with the topics */
+    assert_int_equal(retain(w.topics, "c", "1"), 0);
+    assert_int_equal(retain(w.topics, "c", ""), 0);
+    assert_int_equal(retain(w.topics, "c", ""), 0);
+    assert_int_equal(stats_of(&w).topics, 1);
+    world_close(&w);
+}
+
+/* A block of the pool is not kept for as long as a retained message. */
+static void retained_data_is_copied_and_other_data_is_not(void **state)
+{
+    world w;
+    reader r;
+    ls_pools_stats stats;
+    (void)state;
+    world_open(&w);
+    reader_open(&r, &w.a);
+    subscribe_fresh(&r, "a");
+    ls_block *block = ls_block_get(w.net.ctx.pool, LS_BLOCK_SMALL);
+    memcpy(block->data, "data", 4);
+    assert_int_equal(publish_slice(w.topics, "a", 1, ls_slice_of(block, 0, 4), true), 1);
+    assert_int_equal(atomic_load(&block->refs), 1);
+    assert_int_equal(publish_slice(w.topics, "a", 1, ls_slice_of(block, 0, 4), false), 1);
+    assert_int_equal(atomic_load(&block->refs), 2);
+    ls_block_drop(block);
+    (void)pump(&w.net);
+    expect(&r, "data data ");
+    ls_pools_stat(w.net.pools, &stats);
+    assert_int_equal(stats.blocks_live, 0);
+    world_close(&w);
+}
+
+static int64_t publish_bytes(ls_topics *topics, const char *name, size_t bytes, bool kept)
+{
+    static char data[LS_TOPIC_RETAINED_BYTES_MAX];
+    assert_true(bytes <= sizeof data);
+    return publish_slice(topics, name, strlen(name), ls_slice_static(data, bytes), kept);
+}
+
+static void the_limit_of_retained_messages(void **state)
+{
+    enum { ALL = LS_TOPIC_RETAINED_BYTES_MAX - LS_TOPIC_MESSAGE_BYTES - 1, HALF = LS_TOPIC_RETAINED_BYTES_MAX / 2 };
+    world w;
+    reader r;
+    (void)state;
+    world_open(&w);
+    assert_false(ls_topics_refuses_first(w.topics));
+    assert_int_equal(publish_bytes(w.topics, "a", ALL + 1, true), LS_ELIMIT);
+    assert_true(ls_topics_refuses_first(w.topics));
+    assert_int_equal(stats_of(&w).topics, 0);
+    assert_int_equal(publish_bytes(w.topics, "a", ALL, true), 0);
+    assert_int_equal(stats_of(&w).retained_bytes, LS_TOPIC_RETAINED_BYTES_MAX);
+    assert_int_equal(publish_bytes(w.topics, "a", ALL, true), 0); /* instead of the first one */
+    assert_int_equal(publish_bytes(w.topics, "b", 1, true), LS_ELIMIT);
+    reader_open(&r, &w.a);
+    subscribe_fresh(&r, "b");
+    assert_int_equal(publish_bytes(w.topics, "b", 1, true), LS_ELIMIT); /* then no subscriber gets it */
+    assert_false(ls_topics_refuses_first(w.topics));
+    (void)pump(&w.net);
+    assert_int_equal(r.count, 0);
+    assert_int_equal(retain(w.topics, "a", ""), 0);
+    assert_int_equal(publish_bytes(w.topics, "a", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 0);
+    assert_int_equal(publish_bytes(w.topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES, true), LS_ELIMIT);
+    assert_int_equal(publish_bytes(w.topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 1);
+    world_close(&w);
+}
+
+/* ---- limits ----------------------------------------------------------------------------------------------------- */
+
+static void lengths_of_names(void **state)
+{
+    world w;
+    reader r;
+    ls_publication *retained = NULL;
+    char name[LS_TOPIC_NAME_BYTES_MAX + 1];
+    (void)state;
+    world_open(&w);
+    reader_open(&r, &w.a);
+    memset(name, 'n', sizeof name);
+    const ls_slice data = ls_slice_static("x", 1);
+    assert_int_equal(ls_topic_subscribe(&r.subscriber, name, sizeof name - 1, &retained), LS_OK);
+    assert_int_equal(ls_topic_subscribe(&r.subscriber, name, sizeof name, &retained), LS_EINVAL);
+    assert_int_equal(ls_topic_subscribe(&r.subscriber, name, 0, &retained), LS_EINVAL);
+    assert_int_equal(publish_slice(w.topics, name, sizeof name - 1, data, false), 1);
+    assert_int_equal(publish_slice(w.topics, name, sizeof name, data, false), LS_EINVAL);
+    assert_int_equal(publish_slice(w.topics, name, 0, data, false), LS_EINVAL);
+    assert_int_equal(ls_topic_unsubscribe(&r.subscriber, name, sizeof name), LS_ENOENT);
+    world_close(&w);
+    assert_int_equal(r.count, 1);
+}
+
+static void the_limit_of_subscriptions(void **state)
+{
+    world w;
+    reader r;
+    ls_publication *retained = NULL;
+    char name[16];
+    (void)state;
+    world_open(&w);
+    reader_open(&r, &w.a);
+    for (int n = 0; n < LS_TOPIC_SUBSCRIPTIONS_MAX; n++) {
+        (void)snprintf(name, sizeof name, "%d", n);
+        subscribe_fresh(&r, name);
+        assert_int_equal(ls_topic_subscribe(&r.subscriber, name, strlen(name), &retained), LS_EEXIST);
+    }
+    assert_int_equal(ls_topic_subscribe(&r.subscriber, "more", 4, &retained), LS_ELIMIT);
+    assert_int_equal(stats_of(&w).topics, LS_TOPIC_SUBSCRIPTIONS_MAX);
+    assert_int_equal(unsubscribe(&r, "7"), LS_OK);
+    subscribe_fresh(&r, "more");
+    world_close(&w);
+}
+
+/* A full inbox loses the message for its own subscribers; only the publisher of its state gets an error. */
+static void the_limit_of_an_inbox(void **state)
+{
+    enum {
+        EACH = LS_TOPIC_RETAINED_BYTES_MAX - LS_TOPIC_MESSAGE_BYTES - 1,
+        COUNT = LS_TOPIC_INBOX_BYTES_MAX / LS_TOPIC_RETAINED_BYTES_MAX
+    };
+    world w;
+    reader r[2], others[2];
+    ls_publish_order order = {.topic = "a", .topic_len = 1};
+    (void)state;
+    world_open(&w);
+    reader_open(&r[0], &w.a);
+    reader_open(&r[1], &w.b);
+    subscribe_fresh(&r[0], "a");
+    subscribe_fresh(&r[1], "b");
+    for (int n = 0; n < 2; n++) {
+        reader_open(&others[n], &w.b);
+        subscribe_fresh(&others[n], "a");
+    }
+    for (int n = 0; n < COUNT - 1; n++) assert_int_equal(publish_bytes(w.topics, "b", EACH, false), 1);
+    assert_int_equal(publish_bytes(w.topics, "b", EACH + 1, false), 0);
+    assert_int_equal(stats_of(&w).dropped, 1);
+    assert_int_equal(publish_bytes(w.topics, "b", EACH, false), 1);
+    assert_int_equal(publish_bytes(w.topics, "a", 0, false), 1); /* the other state gets it */
+    assert_int_equal(stats_of(&w).dropped, 3);
+    order.own = w.b.inbox;
+    assert_int_equal(ls_topics_publish(w.topics, &order), LS_ELIMIT); /* no state gets it */
+    order.own = w.a.inbox;
+    assert_int_equal(ls_topics_publish(w.topics, &order), 1);
+    assert_int_equal(stats_of(&w).dropped, 5);
+    (void)pump(&w.net);
+    assert_int_equal(r[0].count, 2);
+    assert_int_equal(others[0].count, 0);
+    assert_int_equal(r[1].count, COUNT);
+    assert_int_equal(publish_bytes(w.topics, "a", 0, false), 3);
+    (void)pump(&w.net);
+    assert_int_equal(stats_of(&w).dropped, 5);
+    world_close(&w);
+    assert_int_equal(others[1].count, 1);
+}
+
+/* ---- many ------------------------------------------------------------------------------------------------------- */
+
+static void many_topics_come_and_go(void **state)
+{
+    enum { READERS = 100, EACH = 1000 };
+    static reader r[READERS];
+    world w;
+    char name[32];
+    (void)state;
+    world_open(&w);
+    for (int round = 0; round < 2; round++) {
+        for (int n = 0; n < READERS * EACH; n++) {
+            if (n % EACH == 0) reader_open(&r[n / EACH], n % 2000 == 0 ? &w.a : &w.b);
+            (void)snprintf(name, sizeof name, "topic/%d", n);
+            subscribe_fresh(&r[n / EACH], name);
+        }
+        assert_int_equal(stats_of(&w).topics, READERS * EACH);
+        for (int n = 0; n < READERS * EACH; n += 997) {
+            (void)snprintf(name, sizeof name, "topic/%d", n);
+            assert_int_equal(publish(w.topics, name, "x"), 1);
+        }
+        (void)pump(&w.net);
+        for (int n = 0; n < READERS; n++) ls_subscriber_end(&r[n].subscriber);
+        assert_int_equal(stats_of(&w).topics, 0);
+        assert_int_equal(stats_of(&w).subscriptions, 0);
+    }
+    world_close(&w);
+}
+
+static void the_list_of_topics(void **state)
+{
+    world w;
+    reader r[2];
+    char room[4096];
+    unsigned seen = 0;
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 2; n++) {
+        reader_open(&r[n], n == 0 ? &w.a : &w.b);
+        subscribe_fresh(&r[n], "room/1");
+        subscribe_fresh(&r[n], "other");
+    }
+    subscribe_fresh(&r[0], "room/2");
+    (void)retain(w.topics, "room/3", "x");
+    for (unsigned part = 0; part < LS_TOPIC_SHARDS; part++) {
+        const size_t needed = ls_topics_list(w.topics, part, "room/", 5, NULL, 0);
+        assert_true(needed <= sizeof room);
+        if (needed > 0) assert_int_equal(ls_topics_list(w.topics, part, "room/", 5, room, needed - 1), needed);
+        assert_int_equal(ls_topics_list(w.topics, part, "room/", 5, room, needed), needed);
+        const char *at = room;
+        for (ls_topic_info info; ls_topics_next(&at, room + needed, &info); seen++) {
+            assert_int_equal(info.len, 6);
+            assert_memory_equal(info.name, "room/", 5);
+            assert_int_equal(info.subscribers, '3' - info.name[5]);
+        }
+    }
+    assert_int_equal(seen, 3);
+    world_close(&w);
+}
+
+static unsigned turns;
+
+static void other_work(ls_thread_ctx *ctx, ls_op *op)
+{
+    (void)ctx;
+    (void)op;
+    turns++;
+}
+
+/* Many subscribers: batches, between which other packets of the state run. */
+static void batches_let_other_work_run(void **state)
+{
+    enum { COUNT = 2 * LS_TOPIC_BATCH_SUBSCRIBERS + 1 };
+    static reader r[COUNT];
+    world w;
+    (void)state;
+    turns = 0;
+    world_open(&w);
+    for (int n = 0; n < COUNT; n++) {
+        reader_open(&r[n], &w.a);
+        subscribe_fresh(&r[n], "a");
+    }
+    assert_int_equal(publish(w.topics, "a", "1"), COUNT);
+    assert_int_equal(publish(w.topics, "a", "2"), COUNT);
+    ls_op op = {.done = other_work, .actor = &w.a.actor};
+    ls_port_post(w.net.port, &op, 0); /* behind the wake-up of the actor */
+    while (turns == 0) {
+        ls_packet packet = net_next(&w.net);
+        ls_packet_dispatch(&w.net.ctx, &packet);
+    }
+    for (int n = 0; n < COUNT; n++) expect(&r[n], n < LS_TOPIC_BATCH_SUBSCRIBERS ? "1 2 " : "");
+    assert_int_equal(pump(&w.net), 2);
+    for (int n = 0; n < COUNT; n++) expect(&r[n], "1 2 ");
+    world_close(&w);
+}
+
+/* Few subscribers, many messages: one batch of LS_TOPIC_BATCH_DELIVERIES, flushed after each run. */
+static void a_batch_has_a_limit_of_deliveries(void **state)
+{
+    world w;
+    reader r;
+    (void)state;
+    for (unsigned more = 0; more < 2; more++) {
+        world_open(&w);
+        reader_open(&r, &w.a);
+        subscribe_fresh(&r, "a");
+        for (unsigned n = 0; n < LS_TOPIC_BATCH_DELIVERIES + more; n++)
+            assert_int_equal(publish(w.topics, "a", "x"), 1);
+        assert_int_equal(pump(&w.net), 1 + more);
+        assert_int_equal(r.count, LS_TOPIC_BATCH_DELIVERIES + more);
+        assert_int_equal(w.a.flushes, LS_TOPIC_BATCH_DELIVERIES / LS_TOPIC_RUN_MESSAGES + 2 * more);
+        world_close(&w);
+    }
+}
+
+/* The subscribers of the last message that waits are flushed in groups of 64, those of earlier ones with it. */
+static void groups_of_subscribers_are_flushed(void **state)
+{
+    static reader r[200];
+    world w;
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 200; n++) {
+        reader_open(&r[n], &w.a);
+        subscribe_fresh(&r[n], "a");
+    }
+    assert_int_equal(publish(w.topics, "a", "1"), 200);
+    (void)pump(&w.net);
+    assert_int_equal(w.a.flushes, 4);
+    assert_int_equal(publish(w.topics, "a", "2"), 200);
+    assert_int_equal(publish(w.topics, "a", "3"), 200);
+    (void)pump(&w.net);
+    assert_int_equal(w.a.flushes, 8);
+    for (int n = 0; n < 200; n++) expect(&r[n], "1 2 3 ");
+    world_close(&w);
+}
+
+static unsigned prefetched_of_marked, prefetches_late;
+
+/* The steps of a subscriber come in order, each before a delivery to another, and none after its own delivery. */
+static void note_prefetch(const ls_subscriber *subscriber, unsigned ahead)
+{
+    const reader *r = LS_CONTAINER(subscriber, reader, subscriber);
+    prefetches_late += r->count > 0;
+    if (r->result == LS_ELIMIT) prefetched_of_marked = prefetched_of_marked * 10 + ahead; /* a mark */
+}
+
+static void what_deliveries_read_is_prefetched(void **state)
+{
+    enum { COUNT = 9, MARKED = 7 };
+    static const ls_subscriber_kind kind = {.deliver = reader_deliver, .prefetch = note_prefetch};
+    reader r[COUNT];
+    world w;
+    (void)state;
+    world_open(&w);
+    prefetched_of_marked = prefetches_late = 0;
+    for (int n = 0; n < COUNT; n++) {
+        reader_open(&r[n], &w.a);
+        r[n].subscriber.kind = &kind;
+        r[n].result = n == MARKED ? LS_ELIMIT : LS_OK;
+        subscribe_fresh(&r[n], "a");
+    }
+    ls_subscriber_end(&r[2].subscriber); /* a gap in the slots */
+    assert_int_equal(publish(w.topics, "a", "1"), COUNT - 1);
+    (void)pump(&w.net);
+    assert_int_equal(prefetches_late, 0);
+    assert_int_equal(prefetched_of_marked, 4); /* the last ones are near the end: the first steps only */
+    for (int n = 0; n < COUNT; n++) expect(&r[n], n == 2 ? "" : "1 ");
+    world_close(&w);
+}
+
+/* Gaps in the slots are closed, in order. */
+static void subscriptions_that_end_leave_the_order(void **state)
+{
+    enum { COUNT = 64 };
+    static reader r[COUNT];
+    world w;
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < COUNT; n++) {
+        reader_open(&r[n], &w.a);
+        subscribe_fresh(&r[n], "a");
+    }
+    for (int n = 0; n < COUNT; n++)
+        if (n % 8 != 5) ls_subscriber_end(&r[n].subscriber);
+    assert_int_equal(publish(w.topics, "a", "1"), COUNT / 8);
+    for (int n = 0; n < COUNT; n += 8) subscribe_fresh(&r[n], "a");
+    assert_int_equal(publish(w.topics, "a", "2"), COUNT / 4);
+    (void)pump(&w.net);
+    for (int n = 0; n < COUNT; n++) expect(&r[n], n % 8 == 5 ? "1 2 " : n % 8 == 0 ? "2 " : "");
+    world_close(&w);
+}
+
+/* ---- forms ------------------------------------------------------------------------------------------------------ */
+
+static unsigned encoded;
+
+static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
+{
+    char *to = ls_topic_form_room(p->data.len + 100, out); /* more than it needs */
+    (void)ctx;
+    if (to == NULL) return LS_ENOMEM;
+    encoded++;
+    memcpy(to, p->data.ptr, p->data.len);
+    to[p->data.len] = '\n';
+    out->len = p->data.len + 1;
+    return LS_OK;
+}
+
+static void act_form(reader *r, ls_publication *p)
+{
+    ls_slice line;
+    (void)r;
+    assert_int_equal(ls_publication_form(NULL, p, LS_FORM_LINE, encode_line, &line), LS_OK);
+    assert_int_equal(line.len, 5);
+    assert_memory_equal(line.ptr, "data\n", 5);
+    ls_block_drop(ls_block_hold(line.block));
+}
+
+static void a_form_is_encoded_once(void **state)
+{
+    world w;
+    reader r[3];
+    (void)state;
+    encoded = 0;
+    world_open(&w);
+    for (int n = 0; n < 3; n++) {
+        reader_open(&r[n], n == 0 ? &w.a : &w.b);
+        subscribe_fresh(&r[n], "a");
+        r[n].act = act_form;
+    }
+    assert_int_equal(publish(w.topics, "a", "data"), 3);
+    (void)pump(&w.net);
+    assert_int_equal(encoded, 1);
+    assert_int_equal(retain(w.topics, "a", "data"), 3);
+    (void)pump(&w.net);
+    assert_int_equal(encoded, 2);
+    world_close(&w);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
+
+static void a_closed_inbox_ends_its_subscriptions(void **state)
+{
+    world w;
+    place c;
+    reader r[3], elsewhere;
+    ls_publication *retained = NULL;
+    (void)state;
+    world_open(&w);
+    place_open(&c, w.topics, w.net.port);
+    for (int n = 0; n < 3; n++) {
+        reader_open(&r[n], &c);
+        subscribe_fresh(&r[n], "a");
+        subscribe_fresh(&r[n], "b");
+    }
+    reader_open(&elsewhere, &w.a);
+    subscribe_fresh(&elsewhere, "a");
+    assert_int_equal(publish(w.topics, "a", "1"), 4);
+    ls_topic_inbox_close(c.inbox);
+    ls_topic_inbox_close(c.inbox);
+    assert_false(ls_topic_inbox_closed(c.inbox)); /* its operation is on the way */
+    assert_int_equal(ls_topic_subscribe(&r[0].subscriber, "a", 1, &retained), LS_ECLOSED);
+    assert_int_equal(publish(w.topics, "a", "2"), 1);
+    assert_int_equal(publish(w.topics, "b", "3"), 0);
+    (void)pump(&w.net);
+    assert_true(ls_topic_inbox_closed(c.inbox));
+    ls_topic_inbox_free(c.inbox);
+    for (int n = 0; n < 3; n++) {
+        expect(&r[n], "");
+        ls_subscriber_end(&r[n].subscriber);
+    }
+    expect(&elsewhere, "1 2 ");
+    world_close(&w);
+}
+
+/* While a new generation of the site starts, each message belongs to one. */
+static void a_message_belongs_to_one_generation(void **state)
+{
+    world w;
+    reader r;
+    ls_publication *p;
+    (void)state;
+    world_open(&w);
+    (void)retain(w.topics, "a", "before the first start");
+    assert_int_equal(ls_topics_site_starts(w.topics), 0);
+    reader_open(&r, &w.a);
+    p = subscribe(&r, "a");
+    assert_int_equal(p->site, 0);
+    ls_publication_drop(p);
+    expect_retained(ls_subscriber_retained(&r.subscriber, 0), "before the first start");
+    (void)retain(w.topics, "a", "of the first");
+    assert_null(ls_subscriber_retained(&r.subscriber, 0)); /* the inbox delivers it */
+    expect_retained(ls_subscriber_retained(&r.subscriber, 1), "of the first");
+    assert_int_equal(ls_topics_site_starts(w.topics), 1);
+    (void)retain(w.topics, "a", "of the second");
+    assert_null(ls_subscriber_retained(&r.subscriber, 1));
+    (void)retain(w.topics, "a", "");
+    assert_null(ls_subscriber_retained(&r.subscriber, 0));
+    ls_subscriber_end(&r.subscriber);
+    assert_null(ls_subscriber_retained(&r.subscriber, 0));
+    world_close(&w);
+}
+
+static void act_event(reader *r, ls_publication *p)
+{
+    (void)r;
+    assert_int_equal(p->event.len, 4);
+    assert_memory_equal(p->event.ptr, "tick", 4);
+    assert_int_equal(p->id.len, LS_TOPIC_EVENT_BYTES_MAX);
+    assert_int_equal(p->id.ptr[LS_TOPIC_EVENT_BYTES_MAX - 1], 'i');
+}
+
+static void the_fields_of_an_event(void **state)
+{
+    static char id[LS_TOPIC_EVENT_BYTES_MAX + 1];
+    world w;
+    reader r;
+    (void)state;
+    world_open(&w);
+    reader_open(&r, &w.a);
+    subscribe_fresh(&r, "a");
+    r.act = act_event;
+    memset(id, 'i', sizeof id);
+    ls_publish_order order = {.topic = "a",
+                              .topic_len = 1,
+                              .data = ls_slice_static("data", 4),
+                              .event = ls_slice_static("tick", 4),
+                              .id = ls_slice_static(id, sizeof id - 1),
+                              .retain = true};
+    assert_int_equal(ls_topics_publish(w.topics, &order), 1);
+    assert_int_equal(stats_of(&w).retained_bytes, LS_TOPIC_MESSAGE_BYTES + 1 + 4 + 4 + LS_TOPIC_EVENT_BYTES_MAX);
+    order.id.len++;
+    assert_int_equal(ls_topics_publish(w.topics, &order), LS_EINVAL);
+    order.event = order.id;
+    order.id.len = 0;
+    assert_int_equal(ls_topics_publish(w.topics, &order), LS_EINVAL);
+    world_close(&w);
+    expect(&r, "data ");
+}
+
+static void allocations_that_fail(void **state)
+{
+    world w;
+    reader r[2], more[4];
+    ls_publication *retained = NULL;
+    (void)state;
+    world_open(&w);
+    for (int n = 0; n < 2; n++) reader_open(&r[n], n == 0 ? &w.a : &w.b);
+    int64_t result = LS_ENOMEM;
+    for (int k = 0; result == LS_ENOMEM; k++) {
+        test_allocations_left = k;
+        result = ls_topic_subscribe(&r[0].subscriber, "a", 1, &retained);
+        test_allocations_left = -1;
+        assert_int_equal(stats_of(&w).topics, result == LS_OK);
+        assert_int_equal(r[0].subscriber.count, result == LS_OK);
+    }
+    assert_int_equal(result, LS_OK);
+    for (int n = 0; n < 4; n++) { /* the fifth slot needs more room */
+        reader_open(&more[n], &w.a);
+        test_allocations_left = 1;
+        result = ls_topic_subscribe(&more[n].subscriber, "a", 1, &retained);
+        test_allocations_left = -1;
+        assert_int_equal(result, n < 3 ? LS_OK : LS_ENOMEM);
+        assert_int_equal(publish(w.topics, "a", "x"), n < 3 ? n + 2 : 4);
+        (void)pump(&w.net);
+    }
+    for (int n = 0; n < 4; n++) ls_subscriber_end(&more[n].subscriber);
+    r[0].log[0] = '\0';
+    unsigned failed = 0;
+    for (int k = 0, kept = 0; kept < 2; k++) {
+        test_allocations_left = k;
+        result = kept == 0 ? publish(w.topics, "a", "z") : retain(w.topics, "new", "kept");
+        test_allocations_left = -1;
+        (void)pump(&w.net);
+        if (result == LS_ENOMEM) {
+            failed++;
+            expect(&r[0], kept == 0 ? "" : "z ");
+            continue;
+        }
+        assert_int_equal(result, 1 - kept);
+        kept++;
+        k = -1;
+    }
+    expect(&r[0], "z ");
+    assert_true(failed >= 3);
+    expect_retained(subscribe(&r[1], "new"), "kept");
+    ls_slice none = {NULL, NULL, 0};
+    test_allocations_left = 0;
+    assert_null(ls_topic_form_room(1, &none));
+    place c = {.inbox = NULL};
+    assert_int_equal(ls_topic_inbox_open(w.topics, &c.actor, place_flush, &c, &c.inbox), LS_ENOMEM);
+    ls_topics *topics = NULL;
+    assert_int_equal(ls_topics_open(&topics), LS_ENOMEM);
+    test_allocations_left = -1;
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_subscriber_in_every_state_gets_it),
+        cmocka_unit_test(refused_messages_are_counted),
+        cmocka_unit_test(a_new_subscription_gets_later_messages),
+        cmocka_unit_test(an_inbox_delivers_from_its_start),
+        cmocka_unit_test(subscriptions_end_inside_a_delivery),
+        cmocka_unit_test(all_unsubscribe_inside_a_delivery),
+        cmocka_unit_test(subscribe_and_publish_inside_a_delivery),
+        cmocka_unit_test(the_last_retained_message_goes_to_new_subscribers),
+        cmocka_unit_test(retained_data_is_copied_and_other_data_is_not),
+        cmocka_unit_test(the_limit_of_retained_messages),
+        cmocka_unit_test(lengths_of_names),
+        cmocka_unit_test(the_limit_of_subscriptions),
+        cmocka_unit_test(the_limit_of_an_inbox),
+        cmocka_unit_test(many_topics_come_and_go),
+        cmocka_unit_test(the_list_of_topics),
+        cmocka_unit_test(batches_let_other_work_run),
+        cmocka_unit_test(a_batch_has_a_limit_of_deliveries),
+        cmocka_unit_test(groups_of_subscribers_are_flushed),
+        cmocka_unit_test(what_deliveries_read_is_prefetched),
+        cmocka_unit_test(subscriptions_that_end_leave_the_order),
+        cmocka_unit_test(a_form_is_encoded_once),
+        cmocka_unit_test(a_closed_inbox_ends_its_subscriptions),
+        cmocka_unit_test(a_message_belongs_to_one_generation),
+        cmocka_unit_test(the_fields_of_an_event),
+        cmocka_unit_test(allocations_that_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
