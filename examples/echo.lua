@@ -59,7 +59,7 @@ end
 ls.init(function()
   keys = ls.notify(0, "in|hangup") -- nil for a file or a closed input: only a signal stops the server then
   print_line("Processors: " .. ls.processors() .. ", threads: " .. ls.stats().threads)
-  if keys then ls.spawn(watch_keys) end -- it goes on: connections are accepted when ls.init ends
+  if keys then ls.spawn(watch_keys) end -- it continues: connections are accepted when ls.init ends
 end)
 
 ls.on("drain", function()

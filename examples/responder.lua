@@ -74,7 +74,7 @@ ls.init(function()
   prints = true
   ls.every(3, show)
   keys = ls.notify(0, "in") -- nil if standard input is a file or closed
-  ls.spawn(function() -- it goes on: connections are accepted when ls.init ends
+  ls.spawn(function() -- it continues: connections are accepted when ls.init ends
     if keys and keys:wait() and io.stdin:read(1) then ls.stop() end
   end)
 end)

@@ -16,7 +16,7 @@
 -- a capital are those of luaserve. Names that begin with "core." are not documented: a site does not see them.
 --
 -- Tables of options (lua/luaserve/options.lua) give further classes: the line of `calls` names the class, the comments
--- behind the options describe them. The counters of ls.stats are those of the reference.
+-- after the options describe them. The counters of ls.stats are those of the reference.
 
 local definitions = {}
 
@@ -190,7 +190,7 @@ local function prefixes_of(lines)
   return setmetatable(own, { __index = model.prefixes })
 end
 
--- The entry that begins with this text, and the text behind it; nil: none.
+-- The entry that begins with this text, and the text after it; nil: none.
 local function entry_of(text, prefixes)
   local name, class_name, rest = text:match("^(%l[%w_.]*) is an? (%u%w*): (.*)$")
   if name then
@@ -393,7 +393,7 @@ end
 
 local function sentence(text) return (text:gsub("^%l", string.upper):gsub("[^.]$", "%0.")) end
 
--- The text as lines of at most 117 bytes behind "---".
+-- The text as lines of at most 117 bytes after "---".
 local function wrapped(out, text)
   local line = "---"
   for word in sentence(text or ""):gmatch("%S+") do

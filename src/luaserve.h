@@ -110,14 +110,14 @@ typedef struct ls_server_options {
     /* NULL, or called at the end of each reload by its thread: LS_OK, or a negative code and the reason. It must not
      * reload the server. */
     void (*reloaded)(void *user, int result, const char *message);
-    /* NULL, or called for SIGUSR1, and at the begin of each reload, to open the log files of the program again. Any
+    /* NULL, or called for SIGUSR1, and at the start of each reload, to open the log files of the program again. Any
      * thread. */
     void (*reopen_logs)(void *user);
     /* NULL, or called in each Lua state before the site, to define functions of the program: once per state. The first
      * calls are made inside ls_server_open or a reload, on its thread. Further states are made while the server
      * runs, when they are needed: on threads of the server, several at the same time. It finds an empty stack and may
      * leave values on it. If it returns a negative number or raises a Lua error, ls_server_open or ls_server_reload
-     * fails with the message; of a further state the message is logged. The functions that it defines are called by
+     * fails with the message; of an additional state the message is logged. The functions that it defines are called by
      * the threads of the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of the functions above */
@@ -176,8 +176,8 @@ LS_PUBLIC int ls_server_run(ls_server *server);
 
 /* Load the site again, in the calling thread, and serve the new one from now on. Any thread but one that runs a
  * handler, and not before ls_server_run serves. No request is lost and no connection closes: what has begun ends with
- * the old site, what begins later gets the new one. Addresses that both sites name stay open, new ones are opened
- * first, and removed ones drain. The old site ends with its last task, at the latest after drain_timeout, which
+ * the previous site, what begins later gets the new one. Addresses that both sites name stay open, new ones are opened
+ * first, and removed ones drain. The previous site ends with its last task, at the latest after drain_timeout, which
  * cuts it. Certificates are read again. The settings threads, threads_max, max_connections and max_buffers keep their
  * values; a warning names those that the new site sets otherwise. options.open, .site, .source and the arguments are
  * used again.

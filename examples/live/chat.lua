@@ -65,7 +65,7 @@ local function say(room, name, text)
   ls.publish(topic(room), { messages = { message } })
 end
 
--- The messages that a room keeps, from behind a number.
+-- The messages that a room keeps, from after a number.
 local function messages_after(room, number)
   local found = ls.json.array {}
   for _, message in ipairs(rooms:range("messages " .. room)) do

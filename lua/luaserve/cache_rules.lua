@@ -30,16 +30,16 @@ local function ms(n) return math.tointeger(n * 1000 // 1) end
 function rules.directives(text)
   local out, at = {}, 1
   while text do
-    local name, equal, behind = text:match("^[%s,]*([^%s,=\"]+)%s*(=?)%s*()", at)
+    local name, equal, after = text:match("^[%s,]*([^%s,=\"]+)%s*(=?)%s*()", at)
     if not name then
       at = text:match("^[^,]*,()", at) -- what is no name
       if not at then break end
     else
       local value = true
-      at = behind
+      at = after
       if equal ~= "" then
-        value, at = text:match('^"([^"]*)"?()', behind)
-        if not value then value, at = text:match("^([^%s,]*)()", behind) end
+        value, at = text:match('^"([^"]*)"?()', after)
+        if not value then value, at = text:match("^([^%s,]*)()", after) end
       end
       name = name:lower()
       local before = out[name]

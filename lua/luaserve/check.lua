@@ -63,7 +63,7 @@ local function read_name(text, path, fail)
   if not types[name] then
     local hint = usage.suggest(name, types)
     fail(path, "unknown type %s%s", usage.quote(text), hint ~= "" and hint
-      or '; the types are "string", "integer", "number", "boolean", "table" and "any", with "?" behind the name of an '
+      or '; the types are "string", "integer", "number", "boolean", "table" and "any", with "?" after the name of an '
         .. "optional one; limits are written as " .. example)
   end
   return { kind = name, optional = mark == "?" or nil }

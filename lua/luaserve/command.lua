@@ -169,7 +169,7 @@ function command.read(option, name, text, values)
 end
 
 -- parse(spec, arguments) -> values, words, at | nil, message. values: the values of the options by their keys; words: the
--- other arguments up to "--"; at: the index behind "--", or of the first word if that ends the options. --help ends the
+-- other arguments up to "--"; at: the index after "--", or of the first word if that ends the options. --help ends the
 -- reading.
 function command.parse(spec, arguments)
   local values, words, at = {}, {}, 1

@@ -169,7 +169,7 @@ local function base64(bytes) return (core.crypto_encode(encodings.base64, bytes)
 
 -- ls.crypto.password.hash(password: string) -> hash: string | nil, message, code
 -- Hashes a password with scrypt and a random salt: the text that a site stores. Waits for about 0.2 s, in which other
--- tasks go on. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty.
+-- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty.
 function password.hash(text, ...)
   need("password.hash")
   check_string("password.hash", text, "password")

@@ -9,7 +9,7 @@ usage.mark_internal()
 local page = {}
 
 local escape = core.html_escape
-local around = 6 -- lines before and behind the marked one
+local around = 6 -- lines before and after the marked one
 
 -- Bytes that are no text are shown as \xNN: HTML has no character for them.
 local function shown(text)

@@ -36,9 +36,9 @@ local globals_before -- names of the globals before the site was loaded
 local apps -- of ls.listen
 local variables -- array of observed variables; nil while the site loads
 local top_writes -- array of { place =, text = } of what the site has written to dicts and files while it was loaded
-local late_writes -- the same of those that only a further state sees, which logs them in its first run: its load is silent
+local late_writes -- the same of those that only an additional state sees, which logs them in its first run: its load is silent
 local top_files -- array of the files that the site has opened for appending while it was loaded
-local kept_files -- those of top_files that are open behind the load
+local kept_files -- those of top_files that are open after the load
 local io_open -- io.open of the site, in the time of the load
 local locks -- array of the semaphores of one permit
 local reads -- by coroutine, dict and key: what has read the entry, or false; by database and table: the run that has
@@ -373,7 +373,7 @@ local function report(variable)
   warn(place, string.format("changes %s%s, of which each Lua state has its own copy: other requests may not see it, or "
     .. "see that of another one. Use " .. advice:format(variable.name:match("[%w_]+$") or "NAME")
     .. "ls.dict or a topic for what all share; "
-    .. 'behind the declaration of a cache, the comment "of each state" ends this warning',
+    .. 'after the declaration of a cache, the comment "of each state" ends this warning',
     variable.global and "the global " or "", variable.name))
 end
 
@@ -384,7 +384,7 @@ local top_methods = { set = true, incr = true, update = true, clear = true, dele
 local function note_top(call, effect, list)
   list = list or top_writes
   list[#list + 1] = { place = usage.caller() or core.dev.site,
-    text = call .. " at the top of a file runs again with each further Lua state, perhaps hours later" .. effect }
+    text = call .. " at the top of a file runs again with each additional Lua state, perhaps hours later" .. effect }
 end
 
 -- A write to a dict while the site loads. One that keeps the value of an earlier state is in order.
@@ -434,7 +434,7 @@ local function end_top()
     end
     if written then
       top_writes[#top_writes + 1] = { place = one.place,
-        text = 'a write to io.open(path, "a") at the top of a file runs again with each further Lua state, perhaps hours '
+        text = 'a write to io.open(path, "a") at the top of a file runs again with each additional Lua state, perhaps hours '
           .. "later: use ls.init" }
     end
   end
@@ -445,7 +445,7 @@ local function end_top()
 end
 
 -- Warn of a file for appending that several states write to, each with a buffer of its own. A line that is in a buffer when
--- the task waits or ends may be cut by those of others; seek writes it.
+-- the task waits or ends may be split by those of others; seek writes it.
 local function check_files()
   for i = #kept_files, 1, -1 do
     local one, before, written = kept_files[i], nil, false
@@ -458,7 +458,7 @@ local function check_files()
       table.remove(kept_files, i)
       if before and not core.dev.once("written by a state: " .. one.place) then
         warn(one.place, 'several Lua states write to io.open(path, "a") of the top of the file, each with its own '
-          .. "buffer, so lines are cut and mixed: use ls.file.write(path, line, { append = true }) or ls.log, or open and "
+          .. "buffer, so lines are split and mixed: use ls.file.write(path, line, { append = true }) or ls.log, or open and "
           .. "close the file for each write")
       end
     end
@@ -573,7 +573,7 @@ local function decides(read)
   return false
 end
 
-local uses = set_of "return and or not in if elseif while until" -- a call behind one of these words has its results used
+local uses = set_of "return and or not in if elseif while until" -- a call after one of these words has its results used
 
 -- statement_of(names) -> "db:exec", the first call of a function with one of these names in the line of the site that
 -- called luaserve, if it is a statement, whose results nothing uses; else nil.
@@ -704,7 +704,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     text = "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
       .. "values: take them with lpop, until it returns nil"
   elseif sets or statement_of(is_delete) then
-    text = "removes an entry of the dict %q: another request may have done so in between, and both go on: let the result "
+    text = "removes an entry of the dict %q: another request may have done so in between, and both continue: let the result "
       .. "of delete decide, as in if not d:delete(key) then return 404 end"
   end
   if not text or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end

@@ -229,7 +229,7 @@ local function timed_out(request)
   return nil, format("timeout after %g s", request.total_ms_max / 1000), "ETIMEDOUT"
 end
 
--- The seconds that are left until the deadline of the request, 0 behind it; nil: no limit.
+-- The seconds that are left until the deadline of the request, 0 after it; nil: no limit.
 local function left(request) return request.deadline and math.max(request.deadline - now(), 0) end
 
 local function begin_deadline(request)
@@ -246,7 +246,7 @@ end
 -- The options of TLS with the name that the certificate must have, unless they name one.
 local function named(tls, host) return setmetatable(tls.server_name and {} or { server_name = host }, { __index = tls }) end
 
--- Change the connection to the proxy to one with the server behind it. -> sock | nil, message, code
+-- Change the connection to the proxy to one with the origin server. -> sock | nil, message, code
 local function tunnel(request, sock)
   local done, message, code = proxies.tunnel(request.via, sock, request.at, left_to_connect(request), request.of_client)
   if not done then return nil, message, code end
@@ -338,7 +338,7 @@ end
 
 local WRITE_AHEAD = 256 * 1024 -- a function of a body waits while more bytes are queued
 
--- Send a piece of a body in chunks. -> whether to go on
+-- Send a piece of a body in chunks. -> whether to continue
 local function send_piece(sock, piece)
   if type(piece) == "number" then piece = tostring(piece) end
   if type(piece) ~= "string" and not core.is_buffer(piece) then
@@ -533,7 +533,7 @@ local function refuse_begun(answer, name)
   local begun = answer.begun
   if not begun then return end
   usage.error("answer:%s: the body was already begun by answer:%s, and its pieces arrive once; %s", name, begun,
-    begun == "read" and "go on with answer:read()" or "to go on with a loop that has ended early, keep its iterator: "
+    begun == "read" and "continue with answer:read()" or "to continue a loop that has ended early, keep its iterator: "
     .. "local next_piece = answer:" .. begun .. "()")
 end
 
@@ -588,7 +588,7 @@ local function pieces_of(answer, name)
 end
 
 -- answer:read() -> piece: string|Buffer | nil | nil, message, code
--- The next piece of the body; nil alone at its end. For a site that goes on after a failure; the loops raise.
+-- The next piece of the body; nil alone at its end. For a site that continues after a failure; the loops raise.
 function methods:read()
   local read = self.reads
   if not read then

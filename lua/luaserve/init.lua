@@ -160,7 +160,7 @@ function ls.listen(at, served, given, ...)
 end
 
 -- ls.config(options: ConfigOptions)
--- Sets settings of the server, and default limits of the listeners; raises for a limit that comes behind an ls.listen
+-- Sets settings of the server, and default limits of the listeners; raises for a limit that comes after an ls.listen
 -- which does not give it itself. Only while the site loads.
 function ls.config(given, ...)
   usage.no_more("ls.config{ ... }", given, ...)
@@ -211,7 +211,7 @@ end
 
 -- Names of earlier versions, with what to write now.
 local removed = {
-  once = "is now ls.init(fn): it runs once, before the first request, which waits until fn returns; work that goes on "
+  once = "is now ls.init(fn): it runs once, before the first request, which waits until fn returns; work that continues "
     .. "belongs into ls.spawn(fn)",
 }
 

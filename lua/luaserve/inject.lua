@@ -73,7 +73,7 @@ function inject.run(compile, app, request)
     usage.error("app:inject: headers must be a table; got %s", usage.quote(request.headers))
   end
   local dispatcher = compile(app)
-  local status, fields, body, behind = core.inject(dispatcher.dispatch, dispatcher.failed,
+  local status, fields, body, after = core.inject(dispatcher.dispatch, dispatcher.failed,
     method, path, fields_of(request.headers, text, content_type), text, options.max_body_default())
   if not status and body == "EBUSY" then
     usage.error('app:inject: the handler of %s %s waits, which is not possible while the site loads; call app:inject in '
@@ -83,7 +83,7 @@ function inject.run(compile, app, request)
   end
   local headers, trailers = reply.headers(), reply.headers()
   for n = 1, #fields, 2 do reply.add(headers, fields[n], fields[n + 1]) end
-  for n = 1, #behind, 2 do reply.add(trailers, behind[n], behind[n + 1]) end
+  for n = 1, #after, 2 do reply.add(trailers, after[n], after[n + 1]) end
   return reply.new(status, headers, body, trailers)
 end
 

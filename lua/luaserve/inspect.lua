@@ -27,9 +27,9 @@ local function plain(text) return escape(text, "[\0-\8\11-\31\127]") end -- keep
 local function show_string(text)
   local most = inspect.limits.string_bytes
   if #text <= most then return quoted(text) end
-  local cut = most
-  while cut > most - 4 and text:byte(cut + 1) & 0xC0 == 0x80 do cut = cut - 1 end -- not inside of a character
-  return string.format("%s... (%d bytes)", quoted(text:sub(1, cut)), #text)
+  local stop = most
+  while stop > most - 4 and text:byte(stop + 1) & 0xC0 == 0x80 do stop = stop - 1 end -- not inside of a character
+  return string.format("%s... (%d bytes)", quoted(text:sub(1, stop)), #text)
 end
 
 local keywords = {}

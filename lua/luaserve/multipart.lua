@@ -29,16 +29,16 @@ local function parameters(value, at)
   while true do
     local name, from = value:match("^[ \t]*;[ \t]*([%w!#$%%&'*+.^_`|~-]+)=()", at)
     if not name then break end
-    local text, behind = value:match("^([%w!#$%%&'*+.^_`|~-]+)()", from)
+    local text, after = value:match("^([%w!#$%%&'*+.^_`|~-]+)()", from)
     if not text and value:sub(from, from) == '"' then
       local to = from + 1
       while value:find('^\\.', to) or value:find('^[^"\\]', to) do to = to + (value:byte(to) == 92 and 2 or 1) end
       if value:sub(to, to) ~= '"' then return nil end
-      text, behind = value:sub(from + 1, to - 1), to + 1
+      text, after = value:sub(from + 1, to - 1), to + 1
     end
     name = name:lower()
     if not text or found[name] then return nil end
-    found[name], at = text, behind
+    found[name], at = text, after
   end
   return value:find("^[ \t]*;?[ \t]*$", at) and found or nil
 end
@@ -81,9 +81,9 @@ local function boundary_of(content_type)
   if text and #text <= 70 and text:find("^[%w'()+_,./:=? -]*[%w'()+_,./:=?-]$") then return text end
 end
 
--- What follows a boundary that ends in front of `at`: the position behind the delimiter, and whether it is the last one;
+-- What follows a boundary that ends in front of `at`: the position after the delimiter, and whether it is the last one;
 -- nil: it is no delimiter; false: more bytes must be read.
-local function behind(text, at, ended)
+local function after(text, at, ended)
   local to = match(text, "^[ \t]*()", at)
   if sub(text, to, to + 1) == "\r\n" then return to + 2, false end
   local last = match(text, "^%-%-[ \t]*()", at)
@@ -142,7 +142,7 @@ function reader:data()
     local text, delimiter = self.text, self.delimiter
     local start, stop = find(text, delimiter, self.search, true)
     if start then
-      local at, last = behind(text, stop + 1, self.ended)
+      local at, last = after(text, stop + 1, self.ended)
       if at then
         local piece = self:take(start - 1)
         self.in_data, self.last, self.from, self.search = false, last, at, at

@@ -36,7 +36,7 @@ end
 
 -- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
 -- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn). A name
--- behind "on_" (on_close, close) is the nearest.
+-- after "on_" (on_close, close) is the nearest.
 function names.nearest(name, known)
   if type(name) ~= "string" then return nil end
   local wanted = name:lower()

@@ -6,9 +6,9 @@
 -- module that has the option reads it. In Lua, times are seconds and sizes are bytes or "64k"; in the core, the unit is
 -- part of the name. Only this file converts between them.
 --
--- The comment behind an option is its description for editors (lua/definitions.lua makes the definitions from it): a
--- text, after its type and " - " if the kind does not give the type; behind that of the kind "text". Each module has its
--- tables in `calls`, by the name of the call, each as a list of tables; the comment behind it names the class for editors.
+-- The comment after an option is its description for editors (lua/definitions.lua makes the definitions from it): a
+-- text, after its type and " - " if the kind does not give the type; after that of the kind "text". Each module has its
+-- tables in `calls`, by the name of the call, each as a list of tables; the comment after it names the class for editors.
 -- tests/unit/lua/test_option_tables.lua tries every option, test_option_pages.lua compares the defaults and ranges with
 -- lua/docs/reference, tests/e2e/test_options.py with the core.
 
@@ -437,7 +437,7 @@ local function check_urls(fname, value)
   return text
 end
 
--- check_no_address(fname, given, tables): raises if `given`, options behind the arguments of an address, has a name of one
+-- check_no_address(fname, given, tables): raises if `given`, options after the arguments of an address, has a name of one
 -- of the tables.
 function options.check_no_address(fname, given, tables)
   for name in pairs(given) do

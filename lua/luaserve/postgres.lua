@@ -66,7 +66,7 @@ local function failed(tx, call, sql, message, sqlstate, position, detail)
   return nil, message, code, sqlstate
 end
 
--- read(lease, how) -> kind and values of a result, as core.postgres_result; those behind it are read, too, and an error
+-- read(lease, how) -> kind and values of a result, as core.postgres_result; those after it are read, too, and an error
 -- among them takes its place. nil, message, code: no result.
 local function read(lease, how)
   local result = pack(results("ls.postgres", core_result(lease, how, values.decoders)))
@@ -94,7 +94,7 @@ local function command(lease, tx, call, sql)
   return answer(tx, call, sql, read(lease, ALL))
 end
 
--- The values behind a statement, of which tables become text.
+-- The values after a statement, of which tables become text.
 local function encoded(lease, call, ...)
   local list
   for i = 1, select("#", ...) do
@@ -186,7 +186,7 @@ end
 local methods = {}
 
 -- pg:exec(sql, ...: any) -> result: PostgresResult | nil, message, code
--- Runs a statement. The values behind it are those of its parameters `$1`, `$2`.
+-- Runs a statement. The values after it are those of its parameters `$1`, `$2`.
 --
 -- result is a PostgresResult: what pg:exec returns.
 -- result.changes: integer - number of rows that were inserted, updated, deleted or selected
@@ -368,7 +368,7 @@ function methods.transaction(self, fn, ...)
 end
 
 -- pg:migrate(migrations: string[]) -> true | nil, message, code
--- Brings the database to the version of the list: runs the statements behind those that it has run before, in one
+-- Brings the database to the version of the list: runs the statements after those that it has run before, in one
 -- transaction. The number of them is in the table `luaserve_version`.
 function methods.migrate(self, list, ...)
   check_call(self, "", "pg:migrate", "pool")

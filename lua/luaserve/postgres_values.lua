@@ -169,7 +169,7 @@ local instead = {
   discard = { one, one }, deallocate = { one, one },
 }
 
-local of_transaction = { ["local"] = true, transaction = true, constraints = true } -- behind SET
+local of_transaction = { ["local"] = true, transaction = true, constraints = true } -- after SET
 
 -- instead(sql, in_transaction) -> what to write in place of this statement, or nil
 function values.instead(sql, in_transaction)

@@ -93,7 +93,7 @@ end
 -- Each choice gets the servers to choose from, a list of { server, share of its weight }, and the request.
 local choices = {}
 
--- Smooth weighted round robin: the one that is furthest behind its weight.
+-- Smooth weighted round robin: the one that lags furthest its weight.
 function choices.round_robin(list)
   local total, best = 0, nil
   for _, one in ipairs(list) do
@@ -142,7 +142,7 @@ local function pick(self, req, tried)
       list[#list + 1] = { one, share }
       if tried and not tried[one] then others[#others + 1] = list[#list] end
     elseif until_ms then
-      if tried and tried[one] then until_ms = until_ms + 2 ^ 53 end -- behind the others
+      if tried and tried[one] then until_ms = until_ms + 2 ^ 53 end -- after the others
       if until_ms < least then longest, least = one, until_ms end
     end
   end

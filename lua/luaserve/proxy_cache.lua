@@ -19,7 +19,7 @@ local cache_options = {
   max_body = { "body_bytes_max", "size", 0, math.maxinteger, "1m" }, -- longest body that is stored
   lifetime = { "lifetime_ms", "seconds", 1, uint32_max, false, none = 0 }, -- of a response that says nothing about it
   wait = { "wait_ms", "seconds", 0, uint32_max, 5 }, -- for the same response on its way to another client
-  dict = true, -- Dict - a second store behind the memory: a dict
+  dict = true, -- Dict - a second store after the memory: a dict
   folder = true, -- string - or a folder
   folder_size = { "folder_bytes_max", "size", 1, math.maxinteger, "1g" }, -- bytes of the files in it
   key = true, -- fun(req: Request): string? - the key in place of the URL; nil: not from the cache
@@ -42,7 +42,7 @@ local of_client = is_one_of("cache-control", "pragma", "connection", "keep-alive
 
 -- ---- the second store ----------------------------------------------------------------------------------------------
 
--- By the first line of a key, which is the path with its query: the entries of one key as bytes, behind that line. A
+-- By the first line of a key, which is the path with its query: the entries of one key as bytes, after that line. A
 -- store has get(line), set(line, bytes) -> true or not, remove(line), and clear(prefix), of all lines that begin so; these
 -- two raise when something is not removed. The order of these calls: see response_cache.h.
 local stores = {}
@@ -128,7 +128,7 @@ local function remove(self, line, prefix)
 end
 
 -- Remove the stored responses of a line, or of all lines that begin with `prefix`. -> the number of those in memory. With a
--- second store in a task of its own, which goes on when the client leaves.
+-- second store in a task of its own, which continues when the client leaves.
 local function discard(self, line, prefix)
   if self.store then
     local begun, job = pcall(core.spawn, remove, self, line, prefix) -- unless there are too many
@@ -293,7 +293,7 @@ end
 
 local function inject_failed(err) core.log("error", "app:proxy: a stored response was not refreshed: " .. tostring(err)) end
 
--- Get the response for `key` anew, in a task of its own. run, ready: as of cache:answer.
+-- Get the response for `key` again, in a task of its own. run, ready: as of cache:answer.
 local function refresh(self, req, key, run, ready)
   local fields, lines = {}, ("X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n"):format(req.ip,
     req.scheme, req.host or "")

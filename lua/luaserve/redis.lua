@@ -120,7 +120,7 @@ local function own(self, args, fn)
   return table.unpack(results, 1, results.n)
 end
 
--- Commands that block in tasks that the next site begins anew, by their connections: { node =, id = of the connection }.
+-- Commands that block in tasks that the next site starts again, by their connections: { node =, id = of the connection }.
 local blocked = {}
 
 -- The site has been replaced, or the server stops: Redis ends these commands as if their time were over, so that no reply

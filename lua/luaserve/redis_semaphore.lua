@@ -133,7 +133,7 @@ local function wait(self, permit, timeout)
   return true
 end
 
--- The permits that the current task has, the last one behind.
+-- The permits that the current task has, the last one at the end.
 local function own(self)
   local found = {}
   for _, permit in ipairs(self.list) do
@@ -245,7 +245,7 @@ function redis_semaphore.new(name, permits, client)
     name = name, permits = permits, client = client, list = {}, waiting = {}, subscription = false, listening = false,
     keys = { key .. ":held", key .. ":waiting", key .. ":queue" }, channel = key,
   }
-  pcall(core.on, "drain", function() -- tasks that the next site begins anew end; not when the site is loaded already
+  pcall(core.on, "drain", function() -- tasks that the next site starts again end; not when the site is loaded already
     for _, permit in pairs(record.waiting) do permit.turn:wake() end
   end)
   if core.dev then

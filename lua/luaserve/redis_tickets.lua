@@ -2,7 +2,7 @@
 --
 -- Each period has a key of its own, by the number of the period since 1970. The first server that needs it makes it and
 -- puts it into Redis, sealed with the secret. A server has the key of this period, which encrypts, and those of the next
--- and the previous one, so that tickets of servers whose clocks differ are accepted. The core goes on with keys of its own
+-- and the previous one, so that tickets of servers whose clocks differ are accepted. The core continues with keys of its own
 -- when it gets none.
 
 local core = require "luaserve.core"

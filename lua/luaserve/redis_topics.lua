@@ -35,10 +35,10 @@ local BATCH <const> = 64 -- messages that leave together
 local QUEUE_MAX <const>, QUEUE_BYTES_MAX <const> = 100000, 64 << 20 -- messages that wait for Redis
 local QUEUE_SECONDS_MAX <const> = 10
 local HELD_MAX <const> = 100000 -- messages that a new site keeps until it serves
-local SENDERS_MAX <const>, SENDER_SECONDS <const> = 4096, 600 -- older ones are forgotten above this number
+local SENDERS_MAX <const>, SENDER_SECONDS <const> = 4096, 600 -- older ones are dropped above this number
 local SAY_S <const> = 10
 local PAUSE_S <const>, PAUSE_S_MAX <const> = 0.05, 2
-local PONG_S <const> = 2 -- the old site waits so long for the answer
+local PONG_S <const> = 2 -- the previous site waits so long for the answer
 local HANDOVER_S <const> = 5 -- the new one so long for its turn
 
 local client -- of the site
@@ -174,7 +174,7 @@ end
 
 local known, known_count = {}, 0 -- sender -> { number, when }
 
-local function forget_old()
+local function drop_old()
   for id, one in pairs(known) do
     if now() - one[2] > SENDER_SECONDS then known[id], known_count = nil, known_count - 1 end
   end
@@ -193,12 +193,12 @@ local function take_in(channel, text, retained)
     if one and at <= one[1] then return end
     restored[head] = true
   elseif not one then
-    if known_count >= SENDERS_MAX then forget_old() end
+    if known_count >= SENDERS_MAX then drop_old() end
     one, known_count = { at - 1 }, known_count + 1
     known[id] = one
   end
   if not retained then
-    if at <= one[1] then return end -- sent again after a loss, or known by the old site
+    if at <= one[1] then return end -- sent again after a loss, or known by the previous site
     if at > one[1] + 1 then lost(at - one[1] - 1, "of other servers were lost") end
     one[1], one[2] = at, now()
     if restored[head] then
@@ -294,11 +294,11 @@ end
 
 local input, turn, output -- jobs: the one that receives, take_over, the one that sends
 
--- The senders from this one on, or behind it.
-local function from(behind)
+-- The senders from this one on, or after it.
+local function from(after)
   return function(sites)
     for at = 1, #(sites or {}) do
-      if sites[at] == sender then return move(sites, at + behind, #sites, 1, {}) end
+      if sites[at] == sender then return move(sites, at + after, #sites, 1, {}) end
     end
     return sites
   end

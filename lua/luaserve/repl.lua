@@ -40,7 +40,7 @@ local function names_of(value)
   return type(index) == "table" and index or nil
 end
 
--- The field of a table or of the tables behind its __index. Calls no function.
+-- The field of a table or of the tables after its __index. Calls no function.
 local function field_of(t, name)
   for _ = 1, 8 do
     local value = rawget(t, name)

@@ -28,7 +28,7 @@ end
 -- response is an InjectResponse: the response that a client gets.
 -- response.status: integer - the status
 -- response.headers: table<string, string> - header fields; names are found in any case
--- response.trailers: table<string, string> - fields behind the body; as headers
+-- response.trailers: table<string, string> - fields after the body; as headers
 -- response.body: string - the body
 local methods = {}
 local meta = { __index = methods }

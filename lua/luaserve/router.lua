@@ -3,7 +3,7 @@
 -- Three structures, made once, and the paths of files that were asked for lately.
 -- `plain[method][path]` holds the routes without parameters and without limits of their
 -- own: two lookups and a tail call, no garbage. `by_prefix[method]["/hello/"]` holds the routes that end in their
--- only parameter, such as /hello/:name: one cut at the last slash. Both are shortcuts into a trie of path segments,
+-- only parameter, such as /hello/:name: one split at the last slash. Both are shortcuts into a trie of path segments,
 -- one for each method, which holds all routes.
 --
 --     GET  ── "hello" ── :name ●           a node has children by text, one child for a parameter, and a leaf for a
@@ -280,7 +280,7 @@ end
 
 local function pass() return pass end -- next() of a guard
 
--- guarded(guard, fn) -> fn behind the guard.
+-- guarded(guard, fn) -> fn after the guard.
 local function guarded(guard, fn)
   return function(req, res, next)
     local status, body, headers = guard(req, res, pass)

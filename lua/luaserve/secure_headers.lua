@@ -1,5 +1,5 @@
 -- secure_headers.lua - middleware that sets the header fields with which browsers protect a site, and redirects to HTTPS.
--- A handler may set the fields anew.
+-- A handler may set the fields again.
 
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"

@@ -43,7 +43,7 @@ local session_options = {
   secret = true, -- string|string[] - seals the cookie, at least 32 bytes; the first of several seals
   store = true, -- Dict - keeps the data in place of the cookie, which then holds a random id
   max_age = { "max_age_ms", "seconds", 1000, 400 * day_ms, 86400 }, -- seconds until an unused session ends
-  sliding = { "sliding", "flag", nil, nil, true }, -- each use begins max_age anew; false: it counts from the beginning
+  sliding = { "sliding", "flag", nil, nil, true }, -- each use begins max_age again; false: it counts from the beginning
   lifetime = { "lifetime_ms", "seconds", 1000, 4000 * day_ms, 2592000, none = 4000 * day_ms }, -- seconds until its end
   login = true, -- string|string[] - the fields whose change gives the session a new id; default "user", "user_id", "uid"
   persistent = { "persistent", "flag", nil, nil, true }, -- the browser keeps the cookie; false: until it is closed
@@ -128,7 +128,7 @@ local function record_of(self, name)
 end
 
 -- session:regenerate()
--- Gives the session a new id, or seals it anew, and lets its lifetime begin; its data stay. For a login.
+-- Gives the session a new id, or seals it again, and lets its lifetime begin; its data stay. For a login.
 function methods.regenerate(self, ...)
   local record = record_of(self, "regenerate")
   usage.no_more("session:regenerate()", nil, ...)

@@ -27,7 +27,7 @@ sqlite.calls = {
 local methods = {}
 
 -- db:exec(sql, ...: any) -> result: SqliteResult | nil, message, code
--- Runs a statement. The values behind it are those of its parameters.
+-- Runs a statement. The values after it are those of its parameters.
 --
 -- result is a SqliteResult: what db:exec returns.
 -- result.changes: integer - number of rows that were inserted, updated or deleted
@@ -120,7 +120,7 @@ function methods.transaction(self, fn, ...)
 end
 
 -- db:migrate(migrations: string[]) -> true | nil, message, code
--- Brings the database to the version of the list: runs the statements behind those that it has run before, in one
+-- Brings the database to the version of the list: runs the statements after those that it has run before, in one
 -- transaction. The number of them is in `pragma user_version`.
 function methods.migrate(self, list, ...)
   check_call(self, "", "db:migrate", "database")

@@ -98,16 +98,16 @@ function writer:call(name, arguments, is_expression)
   if is_expression then self:author(arguments, true) else self:emit(arguments) end
 end
 
--- A line break behind a tag is not a part of the page. Returns the position behind it.
-local function behind_break(w, text, at)
-  local behind = match(text, "^\r?\n()", at)
-  if not behind then return at end
+-- A line break after a tag is not a part of the page. Returns the position after it.
+local function after_break(w, text, at)
+  local after = match(text, "^\r?\n()", at)
+  if not after then return at end
   w:skip("\n")
-  return behind
+  return after
 end
 
--- The tags, by the character behind "{". kind(w, before, content, text, at) writes the text in front of the tag and the
--- tag, and returns the position behind the tag, which is `at` or later.
+-- The tags, by the character after "{". kind(w, before, content, text, at) writes the text in front of the tag and the
+-- tag, and returns the position after the tag, which is `at` or later.
 local kinds = {}
 local parse
 
@@ -126,7 +126,7 @@ end
 kinds["#"] = function(w, before, content, text, at)
   w:text(before)
   w:skip(content)
-  return behind_break(w, text, at)
+  return after_break(w, text, at)
 end
 
 kinds["%"] = function(w, before, content, text, at)
@@ -139,7 +139,7 @@ kinds["%"] = function(w, before, content, text, at)
     w:emit("\n")
     w.ahead = w.ahead + 1
   end
-  return behind_break(w, text, at)
+  return after_break(w, text, at)
 end
 
 kinds["("] = function(w, before, content, _, at)
@@ -168,7 +168,7 @@ kinds["-"] = function(w, before, content, text, at, from, stop)
     w:skip(content .. sub(text, from, first - 1))
     w:text(sub(text, first, stop))
     w:skip(content)
-    return behind_break(w, text, at)
+    return after_break(w, text, at)
   end
   w:text(match(before, "^(.-)[ \t\v\0]*$"))
   w:close()
@@ -180,7 +180,7 @@ kinds["-"] = function(w, before, content, text, at, from, stop)
   w:close()
   w:skip(sub(text, first + #last, stop) .. content)
   w:emit(format(" blocks[%q]=___b(___,___s) end ", name))
-  return behind_break(w, text, at)
+  return after_break(w, text, at)
 end
 
 -- Raise for the tag at `at` in `text`, which has no end. `from`: what is in front of it is written.
@@ -197,22 +197,22 @@ function parse(w, text)
     local kind = sub(text, at + 1, at + 1)
     local ending = closers[kind]
     local stop = ending and find(text, ending, at + 2, true)
-    local tag, behind, inner, inner_stop = "{" .. kind, stop and stop + 2, nil, nil
+    local tag, after, inner, inner_stop = "{" .. kind, stop and stop + 2, nil, nil
     if stop and kind == "-" then -- in a style sheet, as "a{-webkit-...", it is text
       tag = sub(text, at, stop + 1)
-      local second = find(text, tag, behind, true)
+      local second = find(text, tag, after, true)
       ending = find(tag, "^{%-%s*[%w_]+%s*%-}$") and "a second " .. tag
-      inner, inner_stop, behind = behind, second and second - 1, second and second + #tag
+      inner, inner_stop, after = after, second and second - 1, second and second + #tag
     elseif kind == "-" then
       ending = nil
     end
-    if behind or ending then
+    if after or ending then
       local slashes = match(sub(text, at > 2 and at - 2 or 1, at - 1), "\\*$")
       if #slashes == 1 then
         w:text(sub(text, from, at - 2))
         from = at
-      elseif behind then
-        from = kinds[kind](w, sub(text, from, at - 1 - #slashes // 2), sub(text, at + 2, stop - 1), text, behind, inner,
+      elseif after then
+        from = kinds[kind](w, sub(text, from, at - 1 - #slashes // 2), sub(text, at + 2, stop - 1), text, after, inner,
           inner_stop)
         at = from - 1
       else
@@ -242,7 +242,7 @@ local function breaks_to(w, last)
 end
 
 -- The message for a template that is not compiled. Of an expression that is wrong on its own, or a statement that does not
--- end, Lua's message for the chunk would name the text behind it.
+-- end, Lua's message for the chunk would name the text after it.
 local function explain(w, chunk_name, message)
   for _, index in ipairs(w.expressions) do
     local expression = w.out[index]
@@ -284,7 +284,7 @@ end
 
 -- ---- running ---------------------------------------------------------------------------------------------------------
 
--- The strings of the buffer behind position `start`, which are removed from it, as one.
+-- The strings of the buffer after position `start`, which are removed from it, as one.
 local function take(buffer, start)
   local count = #buffer
   local text = concat(buffer, "", start + 1, count)

@@ -168,7 +168,7 @@ end
 -- Fails the test.
 function test.fail(message) fail(nil, message == nil and "test.fail was called" or tostring(message)) end
 
--- both(call, ...) -> its arguments after `call`. Raises for less than two: a forgotten value is not nil.
+-- both(call, ...) -> its arguments after `call`. Raises for less than two: an omitted value is not nil.
 local function both(call, ...)
   if select("#", ...) < 2 then
     usage.error("%s: the second value is missing: %s(got, expected); for nil write %s(got, nil)", call, call, call)

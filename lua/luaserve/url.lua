@@ -181,7 +181,7 @@ function url.build(parts, ...)
   elseif type(path) ~= "string" or find(path, "[^%w%-._~:/@!$&'()*+,;=%%]") or has_broken_escape(path) then
     wrong("path", "a string of characters of a path, percent-encoded, or a list of segments")
   end
-  if host and path ~= "" and path:sub(1, 1) ~= "/" then wrong("path", 'a path that begins with "/", behind a host') end
+  if host and path ~= "" and path:sub(1, 1) ~= "/" then wrong("path", 'a path that begins with "/", after a host') end
   if not host and path:sub(1, 2) == "//" then wrong("path", 'a path that does not begin with "//", without a host') end
   if not host and not scheme and find(path, "^[^/]*:") then wrong("path", "a path without a colon in its first segment") end
   out[#out + 1] = path

@@ -69,8 +69,8 @@ function usage.is_loader_data(value, extra)
   return false
 end
 
--- no_more(call, last, ...): raises if an argument behind `last` is not nil: it would be ignored. `call` shows the right
--- call, such as "app:error(fn)". A second result of `require` behind `last` is ignored.
+-- no_more(call, last, ...): raises if an argument after `last` is not nil: it would be ignored. `call` shows the right
+-- call, such as "app:error(fn)". A second result of `require` after `last` is ignored.
 function usage.no_more(call, last, ...)
   for i = usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
     local extra = select(i, ...)

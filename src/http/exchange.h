@@ -54,7 +54,7 @@ enum {                     /* bits of `how` */
  * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
 typedef struct ls_transport {
     /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
-     * slices are the begin of the body, often all of it. LS_PENDING, of coded/coded.h alone: the whole body follows later. */
+     * slices are the start of the body, often all of it. LS_PENDING, of coded/coded.h alone: the whole body follows later. */
     int (*head)(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
     /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is queued. */
     int (*data)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);

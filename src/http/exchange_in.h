@@ -2,7 +2,7 @@
  *
  * A transport decodes (`more` in exchange.h) and gives one slice at a time, only when the handler asks: so the client is
  * stopped while the handler does not read. A body that cannot be read on closes the connection after the response,
- * because the begin of the next request is unknown. Thread: inside x->actor. */
+ * because the start of the next request is unknown. Thread: inside x->actor. */
 #ifndef LS_HTTP_EXCHANGE_IN_H
 #define LS_HTTP_EXCHANGE_IN_H
 

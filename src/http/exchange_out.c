@@ -24,7 +24,7 @@ static bool unread_is_long(const ls_exchange *x)
     return x->continue_due || (x->head.has_length && x->head.content_length - x->body_bytes > x->unread_bytes_max);
 }
 
-/* Decide the framing, and queue the head and the begin of the body. `length` < 0: unknown. */
+/* Decide the framing, and queue the head and the start of the body. `length` < 0: unknown. */
 static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
     const bool has_content = ls_status_has_content(x->status);

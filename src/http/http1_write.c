@@ -137,7 +137,7 @@ static int put_slice(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *slice)
     return err;
 }
 
-/* Whether the begin of a body is copied next to the head: bytes without a block, which must be copied, and those of a
+/* Whether the start of a body is copied next to the head: bytes without a block, which must be copied, and those of a
  * small block, of which a send in two parts takes longer than the copy. */
 static bool fits_beside(const ls_slice *slice)
 {

@@ -322,7 +322,7 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     return err < 0 ? err : send_queued(ctx, s);
 }
 
-/* Keep the begin of a header; the rest is received behind it. */
+/* Keep the start of a header; the rest is received behind it. */
 static int keep_header(ls_thread_ctx *ctx, handshake *h, const ls_slice *bytes)
 {
     if (h->header != NULL) return LS_EAGAIN; /* they were received into it */

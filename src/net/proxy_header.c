@@ -36,7 +36,7 @@ typedef struct text {
     const char *at, *end;
 } text;
 
-/* Consume `word` at the begin of the line. */
+/* Consume `word` at the start of the line. */
 static bool take_word(text *line, const char *word)
 {
     const size_t len = strlen(word);
@@ -191,7 +191,7 @@ static int parse_v2(const char *bytes, size_t len, ls_proxy_header *header, cons
 
 /* ---- both --------------------------------------------------------------------------------------------------- */
 
-/* The bytes are the begin of `text`, or begin with it. */
+/* The bytes are the start of `text`, or begin with it. */
 static bool begins(const char *bytes, size_t len, const char *word, size_t word_len)
 {
     return memcmp(bytes, word, len < word_len ? len : word_len) == 0;

@@ -29,10 +29,10 @@ enum {
 static void abort_connections(ls_server *server, ls_generation_end *g, unsigned websockets)
 {
     if (websockets > 0)
-        ls_log(LS_LOG_INFO, "the old site goes on for %u WebSocket connection%s; its other tasks end", websockets,
+        ls_log(LS_LOG_INFO, "the previous site continues for %u WebSocket connection%s; its other tasks end", websockets,
                websockets == 1 ? "" : "s");
     else
-        ls_log(LS_LOG_WARN, "the old site has not ended within %.3g s: its connections and tasks are cut",
+        ls_log(LS_LOG_WARN, "the previous site has not ended within %.3g s: its connections and tasks are cut",
                server->settings.drain_ms_max / 1e3);
     for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
@@ -48,7 +48,7 @@ static void log_cut(ls_generation_end *g)
     if (!ls_site_cut(g->site, &cut)) return;
     g->cut_logged = true;
     if (cut.requests + cut.tasks > 0)
-        ls_log(LS_LOG_WARN, "cut with the old site: HTTP %u, TCP %u; unfinished tasks: %u", cut.requests, cut.sockets,
+        ls_log(LS_LOG_WARN, "ended with the previous site: HTTP %u, TCP %u; unfinished tasks: %u", cut.requests, cut.sockets,
                cut.tasks);
 }
 
@@ -61,14 +61,14 @@ void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why)
 {
     const unsigned websockets = ls_site_websockets(g->site);
     if (websockets > 0)
-        ls_log(LS_LOG_INFO, "the old site closes %u WebSocket connection%s with 1012: %s", websockets,
+        ls_log(LS_LOG_INFO, "the previous site closes %u WebSocket connection%s with 1012: %s", websockets,
                websockets == 1 ? "" : "s", why);
     g->left_ns = ls_clock_ns();
     server->websockets_left += websockets;
     ls_site_leave(g->site);
 }
 
-/* Close the WebSockets of the old sites that are too many, the oldest first, or too old. */
+/* Close the WebSockets of the replaced sites that are too many, the oldest first, or too old. */
 static void limit_old_sites(ls_server *server)
 {
     const ls_site_settings *settings = &server->settings;
@@ -102,7 +102,7 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
     g->waits_for_websockets = g->aborted && !g->forced && g->stage == GENERATION_BUSY;
     if (!g->late_logged && forced_ms >= LATE_MS) {
         g->late_logged = true;
-        ls_log(LS_LOG_WARN, "a handler of the old site does not end: its memory is kept until it does");
+        ls_log(LS_LOG_WARN, "a handler of the previous site does not end: its memory is kept until it does");
     }
     const bool was_cut = forced_ms >= CUT_MS;
     switch (g->stage) {
@@ -150,7 +150,7 @@ uint32_t ls_server_poll_generations(ls_server *server)
         }
         ls_list_remove(&g->node);
         free(g);
-        ls_log(LS_LOG_DEBUG, "the old site has ended");
+        ls_log(LS_LOG_DEBUG, "the previous site has ended");
     }
     const bool left = !ls_list_empty(&server->ending);
     ls_mutex_unlock(&server->lists);

@@ -188,7 +188,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_server_set_flag(server, &server->control_done, true);
 }
 
-/* The functions of ls.init of the new site have run or run: it ends as an old site does. No endpoint knows it. */
+/* The functions of ls.init of the new site have run or run: it ends as a previous site does. No endpoint knows it. */
 static void retire_next(ls_server *server)
 {
     ls_generation_end *g = server->next_end;
@@ -279,11 +279,11 @@ static int reload_from(ls_server *server, source_text *source, char *message, si
         ls_log(LS_LOG_INFO, "reloaded %s in %llu ms", server->options.site,
                (unsigned long long)((ls_clock_ns() - from_ns) / 1000000u));
     else
-        ls_log(LS_LOG_ERROR, "reload failed: %s; the old site goes on", message);
+        ls_log(LS_LOG_ERROR, "reload failed: %s; the previous site continues", message);
     if (server->options.notify && err == LS_OK)
         ls_sd_tell("READY=1", "serves %s", server->options.site);
     else if (server->options.notify && err != LS_ECANCELED) /* else it stops */
-        ls_sd_tell("READY=1", "serves the old site: reload failed: %s", message);
+        ls_sd_tell("READY=1", "serves the previous site: reload failed: %s", message);
     ls_server_set_flag(server, &server->reloading, false); /* wakes the supervisor, too: it ends the old generation */
     if (server->options.reloaded != NULL) server->options.reloaded(server->options.user, err, message);
     return err;
@@ -372,6 +372,6 @@ void ls_server_poll_reload(ls_server *server)
     if (err == LS_OK)
         server->reload_thread_running = true;
     else
-        ls_log(LS_LOG_ERROR, "reload failed: cannot start a thread: %s; the old site goes on", ls_err_text(err));
+        ls_log(LS_LOG_ERROR, "reload failed: cannot start a thread: %s; the previous site continues", ls_err_text(err));
     if (err < 0) ls_server_end_reload_waits(&server->reload_waits, err, "cannot start a thread");
 }

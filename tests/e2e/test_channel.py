@@ -176,7 +176,7 @@ ls.config{ threads = 2 }
             self.assertEqual(self.get("/send?job=" + job).body, b"true")
         self.assertEqual(self.get("/send?job=c").body, b"nil")  # one past the capacity
         self.assertEqual(self.get("/").body, b"1 2 2 2")
-        reload(2, 3)  # takes what the old site has left, with its own capacity
+        reload(2, 3)  # takes what the previous site has left, with its own capacity
         server.wait_log("version 2 takes a")
         server.wait_log("version 2 takes b")
         self.eventually(lambda: self.get("/").body == b"2 0 3 3", "the channel is empty")
@@ -202,7 +202,7 @@ ls.config{ threads = 2 }
 
     @not_on_windows("Windows has no SIGHUP")
     def test_a_reload_with_values_left_loses_none(self):
-        """The consumers of the old site took values until they were cut, each in the middle of one."""
+        """The consumers of the previous site took values until they were cut, each in the middle of one."""
         server, reload = self.reloads(r"""
 local ls = require "luaserve"
 local app = ls.app()
@@ -303,7 +303,7 @@ ls.config{ threads = 2 }
         old = rounds(1)
         self.eventually(lambda: min(rounds(2)) > 20, "the loops of the new site run")
         self.assertEqual(rounds(1), old)
-        self.assertEqual(server.logged("the old site has not ended", mark), [])
+        self.assertEqual(server.logged("the previous site has not ended", mark), [])
         self.eventually(lambda: rounds(0)[0] == 1, "a job of a request is completed")
 
     def test_semaphore_over_states(self):

@@ -114,7 +114,7 @@ class Reload(Dev):
             self.assertEqual(ws.receive(), "one")
             self.change(server, lambda: self.write("site.lua", site.replace("@V@", "two")))
             self.assertEqual(ws.closes(), (1012, ""))
-            self.assertIn("the old site closes 1 WebSocket connection with 1012: dev mode", server.log())
+            self.assertIn("the previous site closes 1 WebSocket connection with 1012: dev mode", server.log())
         with WebSocket(server.at(), "/ws") as ws:
             self.assertEqual(ws.receive(), "two")
             server.signal()

@@ -791,7 +791,7 @@ class Streams(FetchCase):
             for second in ("read", "chunks", "lines", "body", "json"):
                 if first == second == "read":
                     continue
-                want = "go on with answer:read()" if first == "read" else "local next_piece = answer:%s()" % first
+                want = "continue with answer:read()" if first == "read" else "local next_piece = answer:%s()" % first
                 text = self.run_lua('local a = ls.fetch(site .. "/bytes/9", { stream = true }) a:%s() return a:%s()' % (first, second))
                 self.assertTrue(text.startswith("false|"), text)
                 self.assertIn("the body was already begun by answer:%s, and its pieces arrive once" % first, text)

@@ -224,7 +224,7 @@ if WINDOWS:
                 self.assertEqual(after[name] - before[name] - 1, 32 * repeats(50), name)  # less the request for these figures
 
         def buffers(self):
-            """The blocks in use, less that of `page` in each Lua state: on a busy machine further states start at any time."""
+            """The blocks in use, less that of `page` in each Lua state: on a busy machine additional states start at any time."""
             stats = json.loads(self.get("/stats", index=2).text)
             return stats["blocks_live"] - stats["lua_states"]
 

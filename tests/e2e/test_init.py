@@ -105,7 +105,7 @@ class Reload(E2E):
             rewrite(server, site("ls.init(function() ls.spawn(function() ls.sleep(0.05) ls.log.info('a job of it') end) ls.sleep(0.01) "
                               "error('no luck') end) app:get('/site', function() return 'new' end)"))
             server.reload()
-            server.wait_log("reload failed: ls.init failed: .*no luck; the old site goes on", count=n + 1)
+            server.wait_log("reload failed: ls.init failed: .*no luck; the previous site continues", count=n + 1)
             self.assertEqual(server.get("/site").text, "old")
         server.wait_log("a job of it", count=3)
         rewrite(server, site("ls.init(function() d.text = 'from init' end) app:get('/site', function() return 'new' end)"))

@@ -219,7 +219,7 @@ r:psubscribe("p.*", function(message, channel, pattern) env.log:send(pattern .. 
         site.wait_log("its subscriptions receive nothing until it is connected again", count=2)
         site.reload()
         site.stop()
-        self.assertNotIn("ended while it waited", site.log())  # the old site does not try any more
+        self.assertNotIn("ended while it waited", site.log())  # the previous site does not try any more
 
     def test_a_site_without_listeners_goes_on_while_it_subscribes(self):
         redis = self.redis()

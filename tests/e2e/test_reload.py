@@ -56,7 +56,7 @@ ls.subscribe("prices", function(data) price = data end)
 ls.init(function(reload) if not reload then ls.publish("prices", "3", { retain = true }) end end)
 local function state() return tostring(begun) .. " " .. tostring(price) end
 app:get("/", state)
-app:get("/busy", function() -- further states are made
+app:get("/busy", function() -- additional states are made
   local start = os.clock()
   while os.clock() - start < 0.005 do end
   return state()
@@ -110,13 +110,13 @@ class Reload(E2E):
         return self.reload()
 
     def refuse(self, text, reason):
-        """The new text is not served; the old site goes on, on the same connection."""
+        """The new text is not served; the previous site continues, on the same connection."""
         conn = self.http()
         before = self.get(conn)
         self.write(text)
         line = self.reload("reload failed: ")
         self.assertRegex(line, reason)
-        self.assertIn("the old site goes on", line)
+        self.assertIn("the previous site continues", line)
         self.assertEqual(self.get(conn), before)
         conn.close()
 
@@ -175,7 +175,7 @@ class Reload(E2E):
         self.change("two", 'ls.listen(@OTHER@, app)')
         self.assertEqual(self.get(Conn(("127.0.0.1", self.ports["OTHER"]))), "two")
         self.refuses("TCP")
-        sock.sendall(b"b\n")  # the open connection goes on in the old site
+        sock.sendall(b"b\n")  # the open connection goes on in the previous site
         self.assertEqual(sock.recv(100), b"one b\n")
         sock.close()
         self.change("three", TCP)
@@ -371,13 +371,13 @@ class Reload(E2E):
         self.server.wait_log("waits")
         before = self.site("one", "ls.config{ drain_timeout = 1 }\n" + TCP)
         self.change("two", "ls.config{ drain_timeout = 1 }\n" + TCP)
-        self.server.wait_log("the old site has not ended within 1 s")
+        self.server.wait_log("the previous site has not ended within 1 s")
         sock.settimeout(WAIT)
         self.server.wait_log(r"connection from 127\.0\.0\.1:%d: its handler was ended while it waited at [^ ]*site\.lua:%d: "
                              "the site was replaced or stopped" % (sock.getsockname()[1], before[:before.index("sock:lines()")].count("\n") + 1))
         self.assertEqual(len(self.server.logged("was ended while it waited at")), 1)
         self.assertEqual(sock.recv(100), b"")
-        self.server.wait_log("warn cut with the old site: HTTP 1, TCP 1; unfinished tasks: 1$")
+        self.server.wait_log("warn ended with the previous site: HTTP 1, TCP 1; unfinished tasks: 1$")
         self.assertEqual(self.get(self.http()), "two")
         sock.close()
 
@@ -402,13 +402,13 @@ ls.listen"""
             text = site.read().split("\n")
         waits = 1 + next(n for n, line in enumerate(text) if "local function never" in line)
         self.change("two", "ls.config{ drain_timeout = 1 }")
-        self.server.wait_log("the old site has not ended within 1 s")
+        self.server.wait_log("the previous site has not ended within 1 s")
         for n, line in enumerate(text, 1):
             if found := re.search("-- (LINE|INFO) (.*)", line):
                 self.server.wait_log(r" %s %s \(\S*site\.lua:%d\), at \S*site\.lua:%d: the task was ended while it waited: "
                                      "its site was replaced" % ("warn" if found[1] == "LINE" else "info", found[2], n,
                                                                 waits if found[1] == "LINE" else n + 1))
-        self.server.wait_log("warn cut with the old site: HTTP 0, TCP 0; unfinished tasks: 2$")
+        self.server.wait_log("warn ended with the previous site: HTTP 0, TCP 0; unfinished tasks: 2$")
 
     def test_a_handshake_does_not_reach_a_site_that_was_cut(self):
         tls = TCP.replace("ls.tcp(@TCP@, function", "ls.tcp({ port = @TCP@, tls = 'self-signed', handshake_timeout = 600 }, function")
@@ -423,16 +423,16 @@ ls.listen"""
         with self.assertRaises(ssl.SSLWantReadError):
             handshake.do_handshake()
         raw.sendall(sent.read())
-        received.write(raw.recv(65536))  # the handshake has begun with the old site
+        received.write(raw.recv(65536))  # the handshake has begun with the previous site
         self.change("two", "ls.config{ drain_timeout = 0.2 }\n" + tls)
-        self.server.wait_log("the old site has not ended within 0.2 s")
+        self.server.wait_log("the previous site has not ended within 0.2 s")
         try:
             while raw.recv(65536):  # the cut aborts it
                 pass
         except ConnectionResetError:
             pass
         raw.close()
-        self.server.wait_log("the old site has ended")
+        self.server.wait_log("the previous site has ended")
         self.assertEqual(self.get(self.http()), "two")
         self.change("three", tls)  # the stop has the usual time
 
@@ -641,7 +641,7 @@ if part then part:close() dofile("part.lua") end
 
         self.ends(self.waits(server), 0, "the new site is served\n", "^$")
         write("error('no way')")
-        self.ends(self.waits(server), 1, "", "^luaserve reload: .*part.lua:1: no way; the old site goes on\n$")
+        self.ends(self.waits(server), 1, "", "^luaserve reload: .*part.lua:1: no way; the previous site continues\n$")
 
         # One that is asked for during another waits for a reload that begins after it: the first one's site is broken.
         write("while not io.open('go') do end error('first')")
@@ -653,7 +653,7 @@ if part then part:close() dofile("part.lua") end
         second = self.waits(server)
         self.eventually(lambda: server.fds() > idle + 1, "the second one is asked for")
         open(os.path.join(server.dir, "go"), "w").close()
-        self.ends(first, 1, "", "first; the old site goes on")
+        self.ends(first, 1, "", "first; the previous site continues")
         self.ends(second, 0, "the new site is served\n", "^$")
         server.stop()
         self.ends(self.waits(server), 1, "", "^luaserve reload: cannot connect to .*c: ")

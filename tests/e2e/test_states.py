@@ -194,7 +194,7 @@ class OnDemand(E2E):
         late = [self.connect(server=server) for _ in range(3)]
         for conn in late:
             conn.send(request("GET", "/states"))
-        server.wait_log("cannot load the site into a further Lua state")
+        server.wait_log("cannot load the site into an additional Lua state")
         self.release(conns, path)
         for conn in late:
             self.assertEqual(conn.response().text, "1")

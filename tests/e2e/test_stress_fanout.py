@@ -99,7 +99,7 @@ class Fanout(WebSockets):
         server = self.sockets(Hub())
         for threads in "1", "2":
             ran = stress("--fanout", "-t", threads, "-c", "2", "-n", "1", "-R", "10", "--publish-path", "/pub", server.url)
-            self.all_due(ran, 2)  # at the begin of the run
+            self.all_due(ran, 2)  # at the start of the run
             self.assertEqual(round(ran.totals["duration_s"] * 1e9), round(ran.report["latency_us"]["corrected"]["max"] * 1e3), ran)
 
     def test_stages(self):

@@ -73,7 +73,7 @@ class Notify(E2E):
             self.assertGreaterEqual(int(reloading["MONOTONIC_USEC"]), before)
             failed = manager.receive()[0]
             self.assertEqual(failed["READY"], "1")
-            self.assertRegex(failed["STATUS"], "^serves the old site: reload failed: .*bad.*READY=0")
+            self.assertRegex(failed["STATUS"], "^serves the previous site: reload failed: .*bad.*READY=0")
             self.write(server, SITE)
             server.signal(signal.SIGHUP)
             self.assertEqual(manager.receive()[0]["RELOADING"], "1")

@@ -574,7 +574,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "live.pem
         self.replace("site.lua", site.replace("site 1", "site 2").encode())
         since = server.mark()
         server.reload()
-        server.wait_log(r"error reload failed: .*site\.lua:\d+: tls: .*live\.key.*; the old site goes on", since)
+        server.wait_log(r"error reload failed: .*site\.lua:\d+: tls: .*live\.key.*; the previous site continues", since)
         self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("one", "site 1"))
         with open(self.path("two.key"), "rb") as new:
             self.replace("live.key", new.read())

@@ -454,7 +454,7 @@ app:get("/calls", function() return { calls = calls } end)
         os.replace(self.server.site + ".new", self.server.site)
 
     def test_a_reload_counts_each_message_once(self):
-        """A function of the old site has not ended yet, because its state is busy. It ignores the messages of the new site."""
+        """A function of the previous site has not ended yet, because its state is busy. It ignores the messages of the new site."""
         flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
         self.start(flags=flags, more=r"""
 ls.config{ threads = 2, threads_max = 2 }
@@ -479,7 +479,7 @@ end)
         with open(os.path.join(self.server.dir, "over"), "w", encoding="ascii"):
             pass
         self.assertEqual(busy.response().status, 204)
-        self.eventually(lambda: self.topics() == {"t": 2}, "the functions of the old site end")
+        self.eventually(lambda: self.topics() == {"t": 2}, "the functions of the previous site end")
         self.eventually(lambda: self.stats()["topic_delivered"] >= 20, "those of the new site get the messages")
         self.assertEqual(self.stats()["topic_delivered"], 20)
 
@@ -524,7 +524,7 @@ end)
     def test_after_a_reload_only_functions_of_connections_reach_them(self):
         server = self.server = self.serve(OF_CONNECTIONS, listeners=2, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
         self.fixed_ports()
-        warning = r"warn the function of ls\.subscribe at .*site\.lua:6 ends with the old site, whose WebSockets and TCP connections " \
+        warning = r"warn the function of ls\.subscribe at .*site\.lua:6 ends with the previous site, whose WebSockets and TCP connections " \
                   r"stay open: .*ws:subscribe and sock:subscribe go on"
         tcp, removed = server.connect(1), server.connect(1)
         self.assertEqual((tcp.line(), removed.line()), (b"open", b"open"))
@@ -537,7 +537,7 @@ end)
             server.reload()
             server.wait_log("reloaded", mark)
             server.wait_log(warning, mark)
-            self.eventually(lambda: self.get("/count").text == "4", "the function of the old site has ended")
+            self.eventually(lambda: self.get("/count").text == "4", "the function of the previous site has ended")
             self.assertEqual(self.get("/publish/2").text, "4")  # with the function of the new site
             self.assertEqual(page.receive(), "own 2")
             self.assertEqual((tcp.line(), removed.line()), (b"own 2", b"own 2"))
@@ -552,7 +552,7 @@ end)
                 conn.half_close()
                 conn.expect_end()
             self.eventually(lambda: self.get("/count").text == "3", "the function of the TCP connection ends with it")
-        self.eventually(lambda: self.get("/count").text == "1", "those of WebSockets end with the old site")
+        self.eventually(lambda: self.get("/count").text == "1", "those of WebSockets end with the previous site")
         self.assertEqual(len(server.logged("the function of ls.subscribe at")), 1)
 
     def test_the_stop_handles_what_waits(self):

@@ -82,7 +82,7 @@ app:get("/", function() access:write("x") io.open("@DIR@/start", "w"):close() d:
         for line, call in ((5, "dict:clear"), (6, "dict:delete"), (7, "dict:rpush"), (8, "dict:lpush"), (9, "dict:incr"),
                            (10, r"dict\[key\] = value"), (12, r'io\.open\(path, "w"\)'),
                            (13, r'a write to io\.open\(path, "a"\)'), (14, r'a write to io\.open\(path, "a"\)')):
-            server.wait_log(r"warn \S*site\.lua:%d: %s at the top of a file runs again with each further Lua state, .*ls\.init$"
+            server.wait_log(r"warn \S*site\.lua:%d: %s at the top of a file runs again with each additional Lua state, .*ls\.init$"
                             % (line, call))
         self.assertEqual(server.get("/").text, "hello")
         self.assertEqual(len(server.warnings()), 9)
@@ -113,7 +113,7 @@ end)""")
     def test_an_update_at_the_top_that_goes_on(self):
         server = self.dev('local d = ls.dict("d")\nd:update("n", function(old) return (old or 0) + 1 end)\n'
                           'app:get("/", function() return "hello" end)')
-        for _ in range(3):  # a further state sees it, with its first request
+        for _ in range(3):  # an additional state sees it, with its first request
             server.get("/")
         server.wait_log(r"warn \S*site\.lua:4: dict:update at the top of a file runs again .*: use ls\.init$")
         server.stop()
@@ -241,7 +241,7 @@ app:use(function(req, res, next) user = req.query.u next() end)
 app:get("/", function() ls.sleep(0.001) return user end)""")
         server.get("/?u=ann")
         server.wait_log(r"warn \S*site\.lua:5: changes user, .*: other requests may not see it, or see that of another one\. "
-                        r"Use req\.user = \.\.\. for what belongs to one request, ls\.dict or a topic for what all share; behind the "
+                        r"Use req\.user = \.\.\. for what belongs to one request, ls\.dict or a topic for what all share; after the "
                         r"declaration of a cache, the comment \"of each state\" ends this warning$")
         self.assertEqual(server.logged("states = 1"), [])
         server.stop()

@@ -1,4 +1,4 @@
-"""Traps of a first hour: dicts that forget, what the top of a file does again in further states, middleware that empties pages,
+"""Traps of a first hour: dicts that forget, what the top of a file does again in additional states, middleware that empties pages,
 counts as a status (T1, T2, T5, T6, T10)."""
 import json
 
@@ -128,12 +128,12 @@ ls.dict("loads"):incr("n") -- the last line: this state has run the file
         return super().of(text, self.LISTEN, flags=("--threads", "2"), **kw)
 
     def work(self, server, states=2):
-        """Until a further state has run the file. `states`: how many there are at the start."""
+        """Until an additional state has run the file. `states`: how many there are at the start."""
         def made():
             self.assertEqual(in_parallel([lambda: server.get("/work").text] * 8), ["done\n"] * 8)
             return server.get("/loads").text != "loads: %d" % states
         self.assertEqual(server.get("/loads").text, "loads: %d" % states)
-        self.eventually(made, "a further state is made")
+        self.eventually(made, "an additional state is made")
 
     def test_t2_a_dict_that_is_set_at_the_top(self):
         """The program as it was written begins again: luaserve dev warns of its second line (test_traps_dev). With each line that

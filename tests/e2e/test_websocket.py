@@ -857,8 +857,8 @@ class Reload(Own):
         self.connect().send(request("GET", "/waits"))
         self.server.wait_log("info waits")
         self.change("two", drain="0.2")
-        self.server.wait_log("the old site goes on for 2 WebSocket connections")
-        self.server.wait_log("warn cut with the old site: HTTP 1, TCP 0; unfinished tasks: 0$")
+        self.server.wait_log("the previous site continues for 2 WebSocket connections")
+        self.server.wait_log("warn ended with the previous site: HTTP 1, TCP 0; unfinished tasks: 0$")
         for ws in old:
             self.assertEqual(ws.send("a").receive(), "one a")
             self.assertEqual(ws.close(), (1000, ""))
@@ -866,7 +866,7 @@ class Reload(Own):
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "three a")
         self.server.stop()
-        self.assertEqual(self.server.log().count("cut with the old site"), 1)
+        self.assertEqual(self.server.log().count("ended with the previous site"), 1)
 
     def does(self, numbers):
         """The sites that the jobs were given to."""
@@ -879,7 +879,7 @@ class Reload(Own):
 
     def old_consumers_end(self):
         batches = itertools.count(1000, 20)
-        self.eventually(lambda: self.does(range(n := next(batches), n + 20)) == {"two"}, "the old site takes no job")
+        self.eventually(lambda: self.does(range(n := next(batches), n + 20)) == {"two"}, "the previous site takes no job")
         for _ in range(3):
             self.assertEqual(self.does(range(n := next(batches), n + 20)), {"two"})
 
@@ -890,7 +890,7 @@ class Reload(Own):
             self.assertEqual(self.does(range(5)), {"one"})
             self.change("two", more=idle)
             self.old_consumers_end()
-            self.assertNotIn("the old site goes on", self.server.log())  # long before drain_timeout
+            self.assertNotIn("the previous site continues", self.server.log())  # long before drain_timeout
             self.assertEqual(ws.send("a").receive(), "one a")
         self.server.stop()
 
@@ -902,7 +902,7 @@ class Reload(Own):
         self.begin(drain="0.2", more=loops)
         with self.open("/begins") as ws:
             self.change("two", drain="0.2", more=loops)
-            self.server.wait_log("the old site goes on for 1 WebSocket connection; its other tasks end")
+            self.server.wait_log("the previous site continues for 1 WebSocket connection; its other tasks end")
             self.old_consumers_end()
             before = self.turns()
             self.eventually(lambda: self.turns()["two"] > before["two"] + 5, "the new site goes on")
@@ -915,7 +915,7 @@ class Reload(Own):
         self.server.stop()
 
     def goes_on(self, kinds):
-        """Which of these chains of the old site still run."""
+        """Which of these chains of the previous site still run."""
         before = self.chains()
         self.eventually(lambda: self.chains()["top two"] > before["top two"] + 10, "the new site goes on")
         after = self.chains()
@@ -932,10 +932,10 @@ class Reload(Own):
             self.eventually(lambda: len(self.chains()) == len(kinds), "all chains have begun")
             self.change("two", more=CHAINS)
             self.eventually(lambda: "top two" in self.chains(), "the new site has begun")
-            self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the old site goes on for the WebSocket alone")
+            self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the previous site continues for the WebSocket alone")
             for _ in range(3):
                 self.assertEqual(self.goes_on(kinds), {"websocket"})
-            self.assertNotIn("the old site goes on", self.server.log())  # long before drain_timeout
+            self.assertNotIn("the previous site continues", self.server.log())  # long before drain_timeout
             self.server.wait_log("calls? of ls.after did not run, because the site was replaced or stopped")
             self.assertEqual(ws.close(), (1000, ""))
         self.server.stop()
@@ -949,9 +949,9 @@ class Reload(Own):
             self.assertEqual(self.server.connect().ask("POST", "/chain").status, 204)
             self.eventually(lambda: len(self.chains()) == len(kinds), "all chains have begun")
             self.change("two", more=CHAINS)
-            self.server.wait_log("the old site goes on for 1 WebSocket connection")
-            self.server.wait_log("cut with the old site: HTTP 1, TCP 0; unfinished tasks: 0$")
-            self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the old site goes on for the WebSocket alone")
+            self.server.wait_log("the previous site continues for 1 WebSocket connection")
+            self.server.wait_log("ended with the previous site: HTTP 1, TCP 0; unfinished tasks: 0$")
+            self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the previous site continues for the WebSocket alone")
             self.assertEqual(self.goes_on(kinds), {"websocket"})
             self.assertEqual(ws.close(), (1000, ""))
         self.server.stop()
@@ -1000,11 +1000,11 @@ end)
         with self.open("/holds") as ws:
             self.assertEqual(ws.send(str(self.server.port())).receive(), "connected")
             self.change("two", more=more, drain="0.2")
-            self.server.wait_log("the old site goes on for 1 WebSocket connection")
+            self.server.wait_log("the previous site continues for 1 WebSocket connection")
             self.assertEqual(ws.send(str(self.server.port())).receive(), "connected")
             self.assertEqual(ws.close(), (1000, ""))
         self.server.stop()
-        self.assertEqual(self.server.logged("cut with the old site"), [])
+        self.assertEqual(self.server.logged("ended with the previous site"), [])
 
     def stats(self):
         return json.loads(self.get("/stats").body)
@@ -1022,8 +1022,8 @@ end)
         self.change("four", drain=limits)
         for ws in clients[0]:  # one past it
             self.assertEqual(ws.closes(), (1012, ""))
-        self.server.wait_log("the old site closes 3 WebSocket connections with 1012: old_sites of ls.config is exceeded")
-        self.server.wait_log("the old site has ended")  # with the handler that does not return
+        self.server.wait_log("the previous site closes 3 WebSocket connections with 1012: old_sites of ls.config is exceeded")
+        self.server.wait_log("the previous site has ended")  # with the handler that does not return
         self.assertEqual(clients[1][0].send("a").receive(), "two a")
         self.assertEqual(clients[2][0].send("a").receive(), "three a")
         stats = self.stats()
@@ -1039,7 +1039,7 @@ end)
         self.change("two", drain=limits)
         for ws in old:
             self.assertEqual(ws.closes(), (1012, ""))
-        self.server.wait_log("the old site closes 2 WebSocket connections with 1012: old_site_timeout of ls.config is over")
+        self.server.wait_log("the previous site closes 2 WebSocket connections with 1012: old_site_timeout of ls.config is over")
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "two a")
         self.server.stop()
@@ -1051,7 +1051,7 @@ end)
         self.change("two", drain="0.2", more='ls.after(5.5, function() ls.log.info("late") end)')
         self.server.wait_log("late")
         self.assertEqual(old.close(), (1000, ""))
-        self.server.wait_log("the old site has ended")
+        self.server.wait_log("the previous site has ended")
         self.assertFalse(self.server.logged("does not end"))
         self.server.stop()
 

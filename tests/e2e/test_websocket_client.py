@@ -439,7 +439,7 @@ ls.listen({ port = 0, host = "127.0.0.1", handler = app })
 
 class OwnServer(E2E):
     def test_a_client_of_its_own_process_sees_the_reload_and_the_stop(self):
-        """Neither waits for the task that receives: the old site closes its connections after a reload, and a stop all."""
+        """Neither waits for the task that receives: the previous site closes its connections after a reload, and a stop all."""
         server = self.serve("""
 local ls = require "luaserve"
 ls.config { drain_timeout = 600, old_site_timeout = 0.001 }

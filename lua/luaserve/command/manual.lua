@@ -14,7 +14,7 @@ local function argument(name)
   return name:find("^%u+$") and "Ar " .. name:lower() or "Cm " .. name:gsub("|", " | ")
 end
 
--- The macro of a word that names an option or the value of this one, and the punctuation behind it; nil: another word.
+-- The macro of a word that names an option or the value of this one, and the punctuation after it; nil: another word.
 local function macro(word, value)
   local core, rest = word:match("^(.-)([).,;:]*)$")
   local punctuation = rest:gsub(".", " %0")

@@ -46,7 +46,7 @@ local function reload_and_wait(program, path)
     return 0
   end
   why = reply:match("^failed (.*)")
-  return command.fail(reload, why and why .. "; the old site goes on" or "the server ended before the result", 1)
+  return command.fail(reload, why and why .. "; the previous site continues" or "the server ended before the result", 1)
 end
 
 function actions.stop(program, path, id)

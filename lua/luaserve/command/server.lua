@@ -79,7 +79,7 @@ Commands, which luaserve COMMAND --help describes:
     notes = [[
 A site without listeners ends with status 0 when its last job and timer have ended.
 
-SIGHUP loads the site again: requests that have begun end with the old site, and no connection closes. SIGINT or SIGTERM
+SIGHUP loads the site again: requests that have begun end with the previous site, and no connection closes. SIGINT or SIGTERM
 starts the drain: luaserve responds to every accepted request and ends with status 0. A second signal ends it
 immediately.]],
   },
@@ -148,7 +148,7 @@ function server.explain(program, line, arguments)
 end
 
 -- suggest(program, site, argument) -> 0. Prints the end of the message about a site that cannot be opened, if it may be a
--- command. `argument`: the one behind it, or "".
+-- command. `argument`: the one after it, or "".
 function server.suggest(program, site, argument)
   local names = {}
   for _, one in ipairs(program.commands) do names[one[1]] = true end

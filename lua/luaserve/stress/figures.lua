@@ -36,26 +36,26 @@ end
 
 -- The number of requests that the load generator noticed late, relative to the median response time.
 local function seen_late(r)
-  local response_ns = r.sent.count > 0 and r.sent:percentile(50) or r.behind_ns
+  local response_ns = r.sent.count > 0 and r.sent:percentile(50) or r.late_ns
   return r.lag.count * (100 - r.lag:below(math.max(response_ns // 2, SHORT_LAG_NS))) / 100
 end
 
 -- Why an open loop missed its rate: "time": the load generator was late; "connections": the server was too slow; nil: it
--- did not. It did if the schedule was behind by SHORT_NS or more at the end, and more than SHORT_PERCENT of the due
+-- did not. It did if the schedule was late by SHORT_NS or more at the end, and more than SHORT_PERCENT of the due
 -- requests had not been sent or, in a run with a number of requests, the last one was sent late by more than that share of
 -- the run.
 --
 -- The reason is the load generator if its busiest thread used or waited for a processor for 90 % of the run; if one delay
--- was at least half as long as the time by which the run was behind; or if it noticed at least half as many requests late
+-- was at least half as long as the time by which the run was late; or if it noticed at least half as many requests late
 -- as were not sent, where late is 10 ms and half of the median response time, or more. Otherwise no connection was free:
 -- the server kept all of them busy.
 local function short_of(plan, r)
   local share = SHORT_PERCENT / 100
-  if not r.lag or r.behind_ns < SHORT_NS then return nil end
+  if not r.lag or r.late_ns < SHORT_NS then return nil end
   local unsent = r.unsent > share * r.lag.count
-  local behind = plan.requests > 0 and r.behind_ns > share * r.duration_ns
-  if not unsent and not behind then return nil end
-  if r.wanted >= SHORT_WANTED or 2 * r.lag.max >= r.behind_ns then return "time" end
+  local late = plan.requests > 0 and r.late_ns > share * r.duration_ns
+  if not unsent and not late then return nil end
+  if r.wanted >= SHORT_WANTED or 2 * r.lag.max >= r.late_ns then return "time" end
   return unsent and 2 * seen_late(r) >= r.unsent and "time" or "connections"
 end
 
@@ -64,7 +64,7 @@ local function failure(f)
   local plan, r = f.plan, f.result
   if r.failure or not f.short then return r.failure end
   local what = r.unsent > 0 and string.format("%d of %d due requests were never sent", r.unsent, r.lag.count)
-    or string.format("the last request was sent %s late", text.time(r.behind_ns))
+    or string.format("the last request was sent %s late", text.time(r.late_ns))
   local failed = r.errors.connect or 0
   local why
   if f.short == "connections" and failed > 0 then

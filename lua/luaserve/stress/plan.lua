@@ -152,7 +152,7 @@ function plan.words(bytes)
   return text:rep(bytes // #text + 1):sub(1, bytes)
 end
 
--- p.message, behind `head_bytes` that come with it: --message, or words up to --size or `default` bytes in all.
+-- p.message, after `head_bytes` that come with it: --message, or words up to --size or `default` bytes in all.
 local function finish_message(given, p, head_bytes, default)
   invalid_if(given.message and given.size, "--message and --size exclude each other; remove one of them")
   local size = given.size or default

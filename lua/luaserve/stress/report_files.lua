@@ -98,7 +98,7 @@ local function totals(f)
   local r = f.result
   return object { "duration_s", seconds(r.duration_ns), "requests", r.requests, "requests_per_s", number(f.rate),
     "asked_per_s", number(f.plan.open_loop and f.target_rate), "unsent", r.unsent, "in_flight", number(r.in_flight),
-    "behind_s", seconds(f.plan.open_loop and r.behind_ns), "connects", r.connects, "bytes_in", r.bytes_in,
+    "behind_s", seconds(f.plan.open_loop and r.late_ns), "connects", r.connects, "bytes_in", r.bytes_in,
     "bytes_out", r.bytes_out, "bytes_in_per_s", number(f.bytes_in_rate), "bytes_out_per_s", number(f.bytes_out_rate) }
 end
 
@@ -169,7 +169,7 @@ function report.json(f)
     "checks", array(r.checks, function(check)
       return object { "name", text.json(check.name), "passed", check.passed, "failed", check.failed }
     end),
-    "thresholds", array(f.thresholds, a_threshold), "series", array(r.points, a_point), "series_cut", r.points_cut,
+    "thresholds", array(f.thresholds, a_threshold), "series", array(r.points, a_point), "series_cut", r.points_truncated,
   } .. "\n"
 end
 

@@ -158,7 +158,7 @@ local function warnings(put, f)
       .. "  count it as one write assert(sock:receive(...)), or vu:check(sock:receive(...), name)\n",
       text.counted(r.unreceived, "iteration"))
   end
-  if r.points_cut then put("Warning: the time series ends before the run does; the totals are complete\n") end
+  if r.points_truncated then put("Warning: the time series ends before the run does; the totals are complete\n") end
 end
 
 local function both_latencies(put, r)

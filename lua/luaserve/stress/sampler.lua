@@ -60,7 +60,7 @@ local function close_interval(self, now_ns, sums)
   if #self.points < sampler.POINTS_MAX then
     self.points[#self.points + 1] = point
   else
-    self.cut = true -- the totals are complete, and the reports contain a warning
+    self.truncated = true -- the totals are complete, and the reports contain a warning
   end
   self.last, self.interval_ns, self.most_open, self.closed = point, now_ns, 0, sums
   return point
@@ -115,7 +115,7 @@ local function close_series(self, c, end_ns)
   if self.most_open == 0 then self.most_open = self.last and self.last.connections or 0 end
   if not self.ticked then self.most_open = math.min(c.connects, self.plan.connections + self.plan.publishers) end
   if seen_ns > self.interval_ns or differ(sums, self.closed) then close_interval(self, seen_ns, sums) end
-  if self.cut then return end
+  if self.truncated then return end
   while #points > 1 and points[#points].from_ns + sampler.TICK_NS > duration do
     merge_points(points[#points - 1], table.remove(points))
   end
@@ -166,7 +166,7 @@ function sampler:finish(end_ns)
   r.wanted = r.duration_ns > 0 and r.wanted_ns / r.duration_ns or 0.0
   r.error_kinds, r.error_texts = counters.error_kinds, counters.error_texts
   r.checks, r.rates = merge_checks(counters:checks()), self.rates
-  r.points, r.points_cut = self.points, self.cut or false
+  r.points, r.points_truncated = self.points, self.truncated or false
   return r
 end
 

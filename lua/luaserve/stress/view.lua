@@ -6,7 +6,7 @@
 --     19987/s  0 errors  88321 requests  64 connections
 --     p50 210us  p99 1.43ms  max 3.20ms  p99 ..:..||..
 --
--- The lines are cut to the window, which may be resized at any time. Elsewhere one line per second.
+-- The lines are truncated to the window, which may be resized at any time. Elsewhere one line per second.
 --
 -- One write per drawing: cursor up, then each line with "erase to the end of the line", so that nothing flickers (ECMA-48
 -- CUU, EL, ED). In a window that has become narrower the old lines are folded; then everything from the first of them is

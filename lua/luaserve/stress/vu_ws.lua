@@ -23,7 +23,7 @@ local function path_of(path, url)
   return path
 end
 
--- The lines of options.headers behind those of the command line.
+-- The lines of options.headers after those of the command line.
 local function fields_of(headers, lines)
   if headers == nil then return lines end
   if type(headers) ~= "table" then error("vu:ws: headers must be a table", 3) end

@@ -101,7 +101,7 @@ function fake.answers(answers, ...)
   for key, answer in pairs(answers) do
     local url = type(key) == "string" and key:match("^%u+ (.*)$") or key
     if type(url) ~= "string" or not url:find("^https?://[^/]+/") then
-      usage.error('test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps behind a '
+      usage.error('test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps after a '
         .. 'method as in "POST https://example.org/"; got %s', usage.quote(key))
     end
     if type(answer) ~= "function" then check_answer(key, answer) end

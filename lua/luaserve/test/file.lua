@@ -124,7 +124,7 @@ local function run_within(run, seconds, fn)
     return { status = "error", lines = {}, message = message:format(seconds, ended.seconds) }
   end
   if ok then ok, ended = pcall(job.wait, job, 0) end
-  limit:within(0) -- one that waits goes on
+  limit:within(0) -- one that waits continues
   local traceback = clean_traceback(debug.traceback(thread, nil, 0))
   local found = { status = "error", lines = {}, traceback = traceback,
     message = ok and string.format("timed out after %g s", seconds) or tostring(ended) }

@@ -87,7 +87,7 @@ end
 
 local notes = {} -- set of the texts that were printed
 
--- Run a test file; calls result(event) for each test. Returns whether it may go on (not so after a crash with --bail).
+-- Run a test file; calls result(event) for each test. Returns whether it may continue (not so after a crash with --bail).
 local function run_file(settings, name, result)
   local root = run.root_of(name)
   local child = require("cjson").encode { file = name, root = root, timeout = settings.timeout, filter = settings.filter,

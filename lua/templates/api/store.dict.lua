@@ -7,7 +7,7 @@ local items, ids = ls.dict("items"), ls.dict("ids") -- the items by their id; "i
 
 local store = {}
 
--- The first `limit` items behind the id `after`, by their ids. done: nil for all, or those with this value.
+-- The first `limit` items after the id `after`, by their ids. done: nil for all, or those with this value.
 function store.items(after, limit, done)
   local found, last = ls.json.array {}, ids:get("item") or 0
   for id = after + 1, last do

@@ -28,7 +28,7 @@ local function one(...)
   return item_of(row)
 end
 
--- The first `limit` items behind the id `after`, by their ids. done: nil for all, or those with this value.
+-- The first `limit` items after the id `after`, by their ids. done: nil for all, or those with this value.
 function store.items(after, limit, done)
   local rows = assert(db:query([[select * from item where id > :after and (:done is null or done = :done)
     order by id limit :limit]], { after = after, limit = limit, done = done }))

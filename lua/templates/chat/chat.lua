@@ -44,7 +44,7 @@ function chat.say(room, name, text)
   end)
 end
 
--- The messages of a room behind `number`, the oldest first.
+-- The messages of a room after `number`, the oldest first.
 function chat.after(room, number)
   local found = ls.json.array {}
   for _, message in ipairs(messages:range(room)) do

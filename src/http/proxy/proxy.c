@@ -447,7 +447,7 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
             if (err < 0) p->blame = LS_PROXY_CLIENT;
             if (err != LS_DONE) return err;
         }
-        if (p->answered && p->in != NULL) continue; /* more slices than SLICES, or the begin of the body */
+        if (p->answered && p->in != NULL) continue; /* more slices than SLICES, or the start of the body */
         if (p->answered && x->response == LS_RESPONSE_NONE && p->reader.head.framing == LS_FRAMING_NONE) continue;
         err = receive(ctx, p);
         if (err == LS_ECLOSED && p->answered && ls_http1_read_end(&p->reader) == LS_OK) {

@@ -203,7 +203,7 @@ static ls_state *make_state(ls_generation *g, ls_thread_ctx *ctx)
     if (err == LS_ENOMEM) atomic_store_explicit(&g->no_memory_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     if (err != LS_ELIMIT && (err == LS_ENOMEM || !atomic_exchange(&g->load_failed, true))) {
         (void)open_states(g, &open);
-        ls_log(LS_LOG_ERROR, "cannot load the site into a further Lua state; %s the %u open ones: %s",
+        ls_log(LS_LOG_ERROR, "cannot load the site into an additional Lua state; %s the %u open ones: %s",
                err == LS_ENOMEM ? "soon it is tried again, until then there are" : "requests wait for", open, message);
     }
     return NULL;

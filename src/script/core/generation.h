@@ -10,7 +10,7 @@
  * A state that nothing has used for some time, other than those made before the start, gives its memory back (state.h).
  *
  * What a site defines for all its states, such as listeners, is a *definition*: the first state makes its entry, every
- * further state must define as many and finds the entry by its number. A module (module.h) has one list of them.
+ * additional state must define as many and finds the entry by its number. A module (module.h) has one list of them.
  *
  * Threads: one thread loads the first states. Then any thread reads the settings, the definitions and the list of
  * states. */
@@ -55,7 +55,7 @@ typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in 
 /* DISCONNECT: close connections, sockets and timers, but not Lua. */
 enum ls_closing { LS_CLOSING_NOT, LS_CLOSING_DISCONNECT, LS_CLOSING, LS_CLOSING_FORCED };
 
-/* The end of an old site that WebSockets use: tasks end that wait in a channel for work, when nothing else is left that
+/* The end of a previous site that WebSockets use: tasks end that wait in a channel for work, when nothing else is left that
  * could send some; then, when drain_timeout is over, the requests; and all others but those of the WebSockets. */
 enum ls_tasks_cut { LS_CUT_NONE, LS_CUT_IDLE, LS_CUT_CLIENTS, LS_CUT_TASKS };
 
@@ -150,7 +150,7 @@ ls_state *ls_generation_enter_next(ls_generation *generation, ls_thread_ctx *ctx
  * the runtime. */
 uint64_t ls_generation_lua_bytes_max(const ls_generation *generation);
 uint64_t ls_generation_lua_bytes_left(ls_generation *generation);
-/* Whether that allows a further state, or there are states_max. */
+/* Whether that allows an additional state, or there are states_max. */
 bool ls_generation_has_memory(ls_generation *generation);
 
 /* ls_generation_enter has returned NULL: whether a request is to be refused. */

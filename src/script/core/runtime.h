@@ -57,7 +57,7 @@ typedef struct ls_runtime {
     bool check;         /* ls_site_options.check */
     struct ls_dev *dev; /* bind/dev/dev_mode.h; NULL: no dev mode */
 
-    FILE *null;            /* the null device, for the output of further states; NULL: it appears once per state */
+    FILE *null;            /* the null device, for the output of additional states; NULL: it appears once per state */
     ls_bytecode *bytecode; /* of the embedded modules */
     ls_cpu_watch *cpus;    /* one for each thread context; NULL before the port is open */
     unsigned cpu_count;

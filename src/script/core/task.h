@@ -49,7 +49,7 @@ struct ls_task {
     bool held;       /* an operation that cannot be cancelled refers to it: only that one wakes it */
     bool gave_way;   /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
     bool counted;    /* in state->busy */
-    bool long_lived; /* it goes on in an old site: a WebSocket's, or begun by one */
+    bool long_lived; /* it goes on in a previous site: a WebSocket's, or begun by one */
     bool serves;     /* it is the handler of a connection of ls.tcp */
     bool client_left;     /* before the response to `client` was complete */
     bool told;            /* it knows that its client has left: no wait ends because of it */

@@ -281,7 +281,7 @@ static int read_source(ls_site *site, const ls_site_options *options, char *mess
     return err;
 }
 
-/* Keep a copy of the arguments: further states are loaded when they are needed. */
+/* Keep a copy of the arguments: additional states are loaded when they are needed. */
 static int keep_arguments(ls_site *site, const ls_site_options *options)
 {
     site->argv = calloc((size_t)options->argc + 1, sizeof *site->argv);

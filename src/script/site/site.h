@@ -70,7 +70,7 @@ typedef struct ls_site_options {
     const char *listen_on; /* NULL, or the "address:port" of all listeners and UDP sockets: see ls_server_options */
 } ls_site_options;
 
-/* Load the file into the first state. Its text is kept: every further state runs the same text. LS_OK, LS_ESCRIPT (a
+/* Load the file into the first state. Its text is kept: every additional state runs the same text. LS_OK, LS_ESCRIPT (a
  * Lua error), LS_ENOENT or LS_ENOMEM. On failure `message` receives a text such as "site.lua:12: text", truncated to
  * fit, and nothing is left open. The calling thread is inside no pool of a worker. */
 int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **out, char *message,

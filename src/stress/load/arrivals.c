@@ -59,7 +59,7 @@ static void dispatch_to(ls_stress_worker *w, ls_stress_vu *u)
         const uint64_t now_ns = ls_stress_worker_now(w);
         uint32_t count = 0;
         for (; w->dispatched < w->due_count && has_room(w, u, count); count += w->batch) {
-            w->behind_ns = now_ns > w->next_due_ns ? now_ns - w->next_due_ns : 0;
+            w->late_ns = now_ns > w->next_due_ns ? now_ns - w->next_due_ns : 0;
             for (uint32_t i = 0; i < w->batch; i++) ls_stress_vu_set_due(u, count + i, w->next_due_ns);
             w->next_due_ns = ++w->dispatched < w->due_count ? due_ns(w, w->dispatched) : UINT64_MAX;
         }
@@ -93,9 +93,9 @@ void ls_stress_arrivals_on_timer(ls_thread_ctx *ctx, ls_op *op)
 
 void ls_stress_arrivals_count_unsent(ls_stress_worker *w)
 {
-    uint64_t behind_ns = w->behind_ns;
-    if (w->dispatched < w->due_count) behind_ns = w->end_ns > w->next_due_ns ? w->end_ns - w->next_due_ns : 0;
-    atomic_store_explicit(&w->count.behind_ns, behind_ns, memory_order_relaxed);
+    uint64_t late_ns = w->late_ns;
+    if (w->dispatched < w->due_count) late_ns = w->end_ns > w->next_due_ns ? w->end_ns - w->next_due_ns : 0;
+    atomic_store_explicit(&w->count.late_ns, late_ns, memory_order_relaxed);
     for (; w->dispatched < w->due_count; w->dispatched++) {
         const uint64_t at_ns = due_ns(w, w->dispatched);
         for (uint32_t i = 0; i < w->batch; i++)

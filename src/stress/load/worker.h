@@ -94,7 +94,7 @@ struct ls_stress_worker {
     uint64_t due_count;                   /* open loop: turns of this worker (arrivals.c) that are due, */
     uint64_t dispatched;                  /*            of these, turns that a virtual user took, */
     uint64_t next_due_ns;                 /*            when the first turn that waits was due, */
-    uint64_t behind_ns;                   /*            and how late the last turn was dispatched */
+    uint64_t late_ns;                   /*            and how late the last turn was dispatched */
     uint64_t wanted_ns;                   /* ls_thread_wanted_ns at the start */
     uint64_t outstanding;                 /* requests, of all virtual users */
     uint64_t retries;                     /* requests to send again, of all virtual users */

@@ -50,7 +50,7 @@ typedef struct ls_stress_counters {
     /* Set at the end. Open loop: requests that were due and not sent; how long the first of these had waited or, if
      * all were sent, how late the last one was sent. */
     _Atomic uint64_t unsent;
-    _Atomic uint64_t behind_ns;
+    _Atomic uint64_t late_ns;
     _Atomic uint64_t wanted_ns; /* set at the end: CPU time used or waited for (ls_thread_wanted_ns) */
     _Atomic uint64_t checks_failed;
     _Atomic uint64_t

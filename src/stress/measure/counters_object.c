@@ -54,7 +54,7 @@ static const member sums[] = {MEMBER(requests),
                               MEMBER(duplicated),
                               MEMBER(foreign),
                               {NULL, 0}};
-static const member maxima[] = {MEMBER(behind_ns), MEMBER(wanted_ns), MEMBER(longest_wait_ns), {NULL, 0}};
+static const member maxima[] = {MEMBER(late_ns), MEMBER(wanted_ns), MEMBER(longest_wait_ns), {NULL, 0}};
 static const member histograms[] = {MEMBER(sent),      MEMBER(due),     MEMBER(lag), MEMBER(waiting),
                                     MEMBER(handshake), MEMBER(upgrade), {NULL, 0}};
 

@@ -1,6 +1,6 @@
 /* counters_object.h - the counters of all threads in Lua, for lua/luaserve/stress/sampler.lua.
  *
- *     c:read([all])      a table with the sum of each counter over all threads; behind_ns and wanted_ns are the maximum.
+ *     c:read([all])      a table with the sum of each counter over all threads; late_ns and wanted_ns are the maximum.
  *                        errors: by kind; failed: the responses with status 400 and above; requests_of: the requests of
  *                        each thread. With `all` also status and codes: the counts that are not 0, by code
  *     c:merge(name)      a histogram of all threads: "sent", "due", ...; nil: the threads have none

@@ -18,7 +18,7 @@ local function plan(more)
 end
 
 local function result(more)
-  local r = { duration_ns = SECOND, requests = 0, bytes_in = 0, bytes_out = 0, unsent = 0, behind_ns = 0, wanted = 0,
+  local r = { duration_ns = SECOND, requests = 0, bytes_in = 0, bytes_out = 0, unsent = 0, late_ns = 0, wanted = 0,
     errors = { check = 0, unanswered = 0 }, status = {}, checks = {}, sent = histogram {} }
   for name, value in pairs(more or {}) do r[name] = value end
   return r
@@ -52,7 +52,7 @@ end
 -- 1000 requests were due; `late` of them were noticed late_ms late. Responses took response_ms; 0: no responses.
 local function short_with(response_ms, requests, unsent, behind_ms, late, late_ms, wanted)
   local sent = response_ms > 0 and histogram { { response_ms * 1000000, 50 }, { SECOND, 49 } } or histogram {}
-  return figures.make(plan { requests = requests }, result { unsent = unsent, behind_ns = behind_ms * 1000000,
+  return figures.make(plan { requests = requests }, result { unsent = unsent, late_ns = behind_ms * 1000000,
     wanted = wanted, sent = sent, lag = histogram { { late_ms * 1000000, late }, { 1000, 1000 - late } } }).short
 end
 
@@ -85,7 +85,7 @@ function tests.a_missed_rate_has_a_reason()
   check.equal(short_with(1000, 1000, 0, 900, 1, 440, 0.1), "connections")
   check.equal(short_with(1000, 1000, 0, 900, 1, 460, 0.1), "time")
   check.equal(figures.make(plan { open_loop = false }, result { unsent = 100 }).short, nil)
-  check.equal(figures.make(plan(), result { lag = histogram {}, behind_ns = 0 }).short, nil) -- no request was due
+  check.equal(figures.make(plan(), result { lag = histogram {}, late_ns = 0 }).short, nil) -- no request was due
 end
 
 -- A late load generator makes its thresholds meaningless; with a slow server a missed threshold counts.
@@ -104,7 +104,7 @@ function tests.a_missed_rate_decides_the_exit_status()
     { "no server", 0, 0, missed, 1, "no server" },
   } do
     local f = figures.make(plan { thresholds = row[4] }, result { requests = 100, failure = row[1], unsent = row[2],
-      behind_ns = SECOND, wanted = row[3], lag = histogram { { 1000, 100 } } })
+      late_ns = SECOND, wanted = row[3], lag = histogram { { 1000, 100 } } })
     check.equal(f.exit, row[5])
     if row[6] == nil then check.equal(f.failure, nil) else assert(f.failure:find(row[6], 1, true), f.failure) end
   end
@@ -113,7 +113,7 @@ end
 function tests.failed_connects_are_the_reason_why_no_connection_was_free()
   for count, what in pairs { "1 connect", "2 connects" } do
     local f = figures.make(plan(), result { requests = 100, errors = { check = 0, connect = count }, unsent = 50,
-      behind_ns = SECOND, lag = histogram { { 1000, 100 } } })
+      late_ns = SECOND, lag = histogram { { 1000, 100 } } })
     check.equal({ f.exit, f.failure:match("because.*") }, { 1, "because no connection was free; " .. what .. " failed" })
   end
 end

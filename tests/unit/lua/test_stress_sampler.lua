@@ -42,7 +42,7 @@ function tests.intervals_end_at_whole_seconds()
   local r = s:finish(true)
   check.equal(#r.points, 4)
   has(r.points[4], { from_ns = 5 * SECOND, to_ns = 21 * SECOND // 4, requests = 1 })
-  has(r, { interrupted = true, duration_ns = 21 * SECOND // 4, requests = 4, points_cut = false })
+  has(r, { interrupted = true, duration_ns = 21 * SECOND // 4, requests = 4, points_truncated = false })
   check.equal(r.status, { [200] = 3, [500] = 1 })
   check.equal(r.errors.write, 5)
   check.equal({ r.sent.count, r.due, r.lag }, { 4 })
@@ -171,14 +171,14 @@ function tests.the_number_of_intervals_is_limited()
   local s = open()
   for _ = 1, 20 do assert(select(2, s:tick(SECOND))) end
   local r = s:finish()
-  check.equal({ #r.points, r.points_cut }, { 20, false })
+  check.equal({ #r.points, r.points_truncated }, { 20, false })
 
   s = open()
   for _ = 1, 20 do s:tick(SECOND) end
   s:response(1, 200, 1000)
   s:tick(SECOND)
   r = s:finish()
-  check.equal({ #r.points, r.points_cut }, { 20, true })
+  check.equal({ #r.points, r.points_truncated }, { 20, true })
   check.equal({ r.requests, r.duration_ns }, { 1, 21 * SECOND }) -- the totals are complete
   sampler.POINTS_MAX = most
 end
@@ -186,12 +186,12 @@ end
 -- The maximum of all threads: of the time behind, and of the processor time.
 function tests.the_result_has_the_maximum_of_all_threads()
   local s = open { open_loop = true }
-  s:add(1, "behind_ns", 7)
-  s:add(2, "behind_ns", 5)
+  s:add(1, "late_ns", 7)
+  s:add(2, "late_ns", 5)
   s:add(1, "wanted_ns", SECOND // 4)
   s:add(2, "wanted_ns", SECOND // 2)
   s.now_ns = s.now_ns + SECOND
-  has(s:finish(), { behind_ns = 7, wanted = 0.5 })
+  has(s:finish(), { late_ns = 7, wanted = 0.5 })
 end
 
 -- At the end of a run of 4 s, and of 1 s: longer than any response took, and than a second or half of the run.

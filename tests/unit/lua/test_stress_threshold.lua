@@ -97,7 +97,7 @@ end
 
 -- A result; `more` overrides fields.
 local function result(more)
-  local r = { duration_ns = 1000000000, requests = 0, published = 0, bytes_in = 0, bytes_out = 0, unsent = 0, behind_ns = 0,
+  local r = { duration_ns = 1000000000, requests = 0, published = 0, bytes_in = 0, bytes_out = 0, unsent = 0, late_ns = 0,
     wanted = 0, errors = { read = 0, answer = 0, check = 0 }, status = {}, checks = {}, sent = histogram {} }
   for name, value in pairs(more or {}) do r[name] = value end
   return r

@@ -350,7 +350,7 @@ static void a_drain_waits_for_suspended_tasks(void **state)
     assert_int_equal(freed(), 1);
 }
 
-/* The old site ends without its suspended task; the task of the new one does not notice. */
+/* The previous site ends without its suspended task; the task of the new one does not notice. */
 static void a_reload_ends_a_suspended_task_after_drain_timeout(void **state)
 {
     place p;

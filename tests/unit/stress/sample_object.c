@@ -77,7 +77,7 @@ static int sample_add(lua_State *L)
     } counters[] = {COUNTER(connects),
                     COUNTER(connections),
                     COUNTER(unsent),
-                    COUNTER(behind_ns),
+                    COUNTER(late_ns),
                     COUNTER(longest_wait_ns),
                     COUNTER(handshakes_full),
                     COUNTER(handshakes_resumed),

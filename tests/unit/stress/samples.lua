@@ -173,7 +173,7 @@ function kinds.short(sample) -- half of the due requests are never sent
     for _ = 1, 200 do s:record("lag", 20000) end
   end)
   s:add(1, "unsent", 20000)
-  s:add(1, "behind_ns", 5 * SECOND)
+  s:add(1, "late_ns", 5 * SECOND)
   return p, s
 end
 

@@ -546,7 +546,7 @@ static ls_request *request_in_progress(const ls_state *state)
 
 enum { REPORTED_MAX = 10 /* tasks of a state in the log of a drain */ };
 
-/* The time since the begin of the request, if there is a "log" hook, else since its last progress. "": unknown. */
+/* The time since the start of the request, if there is a "log" hook, else since its last progress. "": unknown. */
 static void note_age(const ls_request *r, const ls_task *task, char out[32])
 {
     const uint64_t from_ns = r->began_ns != 0   ? r->began_ns

@@ -381,7 +381,7 @@ static int res_sse(lua_State *L)
         end(state->ctx, sse);
         return r->x->error != 0 ? ls_task_left_error(L, "") : luaL_error(L, "res:sse: %s", ls_err_text(err));
     }
-    /* A response to HEAD has no events; a client that asks an old site is to ask the new one. */
+    /* A response to HEAD has no events; a client that asks a previous site is to ask the new one. */
     if (r->x->head.method == LS_HTTP_HEAD || state->retired) ls_sse_finish(state->ctx, sse);
     return 1;
 }

@@ -201,7 +201,7 @@ static void end(topic_function *f, bool drop)
     release(f);
 }
 
-/* The handler of a connection has ended: so does what it has subscribed, in an old site. That of a request should have ended
+/* The handler of a connection has ended: so does what it has subscribed, in a previous site. That of a request should have ended
  * it. */
 static void handler_ended(ls_task_end *ending)
 {
@@ -309,7 +309,7 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
     data->starting = false;
 }
 
-/* Connections of the old site stay open: a function that sends to them, as from a table of the state, sends nothing any
+/* Connections of the previous site stay open: a function that sends to them, as from a table of the state, sends nothing any
  * more. Logged by the first state of the generation that has some. */
 static void warn_of_connections(const ls_state *state)
 {
@@ -326,7 +326,7 @@ static void warn_of_connections(const ls_state *state)
         first = false;
         ls_log(
             LS_LOG_WARN,
-            "the function of ls.subscribe at %s ends with the old site, whose WebSockets and TCP connections stay "
+            "the function of ls.subscribe at %s ends with the previous site, whose WebSockets and TCP connections stay "
             "open: "
             "it sends them nothing any more. ws:subscribe and sock:subscribe go on, as does ls.subscribe inside their "
             "handlers",

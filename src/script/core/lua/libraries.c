@@ -9,7 +9,7 @@
 #include "script/core/state.h"
 #include "script/core/task.h"
 
-/* math.randomseed of a further state: while the site loads, the index of the state is added to the second number of the
+/* math.randomseed of an additional state: while the site loads, the index of the state is added to the second number of the
  * seed. Each state runs the file of the site, and math.randomseed(os.time()) would give all of them one sequence. */
 static int math_randomseed(lua_State *L)
 {

@@ -90,7 +90,7 @@ static const ls_lua_file *find_kept(const ls_state *state, const char *key)
     return file;
 }
 
-/* In a further state that loads: the entry, or NULL. */
+/* In an additional state that loads: the entry, or NULL. */
 static const ls_lua_file *find(const ls_state *state, const char *key)
 {
     return state->loading && state->index > 0 ? find_kept(state, key) : NULL;
@@ -101,7 +101,7 @@ bool ls_lua_files_cached(lua_State *L, const char *path)
     return find(ls_state_of(L), path) != NULL;
 }
 
-/* Add an entry, which takes the text. Without memory the further states read the file. */
+/* Add an entry, which takes the text. Without memory the additional states read the file. */
 static void keep(ls_state *state, const char *key, char *text, size_t bytes)
 {
     const size_t key_bytes = strlen(key) + 1;

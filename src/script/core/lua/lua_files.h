@@ -1,7 +1,7 @@
 /* lua_files.h - the Lua files that a generation of a site consists of: those that `require`, `dofile` and `loadfile`
  * read while the site loads, and templates (lua/luaserve/template.lua).
  *
- * The first state keeps the text of each file. The further states load this text, so that all states of a generation
+ * The first state keeps the text of each file. The additional states load this text, so that all states of a generation
  * run the same code, however late they are made and whatever happens to the files meanwhile. Files that are read after
  * the load come from the disk.
  *
@@ -31,7 +31,7 @@ bool ls_lua_files_cached(lua_State *L, const char *path);
 
 /* core.kept_text(path) -> text | nil. What the first state has kept of another file; nil in that state while it loads. */
 int ls_lua_files_kept_text(lua_State *L);
-/* core.keep_text(path, text). For the further states; without effect except in the first state while it loads. */
+/* core.keep_text(path, text). For the additional states; without effect except in the first state while it loads. */
 int ls_lua_files_keep_text(lua_State *L);
 
 /* Read a whole file. LS_OK, and the caller frees *text; LS_ENOMEM; LS_ENOENT: errno tells why, and *what is the

@@ -172,7 +172,7 @@ static void the_end_of_a_handshake_of_tls_1_2_leaves_at_once(void **state)
     assert_int_equal(f.client.handshake, LS_EAGAIN); /* it has sent its last bytes */
     assert_in_range(f.client.wire_len, 1, sizeof wire - 5);
     memcpy(wire, f.client.wire, f.client.wire_len);
-    memcpy(wire + f.client.wire_len, "\x17\x03\x03\x01\x00", 5); /* and the begin of a record of data */
+    memcpy(wire + f.client.wire_len, "\x17\x03\x03\x01\x00", 5); /* and the start of a record of data */
     tls_feed(&f.server, wire, f.client.wire_len + 5);
     assert_int_equal(f.server.handshake, LS_DONE);
     assert_true(f.server.wire_len > 0);
@@ -972,7 +972,7 @@ static void ranges_of_files_are_encrypted(void **state)
     size_t lens[4];
     (void)tls_write_all(&f.server, slices, 4);
     assert_true(tls_records(&f.server, lens, 4) >= 18);
-    assert_int_equal(lens[0], 1300); /* the head and the begin of the file */
+    assert_int_equal(lens[0], 1300); /* the head and the start of the file */
     tls_run(&f.client, &f.server, WHOLE);
     assert_int_equal(f.client.plain_len, 4 + LEN - FROM + 4 + 10);
     assert_memory_equal(f.client.plain, "head", 4);
