@@ -12,9 +12,6 @@
 #include "luaserve.h"
 #include "net/tls/tls.h"
 #include "port/port.h"
-#include "script/bind/redis/redis_reader.h"
-#include "script/database/database.h"
-#include "script/database/postgres.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)
@@ -37,27 +34,24 @@ const char *ls_server_build(void)
 {
     static LS_THREAD_LOCAL char text[512];
     const char *tls = ls_tls_library(); /* these: of the shared libraries that run, not of the headers */
-    const char *sqlite = ls_db_library(), *redis = ls_redis_reader_library();
-    char compression[100] = "", libpq[100];
+    char compression[100] = "", libraries[256];
     size_t at = 0;
     for (unsigned n = 0; n < LS_CODINGS; n++)
         if (ls_coding_built((enum ls_coding)n))
             at += (size_t)snprintf(compression + at, sizeof compression - at, "%s%s", at > 0 ? ", " : "",
                                    ls_codings[n]->library());
+    ls_site_libraries(libraries, sizeof libraries);
     snprintf(text, sizeof text,
              "Lua: " LUA_RELEASE "\n"
              "JSON: lua-cjson\n"
              "names: " LS_RESOLVER "\n"
              "TLS: %s\n"
              "compression: %s\n"
-             "SQLite: %s\n"
-             "Redis: %s\n"
-             "PostgreSQL: %s\n"
+             "%s"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
-             tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
-             sqlite != NULL ? sqlite : "not built in", redis != NULL ? redis : "not built in",
-             ls_pg_library(libpq, sizeof libpq), ls_httpsys_supported() ? " http.sys" : "");
+             tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in", libraries,
+             ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
 

@@ -13,8 +13,6 @@
 #include "base/io/owner.h"
 #include "net/acceptor.h"
 #include "net/stream/stream.h"
-#include "script/bind/work/interrupt.h"
-#include "script/bind/sock/tcp.h"
 
 enum {
     FIRST_LINE_MS_MAX = 5000, /* from the accept to the first line */
@@ -27,7 +25,7 @@ enum {
 struct ls_control {
     ls_port *port;
     ls_reload_fn *reload;
-    const ls_site_host *host;
+    const ls_runtime *runtime;
     ls_acceptor *acceptor;
     ls_acceptor_service *service;
     ls_conn_limit limit;               /* its own: the control socket answers also at the limit of the server */
@@ -38,8 +36,6 @@ struct ls_control {
 typedef struct connection { /* the user data of a stream until "repl" */
     ls_control *control;
 } connection;
-
-static_assert(sizeof(connection) <= sizeof(ls_tcp), "the room of the stream is that of ls_tcp");
 
 static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 
@@ -120,7 +116,7 @@ static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, const ls_control *con
     r->wait.ended = reload_ended;
     r->port = control->port;
     r->stream = s;
-    control->reload(control->host->server, &r->wait);
+    control->reload(control->runtime->host->server, &r->wait);
 }
 
 /* Give the stream to a Lua state, as a new one. `received` goes back: the session reads its first line again. */
@@ -160,7 +156,7 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     }
     ls_slice_drop(&received);
     if (strcmp(line, "stats") == 0) {
-        send_stats(ctx, s, control->host);
+        send_stats(ctx, s, control->runtime->host);
         return;
     }
     if (strcmp(line, "reload") == 0) {
@@ -169,7 +165,7 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     }
     if (strncmp(line, interrupt, sizeof interrupt - 1) == 0) {
         const uint64_t number = strtoull(line + sizeof interrupt - 1, NULL, 10);
-        if (number > 0) ls_interrupts_set(control->host->interrupts, number);
+        if (number > 0) ls_interrupts_set(control->runtime, number);
     }
     ls_stream_close(ctx, s);
 }
@@ -199,17 +195,18 @@ static void accepted(ls_thread_ctx *ctx, ls_stream *s, void *user)
     run(ctx, s, err == LS_DONE ? result : err);
 }
 
-int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_site_host *host, ls_reload_fn *reload,
+int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *runtime, ls_reload_fn *reload,
                     const char *path, ls_control **out)
 {
     static const ls_path_access owner_only = {.has_mode = true, .mode = 0600};
     ls_control *control = calloc(1, sizeof *control);
     ls_addr at = {.family = LS_ADDR_UNIX};
     int err = LS_ENOMEM;
+    assert(sizeof(connection) <= ls_tcp_user_bytes); /* the room of the stream */
     if (control == NULL) return err;
     control->port = port;
     control->reload = reload;
-    control->host = host;
+    control->runtime = runtime;
     if ((err = ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX)) < 0) goto fail_alloc;
     const size_t bytes = strlen(path);
     err = bytes == 0 ? LS_EINVAL : LS_ELIMIT;

@@ -13,7 +13,6 @@
 #include "base/io/log.h"
 #include "net/acceptor.h"
 #include "net/sock/sock.h"
-#include "script/bind/sock/tcp.h"
 #include "server/endpoint.h"
 
 typedef struct engine {

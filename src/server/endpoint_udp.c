@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/io/log.h"
-#include "script/bind/sock/udp_object.h"
 #include "server/endpoint.h"
 
 typedef struct udp_endpoint {

@@ -11,7 +11,7 @@
 
 #include "base/os/thread.h"
 #include "luaserve.h"
-#include "script/bind/work/host.h"
+#include "script/site/site.h"
 
 /* Passes a post to the site. Runs on a worker inside no actor. */
 typedef void ls_posts_deliver_fn(void *server, ls_thread_ctx *ctx, ls_host_post *post);

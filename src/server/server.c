@@ -10,16 +10,14 @@
 
 #include "base/clock.h"
 #include "base/io/log.h"
-#include "base/os/memory.h"
 #include "base/io/output.h"
+#include "base/os/memory.h"
 #include "base/os/rlimit.h"
 #include "base/os/sd_notify.h"
-#include "base/utf8.h"
 #include "http/file_cache.h"
 #include "net/refused.h"
 #include "net/stream/stream.h"
 #include "port/notify.h"
-#include "script/store/topic.h"
 #include "server/server_internal.h"
 
 enum {
@@ -112,11 +110,7 @@ int ls_server_post(ls_server *server, const void *data, size_t bytes)
 
 int ls_server_publish(ls_server *server, const char *topic, const void *data, size_t bytes)
 {
-    const ls_publish_order order = {.topic = topic,
-                                    .topic_len = strlen(topic),
-                                    .data = ls_slice_static(data, bytes),
-                                    .text = ls_utf8_valid(data, bytes)};
-    const int64_t count = ls_topics_publish(server->runtime->topics, &order);
+    const int64_t count = ls_site_publish(server->runtime, topic, data, bytes);
     return count > INT_MAX ? INT_MAX : (int)count;
 }
 
@@ -359,7 +353,7 @@ static int open_control(ls_server *server, char *message, size_t message_bytes)
 {
     const char *path = server->options.control;
     if (path == NULL || server->options.check) return LS_OK;
-    const int err = ls_control_open(server->port, server->deadlines, &server->host, ls_server_ask_reload, path,
+    const int err = ls_control_open(server->port, server->deadlines, server->runtime, ls_server_ask_reload, path,
                                     &server->control_socket);
     if (err < 0) {
         const char *why = err == LS_EEXIST   ? "it exists, and is no socket; give another path"
@@ -406,7 +400,7 @@ static int load_first(ls_server *server, char *message, size_t message_bytes)
         return ls_server_load(server, load_site, message, message_bytes);
     int err = ls_dev_open(server->options.dev_editor, &server->dev, message, message_bytes);
     if (err < 0) return err;
-    ls_site_runtime_develop(server->runtime, server->dev);
+    ls_dev_attach(server->runtime, server->dev);
     for (bool waited = false;; waited = true) {
         ls_dev_load_begin(server->dev);
         err = ls_server_load(server, load_site, message, message_bytes);
@@ -472,18 +466,13 @@ int ls_server_open(const ls_server_options *given, ls_server **out, char *messag
     if (ls_cond_open(&server->changed) < 0) goto fail_lists;
     if (ls_cond_open(&server->load_ended) < 0) goto fail_changed;
     if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_load;
-    if (ls_interrupts_open(&server->interrupts) < 0) goto fail_posts;
     const ls_signals_options signals = {.on_stop = stop_from_signal, .on_other = other_signal, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s",
                           err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
-        goto fail_cond;
+        goto fail_posts;
     }
-    server->host = (ls_site_host){.server = server,
-                                  .stats = stats,
-                                  .stop = stop_from_site,
-                                  .init_ended = init_ended,
-                                  .interrupts = &server->interrupts};
+    server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site, .init_ended = init_ended};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
     ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));
@@ -500,8 +489,6 @@ int ls_server_open(const ls_server_options *given, ls_server **out, char *messag
 fail_site:
     ls_server_close(server);
     return err;
-fail_cond:
-    ls_interrupts_close(&server->interrupts);
 fail_posts:
     ls_posts_close(&server->posts);
 fail_load:
@@ -570,12 +557,10 @@ void ls_server_close(ls_server *server)
     server->port = NULL;
     close_sites(server); /* the port's queue and timers may have referred to their tasks */
     if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
-    if (server->dev != NULL) ls_dev_close(server->dev);
     close_endpoints(server, true);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
     ls_posts_close(&server->posts);
-    ls_interrupts_close(&server->interrupts);
     ls_cond_close(&server->load_ended);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->lists);
@@ -733,7 +718,7 @@ int ls_server_run(ls_server *server)
     if (err == LS_OK) err = ls_server_join(server);
     server->cut = err == LS_ETIMEDOUT || err == LS_ECANCELED;
     if (err == LS_ETIMEDOUT) ls_server_abort(server);
-    if (server->cut) ls_runtime_kill_processes(server->runtime);
+    if (server->cut) ls_processes_kill(server->runtime);
     if (!server->cut) ls_workers_stop(server->workers);    /* else ls_server_close */
     if (err == LS_OK && begun == LS_ESCRIPT) return begun; /* logged already */
     if (err == LS_OK)
@@ -749,7 +734,7 @@ int ls_server_run(ls_server *server)
 
 void ls_server_interrupt(ls_server *server)
 {
-    ls_interrupts_set(&server->interrupts, 0);
+    ls_interrupts_set(server->runtime, 0);
 }
 
 void ls_server_stop(ls_server *server)

@@ -15,8 +15,6 @@
 #include "base/os/signals.h"
 #include "base/os/thread.h"
 #include "luaserve.h"
-#include "script/bind/dev/dev_mode.h"
-#include "script/bind/work/interrupt.h"
 #include "server/control.h"
 #include "server/endpoint.h"
 #include "server/posts.h"
@@ -50,7 +48,7 @@ struct ls_server {
     ls_server_options options; /* with copies of what it points to */
     ls_site_host host;         /* functions that the site may call */
     ls_runtime *runtime;       /* of the script layer */
-    ls_dev *dev;               /* NULL: no dev mode */
+    ls_dev *dev;               /* of the runtime; NULL: no dev mode */
     ls_pools *pools;
     ls_port *port;
     ls_deadlines *deadlines; /* of all streams */
@@ -61,7 +59,6 @@ struct ls_server {
     bool conn_limit_open;
     ls_site_settings settings; /* the values in force: from the options, the site and the defaults */
     uint64_t opened_ns;
-    ls_interrupts interrupts;
     ls_control *control_socket; /* NULL: none */
 
     ls_mutex lists;

@@ -15,15 +15,14 @@
 enum { PASSES = 3, PASSES_FULL = 32, TURN_WAIT_MS = 20, FULL_WAIT_MS = 250, FULL_MS = 1000, NO_MEMORY_MS = 5000 };
 /* FULL: before work is refused; see enter_full. NO_MEMORY: after a load without memory none is tried for so long */
 
-int ls_generation_init(ls_generation *g, ls_runtime *runtime, const ls_module *const *modules, unsigned module_count,
-                       const char *path)
+int ls_generation_init(ls_generation *g, ls_runtime *runtime, const char *path)
 {
     int err = LS_ENOMEM;
     g->runtime = runtime;
-    g->modules = modules;
-    g->module_count = module_count;
+    g->modules = runtime->modules;
+    g->module_count = runtime->module_count;
     g->path = malloc(strlen(path) + 1);
-    g->definitions = calloc(module_count, sizeof *g->definitions);
+    g->definitions = calloc(g->module_count, sizeof *g->definitions);
     if (g->path == NULL || g->definitions == NULL) return err;
     memcpy(g->path, path, strlen(path) + 1);
     if ((err = ls_pools_open(LS_LOAD_POOL_BYTES_MAX, &g->load_pools)) < 0) return err;

@@ -115,8 +115,7 @@ struct ls_generation {
 };
 
 /* Initialize a zeroed generation for the site `path`. LS_OK or an error; ls_generation_finish() in any case. */
-int ls_generation_init(ls_generation *generation, ls_runtime *runtime, const ls_module *const *modules,
-                       unsigned module_count, const char *path);
+int ls_generation_init(ls_generation *generation, ls_runtime *runtime, const char *path);
 /* Free what the generation holds. All states are closed. */
 void ls_generation_finish(ls_generation *generation);
 

@@ -24,6 +24,8 @@
 #include "port/port.h"
 
 typedef struct ls_state ls_state;
+typedef struct ls_runtime ls_runtime;
+typedef struct ls_module_common ls_module_common; /* runtime.h */
 
 typedef struct ls_module {
     const char *name;
@@ -70,6 +72,8 @@ typedef struct ls_module {
     unsigned definitions_max;
     bool serves; /* a definition brings work: a site with one does not end with its last task */
     void (*undefine)(void *entry);
+
+    const ls_module_common *common; /* what it has once per server; NULL: nothing */
 } ls_module;
 
 /* Work to do when the running task ends or is suspended, such as a flush of what it has sent. */

@@ -6,31 +6,58 @@
 
 #include "base/err.h"
 #include "base/os/memory.h"
-#include "port/child.h"
+#include "base/shared.h"
 #include "script/core/generation.h"
 #include "script/core/state.h"
-#include "script/database/database.h"
-#include "script/database/postgres.h"
-#include "base/shared.h"
-#include "script/store/topic.h"
 
-int ls_runtime_open(const ls_site_host *host, ls_runtime **out)
+/* Open what the next module has once per server. */
+static int open_module(ls_runtime *runtime)
+{
+    const unsigned slot = runtime->module_count;
+    const ls_module_common *common = runtime->modules[slot]->common;
+    if (common != NULL) {
+        if ((runtime->own[slot] = calloc(1, common->bytes + 1)) == NULL) return LS_ENOMEM;
+        const int err = common->open != NULL ? common->open(runtime->own[slot]) : LS_OK;
+        if (err < 0) {
+            free(runtime->own[slot]);
+            return err;
+        }
+    }
+    runtime->module_count++;
+    return LS_OK;
+}
+
+static void close_modules(ls_runtime *runtime)
+{
+    while (runtime->module_count > 0) {
+        const unsigned slot = --runtime->module_count;
+        const ls_module_common *common = runtime->modules[slot]->common;
+        if (common != NULL && common->close != NULL) common->close(runtime->own[slot]);
+        free(runtime->own[slot]);
+    }
+}
+
+int ls_runtime_open(const ls_site_host *host, const ls_module *const *modules, unsigned module_count, ls_runtime **out)
 {
     int err = LS_ENOMEM;
-    ls_runtime *runtime = ls_memory_aligned(_Alignof(ls_runtime), sizeof *runtime);
+    const size_t bytes = sizeof(ls_runtime) + module_count * sizeof(void *), unit = _Alignof(ls_runtime);
+    ls_runtime *runtime = ls_memory_aligned(unit, (bytes + unit - 1) / unit * unit);
     if (runtime == NULL) return err;
-    memset((void *)runtime, 0, sizeof *runtime);
+    memset((void *)runtime, 0, bytes);
     if ((err = ls_mutex_open(&runtime->mutex)) < 0) goto fail_alloc;
     if ((err = ls_bytecode_open(&runtime->bytecode)) < 0) goto fail_mutex;
     if ((err = ls_shared_open(&runtime->shared)) < 0) goto fail_bytecode;
-    if ((err = ls_topics_open(&runtime->topics)) < 0) goto fail_shared;
+    runtime->modules = modules;
+    while (runtime->module_count < module_count)
+        if ((err = open_module(runtime)) < 0) goto fail_modules;
     runtime->host = host;
     runtime->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     atomic_store(&runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
     *out = runtime;
     return LS_OK;
 
-fail_shared:
+fail_modules:
+    close_modules(runtime);
     ls_shared_close(runtime->shared);
 fail_bytecode:
     ls_bytecode_close(runtime->bytecode);
@@ -61,20 +88,11 @@ void ls_runtime_close(ls_runtime *runtime)
     for (unsigned n = 0; n < runtime->cpu_count; n++) ls_cpu_limit_leave(&runtime->cpus[n]);
     if (runtime->cpus != NULL) ls_cpu_limit_uninstall();
     ls_memory_aligned_free(runtime->cpus);
-    ls_topics_close(runtime->topics);
+    close_modules(runtime);
     ls_shared_close(runtime->shared);
     ls_bytecode_close(runtime->bytecode);
     ls_mutex_close(&runtime->mutex);
     ls_memory_aligned_free(runtime);
-}
-
-void ls_runtime_kill_processes(ls_runtime *runtime)
-{
-    ls_mutex_lock(&runtime->mutex);
-    for (int n = 0; n < LS_PROCESSES_MAX; n++) {
-        if (runtime->processes[n] > 0) ls_child_end(&(ls_child){.pid = runtime->processes[n]}, true);
-    }
-    ls_mutex_unlock(&runtime->mutex);
 }
 
 void ls_runtime_add(ls_runtime *runtime, ls_generation *generation)
@@ -138,34 +156,10 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "lua_bytes", sum.bytes);
     each(to, "tasks", sum.busy);
     each(to, "websockets", sum.long_lived);
-    ls_topics_stats topics;
-    ls_topics_stat(runtime->topics, &topics);
-    each(to, "topics", (double)topics.topics);
-    each(to, "topic_subscriptions", (double)topics.subscriptions);
-    each(to, "topic_published", (double)topics.published);
-    each(to, "topic_delivered", (double)topics.delivered);
-    each(to, "topic_dropped", (double)topics.dropped);
-    each(to, "topic_closed", (double)topics.closed);
-    each(to, "topic_retained_bytes", (double)topics.retained_bytes);
-    ls_db_stats databases;
-    ls_db_stat(runtime->shared, &databases);
-    each(to, "sqlite_connections", (double)databases.connections);
-    each(to, "sqlite_waiting", (double)databases.waiting);
-    each(to, "sqlite_statements", (double)databases.statements);
-    each(to, "sqlite_moved", (double)databases.moved);
-    each(to, "sqlite_commits", (double)databases.commits);
-    each(to, "sqlite_busy_seconds", (double)databases.busy_ns / 1e9);
-    static const char *const redis[] = {"redis_connections", "redis_waiting", "redis_commands",
-                                        "redis_errors",      "topic_lost",    "topic_reconnects"};
-    for (unsigned n = 0; n < LS_REDIS_STATS; n++) each(to, redis[n], (double)atomic_load(&runtime->redis[n]));
-    ls_pg_stats postgres;
-    ls_pg_stat(runtime->shared, &postgres);
-    each(to, "postgres_connections", (double)postgres.connections);
-    each(to, "postgres_waiting", (double)postgres.waiting);
-    each(to, "postgres_statements", (double)postgres.statements);
-    each(to, "postgres_lost", (double)postgres.lost);
-    each(to, "postgres_notifications", (double)postgres.notifications);
-    each(to, "postgres_busy_seconds", (double)postgres.busy_ns / 1e9);
+    for (unsigned slot = 0; slot < runtime->module_count; slot++) {
+        const ls_module_common *common = runtime->modules[slot]->common;
+        if (common != NULL && common->stats != NULL) common->stats(runtime, each, to);
+    }
     if (runtime->host != NULL && runtime->host->stats != NULL) runtime->host->stats(runtime->host->server, each, to);
 }
 

@@ -1,5 +1,6 @@
-/* runtime.h - what all generations of a server share: the port, the CPU watches of its threads, caches, callbacks into
- * the server. It is opened before the first site is loaded and closed after the last one.
+/* runtime.h - what all generations of a server share: the port, the CPU watches of its threads, callbacks into the
+ * server, and what each module has once per server. It is opened before the first site is loaded and closed after the
+ * last one.
  *
  * A generation (generation.h) is in the list of the runtime from the load of its second state until it is closed. The
  * watchdog goes through this list, so the mutex is held there: a generation is never closed meanwhile.
@@ -12,8 +13,9 @@
 
 #include "base/os/thread.h"
 #include "port/port.h"
-#include "script/core/lua/bytecode.h"
 #include "script/core/cpu_limit.h"
+#include "script/core/lua/bytecode.h"
+#include "script/core/module.h"
 
 typedef struct ls_generation ls_generation;
 
@@ -24,38 +26,25 @@ typedef struct ls_site_host {
     void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
     void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
     void (*init_ended)(void *server, const char *failure); /* see ls_site_init; failure NULL: all have returned */
-    struct ls_interrupts *interrupts;                      /* bind/interrupt.h; NULL: none */
 } ls_site_host;
 
-enum { LS_PROCESSES_MAX = 64 }; /* of ls.process, at once */
-
-/* The numbers of ls.redis: connections that are open, calls that wait for a reply, commands that were sent, replies that are
- * errors. Of topics over Redis: messages that were lost, connections made anew. */
-enum ls_redis_stat {
-    LS_REDIS_CONNECTIONS,
-    LS_REDIS_WAITING,
-    LS_REDIS_COMMANDS,
-    LS_REDIS_ERRORS,
-    LS_REDIS_LOST,
-    LS_REDIS_RECONNECTS,
-    LS_REDIS_STATS
+/* What a module has once per server: `bytes` bytes of zeroed data, which ls_runtime_own() finds. Every function may be
+ * NULL. */
+struct ls_module_common {
+    size_t bytes;
+    int (*open)(void *own);   /* with the runtime. LS_OK, or an error that leaves nothing open */
+    void (*close)(void *own); /* with the runtime: every site is closed */
+    void (*stats)(ls_runtime *runtime, ls_site_stat_fn *each, void *to); /* its numbers of ls.stats() */
 };
 
-typedef struct ls_runtime {
-    ls_port *port;                           /* NULL before the server opens it */
-    struct ls_deadlines *deadlines;          /* the same; of all streams */
-    struct ls_polls *polls;                  /* the same; of ls.notify and the resolvers */
-    struct ls_stream_pool *streams;          /* the same; idle ones of ls.fetch */
-    struct ls_tls_contexts *tls_contexts;    /* of ls.connect and sock:starttls */
-    struct ls_tls_keyring *tls_keyring;      /* of the listeners with the option ticket_secret; NULL: none yet */
-    struct ls_file_cache *files;             /* of res:file and app:static */
-    struct ls_ws_deflate_store *ws_deflates; /* the compression of WebSockets; NULL: not built in */
-    const ls_site_host *host;                /* NULL: none */
-    struct ls_shared *shared;                /* dicts, channels, semaphores: they outlive each generation */
-    struct ls_topics *topics;                /* the same */
-    _Atomic uint64_t redis[LS_REDIS_STATS];
-    bool check;         /* ls_site_options.check */
-    struct ls_dev *dev; /* bind/dev/dev_mode.h; NULL: no dev mode */
+struct ls_runtime {
+    ls_port *port;                  /* NULL before the server opens it */
+    struct ls_deadlines *deadlines; /* the same; of all streams */
+    struct ls_polls *polls;         /* the same; of ls.notify, ls.process and the resolvers */
+    struct ls_stream_pool *streams; /* the same; idle ones of ls.fetch, proxies and ls.redis */
+    const ls_site_host *host;       /* NULL: none */
+    struct ls_shared *shared;       /* what the site shares by name: it outlives each generation */
+    bool check;                     /* ls_site_options.check */
 
     FILE *null;            /* the null device, for the output of additional states; NULL: it appears once per state */
     ls_bytecode *bytecode; /* of the embedded modules */
@@ -66,29 +55,36 @@ typedef struct ls_runtime {
     _Atomic uint64_t load_ns_max, load_cpu_ns_max; /* from then, and processor time of one chunk */
     _Atomic uint64_t cpu_ns_max;                   /* the limit of the youngest generation that has started */
 
-    ls_mutex mutex; /* guards the list, what the states grow by, and the processes */
+    ls_mutex mutex; /* guards the list, and what the states grow by */
     ls_generation *generations;
-    int processes[LS_PROCESSES_MAX]; /* process groups of ls.process; 0: a free place; -1: one is being started */
-} ls_runtime;
+
+    const ls_module *const *modules;
+    unsigned module_count;
+    void *own[]; /* of the modules, by slot */
+};
+
+/* The data of the module with this slot. */
+static inline void *ls_runtime_own(const ls_runtime *runtime, unsigned slot)
+{
+    return runtime->own[slot];
+}
 
 enum { LS_HANDLER_CPU_MS_MAX = 5000, LS_LOAD_MS_MAX = 60000 };
 
-/* Open a runtime without a port. LS_OK, LS_ENOMEM or the error of the mutex. */
-int ls_runtime_open(const ls_site_host *host, ls_runtime **out);
+/* Open a runtime without a port, for these modules. LS_OK, or an error of the mutex or of a module. */
+int ls_runtime_open(const ls_site_host *host, const ls_module *const *modules, unsigned module_count,
+                    ls_runtime **out);
 /* Make the CPU watches of `count` thread contexts and install the CPU limit. LS_OK, LS_ENOMEM, LS_ESYS. */
 int ls_runtime_watch(ls_runtime *runtime, unsigned count);
 /* No generation is open. No worker runs. */
 void ls_runtime_close(ls_runtime *runtime);
-
-/* The server ends with tasks that have not ended: kill the processes of ls.process. */
-void ls_runtime_kill_processes(ls_runtime *runtime);
 
 void ls_runtime_add(ls_runtime *runtime, ls_generation *generation);
 void ls_runtime_remove(ls_runtime *runtime, ls_generation *generation);
 /* Call fn(generation, user) for every generation in the list. */
 void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, void *user), void *user);
 
-/* Call each(to, name, value) for the numbers of ls.stats(): those of all states, then those of the server. */
+/* Call each(to, name, value) for the numbers of ls.stats(): of all states, of the modules, of the server. */
 void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to);
 
 /* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Returns the processor

@@ -10,52 +10,31 @@
 #include "base/io/fopen.h"
 #include "base/io/log.h"
 #include "base/io/output.h"
-#include "base/os/rlimit.h"
-#include "codec/ws/ws_deflate.h"
-#include "http/file_cache.h"
+#include "base/shared.h"
+#include "base/utf8.h"
 #include "net/stream/poll.h"
 #include "net/stream/stream_pool.h"
-#include "script/bind/value/buffer.h"
-#include "script/bind/dev/dev_mode.h"
-#include "script/bind/work/hooks.h"
-#include "script/bind/work/host.h"
 #include "script/bind/modules.h"
-#include "script/bind/tls/tls_contexts.h"
+#include "script/bind/redis/redis_reader.h"
 #include "script/bind/sock/udp_object_internal.h"
+#include "script/bind/store/publish.h"
+#include "script/bind/value/buffer.h"
+#include "script/bind/work/hooks.h"
 #include "script/bind/ws/ws.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/lua/lua_files.h"
 #include "script/core/quiet.h"
 #include "script/core/task.h"
-#include "base/shared.h"
-#include "script/store/topic.h"
+#include "script/database/database.h"
+#include "script/database/postgres.h"
 #include "script/site/site_internal.h"
 
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
 
-/* The cache keeps at most an eighth of the descriptors that the system allows: the others are for connections. */
-static int open_files(ls_runtime *runtime)
-{
-    ls_file_cache_limits limits = ls_file_cache_defaults;
-    const uint32_t share = ls_descriptors_raise(8 * limits.open_max) / 8;
-    if (limits.open_max > share) limits.open_max = share;
-    return ls_file_cache_open(&limits, &runtime->files);
-}
-
 int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
 {
-    ls_runtime *runtime;
-    int err = ls_runtime_open(host, &runtime);
-    if (err < 0) return err;
-    if ((err = open_files(runtime)) < 0) goto fail;
-    if ((err = ls_tls_contexts_open(&runtime->tls_contexts)) < 0) goto fail;
-    if ((err = ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &runtime->ws_deflates)) < 0) goto fail;
-    runtime->null = ls_fopen_null(); /* once: fopen waits for a thread that flushes all streams */
-    *out = runtime;
-    return LS_OK;
-
-fail:
-    ls_site_runtime_close(runtime);
+    const int err = ls_runtime_open(host, ls_modules, LS_SLOTS, out);
+    if (err == LS_OK) (*out)->null = ls_fopen_null(); /* once: fopen waits for a thread that flushes all streams */
     return err;
 }
 
@@ -70,12 +49,6 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
     return LS_OK;
 }
 
-void ls_site_runtime_develop(ls_runtime *runtime, ls_dev *dev)
-{
-    runtime->dev = dev;
-    ls_file_cache_examine_always(runtime->files);
-}
-
 void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx)
 {
     if (runtime->streams == NULL) return;
@@ -86,13 +59,26 @@ void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx)
 void ls_site_runtime_close(ls_runtime *runtime)
 {
     if (runtime->null != NULL) (void)fclose(runtime->null);
-    ls_ws_deflate_store_close(runtime->ws_deflates);
-    if (runtime->files != NULL) ls_file_cache_close(runtime->files);
-    if (runtime->tls_contexts != NULL) ls_tls_contexts_close(runtime->tls_contexts);
-    if (runtime->tls_keyring != NULL) ls_tls_keyring_drop(runtime->tls_keyring);
     if (runtime->streams != NULL) ls_stream_pool_close(runtime->streams);
     if (runtime->polls != NULL) ls_polls_close(runtime->polls);
     ls_runtime_close(runtime);
+}
+
+int64_t ls_site_publish(const ls_runtime *runtime, const char *topic, const void *data, size_t bytes)
+{
+    const ls_publish_order order = {.topic = topic,
+                                    .topic_len = strlen(topic),
+                                    .data = ls_slice_static(data, bytes),
+                                    .text = ls_utf8_valid(data, bytes)};
+    return ls_topics_publish(ls_topics_of(runtime), &order);
+}
+
+void ls_site_libraries(char *text, size_t bytes)
+{
+    char libpq[100];
+    const char *sqlite = ls_db_library(), *redis = ls_redis_reader_library();
+    (void)snprintf(text, bytes, "SQLite: %s\nRedis: %s\nPostgreSQL: %s\n", sqlite != NULL ? sqlite : "not built in",
+                   redis != NULL ? redis : "not built in", ls_pg_library(libpq, sizeof libpq));
 }
 
 typedef struct tick {
@@ -129,7 +115,7 @@ static int load_failed(lua_State *L)
 {
     const char *text = ls_error_describe(L, 1);
     if (lua_type(L, 1) != LUA_TSTRING) text = lua_pushfstring(L, "%s: %s", ls_state_of(L)->generation->path, text);
-    ls_dev *dev = ls_state_runtime(ls_state_of(L))->dev;
+    ls_dev *dev = ls_dev_of(ls_state_runtime(ls_state_of(L)));
     if (dev != NULL || ls_log_level_get() <= LS_LOG_DEBUG) {
         luaL_traceback(L, L, text, 1);
         if (dev != NULL) ls_dev_traceback(dev, lua_tostring(L, -1));
@@ -205,7 +191,7 @@ static int load_main(lua_State *L)
     lua_setglobal(L, "arg");
 
     int status = LUA_OK;
-    if (ls_state_runtime(load->state)->dev != NULL) {
+    if (ls_dev_of(ls_state_runtime(load->state)) != NULL) {
         lua_pushcfunction(L, ls_dev_begin);
         status = lua_pcall(L, 0, 0, 1);
     }
@@ -224,7 +210,7 @@ static int load_main(lua_State *L)
         lua_pushcfunction(L, load_control);
         status = lua_pcall(L, 0, 0, 1);
     }
-    if (status == LUA_OK && ls_state_runtime(load->state)->dev != NULL) {
+    if (status == LUA_OK && ls_dev_of(ls_state_runtime(load->state)) != NULL) {
         lua_pushcfunction(L, ls_dev_loaded);
         status = lua_pcall(L, 0, 0, 1);
     }
@@ -314,9 +300,10 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     site->control = options->control;
     runtime->check = options->check;
     site->generation.load = load_state;
-    if ((err = ls_generation_init(&site->generation, runtime, ls_modules, LS_SLOTS, options->path)) < 0) goto fail;
+    if ((err = ls_generation_init(&site->generation, runtime, options->path)) < 0) goto fail;
     if ((err = keep_arguments(site, options)) < 0) goto fail;
-    if (runtime->dev != NULL && options->source == NULL) (void)ls_dev_file(runtime->dev, options->path, LS_DEV_SOURCE);
+    if (ls_dev_of(runtime) != NULL && options->source == NULL)
+        (void)ls_dev_file(ls_dev_of(runtime), options->path, LS_DEV_SOURCE);
     if ((err = read_source(site, options, message, message_bytes)) < 0) goto fail;
     if ((err = ls_generation_add_state(&site->generation, &site->generation.load_ctx, message, message_bytes)) < 0)
         goto fail;
@@ -447,7 +434,7 @@ static unsigned state_count(const ls_site *site)
 int ls_site_ready(ls_site *site, unsigned threads, unsigned threads_max, char *message, size_t message_bytes)
 {
     ls_generation *g = &site->generation;
-    g->takes_turns = g->runtime->dev != NULL;
+    g->takes_turns = ls_dev_of(g->runtime) != NULL;
     if (g->takes_turns) {
         threads = LS_DEV_STATES;
         if (threads_max < threads) threads_max = threads;
@@ -512,7 +499,7 @@ void ls_site_start(ls_site *site)
     ls_generation *g = &site->generation;
     ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
-    g->topic_site = ls_topics_site_starts(g->runtime->topics);
+    g->topic_site = ls_topics_site_starts(ls_topics_of(g->runtime));
     atomic_store(&g->started, true);
     post_steps(site);
 }

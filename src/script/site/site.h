@@ -1,5 +1,5 @@
 /* site.h - one generation of a site: its file, its Lua states and what they define. The interface between the script
- * layer and the server.
+ * layer and the server, which includes no other header of it (scripts/layering).
  *
  *     ls_site_runtime_open --> ls_site_open: loads the file into the first state, which gives the settings, the
  *                              listeners or an error
@@ -29,8 +29,12 @@
 #include <lua.h>
 
 #include "net/udp/udp.h"
+#include "script/bind/dev_mode.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/sock/udp_object.h"
+#include "script/bind/work/host.h"
+#include "script/bind/work/interrupt.h"
+#include "script/bind/work/process_object.h"
 #include "script/core/generation.h"
 #include "script/core/runtime.h"
 
@@ -43,12 +47,16 @@ int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out);
 /* The server has opened its port, for workers with at most threads_max threads. `port` may be NULL in tests that post
  * nothing. LS_OK or an error; ls_site_runtime_close in any case. */
 int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlines *deadlines, unsigned threads_max);
-/* Dev mode (bind/dev/dev_mode.h), before the first site is loaded. */
-void ls_site_runtime_develop(ls_runtime *runtime, struct ls_dev *dev);
 /* Close the idle connections of ls.fetch. No worker runs; the port is still open. */
 void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx);
 /* Every site is closed and no worker runs. The port may be closed. */
 void ls_site_runtime_close(ls_runtime *runtime);
+
+/* Publish a message for the functions and connections that have subscribed. Their number, or LS_E*. Any thread. */
+int64_t ls_site_publish(const ls_runtime *runtime, const char *topic, const void *data, size_t bytes);
+
+/* One line for each library of the script layer: its version, or "not built in". */
+void ls_site_libraries(char *text, size_t bytes);
 
 /* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage, and lets states
  * that are unused give their memory back; *more: as ls_states_on_tick. Returns true if it posted a collection. */
@@ -153,9 +161,8 @@ bool ls_site_reported(const ls_site *site); /* every state has done it */
 unsigned ls_site_busy(const ls_site *site);
 /* Whether the site has called ls.on("host"). */
 bool ls_site_has_host_hooks(const ls_site *site);
-/* Run its functions with the bytes of the post: see ls_host_deliver (bind/host.h). Thread: a worker inside no actor. */
-struct ls_host_post;
-void ls_site_post(ls_site *site, ls_thread_ctx *ctx, struct ls_host_post *post);
+/* Run its functions with the bytes of the post: see ls_host_deliver. Thread: a worker inside no actor. */
+void ls_site_post(ls_site *site, ls_thread_ctx *ctx, ls_host_post *post);
 
 uint32_t ls_site_connections(
     const ls_site *site); /* open `sock` connections and WebSockets, those that are closing included */

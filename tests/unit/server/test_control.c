@@ -8,14 +8,13 @@
 #include <sys/un.h>
 
 #include "net/stream/stream.h"
-#include "script/bind/work/interrupt.h"
 #include "server/control.h"
 
 typedef struct control_place {
     net_place net;
     ls_deadlines *deadlines;
-    ls_interrupts interrupts;
     ls_site_host host;
+    ls_runtime *runtime;
     char dir[40], path[60];
     ls_control *control;
 } control_place;
@@ -40,8 +39,8 @@ static void place_open(control_place *p)
     memset(p, 0, sizeof *p);
     net_open(&p->net);
     assert_int_equal(ls_stream_deadlines_open(p->net.port, &p->deadlines), LS_OK);
-    assert_int_equal(ls_interrupts_open(&p->interrupts), LS_OK);
-    p->host = (ls_site_host){.stats = stats, .interrupts = &p->interrupts};
+    p->host = (ls_site_host){.stats = stats};
+    assert_int_equal(ls_site_runtime_open(&p->host, &p->runtime), LS_OK);
     strcpy(p->dir, TEST_SCRATCH_PATH);
     assert_non_null(mkdtemp(p->dir));
     (void)snprintf(p->path, sizeof p->path, "%s/control", p->dir);
@@ -49,7 +48,7 @@ static void place_open(control_place *p)
 
 static void start(control_place *p)
 {
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, &p->host, reload, p->path, &p->control), LS_OK);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, p->path, &p->control), LS_OK);
     ls_control_start(&p->net.ctx, p->control);
 }
 
@@ -71,7 +70,7 @@ static void stop(control_place *p)
 static void place_close(control_place *p)
 {
     assert_int_equal(rmdir(p->dir), 0); /* the path was removed */
-    ls_interrupts_close(&p->interrupts);
+    ls_site_runtime_close(p->runtime);
     net_close(&p->net);
     ls_deadlines_close(p->deadlines); /* after the port, which holds their timer */
 }
@@ -176,14 +175,14 @@ static void invalid_paths_leave_nothing_open(void **state)
     const size_t longest = sizeof((ls_addr *)NULL)->bytes;
     (void)state;
     place_open(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, "", &control), LS_EINVAL);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, "", &control), LS_EINVAL);
     memset(path, 'x', longest);
     path[longest] = '\0';
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, path, &control), LS_ELIMIT);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, path, &control), LS_ELIMIT);
     (void)snprintf(path, sizeof path, "%s/none/control", p.dir);
-    assert_true(ls_control_open(p.net.port, p.deadlines, &p.host, reload, path, &control) < 0);
+    assert_true(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, path, &control) < 0);
     start(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, p.path, &control), LS_EADDRINUSE);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, p.path, &control), LS_EADDRINUSE);
     check_reply(&p, "stats\n", "one 1\nhalf 0.5\n"); /* the first one goes on */
     stop(&p);
     place_close(&p);
@@ -195,7 +194,7 @@ static void one_that_never_started_is_closed(void **state)
     control_place p;
     (void)state;
     place_open(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, &p.host, reload, p.path, &p.control), LS_OK);
+    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, p.path, &p.control), LS_OK);
     ls_control_close(p.control, &p.net.ctx);
     place_close(&p);
 }

@@ -10,11 +10,12 @@
 #include <string.h>
 
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/core/wait.h"
+#include "script/bind/database/database_stats.h"
 #include "script/bind/modules.h"
-#include "script/core/runtime.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
+#include "script/core/runtime.h"
+#include "script/core/wait.h"
 #include "script/database/database.h"
 #include "script/store/dict_store.h"
 #include "script/store/marshal.h"
@@ -560,4 +561,5 @@ const ls_module ls_sqlite_module = {.name = "sqlite",
                                     .bytes = sizeof(database_data),
                                     .functions = functions,
                                     .define = define,
-                                    .disconnect = disconnect};
+                                    .disconnect = disconnect,
+                                    .common = &ls_sqlite_common};

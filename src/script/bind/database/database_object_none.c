@@ -1,5 +1,6 @@
 /* database_object_none.c - the core of ls.sqlite without SQLite. */
 #include "script/bind/bind_aux.h"
+#include "script/bind/database/database_stats.h"
 #include "script/bind/modules.h"
 
 static int core_sqlite(lua_State *L)
@@ -9,4 +10,4 @@ static int core_sqlite(lua_State *L)
 
 static const luaL_Reg functions[] = {{"sqlite", core_sqlite}, {NULL, NULL}};
 
-const ls_module ls_sqlite_module = {.name = "sqlite", .functions = functions};
+const ls_module ls_sqlite_module = {.name = "sqlite", .functions = functions, .common = &ls_sqlite_common};

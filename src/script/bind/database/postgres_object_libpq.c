@@ -13,13 +13,15 @@
 #include <string.h>
 
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/core/wait.h"
+#include "script/bind/database/database_stats.h"
 #include "script/bind/modules.h"
-#include "script/core/runtime.h"
+#include "script/bind/store/publish.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
-#include "script/store/marshal.h"
+#include "script/core/runtime.h"
+#include "script/core/wait.h"
 #include "script/database/postgres_libpq.h"
+#include "script/store/marshal.h"
 
 enum { READS_ALL, READS_ONE, READS_SOME }; /* the second argument of core.postgres_result */
 enum {
@@ -644,7 +646,7 @@ static int core_postgres(lua_State *L)
                                    .limits = {(unsigned)luaL_checkinteger(L, 3), (uint32_t)luaL_checkinteger(L, 4),
                                               (uint32_t)luaL_checkinteger(L, 5)},
                                    .given = lua_toboolean(L, 6),
-                                   .topics = ls_state_runtime(state)->topics,
+                                   .topics = ls_topics_of(ls_state_runtime(state)),
                                    .message = message};
     pool_object *pool = ls_object_push(L, sizeof *pool, 0, &pool_type);
     const int err = ls_shared_get(ls_state_runtime(state)->shared, &ls_pg_kind, options.url, luaL_checkstring(L, 2),
@@ -681,5 +683,8 @@ static const luaL_Reg functions[] = {{"postgres", core_postgres},
                                      {"postgres_listen", core_postgres_listen},
                                      {NULL, NULL}};
 
-const ls_module ls_postgres_module = {
-    .name = "postgres", .functions = functions, .start = start, .disconnect = disconnect};
+const ls_module ls_postgres_module = {.name = "postgres",
+                                      .functions = functions,
+                                      .start = start,
+                                      .disconnect = disconnect,
+                                      .common = &ls_postgres_common};

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "script/bind/bind_aux.h"
+#include "script/bind/database/database_stats.h"
 #include "script/bind/modules.h"
 #include "script/database/postgres.h"
 
@@ -23,4 +24,4 @@ static int core_postgres(lua_State *L)
 
 static const luaL_Reg functions[] = {{"postgres", core_postgres}, {NULL, NULL}};
 
-const ls_module ls_postgres_module = {.name = "postgres", .functions = functions};
+const ls_module ls_postgres_module = {.name = "postgres", .functions = functions, .common = &ls_postgres_common};

@@ -8,11 +8,12 @@
 #include "base/clock.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/dev/dev_mode.h"
+#include "script/bind/dev_mode.h"
+#include "script/bind/files/file_serve.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/sse_response.h"
-#include "script/bind/work/hooks.h"
 #include "script/bind/modules.h"
+#include "script/bind/work/hooks.h"
 #include "script/core/task.h"
 
 enum { SLOW_MS = 100, HOOK_EVERY = 1000, PLACES = 8, PLACE_BYTES = 96 };
@@ -37,7 +38,7 @@ static slow_run *slow_of(const ls_state *state)
 
 static ls_dev *dev_of(lua_State *L)
 {
-    return ls_state_runtime(ls_state_of(L))->dev;
+    return ls_dev_of(ls_state_runtime(ls_state_of(L)));
 }
 
 /* ---- files and loads --------------------------------------------------------------------------------------- */
@@ -341,7 +342,23 @@ static void define(lua_State *L, ls_state *state)
     lua_settop(L, top);
 }
 
-const ls_module ls_dev_module = {.name = "dev", .bytes = sizeof(slow_run), .define = define};
+/* ---- once per server -------------------------------------------------------------------------------------------- */
+
+void ls_dev_attach(ls_runtime *runtime, ls_dev *dev)
+{
+    *(ls_dev **)ls_runtime_own(runtime, LS_SLOT_dev) = dev;
+    ls_file_cache_examine_always(ls_file_cache_of(runtime));
+}
+
+static void common_close(void *own)
+{
+    ls_dev *dev = *(ls_dev **)own;
+    if (dev != NULL) ls_dev_close(dev);
+}
+
+static const ls_module_common common = {.bytes = sizeof(ls_dev *), .close = common_close};
+
+const ls_module ls_dev_module = {.name = "dev", .bytes = sizeof(slow_run), .define = define, .common = &common};
 
 static int call(lua_State *L, const char *name)
 {

@@ -8,16 +8,17 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/os/rlimit.h"
 #include "base/slices.h"
 #include "codec/http_path.h"
 #include "http/file_cache.h"
 #include "port/file/file.h"
 #include "port/file/shared_file.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/files/file_serve.h"
 #include "script/bind/value/buffer.h"
-#include "script/bind/modules.h"
-#include "script/core/task.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 #include "script/store/marshal.h"
 
 enum {
@@ -95,7 +96,7 @@ static call *call_push(lua_State *L, int64_t (*run)(ls_work *work), int to)
     if (to > 0) (void)check_path(L, to);
     call *c = ls_object_push(L, sizeof *c, 0, &call_type);
     c->w.work.run = run;
-    c->cache = ls_state_runtime(ls_state_of(L))->files;
+    c->cache = ls_file_cache_of(ls_state_runtime(ls_state_of(L)));
     c->path = ls_push_site_path(L, 1);
     if (to > 0) c->to = ls_push_site_path(L, to);
     return c;
@@ -509,4 +510,20 @@ static const luaL_Reg functions[] = {{"file_read", core_file_read},     {"file_o
                                      {"file_keep", core_file_keep},     {"site_path", core_site_path},
                                      {"is_buffer", core_is_buffer},     {NULL, NULL}};
 
-const ls_module ls_files_module = {.name = "files", .functions = functions};
+/* The cache keeps at most an eighth of the descriptors that the system allows: the others are for connections. */
+static int cache_open(void *own)
+{
+    ls_file_cache_limits limits = ls_file_cache_defaults;
+    const uint32_t share = ls_descriptors_raise(8 * limits.open_max) / 8;
+    if (limits.open_max > share) limits.open_max = share;
+    return ls_file_cache_open(&limits, own);
+}
+
+static void cache_close(void *own)
+{
+    ls_file_cache_close(*(ls_file_cache **)own);
+}
+
+static const ls_module_common common = {.bytes = sizeof(ls_file_cache *), .open = cache_open, .close = cache_close};
+
+const ls_module ls_files_module = {.name = "files", .functions = functions, .common = &common};

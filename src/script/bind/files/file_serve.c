@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/dev/dev_mode.h"
+#include "script/bind/dev_mode.h"
 #include "script/core/task.h"
 
 enum { OPENS_MAX = 3, NO_STEP = -1 }; /* after so many changes while it is read, the file is not served */
@@ -170,8 +170,8 @@ static int load(lua_State *L, const ls_serve *first, unsigned step, size_t path_
     const ls_state *state = ls_state_of(L);
     loading *l = ls_object_push(L, sizeof *l, 0, &loading_type);
     l->work.work.run = load_file;
-    l->cache = ls_state_runtime(state)->files;
-    l->dev = ls_state_runtime(state)->dev;
+    l->cache = ls_file_cache_of(ls_state_runtime(state));
+    l->dev = ls_dev_of(ls_state_runtime(state));
     l->examine = examine;
     ls_serve_init(&l->s, first->found, first->beneath, first->beneath_len);
     l->s.step = step;
@@ -185,7 +185,7 @@ static int load(lua_State *L, const ls_serve *first, unsigned step, size_t path_
 
 int ls_serve_begin(lua_State *L, ls_serve *s)
 {
-    ls_file_cache *cache = ls_state_runtime(ls_state_of(L))->files;
+    ls_file_cache *cache = ls_file_cache_of(ls_state_runtime(ls_state_of(L)));
     const size_t path_len = s->path_len; /* of the first file: further paths begin with it or replace it */
     const unsigned step = s->step;
     char first[LS_SERVE_PATH_BYTES];

@@ -5,6 +5,7 @@
 
 #include "codec/coding/http_accept.h"
 #include "script/bind/files/file_response.h"
+#include "script/bind/modules.h"
 
 enum { LS_SERVE_PATH_BYTES = 4096 }; /* with the terminator; PATH_MAX of Linux */
 
@@ -17,6 +18,12 @@ typedef struct ls_serve ls_serve;
 typedef int ls_serve_found_fn(lua_State *L, ls_serve *s, ls_cached_file *entry, int err);
 
 enum { LS_SERVE_NEXT = -1 };
+
+/* The cache of the server. */
+static inline ls_file_cache *ls_file_cache_of(const ls_runtime *runtime)
+{
+    return *(ls_file_cache *const *)ls_runtime_own(runtime, LS_SLOT_files);
+}
 
 struct ls_serve {
     ls_serve_found_fn *found;

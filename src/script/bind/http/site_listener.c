@@ -125,4 +125,5 @@ const ls_module ls_listener_module = {.name = "listener",
                                       .defines = "listeners",
                                       .serves = true,
                                       .definitions_max = LS_LISTENERS_MAX,
-                                      .undefine = entry_free};
+                                      .undefine = entry_free,
+                                      .common = &ls_listener_common};

@@ -10,7 +10,7 @@
 #include "net/tls/tls.h"
 #include "script/bind/modules.h"
 #include "script/bind/sock/listeners.h"
-#include "script/bind/sock/tcp.h"
+#include "script/bind/sock/tcp_server.h"
 #include "script/core/state.h"
 
 enum ls_site_kind { LS_SITE_HTTP, LS_SITE_TCP, LS_SITE_HTTPSYS };

@@ -16,11 +16,12 @@
 #include "base/err.h"
 #include "net/stream/stream_pool.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/core/wait.h"
 #include "script/bind/redis/redis_reader.h"
+#include "script/bind/redis/redis_stats.h"
 #include "script/bind/sock/sock_object.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
+#include "script/core/wait.h"
 
 #define ALL UINT32_MAX /* replies of a call: those that have arrived */
 
@@ -79,12 +80,6 @@ static redis_conn *check_conn(lua_State *L)
     return ls_udata_check(L, 1, &conn_type, sizeof(redis_conn), "connection");
 }
 
-static void count(const redis_conn *conn, enum ls_redis_stat what, int by)
-{
-    atomic_fetch_add_explicit(&ls_state_runtime(conn->state)->redis[what], (uint64_t)(int64_t)by,
-                              memory_order_relaxed);
-}
-
 /* ---- the end of calls and connections ------------------------------------------------------------------------- */
 
 static void call_spare(redis_call *call)
@@ -99,7 +94,7 @@ static void call_end(redis_call *call, int err, ls_node *done)
 {
     call->ended = true;
     call->err = err;
-    count(call->conn, LS_REDIS_WAITING, -1);
+    ls_redis_count(call->conn->state, LS_REDIS_WAITING, -1);
     ls_list_remove(&call->node);
     if (call->task == NULL)
         call_spare(call);
@@ -130,7 +125,7 @@ static void conn_ended(redis_conn *conn, int err)
     conn->err = err;
     ls_task_end_remove(&conn->end);
     ls_list_remove(&conn->node);
-    count(conn, LS_REDIS_CONNECTIONS, -1);
+    ls_redis_count(conn->state, LS_REDIS_CONNECTIONS, -1);
     luaL_unref(conn->state->L, LUA_REGISTRYINDEX, conn->self_ref);
 }
 
@@ -178,7 +173,7 @@ static bool deliver(lua_State *L, redis_conn *conn, bool is_error)
     if (is_error && LS_CONTAINER(conn->calls.next, redis_call, node)->list) wrap_error(L); /* may run a finalizer */
     if (conn->tcp == NULL) return true;
     redis_call *call = LS_CONTAINER(conn->calls.next, redis_call, node);
-    if (is_error) count(conn, LS_REDIS_ERRORS, 1);
+    if (is_error) ls_redis_count(conn->state, LS_REDIS_ERRORS, 1);
     if (call->replies != ALL) call->replies--;
     call->arrived++;
     if (call->task == NULL) {
@@ -332,7 +327,7 @@ static int queue_command(lua_State *L, redis_conn *conn, int from, int to)
         if (!data->flushing) ls_port_post(conn->state->port, &data->flush, 0);
         data->flushing = true;
     }
-    count(conn, LS_REDIS_COMMANDS, 1);
+    ls_redis_count(conn->state, LS_REDIS_COMMANDS, 1);
     return err;
 }
 
@@ -435,7 +430,7 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
     }
     task->takes = !conn->shared && replies != ALL;
-    count(conn, LS_REDIS_WAITING, 1);
+    ls_redis_count(conn->state, LS_REDIS_WAITING, 1);
     return ls_task_yield(L, (lua_KContext)call, call_ended);
 }
 
@@ -558,7 +553,7 @@ static int conn_open(lua_State *L)
     conn->err = LS_OK;
     conn->reply_bytes_max = bytes_max;
     ls_list_push(&data_of(state)->open, &conn->node);
-    count(conn, LS_REDIS_CONNECTIONS, 1);
+    ls_redis_count(conn->state, LS_REDIS_CONNECTIONS, 1);
     if (!conn->shared) ls_task_end_add(state->current, &conn->end);
     const int err = conn->shared ? ls_tcp_await(state->ctx, conn->tcp) : LS_OK;
     if (err < 0) conn_close(state->ctx, conn, err);
@@ -692,7 +687,7 @@ static int core_count(lua_State *L)
 {
     static const char *const names[] = {"lost", "reconnects", NULL};
     const int at = LS_REDIS_LOST + luaL_checkoption(L, 1, NULL, names);
-    atomic_fetch_add(&ls_state_runtime(ls_state_of(L))->redis[at], (uint64_t)luaL_checkinteger(L, 2));
+    ls_redis_count(ls_state_of(L), (enum ls_redis_stat)at, luaL_checkinteger(L, 2));
     return 0;
 }
 
@@ -764,4 +759,5 @@ const ls_module ls_redis_module = {.name = "redis",
                                    .retire = redis_retire,
                                    .close = redis_close,
                                    .closed = redis_closed,
-                                   .unused = redis_unused};
+                                   .unused = redis_unused,
+                                   .common = &ls_redis_common};

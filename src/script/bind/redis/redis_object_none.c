@@ -1,6 +1,7 @@
 /* redis_object_none.c - the core of ls.redis, and redis_reader.h, without hiredis: there are no connections. */
 #include "script/bind/modules.h"
 #include "script/bind/redis/redis_reader.h"
+#include "script/bind/redis/redis_stats.h"
 
 const char *ls_redis_reader_library(void)
 {
@@ -14,4 +15,4 @@ static int core_connection(lua_State *L)
 
 static const luaL_Reg functions[] = {{"redis_connection", core_connection}, {NULL, NULL}};
 
-const ls_module ls_redis_module = {.name = "redis", .functions = functions};
+const ls_module ls_redis_module = {.name = "redis", .functions = functions, .common = &ls_redis_common};

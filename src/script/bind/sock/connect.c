@@ -204,8 +204,7 @@ static int take_tls(lua_State *L, connecting *c)
     ls_tls_cert cert;
     ls_tls_options options;
     ls_option_tls_client(L, TLS, &cert, &options);
-    return ls_tls_contexts_get(ls_state_runtime(ls_state_of(L))->tls_contexts, &options, &c->tls, c->why,
-                               sizeof c->why);
+    return ls_tls_contexts_get(ls_tls_contexts_of(ls_state_of(L)), &options, &c->tls, c->why, sizeof c->why);
 }
 
 /* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
@@ -296,6 +295,19 @@ static void connect_free(ls_state *state)
 
 static const luaL_Reg functions[] = {{"connect", core_connect}, {NULL, NULL}};
 
+static int common_open(void *own)
+{
+    return ls_tls_contexts_open(own);
+}
+
+static void common_close(void *own)
+{
+    ls_tls_contexts_close(*(ls_tls_contexts **)own);
+}
+
+static const ls_module_common common = {
+    .bytes = sizeof(ls_tls_contexts *), .open = common_open, .close = common_close};
+
 const ls_module ls_connect_module = {.name = "connect",
                                      .bytes = sizeof(connect_data),
                                      .functions = functions,
@@ -304,4 +316,5 @@ const ls_module ls_connect_module = {.name = "connect",
                                      .closed = connect_closed,
                                      .unused = connect_unused,
                                      .disconnect = connect_disconnect,
-                                     .free = connect_free};
+                                     .free = connect_free,
+                                     .common = &common};

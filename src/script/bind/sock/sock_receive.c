@@ -14,8 +14,9 @@
 #include "base/err.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
+#include "script/bind/dev_mode.h"
 #include "script/bind/sock/sock_object.h"
+#include "script/bind/value/buffer.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* this many bytes and more become a buffer */
 
@@ -267,7 +268,7 @@ static void log_end(lua_State *L, ls_tcp *tcp, int err)
                                                    : NULL;
     if (why == NULL) return;
     ls_stream_peer(ls_tcp_stream(tcp), &peer);
-    ls_log(ls_state_runtime(ls_state_of(L))->dev != NULL ? LS_LOG_INFO : LS_LOG_DEBUG,
+    ls_log(ls_dev_of(ls_state_runtime(ls_state_of(L))) != NULL ? LS_LOG_INFO : LS_LOG_DEBUG,
            "connection from %s: the loop over what it sends ends: %s", ls_addr_text(&peer, text), why);
 }
 

@@ -109,6 +109,6 @@ int ls_sock_starttls(lua_State *L)
     if (tcp->send_end != LS_OK) return fail(L, tcp, tcp->send_end, "");
     if (tcp->receive_end != LS_OK) return fail(L, tcp, tcp->receive_end, "");
     if (starttls.handshake_ms_max == 0) starttls.handshake_ms_max = default_ms(tcp);
-    const int err = ls_tls_contexts_get(ls_state_runtime(tcp->state)->tls_contexts, &options, &tls, why, sizeof why);
+    const int err = ls_tls_contexts_get(ls_tls_contexts_of(tcp->state), &options, &tls, why, sizeof why);
     return err < 0 ? fail(L, tcp, err, why) : start(L, tcp, tls, &starttls);
 }

@@ -178,8 +178,8 @@ static int core_publish_here(lua_State *L)
         return ls_push_failure(L, LS_ECLOSED);
     }
     order.own = ls_topic_inbox_of(state);
-    const int64_t count = ls_topics_publish(ls_state_runtime(state)->topics, &order);
-    if (count == LS_ELIMIT && ls_topics_refuses_first(ls_state_runtime(state)->topics))
+    const int64_t count = ls_topics_publish(ls_topics_of(ls_state_runtime(state)), &order);
+    if (count == LS_ELIMIT && ls_topics_refuses_first(ls_topics_of(ls_state_runtime(state))))
         ls_log(
             LS_LOG_WARN,
             "the retained messages of all topics have reached their limit (%d MiB): ls.publish refuses further ones; "
@@ -227,7 +227,7 @@ static int core_publish_through(lua_State *L)
  * The topics and their numbers of subscribers; with a prefix, those that begin with it. */
 static int core_topics(lua_State *L)
 {
-    ls_topics *topics = ls_state_runtime(ls_state_of(L))->topics;
+    ls_topics *topics = ls_topics_of(ls_state_runtime(ls_state_of(L)));
     size_t prefix_len;
     const char *prefix = luaL_optlstring(L, 1, "", &prefix_len);
     ls_check_arguments(L, 1, "ls.topics(prefix)");
@@ -270,7 +270,8 @@ static void topic_define(lua_State *L, ls_state *state)
     ls_node_init(&data->functions);
     ls_node_init(&data->ready);
     ls_topic_functions_define(data);
-    if (ls_topic_inbox_open(ls_state_runtime(state)->topics, &state->actor, batch_ended, state, &data->inbox) < 0)
+    if (ls_topic_inbox_open(ls_topics_of(ls_state_runtime(state)), &state->actor, batch_ended, state, &data->inbox) <
+        0)
         luaL_error(L, "not enough memory");
 }
 
@@ -319,6 +320,34 @@ static void topic_free(ls_state *state)
     ls_topic_inbox_free(inbox);
 }
 
+/* ---- once per server -------------------------------------------------------------------------------------------- */
+
+static int common_open(void *own)
+{
+    return ls_topics_open(own);
+}
+
+static void common_close(void *own)
+{
+    ls_topics_close(*(ls_topics **)own);
+}
+
+static void stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
+{
+    ls_topics_stats topics;
+    ls_topics_stat(ls_topics_of(runtime), &topics);
+    each(to, "topics", (double)topics.topics);
+    each(to, "topic_subscriptions", (double)topics.subscriptions);
+    each(to, "topic_published", (double)topics.published);
+    each(to, "topic_delivered", (double)topics.delivered);
+    each(to, "topic_dropped", (double)topics.dropped);
+    each(to, "topic_closed", (double)topics.closed);
+    each(to, "topic_retained_bytes", (double)topics.retained_bytes);
+}
+
+static const ls_module_common common = {
+    .bytes = sizeof(ls_topics *), .open = common_open, .close = common_close, .stats = stats};
+
 static const luaL_Reg functions[] = {{"publish", core_publish},
                                      {"publish_here", core_publish_here},
                                      {"publish_through", core_publish_through},
@@ -336,4 +365,5 @@ const ls_module ls_topic_module = {.name = "topic",
                                    .closed = topic_closed,
                                    .unused = topic_unused,
                                    .abandon = topic_abandon,
-                                   .free = topic_free};
+                                   .free = topic_free,
+                                   .common = &common};

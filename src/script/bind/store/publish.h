@@ -7,8 +7,15 @@
 
 #include <lua.h>
 
+#include "script/bind/modules.h"
 #include "script/core/state.h"
 #include "script/store/topic.h"
+
+/* The topics of the server. */
+static inline ls_topics *ls_topics_of(const ls_runtime *runtime)
+{
+    return *(ls_topics *const *)ls_runtime_own(runtime, LS_SLOT_topic);
+}
 
 /* The inbox of the state; valid until the modules of the state are freed. */
 ls_topic_inbox *ls_topic_inbox_of(const ls_state *state);

@@ -3,7 +3,6 @@
 #define LS_SCRIPT_BIND_TOPIC_INTERNAL_H
 
 #include "script/bind/store/publish.h"
-#include "script/bind/modules.h"
 
 typedef struct ls_topic_data { /* of a state */
     ls_topic_inbox *inbox;

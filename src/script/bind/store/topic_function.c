@@ -12,10 +12,11 @@
 #include "base/err.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/dev_mode.h"
 #include "script/bind/store/publish_internal.h"
 #include "script/core/generation.h"
-#include "script/core/task.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 enum { QUEUE_MESSAGES_MAX = 1000, QUEUE_BYTES_MAX = 16777216, QUEUE_ROOM_MIN = 8 };
 
@@ -318,7 +319,7 @@ static void warn_of_connections(const ls_state *state)
     for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
         connections += LS_CONTAINER(node, ls_task, node)->serves;
     bool first = true;
-    if (atomic_load(&generation->draining) || connections == 0 || generation->runtime->dev != NULL) return;
+    if (atomic_load(&generation->draining) || connections == 0 || ls_dev_of(generation->runtime) != NULL) return;
     const ls_node *const list = &ls_topic_data_of(state)->functions;
     LS_LIST_EACH (const topic_function, f, list, node) {
         if (f->ended || of_connection(f)) continue;

@@ -6,6 +6,7 @@
 
 #include <lauxlib.h>
 
+#include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/core/lua/push.h"
 #include "script/core/state.h"
@@ -57,6 +58,20 @@ void ls_option_tls_server(lua_State *L, int index, ls_tls_options *out)
     ls_options_read(L, index, options, out);
 }
 
+/* The keys of the server's listeners with the option ticket_secret; NULL: none yet. */
+static ls_tls_keyring **keyring_of(lua_State *L)
+{
+    return ls_runtime_own(ls_state_runtime(ls_state_of(L)), LS_SLOT_listener);
+}
+
+static void keyring_close(void *own)
+{
+    ls_tls_keyring *ring = *(ls_tls_keyring **)own;
+    if (ring != NULL) ls_tls_keyring_drop(ring);
+}
+
+const ls_module_common ls_listener_common = {.bytes = sizeof(ls_tls_keyring *), .close = keyring_close};
+
 const ls_tls_options *ls_option_tls(lua_State *L, int index)
 {
     const int top = lua_gettop(L);
@@ -68,9 +83,9 @@ const ls_tls_options *ls_option_tls(lua_State *L, int index)
     ls_tls_options *options = new_kept(L, sizeof *options);
     ls_option_tls_server(L, -1, options);
     if (lua_getfield(L, top + 1, "keyring") == LUA_TBOOLEAN) {
-        ls_runtime *runtime = ls_state_runtime(ls_state_of(L));
-        if (runtime->tls_keyring == NULL) (void)ls_tls_keyring_open(&runtime->tls_keyring);
-        options->keyring = runtime->tls_keyring;
+        ls_tls_keyring **ring = keyring_of(L);
+        if (*ring == NULL) (void)ls_tls_keyring_open(ring);
+        options->keyring = *ring;
     }
     lua_pop(L, 1);
     (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the certificates */
@@ -112,7 +127,7 @@ int ls_core_tls_ticket_keys(lua_State *L)
 {
     size_t len;
     const char *bytes = luaL_checklstring(L, 1, &len);
-    ls_tls_keyring *ring = ls_state_runtime(ls_state_of(L))->tls_keyring;
+    ls_tls_keyring *ring = *keyring_of(L);
     if (ring != NULL && ls_tls_keyring_set(ring, bytes, len) < 0) luaL_error(L, "ticket keys of 80 bytes expected");
     return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "net/network.h"
 #include "net/tls/tls.h"
+#include "script/core/runtime.h"
 
 /* Read the field `tls` of the table at `index`: a list of { cert=, key=, password= }, with self_signed, ca, verify,
  * min, ciphers, tickets and alpn beside them; see ls_tls_options. Relative paths begin at the folder of the site.
@@ -30,5 +31,6 @@ const ls_network *ls_option_networks(lua_State *L, int index, size_t *count);
 /* core.is_network(text) -> whether ls_network_parse accepts it */
 int ls_core_is_network(lua_State *L);
 int ls_core_tls_ticket_keys(lua_State *L);
+extern const ls_module_common ls_listener_common; /* the ticket keys */
 
 #endif

@@ -15,9 +15,15 @@ enum { HOOK_INSTRUCTIONS = 1000 };
 
 static const ls_object_type interrupt_type;
 
+typedef struct interrupts { /* of all states */
+    ls_mutex mutex;
+    ls_node list;  /* guarded by the mutex */
+    uint64_t last; /* number of the last object; guarded by the mutex */
+} interrupts;
+
 typedef struct ls_interrupt {
     const void *tag;
-    ls_interrupts *all; /* NULL: finalized, or the program has no server */
+    interrupts *all; /* NULL: finalized */
     ls_node node;
     uint64_t number;
     _Atomic bool flag;
@@ -25,20 +31,21 @@ typedef struct ls_interrupt {
     char line[80];     /* at which the limit has ended the call; "": it has not */
 } ls_interrupt;
 
-int ls_interrupts_open(ls_interrupts *all)
+static int interrupts_open(void *own)
 {
+    interrupts *all = own;
     ls_node_init(&all->list);
-    all->last = 0;
     return ls_mutex_open(&all->mutex);
 }
 
-void ls_interrupts_close(ls_interrupts *all)
+static void interrupts_close(void *own)
 {
-    ls_mutex_close(&all->mutex);
+    ls_mutex_close(&((interrupts *)own)->mutex);
 }
 
-void ls_interrupts_set(ls_interrupts *all, uint64_t number)
+void ls_interrupts_set(const ls_runtime *runtime, uint64_t number)
 {
+    interrupts *all = ls_runtime_own(runtime, LS_SLOT_interrupt);
     ls_mutex_lock(&all->mutex);
     LS_LIST_EACH (ls_interrupt, object, &all->list, node)
         if (number == 0 || object->number == number) atomic_store_explicit(&object->flag, true, memory_order_relaxed);
@@ -107,10 +114,8 @@ static const ls_object_type interrupt_type = {
 /* core.interrupt() -> object. object.id: its number. */
 static int core_interrupt(lua_State *L)
 {
-    const ls_site_host *host = ls_state_of(L)->generation->runtime->host;
-    ls_interrupts *all = host != NULL ? host->interrupts : NULL;
+    interrupts *all = ls_runtime_own(ls_state_runtime(ls_state_of(L)), LS_SLOT_interrupt);
     ls_interrupt *object = ls_object_push(L, sizeof *object, 0, &interrupt_type);
-    if (all == NULL) return 1;
     ls_mutex_lock(&all->mutex);
     object->number = ++all->last;
     object->all = all;
@@ -186,4 +191,7 @@ static int core_interruptible(lua_State *L)
 static const luaL_Reg functions[] = {
     {"interrupt", core_interrupt}, {"interruptible", core_interruptible}, {NULL, NULL}};
 
-const ls_module ls_interrupt_module = {.name = "interrupt", .functions = functions};
+static const ls_module_common common = {
+    .bytes = sizeof(interrupts), .open = interrupts_open, .close = interrupts_close};
+
+const ls_module ls_interrupt_module = {.name = "interrupt", .functions = functions, .common = &common};

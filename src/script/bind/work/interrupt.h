@@ -8,22 +8,9 @@
 
 #include <stdint.h>
 
-#include <lua.h>
-
-#include "base/list.h"
-#include "base/os/thread.h"
-
-/* The objects of all states of a server. */
-typedef struct ls_interrupts {
-    ls_mutex mutex;
-    ls_node list;  /* guarded by the mutex */
-    uint64_t last; /* number of the last object; guarded by the mutex */
-} ls_interrupts;
-
-int ls_interrupts_open(ls_interrupts *all);   /* LS_OK or an error of ls_mutex_open */
-void ls_interrupts_close(ls_interrupts *all); /* all states are closed */
+#include "script/core/runtime.h"
 
 /* Set the flag of the object with this number; 0: of every object. An unknown number has no effect. Any thread. */
-void ls_interrupts_set(ls_interrupts *all, uint64_t number);
+void ls_interrupts_set(const ls_runtime *runtime, uint64_t number);
 
 #endif

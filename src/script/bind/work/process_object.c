@@ -6,6 +6,8 @@
  * When the leader has exited, its group is killed, and what is in the pipes is read. A process without a task is freed when
  * it is reaped. One timer for all processes of a state sends SIGKILL; where the system has no descriptor for the exit of a
  * process, it looks for that as well. Thread: the one that holds the state's actor. */
+#include "script/bind/work/process_object.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,12 +16,12 @@
 #include "net/stream/poll.h"
 #include "port/child.h"
 #include "script/bind/bind_aux.h"
-#include "script/core/wait.h"
 #include "script/bind/modules.h"
-#include "script/core/runtime.h"
 #include "script/core/task.h"
+#include "script/core/wait.h"
 
 enum {
+    PROCESSES_MAX = 64, /* at once */
     KILL_MS = 2000,     /* from SIGTERM to SIGKILL */
     LOOK_MS = 20,       /* between two looks at a process without a descriptor for its exit */
     READ_BYTES = 65536, /* at once; then other events have their turn */
@@ -43,9 +45,14 @@ typedef struct process {
     output outputs[2]; /* standard output, standard error */
     uint64_t kill_ns;  /* when SIGKILL follows SIGTERM; 0: it was not ended; UINT64_MAX: it was killed */
     int failed;        /* LS_OK, or why it was ended */
-    int *group;        /* its place in runtime->processes; NULL: it is reaped */
+    int *group;        /* its place in the groups; NULL: it is reaped */
     const char *over;  /* the name of the limit that its output exceeds, or NULL */
 } process;
+
+typedef struct groups { /* of all states */
+    ls_mutex mutex;
+    int at[PROCESSES_MAX]; /* process groups; 0: a free place; -1: one is being started */
+} groups;
 
 typedef struct processes { /* of a state */
     ls_node all;
@@ -67,25 +74,39 @@ static void close_stream(process *p, int stream)
     ls_child_close(&p->child, stream);
 }
 
-static void set_group(const process *p, int group)
+static groups *groups_of(const ls_state *state)
 {
-    ls_runtime *runtime = ls_state_runtime(p->state);
-    ls_mutex_lock(&runtime->mutex);
-    *p->group = group;
-    ls_mutex_unlock(&runtime->mutex);
+    return ls_runtime_own(ls_state_runtime(state), LS_SLOT_process);
 }
 
-/* The number of a group is another one's after the reaping: so ls_runtime_kill_processes does not run meanwhile. */
+static void set_group(const process *p, int group)
+{
+    groups *all = groups_of(p->state);
+    ls_mutex_lock(&all->mutex);
+    *p->group = group;
+    ls_mutex_unlock(&all->mutex);
+}
+
+/* The number of a group is another one's after the reaping: so ls_processes_kill does not run meanwhile. */
 static bool reap(process *p, int ms)
 {
-    ls_runtime *runtime = ls_state_runtime(p->state);
+    groups *all = groups_of(p->state);
     if (p->child.pid == 0) return true;
-    ls_mutex_lock(&runtime->mutex);
+    ls_mutex_lock(&all->mutex);
     const bool reaped = ls_child_reap(&p->child, ms);
     if (reaped) *p->group = 0;
-    ls_mutex_unlock(&runtime->mutex);
+    ls_mutex_unlock(&all->mutex);
     if (reaped) p->group = NULL;
     return reaped;
+}
+
+void ls_processes_kill(const ls_runtime *runtime)
+{
+    groups *all = ls_runtime_own(runtime, LS_SLOT_process);
+    ls_mutex_lock(&all->mutex);
+    for (int n = 0; n < PROCESSES_MAX; n++)
+        if (all->at[n] > 0) ls_child_end(&(ls_child){.pid = all->at[n]}, true);
+    ls_mutex_unlock(&all->mutex);
 }
 
 /* The child is reaped, or was not started; no task refers to the process. */
@@ -331,15 +352,14 @@ static const char *const *push_array(lua_State *L, int index)
     return array;
 }
 
-static int *take_place(ls_runtime *runtime)
+static int *take_place(groups *all)
 {
     int *place = NULL;
-    ls_mutex_lock(&runtime->mutex);
-    for (int n = 0; n < LS_PROCESSES_MAX && place == NULL; n++) {
-        if (runtime->processes[n] == 0) place = &runtime->processes[n];
-    }
+    ls_mutex_lock(&all->mutex);
+    for (int n = 0; n < PROCESSES_MAX && place == NULL; n++)
+        if (all->at[n] == 0) place = &all->at[n];
     if (place != NULL) *place = -1;
-    ls_mutex_unlock(&runtime->mutex);
+    ls_mutex_unlock(&all->mutex);
     return place;
 }
 
@@ -377,9 +397,9 @@ static int core_process(lua_State *L)
     if (ls_wait_expect_end(state->current) < 0) return ls_task_left_error(L, "ls.process: ");
     process *p = calloc(1, sizeof *p);
     if (p == NULL) return ls_push_failure(L, LS_ENOMEM);
-    if ((p->group = take_place(ls_state_runtime(state))) == NULL) {
+    if ((p->group = take_place(groups_of(state))) == NULL) {
         free(p);
-        return ls_push_failure_text(L, LS_ELIMIT, "%d processes of ls.process run already", (int)LS_PROCESSES_MAX);
+        return ls_push_failure_text(L, LS_ELIMIT, "%d processes of ls.process run already", (int)PROCESSES_MAX);
     }
     p->state = state;
     p->input = input;
@@ -478,6 +498,18 @@ static void process_free_all(ls_state *state)
 
 static const luaL_Reg functions[] = {{"process", core_process}, {"environment", core_environment}, {NULL, NULL}};
 
+static int groups_open(void *own)
+{
+    return ls_mutex_open(&((groups *)own)->mutex);
+}
+
+static void groups_close(void *own)
+{
+    ls_mutex_close(&((groups *)own)->mutex);
+}
+
+static const ls_module_common common = {.bytes = sizeof(groups), .open = groups_open, .close = groups_close};
+
 const ls_module ls_process_module = {.name = "process",
                                      .bytes = sizeof(processes),
                                      .functions = functions,
@@ -485,4 +517,5 @@ const ls_module ls_process_module = {.name = "process",
                                      .close = process_close,
                                      .closed = process_closed,
                                      .disconnect = process_disconnect,
-                                     .free = process_free_all};
+                                     .free = process_free_all,
+                                     .common = &common};

@@ -546,6 +546,19 @@ static void ws_define(lua_State *L, ls_state *state)
 
 static const luaL_Reg functions[] = {{"ws", ls_core_ws}, {"ws_origin", ls_core_ws_origin}, {NULL, NULL}};
 
+static int common_open(void *own)
+{
+    return ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, own);
+}
+
+static void common_close(void *own)
+{
+    ls_ws_deflate_store_close(*(ls_ws_deflate_store **)own);
+}
+
+static const ls_module_common common = {
+    .bytes = sizeof(ls_ws_deflate_store *), .open = common_open, .close = common_close};
+
 const ls_module ls_ws_module = {.name = "ws",
                                 .bytes = sizeof(ls_wss),
                                 .functions = functions,
@@ -554,4 +567,5 @@ const ls_module ls_ws_module = {.name = "ws",
                                 .drain = ws_drain,
                                 .close = ws_close,
                                 .closed = ws_closed,
-                                .abandon = ws_abandon};
+                                .abandon = ws_abandon,
+                                .common = &common};

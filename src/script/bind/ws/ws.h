@@ -102,6 +102,12 @@ static inline ls_wss *ls_wss_of(const ls_state *state)
     return ls_state_data(state, LS_SLOT_ws);
 }
 
+/* What the compression of the server's WebSockets shares; NULL: not built in. */
+static inline ls_ws_deflate_store *ls_ws_deflates_of(const ls_state *state)
+{
+    return *(ls_ws_deflate_store *const *)ls_runtime_own(ls_state_runtime(state), LS_SLOT_ws);
+}
+
 /* ---- ws.c ------------------------------------------------------------------------------------------------ */
 
 /* The events of a connection whose user data begin with ls_ws_link. */

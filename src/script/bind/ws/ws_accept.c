@@ -233,8 +233,8 @@ static int negotiate(lua_State *L, ls_request *r, const ls_ws_route *route, ls_w
     for (uint32_t n = 0; n < x->head.field_count && err == LS_ENOENT; n++) {
         const ls_http_field *field = &x->head.fields[n];
         if (!ls_text_same(x->bytes + field->name.at, field->name.len, name, sizeof name - 1)) continue;
-        err = ls_ws_deflate_negotiate(ls_state_runtime(ls_state_of(L))->ws_deflates, x->bytes + field->value.at,
-                                      field->value.len, &route->deflate, out, text, &len);
+        err = ls_ws_deflate_negotiate(ls_ws_deflates_of(ls_state_of(L)), x->bytes + field->value.at, field->value.len,
+                                      &route->deflate, out, text, &len);
     }
     if (err == LS_ENOENT) return LS_OK;
     if (err == LS_OK) err = ls_exchange_header(r->state->ctx, x, "Sec-WebSocket-Extensions", 24, text, len, true);

@@ -48,7 +48,7 @@ static const ls_option options[] = {REQUEST(host), REQUEST(target), REQUEST(fiel
 /* Offer permessage-deflate. Context takeover only if there is memory for it, which is reserved. */
 static void offer(const ls_state *state, opening *o)
 {
-    ls_ws_deflate_store *store = ls_state_runtime(state)->ws_deflates;
+    ls_ws_deflate_store *store = ls_ws_deflates_of(state);
     if (store == NULL || !o->compress) return;
     const ls_ws_deflate_params most = {true, true, o->wanted.server_bits, o->wanted.client_bits};
     if (o->wanted.takeover && ls_ws_deflate_begin(store, &most, o->wanted.bytes_min, true, &o->deflate) < 0)
@@ -90,8 +90,7 @@ static int take_deflate(const ls_state *state, opening *o, const ls_ws_response 
 {
     if (o->request.deflate != NULL) ls_ws_deflate_end(&o->deflate);
     if (!response->deflated) return LS_OK;
-    return ls_ws_deflate_begin(ls_state_runtime(state)->ws_deflates, &response->deflate, o->wanted.bytes_min, true,
-                               &o->deflate);
+    return ls_ws_deflate_begin(ls_ws_deflates_of(state), &response->deflate, o->wanted.bytes_min, true, &o->deflate);
 }
 
 static void lost(ls_thread_ctx *ctx, ls_stream *s)

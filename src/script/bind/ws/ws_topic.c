@@ -40,7 +40,7 @@ static int encode_compressed(ls_thread_ctx *ctx, const ls_publication *p, ls_sli
 {
     const ls_state *state = ls_state_of_actor(ctx->inside);
     ls_slices packed = {0};
-    int err = ls_ws_deflate_shared(ctx->pool, ls_state_runtime(state)->ws_deflates, 0, &p->data, 1, 0, &packed);
+    int err = ls_ws_deflate_shared(ctx->pool, ls_ws_deflates_of(state), 0, &p->data, 1, 0, &packed);
     if (err == LS_EAGAIN) return encode(ctx, p, out);
     if (err == LS_OK) {
         char *const to = ls_topic_form_room(LS_WS_HEAD_BYTES_MAX + packed.bytes, out);

@@ -116,8 +116,8 @@ static int open_place(place *p, const ls_module *second, const char *text, unsig
     modules[SLOT_B] = second;
     site_text = text;
     p->generation.load = load;
-    assert_int_equal(ls_runtime_open(NULL, &p->runtime), LS_OK);
-    assert_int_equal(ls_generation_init(&p->generation, p->runtime, modules, SLOTS, "site.lua"), LS_OK);
+    assert_int_equal(ls_runtime_open(NULL, modules, SLOTS, &p->runtime), LS_OK);
+    assert_int_equal(ls_generation_init(&p->generation, p->runtime, "site.lua"), LS_OK);
     assert_int_equal(ls_generation_room(&p->generation, states), LS_OK);
     return ls_generation_add_state(&p->generation, &p->generation.load_ctx, p->message, sizeof p->message);
 }
@@ -194,12 +194,66 @@ static void definitions_have_a_limit(void **state)
     close_place(&p);
 }
 
+static int common_open(void *own)
+{
+    assert_int_equal(*(int *)own, 0);
+    *(int *)own = 7;
+    called("open");
+    return LS_OK;
+}
+
+static int common_fail(void *own)
+{
+    (void)own;
+    return LS_ENOENT;
+}
+
+static void common_close(void *own)
+{
+    assert_int_equal(*(int *)own, 7);
+    called("close");
+}
+
+static void common_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
+{
+    each(to, "seven", *(int *)ls_runtime_own(runtime, SLOT_A));
+}
+
+static void find_seven(void *to, const char *name, double value)
+{
+    if (strcmp(name, "seven") == 0) *(double *)to = value;
+}
+
+static void a_module_has_data_of_the_server(void **state)
+{
+    static const ls_module_common seven = {.bytes = sizeof(int),
+                                           .open = common_open,
+                                           .close = common_close,
+                                           .stats = common_stats},
+                                  fails = {.open = common_fail};
+    static const ls_module first = {.name = "first", .common = &seven}, second = {.name = "second"},
+                           third = {.name = "third", .common = &fails};
+    const ls_module *modules[SLOTS] = {&first, &second};
+    ls_runtime *runtime;
+    double value = 0;
+    (void)state;
+    calls[0] = '\0';
+    assert_int_equal(ls_runtime_open(NULL, modules, SLOTS, &runtime), LS_OK);
+    ls_runtime_stats(runtime, find_seven, &value);
+    assert_int_equal((int)value, 7);
+    ls_runtime_close(runtime);
+    modules[SLOT_B] = &third;
+    assert_int_equal(ls_runtime_open(NULL, modules, SLOTS, &runtime), LS_ENOENT);
+    assert_string_equal(calls, "open close open close ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(calls_come_in_the_order_of_the_registry),
                                        cmocka_unit_test(a_define_that_raises_leaves_nothing_open),
                                        cmocka_unit_test(definitions_are_those_of_the_first_state),
                                        cmocka_unit_test(a_state_cannot_define_more_than_the_first),
-                                       cmocka_unit_test(definitions_have_a_limit)};
+                                       cmocka_unit_test(definitions_have_a_limit),
+                                       cmocka_unit_test(a_module_has_data_of_the_server)};
     return cmocka_run_group_tests_name("script/module", tests, NULL, NULL);
 }

@@ -43,10 +43,10 @@ function cases.zero_means_all()
   end)
 end
 
-function cases.an_object_without_a_server_is_set_by_lua()
+function cases.an_object_is_set_by_lua()
   body(function()
     local i = core.interrupt()
-    is(i.id, 0)
+    is(i.id, 1)
     core.after(0.001, function() i:set() end)
     local ok, e = pcall(core.interruptible, i, function() while true do core.sleep(0.001) end end)
     is(ok, false) is(e, "interrupted")

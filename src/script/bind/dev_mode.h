@@ -17,6 +17,9 @@
 
 #include <lua.h>
 
+#include "script/bind/modules.h"
+#include "script/core/runtime.h"
+
 typedef struct ls_dev ls_dev;
 
 /* `editor`: the URL that opens a line in an editor, with {file} and {line}, or NULL; it must outlive the object. LS_OK,
@@ -24,6 +27,13 @@ typedef struct ls_dev ls_dev;
 int ls_dev_open(const char *editor, ls_dev **out, char *message, size_t message_bytes);
 void ls_dev_close(ls_dev *dev);               /* after the last Lua state */
 const char *ls_dev_editor(const ls_dev *dev); /* "": none */
+
+/* The object of the server, which ls_dev_attach has given to it; NULL: none. */
+static inline ls_dev *ls_dev_of(const ls_runtime *runtime)
+{
+    return *(ls_dev *const *)ls_runtime_own(runtime, LS_SLOT_dev);
+}
+void ls_dev_attach(ls_runtime *runtime, ls_dev *dev); /* before the first site is loaded; the runtime closes it */
 
 enum { LS_DEV_STATES = 3 }; /* Lua states of a site, from the start */
 

@@ -1,5 +1,5 @@
 /* test_dev_mode.c - dev mode of a server: files, versions, failures, warnings, and the thread that reloads the site. */
-#include "script/bind/dev/dev_mode.h"
+#include "script/bind/dev_mode.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
  *
  * The server calls ls_dev_load_begin and ls_dev_load_end around every load, so a reload for a signal has the same
  * effects. */
-#include "script/bind/dev/dev_mode.h"
+#include "script/bind/dev_mode.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/io/log.h"
-#include "base/os/thread.h"
 #include "base/io/watch.h"
+#include "base/os/thread.h"
 
 enum { QUIET_MS = 20, VANISHED_MS = 200, NAME_BYTES = 512, LIST_BYTES = 2048 };
 
