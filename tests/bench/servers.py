@@ -21,7 +21,7 @@ import machine
 from memory_group import MemoryGroup
 
 sys.path.append(os.path.join(machine.ROOT, "tests", "e2e"))
-from harness.websocket import CLOSE, WebSocket  # noqa: E402  (of the end-to-end tests)
+from harness.websocket import WebSocket
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SITES = os.path.join(HERE, "sites")

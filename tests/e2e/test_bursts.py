@@ -6,7 +6,7 @@ well; so what is counted is done again when there were too many.
 import json
 import unittest
 
-from harness import E2E, SANITIZER, in_parallel, main, request, system, tls
+from harness import E2E, SANITIZER, in_parallel, request, system, tls
 from harness.websocket import CLOSE, PING, PONG, TEXT, WebSocket, frame
 
 SITE = r"""
@@ -120,11 +120,6 @@ class Bursts(E2E):
             conn.close()
         server, self.server = self.server, None
         server.stop()
-
-    def tearDown(self):
-        super().tearDown()
-        if self.server is not None:
-            self.stop()
 
     def stats(self):
         return json.loads(self.get("/stats").body)
@@ -292,7 +287,3 @@ class Bursts(E2E):
         self.assertEqual(ws.receive(), "0.1")
         self.assertEqual(ws.closes()[0], 1011)
         self.server.wait_log("more processor time than max_cpu")
-
-
-if __name__ == "__main__":
-    main()

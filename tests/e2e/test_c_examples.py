@@ -12,7 +12,7 @@ import threading
 import unittest
 import urllib.request
 
-from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, main, not_on_windows, repeats, scratch
+from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, not_on_windows, repeats, scratch
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -359,7 +359,3 @@ class Baselines(unittest.TestCase):
         self.assertEqual(take(socks[1], 5), b"again")
         program.process.terminate()
         self.assertEqual(program.status(), -signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 
-from harness import E2E, WAIT, Closed, chunked, in_parallel, main, repeats, request
+from harness import E2E, WAIT, Closed, chunked, in_parallel, repeats, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -155,8 +155,3 @@ class Chaos(E2E):
         self.eventually(live, seen)
         self.eventually(lambda: server.fds() <= held, "all descriptors are closed")
         self.assertEqual(server.get("/").text, "root")
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ import json
 import re
 import urllib.parse
 
-from harness import E2E, in_parallel, main, repeats, request
+from harness import E2E, in_parallel, repeats, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -168,7 +168,3 @@ class Check(E2E):
                     conn.send(text[at:at + 1])
                 self.assertEqual(json.loads(conn.response("POST").body)["count"], number)
         in_parallel([lambda n=n: one(n) for n in range(repeats(20))])
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ import json
 import os
 import unittest
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, main, not_on_windows, temporary_folder, write_text
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, not_on_windows, temporary_folder, write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -395,8 +395,3 @@ class Processes(Runs):
         with open(file, "w", encoding="ascii"):
             pass
         self.assertEqual(json.loads(conn.response("POST").body)["result"]["out"], "went\n")
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,5 @@
 """test.clock: the time of a test file's process moves forward, and what becomes due runs in its order at its time."""
 # sanitizers: asan; a test file runs in one thread
-from harness import main
 from test_luaserve_test import Tests
 
 APP = r"""
@@ -152,7 +151,3 @@ test.clock.advance(1)
         self.assertRegex(lines, "(?m)^not ok 2 - x_test.lua: hangs")
         self.assertRegex(lines, "(?m)^not ok 3 - x_test.lua: loops")
         self.assertEqual(lines.count("timed out after 0.2 s"), 2, lines)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,8 @@ import shutil
 import signal
 import subprocess
 import threading
-import unittest
 
-from harness import (E2E, LUASERVE, OTHER_SYSTEM, ROOT, WAIT, WINDOWS, Conn, free_port, in_parallel, main, run_program,
+from harness import (E2E, LUASERVE, OTHER_SYSTEM, ROOT, WAIT, WINDOWS, Conn, free_port, in_parallel, run_program,
                      temporary_folder)
 from harness.postgres import BIN, MISSING
 from harness.redis import has_redis
@@ -257,7 +256,3 @@ class Load(E2E):
         for path in glob.glob(cluster.reports + "/*"):
             with open(path, encoding="utf-8", errors="replace") as report:
                 self.assertNotRegex(report.read(), REPORT)
-
-
-if __name__ == "__main__":
-    main()

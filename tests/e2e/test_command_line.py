@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, WAIT, free_port, main, run_program, scratch, system
+from harness import E2E, LUASERVE, WAIT, free_port, run_program, scratch, system
 
 STATES = 'local ls = require "luaserve"\nls.config{ threads = 4, threads_max = 4 }\n'
 
@@ -111,14 +111,12 @@ class Scripts(E2E):
     def test_a_repeating_timer_keeps_it_running(self):
         server = self.serve(STATES + "ls.every(0.01, function() ls.log.info('tick') end)", listeners=0)
         server.wait_log("tick", count=20)
-        server.stop()
 
     def test_a_listener_keeps_it_running(self):
         server = self.serve(STATES + "local app = ls.app() app:get('/', function() return 'x' end)\n"
                                      "ls.after(0, function() ls.log.info('ended') end) ls.listen('127.0.0.1:0', app)")
         server.wait_log("ended")
         self.assertEqual(server.get("/").text, "x")
-        server.stop()
 
 
 class Loading(E2E):
@@ -277,7 +275,3 @@ class Ports(unittest.TestCase):
                 got = run("--check", "-e", 'local ls = require "luaserve" ' + call, env={"PORT": port})
                 self.assertEqual(got[0], status, got)
                 self.assertIn(says, got[1] + got[2])
-
-
-if __name__ == "__main__":
-    main()

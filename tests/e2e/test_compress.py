@@ -7,10 +7,10 @@ import os
 import re
 import shutil
 import subprocess
-import threading
+import unittest
 import zlib
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WAIT, main, run_program, scratch, table
+from harness import E2E, OTHER_SYSTEM, WAIT, run_program, table
 from harness.conn import Closed, Framing, request
 
 SITE = r"""
@@ -350,7 +350,6 @@ ls.listen("127.0.0.1:0", app)
                 response = server.get("/fetch?path=/" + path)
                 self.assertEqual(response.status, 200, (path, server.log()))
                 self.assertEqual(json.loads(response.text), ["none", len(server.get("/" + path).body)])
-        server.stop()
 
 
 class Misuse(CompressCase):
@@ -534,8 +533,3 @@ class Tags(CompressCase):
         server = self.serve(TAGS.replace("@TRUSTED@", '"192.0.2.1"'))
         named, own = server.get("/id", [("X-Request-Id", "forged")]).text.split(" ")
         self.assertEqual(named, own)
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

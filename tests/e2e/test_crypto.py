@@ -5,7 +5,7 @@ import hmac
 import json
 import unittest
 
-from harness import E2E, main, run_program, scratch
+from harness import E2E, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -106,7 +106,3 @@ class Secrets(unittest.TestCase):
             self.assertEqual(status, 1, secret)
             self.assertIn("site.lua:3: ls.crypto.seal: ", err)
             self.assertIn(message, err)
-
-
-if __name__ == "__main__":
-    main()

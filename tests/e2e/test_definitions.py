@@ -5,9 +5,8 @@ tests/unit/lua/test_definitions.lua checks the annotations."""
 import json
 import os
 import subprocess
-import unittest
 
-from harness import E2E, ROOT, main, not_on_windows, run_program, scratch
+from harness import E2E, ROOT, not_on_windows, run_program, scratch
 from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
@@ -102,7 +101,3 @@ class Definitions(E2E):
         present = {"%s.%s" % (of, name) for of, names in found.items() for name in names} - INTERNAL
         own = {name for name in defined() if name.rpartition(".")[0] in found}
         self.assertEqual(sorted(own), sorted(present))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,8 +12,8 @@ import tempfile
 import time
 import unittest
 
-from harness import (E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, main, needs_terminal,
-                     not_on_windows, pty, run_program, scratch)
+from harness import (E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, needs_terminal, not_on_windows,
+                     pty, scratch)
 from harness.browser import Browser, needs_browser
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
@@ -78,7 +78,6 @@ class Reload(Dev):
         server.wait_log(r"dev: watching site\.lua, \./helper\.lua$")
         self.assertEqual(server.get("/").text, "one")
         server.wait_log(r"info GET / 200 \d+\.\d ms$")
-        server.stop()
 
     def test_a_saved_file(self):
         server = self.dev(SITE)
@@ -86,7 +85,6 @@ class Reload(Dev):
         self.assertEqual(server.get("/").text, "two")
         self.change(server, lambda: self.write_in_place("site.lua", self.site_of('return "three"')))
         self.assertEqual(server.get("/").text, "three")
-        server.stop()
 
     def test_a_reload_behind_a_failed_init_is_the_start(self):
         server = self.dev("error_at = 'no luck'\n" + SITE.replace("ls.listen", "ls.init(function(reload) "
@@ -97,7 +95,6 @@ class Reload(Dev):
         for line, value in (("", "false"), ("-- again", "true")):
             self.write("site.lua", text.replace("error_at = 'no luck'", line))
             server.wait_log("info reload\t" + value)
-        server.stop()
 
     def test_a_connection_survives(self):
         server = self.dev(SITE)
@@ -105,7 +102,6 @@ class Reload(Dev):
             self.assertEqual(conn.get("/").text, "one")
             self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
             self.assertEqual(conn.get("/").text, "two")
-        server.stop()
 
     def test_websockets_are_closed(self):
         site = SITE.replace("ls.listen", 'app:ws("/ws", { open = function(ws) ws:send("@V@") end })\nls.listen', 1)
@@ -145,7 +141,6 @@ ls.listen""", 1)
             self.assertEqual(conn.take(4), b"\x88\x02" + (1012).to_bytes(2, "big"))
             conn.send(frame(CLOSE, close_payload(1012)))
             conn.expect_end()
-        server.stop()
 
     def test_files_of_require_dofile_and_loadfile(self):
         site = """
@@ -165,7 +160,6 @@ ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
             self.eventually(lambda: server.get("/").text == expected, expected)
         self.assertEqual(server.get("/late").text, "late")  # a file that is loaded by a handler
         self.change(server, lambda: self.write("late.lua", "return 'later'"), "info reloaded ")
-        server.stop()
 
     def test_files_that_the_site_reads_while_it_loads(self):
         site = SITE.replace('return "one"', 'return page').replace('local app', """
@@ -190,7 +184,6 @@ ls.listen""", 1)
         time.sleep(0.3)
         self.assertFalse(server.logged("has changed", mark))
         self.assertEqual(server.get("/late").text, "y")
-        server.stop()
 
     def test_files_that_the_site_names(self):
         site = SITE.replace('return "one"', 'return text').replace("local app", """
@@ -219,7 +212,6 @@ ls.listen""", 1)
             self.eventually(lambda text=text: server.get("/").text == text, "the change of " + name)
         self.assertRegex(server.get("/wrong").text, r'ls.watch takes files and folders, such as "data/menu.csv"; got nil '
                                                     r".*ls.watch takes files and folders, .*; got 5")
-        server.stop()
 
     def test_templates(self):
         site = SITE.replace('return "one"', 'return require("luaserve").inspect(views:render("page.html"))').replace("local app", '''
@@ -245,7 +237,6 @@ ls.listen''', 1)
         page = server.get("/page", HTML)  # an error while it runs
         self.assertIn("attempt to index a nil value (global &#39;none&#39;)", page.text)
         self.assertIn('class="marked"><b>2</b>{{none.x}}</span>', page.text)
-        server.stop()
 
     def test_a_burst_is_one_reload(self):
         server = self.dev("require 'helper'\n" + SITE, {"helper.lua": "return 0"})
@@ -256,7 +247,6 @@ ls.listen''', 1)
         server.wait_log("info reloaded ", mark)
         self.eventually(lambda: server.get("/").text == "19", "the last version")
         self.assertLess(len(server.logged("info reloaded ", mark)), 10)
-        server.stop()
 
     def test_a_file_that_vanished_and_came_back(self):
         server = self.dev(SITE)
@@ -264,7 +254,6 @@ ls.listen''', 1)
         self.assertEqual(server.get("/").text, "one")  # the version before
         self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
         self.assertEqual(server.get("/").text, "two")
-        server.stop()
 
     def test_a_module_that_appears(self):
         server = self.dev(SITE)
@@ -275,7 +264,6 @@ ls.listen''', 1)
                     "reload failed: error loading module 'sub.missing' from file '[^']*missing.lua':")
         self.change(server, lambda: self.write("sub/missing.lua", "return 'found'"), "info reloaded ")
         self.assertEqual(server.get("/").text, "found")
-        server.stop()
 
     def test_a_broken_site_is_served_as_it_was(self):
         server = self.dev(SITE)
@@ -290,7 +278,6 @@ ls.listen''', 1)
         self.assertIn('<span id="L1" class="marked"><b>1</b>local x = = 1</span>', page.text)
         self.change(server, lambda: self.write("site.lua", SITE))
         self.assertEqual(server.get("/", HTML).text, "one")
-        server.stop()
 
     def test_a_broken_site_at_the_start(self):
         """The server waits for the file to be mended, and then begins to serve."""
@@ -303,7 +290,6 @@ ls.listen''', 1)
         self.write("site.lua", SITE)
         server.wait_log("listening on", mark)
         self.assertEqual(server.get("/").text, "one")
-        server.stop()
 
     @unittest.skipIf(SANITIZER, "a measurement")
     def test_the_time_from_saving_to_the_new_answer(self):
@@ -319,7 +305,6 @@ ls.listen''', 1)
         times.sort()
         print("save to new answer: median %.0f ms, at most %.0f ms (%d saves)"
               % (1e3 * times[len(times) // 2], 1e3 * times[-1], len(times)))
-        server.stop()
 
 
 PAGES = r"""
@@ -463,7 +448,6 @@ class Pages(Dev):
         with self.dev_server.connect() as conn:
             conn.send(("GET /__dev/events?seen=%s HTTP/1.1\r\nHost: h\r\n\r\n" % version).encode())
             conn.response_head()
-            self.dev_server.stop()
 
 
 class Production(E2E):
@@ -520,7 +504,6 @@ class Warnings(Dev):
         server.wait_log(r"warn site\.lua:6: changes visits, of which each Lua state has its own copy")
         self.assertEqual(len(server.logged("sets the global")), 1)
         self.assertEqual(len(server.logged("changes visits")), 1)
-        server.stop()
 
     def test_a_result_that_is_nil(self):
         server = self.serve(r"""
@@ -560,7 +543,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         server.get("/compute")
         server.wait_log(r"GET /compute: slow: computed for \d+ ms without a wait, mostly at site\.lua:17")
         self.assertEqual(server.logged("GET /wait: slow"), [])
-        server.stop()
 
 
 STATES = r"""
@@ -608,7 +590,6 @@ class States(Dev):
             self.assertEqual(len(set(seen)), 3, seen)
             for before, after in zip(seen, seen[1:]):
                 self.assertNotEqual(before, after, seen)
-        server.stop()
 
     def test_a_path_changes_its_state_whatever_else_is_requested(self):
         """A page with two files makes three requests: each visit must be answered by another state than the last."""
@@ -1168,7 +1149,6 @@ ls.listen""", 1)
             server.wait_log(r"dev: \S*%s has changed: pages load again$" % os.path.basename(name), mark)
             self.assertEqual(server.get(target).text, "b")  # at once, whatever the cache of files says
             self.assertEqual(server.logged("reloaded ", mark), [])
-        server.stop()
 
     def test_a_style_sheet(self):
         server = self.dev(self.FILES, {"public/style.css": "a"})
@@ -1183,7 +1163,6 @@ ls.listen""", 1)
         self.await_event(conn, b"change")
         self.write("public/style.css", "c")  # is watched after a reload, too
         server.wait_log(r"pages load their style sheets again$", count=2)
-        server.stop()
 
     def test_a_file_that_was_not_sent(self):
         server = self.dev(self.FILES, {"public/style.css": "a", "public/other.txt": "a"})
@@ -1193,7 +1172,6 @@ ls.listen""", 1)
         self.write("public/style.css", "b")  # the end of the wait
         server.wait_log("has changed", mark)
         self.assertEqual(len(server.logged("has changed", mark)), 1)
-        server.stop()
 
 
 class Command(E2E):
@@ -1226,7 +1204,6 @@ class Editor(Dev):
             server = self.serve(None, program=(*DEV, "--editor", "edit://open?file={file}&line={line}"), site_path=path)
             line = PAGES.splitlines().index("  return missing.field") + 1
             self.assertIn('href="edit://open?file=%s&amp;line=%d"' % (path, line), server.get("/fail", HTML).text)
-            server.stop()
 
 
 @needs_terminal
@@ -1301,16 +1278,10 @@ class InBrowser(Dev):
         server.wait_log("GET / 500", mark)
         self.write("site.lua", LIVE.replace("first", "third"))
         server.wait_log("GET /seen/third 204")
-        server.stop()
 
     def test_the_error_page(self):
-        server = self.dev(PAGES, {"public/a": ""})
+        self.dev(PAGES, {"public/a": ""})
         text = self.browse("/fail").run("document.documentElement.outerHTML")
         self.assertIn("attempt to index a nil value (local 'missing')", text)
         self.assertIn('class="marked"', text)
         self.assertIn("return missing.field</span>", text)
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

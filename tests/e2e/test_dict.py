@@ -4,7 +4,7 @@ import json
 import socket
 from urllib.parse import quote
 
-from harness import E2E, WAIT, in_parallel, main
+from harness import E2E, WAIT, in_parallel
 
 SITE = r"""
 local ls = require "luaserve"
@@ -343,7 +343,3 @@ class Loading(E2E):
         with socket.create_connection(("127.0.0.1", server.port()), timeout=WAIT) as client:
             with client.makefile("rb") as received:
                 self.assertEqual(received.read(), b"a1" + b"b" * 100000 + b"\n")
-
-
-if __name__ == "__main__":
-    main()

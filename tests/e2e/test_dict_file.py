@@ -1,12 +1,11 @@
 """ls.dict with file: kept over restarts, expiry, many changes in one write, sync, failures of the file, crashes."""
 import contextlib
-import json
 import shutil
 import sqlite3
 import subprocess
 import threading
 
-from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, main, repeats, temporary_folder
+from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, repeats, temporary_folder
 from harness.chunks import ROUTE, Chunks
 
 SITE = r"""
@@ -76,7 +75,6 @@ class DictFile(Chunks):
         self.run_lua(server, "sync.a, sync[5], sync.f = 'text', 2, 1.5")
         self.assertEqual(self.rows('select key, value, expires from "dict sync" order by key'),
                          [(5, 2, None), ("a", "text", None), ("f", 1.5, None)])
-        server.stop()
 
     def test_changes_are_written_without_a_stop(self):
         server = self.serve(self.site)
@@ -85,7 +83,6 @@ class DictFile(Chunks):
         server.kill()
         server = self.serve(self.site)
         self.assertEqual(self.run_lua(server, "return #kept, kept[501], kept[500]"), [500, 501, None])
-        server.stop()
 
     def test_what_sync_has_acknowledged_is_there_after_a_crash(self):
         acknowledged = {}
@@ -164,7 +161,6 @@ class DictFile(Chunks):
             other.execute("rollback")
         self.assertEqual(self.run_lua(server, "return sync:set('b', 3), sync.a"), [True, 2])
         self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 2), ("b", 3)])
-        server.stop()
 
     def test_while_the_file_cannot_be_written_each_key_waits_once(self):
         server = self.serve(self.site)
@@ -191,7 +187,6 @@ class DictFile(Chunks):
         self.assertEqual(writes.count("b"), 1)
         self.assertLessEqual(len(writes), 4, writes)  # the changes of the write that failed, and the later ones
         self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 100), ("b", 1)])
-        server.stop()
 
     def test_a_file_belongs_to_one_process(self):
         reason = "/dicts.db: the file is in use by another process: a dict file belongs to one server; several servers share a dict in Redis (redis = true)"
@@ -207,7 +202,6 @@ class DictFile(Chunks):
             getattr(server, end)()
         server = self.serve(self.site)
         self.assertEqual(self.run_lua(server, "return sync.a"), ["kill"])
-        server.stop()
 
     def test_wrong_options_and_files_are_refused(self):
         head = "local ls = require 'luaserve'\n"
@@ -231,7 +225,6 @@ class DictFile(Chunks):
             mark = server.mark()
             server.reload()
             server.wait_log("reload failed: .*has other options at .*; a change of file or sync needs a restart", mark)
-        server.stop()
 
     def test_a_damaged_entry_is_refused_at_the_start(self):
         server = self.serve(self.site)
@@ -270,7 +263,6 @@ class DictFile(Chunks):
         server.stop()
         server = self.serve(site.replace("64k", "1m"))
         self.assertEqual(self.run_lua(server, "return #kept"), [0])
-        server.stop()
 
     def test_a_smaller_dict_is_loaded_while_another_one_of_the_file_is_written(self):
         flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
@@ -288,8 +280,3 @@ ls.listen""")
         server.wait_log("reload failed|reloaded", mark)
         count, = self.run_lua(server, "return #kept")
         self.assertEqual(self.rows('select count(*) from "dict kept"'), [(count,)])
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

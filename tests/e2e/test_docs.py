@@ -9,7 +9,7 @@ import unittest
 
 from docs_e2e import run_page
 from docs_pages import DOCS, DocError, check_links, tracked, without_wrong_input
-from harness import ROOT, SANITIZER, main, not_on_windows, scratch
+from harness import ROOT, SANITIZER, not_on_windows, scratch
 
 
 @not_on_windows("the blocks of the pages are run where their commands are")
@@ -178,7 +178,3 @@ ls.listen("unix:/run/shop/site.sock", app)"""
         script = 'return { target = "http://127.0.0.1:8080/%s", connections = 1, duration = "10s" }'
         self.finds(self.SITE + fenced("lua stress", script % ""))
         self.finds(self.SITE + fenced("lua stress", script % '" .. nil .. "'), r"8: luaserve stress ended with status 1")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,10 +3,9 @@
 import json
 import os
 import re
-import unittest
 
 from docs_pages import DOCS
-from harness import E2E, ROOT, main, not_on_windows
+from harness import E2E, ROOT, not_on_windows
 
 # Answers with the names that its objects have: what __index finds, in a table or behind a function that looks into one.
 SITE = """
@@ -88,7 +87,3 @@ class Reference(E2E):
                     missing.append(prefix + name)
         missing += ["option " + name for name in options() if "`%s`" % name not in text]
         self.assertEqual(missing, [])
-
-
-if __name__ == "__main__":
-    main()

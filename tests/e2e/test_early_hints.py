@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, main, request
+from harness import E2E, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -134,7 +134,3 @@ class EarlyHints(E2E):
         out = subprocess.run(["curl", "-si", url], capture_output=True, check=True, timeout=60).stdout.decode()
         self.assertEqual([line.split()[1] for line in out.splitlines() if line.startswith("HTTP/")], ["103", "103", "200"])
         self.assertTrue(out.endswith("[true,true,false]"))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, main, needs_terminal, pty
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, needs_terminal, pty
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
@@ -41,7 +41,6 @@ class Static(E2E):
         self.assertEqual(server.get("/faq.md", {"If-None-Match": response.header("ETag")}).status, 304)
         self.assertEqual(server.get("/faq.md", {"Range": "bytes=10-19"}).body, whole[10:20])
         self.assertEqual(server.get("/reference").header("Location"), "/reference/")
-        server.stop()
 
 
 class Links(E2E):
@@ -227,7 +226,6 @@ class Responder(E2E):
         with server.connect() as conn:
             self.assertEqual(conn.get("/").body, self.BODY)
         self.counters(server, requests=10, responses=4, unanswered=6)
-        server.stop()
 
     def test_the_body_is_never_copied(self):
         server = self.start()
@@ -275,7 +273,3 @@ class Check(unittest.TestCase):
                 done = subprocess.run([LUASERVE, "--check", os.path.join(EXAMPLES, name), *args], timeout=WAIT,
                                       stdin=subprocess.DEVNULL, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ import errno
 import re
 import signal
 
-from harness import WAIT, Server, TimedOut, chunked, main
+from harness import WAIT, Server, TimedOut, chunked
 from harness.fault import ACCEPT, ALLOC, EPOLL_CTL, FaultCase, Sweeps
 
 SITE = r"""
@@ -157,7 +157,3 @@ class Faults(Sweeps, FaultCase):
         ):
             with self.subTest(name):
                 self.start_up(kinds, times, error, samples)
-
-
-if __name__ == "__main__":
-    main()

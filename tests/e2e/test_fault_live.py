@@ -5,7 +5,7 @@ After a fault a subscriber has each message that was published, in order, or its
 and goes on. See test_fault.py."""
 import json
 
-from harness import TimedOut, main
+from harness import TimedOut
 from harness.conn import Closed
 from harness.fault import FaultCase, Sweeps
 from harness.websocket import CloseFrame, WebSocket
@@ -159,7 +159,3 @@ class LiveFaults(Sweeps, FaultCase):
             for subscriber in subscribers.values():
                 if subscriber is not None:
                     subscriber.conn.close()
-
-
-if __name__ == "__main__":
-    main()

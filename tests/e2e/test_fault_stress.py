@@ -2,7 +2,7 @@
 import errno
 import re
 
-from harness import main, run_program, scratch
+from harness import run_program, scratch
 from harness.fault import ALLOC, FaultCase
 from harness.stress import Small, head_of
 from harness.websocket import accept
@@ -113,7 +113,3 @@ class Handshake(StressFaults):
             self.addCleanup(server.close)
             self.ends("k=%d" % k, *self.run_with(0, 0, "-q", "-t", "1", "-c", "1", "-n", "1", "--timeout", "500ms",
                                                  server.url.replace("http", "ws")))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ import threading
 import unittest
 import zlib
 
-from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, main, not_on_windows, run_program, table, write_text
+from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, WAIT, free_port, not_on_windows, run_program, table, write_text
 from harness.environment import OTHER_SYSTEM, SANITIZER, WINE
 from harness.dns import looks_up_names
 from harness.peer import Peer, PeerConn, response
@@ -1233,7 +1233,3 @@ class Nginx(FetchCase):
             finally:
                 nginx.terminate()
                 nginx.wait(WAIT)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from harness import SANITIZER, WINDOWS, E2E, in_parallel, main, many_files, not_on_windows, repeats, run_program, scratch
+from harness import SANITIZER, WINDOWS, E2E, in_parallel, many_files, not_on_windows, repeats, run_program, scratch
 
 # Snippets run inside a handler; their results are a JSON list, in which false stands for nil.
 SITE = r"""
@@ -48,11 +48,6 @@ class Files(E2E):
             os.chmod(os.path.join(self.dir, name), mode)
         self.server = self.serve(None, site_path=path, **kw)
         return self.server
-
-    def tearDown(self):
-        if self.server is not None:
-            server, self.server = self.server, None
-            server.stop()
 
     def put(self, name, data):
         with open(os.path.join(self.dir, name), "wb") as out:
@@ -715,7 +710,3 @@ return failure, read[3], write[3], ls.file.read("top.txt")"""
         self.assertTrue(fine)
         self.assertRegex(failure, "^snippet:4: ls.file.lines: top.txt: too many open descriptors$")
         self.assertEqual((read, write, after), ("EMFILE", "EMFILE", "from the top"))
-
-
-if __name__ == "__main__":
-    main()

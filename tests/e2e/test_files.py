@@ -8,7 +8,7 @@ import socket
 import tempfile
 import urllib.parse
 
-from harness import WINDOWS, E2E, in_parallel, main, not_on_windows, request
+from harness import WINDOWS, E2E, in_parallel, not_on_windows, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -129,7 +129,6 @@ class Files(E2E):
                 file.write(name[-5:].encode())
         self.assertEqual(server.get("/beside").text, "e.txt")
         self.assertEqual(server.get("/joined/a.txt").text, "a.txt")
-        server.stop()
 
     def test_every_size_on_one_connection(self):
         server = self.start()
@@ -149,7 +148,6 @@ class Files(E2E):
         in_parallel([functools.partial(client, index) for index in range(8)])
         kept = sum(size > COPY_MAX for size in SIZES)  # the cache keeps them open
         self.eventually(lambda: server.fds() <= quiet + kept, "no file is open twice")
-        server.stop()
 
     def test_headers(self):
         server = self.start()
@@ -165,7 +163,6 @@ class Files(E2E):
         self.assertEqual(response.header("X-Own"), "1")
         response = server.get("/own-type/small.txt")
         self.assertEqual(response.header("Content-Type"), "application/x-mine")
-        server.stop()
 
     def test_a_part_of_a_file(self):
         server = self.start()
@@ -184,7 +181,6 @@ class Files(E2E):
         self.assertIn(b"Content-Range: bytes 90-99/100\r\n\r\n" + whole[1090:1100] + b"\r\n--", response.body)
         response = server.get("/with/200000.bin?offset=1000&length=100", headers={"Range": "bytes=100-"})
         self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */100"))
-        server.stop()
 
     def test_options_and_own_fields(self):
         server = self.start()
@@ -199,7 +195,6 @@ class Files(E2E):
         self.assertEqual(len(response.all("ETag")), 1)
         self.assertEqual(response.all("ETag"), ['"own"'])
         self.assertEqual(server.get("/with/small.txt?own=1&etag=0").header("ETag"), '"own"')
-        server.stop()
 
     def test_conditions_and_ranges(self):
         server = self.start()
@@ -219,7 +214,6 @@ class Files(E2E):
         self.assertEqual(response.status, 200)  # it has no tag
         response = server.get("/with/small.txt?etag=0", headers={"If-Modified-Since": date})
         self.assertEqual((response.status, response.header("Last-Modified")), (304, date))
-        server.stop()
 
     def test_what_cannot_be_sent_is_told_before_anything_has_left(self):
         server = self.start()
@@ -236,14 +230,12 @@ class Files(E2E):
                 self.assertEqual(response.status, 404)
                 self.assertEqual(json.loads(response.text)["code"], code)
                 self.assertTrue(json.loads(response.text)["message"])
-        server.stop()
 
     @not_on_windows("paths of this length")
     def test_the_longest_path(self):
         server = self.start()
         for path_bytes, text in ((4095, "small\n"), (4096, "ELIMIT")):
             self.assertEqual(server.get("/long?bytes=%d" % path_bytes).text, text)
-        server.stop()
 
     def test_misuse(self):
         server = self.start()
@@ -264,7 +256,6 @@ class Files(E2E):
                 told = json.loads(server.get("/misuse/" + what).text)
                 self.assertFalse(told["ok"])
                 self.assertIn(why, told["why"])
-        server.stop()
 
     def test_clients_that_go_away_cost_nothing(self):
         server = self.start()
@@ -276,7 +267,6 @@ class Files(E2E):
                     conn.sock.recv(1000)
         self.eventually(lambda: server.fds() <= quiet + 1, "the connections were closed, and the file but in the cache")
         self.assertEqual(server.get("/").text, "root")
-        server.stop()
 
     def test_a_file_that_becomes_shorter_cuts_the_connection(self):
         server = self.start()
@@ -298,7 +288,6 @@ class Files(E2E):
                 pass
         self.assertLess(got, size)
         self.assertEqual(server.get("/").text, "root")
-        server.stop()
 
     @not_on_windows("a limit of descriptors")
     def test_the_cache_leaves_descriptors_for_others(self):
@@ -314,7 +303,6 @@ class Files(E2E):
             conns = [self.connect(server=server) for _ in range(30)]
             for conn in conns:
                 self.assertEqual(conn.get("/files/0").status, 200)
-            server.stop()
 
     def test_a_drain_waits_for_a_file_that_is_being_sent(self):
         server = self.start()
@@ -325,7 +313,3 @@ class Files(E2E):
             rest = conn.rest()
             self.assertTrue((begun + rest).endswith(content(3000000)[:3000000]))
         self.assertEqual(server.wait(), 0)
-
-
-if __name__ == "__main__":
-    main()

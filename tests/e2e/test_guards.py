@@ -4,7 +4,7 @@ import base64
 import hashlib
 import ssl
 
-from harness import E2E, LUASERVE, in_parallel, main, table
+from harness import E2E, LUASERVE, in_parallel, table
 from harness.environment import WINDOWS
 from harness.server import Server
 
@@ -242,7 +242,6 @@ class Auth(E2E):
             line = server.wait_log("bearer_auth: ", mark)
             self.assertIn("the token of 127.0.0.1 is refused: " + reason, line)
             self.assertNotIn(token, line)
-        server.stop()
 
 
 RATE = r"""
@@ -266,10 +265,6 @@ class Rate(E2E):
     def setUp(self):
         super().setUp()
         self.server = self.serve(RATE, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
-
-    def tearDown(self):
-        super().tearDown()
-        self.server.stop()
 
     def statuses(self, targets):
         return in_parallel([lambda t=target: self.get(t).status for target in targets])
@@ -474,7 +469,3 @@ class Dev(E2E):
                 self.assertEqual(server.get(target, [local, *headers]).status, 200)
         server.stop()
         self.assertEqual(server.warnings(), [])
-
-
-if __name__ == "__main__":
-    main()

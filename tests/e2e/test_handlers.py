@@ -8,7 +8,7 @@ import socket
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, Closed, Framing, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, Closed, Framing, in_parallel, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -474,7 +474,3 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do turn() end end)
 
     def test_lines(self):
         self.assertLess(self.hog(1, b"x" * 1023 + b"\n"), 3000)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,7 @@ import threading
 import unittest
 from unittest import mock
 
-from harness import Framing, lua_paths, main, system_windows, tls, websocket
+from harness import Framing, lua_paths, system_windows, tls, websocket
 from harness.websocket import WebSocket, frame
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -268,7 +268,3 @@ class WebSocketClient(unittest.TestCase):
             self.peer = Peer(b"\x81\x02hi", tls=server)
             with WebSocket(self.peer.at, "/", tls=tls.context(), timeout=20) as ws:
                 self.assertEqual(ws.receive(), "hi")
-
-
-if __name__ == "__main__":
-    main()

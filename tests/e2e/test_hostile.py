@@ -3,7 +3,7 @@ answer, chains of waiting jobs, ls.stop in any place. The server stays up and ke
 import os
 import time
 
-from harness import E2E, SANITIZER, WINDOWS, main, repeats, request, run_program, scratch
+from harness import E2E, SANITIZER, WINDOWS, repeats, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -395,7 +395,6 @@ class Hostile(E2E):
         server = self.serve('require("luaserve").config{ max_memory = "16m" }\n' + SITE.replace('max_memory = "200m", ', ""))
         self.assertEqual(server.get("/inject-inside").status, 500)
         self.assertEqual(server.get("/").text, "root")
-        server.stop()
 
     # ---- values
 
@@ -591,7 +590,6 @@ class Bare(E2E):
                 response = conn.ask(method, target, {"X-Y": "v"})
                 self.assertEqual((response.status, response.text), (status, text), target)
             self.assertRegex(conn.get("/error").text, "^own page: .*site.lua:14: attempt to concatenate a nil value")
-        server.stop()
 
 
 class Loading(E2E):
@@ -636,7 +634,3 @@ class Loading(E2E):
         )
         self.assertIn("more than 16 nested requests", err)
         self.assertIn("site.lua:5: 500", err)  # the innermost response, which the outer ones return
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 """ls.listen{ hosts = ... }: several sites at one address."""
-from harness import E2E, main, request, scratch
+from harness import E2E, request, scratch
 from harness.tls import certificate
 
 SITE = """
@@ -89,7 +89,6 @@ ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", hosts = { ["two.e
             for name in ("a.b.example.org", r"\*\.example"):
                 server.wait_log(r"warn \S*site\.lua:5: tls: no certificate has the name '%s' of hosts: browsers refuse it" % name)
             self.assertEqual(len(server.logged("no certificate")), 2)
-            server.stop()
 
     def test_wrong_tables(self):
         for hosts, says in (
@@ -114,7 +113,3 @@ ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", hosts = { ["two.e
                             'unknown option "cert"; it belongs into tls = { cert = "cert.pem", key = "key.pem" }'),
                            ('0, ls.app(), { key = "a" }', 'it belongs into tls = {')):
             self.refuses('local ls = require "luaserve"\nls.listen(%s)' % call, says)
-
-
-if __name__ == "__main__":
-    main()

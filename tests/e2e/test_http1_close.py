@@ -1,7 +1,7 @@
 """The end of an HTTP/1.1 connection: the lingering close, requests cut off, half-closed connections, resets."""
 import os
 
-from harness import in_parallel, main, repeats, request, table
+from harness import in_parallel, repeats, request, table
 from harness.http1 import Http1, post
 
 
@@ -119,7 +119,3 @@ class Close(Http1):
         in_parallel([lambda n=n: one(n) for n in range(repeats(300))])
         self.assertEqual(self.get("/n/1").text, "1")
         self.eventually(lambda: self.server.fds() <= before, "the descriptors are closed")
-
-
-if __name__ == "__main__":
-    main()

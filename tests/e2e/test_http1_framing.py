@@ -3,7 +3,7 @@
 A request with an ambiguous length is refused, and no part of a body is served as a request."""
 import json
 
-from harness import Closed, chunked, main, request, table
+from harness import Closed, chunked, request, table
 from harness.http1 import EVIL, H, Http1, get, post
 
 
@@ -356,7 +356,3 @@ class Framing(Http1):
                         conn.send(data[n : n + 1])
                     self.assertEqual(conn.response().body, body)
                     self.assertEqual(conn.response().text, "next")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 lines."""
 import json
 
-from harness import main, request
+from harness import request
 from harness.http1 import H, Http1, get
 
 
@@ -249,7 +249,3 @@ class Head(Http1):
                 rest = b""
             self.assertTrue(rest == b"" or rest.startswith(b"HTTP/1.1 4"), rest[:100])
         self.assertEqual(self.get("/n/1").text, "1")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 connection."""
 import threading
 
-from harness import chunked, main, request
+from harness import chunked, request
 from harness.http1 import EVIL, Http1, post
 
 
@@ -158,7 +158,3 @@ class Ordering(Http1):
             else:
                 self.assertEqual(conn.get("/n/1").text, "1")
         self.assertEqual(self.server.logged("EVIL"), [])
-
-
-if __name__ == "__main__":
-    main()

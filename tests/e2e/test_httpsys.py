@@ -11,8 +11,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, free_port, in_parallel, main, repeats, run_program,
-                     scratch)
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, free_port, in_parallel, repeats, run_program, scratch
 
 RESPONDER = os.path.join(ROOT, "examples", "responder.lua")
 HEAD = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", function() return "hello\\n" end)\n'
@@ -345,7 +344,3 @@ if WINDOWS:
             server.get("/")
             server.signal(signal.SIGINT)
             self.assertEqual(server.wait(15), 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """What runs once for the server, although each Lua state runs the file: ls.init and the timers at the top."""
 import json
 
-from harness import WINDOWS, E2E, Server, in_parallel, main, run_program, scratch
+from harness import WINDOWS, E2E, Server, in_parallel, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -144,7 +144,6 @@ class Reload(E2E):
         rewrite(server, site("ls.init(function() ls.log.info('new begins') ls.sleep(0.2) end)"))
         server.reload()
         server.wait_log("new begins")
-        server.stop()
 
 
 class Timers(E2E):
@@ -204,7 +203,3 @@ class Timers(E2E):
                 status, _, err = run_program(["site.lua"], cwd=where)
                 self.assertEqual(status, 1)
                 self.assertIn(message, err)
-
-
-if __name__ == "__main__":
-    main()

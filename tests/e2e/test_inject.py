@@ -1,7 +1,7 @@
 """app:inject: a request to an application without a connection."""
 import json
 
-from harness import E2E, main
+from harness import E2E
 
 SITE = r"""
 local ls = require "luaserve"
@@ -70,7 +70,3 @@ class Inject(E2E):
 
     def test_inject_while_loading(self):
         self.assertEqual(json.loads(self.get("/early").text), {"status": 200, "body": "root"})
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from docs_pages import check_links
-from harness import E2E, LUASERVE, ROOT, SANITIZER, WAIT, main, not_on_windows, run_program, scratch
+from harness import E2E, LUASERVE, ROOT, SANITIZER, WAIT, not_on_windows, run_program, scratch
 from harness.install import HOST, SITE, Installation, run
 
 BUILD = os.path.dirname(LUASERVE)
@@ -290,7 +290,3 @@ class ManualPage(unittest.TestCase):
                 status, options, _ = run_program(arguments)
                 self.assertEqual(status, 0)
                 self.assertEqual(options_of(section), options_of(options))
-
-
-if __name__ == "__main__":
-    main()

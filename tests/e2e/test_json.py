@@ -5,7 +5,7 @@ and large texts are not copied."""
 import json
 import unittest
 
-from harness import E2E, SANITIZER, WINDOWS, in_parallel, main
+from harness import E2E, SANITIZER, WINDOWS, in_parallel
 
 MIB = 1 << 20
 
@@ -199,7 +199,3 @@ class Resident(E2E):
             self.assertEqual(self.ask("POST", "/decode", body=body).text, "decoded")
         self.get("/collect")
         self.eventually(lambda: self.server.rss() - before < 64 * MIB, "resident memory of the objects is free")
-
-
-if __name__ == "__main__":
-    main()

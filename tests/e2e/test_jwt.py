@@ -5,7 +5,7 @@ import json
 import subprocess
 import time
 
-from harness import E2E, main, table
+from harness import E2E, table
 
 SITE = r"""
 local ls = require "luaserve"
@@ -197,7 +197,3 @@ class Jwt(E2E):
         self.assertEqual((claims["sub"], claims["iat"]), ("ada", 5))
         signed = self.ask_json("/sign", {"claims": {"a": 1}, "key": ED_PRIVATE})["token"]
         self.assertEqual(self.verify(signed, ED_PUBLIC)["claims"], {"a": 1})
-
-
-if __name__ == "__main__":
-    main()

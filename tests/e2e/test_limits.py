@@ -6,7 +6,7 @@ import json
 import threading
 import unittest
 
-from harness import E2E, Closed, SANITIZER, WAIT, chunked, in_parallel, main, repeats, request, run_program, scratch, system
+from harness import E2E, Closed, SANITIZER, WAIT, chunked, in_parallel, repeats, request, run_program, scratch, system
 
 APP = r"""
 local ls = require "luaserve"
@@ -632,7 +632,3 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                     self.assertEqual(response.status, 500 if "?" in target else 200)
                     self.assertIn("Internal Server Error" if "?" in target else "not enough memory", response.text)
                     self.assertEqual(conn.get("/eat?m=8").text, "8", target)
-
-
-if __name__ == "__main__":
-    main()

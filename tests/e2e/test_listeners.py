@@ -5,7 +5,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import Conn, E2E, HAS_UNIX_SOCKETS, WAIT, has_ipv6, main
+from harness import Conn, E2E, HAS_UNIX_SOCKETS, WAIT, has_ipv6
 
 LISTENERS = r"""
 local ls = require "luaserve"
@@ -62,7 +62,6 @@ class Ipv6(E2E):
         )
         self.assertEqual(server.at()[0], "::1")
         self.assertIn("::1", server.get("/", {"Host": "[::1]"}).text)
-        server.stop()
 
     @unittest.skipUnless(has_ipv6(), "no IPv6 loopback here")
     def test_the_default_is_both_loopback_addresses(self):
@@ -75,7 +74,6 @@ class Ipv6(E2E):
         self.assertEqual(len({a[1] for a in server.addresses}), 1, "one port for both families")
         for index in range(2):
             self.assertEqual(server.get("/", index=index).text, "x")
-        server.stop()
 
     def test_a_star_is_every_address(self):
         """The local address is that of the connection, not that of the listener."""
@@ -94,8 +92,3 @@ class Ipv6(E2E):
                 self.assertEqual(conn.get("/", headers={"Host": "a"}).text, text % http)
             with socket.create_connection((host, tcp), WAIT) as conn:
                 self.assertEqual(conn.makefile("rb").read().decode(), text % tcp)
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 
-from harness import E2E, ROOT, main, request
+from harness import E2E, ROOT, request
 from harness.browser import Browser, needs_browser
 
 LIVE = os.path.join(ROOT, "examples", "live")
@@ -268,7 +268,6 @@ class SlowTicker(E2E):
                 if line.startswith(b"id: "):
                     ids.append(int(line[4:]))
         self.assertEqual(ids, list(range(ids[0], ids[0] + 63)))
-        site.stop()
 
 
 class Drawing(Live):
@@ -336,7 +335,3 @@ class Drawing(Live):
 
 
 del Live  # no tests of its own
-
-
-if __name__ == "__main__":
-    main()

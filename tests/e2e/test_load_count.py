@@ -7,7 +7,7 @@ import select
 import socket
 import time
 
-from harness import E2E, WAIT, WINE, main, repeats
+from harness import E2E, WAIT, WINE, repeats
 
 CONNECTIONS, REQUESTS = 1000, 100_000
 SITE = """
@@ -112,7 +112,3 @@ class Count(E2E):
         self.eventually(lambda: self.server.fds() <= quiet, "the descriptors are closed")
         self.eventually(lambda: handles(self.server) <= held, "the handles are closed")
         self.assertEqual(self.get("/").text, "root")
-
-
-if __name__ == "__main__":
-    main()

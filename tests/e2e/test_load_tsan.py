@@ -7,7 +7,7 @@ import random
 import threading
 import time
 
-from harness import E2E, SANITIZER, WAIT, Closed, Conn, chunked, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, Closed, Conn, chunked, in_parallel, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -168,7 +168,6 @@ class Load(E2E):
                         self.assertEqual(conn.response().text, "napped")
 
         in_parallel([client] * 16)
-        server.stop()
 
     def test_states_and_sleepers(self):
         """Many sleeping handlers, which any thread wakes in their own states, while connections open and close."""
@@ -181,8 +180,3 @@ class Load(E2E):
                 gone.send(request("GET", "/sleep"))
             for conn in conns:
                 self.assertEqual(conn.response().text, "slept")
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ import os
 import re
 from urllib.parse import quote
 
-from harness import E2E, SANITIZER, main, request, run_program, scratch
+from harness import E2E, SANITIZER, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -305,7 +305,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = outermost }"""
                     self.assertEqual(server.get(target % name, index=index).status, 500)
                     expected = "%s %s" % (place, message) if message else place.rpartition(": the")[0] + ": .*function"
                     server.wait_log(r"error request .*: \S*site\.lua:" + expected.replace("(", r"\("), mark)
-        server.stop()
 
     def test_the_functions_of_a_route_run_in_its_task_alone(self):
         server = self.serve("""
@@ -317,7 +316,6 @@ app:get("/run", function() return ls.spawn(function() return select(2, pcall(run
 ls.listen("127.0.0.1:0", app)""")
         self.assertEqual([server.get(path).text for path in ("/", "/run")],
                          ["kept", "the functions of a route run in the task of their request"])
-        server.stop()
 
     def test_it_may_wait(self):
         response = self.get("/sleeps")
@@ -577,7 +575,6 @@ ls.listen("127.0.0.1:0", app)""".replace("@LENGTH@", str(length)))
         self.assertEqual((response.status, response.header("X-After")), (204, "204"))
         self.assertEqual(server.get("/next").text, "next")
         self.assertEqual(server.logged("error"), [])
-        server.stop()
 
     def test_a_session_is_stored(self):
         first = self.get("/session")
@@ -633,7 +630,3 @@ class Load(E2E):
             app:get("/", function() return "" end)
             ls.listen("127.0.0.1:0", app)""")
         self.assertEqual(server.get("/").text, "x" * 63)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@ be right. Nothing is ignored silently."""
 import json
 import re
 
-from harness import E2E, main, request
+from harness import E2E, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -295,7 +295,3 @@ class Misuse(E2E):
             self.assertIn("must be called while the site loads", said)
             self.assertNotIn("luaserve/init.lua", said)
             self.assertNotIn("@luaserve", said)
-
-
-if __name__ == "__main__":
-    main()

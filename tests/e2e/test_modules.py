@@ -1,9 +1,8 @@
 """A Lua module written in C (module/greeting.c) that a site loads with require: it finds the lua_* functions in the
 program."""
 import os
-import unittest
 
-from harness import E2E, LUASERVE, main
+from harness import E2E, LUASERVE
 
 SITE = r"""
 package.cpath = [[@MODULES@/?.so;@MODULES@/?.dll]]
@@ -34,7 +33,3 @@ class Modules(E2E):
     def test_a_wrong_argument_of_the_module_is_an_error_of_the_handler(self):
         self.assertEqual(self.get("/usage").status, 500)
         self.server.wait_log(r"bad argument #1 to .hello. \(string expected, got table\)")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import urllib.parse
 
-from harness import E2E, WINDOWS, main, run_program, write_text
+from harness import E2E, WINDOWS, run_program, write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -114,7 +114,3 @@ class Names(E2E):
         self.assertIn('"requests"', self.read("bericht ü.json"))
         self.assertIn(",", self.read("表.csv"))
         self.assertIn("</html>", self.read("отчёт.html"))
-
-
-if __name__ == "__main__":
-    main()

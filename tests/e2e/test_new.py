@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, main, not_on_windows, scratch, write_text
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, not_on_windows, scratch, write_text
 from harness.server import has_sqlite
 from harness.websocket import WebSocket
 
@@ -122,7 +122,6 @@ class Templates(E2E):
             self.assertEqual(conn.ask("POST", "/items", token, b'{"title":"write"}').status, 201)
             self.assertEqual(json.loads(conn.get("/items/1", token).text), {"id": 1, "title": "write", "done": False})
             self.assertEqual(conn.get("/items/1", (("Authorization", "Bearer token-for-development"),)).status, 401)
-        server.stop()
 
     def test_the_api_needs_a_token_of_its_own(self):
         folder, _ = self.make("--template", "api")
@@ -172,7 +171,6 @@ class Templates(E2E):
         with server.connect() as conn:
             self.assertEqual(conn.ask("POST", "/files", headers, body).status, 413)
         self.assertEqual(os.listdir(os.path.join(folder, "data", "files")), [])
-        server.stop()
 
     @not_on_windows("the developer's server watches files there in another way")
     def test_dev_warns_of_nothing(self):
@@ -225,7 +223,6 @@ class Templates(E2E):
             message = json.loads(ada.receive())["messages"][0]
             self.assertEqual((message["name"], message["text"]), ("ada", "hello"))
             ada.close()
-        server.stop()
 
     def test_the_chat_knows_who_is_there(self):
         """Of those who come and leave at a time, before and behind a reload, nothing remains."""
@@ -258,7 +255,6 @@ class Templates(E2E):
             with member("last"):  # in the new site
                 while people(stays) != ["last", "stays", "twice"]:
                     pass
-        server.stop()
 
     def test_the_messages_of_the_chat_keep_their_order(self):
         """A page asks for what follows its last message: one that arrives behind a later one would be lost."""
@@ -291,7 +287,6 @@ end)
         with server.connect() as conn:
             conn.send(b"SET a 1\nGET a\nQUIT\n")
             self.assertEqual(conn.rest(), b"OK\nVALUE 1\nBYE\n")
-        server.stop()
 
 
 class Refusals(unittest.TestCase):
@@ -332,7 +327,3 @@ class Refusals(unittest.TestCase):
     def test_misspelt_command(self):
         done = run("nwe", cwd=ROOT)
         self.assertIn("did you mean luaserve new?", done.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,9 +3,8 @@ not know: the modules read every option that they describe.
 
 tests/unit/lua/test_option_tables.lua tries what the tables refuse, test_option_pages.lua compares them with the pages."""
 import json
-import unittest
 
-from harness import E2E, main, not_on_windows
+from harness import E2E, not_on_windows
 
 # Calls each function once with every option at its least value, and once at its greatest. What a call refuses is the
 # answer.
@@ -104,7 +103,3 @@ class Options(E2E):
         self.assertGreater(found["tried"], 120)
         for at in "34":
             self.assertEqual(server.get("/sse/" + at).status, 200)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ import os
 import shutil
 import urllib.parse
 
-from harness import E2E, main, not_on_windows, temporary_folder
+from harness import E2E, not_on_windows, temporary_folder
 
 # The site logs every path that it opens.
 SITE = r"""
@@ -139,7 +139,3 @@ class Paths(E2E):
         self.assertEqual(self.get("/joins").text, "a/b|a/b/c|/b")
         for n in range(1, 6):
             self.assertIn("bad argument", self.get("/misuse/%d" % n).text)
-
-
-if __name__ == "__main__":
-    main()

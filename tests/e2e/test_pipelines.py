@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-from harness import E2E, WAIT, Closed, chunked, main, request
+from harness import E2E, WAIT, Closed, chunked, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -275,7 +275,3 @@ class Pipelines(E2E):
 
     def test_deadlines_beside_everything(self):
         self.run_clients(HASTY, False)
-
-
-if __name__ == "__main__":
-    main()

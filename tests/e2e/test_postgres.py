@@ -10,8 +10,7 @@ import subprocess
 import threading
 import unittest
 
-from harness import (E2E, SANITIZER, SLOW, WAIT, free_port, in_parallel, main, run_program, temporary_folder,
-                     write_text)
+from harness import E2E, SANITIZER, SLOW, WAIT, free_port, in_parallel, run_program, temporary_folder, write_text
 from harness.chunks import ROUTE, SiteChunks
 from harness.postgres import MISSING, Postgres
 
@@ -479,7 +478,6 @@ class Statements(Case):
         self.assertEqual(site.get("/%d" % rows).text, str(rows))
         if not SANITIZER:
             self.assertLess(site.rss() - before, 128 << 20)
-        site.stop()
 
     def test_copy_out_that_ends_early_and_fails(self):
         self.assertEqual(self.run_lua("for chunk in pg:copy_out('copy (select generate_series(1, 10000000)) to stdout') do return chunk:sub(1, 4) end"), ["1\n2\n"])
@@ -634,7 +632,6 @@ class Servers(Case):
             last:remove()
             return none, message:match("more than 1000 channels"), code, payload
         """ % self.pg.url, site), [None, "more than 1000 channels", "ELIMIT", "here"])
-        site.stop()
 
     def test_a_site_that_listens_and_waits_before_it_serves(self):
         site = self.serve("""
@@ -652,7 +649,6 @@ class Servers(Case):
         """.replace("@URL@", self.pg.url))
         self.eventually(lambda: json.loads(site.get("/heard").text)[1] > 0, "it hears")
         self.assertEqual(json.loads(site.get("/heard").text)[0], 1)
-        site.stop()
 
     def test_refusals_are_told_without_the_password(self):
         for url, message, code, state in (
@@ -693,7 +689,6 @@ class Servers(Case):
         write_text(folder + "/gate", "")
         thread.join(WAIT)
         self.assertEqual(answers, ['[{"v":1}]'])
-        site.stop()
 
     def test_reloads_keep_the_pool(self):
         pid = self.run_lua("return pg:one('select pg_backend_pid() as pid').pid")[0]
@@ -827,7 +822,3 @@ class Fakes(E2E):
                     self.eventually(lambda: json.loads(self.get("/listen/%d" % fake.port).text)[0] > before, "it comes")
                 finally:
                     fake.close()
-
-
-if __name__ == "__main__":
-    main()

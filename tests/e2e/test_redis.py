@@ -5,7 +5,8 @@ import json
 import socket
 import threading
 
-from harness import HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, main, repeats, temporary_folder
+from harness import (HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, repeats,
+                     temporary_folder)
 from harness.chunks import ROUTE, Chunks
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
 from harness.tls import certificate
@@ -71,7 +72,6 @@ class RealServer(RedisCase):
             with self.subTest(code):
                 self.assertEqual(self.run_lua(site, code), expected)
         self.assertEqual(self.run_lua(site, "return r == ls.redis(URL), r == ls.redis(URL, { timeout = 1 })"), [True, False])
-        site.stop()
 
     def test_errors_of_the_server_and_of_the_site(self):
         site = self.site(self.redis())
@@ -98,7 +98,6 @@ class RealServer(RedisCase):
         ]:
             with self.subTest(code):
                 self.raises(site, code, message)
-        site.stop()
 
     def test_pipelines_and_transactions(self):
         site = self.site(self.redis())
@@ -121,7 +120,6 @@ class RealServer(RedisCase):
         self.raises(site, "r:transaction('a', function() error('mine') end)", "mine")
         self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["13"])
         self.assertEqual(self.run_lua(site, "return r:pipeline(function(p) p:set('a', 1) p:wait(0, 10) end)"), [["OK", 0]])
-        site.stop()
 
     def test_replies_of_a_thousand_tasks_are_not_mixed(self):
         redis = self.redis()
@@ -144,7 +142,6 @@ end)""".replace("r:", "ls.redis(URL):"))
 
         self.assertEqual(in_parallel([functools.partial(ask, n) for n in range(count)], 50), [str(n) for n in range(count)])
         self.assertEqual(self.run_lua(site, "local s = ls.stats() return s.redis_connections <= s.lua_states"), [True])
-        site.stop()
 
     def test_a_command_that_blocks_has_its_own_connection(self):
         redis = self.redis()
@@ -176,7 +173,6 @@ end)""")
             leaves.send(b"GET /pop HTTP/1.1\r\nHost: a\r\n\r\n")
             redis.wait(("PING",), lambda _: "blocked_clients:1" in self.info(redis))
         redis.wait(("PING",), lambda _: "blocked_clients:0" in self.info(redis))
-        site.stop()
 
     def info(self, redis):
         with socket.create_connection(("127.0.0.1", redis.port), WAIT) as s:
@@ -245,7 +241,6 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         redis.ask("RPUSH", "queue", "done")
         redis.wait(("PUBLISH", "news", "1"), lambda text: text == ":1")
         site.wait_log("got 1")
-        site.stop()
 
     def test_lost_restarted_and_stopped(self):
         redis = self.redis()
@@ -263,7 +258,6 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         finally:
             redis.resume()
         self.eventually(lambda: self.run_lua(site, "return short:get 'a'")[0] == "2", "it connects again")
-        site.stop()
 
     def test_a_stop_closes_connections_that_the_drain_has_used(self):
         redis = self.redis()
@@ -294,7 +288,6 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
             self.assertEqual(self.run_lua(site, code), ["1"])
         self.fails(site, "return ls.redis('redis://:se%%3acret@127.0.0.1:%d/99'):get 'a'" % redis.port,
                    "DB index is out of range", "EINVAL")
-        site.stop()
 
 
     def test_tls(self):
@@ -310,7 +303,6 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
             return t:set("a", ("x"):rep(200000)), #t:get "a", t:blpop("q", 0.01)""" % (url, cert)), ["OK", 200000, None])
         self.fails(site, "return ls.redis('%s', { connect_timeout = 60 }):get 'a'" % url, "Redis at localhost:%d: TLS: " % port, "ECERT")
         self.raises(site, "ls.redis(URL, { tls = {} })", "the option tls needs a URL with rediss://")
-        site.stop()
 
 
 class Cluster(RedisCase):
@@ -417,8 +409,6 @@ ls.subscribe("news", function(text) ls.log.info("got " .. text) end)""")
         site.wait_log("topics: connected to Redis at .* again")
         self.run_lua(other, "ls.publish('news', 'second')")
         site.wait_log("got second")
-        site.stop()
-        other.stop()
 
 
 class WrongServer(RedisCase):
@@ -445,7 +435,6 @@ class WrongServer(RedisCase):
         self.assertEqual(self.run_lua(site, "return small:get 'fits'"), ["x" * 58])
         self.assertEqual(self.run_lua(site, "return small:get 'levels'"), [[[[[[[[[1]]]]]]]]])
         self.assertEqual(self.run_lua(site, "return small:get 'two', small:get 'ok'"), ["OK", "PONG"])  # it was closed
-        site.stop()
 
     def test_a_connection_with_the_beginning_of_another_reply_is_not_used_again(self):
         reply, numbers = encode(["list", "value"]), []
@@ -460,7 +449,6 @@ class WrongServer(RedisCase):
         self.assertEqual(numbers, [1, 2])
         self.assertEqual(self.run_lua(site, "return r:blpop('list', 1)"), [["list", "value"]])
         self.assertEqual(numbers, [1, 2, 2])
-        site.stop()
 
     def test_a_command_that_was_sent_is_not_repeated(self):
         fake = self.fake(lambda words, _: None if words[0] == "INCR" else b"+OK\r\n")
@@ -468,7 +456,6 @@ class WrongServer(RedisCase):
         self.fails(site, "return r:incr 'a'", "Redis at 127.0.0.1:%d: " % fake.port, "ECLOSED")
         self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["OK"])
         self.assertEqual([words for words in fake.commands if words[0] == "INCR"], [["INCR", "a"]])
-        site.stop()
 
     def test_loading_and_readonly(self):
         fake = self.fake(lambda words, number: {
@@ -480,7 +467,6 @@ class WrongServer(RedisCase):
         # All of it in one state: another one has a connection of its own.
         self.assertEqual(self.run_lua(site, "local _, a, b = r:set('a', 1) return b, r:set('a', 1)"), ["EBUSY", "OK"])
         self.assertEqual(fake.connections, 2)
-        site.stop()
 
     def test_moved_and_ask(self):
         def node(words, _):
@@ -508,7 +494,6 @@ class WrongServer(RedisCase):
         self.assertEqual(self.run_lua(site, "return c:transaction(function(t) t:incr '{tx}1' t:incr '{tx}2' end)"), [[1, 2]])
         self.assertEqual(sum(words == ["EXEC"] for words in first.commands), 1)  # refused: its slot has moved
         self.raises(site, "c:scan(0)", "scan concerns one server of a cluster")
-        site.stop()
 
     def test_sentinels(self):
         masters = []
@@ -529,7 +514,6 @@ env.s, env.none = of("mymaster"), of("other")""".replace("@PORT@", str(sentinel.
         self.eventually(lambda: self.run_lua(site, "return s:get 'a'")[2] == "ECLOSED", "the old master closes")
         masters[0] = str(new.port)
         self.eventually(lambda: self.run_lua(site, "return s:get 'a'")[0] == "new", "the new master is found")
-        site.stop()
 
     def test_a_request_that_ends_leaves_the_replies_in_step(self):
         release = threading.Event()
@@ -547,8 +531,3 @@ app:get("/slow", { timeout = 0.1 }, function() return r:get "slow" end)""".repla
         release.set()
         self.assertEqual(self.run_lua(site, "return r:get 'a', r:get 'b'"), ["a", "b"])
         self.assertEqual(fake.connections, 1)
-        site.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """ls.semaphore(name, n, { redis = true }): permits that several servers share."""
 import threading
 
-from harness import OTHER_SYSTEM, WAIT, in_parallel, main, not_on_windows
+from harness import WAIT, in_parallel, not_on_windows
 from test_redis_site import SITE as CONFIGURED
 from test_redis_site import Case
 
@@ -197,7 +197,3 @@ class Semaphores(Case):
         ]:
             with self.subTest(code):
                 self.refuses(CONFIGURED.replace("@PORT@", "1").replace("@MORE@", code), message)
-
-
-if __name__ == "__main__":
-    main()

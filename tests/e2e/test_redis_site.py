@@ -2,7 +2,7 @@
 import json
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, in_parallel, main, not_on_windows, repeats
+from harness import E2E, LUASERVE, OTHER_SYSTEM, in_parallel, not_on_windows, repeats
 from harness.redis import RedisServer, has_redis
 from harness.websocket import WebSocket
 
@@ -114,7 +114,6 @@ class Dicts(Case):
             if not any(text in one for text in replies):
                 self.assertEqual(one.replace("here", "NAME"), other.replace("there*[:#]", "NAME"))
         self.assertEqual(len(here), len(there))
-        site.stop()
 
     def test_servers_share_it(self):
         sites = [self.site(CALLS) for _ in range(2)]
@@ -142,7 +141,6 @@ class Dicts(Case):
         site.wait_log(r"the handler returned nil, Redis at 127.0.0.1:%d: " % self.redis.port)
         self.redis.start()
         self.eventually(lambda: self.is_ok(site), "the dict works again")
-        site.stop()
 
     def is_ok(self, site):
         with site.connect() as conn:
@@ -162,7 +160,6 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % self.red
         self.fetch(site, "/last")
         site.wait_log("changes last, of which each Lua state has its own copy")
         self.assertEqual(len(site.warnings()), 1, site.log())
-        site.stop()
 
     def test_misuse(self):
         for code, message in [
@@ -244,7 +241,6 @@ class Loops(Case):
         in_parallel([push, reload])
         self.redis.wait(("INCRBY", "done", "0"), f":{count[0]}".__eq__)  # each once
         self.assertEqual(self.redis.ask("LLEN", "mine"), ":0")
-        site.stop()
 
 
 class Topics(Case):
@@ -313,7 +309,6 @@ class Topics(Case):
             self.assertEqual({ws.receive(), ws.receive()}, {data, "open"})
             ws.close()
             ws.conn.close()
-        third.stop()
 
     def test_a_server_that_was_cut_off_gets_retained_messages(self):
         sites = [self.site(TOPICS) for _ in range(2)]
@@ -416,7 +411,3 @@ class Topics(Case):
         self.assertEqual(self.stat(sites[1], "topic_lost"), 10 - len(arrived))
         self.assertEqual(self.stat(sites[1], "topic_reconnects"), 1)
         self.stop(sites, subscribers)
-
-
-if __name__ == "__main__":
-    main()

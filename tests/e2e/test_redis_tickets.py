@@ -2,7 +2,7 @@
 import socket
 import ssl
 
-from harness import WAIT, main, temporary_folder, tls
+from harness import WAIT, temporary_folder, tls
 from test_redis_site import SITE, Case
 
 SECRETS = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"]
@@ -108,7 +108,3 @@ class Tickets(Case):
                      "ls.listen: tls.ticket_secret: another listener has another secret; a server has one")
         self.refuses(self.text().replace("ls.config{", "local _ = {"),
                      "ls.listen: tls.ticket_secret: redis = true needs ls.config{ redis =")
-
-
-if __name__ == "__main__":
-    main()

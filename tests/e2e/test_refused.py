@@ -4,7 +4,7 @@ import configparser
 import os
 import re
 
-from harness import E2E, ROOT, chunked, main, request, table
+from harness import E2E, ROOT, chunked, request, table
 
 SITE = """
 local ls = require "luaserve"
@@ -147,7 +147,3 @@ class Flood(E2E):
         more, lines = told()
         self.assertGreater(more, 0)
         self.assertGreaterEqual(lines, LINES_MAX)
-
-
-if __name__ == "__main__":
-    main()

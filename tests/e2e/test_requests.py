@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, WAIT, in_parallel, main, request
+from harness import E2E, WAIT, in_parallel, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -382,7 +382,3 @@ class Pipelined(E2E):
                     self.assertEqual(conn.response().text, "hello z")
 
         in_parallel([lambda n=n: one(n) for n in range(16)])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Responses: what a handler may return, the methods of `res`, and headers that are refused."""
 import json
 
-from harness import Closed, E2E, main
+from harness import Closed, E2E
 
 SITE = r"""
 local ls = require "luaserve"
@@ -275,7 +275,3 @@ class Responses(E2E):
         self.assertIn(self.get("/bad-length").text, ("accepted", "raised"))  # the framing is checked in either case
         response = self.get("/bad-returned")
         self.assertEqual((response.status, response.all("b")), (500, []))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Routes: methods, parameters, 404 and 405, HEAD and OPTIONS; middleware, mounted applications, error pages."""
 import json
 
-from harness import E2E, main
+from harness import E2E
 
 ROUTES = r"""
 local ls = require "luaserve"
@@ -160,7 +160,3 @@ class Composed(E2E):
     def test_not_found_page(self):
         response = self.get("/nope")
         self.assertEqual((response.status, response.text), (404, "nothing at /nope"))
-
-
-if __name__ == "__main__":
-    main()

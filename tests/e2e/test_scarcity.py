@@ -5,7 +5,7 @@ import os
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, chunked, main, not_on_windows, request, system
+from harness import E2E, SANITIZER, chunked, not_on_windows, request, system
 
 SITE = r"""
 local ls = require "luaserve"
@@ -174,7 +174,6 @@ class NoBuffers(Scarcity):
         with server.connect() as conn:
             self.assertEqual(conn.get("/file").body, data)
             self.assertEqual(conn.ask("POST", "/echo", body=data).body, data)
-        server.stop()
 
     def test_a_response_without_memory(self):
         """Requests that have begun get 503 as well, when there is no memory for their body or for their response."""
@@ -196,7 +195,6 @@ class NoBuffers(Scarcity):
         self.assertTrue(response.closes or response.status < 503)
         self.touch(server, "give")
         self.assertEqual(holder.response().status, 200)
-        server.stop()
 
 
 class SlowReaders(Scarcity):
@@ -225,7 +223,6 @@ end)
                 pause.wait(0.02)
                 conn.sock.recv(2000)
         server.wait_log("flood (nil|false) ETIMEDOUT")
-        server.stop()
 
 
 class HalfClosed(Scarcity):
@@ -245,7 +242,6 @@ class HalfClosed(Scarcity):
         for conn in conns:
             self.assertEqual(conn.response().text, "late")
             conn.expect_end()
-        server.stop()
 
 
 @not_on_windows("the next operation finds the loss of a connection")
@@ -285,7 +281,6 @@ class Gone(Scarcity):
                 self.assertEqual(len(server.logged(ended, mark)), 1)
                 os.remove(os.path.join(server.dir, "go%d" % n))
             self.eventually(lambda: server.fds() <= before, "no descriptor is left")
-        server.stop()
 
     def test_a_drain_waits_for_their_handlers(self):
         server, _ = self.serve_with()
@@ -315,7 +310,6 @@ class Gone(Scarcity):
         self.assertEqual(server.logged("wrote"), [])
         self.touch(server, "gox")
         server.wait_log("wrote x nil ERESET", count=count)
-        server.stop()
 
 
 @unittest.skipIf(SANITIZER == "tsan", "the buffers are those of one request")
@@ -336,7 +330,6 @@ class Pieces(Scarcity):
                 self.assertEqual(conn.response().body, want[:60000])
         with server.connect(1) as conn:
             self.assertEqual(conn.rest(), want + want[:70000] + b"x" + want[:10])
-        server.stop()
 
 
 class Aborts(Scarcity):
@@ -355,8 +348,3 @@ class Aborts(Scarcity):
                     self.assertNotIn(b"behind", rest)
                     if not last.startswith("/sent"):
                         self.assertEqual(rest, b"")
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

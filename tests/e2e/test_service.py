@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, ROOT, WAIT, WINDOWS, WINE, Conn, free_port, main, not_on_windows, run_program
+from harness import E2E, ROOT, WAIT, WINDOWS, WINE, Conn, free_port, not_on_windows, run_program
 
 # In front of a program of the system.
 STARTER = [os.path.join(ROOT, "third_party", "windows", "wine")] if WINE else []
@@ -228,7 +228,3 @@ class Service(unittest.TestCase):
     def test_help(self):
         self.assertIn("usage: luaserve install [--name NAME]", self.program("install", "--help"))
         self.assertIn("make a Windows service of a site", self.program("--help"))
-
-
-if __name__ == "__main__":
-    main()

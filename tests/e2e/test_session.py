@@ -5,7 +5,7 @@ import ssl
 import threading
 import unittest
 
-from harness import E2E, in_parallel, main, run_program, scratch, table
+from harness import E2E, in_parallel, run_program, scratch, table
 from harness.server import Server
 from harness.environment import WINDOWS
 from harness.websocket import WebSocket
@@ -121,10 +121,6 @@ class Sessions(E2E):
         reloads = ("--pid", Server.PID_FILE) if WINDOWS else ()
         site = SITE.replace("@UP@", "http://127.0.0.1:%d" % self.up.server_address[1]).replace("ls.dir", '"%s"' % folder.replace("\\", "/"))
         self.server = self.serve(site, listeners=4, flags=reloads)
-
-    def tearDown(self):
-        super().tearDown()
-        self.server.stop()
 
     def visit(self, target, cookie=None, index=APP):
         """-> the response, the cookie that it sets: None, "" if it is deleted."""
@@ -407,7 +403,3 @@ class Within(E2E):
         self.assertNotEqual(self.ask("/levels?n=998", cookies)[1], "")
         self.ask("/levels?n=1000", cookies, status=500)
         self.server.wait_log("value has more than 1000 levels")
-
-
-if __name__ == "__main__":
-    main()

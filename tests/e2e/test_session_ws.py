@@ -1,5 +1,5 @@
 """Sessions in the functions of WebSockets, which run when the response has been sent."""
-from harness import E2E, main
+from harness import E2E
 from harness.websocket import WebSocket
 
 SITE = """local ls = require "luaserve"
@@ -42,7 +42,3 @@ class Sessions(E2E):
         self.assertEqual(self.get("/room", cookie).text, "save")
         self.assertIn("session:save: the response has begun, and its head would set the cookie", self.ask("/new", {}))
         self.assertNotRegex(self.server.log(), " error |warn /save|warn /read")
-
-
-if __name__ == "__main__":
-    main()

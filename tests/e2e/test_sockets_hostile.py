@@ -3,7 +3,7 @@ connects that are cancelled during a lookup or a drain, descriptors that are clo
 import random
 import socket
 
-from harness import E2E, WINDOWS, Conn, in_parallel, main, repeats
+from harness import E2E, WINDOWS, Conn, in_parallel, repeats
 from harness.dns import Dns, has_resolver, looks_up_names
 
 # The first line of a connection selects its handler; in most of them several tasks use one sock.
@@ -121,7 +121,6 @@ class Storm(E2E):
         with Conn(server.at()) as conn:
             self.assertEqual(conn.send(b"echo\nstill here").take(10), b"still here")
         self.assertFalse([line for line in server.logged(" error ") if "planned" not in line])
-        server.stop()
 
     def test_one_byte_now_and_then_costs_a_coroutine_only(self):
         """Other clients are served without delay beside a hundred that send slowly and a hundred that do not read."""
@@ -137,7 +136,6 @@ class Storm(E2E):
                 self.assertEqual(conn.send(b"echo\nhello").take(5), b"hello")
         for conn in slow:
             conn.reset()
-        server.stop()
 
 
 CONNECT = r"""
@@ -201,7 +199,6 @@ class GivenUp(E2E):
         port = peer.getsockname()[1]
         self.assertEqual(self.lua(conn, "local s, e = ls.connect('one.test', %d) return s and s.remote, e" % port),
                          "127.0.0.1:%d|nil" % port)
-        server.stop()
 
     def test_a_connect_that_is_cut_off_gives_its_descriptor_back(self):
         server, conn = self.start()
@@ -212,7 +209,6 @@ class GivenUp(E2E):
                 "if not s and e == 'timeout' and c == 'ETIMEDOUT' then good = good + 1 end end return good" % port)
         self.assertEqual(self.lua(conn, text), "20")
         self.eventually(lambda: server.fds() <= fds, "the descriptors are closed")
-        server.stop()
 
     @looks_up_names
     def test_the_server_stops_while_a_name_is_looked_up(self):
@@ -306,8 +302,3 @@ class BehindTheBack(E2E):
             self.assertEqual(conn.send(b"after\n").line(), b"after")
         for conn in conns:
             conn.close()
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

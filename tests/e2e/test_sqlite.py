@@ -1,12 +1,11 @@
 """ls.sqlite: statements, values, transactions, rows, migrations, backups, limits, errors, crashes."""
 import contextlib
-import json
 import os
 import shutil
 import sqlite3
 import threading
 
-from harness import OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, in_parallel, main, repeats, temporary_folder
+from harness import OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, in_parallel, repeats, temporary_folder
 from harness.chunks import ROUTE, SiteChunks
 
 PRELUDE = r"""
@@ -376,7 +375,6 @@ class Sqlite(SiteChunks):
             self.assertEqual(self.run_lua("return memory:one('select a from kept').a", server), [5])
         self.assertEqual(self.run_lua("return memory:transaction(function(tx) return tx:one('select a from kept').a end)",
                                       server), [5])
-        server.stop()
 
     def test_files_that_are_no_databases_are_refused(self):
         folder = temporary_folder()
@@ -426,7 +424,6 @@ ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
         self.refuses(migrated(4), "site.lua:6: db:migrate: migration 4: no such table: b")
         server = self.serve(migrated(3))  # the fourth was undone
         self.assertEqual(self.run_lua("return #db:query 'select x from a'", server), [3])
-        server.stop()
 
     def test_what_was_acknowledged_is_there_after_a_crash(self):
         folder = temporary_folder()
@@ -467,7 +464,3 @@ ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
             self.assertLessEqual(acknowledged, names)
             self.assertEqual([n for n in names if "-3-" in n and not n.endswith("+") and n + "+" not in names], [])
             server.cleanup()
-
-
-if __name__ == "__main__":
-    main()

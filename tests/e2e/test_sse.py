@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-from harness import E2E, WAIT, WINDOWS, Conn, Server, main, request
+from harness import E2E, WAIT, WINDOWS, Conn, Server, request
 from harness import tls
 
 SITE = r"""
@@ -587,7 +587,6 @@ class Sse(E2E):
         with server.connect() as conn:
             conn.send(request("GET", "/149"))
             self.assertNotIn(b"data: y", conn.rest())
-        server.stop()
 
     def test_a_stop_ends_the_streams(self):
         server = self.serve(site(), flags=self.FLAGS)
@@ -613,7 +612,6 @@ class Sse(E2E):
         self.eventually(lambda: self.publish("a", "x", server) == 1, "the new site has the subscriber only")
         self.assertEqual(again.data(), b"x")
         again.conn.close()
-        server.stop()
 
     def test_clients_that_come_and_go(self):
         held = self.quiet_fds()
@@ -641,7 +639,3 @@ class Sse(E2E):
             curl.kill()
             curl.wait(WAIT)
             curl.stdout.close()
-
-
-if __name__ == "__main__":
-    main()

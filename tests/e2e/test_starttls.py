@@ -9,9 +9,8 @@ import ssl
 import subprocess
 import tempfile
 import threading
-import unittest
 
-from harness import E2E, WAIT, Conn, Server, in_parallel, main
+from harness import E2E, WAIT, Conn, Server, in_parallel
 from harness import tls
 
 SITE = r"""
@@ -625,7 +624,6 @@ class Starttls(E2E):
             conn.sendall(part)
             conn.close()
         self.eventually(lambda: server.fds() <= held, "the descriptors are closed")
-        server.stop()
 
     def test_a_stop_in_the_middle_of_a_handshake(self):
         """The drain lets the handshake end; its limit is shorter than that of the drain."""
@@ -635,7 +633,3 @@ class Starttls(E2E):
         self.client("STARTTLS timeout = 1", server=server)
         server.stop()
         server.wait_log(r"starttls: nil\|TLS: timeout\|ETIMEDOUT", since)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 import os
 import select
 
-from harness import E2E, main, request, run_program
+from harness import E2E, request, run_program
 
 # A handler of /hold occupies its state (and its thread) until the file exists; it looks every few milliseconds.
 SITE = r"""
@@ -63,7 +63,6 @@ class OnDemand(E2E):
         self.assertEqual(server.get("/states").text, "4")
         self.release(conns, path)
         self.assertEqual(server.get("/states").text, "4")  # they stay
-        server.stop()
 
     def test_a_request_over_the_limit_is_refused(self):
         """Also one with a body, and the connection stays open; the log has one line about all of them."""
@@ -84,7 +83,6 @@ class OnDemand(E2E):
         self.release(conns, path)
         late.send(request("GET", "/pid"))
         self.assertEqual(late.response().status, 200)
-        server.stop()
 
     def test_a_late_state_runs_its_hooks_before_its_first_request_and_its_timers(self):
         server = self.serve(SITE % (1, 2, "") + HTTP)
@@ -95,7 +93,6 @@ class OnDemand(E2E):
         self.release(conns, path)  # on a busy machine it is the late state that was held
         server.wait_log("tick", count=2)
         self.assertEqual(server.log().count("started"), 2)
-        server.stop()
 
     def test_a_late_state_prints_nothing_while_it_loads(self):
         server = self.serve(SITE % (1, 3, "") + HTTP)
@@ -107,7 +104,6 @@ class OnDemand(E2E):
             self.assertEqual(out.read(), "loading\n")
         self.assertEqual(server.log().count("a line of standard error"), 1)
         self.release(conns, path)
-        server.stop()
 
     def test_a_late_state_runs_the_text_of_the_first_one(self):
         text = 'local version = 1\n' + SITE % (1, 2, "") + 'app:get("/version", function() return tostring(version) end)\n' + HTTP
@@ -118,7 +114,6 @@ class OnDemand(E2E):
         conns = self.held(server, 1, path)
         self.assertEqual(server.get("/version").text, "1")
         self.release(conns, path)
-        server.stop()
 
     def test_a_late_state_runs_the_files_that_the_first_one_has_loaded(self):
         """The files of require, dofile and loadfile have changed, or vanished; what a handler loads is read anew."""
@@ -157,7 +152,6 @@ class OnDemand(E2E):
         self.release(conns, path)
         self.assertEqual(server.get("/states").text, "3")
         self.assertFalse(server.logged("cannot load the site"))
-        server.stop()
 
     def test_a_late_state_has_the_templates_that_the_first_one_has_loaded(self):
         """Two of them have changed, one has vanished; a text is read when a state uses it first."""
@@ -183,7 +177,6 @@ class OnDemand(E2E):
         conns = self.held(server, 2, path)
         self.assertEqual(server.get("/pages").text, "a.html 1, b.html 1, gone.html 1, t.txt 2")
         self.release(conns, path)
-        server.stop()
 
     def test_a_state_that_does_not_load_is_reported_once_and_work_waits(self):
         text = ('local f = io.open("@DIR@/loaded") if f then f:close() error("no second state") end '
@@ -199,7 +192,6 @@ class OnDemand(E2E):
         for conn in late:
             self.assertEqual(conn.response().text, "1")
         self.assertEqual(server.log().count("no second state"), 1)
-        server.stop()
 
 
 class Random(E2E):
@@ -226,12 +218,10 @@ class Random(E2E):
         self.assertEqual(len(set(drawn)), 3)
         self.assertIn(first, drawn)  # the first state gets the seed as it is
         self.assertEqual([server.get("/again").text for _ in range(6)], [first] * 6)  # while it serves, each state does
-        server.stop()
 
     def test_a_seed_of_two_numbers(self):
         server = self.serve(self.SEEDED % ("", "7, math.maxinteger"))
         self.assertEqual(len(set(self.drawn(server, 3))), 3)
-        server.stop()
 
 
 # A handler of /compute occupies a thread and a state until /go; it never waits.
@@ -271,7 +261,6 @@ class Computing(E2E):
         self.assertEqual(server.get("/go").text, "gone")
         self.finish(conns)
         self.assertEqual(server.get("/pid").text, "here")
-        server.stop()
 
 
 # /hold keeps `mib` MiB, its thread and its state until the file exists.
@@ -326,7 +315,6 @@ class Memory(E2E):
         open(path, "w").close()
         self.assertEqual([conn.response().text for conn in conns], ["14", "10"])
         self.eventually(lambda: server.get("/take?mib=20").text == "20", "idle states give back what they do not use")
-        server.stop()
 
 
 class Limited(E2E):
@@ -345,7 +333,6 @@ class Limited(E2E):
         counts = sorted(int(conn.response().text) for conn in conns for _ in range(2))
         self.assertEqual(counts, list(range(1, 41)))
         self.assertEqual(server.get("/states").text, "1")
-        server.stop()
 
     def test_the_limit_and_one_past_it(self):
         server = self.serve(SITE % (1, 8, ", states = 2") + HTTP)
@@ -357,7 +344,6 @@ class Limited(E2E):
         conns[2].send(request("GET", "/states"))
         open(path, "w").close()
         self.assertEqual(conns[2].response().text, "2")
-        server.stop()
 
     def test_a_task_that_waits_does_not_occupy_the_state(self):
         server = self.serve(SITE % (2, 4, ", states = 1") + HTTP)
@@ -368,7 +354,6 @@ class Limited(E2E):
         self.assertEqual(server.get("/pid").text, "here")
         open(path, "w").close()
         self.assertEqual(conn.response().text, "waited")
-        server.stop()
 
     def test_tcp_and_udp_wait_for_the_state(self):
         text = SITE % (2, 6, ", states = 1") + HTTP + """
@@ -385,14 +370,9 @@ class Limited(E2E):
         for conn in conns:
             self.assertEqual(conn.rest(), b"hello")
         self.assertEqual(holds.response().status, 200)
-        server.stop()
 
     def test_invalid_values(self):
         for value in ("0", "1025", "'x'", "1.5"):
             status, _, err = run_program(["--check", "-e", "require('luaserve').config{ states = %s }" % value])
             self.assertNotEqual(status, 0)
             self.assertIn("states", err)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ import time
 import unittest
 import urllib.parse
 
-from harness import ENGINE, OTHER_SYSTEM, WAIT, WINDOWS, WINE, E2E, main, many_files, not_on_windows, repeats, request
+from harness import ENGINE, OTHER_SYSTEM, WAIT, WINDOWS, WINE, E2E, many_files, not_on_windows, repeats, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -133,7 +133,6 @@ class Static(E2E):
         self.assertEqual(server.get("/cached/hashed/x.js").header("Cache-Control"), "public, max-age=31536000, immutable")
         self.assertEqual(server.get("/fresh/a.txt").header("Cache-Control"), "no-cache")
         self.assertEqual(server.get("/plain/route").text, "a route")
-        server.stop()
 
     def test_head_and_other_methods(self):
         server = self.start()
@@ -147,7 +146,6 @@ class Static(E2E):
                 response = conn.ask(method, "/plain/a.txt")
             self.assertEqual(response.status, 405)
             self.assertEqual(response.header("Allow"), "GET, HEAD, OPTIONS")
-        server.stop()
 
     def test_index_and_redirects(self):
         server = self.start()
@@ -163,7 +161,6 @@ class Static(E2E):
         self.assertEqual(server.get("/plain/sub/empty/").status, 404)  # no index, no listing
         self.assertEqual(server.get("/plain/a.txt/").status, 404)
         self.assertEqual(server.get("/mounted/7/none.html").text, "inner missing\n")
-        server.stop()
 
     def test_a_redirect_stays_on_this_server(self):
         """Browsers take //host and /\\host for another host, and a backslash for a slash (WHATWG URL)."""
@@ -182,7 +179,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                 ("//host/sub", 404, None), ("/a//host/sub", 404, None), ("/a/sub/..", 404, None)):
             response = server.get(path)
             self.assertEqual((response.status, response.header("Location")), (status, location), path)
-        server.stop()
 
     def test_refused_paths(self):
         server = self.start()
@@ -200,7 +196,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(server.get(path).status, 400, path)
         self.assertEqual(server.get("/all/.hidden").text, "secret")
         self.assertEqual(server.get("/plain/%61.txt").text, "0123456789")
-        server.stop()
 
     @not_on_windows("links and pipes")
     def test_symbolic_links_stay_in_the_folder(self):
@@ -234,7 +229,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         # a link that begins to lead out is noticed when the file is examined again
         os.replace(os.path.join(self.public, "out.txt"), os.path.join(self.public, "in.txt"))
         self.eventually(lambda: server.get("/plain/in.txt").status == 404, "the new link is refused")
-        server.stop()
 
     @not_on_windows("pipes and sockets")
     def test_other_types_of_files_are_missing(self):
@@ -254,7 +248,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         page = server.get("/all/").text
         for name in ("pipe", "socket", "device"):
             self.assertNotIn(name, page)
-        server.stop()
 
     @not_on_windows("links")
     def test_a_link_that_another_route_may_follow_is_refused_here(self):
@@ -280,7 +273,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(server.get("/public/link.txt").status, 404)
             self.assertEqual(server.get("/public/sub/link.txt").text, "public/inside.txt")
             self.assertEqual(server.get("/sub/link.txt").status, 404)
-        server.stop()
 
     # ---- conditions, ranges, codings ----------------------------------------------------------------------------
 
@@ -308,7 +300,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                             self.assertIsNone(response.header("Content-Length"))
                             self.assertIsNone(response.header("Content-Type"))
                         self.assertEqual(conn.ask("GET", "/cached/a.txt").text, "0123456789")
-        server.stop()
 
     def test_ranges(self):
         server = self.start()
@@ -330,7 +321,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(server.get("/plain/large.bin", headers={"Range": "bytes=0-1", "If-Range": if_range}).status, status)
         with server.connect() as conn:  # a range of HEAD is ignored
             self.assertEqual(conn.ask("HEAD", "/plain/a.txt", headers={"Range": "bytes=0-1"}).status, 200)
-        server.stop()
 
     @not_on_windows("files with holes")
     def test_ranges_beyond_4_gib(self):
@@ -357,7 +347,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                 response = conn.get("/large.bin", headers={"Range": "bytes=%d-" % size})
                 self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */%d" % size))
                 self.assertEqual(conn.get("/part").text, "beyond")
-            server.stop()
 
     def test_several_ranges(self):
         server = self.start()
@@ -375,7 +364,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(response.body, wanted + b"\r\n--%s--\r\n" % boundary.encode())
         response = server.get("/plain/large.bin", headers={"Range": "bytes=0-9,5-19"})  # they overlap: one range
         self.assertEqual((response.status, response.header("Content-Range")), (206, "bytes 0-19/100000"))
-        server.stop()
 
     def test_precompressed_siblings(self):
         server = self.start()
@@ -402,7 +390,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.write("a.txt.gz", gzip.compress(b"0123456789"))  # the cache knew that there was none
         self.eventually(lambda: server.get("/coded/a.txt", headers={"Accept-Encoding": "gzip"})
                         .header("Content-Encoding") == "gzip", "the new sibling is used")
-        server.stop()
 
     def test_a_sibling_is_examined_although_its_file_was_just_now(self):
         """Each entry of the cache is examined once a second, in a second of its own."""
@@ -420,7 +407,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.write("new", new)
         os.replace(os.path.join(self.public, "new"), gz)
         self.eventually(lambda: server.get("/coded/app.js", headers=accepts).body == new, "the changed sibling is used")
-        server.stop()
 
     # ---- listings, fallback, headers ----------------------------------------------------------------------------
 
@@ -447,7 +433,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.assertEqual(server.get("/list/nothing/").status, 404)
         with server.connect() as conn:
             self.assertEqual(conn.ask("HEAD", "/all/").status, 200)
-        server.stop()
 
     @not_on_windows("times of change that are no date")
     @unittest.skipUnless(os.path.isdir("/dev/shm"), "needs a file system with times of 64 bits")
@@ -466,7 +451,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertIn('<td><a href="far.txt">far.txt</a></td><td>3</td><td></td>', server.get("/").text)
             response = server.get("/far.txt")
             self.assertEqual((response.status, response.header("Last-Modified")), (200, None))
-            server.stop()
 
     @unittest.skipIf(WINE, OTHER_SYSTEM + "20,000 files take 8 s of Wine's processor time; unit.port.shared_file tests the limit there")
     def test_a_listing_has_10000_names_at_most(self):
@@ -477,7 +461,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(len(re.findall(r'<a href="\d+">', page)), 10000)
             self.assertEqual("There are more files." in page, more)
             self.write("sub/empty/10000", b"")
-        server.stop()
 
     def test_fallback(self):
         server = self.start()
@@ -498,7 +481,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual((response.header("Vary"), response.header("Cache-Control")), (vary, cache), path)
         os.remove(os.path.join(self.public, "app.html"))
         self.eventually(lambda: server.get("/spa/users/7").status == 404, "the fallback is gone")
-        server.stop()
 
     def test_the_function_headers(self):
         server = self.start()
@@ -512,7 +494,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                          [["text/x-own"], ['"own"'], ["never"]])
         self.assertEqual(server.get("/own/bad.txt").status, 500)
         server.wait_log("no headers for bad.txt")
-        server.stop()
 
     # ---- changes ------------------------------------------------------------------------------------------------
 
@@ -525,7 +506,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.assertNotEqual(server.get("/plain/a.txt").header("ETag"), before.header("ETag"))
         os.remove(os.path.join(self.public, "a.txt"))
         self.eventually(lambda: server.get("/plain/a.txt").status == 404, "the file is gone")
-        server.stop()
 
     def test_a_second_change_with_the_time_of_the_first_is_served_soon(self):
         """The times of files have a granularity: of a tick of the kernel, on some file systems of 2 s."""
@@ -540,7 +520,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             if time.time_ns() - first < 1500000000:
                 break  # else this machine was so slow that such a change cannot have the time of the first
         self.eventually(lambda: server.get("/plain/a.txt").text == "other text", "the second text is served")
-        server.stop()
 
     def test_a_file_that_is_replaced_while_it_is_sent_goes_on(self):
         server = self.start(files={"big.bin": big()})
@@ -553,7 +532,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             os.replace(new, os.path.join(self.public, "big.bin"))
             self.eventually(lambda: server.get("/plain/big.bin").body == b"x" * 1000, "the new file is served")
             self.assertEqual(self.read_all(conn, head).split(b"\r\n\r\n", 1)[1], big())
-        server.stop()
 
     def test_a_file_in_memory_that_was_just_written_is_sent_as_it_was(self):
         """Until the cache examines the file again, the bytes and the tag are the old ones, also of a file that would be sent
@@ -575,7 +553,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                 self.assertIn(response.body, (big(100000), new))
                 self.assertEqual(tags.setdefault(response.body, response.header("ETag")), response.header("ETag"))
             self.assertEqual(len(set(tags.values())), 2)
-        server.stop()
 
     def read_all(self, conn, begun):
         head, _, body = begun.partition(b"\r\n\r\n")
@@ -597,7 +574,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                 begun += conn.sock.recv(1000)
             self.assertEqual(self.read_all(conn, begun).split(b"\r\n\r\n", 1)[1], big())
             self.assertEqual(conn.ask("GET", "/plain/a.txt").text, "0123456789")
-        server.stop()
 
     def test_a_file_that_changes_while_it_is_sent_ends_the_connection(self):
         for change in ("truncated", "written", "grown"):
@@ -660,7 +636,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                     tags.add(tag)
                     self.assertEqual(ask(conn, target, Range="bytes=10-19", **{"If-Range": tag})[:2], (206, new[:10]))
                     self.assertEqual(ask(conn, target, **{"If-None-Match": tag})[0], 304)
-        server.stop()
 
     @unittest.skipIf(ENGINE == "http.sys", "http.sys has TLS of its own")
     def test_a_file_that_is_rewritten_while_requests_run(self):
@@ -688,7 +663,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             stop.set()
             writer.join()
         self.assertIn(b"HTTP/1.1 200", statuses)
-        server.stop()
 
     @unittest.skipIf(ENGINE == "http.sys", "http.sys has TLS of its own")
     def test_a_file_that_changes_before_its_response_is_sent_is_a_503(self):
@@ -704,7 +678,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                         got += part
                 self.assertTrue(got.startswith(b"HTTP/1.1 503 Service Unavailable\r\n"), got[:200])
                 self.assertTrue(got.endswith(b"\r\n\r\nService Unavailable: the file has changed\n"), got[-200:])
-        server.stop()
 
     @unittest.skipUnless(shutil.which("curl"), "needs curl")
     def test_curl(self):
@@ -728,7 +701,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         curl("--etag-save", tag, "-o", out, url + "a.txt")
         self.assertEqual(curl("--etag-compare", tag, "-o", out, "-w", "%{http_code}", url + "a.txt"), "304")
         self.assertEqual(curl("-z", out, "-o", os.devnull, "-w", "%{http_code}", url + "a.txt"), "304")
-        server.stop()
 
     @unittest.skipIf(ENGINE == "http.sys", "http.sys has TLS of its own")
     def test_over_tls(self):
@@ -764,7 +736,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }
         rest = cut.exception.partial if isinstance(cut.exception, http.client.IncompleteRead) else b""
         self.assertTrue(whole.startswith(begun + rest))  # not one byte of the new file
         conn.close()
-        server.stop()
 
     # ---- wrong calls --------------------------------------------------------------------------------------------
 
@@ -785,7 +756,3 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }
             with self.subTest(call):
                 self.refuses("local ls = require 'luaserve'\nlocal app = ls.app()\n" + call + "\n", why)
                 self.refuses("local ls = require 'luaserve'\nlocal app = ls.app()\n" + call + "\n", "site.lua:3: ")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@ not copied."""
 import json
 import os
 
-from harness import E2E, SANITIZER, WAIT, in_parallel, main, request
+from harness import E2E, SANITIZER, WAIT, in_parallel, request
 
 SITE = r"""
 local ls = require "luaserve"
@@ -271,7 +271,6 @@ class Streaming(E2E):
         with server.connect() as conn:
             for n in range(100):
                 self.assertEqual(conn.ask("POST", "/echo", body=body).status, 200, "the %dth" % n)
-        server.stop()
 
     def test_buffers_come_back(self):
         idle = self.stats()
@@ -306,7 +305,6 @@ ls.listen"""
             self.assertEqual(conn.get("/old").text, "300000")
             self.assertGreater(live(), idle + 2)
             self.eventually(lambda: live() <= idle + 2, "the blocks are freed", 3 * WAIT)
-        server.stop()
 
 
 class LongStrings(E2E):
@@ -369,7 +367,3 @@ class LongStrings(E2E):
                 conn.take(10)
                 conn.reset()
         self.freed()
-
-
-if __name__ == "__main__":
-    main()

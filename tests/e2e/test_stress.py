@@ -13,7 +13,8 @@ import time
 import unittest
 import zlib
 
-from harness import EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, SLOW, WAIT, WINE, in_parallel, main, repeats, scratch, system
+from harness import (EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, SLOW, WAIT, WINE, in_parallel,
+                     repeats, scratch, system)
 from harness.stress import FIRST, OK, Ran, Stress, head_of, stress
 
 
@@ -485,7 +486,3 @@ class Honest(Stress):
         uncorrected = ran.report["latency_us"]["uncorrected"]
         self.assertGreater(uncorrected["max"], 0.9 * frozen_us)
         self.assertLess(uncorrected["percentiles"]["p50"], 0.9 * frozen_us)
-
-
-if __name__ == "__main__":
-    main()

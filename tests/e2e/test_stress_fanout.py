@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-from harness import in_parallel, main
+from harness import in_parallel
 from harness.stress import OK, head_of, stress
 from harness.stress_sockets import Hub, WebSockets
 from harness.websocket import CLOSE, close_payload
@@ -330,7 +330,3 @@ class Sse(WebSockets):
         for ran, text in zip(in_parallel([ran(answer) for answer in texts]), texts.values()):
             self.assertEqual(ran.status, 1, ran)
             self.assertIn(text, ran.err)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, SLOW, WAIT, WINE, fcntl, main, needs_terminal, pty, run_program, scratch, termios
+from harness import E2E, LUASERVE, SLOW, WAIT, WINE, fcntl, needs_terminal, pty, run_program, scratch, termios
 from harness.screen import Screen
 from harness.stress_report import Tree, check_schema, inner_json, strict_json
 
@@ -204,7 +204,3 @@ class Files(E2E):
         self.assertGreater(run["totals"]["requests"], 0)
         self.assertEqual(run["config"]["duration_s"], 600)
         self.assertRegex(out, r"\nEnded early, after [\d.]+m?s\n")
-
-
-if __name__ == "__main__":
-    main()

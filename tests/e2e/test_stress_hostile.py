@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 
-from harness import WAIT, WINDOWS, main, run_program, scratch, not_on_windows
+from harness import WAIT, WINDOWS, run_program, scratch, not_on_windows
 from harness.stress import FIRST, OK, Stress, head_of, stress
 
 
@@ -368,7 +368,3 @@ return { connections = 4, threads = 1, duration = "1s", pipeline = 2,
         self.assertRegex(ran.out, r"MISSED +p99 < 1us")
         self.assertRegex(ran.out, r"met +errors == 0")
         self.assertEqual(stress("-n", "10", "--threshold", "errors < 0.1%", self.url).status, 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import unittest
 
-from harness import WAIT, main
+from harness import WAIT
 from harness.browser import CHROMIUM, FLAGS, needs_browser
 from harness.stress_report import Tree, inner_json, report, run_of
 
@@ -274,7 +274,3 @@ class Browser(unittest.TestCase):
         page = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
         _, requested = self.load(page, more=["--virtual-time-budget=2000"])
         self.assertIn("http://elsewhere.test/a.png", requested)
-
-
-if __name__ == "__main__":
-    main()

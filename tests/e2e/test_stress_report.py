@@ -8,7 +8,7 @@ import os
 import re
 import unittest
 
-from harness import ROOT, main
+from harness import ROOT
 from harness.stress_report import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
 
 class Json(unittest.TestCase):
@@ -205,7 +205,3 @@ class Page(unittest.TestCase):
         self.assertEqual(len(list(tree.all("h1"))), 1)
         self.assertEqual(tree.one("title").text(), "Load test of http://127.0.0.1:8080/hello/ada?lang=fr")
         self.assertIn("Load test of http://127.0.0.1/</script><img", Tree(report("hostile", "html")).root.one("title").text())
-
-
-if __name__ == "__main__":
-    main()

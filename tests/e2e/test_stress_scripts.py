@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 
-from harness import ROOT, WAIT, main
+from harness import ROOT, WAIT
 from harness.stress import EXAMPLES, OK, Stress, head_of, stress
 
 
@@ -521,7 +521,3 @@ wrk.body = cjson.encode({ 1, 2 })
 function response(status, headers, body) assert(body == "[1,2]" and headers["Content-Length"] == "5") end
 """
         self.good(stress("-n", "5", "--method", "POST", "-s", "own.lua", self.url + "/echo", files={"own_lua": script}), 5)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ import threading
 import unittest
 import zlib
 
-from harness import WAIT, main, run_program, scratch
+from harness import WAIT, run_program, scratch
 from harness.stress import OK, Small, Stress, head_of, stress
 
 FILES = {}  # certificates and keys of this module, made once
@@ -297,7 +297,3 @@ class Options(Tls):
                    FILES["other", "key"], status=2)
         self.fails(stress("--cert", FILES["client", "key"], "https://h/"), FILES["client", "key"], status=2)
         self.fails(stress("https+unix:/x"), "invalid URL", status=2)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import WAIT, WINDOWS, fcntl, main, needs_terminal, not_on_windows, pty, termios
+from harness import WAIT, WINDOWS, fcntl, needs_terminal, not_on_windows, pty, termios
 from harness.screen import Screen
 from harness.stress_report import SAMPLE
 
@@ -130,7 +130,3 @@ class View(unittest.TestCase):
         text = self.read(master, lambda text: text.endswith("\n"))
         self.assertRegex(text, r"\A    1s  4000 requests/s .*errors \d+\r\n\Z")
         self.go_on(process)
-
-
-if __name__ == "__main__":
-    main()

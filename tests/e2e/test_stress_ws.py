@@ -4,7 +4,7 @@ import os
 import ssl
 import zlib
 
-from harness import main, repeats, scratch
+from harness import repeats, scratch
 from harness.stress import Stress, head_of, stress
 from harness.stress_sockets import Hub, Peer, WebSockets, echo, upgrade
 from harness.tls import certificate
@@ -493,7 +493,3 @@ class OnLuaserve(Stress):
         ran = self.good(stress("--cycles", "5", "-c", "10", self.ws + "/news"), 50)
         self.assertEqual(ran.report["websocket"]["close_codes"], {"1000": 50}, ran)
         self.good(stress("--hold", "-c", "10", "-d", "300ms", self.ws + "/news"), 0)
-
-
-if __name__ == "__main__":
-    main()

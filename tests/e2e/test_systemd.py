@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from harness import E2E, LUASERVE, WAIT, main, not_on_windows
+from harness import E2E, LUASERVE, WAIT, not_on_windows
 
 SITE = """
 local ls = require "luaserve"
@@ -83,8 +83,7 @@ class Notify(E2E):
             self.assertEqual(server.wait(), 0)
 
     def test_an_abstract_socket(self):
-        server = self.states_of(self.manager("@luaserve-test-%d" % os.getpid()))
-        server.stop()
+        self.states_of(self.manager("@luaserve-test-%d" % os.getpid()))
 
     def test_a_site_that_fails_is_not_ready(self):
         """Also when ls.init fails, after the listeners are known."""
@@ -176,7 +175,3 @@ class ProcessOne(E2E):
     def test_the_status_of_an_error(self):
         done = subprocess.run([*UNSHARE, LUASERVE, "/none.lua"], capture_output=True, timeout=WAIT, check=False)
         self.assertEqual(done.returncode, 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Hooks, timers, tasks, sleep, the log, and ls.stats."""
 import json
 
-from harness import E2E, in_parallel, main
+from harness import E2E, in_parallel
 
 SITE = r"""
 local ls = require "luaserve"
@@ -124,7 +124,3 @@ class Drain(E2E):
         server = self.serve(SITE)
         server.stop()
         self.assertTrue(server.logged("hook drain"), server.log())
-
-
-if __name__ == "__main__":
-    main()

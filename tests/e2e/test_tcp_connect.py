@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, Conn, has_ipv6, main, not_on_windows
+from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, Conn, has_ipv6, not_on_windows
 from harness.dns import CHOSEN, Dns, looks_up_names
 
 CLIENT = r"""
@@ -239,7 +239,6 @@ class Connect(E2E):
         with server.connect() as conn:
             self.assertEqual(conn.line(), b"EMFILE")
             self.assertNotEqual(conn.line(), b"nil")
-        server.stop()
 
     def test_connects_are_given_back(self):
         """Neither failed nor successful connects leave a descriptor open."""
@@ -269,7 +268,3 @@ class Connect(E2E):
         for peer in accepted:
             peer.close()
         self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")
-
-
-if __name__ == "__main__":
-    main()

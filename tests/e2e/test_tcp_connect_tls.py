@@ -7,7 +7,7 @@ import tempfile
 import threading
 import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Conn, main
+from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Conn
 from harness.tls import system_trust
 
 SITE = r"""
@@ -230,8 +230,3 @@ class ConnectTls(E2E):
             conn.send(b"return talk(%d, true, nil, { connect_timeout = 1 })\n" % listener.getsockname()[1])
             peer = listener.accept()[0]
             self.addCleanup(peer.close)
-            server.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, in_parallel, main, needs_terminal, pty, repeats, system
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, in_parallel, needs_terminal, pty, repeats, system
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -68,7 +68,6 @@ class Echo(Example):
         time.sleep(0.5)  # neither side proceeds until the client reads
         self.assertTrue(conn.take(len(data)) == data)
         sender.join()
-        server.stop()
 
     def test_signal_with_clients_connected(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -140,7 +139,6 @@ class Echo(Example):
         server = self.example("echo.lua", "127.0.0.1:0")
         time.sleep(0.3)
         self.assertTrue(server.alive())
-        server.stop()
 
 
 class Stress(Example):
@@ -176,7 +174,6 @@ class Stress(Example):
         status, out, _ = self.script("stress_client.lua", "127.0.0.1", server.port(), "low", 2, 3)
         self.assertEqual(status, 1)
         self.assertIn("6 x the echo differs from the message", out)
-        server.stop()
 
 
 class Chat(Example):
@@ -213,7 +210,6 @@ class Chat(Example):
         self.assertEqual(ann.line(), b"* bob has left")
         third.reset()
         self.assertEqual(ann.line(), b"* cid has left")
-        server.stop()
 
     def test_one_who_does_not_read_is_put_out(self):
         server = self.example("chat.lua", 0, listeners=2)
@@ -234,7 +230,6 @@ class Chat(Example):
             if line == b"* deaf has left":
                 break
         self.assertEqual(line, b"* deaf has left")
-        server.stop()
 
 
 class KeyValue(Example):
@@ -261,7 +256,6 @@ class KeyValue(Example):
         last = self.connect(server=server)
         last.send(b"quit\n")
         self.assertEqual(last.rest(), b"")
-        server.stop()
 
     def test_the_values_that_were_not_used_for_longest_go(self):
         server = self.example("kv.lua", 0, listeners=2)
@@ -275,7 +269,6 @@ class KeyValue(Example):
             self.assertEqual(conn.line(), b"END")
         conn.send(b"get 1\nget 69\n")
         self.assertEqual((conn.line(), conn.line()), (b"END", b"VALUE 69 %d" % len(value)))
-        server.stop()
 
     def test_large_values_and_pipelines(self):
         server = self.example("kv.lua", 0, listeners=2)
@@ -291,7 +284,6 @@ class KeyValue(Example):
         sender.join()
         conn.send(b"x" * 600 + b"\n")  # longer than any command
         self.assertEqual(conn.rest(), b"")
-        server.stop()
 
 
 class Proxy(Example):
@@ -312,8 +304,6 @@ class Proxy(Example):
                 sender.join()
 
         in_parallel([lambda n=n: client(n) for n in range(16)])
-        proxy.stop()
-        backend.stop()
 
     def test_half_close(self):
         backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) s:send(s:receive('*a'):upper()) end)")
@@ -321,8 +311,6 @@ class Proxy(Example):
             conn.send(b"to the end")
             conn.half_close()  # the response still arrives, then the end of the backend
             self.assertEqual(conn.rest(), b"TO THE END")
-        proxy.stop()
-        backend.stop()
 
     def test_backend_ends_first(self):
         backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) s:send('first') s:shutdown() "
@@ -332,8 +320,6 @@ class Proxy(Example):
             conn.send(b"and more")
             conn.half_close()
             backend.wait_log("heard and more")
-        proxy.stop()
-        backend.stop()
 
     def test_reset_ends_both(self):
         backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) s:send('x') "
@@ -342,8 +328,6 @@ class Proxy(Example):
         self.assertEqual(conn.take(1), b"x")
         conn.reset()
         backend.wait_log("ended E")
-        proxy.stop()
-        backend.stop()
 
     def test_slow_reader_bounds_memory(self):
         backend, proxy = self.proxied("ls.tcp('127.0.0.1:0', function(s) local b = ls.buffer(('x'):rep(1024):rep(64)) "
@@ -353,15 +337,8 @@ class Proxy(Example):
             time.sleep(1)
             self.assertLess(proxy.rss() - before, 32 << 20)
             self.assertEqual(len(conn.rest()), 2048 * 65536)
-        proxy.stop()
-        backend.stop()
 
     def test_no_backend(self):
         proxy = self.example("proxy.lua", "127.0.0.1:0", "127.0.0.1:1")
         self.assertEqual(self.connect(server=proxy).rest(), b"")
         proxy.wait_log("127.0.0.1:1: connection refused")
-        proxy.stop()
-
-
-if __name__ == "__main__":
-    main()

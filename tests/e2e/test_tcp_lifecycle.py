@@ -5,7 +5,7 @@ import socket
 import time
 import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, fcntl, main, not_on_windows, termios
+from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, fcntl, not_on_windows, termios
 
 
 class Lifecycle(E2E):
@@ -70,7 +70,6 @@ end)""")
             self.assertIn("listener: tcp 127.0.0.1", out.read())
         server = self.serve("require 'luaserve'.tcp('127.0.0.1:0', print)")
         server.wait_log(r"listening on tcp://127\.0\.0\.1:\d+")
-        server.stop()
 
     def test_mistakes_in_the_site(self):
         taken = socket.create_server(("127.0.0.1", 0))
@@ -93,7 +92,6 @@ end)""")
         server = self.serve("local ls = require 'luaserve' ls.tcp('127.0.0.1:0', function(s) "
                             "s:send(select(2, pcall(ls.tcp, 1, print))) end)")
         self.assertIn(b"while the site loads", self.connect(server=server).rest())
-        server.stop()
 
     def test_tcp_beside_http(self):
         server = self.serve("local ls = require 'luaserve' local app = ls.app() app:get('/', function() return 'web' end) "
@@ -101,7 +99,6 @@ end)""")
                             listeners=2)
         self.assertEqual(server.get("/").text, "web")
         self.assertEqual(self.connect(1, server=server).rest(), b"raw")
-        server.stop()
 
     def test_drain_ends_receivers(self):
         site = r"""
@@ -142,7 +139,6 @@ end)"""
                             "kept = ls.connect('127.0.0.1', %d) kept:settimeouts(nil, nil, 0.05) kept:receive(1) "
                             "ls.log.info('kept') end)" % peer.getsockname()[1])
         server.wait_log("kept")
-        server.stop()
 
     def test_connection_limit(self):
         server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } "
@@ -153,7 +149,6 @@ end)"""
         self.assertTrue(third.silent())
         first.close()
         self.assertEqual(third.take(2), b"in")
-        server.stop()
 
     def test_connections_of_the_sites_own_are_not_counted(self):
         """max_connections limits accepted connections; connections that the site opens do not count."""
@@ -164,7 +159,6 @@ end)"""
                             "made[i] = assert(ls.connect('127.0.0.1', %d)) end s:send('made ', #made) end)"
                             % peer.getsockname()[1])
         self.assertEqual(self.connect(server=server).rest(), b"made 150", server.log())
-        server.stop()
 
     def test_an_idle_listener_keeps_no_places_from_another(self):
         """With a connection limit below the number of accepts posted ahead, every listener serves its clients."""
@@ -185,7 +179,6 @@ end)"""
                 conn.half_close()
                 conn.expect_end()
         self.assertEqual(server.get("/").text, "web")
-        server.stop()
 
     def test_two_listeners_in_the_options(self):
         server = self.serve("local ls = require 'luaserve' local function f(s) s:send(s:receive('*l') or 'late') end "
@@ -195,7 +188,6 @@ end)"""
         conn = self.connect(1, server=server)
         conn.send(b"in time\n")
         self.assertEqual(conn.rest(), b"in time")
-        server.stop()
 
 
 @not_on_windows("SIGSTOP")
@@ -296,7 +288,3 @@ end)
                 conn.send(sends)
                 self.assertEqual((conn.line(), conn.line()), (b"you said hi", b"bye"))
                 self.server.wait_log(r"debug connection from 127\.0\.0\.1:\d+: the loop over what it sends ends: " + why)
-
-
-if __name__ == "__main__":
-    main()

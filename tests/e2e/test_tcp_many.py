@@ -1,7 +1,7 @@
 """Many connections: memory for each, of TCP and of HTTP; memory after they close, 16 threads."""
 import random
 
-from harness import E2E, SANITIZER, Conn, in_parallel, main, not_on_windows, repeats
+from harness import E2E, SANITIZER, Conn, in_parallel, not_on_windows, repeats
 
 ECHO = """
 local ls = require 'luaserve'
@@ -39,7 +39,6 @@ class Many(E2E):
         self.assertLess(each, 1900 * 1.25)  # 1,849 at 10,000 connections; 2,000 share the fixed costs
         for conn in conns + warm:
             conn.close()
-        server.stop()
 
     @not_on_windows("its sockets are larger")
     def test_idle_keep_alive_connections_are_small(self):
@@ -60,7 +59,6 @@ class Many(E2E):
         self.assertLess(each, 256 * 1.1)  # 254 at 10,000 connections; 2,000 share the fixed costs
         for conn in conns + warm:
             conn.close()
-        server.stop()
 
     @staticmethod
     def echo(server, data=b"x" * 64):
@@ -115,8 +113,3 @@ class Many(E2E):
                 conn.close()
 
         in_parallel([lambda m=m: client(m) for m in messages], 12)
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

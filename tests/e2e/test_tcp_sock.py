@@ -4,7 +4,7 @@ import random
 import threading
 import time
 
-from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WINDOWS, main, repeats
+from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WINDOWS, repeats
 
 # The first line of a connection names one of `acts`, with its arguments; the handler runs it.
 SITE = r"""
@@ -459,7 +459,3 @@ class Sock(E2E):
                 thread.join()
         for conn in rude:
             conn.close()
-
-
-if __name__ == "__main__":
-    main()

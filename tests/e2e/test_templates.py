@@ -7,7 +7,7 @@ import re
 import shutil
 import urllib.parse
 
-from harness import E2E, LUASERVE, main, not_on_windows
+from harness import E2E, LUASERVE, not_on_windows
 from harness.browser import Browser, needs_browser
 from harness.server import temporary_folder, write_text
 
@@ -121,7 +121,6 @@ class Templates(TemplateCase):
                 self.assertEqual(page.texts["quoted"]["class"], value)
                 query = urllib.parse.urlsplit(page.texts["link"]["href"]).query
                 self.assertEqual(urllib.parse.parse_qs(query, keep_blank_values=True), {"q": [value], "page": ["1"]})
-        server.stop()
 
     def test_pages_and_texts(self):
         server = self.start()
@@ -129,7 +128,6 @@ class Templates(TemplateCase):
         self.assertEqual((page.status, page.header("content-type"), page.text), (422, "text/html; charset=utf-8", '<b id="part"></b>'))
         self.assertEqual(server.get("/text").header("content-type"), "text/plain; charset=utf-8")
         self.assertEqual(server.get("/waits").text, '&lt;waited&gt; <waited><b id="part">&lt;waited&gt;</b>')
-        server.stop()
 
     def test_errors_name_the_template(self):
         server = self.start()
@@ -146,7 +144,6 @@ class Templates(TemplateCase):
             self.assertEqual(server.get(target).status, 500)
             server.wait_log(r"error .* GET %s: \S*%s" % (re.escape(target.split("?")[0]), message), mark)
         self.assertEqual(server.get("/status").status, 422)
-        server.stop()
 
     @not_on_windows("links need a privilege")
     def test_dev_does_not_report_the_compiled_templates(self):
@@ -159,7 +156,6 @@ ls.listen("127.0.0.1:0", app)"""
         for _ in range(6):
             self.assertEqual(server.get("/").text, "mail")
         self.assertEqual(server.warnings(), [])
-        server.stop()
 
     def test_a_link_out_of_the_folder(self):
         server = self.start()
@@ -167,7 +163,6 @@ ls.listen("127.0.0.1:0", app)"""
         mark = server.mark()
         self.assertEqual(server.get("/include?name=link.txt").status, 500)
         server.wait_log("a symbolic link leads out of the directory", mark)
-        server.stop()
 
     def test_a_syntax_error_refuses_the_site(self):
         for views, message in (
@@ -218,8 +213,3 @@ class InABrowser(TemplateCase):
                     "tags": TAGS, "comment": False, "texts": [value] * 3, "values": [value] * 2, "links": [value],
                     "origin": True}, value)
                 page.check()
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

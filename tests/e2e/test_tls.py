@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, WAIT, WINDOWS, Server, main, not_on_windows, run_program, table
+from harness import E2E, WAIT, WINDOWS, Server, not_on_windows, run_program, table
 from harness import tls
 
 APP = """
@@ -307,7 +307,6 @@ class Served(TlsCase):
             self.assertEqual(silent.recv(100), b"")
         server.wait_log("info refused 127.0.0.1 TLS handshake: timeout", count=2)
         self.assertTrue(tls.get(server.port()).startswith("https"))
-        server.stop()
 
     def test_a_flood_of_half_open_handshakes(self):
         server = self.serve(APP + """ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed",
@@ -322,7 +321,6 @@ class Served(TlsCase):
             for _ in range(3):  # served behind them, as the oldest ones are closed after a second
                 self.assertTrue(tls.get(server.port()).startswith("https"))
             server.wait_log("info refused 127.0.0.1 TLS handshake: too many handshakes at a time")
-        server.stop()
 
     def test_stops_with_a_handshake_under_way(self):
         site = APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" } ls.config{ drain_timeout = 30 }'
@@ -335,7 +333,6 @@ class Served(TlsCase):
             self.assertEqual(idle.recv(1000), b"")  # close_notify
             self.assertEqual(silent.recv(1000), b"")
             self.assertEqual(server.wait(), 0)
-        server.stop()
 
     def test_a_stop_cuts_half_open_handshakes(self):
         """They are no requests: of a byte, half and all of a ClientHello, half a PROXY header, and what lingers after a 400."""
@@ -353,7 +350,6 @@ class Served(TlsCase):
                     self.assertTrue(conn.recv(10))
             server.signal()
             self.assertEqual(server.wait(), 0)
-        server.stop()
 
 
 class Keys(TlsCase):
@@ -424,7 +420,6 @@ class Keys(TlsCase):
                 session.write(b"two")
                 raw.sendall(outgoing.read())
                 self.read_until(session, incoming, raw, b"onetwo")
-        server.stop()
 
     def test_many_key_updates_beside_a_response(self):
         """The response is under way: the client does not receive yet."""
@@ -449,7 +444,6 @@ class Keys(TlsCase):
             raw.sendall(outgoing.read())
             incoming.write(data)
             self.read_until(session, incoming, raw, b"<2000>")
-        server.stop()
 
     @not_on_windows("answers that leave without a response: see ls_sock_try_send")
     def test_renegotiation_is_refused_at_once(self):
@@ -461,7 +455,6 @@ class Keys(TlsCase):
             self.call(session, "SSL_do_handshake")  # waits for the answer
             raw.sendall(outgoing.read())
             self.assertEqual(raw.recv(65536)[:1], b"\x15")
-        server.stop()
 
 
 class Sessions(TlsCase):
@@ -521,7 +514,6 @@ class Changed(TlsCase):
             self.eventually(lambda: self.served(server) == "two", "the new certificate is used")
             before.sendall(b"GET /same HTTP/1.0\r\n\r\n")
             self.assertIn(b"true", tls.read_all(before))
-        server.stop()
 
     def test_each_of_several_certificates_is_renewed_on_its_own(self):
         tls.certificate(self.dir, "renewed", ["two.example"])
@@ -559,7 +551,6 @@ class Changed(TlsCase):
         self.eventually(lambda: served("other.example") == nameless, "the one without the name is used")
         server.wait_log("warn tls: no certificate has the name 'two.example' of hosts: browsers refuse it")
         self.assertEqual(server.logged("no certificate has the name 'one.example' of hosts"), [])
-        server.stop()
 
     def test_a_reload(self):
         """It reads the certificates at once; those in use stay if one of them cannot be used, and so does the site."""
@@ -582,7 +573,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "live.pem
         server.reload()
         server.wait_log("reloaded ", since)
         self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("two", "site 2"))
-        server.stop()
 
     def replace(self, name, text):
         with open(self.path("new"), "wb") as out:
@@ -632,7 +622,6 @@ class Refused(TlsCase):
         server = self.serve_here(APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "old.pem", key = "one.key" } }')
         server.wait_log(r"warn .*site\.lua:\d+: tls: .*old\.pem.*expired")
         self.assertTrue(tls.get(server.port()).startswith("https"))
-        server.stop()
 
     def test_options(self):
         table(self, [(value, (value, message)) for value, message in (
@@ -648,7 +637,3 @@ class Refused(TlsCase):
         status, out, err = run_program(["--check", self.path("check.lua")])
         self.assertEqual(status, 0, err)
         self.assertIn("listener: https loopback port 8443", out)
-
-
-if __name__ == "__main__":
-    main()

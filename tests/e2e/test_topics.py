@@ -4,7 +4,7 @@ import os
 import re
 import threading
 
-from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, repeats, request
+from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, repeats, request
 from harness.websocket import WebSocket
 
 # Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=";
@@ -81,12 +81,6 @@ class Topics(E2E):
     def start(self, more=THREADS, tcp="", **kw):
         self.server = self.serve(SITE.replace("@MORE@", more).replace("@TCP@", tcp), listeners=2, **kw)
         return self.server
-
-    def tearDown(self):
-        server, self.server = self.server, None
-        super().tearDown()
-        if server is not None:
-            server.stop()
 
     def client(self, *topics, **kw):
         conn = self.connect(1, **kw)
@@ -589,7 +583,3 @@ ls.subscribe("t", function(data) ls.sleep(0.001) ls.log.info("handled " .. data)
             come_and_go()
         if not SANITIZER:
             self.eventually(lambda: self.server.rss() - before < 2 << 20, "topics that ended leave no memory")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, chunked, main, request, table
+from harness import E2E, chunked, request, table
 
 SITE = r"""
 local ls = require "luaserve"
@@ -138,7 +138,3 @@ class OfResponses(E2E):
                                       "a response with a Content-Length has no"), strict=True):
             self.assertIn(part, line)
         self.assertEqual([len(value) for _, value in got.trailers], [4091])
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,8 @@ import os
 import re
 import socket
 import subprocess
-import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, main, not_on_windows, request, run_program, scratch
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, not_on_windows, request, run_program, scratch
 
 SITE = 'local ls = require "luaserve"\nlocal app = ls.app()\n'
 LISTEN = '\nls.listen("127.0.0.1:0", app)\n'
@@ -46,7 +45,6 @@ class OneBaseForPaths(E2E):
                 self.assertEqual(conn.get(shown).body, picture)
             self.assertEqual(os.listdir(os.path.join(where, "sub", "pictures")), [os.path.basename(shown)])
             self.assertEqual(os.listdir(where), ["sub"])
-            server.stop()
 
     def test_t13_ls_dir_is_the_directory_of_the_site_for_all_functions(self):
         site = SITE + """
@@ -67,7 +65,6 @@ app:static("/static", ls.dir)""" + LISTEN
             server = self.serve(None, cwd=where, site_path="./sub/../sub/site.lua")
             self.assertEqual(server.get("/").text, "%s|beside the site|beside the site" % native(folder))
             self.assertEqual([server.get("/file").text, server.get("/static/data.txt").text], ["beside the site"] * 2)
-            server.stop()
 
     def test_ls_dir_of_a_site_that_is_no_file(self):
         """It is the working directory."""
@@ -99,7 +96,6 @@ end
         with server.connect() as conn:
             conn.ask("POST", "/%d" % server.port(1))
             self.assertEqual(conn.get("/").text, "tcp UDP")
-        server.stop()
 
     def test_the_old_names_say_the_new_one(self):
         for call, message in (
@@ -220,7 +216,6 @@ ls.tcp("127.0.0.1:0", function(sock) sock.send("x") end)""" + LISTEN, listeners=
             server.wait_log(re.escape(message))
         server.connect(0).expect_end()
         server.wait_log("'send' is a method of a sock: call it with a colon")
-        server.stop()
 
     def test_t22_an_unknown_command(self):
         """luaserve run x.lua"""
@@ -269,7 +264,6 @@ class LongDatagrams(E2E):
         expected = "".join("some.quite.long.name.%03d 1000\n" % n for n in range(200))
         self.eventually(lambda: server.get("/").text == expected, "all counters have their value")
         self.assertEqual(server.logged("truncated"), [])
-        server.stop()
 
     def test_t21_a_datagram_that_is_cut_is_reported(self):
         server = self.serve(SITE + 'ls.udp("127.0.0.1:0", function(data) return tostring(#data) end)' + LISTEN)
@@ -278,8 +272,3 @@ class LongDatagrams(E2E):
             client.sendto(b"x" * 3000, ("127.0.0.1", port))
         server.wait_log(r"site.lua:3: a datagram longer than max_datagram = 2048 bytes was truncated \(logged once\): "
                         "max_datagram = 65507 takes all")
-        server.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@ import os
 import re
 import subprocess
 
-from harness import E2E, LUASERVE, WAIT, Conn, free_port, main, not_on_windows, pty, request, scratch
+from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, pty, request, scratch
 from harness.browser import Browser, needs_browser
 from harness.websocket import WebSocket
 
@@ -27,7 +27,6 @@ app:get("/work", function() local t = os.clock() while os.clock() - t < 0.05 do 
         server.wait_log(r"warn \S*site\.lua:5: dict:set at the top of a file runs again .*: use dict:add, .* or ls\.init$")
         self.assertEqual([server.get("/incr").text for _ in range(5)], ["n=%d\n" % n for n in range(1, 6)])
         self.assertEqual(len(server.logged("dict:set at the top")), 1)
-        server.stop()
 
     def test_t24_print_of_a_table(self):
         server = self.dev("""
@@ -57,7 +56,6 @@ ls.init(function() d.started = 1 end)
 app:get("/incr", function() d.last = 1 return "n=" .. d:incr("counter") .. "\\n" end)""")
         self.assertEqual([server.get("/incr").text for _ in range(3)], ["n=1\n", "n=2\n", "n=3\n"])
         self.assertEqual(server.warnings(), [])
-        server.stop()
 
     def test_what_else_is_done_at_the_top(self):
         """Each line has its warning; a file that is only open for appending has none."""
@@ -86,7 +84,6 @@ app:get("/", function() access:write("x") io.open("@DIR@/start", "w"):close() d:
                             % (line, call))
         self.assertEqual(server.get("/").text, "hello")
         self.assertEqual(len(server.warnings()), 9)
-        server.stop()
 
     def test_a_file_of_the_top_that_handlers_append_to(self):
         """A line that stays in the buffer of a state is mixed with those of others; one that is flushed is not."""
@@ -108,7 +105,6 @@ end)""")
         for _ in range(6):
             server.get("/")
         self.assertEqual(len(server.warnings()), 1, server.log())
-        server.stop()
 
     def test_an_update_at_the_top_that_goes_on(self):
         server = self.dev('local d = ls.dict("d")\nd:update("n", function(old) return (old or 0) + 1 end)\n'
@@ -116,7 +112,6 @@ end)""")
         for _ in range(3):  # an additional state sees it, with its first request
             server.get("/")
         server.wait_log(r"warn \S*site\.lua:4: dict:update at the top of a file runs again .*: use ls\.init$")
-        server.stop()
 
     def test_a_wrong_mode_at_the_top_names_its_line(self):
         server = self.dev("""
@@ -124,7 +119,6 @@ local _, message = pcall(io.open, "@DIR@/x", "write")
 local ok, at = pcall(function() return (io.open("@DIR@/x", "write")) end)
 app:get("/", function() return at end)""")
         self.assertRegex(server.get("/").text, r"^\S*site\.lua:5: bad argument #2 to 'open' \(invalid mode\)$")
-        server.stop()
 
     def test_an_entry_that_is_read_and_then_set(self):
         """Three forms, each with its line; the third one loses what another request writes in the meantime."""
@@ -149,7 +143,6 @@ end)""")
             server.wait_log(r'warn \S*site\.lua:%d: reads and then sets an entry of the dict "%s": another request may write '
                             r"it in between: use incr, update or add$" % (line, name))
         self.assertEqual(len(server.logged("warn .* reads and then sets")), 3)
-        server.stop()
 
     def test_an_entry_that_is_appended_at_the_length(self):
         server = self.dev("""
@@ -172,7 +165,6 @@ end)""")
             server.wait_log(r'warn \S*site\.lua:%d: appends to the dict "%s" at its length \+ 1: another request may do so '
                             r"at the same time" % (line, name))
         self.assertEqual(len(server.warnings()), 2)
-        server.stop()
 
     def test_a_key_of_a_client_that_reads_with_an_index(self):
         server = self.dev("""
@@ -191,7 +183,6 @@ end)""")
             server.wait_log(r'warn \S*site\.lua:%d: reads the dict "sessions" with \[key\]: for a key such as "get" that is '
                             r"the method, which is true\. Use dict:get\(key\) for keys that clients choose$" % line)
         self.assertEqual(len(server.warnings()), 2)
-        server.stop()
 
     RIGHT = """
 local d, cache, kept = ls.dict("n"), ls.dict("pages", { evict = true }), ls.dict("kept", { evict = true })
@@ -221,7 +212,6 @@ end)
             conn.send(b"get\nx\nget\n")
             self.assertEqual(conn.take(6), b"nilokx")
         self.assertEqual(server.warnings(), [])
-        server.stop()
 
     def test_one_state_where_only_a_wait_lets_another_request_in(self):
         server = self.dev("""
@@ -232,7 +222,6 @@ app:get("/wait", function() local n = d.n ls.sleep(0.001) d.n = n + 1 return d.n
         self.assertEqual([server.get(path).text for path in ("/", "/", "/wait")], ["1", "2", "3"])
         server.wait_log(r"warn \S*site\.lua:7: reads and then sets")
         self.assertEqual(len(server.warnings()), 1)
-        server.stop()
 
     def test_the_user_of_a_request_in_a_variable(self):
         server = self.dev("""
@@ -244,7 +233,6 @@ app:get("/", function() ls.sleep(0.001) return user end)""")
                         r"Use req\.user = \.\.\. for what belongs to one request, ls\.dict or a topic for what all share; after the "
                         r"declaration of a cache, the comment \"of each state\" ends this warning$")
         self.assertEqual(server.logged("states = 1"), [])
-        server.stop()
 
     def test_a_stream_that_ends_with_its_handler(self):
         server = self.dev("""
@@ -264,7 +252,6 @@ app:get("/hello", function() return "hello" end)""")
             server.wait_log(r"warn \S*site\.lua:%d: %s /events: the stream ended with its handler: call sse:wait\(\)$"
                             % (line, method))
         self.assertEqual(len(server.warnings()), 2)
-        server.stop()
 
     def test_t3_the_obvious_chat(self):
         """Two tabs: the second one is not found, and the log names the line."""
@@ -279,7 +266,6 @@ app:ws("/ev", { open = function(ws, req) users[req.query.name] = ws end,
             ann.send("bob")
             self.assertEqual(ann.receive(), "no such user: bob")
         self.assertEqual(len(server.logged("changes users")), 1)
-        server.stop()
 
     def test_t10_a_count_is_no_status(self):
         server = self.dev("""
@@ -292,7 +278,6 @@ app:get("/missing", function() return 404 end)""")
         self.assertEqual(server.get("/").status, 200)
         server.wait_log(r"warn \S*site\.lua:6: returns a number alone, which is the status .*return \{ count = n \}")
         self.assertEqual(len(server.warnings()), 1)
-        server.stop()
 
     def test_results_of_next(self):
         server = self.dev("""
@@ -309,7 +294,6 @@ app:get("/", function(req, res, next) local b = next() return b end, function() 
         for line in (5, 12):
             server.wait_log(r"warn \S*site\.lua:%d: next\(\) returns nothing: call it alone; afterwards res:status\(\), " % line)
         self.assertEqual(len(server.warnings()), 2)
-        server.stop()
 
     def test_t16_html_as_text(self):
         server = self.dev("""
@@ -330,7 +314,6 @@ app:get("/used", function() return 403 end)""")
             server.wait_log(r"warn \S*site\.lua:%d: GET %s returns HTML as text, .*: use res:html\(text\)$" % (line, route))
         server.wait_log(r"warn \S*site\.lua:10: the middleware returns HTML as text, .*: use res:html\(text\)$")
         self.assertEqual(len(server.warnings()), 3)
-        server.stop()
 
     T25 = """
 local function inner(t) return t.field end
@@ -349,7 +332,6 @@ end)"""
         self.assertRegex(page.text, r"[a-z0-9,]*\btd\b[a-z0-9,]*\{[^}]*overflow-wrap:anywhere")
         text = server.get("/", (LOCAL,))
         self.assertRegex(text.text.splitlines()[-1], r"site\.lua:6: in ")
-        server.stop()
 
     @needs_browser
     def test_t25_in_a_browser(self):
@@ -358,7 +340,6 @@ end)"""
         self.addCleanup(browser.close)
         page = browser.page("http://127.0.0.1:%d/?%s" % (server.port(), "a" * 3000))
         self.assertTrue(page.run("document.documentElement.scrollWidth <= innerWidth"))
-        server.stop()
 
     def test_a_middleware_that_does_not_answer(self):
         """It is an error: the page shows its line."""
@@ -370,7 +351,6 @@ app:get("/", function(req, res, next) end, function() return "hello" end)""")
                          r'call next\(\), or return a response such as return 403<')
         self.assertIn('<span id="L4" class="marked">', page.text)
         self.assertNotIn("luaserve/", page.text)
-        server.stop()
 
 
 @not_on_windows("a pseudo-terminal as standard error")
@@ -414,7 +394,3 @@ class Terminal(E2E):
         server.get("/")
         server.stop()
         self.assertNotIn("not logged", server.log())
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import sqlite3
 
 from docs_e2e import Run
 from docs_pages import DOCS, blocks_of, scopes_of
-from harness import E2E, ROOT, WAIT, Closed, Framing, in_parallel, main, not_on_windows, repeats, request
+from harness import E2E, ROOT, WAIT, Closed, Framing, in_parallel, not_on_windows, repeats, request
 from harness.websocket import WebSocket
 
 PAGE = os.path.join(DOCS, "cookbook.md")
@@ -595,7 +595,3 @@ end)
             self.assertEqual(first.response().text, "ok")  # of the other backend
         self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn app:proxy: "))
         run.stop(server)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import re
 import time
 import urllib.request
 
-from harness import ROOT, in_parallel, main
+from harness import ROOT, in_parallel
 from harness.program import Program
 from harness.websocket import WebSocket
 
@@ -202,7 +202,3 @@ class Traps(Program):
             conn.send(b"GET /short HTTP/1.1\r\nHost: h\r\n\r\n")
             self.assertNotIn(b"own\r\n", conn.rest())
         server.wait_log("Content-Length is 100, but the handler wrote 3 bytes")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 counts as a status (T1, T2, T5, T6, T10)."""
 import json
 
-from harness import LUASERVE, E2E, in_parallel, main
+from harness import LUASERVE, E2E, in_parallel
 from harness.program import Program
 
 SITE = """
@@ -171,7 +171,3 @@ end)"""
             self.work(server, states)
             self.eventually(suffices, "the timers run")
             self.assertLessEqual(seen["mails"], seen["intervals"])
-
-
-if __name__ == "__main__":
-    main()

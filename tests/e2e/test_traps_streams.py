@@ -2,7 +2,6 @@
 import itertools
 import json
 
-from harness import main
 from harness.program import Program
 
 
@@ -194,7 +193,3 @@ class Traps(Program):
                 got = conn.rest()
                 self.assertIn(b'{"n":3}', got)
                 self.assertFalse(got.endswith(b"0\r\n\r\n"), got)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import socket
 import time
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, main, not_on_windows, repeats
+from harness import E2E, SANITIZER, WAIT, WINDOWS, has_ipv6, not_on_windows, repeats
 from harness.udp import TOP, Udp, UdpClient, ports
 
 
@@ -17,7 +17,6 @@ class Server(Udp):
         self.assertEqual(len(set(ports(server, 2))), 1)
         self.assertEqual(self.client(port).ask(b"four"), b"four")
         self.assertEqual(self.client(port, host="::1").ask(b"six"), b"six")
-        server.stop()
 
     def test_a_star_is_every_address(self):
         server, port = self.udp(
@@ -26,7 +25,6 @@ class Server(Udp):
         four, six = self.client(port), self.client(port, host="::1")
         self.assertEqual(four.ask(b"x"), b"127.0.0.1 %d 127.0.0.1:%d 127.0.0.1:%d a peer has no field 'host'; it is named 'ip'" % ((four.port,) * 3))
         self.assertEqual(six.ask(b"x"), b"::1 %d [::1]:%d [::1]:%d a peer has no field 'host'; it is named 'ip'" % ((six.port,) * 3))
-        server.stop()
 
     def test_what_a_handler_may_return(self):
         server, port = self.udp("""
@@ -46,7 +44,6 @@ class Server(Udp):
         server.wait_log("in a UDP handler:.*on purpose")
         server.wait_log("in a UDP handler: a UDP handler must return a string, a buffer or nothing; got a table")
         server.wait_log("got a boolean")
-        server.stop()
 
     def test_one_state_handles_the_datagrams_in_the_order_in_which_they_were_received(self):
         # The timer makes batches wait for the state; with one datagram in each, every pair of them may change places.
@@ -67,7 +64,6 @@ class Server(Udp):
                 client.send(b"%d" % sent)
                 sent += 1
             self.assertEqual(client.ask(b"result"), b"0 %d" % (sent - 1))
-        server.stop()
 
     def test_replies_go_to_the_right_peers_in_order(self):
         server, port = self.udp("""
@@ -85,7 +81,6 @@ class Server(Udp):
             got = [client.get() for n in range(40) if n % 3 != 0 and n % 7 != 0]
             # two threads may handle batches at the same time
             self.assertEqual(sorted(got), sorted(b"%d" % n + b"x" * (n % 5) for n in range(40) if n % 3 and n % 7))
-        server.stop()
 
     def test_one_thread_keeps_the_order(self):
         """One thread, without the spare thread that takes over when the first one blocks."""
@@ -96,7 +91,6 @@ class Server(Udp):
         for n in range(200):
             client.send(b"%d" % n)
         self.assertEqual([client.get() for _ in range(200)], [b"%d" % n for n in range(200)])
-        server.stop()
 
     def test_batches_at_the_limit(self):
         server, port = self.udp("""
@@ -111,7 +105,6 @@ class Server(Udp):
         received, batches = map(int, client.ask(b"stats").split())
         self.assertEqual(received, 42)
         self.assertGreaterEqual(batches, 11)  # at most 4 datagrams in each
-        server.stop()
 
     def test_a_handler_that_waits_delays_no_other(self):
         server, port = self.udp("""
@@ -125,7 +118,6 @@ class Server(Udp):
         self.assertEqual({client.get(), client.get()}, {b"1", b"2"})
         self.assertEqual([client.get(), client.get()], [b"slow", b"slow"])
         server.wait_log("in a UDP handler:.*late")
-        server.stop()
 
     def test_a_handler_that_blocks_delays_its_own_batch_only(self):
         server, port = self.udp("""
@@ -140,7 +132,6 @@ class Server(Udp):
         self.assertEqual(client.ask(b"quick"), b"quick")
         self.assertLess(time.monotonic() - began, 0.8)
         self.assertEqual(client.get(), b"block")
-        server.stop()
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer keeps signals from a loop that makes no system call")
     def test_processor_time_is_bounded(self):
@@ -151,7 +142,6 @@ class Server(Udp):
         client.send(b"spin")
         self.assertEqual(client.ask(b"a"), b"a")
         server.wait_log("processor time")
-        server.stop()
 
     def test_longest_datagram_and_one_more(self):
         server, port = self.udp("""
@@ -166,7 +156,6 @@ class Server(Udp):
         self.assertEqual(client.ask(b"x" * 60000), b"1000 true")
         server.wait_log("longer than max_datagram = 1000 bytes was truncated")
         self.assertEqual(len(server.logged("was truncated")), 1)
-        server.stop()
 
     def test_default_length_and_the_most(self):
         server, port = self.udp("""
@@ -183,7 +172,6 @@ class Server(Udp):
         client.send(b"65508")
         server.wait_log("the reply of 65508 bytes is too long for a datagram")
         self.assertEqual(len(client.ask(b"3000")), 3000)
-        server.stop()
 
     def test_kept_peers(self):
         server, port = self.udp("""
@@ -200,7 +188,6 @@ class Server(Udp):
         self.assertEqual(one.ask(b"b"), b"true false")
         self.assertEqual(two.ask(b"c"), b"false false")
         self.assertEqual((one.get(), two.get()), (b"later b", b"later c"))
-        server.stop()
 
     def test_many_peers(self):
         server, port = self.udp(
@@ -209,7 +196,6 @@ class Server(Udp):
         for _ in range(2):
             for client in clients:
                 self.assertEqual(client.ask(b"x"), b"x127.0.0.1:%d" % client.port)
-        server.stop()
 
     def test_sendto_from_timers_and_other_handlers(self):
         other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -233,7 +219,6 @@ class Server(Udp):
         self.assertEqual(client.ask(b"addr"), b"127.0.0.1:%d %d UDP socket 127.0.0.1:%d" % (port, port, port))
         self.assertEqual(client.ask(b"%d" % other.getsockname()[1]), b"truenilnil")
         self.assertEqual(other.recv(100), b"direct")
-        server.stop()
 
     def test_refusals_of_peers_end_nothing(self):
         server, port = self.udp("""
@@ -248,7 +233,6 @@ class Server(Udp):
             gone.close()  # the reply is refused
             self.assertEqual(self.client(port).ask(b"%d" % n), b"%d" % n)
         self.assertFalse(server.logged("error|warn"))
-        server.stop()
 
     @not_on_windows("SIGSTOP")
     def test_what_has_arrived_before_a_stop_is_handled(self):
@@ -293,7 +277,6 @@ class Server(Udp):
                 client.send(b"x")
                 time.sleep(0.02)
         self.assertEqual(self.client(other).ask(b"x"), b"other")
-        server.stop()
 
     def test_drain_finishes_handlers_and_replies(self):
         server, port = self.udp("""
@@ -325,7 +308,6 @@ class Server(Udp):
         client.ask(b"a")
         client.ask(b"b" * 20)
         self.assertEqual(client.ask(b"stats"), b"3 2 1 0")
-        server.stop()
 
     def test_a_datagram_of_its_own_is_dropped(self):
         """An echo server that received its own reply would answer it without end."""
@@ -384,7 +366,6 @@ class Server(Udp):
         self.eventually(drops, "the system drops")
         self.eventually(lambda: sum(counts()) == sent, "each datagram is received or dropped")
         server.wait_log(r"warn udp://127\.0\.0\.1:%d: the system has dropped \d+ datagrams, .* receive_buffer of ls\.udp" % port)
-        server.stop()
 
     def test_many_threads_and_memory(self):
         server, port = self.udp("""
@@ -400,7 +381,6 @@ class Server(Udp):
                 client.get()
         # the batch of this request, and at most one that is about to be dropped
         self.eventually(lambda: int(clients[0].ask(b"stats")) <= 2, "received batches go back to the pool")
-        server.stop()
 
 
 class Groups(Udp):
@@ -425,7 +405,6 @@ class Groups(Udp):
             sender.settimeout(0.2)
             with self.assertRaises((socket.timeout, ConnectionRefusedError)):
                 sender.recvfrom(100)
-        server.stop()
 
     def test_multicast_is_shared_with_reuse(self):
         body = """ls.udp({ port = tonumber((...)), multicast = { group = "239.77.1.3", interface = "127.0.0.1" }, reuse = true },
@@ -438,8 +417,6 @@ class Groups(Udp):
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
         sender.sendto(b"x", ("239.77.1.3", port))
         self.assertEqual({sender.recv(100), sender.recv(100)}, {b"one", b"two"})
-        first.stop()
-        second.stop()
 
     def test_broadcast_needs_leave(self):
         server, port = self.udp("""
@@ -454,7 +431,6 @@ class Groups(Udp):
           end)""", 2)
         self.assertEqual(self.client(port).ask(b"x"), b"EACCES")
         self.assertEqual(self.client(ports(server, 2)[1]).ask(b"x"), b"true")
-        server.stop()
 
 
 class Loading(E2E):
@@ -521,7 +497,3 @@ class Loading(E2E):
         log = self.failed('ls.config { threads = 2 }\nls.udp(0, print)\nif not os.getenv("X") and math.random() then local f = io.open("@DIR@/seen")\n'
                           'if f then ls.udp(0, print) else io.open("@DIR@/seen", "w"):close() end end')
         self.assertRegex(log, "one Lua state")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 """ls.udp_connect: connected UDP sockets."""
-from harness import main, no_refusals
+from harness import no_refusals
 from harness.udp import Udp, ports
 
 
@@ -90,7 +90,6 @@ class Connected(Udp):
         self.assertEqual(client.ask(b"300"), b"300")
         # The one left is the client's. Another program's socket may be connected to this port number for a while.
         self.eventually(lambda: server.udp_sockets() == 1, "all its connected sockets are closed")
-        server.stop()
 
     def test_ipv6_and_bad_hosts(self):
         text = self.run_once("""
@@ -102,7 +101,3 @@ class Connected(Udp):
         self.assertRegex(lines[1], r'^nil\tinvalid address "no.such.name"; .*\tEINVAL$')
         self.assertRegex(lines[2], r"\tEINVAL$")
         self.assertEqual(lines[3], "nil\tnot supported here\tENOTSUP")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-from harness import WAIT, main
+from harness import WAIT
 from harness.udp import Udp, UdpClient
 
 
@@ -88,7 +88,3 @@ class Load(Udp):
         self.assertTrue(alive, server.log()[-5000:])
         self.assertEqual((status, bad[:3]), (0, []), server.log()[-3000:])
         self.assertGreater(sum(answers), 200)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ import socket
 import stat
 import unittest
 
-from harness import E2E, WINDOWS, Conn, fcntl, grp, main, pwd, scratch
+from harness import E2E, WINDOWS, Conn, fcntl, grp, pwd, scratch
 
 SITE = """
 local ls = require "luaserve"
@@ -57,15 +57,13 @@ class UnixSockets(E2E):
         fcntl.flock(directory, fcntl.LOCK_UN)
         server = self.start("")
         self.assertEqual(server.get("/").text, "x")
-        server.stop()
 
     def test_owner_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("only root gives a file to another user")
-        server = self.start('owner = "nobody:nogroup", mode = "0600"')
+        self.start('owner = "nobody:nogroup", mode = "0600"')
         st = os.stat(self.path)
         self.assertEqual((st.st_uid, st.st_gid), (pwd.getpwnam("nobody").pw_uid, grp.getgrnam("nogroup").gr_gid))
-        server.stop()
 
     def test_an_owner_that_the_process_may_not_set(self):
         if os.geteuid() == 0:
@@ -79,7 +77,6 @@ class UnixSockets(E2E):
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o640)
         with server.connect() as conn:
             self.assertEqual(conn.rest(), b"hello")
-        server.stop()
 
     def test_wrong_options_raise(self):
         for rest, message in (('mode = "0690"', 'site.lua:5: ls.listen: mode must be octal digits'),
@@ -125,7 +122,3 @@ class UnixSockets(E2E):
             first.stop()
             with Conn(self.path):
                 pass
-
-
-if __name__ == "__main__":
-    main()

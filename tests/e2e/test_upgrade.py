@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, WAIT, Server, WINDOWS, free_port, main, request
+from harness import E2E, WAIT, Server, WINDOWS, free_port, request
 from harness import tls
 from harness.websocket import WebSocket
 
@@ -314,7 +314,6 @@ class Upgrade(E2E):
                 if not part:
                     break
                 got += part
-        server.stop()
 
     def test_max_connections(self):
         server = self.serve(site(limit=3))
@@ -328,7 +327,6 @@ class Upgrade(E2E):
             self.assertTrue(fourth.silent())  # one past the limit
             one.close()
             self.assertEqual(fourth.response().body, b"root")
-        server.stop()
 
     def test_a_stop_while_connections_are_open(self):
         server = self.serve(site())
@@ -351,7 +349,6 @@ class Upgrade(E2E):
         with server.connect() as other:
             self.assertEqual(other.get("/").body, b"root")
         conn.close()
-        server.stop()
 
 
 class Connect(E2E):
@@ -420,7 +417,6 @@ class Connect(E2E):
         with server.connect() as conn:
             self.assertNotIn("CONNECT", conn.ask("OPTIONS", "*").header("Allow"))
             self.assertEqual(conn.get("/").body, b"any")
-        server.stop()
 
     def test_definitions(self):
         begin = 'local ls = require "luaserve" local app = ls.app() '
@@ -460,7 +456,3 @@ class BehindAWait(E2E):
             ws.send("hello")
             self.assertEqual(ws.receive(), "hello")
         conn.close()
-        server.stop()
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import shutil
 import socket
 from random import Random
 
-from harness import SANITIZER, E2E, main, not_on_windows
+from harness import SANITIZER, E2E, not_on_windows
 from harness.server import temporary_folder, write_text
 
 SITE = r"""
@@ -73,11 +73,6 @@ class Uploads(E2E):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         write_text(self.folder + "/site.lua", SITE)
         self.server = self.serve(None, site_path=self.folder + "/site.lua")
-
-    def tearDown(self):
-        server, self.server = self.server, None
-        if server.alive():
-            server.stop()
 
     def files(self):
         return sorted(os.listdir(self.folder))
@@ -242,7 +237,3 @@ class Uploads(E2E):
         self.assertEqual(os.path.getsize(self.folder + "/f"), 2 * size)
         if not SANITIZER:
             self.assertLess(grown, 8 << 20)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import unittest
 
-from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, main, request
+from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, request
 from harness.tls import certificate, context
 from harness.websocket import CLOSE, CONTINUATION, TEXT, CloseFrame, WebSocket, frame, handshake, refused
 
@@ -644,7 +644,6 @@ class Alone(Own):
         with self.open("/cpu") as ws:
             self.assertEqual(ws.send("x").closes(), (1011, ""))
         server.wait_log("more processor time than max_cpu")
-        server.stop()
 
     def test_a_subscriber_that_closes_drops_nothing(self):
         self.start(SITE.replace("threads = 4", "threads = 1, threads_max = 1"))  # one state, which delivers in the order of the subscriptions
@@ -659,7 +658,6 @@ class Alone(Own):
         self.assertEqual((stats["topic_dropped"], stats["topic_closed"]), (0, 0))
         closes.conn.close()
         stays.conn.close()
-        self.server.stop()
 
     def test_max_connections(self):
         server = self.start(SITE.replace("threads = 4", "threads = 2, max_connections = 3"))
@@ -673,7 +671,6 @@ class Alone(Own):
             ws.conn.close()
         self.assertEqual(waits.response().status, 200)
         held[0].conn.close()
-        server.stop()
 
     def test_stop(self):
         server = self.start(SITE)
@@ -721,7 +718,6 @@ class Alone(Own):
                 self.assertEqual(ws.close(), (1000, ""))
         with WebSocket(server.at(), "/protocol", tls=trusting) as ws:
             self.assertRegex(ws.receive(), "^nil TLSv1")
-        server.stop()
 
     def test_options_are_checked(self):
         for options, message in (
@@ -892,7 +888,6 @@ class Reload(Own):
             self.old_consumers_end()
             self.assertNotIn("the previous site continues", self.server.log())  # long before drain_timeout
             self.assertEqual(ws.send("a").receive(), "one a")
-        self.server.stop()
 
     def turns(self):
         return json.loads(self.get("/turns").body)
@@ -912,7 +907,6 @@ class Reload(Own):
                 pass
             self.assertEqual({ws.receive() for _ in range(20)}, {"job", "timer"})
         self.assertEqual(self.get("/end").text, "it ends")
-        self.server.stop()
 
     def goes_on(self, kinds):
         """Which of these chains of the previous site still run."""
@@ -938,7 +932,6 @@ class Reload(Own):
             self.assertNotIn("the previous site continues", self.server.log())  # long before drain_timeout
             self.server.wait_log("calls? of ls.after did not run, because the site was replaced or stopped")
             self.assertEqual(ws.close(), (1000, ""))
-        self.server.stop()
 
     def test_timers_of_requests_end_with_the_tasks_that_are_cut(self):
         self.begin(more=CHAINS, drain="0.2")
@@ -954,7 +947,6 @@ class Reload(Own):
             self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the previous site continues for the WebSocket alone")
             self.assertEqual(self.goes_on(kinds), {"websocket"})
             self.assertEqual(ws.close(), (1000, ""))
-        self.server.stop()
 
     def test_timers_of_a_request_that_is_under_way(self):
         """One that it has set before the reload is called, and so is one that it sets then."""
@@ -981,7 +973,6 @@ app:get("/go", function() assert(go:send("@V@")) return "@V@" end)
             self.assertEqual(self.get("/go").text, "two")
             self.assertEqual(waits.response().text, "after, every")
             self.assertEqual(ws.send("a").receive(), "one a")
-        self.server.stop()
 
     def test_what_goes_on_or_is_idle_is_not_counted_as_cut(self):
         more = """
@@ -1030,7 +1021,6 @@ end)
         self.assertEqual((stats["websockets_restarted"], stats["old_sites"], stats["websockets"]), (3, 2, 2))
         for ws in clients[1] + clients[2]:
             self.assertEqual(ws.close(), (1000, ""))
-        self.server.stop()
 
     def test_an_old_site_closes_its_websockets_after_old_site_timeout(self):
         limits = "15, old_site_timeout = 0.3"
@@ -1042,7 +1032,6 @@ end)
         self.server.wait_log("the previous site closes 2 WebSocket connections with 1012: old_site_timeout of ls.config is over")
         with self.open("/co") as ws:
             self.assertEqual(ws.send("a").receive(), "two a")
-        self.server.stop()
 
     def test_an_old_site_that_ends_late_ends_in_order(self):
         """Its WebSockets keep it for longer than its handlers would have had after drain_timeout."""
@@ -1053,7 +1042,6 @@ end)
         self.assertEqual(old.close(), (1000, ""))
         self.server.wait_log("the previous site has ended")
         self.assertFalse(self.server.logged("does not end"))
-        self.server.stop()
 
     def test_requests_of_an_old_site_are_cut(self):
         self.begin(drain="0.2")
@@ -1071,8 +1059,3 @@ end)
         self.assertEqual(waits.response().status, 500)
         self.assertEqual(old.send("a").receive(), "one a")
         self.assertEqual(old.close(), (1000, ""))
-        self.server.stop()
-
-
-if __name__ == "__main__":
-    main()

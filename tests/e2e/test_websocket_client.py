@@ -1,12 +1,11 @@
 """ls.websocket: the handshake and its errors against a raw server, messages, TLS, where it may be called, and the end of the
 server."""
 import base64
-import os
 import re
 import tempfile
 import zlib
 
-from harness import E2E, WINDOWS, Conn, Server, main
+from harness import E2E, WINDOWS, Conn, Server
 from harness.tls import certificate
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, close_payload
 from harness.websocket_peer import Peer
@@ -403,7 +402,6 @@ ls.listen({ port = 0, host = "127.0.0.1", handler = app })
         with server.connect() as conn:
             body = conn.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.at()[1]).response().body.decode()
         self.assertEqual(sorted(re.findall("timer|job|handler", body)), ["handler", "job", "timer"])
-        server.stop()
 
     def setUp(self):
         E2E.setUp(self)
@@ -499,7 +497,3 @@ class ClientTls(ClientCase):
         conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         self.assertRegex(self.result(), r"^true\|nil\|TLS: .+\|EPROTO$")
         conn.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@ readers that do not read, connections that vanish. Each test ends with the proof
 import struct
 import time
 
-from harness import SANITIZER, in_parallel, main, repeats
+from harness import SANITIZER, in_parallel, repeats
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, WebSocket, close_payload, frame
 from harness.websocket_site import MIB, Hostile
 
@@ -268,7 +268,3 @@ class Topics(Hostile):
             ws.conn.close()
         for _ in range(6):
             self.assertEqual(self.end(), "1006 ")
-
-
-if __name__ == "__main__":
-    main()

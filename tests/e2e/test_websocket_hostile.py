@@ -3,7 +3,7 @@ and compressed messages that are too big. Each test ends with the proof that the
 # wine: none; bytes for the parser of frames; test_websocket and test_websocket_floods use the sockets there
 import zlib
 
-from harness import SANITIZER, Conn, main, repeats, request, tls
+from harness import SANITIZER, Conn, repeats, request, tls
 from harness.websocket import (BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, CloseFrame, WebSocket, accept, close_payload,
                                frame, handshake, refused)
 from harness.websocket_site import LIMIT, MIB, SITE, Hostile
@@ -453,7 +453,3 @@ ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", handler = app }
             self.end()
         with self.assertRaisesRegex(AssertionError, "403"):
             self.over_tls(headers={"Origin": "http://h"})
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, Server, main, needs_terminal, pty, run_program
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, Server, needs_terminal, pty, run_program
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95). user32.dll and
 # gdi32.dll are not among them: Windows does not tell a console program that loads them of a log-off or a shutdown
@@ -153,7 +153,3 @@ class Console(E2E):
                     pid = file.read().strip()
                 self.drains(server, lambda pid=pid, event=event: self.tell(pid, event))
                 self.assertTrue(server.logged(why + ": Windows ends this program after a few seconds, drained or not"))
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import json
 import os
 import unittest
 
-from harness import E2E, main
+from harness import E2E
 
 SITE = r"""
 local ls = require "luaserve"
@@ -116,7 +116,3 @@ class Wycheproof(E2E):
                     cases += [(test, {"jws": test["jws"], **key_of(jwk)}, test["result"] == "valid") for test in group["tests"]
                               if isinstance(test.get("jws"), str) and test["comment"] not in OTHERWISE]
             self.check("token", name, cases)
-
-
-if __name__ == "__main__":
-    main()

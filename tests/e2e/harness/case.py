@@ -16,6 +16,7 @@ class E2E(unittest.TestCase):
     LISTENERS = 1
     ENV = None
     server = None
+    served = ()
 
     @classmethod
     def setUpClass(cls):
@@ -30,21 +31,24 @@ class E2E(unittest.TestCase):
             cls.server.stop()
 
     def setUp(self):
-        if self.server is not None and not self.server.alive():
-            self.fail("the shared server is dead (%s)" % self.server.process.returncode)
+        shared = type(self).server
+        if shared is not None and not shared.alive():
+            self.fail("the shared server is dead (%s)" % shared.process.returncode)
 
     def tearDown(self):
-        if self.server is not None and not self.server.alive():
-            self.server.wait()
-            self.fail(
-                "the server died with status %s:\n%s"
-                % (self.server.process.returncode, self.server.log()[-6000:])
-            )
+        shared = type(self).server
+        if shared is not None and not shared.alive():
+            shared.stop()
+        if self._outcome.success:  # else the first failure says more
+            for server in self.served:
+                server.stop()
 
     def serve(self, site, **kw):
-        """A server for this test alone. Call its stop() at the end of the test to check that it exits cleanly."""
+        """A server for this test alone. Behind the test it must exit with status 0 when it is told to, unless the test has
+        awaited its end or killed it."""
         server = Server(site, **kw)
         self.addCleanup(server.cleanup)
+        self.served = [*self.served, server]
         return server
 
     def connect(self, index=0, server=None, **kw):
