@@ -25,7 +25,5 @@ def catalogue(at):
 
 
 # section: ({shown name: (server, arguments of its measurement)}, measurement, arguments for all)
-SECTIONS = {
-    "middleware-fields": ({FIELDS: (FIELDS, {})}, request, {"target": "/"}),
-    "middleware-page": ({name: (name, {}) for name in (PAGE, PAGE_BEHIND)}, request, {"target": "/page"}),
-}
+SECTIONS = {"middleware-fields": ({FIELDS: (FIELDS, {})}, request, {"target": "/"}),
+            "middleware-page": ({name: (name, {}) for name in (PAGE, PAGE_BEHIND)}, request, {"target": "/page"})}

@@ -164,5 +164,4 @@ def reload(server, load_cpu, count):
     result = reloads_under_load(server, load_cpu, count)
     after = resident_at_rest(server, states)
     result["failures"] += warm_up["failures"]
-    return dict(result, reloads=count, before=before, resident=after,
-                growth=after - before, from_fresh=after - fresh)
+    return dict(result, reloads=count, before=before, resident=after, growth=after - before, from_fresh=after - fresh)

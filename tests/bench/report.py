@@ -55,10 +55,8 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
                     "luaserve topics, one server"),
     "data-postgres": ("a row of PostgreSQL by its key, 64 connections", "request", "node postgres"),
 }
-ADDED_SECTIONS = {
-    "sites-session": "a handler that reads a sealed session, and one without",
-    "sites-limit": "a request with a rate limit per address, and without",
-}
+ADDED_SECTIONS = {"sites-session": "a handler that reads a sealed session, and one without",
+                  "sites-limit": "a request with a rate limit per address, and without"}
 START_SECTIONS = {"start": "a server with two threads", "start-dev": "luaserve dev"}
 PLURAL = {"delivery": "deliveries"}
 S8_SECTIONS = {"s8-1": 1, "s8-100": 100, "s8-1000": 1000, "s8-10000": 10000}  # section: clients
@@ -73,10 +71,8 @@ IDLE_SECTIONS = {
     "ws-idle": "memory per idle WebSocket connection, after an echo (growth after a warm-up)",
     "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
 }
-CHURN_SECTIONS = {
-    "tcp-churn": "TCP connections opened, used and closed",
-    "ws-churn": "WebSocket connections that come, subscribe, receive a message and go",
-}
+CHURN_SECTIONS = {"tcp-churn": "TCP connections opened, used and closed",
+                  "ws-churn": "WebSocket connections that come, subscribe, receive a message and go"}
 
 # The targets: (row, section, server, field, server to divide by or None, at most, unit)
 ASKED = (
@@ -114,8 +110,7 @@ ASKED = (
     ("TCP proxy, 1 MiB / HAProxy: CPU per byte", "tcp-proxy", "luaserve proxy.lua", "us", "haproxy-tcp", 1.00,
      "ratio"),
     ("resident memory per idle TCP connection", "idle-tcp", "luaserve tcp.lua", "resident", None, 1900, "bytes"),
-    ("descriptors left by closed connections", "tcp-churn", "luaserve tcp.lua", "descriptors", None, 0,
-     "count"),
+    ("descriptors left by closed connections", "tcp-churn", "luaserve tcp.lua", "descriptors", None, 0, "count"),
     ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1,
      "KiB"),
     ("hello over TLS 1.3 / nginx", "tls-hello", "luaserve tls", "us", "nginx tls", 0.90, "ratio"),
@@ -321,8 +316,7 @@ def start_lines(results, section):
 
 
 def reload_lines(results):
-    rows = [("server", "reloads", "ms", "requests", "long", "failed", "closed", "resident before", "after",
-             "growth")]
+    rows = [("server", "reloads", "ms", "requests", "long", "failed", "closed", "resident before", "after", "growth")]
     for server in results["reload"]:
         for one in rounds_of(results, "reload", server):
             if one:

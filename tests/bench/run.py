@@ -44,15 +44,11 @@ PLAIN_SECTIONS = {
 }
 TLS_SERVERS = ("luaserve tls", "nginx tls")
 FILE_SERVERS = ("luaserve files", "nginx files")
-TLS_CPU_SECTIONS = {
-    "tls-hello": (TLS_SERVERS, {"connections": 64}),
-    "tls-100k": (TLS_SERVERS, {"connections": 64, "target": "/files/100k"}),
-}
-STATIC_SECTIONS = {
-    "static-1k": (FILE_SERVERS, {"connections": 64, "target": "/files/1k"}),
-    "static-100k": (FILE_SERVERS, {"connections": 64, "target": "/files/100k"}),
-    "static-10m": (FILE_SERVERS, {"connections": 16, "target": "/files/10m"}),
-}
+TLS_CPU_SECTIONS = {"tls-hello": (TLS_SERVERS, {"connections": 64}),
+                    "tls-100k": (TLS_SERVERS, {"connections": 64, "target": "/files/100k"})}
+STATIC_SECTIONS = {"static-1k": (FILE_SERVERS, {"connections": 64, "target": "/files/1k"}),
+                   "static-100k": (FILE_SERVERS, {"connections": 64, "target": "/files/100k"}),
+                   "static-10m": (FILE_SERVERS, {"connections": 16, "target": "/files/10m"})}
 CPU_SECTIONS = {**PLAIN_SECTIONS, **TLS_CPU_SECTIONS, **STATIC_SECTIONS}
 HANDSHAKE_SECTIONS = {  # section: (servers, measurement, its arguments)
     "tls-full": (TLS_SERVERS, measure_tls.handshakes, {"kind": "full"}),
@@ -70,12 +66,9 @@ WEB_SECTIONS = HTTP_SECTIONS + TLS_SECTIONS + tuple(STATIC_SECTIONS)
 SOCKET_SERVERS = ("bare-echo", "bare-udp", "haproxy-tcp", "s6", "s7")
 # section: (servers, measurement, its arguments)
 ECHO_SECTIONS = {
-    "tcp-echo": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
-                 {"connections": 64, "size": 64}),
-    "tcp-echo-64k": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo,
-                     {"connections": 64, "size": 65536}),
-    "udp-echo": (("luaserve udp.lua", "bare-udp"), measure_sockets.udp_echo,
-                 {"sockets": 16, "window": 8, "size": 64}),
+    "tcp-echo": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo, {"connections": 64, "size": 64}),
+    "tcp-echo-64k": (("luaserve tcp.lua", "bare-echo"), measure_sockets.tcp_echo, {"connections": 64, "size": 65536}),
+    "udp-echo": (("luaserve udp.lua", "bare-udp"), measure_sockets.udp_echo, {"sockets": 16, "window": 8, "size": 64}),
     "tcp-proxy": (("luaserve proxy.lua", "haproxy-tcp", "haproxy-tcp splice"), measure_sockets.tcp_proxy,
                   {"connections": 4, "size": 1 << 20}),
 }

@@ -444,10 +444,8 @@ def luaserve_echo(program, backend, end=""):
 
 def luaserve_websocket(program, end=""):
     site = os.path.join(HERE, "websocket", "ws.lua")
-    return {
-        "luaserve ws" + end: luaserve(program, 1, site),
-        "luaserve ws deflate" + end: luaserve(program, 1, site, ["deflate"]),
-    }
+    return {"luaserve ws" + end: luaserve(program, 1, site),
+            "luaserve ws deflate" + end: luaserve(program, 1, site, ["deflate"])}
 
 
 class Place:

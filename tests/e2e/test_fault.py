@@ -39,14 +39,7 @@ STEPS = [
     ("GET", "/", {}, None, b"root", 200),
     ("POST", "/echo", {}, BODY, BODY, 200),
     ("POST", "/body", {}, BODY[:9000], BODY[:9000], 200),
-    (
-        "POST",
-        "/relay",
-        {"Transfer-Encoding": "chunked"},
-        chunked([b"abc", b"d" * 5000]),
-        b"abc" + b"d" * 5000,
-        200,
-    ),
+    ("POST", "/relay", {"Transfer-Encoding": "chunked"}, chunked([b"abc", b"d" * 5000]), b"abc" + b"d" * 5000, 200),
     ("GET", "/parts", {}, None, b"p" * 15000, 200),
     ("GET", "/spawn", {}, None, b"job", 200),
     ("GET", "/big", {}, None, b"b" * 200000, 200),
@@ -112,9 +105,8 @@ class Faults(Sweeps, FaultCase):
             self.orders.arm(0)
             server = Server(
                 SITE,
-                env=self.environment(
-                    FAULT_CALL=str(kinds), FAULT_K=str(k), FAULT_TIMES=str(times), FAULT_ERRNO=str(error)
-                ),
+                env=self.environment(FAULT_CALL=str(kinds), FAULT_K=str(k), FAULT_TIMES=str(times),
+                                     FAULT_ERRNO=str(error)),
                 flags=("--threads", "2"),
                 listeners=0,
             )
@@ -126,9 +118,7 @@ class Faults(Sweeps, FaultCase):
                     try:
                         self.scenario(server)
                     except ValueError as problem:
-                        self.fail(
-                            "start with a fault at %d of %d: %s\n%s" % (k, total, problem, server.log()[-2000:])
-                        )
+                        self.fail("start with a fault at %d of %d: %s\n%s" % (k, total, problem, server.log()[-2000:]))
                     if server.alive():
                         self.orders.disarm()
                         self.scenario(server, must_work=True)
@@ -143,17 +133,12 @@ class Faults(Sweeps, FaultCase):
                     self.assertTrue(re.search(r"[a-z]{4}", server.log()), "k=%d: it ends without a word" % k)
             finally:
                 server.cleanup()
-        print(
-            "start-up, kind %d x %d: %d calls, %d started, %d gave up"
-            % (kinds, times, total, came_up, gave_up),
-            flush=True,
-        )
+        print("start-up, kind %d x %d: %d calls, %d started, %d gave up" % (kinds, times, total, came_up, gave_up),
+              flush=True)
 
     def test_start_up(self):
-        for name, kinds, times, error, samples in (
-            ("one allocation", ALLOC, 1, errno.ENOMEM, 25),
-            ("allocations in a row", ALLOC, 30, errno.ENOMEM, 40),
-            ("registration", EPOLL_CTL, 1, errno.ENOMEM, 10),
-        ):
+        for name, kinds, times, error, samples in (("one allocation", ALLOC, 1, errno.ENOMEM, 25),
+                                                   ("allocations in a row", ALLOC, 30, errno.ENOMEM, 40),
+                                                   ("registration", EPOLL_CTL, 1, errno.ENOMEM, 10)):
             with self.subTest(name):
                 self.start_up(kinds, times, error, samples)

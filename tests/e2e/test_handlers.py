@@ -162,14 +162,7 @@ class Loops(Failing):
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_loops(self):
         """Each loop fails its own request only, however it is written; other requests are served meanwhile."""
-        targets = (
-            "/loop",
-            "/loop-pcall",
-            "/loop-xpcall",
-            "/loop-coroutine",
-            "/loop-in-coroutine",
-            "/loop-close",
-        )
+        targets = ("/loop", "/loop-pcall", "/loop-xpcall", "/loop-coroutine", "/loop-in-coroutine", "/loop-close")
         for target in targets:
             with self.subTest(target):
                 mark = self.server.mark()
@@ -230,9 +223,7 @@ class Wrong(Failing):
         self.assertEqual(self.get("/error").status, 500)
         self.server.wait_log("stack traceback", mark)
         line = SITE[: SITE.index("raised on purpose")].count("\n") + 1
-        self.eventually(
-            lambda: self.server.logged(r"site\.lua:%d:" % line, mark), "site.lua:%d in the log" % line
-        )
+        self.eventually(lambda: self.server.logged(r"site\.lua:%d:" % line, mark), "site.lua:%d in the log" % line)
 
     def test_nonsense_returned(self):
         for name in (

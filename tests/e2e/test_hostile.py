@@ -372,11 +372,9 @@ class Hostile(E2E):
     # ---- coroutines
 
     def test_coroutines(self):
-        for target, want in (
-            ("/wrap-across-pcall", ('"seen":[1,2,3]', '"ok":false', '"kind":"table"')),
-            ("/close-waits", ("closed;false first",)),
-            ("/close-in-dead-coroutine", ('"ok":false', "cannot wait here")),
-        ):
+        for target, want in (("/wrap-across-pcall", ('"seen":[1,2,3]', '"ok":false', '"kind":"table"')),
+                             ("/close-waits", ("closed;false first",)),
+                             ("/close-in-dead-coroutine", ('"ok":false', "cannot wait here"))):
             text = self.get(target).text
             for part in want:
                 self.assertIn(part, text, target)

@@ -57,24 +57,14 @@ class Close(Http1):
                 ("before the last LF", (b"GET /evil HTTP/1.1\r\nHost: h\r\n\r", False)),
                 ("nothing", (b"", False)),
                 ("in a body", (request("POST", "/log-body?tag=cut", {"Content-Length": "10"}) + b"hello", True)),
-                (
-                    "in a chunk",
-                    (request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"}) + b"5\r\nhel", True),
-                ),
-                (
-                    "before the last chunk",
-                    (
-                        request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"}) + b"5\r\nhello\r\n",
-                        True,
-                    ),
-                ),
+                ("in a chunk",
+                 (request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"}) + b"5\r\nhel", True)),
+                ("before the last chunk",
+                 (request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"}) + b"5\r\nhello\r\n", True)),
                 (
                     "in the trailers",
-                    (
-                        request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"})
-                        + b"5\r\nhello\r\n0\r\n",
-                        True,
-                    ),
+                    (request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"}) + b"5\r\nhello\r\n0\r\n",
+                     True),
                 ),
             ],
             check,

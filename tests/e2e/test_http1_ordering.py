@@ -10,9 +10,7 @@ class Ordering(Http1):
     def test_pipelined_in_order(self):
         for name in ("n", "slow"):
             with self.subTest(name), self.connect() as conn:
-                conn.send(
-                    b"".join(request("GET", "/%s/%d" % (name, n)) for n in range(100 if name == "n" else 20))
-                )
+                conn.send(b"".join(request("GET", "/%s/%d" % (name, n)) for n in range(100 if name == "n" else 20)))
                 for n in range(100 if name == "n" else 20):
                     self.assertEqual(conn.response().text, str(n))
                 self.assertEqual(conn.get("/n/x").text, "x")
@@ -89,9 +87,8 @@ class Ordering(Http1):
         with self.connect() as conn:
             conn.send(request("GET", "/stream", {"Connection": "keep-alive"}, version="HTTP/1.0"))
             response = conn.response()
-            self.assertEqual(
-                (response.text, response.chunked, response.to_close), ("part 1\npart 2\npart 3\n", False, True)
-            )
+            self.assertEqual((response.text, response.chunked, response.to_close),
+                             ("part 1\npart 2\npart 3\n", False, True))
         with self.connect() as conn:
             response = conn.send(
                 request("POST", "/echo", {"Expect": "100-continue"}, b"hello", version="HTTP/1.0")
@@ -100,21 +97,12 @@ class Ordering(Http1):
         self.assertEqual(self.server.logged("EVIL"), [])
 
     def test_expectations(self):
-        self.refuse_all(
-            [
-                ("too large", post(b"Content-Length: 9000000\r\n"), 413),
-                (
-                    "too large, to be continued",
-                    post(b"Expect: 100-continue\r\nContent-Length: 9000000\r\n"),
-                    413,
-                ),
-                (
-                    "too large for the route, to be continued",
-                    post(b"Expect: 100-continue\r\nContent-Length: 101\r\n", target=b"/small"),
-                    413,
-                ),
-            ]
-        )
+        self.refuse_all([
+            ("too large", post(b"Content-Length: 9000000\r\n"), 413),
+            ("too large, to be continued", post(b"Expect: 100-continue\r\nContent-Length: 9000000\r\n"), 413),
+            ("too large for the route, to be continued",
+             post(b"Expect: 100-continue\r\nContent-Length: 101\r\n", target=b"/small"), 413),
+        ])
         with self.connect() as conn:  # the server may skip a short body instead of closing; it is not a request
             conn.send(post(b"Content-Length: 101\r\n", b"\r\n\r\n" + EVIL, b"/small"))
             response = conn.response()

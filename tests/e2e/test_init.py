@@ -42,9 +42,14 @@ class Init(E2E):
         self.assertEqual(server.get("/runs").text, "n=1")
 
     def test_jobs_of_it_go_on(self):
-        server = self.serve(site("ls.init(function() ls.spawn(function() while true do d:incr('n') ls.sleep(0.001) end end) "
-                                 "end) app:get('/n', function() return 'n=' .. (d.n or 0) end)"))
+        server = self.serve(site("""
+            ls.init(function()
+              ls.spawn(function() while not d.enough do d:incr('n') ls.sleep(0.001) end end)
+            end)
+            app:get('/enough', function() d.enough = true end)
+            app:get('/n', function() return 'n=' .. (d.n or 0) end)"""))
         self.eventually(lambda: int(server.get("/n").text[2:]) > 5, "the job goes on")
+        server.get("/enough")  # else the drain would wait for it
 
     def test_timers_and_start_hooks_come_after_it(self):
         server = self.serve(site("""
@@ -77,10 +82,9 @@ class Init(E2E):
         self.assertIn("ended", server.log())
 
     def test_wrong_calls(self):
-        for text, message in (
-            ("ls.init()", "function expected"), ("ls.init(print, 1)", "too many arguments for ls.init(fn)"),
-            ("ls.once(print)", "ls.once is now ls.init(fn)"),
-        ):
+        for text, message in (("ls.init()", "function expected"),
+                              ("ls.init(print, 1)", "too many arguments for ls.init(fn)"),
+                              ("ls.once(print)", "ls.once is now ls.init(fn)")):
             with self.subTest(text), scratch(site_lua=site(text)) as where:
                 status, _, err = run_program(["--check", "site.lua"], cwd=where)
                 self.assertEqual(status, 1)

@@ -112,18 +112,14 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_head = 1024, max_tar
                 if route == "/ignore":
                     continue
                 with self.server.connect() as conn:
-                    conn.send(
-                        request("POST", route, {"Transfer-Encoding": "chunked"}, chunked([body[:7], body[7:]]))
-                    )
+                    conn.send(request("POST", route, {"Transfer-Encoding": "chunked"}, chunked([body[:7], body[7:]])))
                     response = conn.response()
                     self.assertEqual((response.status, response.closes), (want, want == 413))
 
     def test_unlimited_body(self):
         with self.connect() as conn:
             self.assertEqual(conn.ask("POST", "/unlimited", body=b"b" * 100000).text, "100000")
-            conn.send(
-                request("POST", "/unlimited", {"Transfer-Encoding": "chunked"}, chunked([b"c" * 1000] * 100))
-            )
+            conn.send(request("POST", "/unlimited", {"Transfer-Encoding": "chunked"}, chunked([b"c" * 1000] * 100)))
             self.assertEqual(conn.response().text, "100000")
 
     def test_no_100_for_what_is_too_large(self):
@@ -200,9 +196,8 @@ class DefaultBody(E2E):
                     cases.append((name, str(above), "must be from"))
         cases += [("min_send_rate", "-1", "a number of bytes"), ("min_send_rate", "true", "a number of bytes")]
         cases += [("min_body_rate", "{}", "a number of bytes per second"), ("min_body_rate", "-1", "a number of bytes")]
-        lines = "\n".join(
-            "try(%r, function() ls.config{ %s = %s } end)" % (name, name, value) for name, value, _ in cases
-        )
+        lines = "\n".join("try(%r, function() ls.config{ %s = %s } end)" % (name, name, value) for name, value,
+                          _ in cases)
         with scratch(
             site_lua='local ls = require "luaserve"\n'
             "local function try(name, fn) print(name, select(2, pcall(fn))) end\n" + lines + "\n"
@@ -219,9 +214,8 @@ class DefaultBody(E2E):
                 self.assertIn("; got ", line)
 
     def _message(self, setting):
-        server = self.serve(
-            APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, %s }\n' % setting, listeners=0
-        )
+        server = self.serve(APP + 'ls.listen{ host = "127.0.0.1", port = 0, handler = app, %s }\n' % setting,
+                            listeners=0)
         server.wait()
         return server.log()
 
@@ -283,9 +277,8 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
             with self.subTest(first), self.server.connect(self.HEAD) as conn:
                 ended = threading.Event()
                 conn.send(first)
-                sender = threading.Thread(
-                    target=self.trickle, args=(conn, then + b"X" * 100000 if first else b"", ended)
-                )
+                sender = threading.Thread(target=self.trickle,
+                                          args=(conn, then + b"X" * 100000 if first else b"", ended))
                 sender.start()
                 try:
                     rest = conn.rest()
@@ -306,10 +299,7 @@ listen{ head_timeout = 2, idle_timeout = 2, body_grace = 2, send_timeout = 2 }
             self.assertTrue(rest == b"" or rest.startswith(b"HTTP/1.1 408 "), rest)
 
     def test_slow_body(self):
-        for name, fields in (
-            ("length", {"Content-Length": "100000"}),
-            ("chunked", {"Transfer-Encoding": "chunked"}),
-        ):
+        for name, fields in (("length", {"Content-Length": "100000"}), ("chunked", {"Transfer-Encoding": "chunked"})):
             for route in ("/echo", "/told"):
                 with self.subTest((name, route)), self.server.connect(self.BODY) as conn:
                     ended = threading.Event()
@@ -472,10 +462,8 @@ class Pipeline(E2E):
         with self.connect() as conn:
             idle = json.loads(self.get("/stats").text)
             conn.send(request("GET", "/nap"))
-            sender = threading.Thread(
-                target=conn.try_send,
-                args=(b"".join(request("GET", "/n/%d" % n, [padding]) for n in range(count)),),
-            )
+            sender = threading.Thread(target=conn.try_send,
+                                      args=(b"".join(request("GET", "/n/%d" % n, [padding]) for n in range(count)),))
             sender.start()
             threading.Event().wait(0.3)
             busy = json.loads(self.get("/stats").text)

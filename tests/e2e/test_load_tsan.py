@@ -130,9 +130,7 @@ class Load(E2E):
     def test_load_then_drain(self):
         server = self.serve(SITE, flags=("--threads", "4"))
         stop, bad, counts = threading.Event(), [], [0]
-        threads = [
-            threading.Thread(target=self.client, args=(server, seed, stop, bad, counts)) for seed in range(16)
-        ]
+        threads = [threading.Thread(target=self.client, args=(server, seed, stop, bad, counts)) for seed in range(16)]
         for thread in threads:
             thread.start()
         begun = time.monotonic()

@@ -162,10 +162,9 @@ class Middleware(E2E):
     def test_a_file_that_is_missing_and_forgotten_is_logged(self):
         for listener in 0, 1:
             with self.connect(listener) as conn:
-                for target, status, text in (
-                    ("/gone-file", 410, ""), ("/second-file", 200, "0123456789" * 10), ("/written-file", 200, "written"),
-                    ("/forgotten-file", 404, "Not Found\n"),
-                ):
+                for target, status, text in (("/gone-file", 410, ""), ("/second-file", 200, "0123456789" * 10),
+                                             ("/written-file", 200, "written"),
+                                             ("/forgotten-file", 404, "Not Found\n")):
                     if target == "/written-file" and listener == 0:  # its middleware wants to set a field
                         continue
                     mark = self.server.mark()
@@ -198,10 +197,9 @@ class Middleware(E2E):
         self.assertEqual(self.server.logged("error .*POST /json"), [])
 
     def test_results_replace_the_response(self):
-        for replace, status, text, kind in (
-            ("status", 404, '{"error":"replaced"}', "text/x"), ("body", 200, "replaced", "text/x"),
-            ("nil", 200, "page", "text/x"), ("html", 200, "<b>page", "text/x"), ("type", 200, "page", TEXT),
-        ):
+        for replace, status, text, kind in (("status", 404, '{"error":"replaced"}', "text/x"),
+                                            ("body", 200, "replaced", "text/x"), ("nil", 200, "page", "text/x"),
+                                            ("html", 200, "<b>page", "text/x"), ("type", 200, "page", TEXT)):
             with self.subTest(replace):
                 response = self.get("/api/page?replace=" + replace)
                 self.assertEqual((response.status, response.text, response.header("Content-Type")), (status, text, kind))
@@ -219,10 +217,9 @@ class Middleware(E2E):
     def test_paths(self):
         allowed = [("Authorization", "Bearer x")]
         with self.server.connect() as conn:
-            for target, status, text in (
-                ("/admin", 401, "token"), ("/admin/users/7", 401, "token"), ("/%61dmin/users/7", 401, "token"),
-                ("/admin/none", 401, "token"), ("/administrator", 200, "other"),
-            ):
+            for target, status, text in (("/admin", 401, "token"), ("/admin/users/7", 401, "token"),
+                                         ("/%61dmin/users/7", 401, "token"), ("/admin/none", 401, "token"),
+                                         ("/administrator", 200, "other")):
                 with self.subTest(target):
                     response = conn.get(target)
                     self.assertEqual((response.status, response.text), (status, text))

@@ -102,9 +102,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_unread = "8k", linge
 
 """
 
-HASTY = SITE.replace(
-    "linger = 0.1", "linger = 0.003, body_grace = 0.003, head_timeout = 0.01, idle_timeout = 0.003"
-)
+HASTY = SITE.replace("linger = 0.1", "linger = 0.003, body_grace = 0.003, head_timeout = 0.01, idle_timeout = 0.003")
 FILE = b"f" * 70000
 ONCE = "/whole /shared /nap /busy /inject /timed /first /left /left-later /left-timed /says-close".split()
 FIVE = "/parts /paced /flushed /wrapped /writer /writers /left-parts".split()

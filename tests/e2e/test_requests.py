@@ -148,10 +148,8 @@ class Requests(E2E):
         self.assertEqual(json.loads(self.get("/headers").text), {"none": True})
 
     def test_cookies(self):
-        self.assertEqual(
-            json.loads(self.get("/cookies", {"Cookie": "a=1; b=two"}).text),
-            {"a": "1", "b": "two", "none": True},
-        )
+        self.assertEqual(json.loads(self.get("/cookies", {"Cookie": "a=1; b=two"}).text),
+                         {"a": "1", "b": "two", "none": True})
         self.assertEqual(json.loads(self.get("/cookies").text), {"none": True})
 
     def test_fields(self):
@@ -207,9 +205,8 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             server.stop()
 
     def test_json_in_and_out(self):
-        response = self.ask(
-            "POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}'
-        )
+        response = self.ask("POST", "/json", {"Content-Type": "application/json"},
+                            b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}')
         self.assertEqual(response.status, 201)
         self.assertEqual(json.loads(response.text), {"a": [1, 2, {}], "c": "\u00e9"})
         self.assertTrue(response.header("Content-Type").startswith("application/json"))
@@ -269,9 +266,8 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                                  % ("got " + type_ if type_ else "it is missing"))
 
     def test_form(self):
-        response = self.ask(
-            "POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"}, b"a=1+2&b=%26%3D&c"
-        )
+        response = self.ask("POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"},
+                            b"a=1+2&b=%26%3D&c")
         self.assertEqual(json.loads(response.text), {"a": "1 2", "b": "&="})
         for fields, body, status, says in (
                 ({}, b"a=1", 415, "the Content-Type must be application/x-www-form-urlencoded or multipart/form-data; it is missing\n"),
@@ -325,9 +321,7 @@ class Curl(E2E):
     SITE = SITE
 
     def curl(self, *args, stdin=None):
-        done = subprocess.run(
-            ["curl", "-sS", "-m", "20", *args], capture_output=True, timeout=2 * WAIT, input=stdin
-        )
+        done = subprocess.run(["curl", "-sS", "-m", "20", *args], capture_output=True, timeout=2 * WAIT, input=stdin)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -348,9 +342,7 @@ class Curl(E2E):
         )
         self.assertEqual(self.curl("-0", base + "/"), b"root\n")
         self.assertEqual(
-            self.curl("--request-target", "*", "-X", "OPTIONS", "-o", os.devnull, "-w", "%{http_code}", base)[
-                :1
-            ],
+            self.curl("--request-target", "*", "-X", "OPTIONS", "-o", os.devnull, "-w", "%{http_code}", base)[:1],
             b"2",
         )
 

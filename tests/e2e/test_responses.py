@@ -176,10 +176,8 @@ class Responses(E2E):
 
     def test_status_body_headers(self):
         response = self.get("/all")
-        self.assertEqual(
-            (response.status, response.text, response.header("X-A"), response.header("Content-Type")),
-            (201, "made", "1", "text/x"),
-        )
+        self.assertEqual((response.status, response.text, response.header("X-A"), response.header("Content-Type")),
+                         (201, "made", "1", "text/x"))
         response = self.get("/status-table")
         self.assertEqual((response.status, json.loads(response.text)), (202, {"ok": True}))
 
@@ -197,9 +195,8 @@ class Responses(E2E):
         self.assertEqual((response.status, response.header("X-B"), response.text), (203, "2", "sent"))
         self.assertEqual(json.loads(self.get("/resjson").text), {"a": {"b": True}})
         response = self.get("/write")
-        self.assertEqual(
-            (response.text, response.header("Content-Type"), response.chunked), ("a,1\n2.5\n", "text/csv", True)
-        )
+        self.assertEqual((response.text, response.header("Content-Type"), response.chunked),
+                         ("a,1\n2.5\n", "text/csv", True))
         response = self.get("/flush")
         self.assertEqual((response.text, response.chunked), ("onetwo", True))
         self.assertGreaterEqual(response.chunks, 2)
@@ -207,9 +204,7 @@ class Responses(E2E):
     def test_announced_length(self):
         """A response in parts with a Content-Length is sent with it, and may not be longer or shorter."""
         response = self.get("/announced")
-        self.assertEqual(
-            (response.text, response.chunked, response.header("Content-Length")), ("abcdef", False, "6")
-        )
+        self.assertEqual((response.text, response.chunked, response.header("Content-Length")), ("abcdef", False, "6"))
         with self.assertRaises(Closed):
             self.get("/announced-short")
         response = self.get("/announced-long")
@@ -242,10 +237,8 @@ class Responses(E2E):
         self.assertEqual(len(cookies), 2)
         parts = [p.strip() for p in cookies[0].split(";")]
         self.assertEqual(parts[0], "sid=abc")
-        self.assertEqual(
-            {p.lower() for p in parts[1:]},
-            {"path=/", "domain=example.com", "max-age=60", "secure", "httponly", "samesite=lax"},
-        )
+        self.assertEqual({p.lower() for p in parts[1:]},
+                         {"path=/", "domain=example.com", "max-age=60", "secure", "httponly", "samesite=lax"})
         self.assertEqual(cookies[1].split(";")[0], "plain=1")
 
     def test_content_type(self):

@@ -32,9 +32,7 @@ class Routes(E2E):
         for verb in ("get", "post", "put", "patch", "delete"):
             with self.subTest(verb):
                 body = b"" if verb in ("post", "put", "patch") else None
-                self.assertEqual(
-                    self.ask(verb.upper(), "/verb/" + verb, body=body).text, verb + ":" + verb.upper()
-                )
+                self.assertEqual(self.ask(verb.upper(), "/verb/" + verb, body=body).text, verb + ":" + verb.upper())
         head = self.ask("HEAD", "/verb/head")
         self.assertEqual((head.status, head.header("X-Verb"), head.body), (200, "head", b""))
         options = self.ask("OPTIONS", "/verb/options")
@@ -143,9 +141,7 @@ class Composed(E2E):
     def test_mount(self):
         for path, text in (("/sub/", "sub root"), ("/sub/x/9", "sub 9"), ("/sub/deep/y", "deep")):
             response = self.get(path)
-            self.assertEqual(
-                (response.status, response.text, response.header("X-Sub")), (200, text, "yes"), path
-            )
+            self.assertEqual((response.status, response.text, response.header("X-Sub")), (200, text, "yes"), path)
         self.assertEqual(self.get("/sub/none").status, 404)
         self.assertEqual(self.get("/subway").status, 404)
 

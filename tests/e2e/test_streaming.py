@@ -161,11 +161,8 @@ class Streaming(E2E):
             size = 0
             while True:
                 chunk = int(conn._line("chunk size"), 16)
-                self.assertEqual(
-                    self.server.logged("download written slow", mark) != [] and size < 8 * MIB,
-                    False,
-                    "written long before it was read",
-                )
+                self.assertEqual(self.server.logged("download written slow", mark) != [] and size < 8 * MIB, False,
+                                 "written long before it was read")
                 conn.take(chunk + 2)
                 size += chunk
                 if chunk == 0:
@@ -252,11 +249,9 @@ class Streaming(E2E):
         KiB may arrive by themselves, and move from a large block into a small one."""
         body = b"e" * MIB
         with self.connect() as conn:
-            for name, may_move, ask in (
-                ("string", 0, lambda: conn.get("/big").body),
-                ("fresh string", 0, lambda: conn.get("/fresh?c=x").body),
-                ("echo", MIB // 16, lambda: conn.ask("POST", "/echo", body=body).body),
-            ):
+            for name, may_move, ask in (("string", 0, lambda: conn.get("/big").body),
+                                        ("fresh string", 0, lambda: conn.get("/fresh?c=x").body),
+                                        ("echo", MIB // 16, lambda: conn.ask("POST", "/echo", body=body).body)):
                 with self.subTest(name):
                     first = json.loads(conn.get("/stats").text)["bytes_copied"]
                     control = json.loads(conn.get("/stats").text)["bytes_copied"] - first
@@ -317,10 +312,7 @@ class LongStrings(E2E):
         self.eventually(lambda: int(self.get("/lua").text) < 4 * MIB, "the strings are freed")
 
     def test_below_write_ahead_nothing_waits(self):
-        for target, line, expected in (
-            ("/write?m=4", "written", b"1234"),
-            ("/send?m=5", "sent true", b"11111"),
-        ):
+        for target, line, expected in (("/write?m=4", "written", b"1234"), ("/send?m=5", "sent true", b"11111")):
             with self.subTest(target), self.connect(rcvbuf=65536) as conn:
                 mark = self.server.mark()
                 conn.send(request("GET", target))

@@ -110,8 +110,7 @@ class Connect(E2E):
 
     def test_refused(self):
         self.listener.close()
-        self.assertEqual(self.run_lua("return ls.connect('127.0.0.1', PORT)"),
-                         "true|nil|connection refused|EREFUSED")
+        self.assertEqual(self.run_lua("return ls.connect('127.0.0.1', PORT)"), "true|nil|connection refused|EREFUSED")
         self.assertEqual(self.run_lua("return ls.connect('unix:/does/not/exist')"),
                          "true|nil|not supported here|ENOTSUP" if WINDOWS else "true|nil|not found|ENOENT")
         self.assertIn("|ELIMIT", self.run_lua("return ls.connect('unix:/' .. ('x'):rep(200))"))

@@ -71,8 +71,7 @@ class Connected(Udp):
           local c = assert(ls.udp_connect("127.0.0.1", port))
           c:send("a") print(c:receive(0)) print(c:receive(0.01)) ls.sleep(0.3) print(c:receive(0))""",
                              echo="ls.sleep(0.1) return data")
-        self.assertEqual(text.splitlines(),
-                         ["nil\ttimeout\tETIMEDOUT", "nil\ttimeout\tETIMEDOUT", "a"])
+        self.assertEqual(text.splitlines(), ["nil\ttimeout\tETIMEDOUT", "nil\ttimeout\tETIMEDOUT", "a"])
 
     def test_descriptors_of_dropped_ones_come_back(self):
         server, _ = self.udp("""

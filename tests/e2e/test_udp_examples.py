@@ -244,10 +244,8 @@ class Dns(Example):
 
     def test_records(self):
         question = query(b"one.example.test")[12:]
-        self.assertEqual(
-            self.ask(query(b"one.example.test")),
-            (0, 1, 1, question + struct.pack(">3HLH4B", 0xC00C, 1, 1, 60, 4, 192, 0, 2, 1)),
-        )
+        self.assertEqual(self.ask(query(b"one.example.test")),
+                         (0, 1, 1, question + struct.pack(">3HLH4B", 0xC00C, 1, 1, 60, 4, 192, 0, 2, 1)))
         self.assertEqual(self.ask(query(b"ONE.Example.TEST"))[:3], (0, 1, 1))
         self.assertEqual(self.ask(query(b"many.example.test"))[:3], (0, 1, 3))
 

@@ -239,8 +239,7 @@ class Client(ClientCase):
 
     def test_frames_are_masked(self):
         conn = self.open('for i = 1, 20 do ws:send("m" .. i) end return ws:receive()')
-        self.assertEqual([conn.read_frame() for _ in range(20)],
-                         [(TEXT, b"m%d" % n, True, 0) for n in range(1, 21)])
+        self.assertEqual([conn.read_frame() for _ in range(20)], [(TEXT, b"m%d" % n, True, 0) for n in range(1, 21)])
         self.assertGreater(len(set(conn.keys)), 10)
         conn.send_frame(TEXT, b"a", fin=False).send_frame(PING, b"p").send_frame(CONTINUATION, b"b")
         self.assertEqual(conn.read_frame(), (PONG, b"p", True, 0))

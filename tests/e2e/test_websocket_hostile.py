@@ -9,10 +9,6 @@ from harness.websocket import (BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Cl
 from harness.websocket_site import LIMIT, MIB, SITE, Hostile
 
 
-def pieces(data, size):
-    return [data[at:at + size] for at in range(0, len(data), size)]
-
-
 class Handshakes(Hostile):
     def is_refused(self, sent, status, why):
         got = refused(self.server.at(), sent)
@@ -21,30 +17,17 @@ class Handshakes(Hostile):
         self.assertEqual(got.all("Sec-WebSocket-Accept"), [])
         return got
 
-    def test_each_rule(self):
-        path = "/echo"
+    def test_rules_that_are_broken(self):
         for sent, status, why in (
-                (handshake(path, upgrade=None), 426, '"Upgrade: websocket" is missing'),
-                (handshake(path, upgrade="h2c"), 426, '"Upgrade: websocket" is missing'),
-                (handshake(path, upgrade="websockets"), 426, '"Upgrade: websocket" is missing'),
-                (handshake(path, connection=None), 400, '"Connection: upgrade" is missing'),
-                (handshake(path, connection="keep-alive"), 400, '"Connection: upgrade" is missing'),
-                (handshake(path, key=None), 400, "Sec-WebSocket-Key is missing"),
-                (handshake(path, key=""), 400, "Sec-WebSocket-Key is not the base64 of 16 bytes"),
-                (handshake(path, key="dGhlIHNhbXBsZSBub25jZQ="), 400, "Sec-WebSocket-Key is not the base64 of 16 bytes"),
-                (handshake(path, key="dGhlIHNhbXBsZSBub25jZTE="), 400, "Sec-WebSocket-Key is not the base64 of 16 bytes"),
-                (handshake(path, key="dGhl*HNhbXBsZSBub25jZQ=="), 400, "Sec-WebSocket-Key is not the base64 of 16 bytes"),
-                (handshake(path, [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]), 400, "more than one Sec-WebSocket-Key"),
-                (handshake(path, [("Sec-WebSocket-Version", "13")]), 400, "more than one Sec-WebSocket-Version"),
-                (handshake(path, [("Origin", "http://h"), ("Origin", "http://h")]), 400, "more than one Origin"),
-                (handshake(path, protocols=["a b"]), 400, "Sec-WebSocket-Protocol is not a list of tokens"),
-                (handshake(path, [("Content-Length", "1")]) + b"x", 400, "has no body"),
-                (handshake(path, [("Transfer-Encoding", "chunked")]) + b"0\r\n\r\n", 400, "has no body"),
-                (handshake(path, http="HTTP/1.0"), 400, "HTTP/1.1")):
-            with self.subTest(sent):
-                got = self.is_refused(sent, status, why)
-                if status == 426:
-                    self.assertEqual((got.header("Upgrade"), got.header("Sec-WebSocket-Version")), ("websocket", "13"))
+                (handshake("/echo", upgrade=None), 426, '"Upgrade: websocket" is missing'),
+                (handshake("/echo", version="8"), 426, "13"),
+                (handshake("/echo", connection="keep-alive"), 400, '"Connection: upgrade" is missing'),
+                (handshake("/echo", key="dGhlIHNhbXBsZSBub25jZTE="), 400, "not the base64 of 16 bytes"),
+                (handshake("/echo", [("Transfer-Encoding", "chunked")]) + b"0\r\n\r\n", 400, "has no body")):
+            got = self.is_refused(sent, status, why)
+            if status == 426:
+                self.assertEqual((got.header("Upgrade"), got.header("Sec-WebSocket-Version")), ("websocket", "13"))
+                self.assertIn("upgrade", got.header("Connection").lower().split(", "))
 
     def test_other_methods_are_not_handshakes(self):
         for method in ("POST", "PUT", "DELETE"):
@@ -54,31 +37,19 @@ class Handshakes(Hostile):
         self.assertEqual(refused(self.server.at(), handshake("/nothing")).status, 404)
         self.assertEqual(self.ask("GET", "/echo").status, 426)
 
-    def test_a_wrong_version_is_answered_with_the_right_one(self):
-        for version in ("0", "8", "12", "14", "013", "13, 8", "", "x", None):
-            with self.subTest(version):
-                got = self.is_refused(handshake("/echo", version=version), 426, "13")
-                self.assertEqual((got.header("Sec-WebSocket-Version"), got.header("Upgrade")), ("13", "websocket"))
-                self.assertIn("upgrade", got.header("Connection").lower().split(", "))
-
     def test_origins(self):
-        own = "http://h"
-        for path, origin, status in (("/echo", own, 101), ("/echo", own + ":80", 101), ("/echo", "https://h", 101),
-                                     ("/echo", own + ":81", 403), ("/echo", "http://hh", 403), ("/echo", "null", 403),
-                                     ("/echo", "http://evil.example", 403), ("/echo", "", 403), ("/echo", "http://h/", 403),
-                                     ("/listed", "https://A.example:443", 101), ("/listed", "http://b.example:81", 101),
-                                     ("/listed", "http://a.example", 403), ("/listed", own, 403), ("/listed", "null", 403),
-                                     ("/any", "http://evil.example", 101), ("/any", "null", 101)):
-            with self.subTest(path=path, origin=origin):
-                sent = handshake(path, {"Origin": origin})
-                if status == 403:
-                    self.is_refused(sent, 403, "Origin")
-                    continue
-                with Conn(self.server.at()) as conn:
-                    self.assertEqual(conn.send(sent).head().status, 101)
-                    conn.send(frame(CLOSE, close_payload(1000)))
-                    conn.rest()
-                self.end()
+        for path, origin, status in (("/echo", "http://h", 101), ("/echo", "http://evil.example", 403),
+                                     ("/echo", "null", 403), ("/listed", "https://A.example:443", 101),
+                                     ("/listed", "http://h", 403), ("/any", "http://evil.example", 101)):
+            sent = handshake(path, {"Origin": origin})
+            if status == 403:
+                self.is_refused(sent, 403, "Origin")
+                continue
+            with Conn(self.server.at()) as conn:
+                self.assertEqual(conn.send(sent).head().status, 101, (path, origin))
+                conn.send(frame(CLOSE, close_payload(1000)))
+                conn.rest()
+            self.end()
 
     def test_the_first_subprotocol_of_the_client_that_is_supported(self):
         for asked, chosen in (((), None), (("other",), None), (("CHAT.V1",), None), (("other", "chat.v1", "chat.v2"), "chat.v1")):
@@ -134,49 +105,32 @@ class Handshakes(Hostile):
 
 class Frames(Hostile):
     def test_broken_frames(self):
-        long = b"x" * 126
         for sent, why in (
                 (frame(TEXT, b"x", mask=False), "mask"),
-                (frame(PING, b"x", mask=False), "mask"),
-                (frame(CLOSE, b"", mask=False), "mask"),
-                (frame(TEXT, b"x", rsv=4), "RSV1"), (frame(TEXT, b"x", rsv=2), "reserved bit"),
-                (frame(TEXT, b"x", rsv=1), "reserved bit"), (frame(PING, b"x", rsv=4), "RSV1"),
-                *((frame(opcode, b"x"), "reserved opcode") for opcode in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15)),
-                (frame(PING, long), "125"), (frame(PONG, long), "125"), (frame(CLOSE, b"\x03\xe8" + long), "125"),
-                (frame(PING, b"x", bits=16), "125"), (frame(PING, b"x", bits=64), "125"),
-                (frame(PING, b"x", fin=False), "fragmented"), (frame(PONG, fin=False), "fragmented"),
-                (frame(CLOSE, fin=False), "fragmented"),
-                (frame(TEXT, b"x" * 125, bits=16), "length"), (frame(TEXT, b"x", bits=64), "length"),
-                (frame(BINARY, length=65535, bits=64), "length"), (frame(BINARY, length=1 << 63, bits=64), "length"),
-                (frame(CONTINUATION, b"x"), "continuation"), (frame(CONTINUATION, b"x", fin=False), "continuation"),
+                (frame(TEXT, b"x", rsv=4), "RSV1"),
+                (frame(PING, b"x" * 126), "125"),
                 (frame(TEXT, b"a", fin=False) + frame(TEXT, b"b"), "inside another"),
-                (frame(TEXT, b"a", fin=False) + frame(BINARY, b"b", fin=False), "inside another"),
                 (frame(TEXT, b"a", fin=False) + frame(CONTINUATION, b"b") + frame(CONTINUATION, b"c"), "continuation"),
                 (request("GET", "/"), "reserved opcode"),
                 (b"\xff" * 64, "reserved bit")):
             for ws in self.both():
-                with self.subTest(sent[:40]):
-                    if b"\x81" not in sent[6:]:
-                        sent += frame(TEXT, b"not served")
-                    ws.send_raw(sent)
-                    got = []
-                    try:
-                        while True:
-                            got.append(ws.receive())
-                    except CloseFrame as close:
-                        self.assertEqual((close.code, why in close.reason), (1002, True), close.reason)
-                        self.assertEqual(self.end(), "1002 " + close.reason)
-                    self.assertIn(got, ([], ["ab"]))
-                    ws.ends(reset_ok=True)
+                ws.send_raw(sent + frame(TEXT, b"not served"))
+                got = []
+                try:
+                    while True:
+                        got.append(ws.receive())
+                except CloseFrame as close:
+                    self.assertEqual((close.code, why in close.reason), (1002, True), close.reason)
+                    self.assertEqual(self.end(), "1002 " + close.reason)
+                self.assertIn(got, ([], ["ab"]))
+                ws.ends(reset_ok=True)
 
     def test_close_frames(self):
-        for payload, code, why in (
-                (b"\x03", 1002, ""), *((close_payload(code), 1002, "") for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535)),
-                (close_payload(1000) + b"\xff", 1007, "UTF-8"), (close_payload(1000) + b"\xe2\x82", 1007, "UTF-8")):
+        for payload, code, why in ((b"\x03", 1002, ""), (close_payload(1005), 1002, ""),
+                                   (close_payload(1000) + b"\xff", 1007, "UTF-8")):
             for ws in self.both():
-                with self.subTest(payload):
-                    self.is_closed(ws.send_frame(CLOSE, payload), code, why)
-        for code in (1000, 1001, 1002, 1003, 1007, 1008, 1011, 1014, 3000, 4999):
+                self.is_closed(ws.send_frame(CLOSE, payload), code, why)
+        for code in (1000, 4999):
             for ws in self.both():
                 self.assertEqual(ws.close(code, "grüße" * 17), (code, ""))
                 self.assertEqual(self.end(), "%d %s" % (code, "grüße" * 17))
@@ -186,21 +140,14 @@ class Frames(Hostile):
             ws.ends()
             self.assertEqual(self.end(), "1005 ")
 
-    def test_nothing_is_served_behind_a_close(self):
+    def test_messages_around_a_close(self):
+        """What the peer asked before its Close frame is answered before ours; nothing behind it is."""
         for ws in self.both():
-            ws.send_raw(frame(TEXT, b"a") + frame(CLOSE, close_payload(1000)) + frame(TEXT, b"b") * 100 + b"\xff" * 1000)
-            self.assertEqual(ws.receive(), "a")
-            self.assertEqual(ws.close_frame()[0], 1000)
-            ws.ends(reset_ok=True)
-            self.assertEqual(self.end(), "1000 ")
-
-    def test_a_message_and_a_close_at_once(self):
-        """What the peer asked before its Close frame is answered before ours."""
-        for ws in self.both():
-            ws.send_raw(frame(TEXT, b"a") + frame(TEXT, b"b") + frame(CLOSE, close_payload(1000)))
+            ws.send_raw(frame(TEXT, b"a") + frame(TEXT, b"b") + frame(CLOSE, close_payload(1000))
+                        + frame(TEXT, b"c") * 100 + b"\xff" * 1000)
             self.assertEqual([ws.receive(), ws.receive()], ["a", "b"])
             self.assertEqual(ws.close_frame()[0], 1000)
-            ws.ends()
+            ws.ends(reset_ok=True)
             self.assertEqual(self.end(), "1000 ")
 
     def test_a_close_inside_a_fragmented_message(self):
@@ -218,39 +165,26 @@ class Frames(Hostile):
             ws.close()
             self.end()
 
-    def test_a_byte_at_a_time(self):
-        for ws in self.both():
-            sent = b"".join((frame(TEXT, b"h\xc3\xa9", fin=False), frame(PING, b"?"), frame(CONTINUATION, b"llo"), frame(BINARY),
-                             frame(BINARY, b"x" * 200)))
-            for n in range(len(sent)):
-                ws.send_raw(sent[n:n + 1])
-            self.assertEqual(ws.read_frame().payload, b"?")
-            self.assertEqual([ws.receive(), ws.receive(), ws.receive()], ["h\xe9llo", b"", b"x" * 200])
-            ws.close()
-            self.end()
-
 
 class Utf8(Hostile):
-    BAD = (b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xed\xa0\x80",
-           b"\xed\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xfe", b"\xff", b"\xe2\x28\xa1",
-           b"\xe2\x82", b"\xf0\x9f\x99", b"\xc3")
+    BAD = (b"\xff", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82")
+
     GOOD = "aé߿ࠀ日퟿￿𐀀🙂\U0010ffff\0"
 
-    def test_whole_and_at_every_border(self):
+    def test_invalid_text(self):
         for bad in self.BAD:
-            text = b"ok " + bad
-            for split in range(len(text) + 1):
-                with self.subTest(bad=bad, split=split), WebSocket(self.server.at(), "/echo/event" if split % 2 else "/echo") as ws:
-                    ws.send_frame(TEXT, text[:split], fin=False).try_send(frame(CONTINUATION, text[split:]))
-                    self.is_closed(ws, 1007, "UTF-8")
             for ws in self.both():
-                self.is_closed(ws.send_frame(TEXT, text), 1007, "UTF-8")
-
-    def test_refused_before_the_message_ends(self):
-        for bad in self.BAD[:15]:
-            for ws in self.both():  # the frame and the message go on
-                ws.send_raw(frame(TEXT, b"a" * 100 + bad, fin=False, length=100000))
+                self.is_closed(ws.send_frame(TEXT, b"ok " + bad), 1007, "UTF-8")
+            for ws in self.both():
+                ws.send_frame(TEXT, b"ok " + bad[:1], fin=False).try_send(frame(CONTINUATION, bad[1:]))
                 self.is_closed(ws, 1007, "UTF-8")
+            for path in ("/deflate", "/takeover", "/deflate/event"):
+                with WebSocket(self.server.at(), path, deflate=True) as ws:
+                    ws.send_frame(TEXT, ws.deflate.compress(b"ok " * 50 + bad), rsv=4)
+                    self.is_closed(ws, 1007, "UTF-8")
+        for ws in self.both():  # the frame and the message go on
+            ws.send_raw(frame(TEXT, b"a" * 100 + b"\xff", fin=False, length=100000))
+            self.is_closed(ws, 1007, "UTF-8")
 
     def test_valid_text_at_every_border(self):
         text = self.GOOD.encode()
@@ -258,34 +192,9 @@ class Utf8(Hostile):
             for split in range(len(text) + 1):
                 ws.send_frame(TEXT, text[:split], fin=False).send_frame(CONTINUATION, text[split:])
                 self.assertEqual(ws.receive(), self.GOOD)
-            for byte in pieces(text, 1):
-                ws.send_frame(TEXT if byte == b"a" else CONTINUATION, byte, fin=False)
-            self.assertEqual(ws.send_frame(CONTINUATION).receive(), self.GOOD)
+            self.assertEqual(ws.send(b"\xff").receive(), b"\xff")  # binary may be anything
             ws.close()
             self.end()
-
-    def test_at_every_place_of_long_text(self):
-        """Around the blocks of the server's buffers and of its fast path."""
-        for at in (0, 1, 7, 8, 31, 32, 33, 4095, 4096, 4097, 16383, 16384, 65535, 65536, 99999):
-            text = bytearray(b"a" * 100000)
-            text[at] = 0xff
-            with WebSocket(self.server.at(), "/echo") as ws:
-                ws.try_send(frame(TEXT, bytes(text)))
-                self.is_closed(ws, 1007, "UTF-8")
-
-    def test_binary_may_be_anything(self):
-        for ws in self.both():
-            for bad in self.BAD:
-                self.assertEqual(ws.send(bad).receive(), bad)
-            ws.close()
-            self.end()
-
-    def test_compressed(self):
-        for path in ("/deflate", "/takeover", "/deflate/event"):
-            for bad in self.BAD:
-                with self.subTest(path=path, bad=bad), WebSocket(self.server.at(), path, deflate=True) as ws:
-                    ws.send_frame(TEXT, ws.deflate.compress(b"ok " * 50 + bad), rsv=4)
-                    self.is_closed(ws, 1007, "UTF-8")
 
 
 class Sizes(Hostile):
@@ -307,7 +216,7 @@ class Sizes(Hostile):
     def test_refused_at_its_announcement(self):
         """The payload is not awaited, and no memory is taken for it."""
         before = self.server.rss()
-        for length, bits in ((LIMIT + 1, 16), (65536, 64), (1 << 31, 64), (1 << 32, 64), ((1 << 63) - 1, 64)):
+        for length, bits in ((LIMIT + 1, 16), ((1 << 63) - 1, 64)):
             for ws in self.both("small"):
                 self.is_closed(ws.send_raw(frame(BINARY, b"", length=length, bits=bits)), 1009, "too long")
             for ws in self.both("small"):  # a fragment whose sum overflows 64 bits
@@ -359,7 +268,7 @@ class Compressed(Hostile):
         for path in ("/bomb", "/bomb/event", "/deflate"):
             for size in (len(bomb), 1000):
                 with self.subTest(path=path, size=size), WebSocket(self.server.at(), path, deflate=True) as ws:
-                    parts = pieces(bomb[:-4], size)
+                    parts = [bomb[at:min(at + size, len(bomb) - 4)] for at in range(0, len(bomb) - 4, size)]
                     for n, part in enumerate(parts):
                         if not ws.try_send(frame(CONTINUATION if n else BINARY, part, fin=n == len(parts) - 1, rsv=0 if n else 4)):
                             break
@@ -370,42 +279,14 @@ class Compressed(Hostile):
 
     def test_what_is_no_deflate(self):
         for path in self.PATHS:
-            for data in (b"\xff" * 20, b"\x07", b"\x06\x00", b"plain text", b"\x01\x05\x00\x05\x00", b"\x04\xff\xff"):
-                with self.subTest(path=path, data=data), WebSocket(self.server.at(), path, deflate=True) as ws:
-                    ws.send_frame(BINARY, data, rsv=4)
-                    got, reason = ws.closes()
-                    self.assertIn(got, (1002, 1007), reason)
-                    self.assertEqual(self.end(), "%d %s" % (got, reason))
-
-    def test_a_block_that_says_final(self):
-        """RFC 7692 section 7.2.3.5: an end of the DEFLATE stream inside or at the end of a message is allowed."""
-        for path in self.PATHS:
             with self.subTest(path), WebSocket(self.server.at(), path, deflate=True) as ws:
-                for text in (b"Hello", b"Hello again"):
-                    compressor = zlib.compressobj(wbits=-15)
-                    final = compressor.compress(text) + compressor.flush(zlib.Z_FINISH) + b"\0"
-                    self.assertEqual(ws.send_frame(TEXT, final, rsv=4).receive(), text.decode())
-                ws.close()
-                self.end()
-
-    def test_the_examples_of_the_rfc(self):
-        """Section 7.2.3: one block, the shared window, no compression, two blocks, and the bit in a continuation."""
-        for path in self.PATHS:
-            with self.subTest(path), WebSocket(self.server.at(), path, deflate=True) as ws:
-                for data in (b"\xf2\x48\xcd\xc9\xc9\x07\x00", b"\x00\x05\x00\xfa\xff\x48\x65\x6c\x6c\x6f\x00",
-                             b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00", b"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00"):
-                    self.assertEqual(ws.send_frame(TEXT, data, rsv=4).receive(), "Hello")
-                ws.send_frame(TEXT, b"\xf2\x48\xcd", fin=False, rsv=4).send_frame(CONTINUATION, b"\xc9\xc9\x07\x00")
-                self.assertEqual(ws.receive(), "Hello")
-                ws.send_frame(TEXT, b"\xf2\x48\xcd", fin=False, rsv=4).send_frame(CONTINUATION, b"\xc9\xc9\x07\x00", rsv=4)
-                self.is_closed(ws, 1002, "RSV1")
+                ws.send_frame(BINARY, b"\xff" * 20, rsv=4)
+                got, reason = ws.closes()
+                self.assertIn(got, (1002, 1007), reason)
+                self.assertEqual(self.end(), "%d %s" % (got, reason))
 
     def test_offers(self):
-        """What is not understood is declined; what is wrong is refused, or declined."""
-        for offer in ("x-other", "permessage-deflate; x", "permessage-deflate; server_max_window_bits=7",
-                      "permessage-deflate; server_max_window_bits=16", "permessage-deflate; server_max_window_bits",
-                      "permessage-deflate; server_no_context_takeover=1", "permessage-deflate; client_max_window_bits=\"",
-                      "permessage-deflate; server_no_context_takeover; server_no_context_takeover", "permessage-deflate=1", ";", "a b"):
+        for offer in ("x-other", "permessage-deflate; server_max_window_bits=7", "a b"):
             with self.subTest(offer), Conn(self.server.at()) as conn:
                 got = conn.send(handshake("/deflate", deflate=offer)).head()
                 self.assertIn(got.status, (101, 400))

@@ -16,13 +16,12 @@ class E2E(unittest.TestCase):
     LISTENERS = 1
     ENV = None
     server = None
-    served = ()
+    own_servers = ()
 
     @classmethod
     def setUpClass(cls):
         if cls.SITE is not None:
-            cls.server = Server(cls.SITE, args=cls.ARGS, flags=cls.FLAGS, listeners=cls.LISTENERS,
-                                env=cls.ENV)
+            cls.server = Server(cls.SITE, args=cls.ARGS, flags=cls.FLAGS, listeners=cls.LISTENERS, env=cls.ENV)
             cls.addClassCleanup(cls.server.cleanup)
 
     @classmethod
@@ -40,7 +39,7 @@ class E2E(unittest.TestCase):
         if shared is not None and not shared.alive():
             shared.stop()
         if self._outcome.success:  # else the first failure says more
-            for server in self.served:
+            for server in self.own_servers:
                 server.stop()
 
     def serve(self, site, **kw):
@@ -48,7 +47,7 @@ class E2E(unittest.TestCase):
         awaited its end or killed it."""
         server = Server(site, **kw)
         self.addCleanup(server.cleanup)
-        self.served = [*self.served, server]
+        self.own_servers = [*self.own_servers, server]
         return server
 
     def connect(self, index=0, server=None, **kw):

@@ -64,19 +64,7 @@ class FaultCase(E2E):
         cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
         cls.library = os.path.join(cls.dir, "fault.so")
         subprocess.run(
-            [
-                "cc",
-                "-std=gnu11",
-                "-O1",
-                "-Wall",
-                "-Wextra",
-                "-fPIC",
-                "-shared",
-                "-o",
-                cls.library,
-                SOURCE,
-                "-ldl",
-            ],
+            ["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", cls.library, SOURCE, "-ldl"],
             check=True,
         )
 
@@ -128,16 +116,11 @@ class FaultCase(E2E):
                 per_run = spent / ran
                 step = max(1, int((total - k) * per_run / (SECONDS_PER_KIND / 2)) + 1)
             k += step
-        print(
-            "%s: %d calls, %d runs, %d with a fault, %.1f s"
-            % (name, total, ran, hit, time.monotonic() - began),
-            flush=True,
-        )
+        print("%s: %d calls, %d runs, %d with a fault, %.1f s" % (name, total, ran, hit, time.monotonic() - began),
+              flush=True)
         self.assertEqual(bad, [], server.log()[-3000:])
-        self.eventually(
-            lambda: server.fds() <= quiet,
-            "no descriptor stays open (%d, at first %d)" % (server.fds(), quiet),
-        )
+        self.eventually(lambda: server.fds() <= quiet,
+                        "no descriptor stays open (%d, at first %d)" % (server.fds(), quiet))
         self.assertGreater(hit, 0)
         server.stop()
 
