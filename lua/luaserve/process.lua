@@ -8,11 +8,12 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local find, ipairs, pairs, sort, tostring, type = string.find, ipairs, pairs, table.sort, tostring, type
-local setmetatable = setmetatable
+local concat, gmatch, max, setmetatable, sub = table.concat, string.gmatch, math.max, setmetatable, string.sub
 
 local process = {}
 
 local bytes_max = 1024 ^ 3
+local read_bytes = 65536 -- at once; then the other stream and other tasks have their turn
 local is_windows = package.config:sub(1, 1) == "\\"
 
 -- What identifies a variable: on Windows its name in capitals.
@@ -23,7 +24,8 @@ local process_options = {
   env = true, -- table<string, string|number|false> - variables beside those of the server; false removes one
   clear_env = { "clear_env", "flag" }, -- the program has the variables of `env` only
   cwd = { "cwd", "text", "a directory, not empty" }, -- its working directory; default: that of the site
-  max_out = { "out_bytes_max", "size", 0, bytes_max, "1m" }, -- bytes of its output; then it is ended
+  output = true, -- fun(line: string) - called with each line of the output, in place of `out` of the result; it may wait
+  max_out = { "out_bytes_max", "size", 0, bytes_max, "1m" }, -- bytes of its output, with `output` of a line; then it is ended
   max_err = { "err_bytes_max", "size", 0, bytes_max, "1m" }, -- bytes of its messages; then it is ended
   timeout = { "ms_max", "seconds", 1, 2 ^ 32 - 1, 60, none = 0 }, -- seconds; then it is ended
 }
@@ -90,12 +92,83 @@ local result_meta = core.plain {
   end,
 }
 
-local function named(result) return setmetatable(result, result_meta) end
+-- collect(most) -> add(text) -> whether that is within the limit; finish() -> the text
+local function collect(most)
+  local parts, len = {}, 0
+  local function add(text)
+    local last = #parts
+    len = len + #text
+    if len > most then text = sub(text, 1, #text - (len - most)) end
+    if last > 0 and #parts[last] < 4096 then -- many short texts take few entries
+      parts[last] = parts[last] .. text
+    else
+      parts[last + 1] = text
+    end
+    return len <= most
+  end
+  return add, function() return concat(parts) end
+end
 
-local function results(result, message, code, partial)
-  if result then return named(result) end
-  if partial then return nil, message, code, named(partial) end
-  return nil, message, code
+-- The same for a function that gets each line.
+local function pass_lines(most, call)
+  local rest = ""
+  local function add(text)
+    rest = rest .. text
+    local from = 1
+    for line, after in gmatch(rest, "([^\n]*)\n()") do
+      if #line > most then return false end
+      from = after
+      call(line)
+    end
+    rest = sub(rest, from)
+    return #rest <= most
+  end
+  return add, function()
+    if rest ~= "" and #rest <= most then call(rest) end
+    return ""
+  end
+end
+
+-- The program of `argv`, until it has ended.
+local function run(argv, env, input, settings, output)
+  local child <close>, message, code = core.child(argv, env, settings.cwd or core.dir, input, true)
+  if not child then return nil, message, code end
+  local deadline = settings.ms_max > 0 and core.now() + settings.ms_max / 1000 or nil
+  local ended -- why: { message, code }
+  local adds, texts = {}, {}
+  if output then
+    adds[1], texts[1] = pass_lines(settings.out_bytes_max, output)
+  else
+    adds[1], texts[1] = collect(settings.out_bytes_max)
+  end
+  adds[2], texts[2] = collect(settings.err_bytes_max)
+  -- Read what the stream has, once or all of it.
+  local function read(stream, all)
+    repeat
+      local text = adds[stream] and child:read(stream, read_bytes) or ""
+      if text ~= "" and not adds[stream](text) then
+        adds[stream] = nil
+        child:close(stream)
+        ended = ended or { "it has written more than " .. (stream == 1 and "max_out" or "max_err"), "EMSGSIZE" }
+        child:stop()
+      end
+    until text == "" or not all
+  end
+  local status, signal, why, why_code
+  repeat
+    child:wait(deadline and not ended and max(0, deadline - core.now()) or nil)
+    status, signal, why, why_code = child:status()
+    for stream = 1, 2 do read(stream, status) end
+    if deadline and not ended and not status and core.now() >= deadline then
+      ended = { "timeout", "ETIMEDOUT" }
+      child:stop()
+    end
+  until status
+  if why and not ended then ended = { why, why_code } end
+  local result = setmetatable({ code = status, signal = signal, out = texts[1](), err = texts[2]() }, result_meta)
+  if not ended then return result end
+  message = ended[2] == "ETIMEDOUT" and "timeout: the process was ended" or "the process was ended: " .. ended[1]
+  return nil, message, ended[2], result
 end
 
 -- ls.process(argv: (string|number)[] [, options: ProcessOptions]) -> result: ProcessResult | nil, message, code,
@@ -122,8 +195,10 @@ function process.run(argv, given, ...)
     end
     input = input:tostring()
   end
-  return results(core.process(list, environment(given.env, settings.clear_env), settings.cwd or core.dir, input,
-    settings.out_bytes_max, settings.err_bytes_max, settings.ms_max > 0 and settings.ms_max / 1000 or nil))
+  if given.output ~= nil and type(given.output) ~= "function" then
+    usage.error("ls.process: output must be a function, which gets each line; got %s", usage.quote(given.output))
+  end
+  return run(list, environment(given.env, settings.clear_env), input, settings, given.output)
 end
 
 return process

@@ -1,13 +1,13 @@
 /* test.c - `luaserve test`: the module luaserve.test.system for the files in lua/luaserve/test/, and the processes that
- * they run in.
+ * they run in (test/child.lua).
  *
  *     luaserve test ...                                          test/run.lua finds the files and prints the results
  *       luaserve test --file-process [options] NAME SETTINGS     test/file.lua runs one file; one JSON report per line
  *         luaserve test --server-process [options] SITE ...      a server of the file (test/server.lua)
  *
  * The second and the third process have no signal handlers: they end when the pipe from their parent closes
- * (process.h), and an interrupt from the terminal ends all. Each is a process of its own so that a crash or os.exit of
- * a site ends neither the run nor the report about it. */
+ * (parent.h). Each is a process of its own so that a crash or os.exit of a site ends neither the run nor the report about
+ * it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,12 +16,13 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "base/io/terminal.h"
 #include "cli/main.h"
 #include "cli/options.h"
-#include "cli/process.h"
+#include "cli/parent.h"
 #include "script/core/lua/lua_folder.h"
 
-enum { CLOSE_SECONDS_MAX = 15, URL_BYTES = 1024 };
+enum { CLOSE_SECONDS_MAX = 15, URL_BYTES = 1024, PATH_BYTES = 4096 };
 #define ANY_PORT "127.0.0.1:0"
 
 /* What the functions of the module know; of this process. */
@@ -31,117 +32,21 @@ static struct session {
     FILE *channel;     /* NULL in the first process: where the reports go */
 } session;
 
-/* ---- processes ------------------------------------------------------------------------------------------------- */
+/* ---- the module ------------------------------------------------------------------------------------------------ */
 
-static const char process_name[] = "luaserve.test.process";
-
-typedef struct child {
-    ls_process *process; /* NULL: closed */
-    char *bytes;         /* read, and not returned yet */
-    size_t used, room;
-} child;
-
-/* system.start(arguments) -> process | nil, message. Starts this program with the arguments. */
-static int system_start(lua_State *L)
+/* system.program() -> the path of this program */
+static int system_program(lua_State *L)
 {
-    char message[256];
-    luaL_checktype(L, 1, LUA_TTABLE);
-    const int count = (int)lua_rawlen(L, 1);
-    const char **arguments = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *arguments, 0);
-    luaL_checkstack(L, count + 8, "too many arguments");
-    for (int i = 0; i < count; i++) {
-        lua_rawgeti(L, 1, i + 1); /* stays on the stack, so the text stays valid */
-        arguments[i] = luaL_checkstring(L, -1);
-    }
-    child *c = lua_newuserdatauv(L, sizeof *c, 0);
-    *c = (child){NULL, NULL, 0, 0};
-    luaL_setmetatable(L, process_name);
-    c->process = ls_process_start(count, arguments, message, sizeof message);
-    if (c->process != NULL) return 1;
-    lua_pushnil(L);
-    lua_pushstring(L, message);
-    return 2;
-}
-
-static child *check_child(lua_State *L)
-{
-    child *c = luaL_checkudata(L, 1, process_name);
-    if (c->process == NULL) luaL_error(L, "the process is closed");
-    return c;
-}
-
-/* Push the first line of what was read, without its end. */
-static int push_line(lua_State *L, child *c)
-{
-    const char *end = c->used > 0 ? memchr(c->bytes, '\n', c->used) : NULL;
-    if (end == NULL) return 0;
-    const size_t len = (size_t)(end - c->bytes);
-    lua_pushlstring(L, c->bytes, len);
-    c->used -= len + 1;
-    memmove(c->bytes, end + 1, c->used);
+    char path[PATH_BYTES];
+    if (ls_parent_program(path, sizeof path) < 0) return luaL_error(L, "the path of the program is unknown");
+    lua_pushstring(L, path);
     return 1;
 }
-
-/* process:receive(seconds) -> line | nil, "timeout" | nil, "closed". Blocks the thread. */
-static int process_receive(lua_State *L)
-{
-    enum { ROOM_MIN = 4096 };
-    child *c = check_child(L);
-    const unsigned ms = (unsigned)(luaL_checknumber(L, 2) * 1000);
-    for (;;) {
-        if (push_line(L, c)) return 1;
-        if (c->room - c->used < ROOM_MIN) {
-            const size_t room = 2 * c->room + ROOM_MIN;
-            char *grown = realloc(c->bytes, room);
-            if (grown == NULL) return luaL_error(L, "not enough memory");
-            c->bytes = grown;
-            c->room = room;
-        }
-        const long n = ls_process_read(c->process, c->bytes + c->used, c->room - c->used, ms);
-        if (n <= 0) {
-            lua_pushnil(L);
-            lua_pushstring(L, n < 0 ? "timeout" : "closed");
-            return 2;
-        }
-        c->used += (size_t)n;
-    }
-}
-
-/* process:stop(): close the pipe to it, which makes it end. */
-static int process_stop(lua_State *L)
-{
-    ls_process_stop(check_child(L)->process);
-    return 0;
-}
-
-/* process:wait() -> "exit", status | "signal", number, name. Blocks until the process has ended. */
-static int process_wait(lua_State *L)
-{
-    int number;
-    const enum ls_process_end end = ls_process_wait(check_child(L)->process, &number);
-    lua_pushstring(L, end == LS_PROCESS_EXIT ? "exit" : "signal");
-    lua_pushinteger(L, number);
-    if (end == LS_PROCESS_EXIT) return 2;
-    lua_pushstring(L, ls_process_signal_name(number));
-    return 3;
-}
-
-/* process:close(): end it now, if it runs. */
-static int process_close(lua_State *L)
-{
-    child *c = luaL_checkudata(L, 1, process_name);
-    if (c->process != NULL) ls_process_close(c->process);
-    free(c->bytes);
-    *c = (child){NULL, NULL, 0, 0};
-    return 0;
-}
-
-/* ---- the module ------------------------------------------------------------------------------------------------ */
 
 /* system.terminal() -> whether standard output is a terminal */
 static int system_terminal(lua_State *L)
 {
-    lua_pushboolean(L, ls_process_is_terminal());
+    lua_pushboolean(L, ls_is_terminal(stdout));
     return 1;
 }
 
@@ -171,17 +76,11 @@ static int system_finish(lua_State *L)
 
 static int define(lua_State *L, void *user)
 {
-    static const luaL_Reg methods[] = {{"receive", process_receive}, {"stop", process_stop},  {"wait", process_wait},
-                                       {"close", process_close},     {"__gc", process_close}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"start", system_start},
+    static const luaL_Reg functions[] = {{"program", system_program},
                                          {"terminal", system_terminal},
                                          {"report", system_report},
                                          {"finish", system_finish},
                                          {NULL, NULL}};
-    luaL_newmetatable(L, process_name);
-    luaL_setfuncs(L, methods, 0);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -2, "__index");
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     luaL_newlib(L, functions);
     luaL_setfuncs(L, ls_lua_folder_functions, 0);
@@ -215,7 +114,7 @@ static int run_tests(int argc, char **argv)
 
 /* ---- the process of a file ------------------------------------------------------------------------------------- */
 
-static void end_process(void *user)
+static void end_process(void)
 {
     _Exit(LS_STATUS_FAILED);
 }
@@ -225,7 +124,7 @@ static int run_file(ls_server_options *options)
     static const char source[] = "require('luaserve.test.file').main(require('cjson').decode((...)))";
     ls_server *server;
     char message[1024];
-    if ((session.channel = ls_process_channel(end_process, NULL)) == NULL) return LS_STATUS_FAILED;
+    if ((session.channel = ls_parent_open(end_process)) == NULL) return LS_STATUS_FAILED;
     options->source = source;
     options->source_bytes = sizeof source - 1;
     options->signals = 0;
@@ -263,7 +162,7 @@ static void stop_once(ls_server *server)
     if (!atomic_flag_test_and_set(&stop_begun)) ls_server_stop(server);
 }
 
-static void drain_server(void *user)
+static void drain_server(void)
 {
     atomic_store(&parent_gone, true);
     ls_server *server = atomic_exchange(&shared_server, NULL);
@@ -285,7 +184,7 @@ static void report_addresses(void *user)
 static int serve_site(ls_server_options *options)
 {
     char message[2048];
-    if ((session.channel = ls_process_channel(drain_server, NULL)) == NULL) return LS_STATUS_FAILED;
+    if ((session.channel = ls_parent_open(drain_server)) == NULL) return LS_STATUS_FAILED;
     options->signals = 0;
     options->listen_on = ANY_PORT;
     options->serving = report_addresses;

@@ -8,6 +8,7 @@
 #ifndef LS_PORT_CHILD_H
 #define LS_PORT_CHILD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "port/fd.h"
@@ -28,6 +29,8 @@ typedef struct ls_child_options {
     const char *cwd;
     const char *input; /* Windows: the standard input, which a temporary file holds. Else LS_CHILD_IN takes it */
     size_t input_len;  /* 0: the standard input is empty */
+    bool feed;       /* LS_CHILD_IN is the other end of the standard input, which ends when it is closed; no `input` */
+    bool shares_err; /* the standard error is that of this process; LS_CHILD_ERR is closed */
 } ls_child_options;
 
 /* Start a process. LS_OK, or the reason: LS_ENOENT, LS_EACCES, LS_ENOTDIR, LS_EMFILE, LS_ENOMEM ...; LS_ENOTSUP: a batch
@@ -46,6 +49,9 @@ void ls_child_end(const ls_child *child, bool kill);
 
 /* If the leader has exited: kill what is left of its group, and take its status. false: it runs. `ms`: wait so long. */
 bool ls_child_reap(ls_child *child, int ms);
+
+/* Block the thread until an output can be read, the leader has exited, or `ms` have passed; it may return early. */
+void ls_child_wait(const ls_child *child, int ms);
 
 /* The environment of the server, a list that ends with NULL. */
 char **ls_child_environment(void);

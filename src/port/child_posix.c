@@ -47,7 +47,7 @@ static int spawn(const ls_child_options *options, const int theirs[STREAMS], pid
     (void)posix_spawnattr_setpgroup(&attributes, 0);
     (void)posix_spawnattr_setflags(&attributes,
                                    POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    for (int n = 0; n < STREAMS && err == 0; n++) {
+    for (int n = 0; n < (options->shares_err ? LS_CHILD_ERR : STREAMS) && err == 0; n++) {
         err = theirs[n] >= 0 ? posix_spawn_file_actions_adddup2(&actions, theirs[n], n)
                              : posix_spawn_file_actions_addopen(&actions, n, "/dev/null", O_RDONLY, 0);
     }
@@ -86,7 +86,8 @@ int ls_child_start(const ls_child_options *options, ls_child *out)
     int theirs[STREAMS] = {-1, -1, -1}, err = 0;
     pid_t pid = 0;
     ls_child child = {.fds = {-1, -1, -1, -1}};
-    for (int n = options->input_len > 0 ? LS_CHILD_IN : LS_CHILD_OUT; n < STREAMS && err == 0; n++) {
+    const int first = options->input_len > 0 || options->feed ? LS_CHILD_IN : LS_CHILD_OUT;
+    for (int n = first; n < (options->shares_err ? LS_CHILD_ERR : STREAMS) && err == 0; n++) {
         int ends[2] = {-1, -1};
         if ((err = open_pipe(ends)) != 0) break;
         child.fds[n] = ends[n == LS_CHILD_IN];
@@ -151,4 +152,12 @@ bool ls_child_reap(ls_child *child, int ms)
     }
     child->pid = 0;
     return true;
+}
+
+void ls_child_wait(const ls_child *child, int ms)
+{
+    struct pollfd fds[] = {{.fd = child->fds[LS_CHILD_OUT], .events = POLLIN},
+                           {.fd = child->fds[LS_CHILD_ERR], .events = POLLIN},
+                           {.fd = child->fds[LS_CHILD_EXIT], .events = POLLIN}};
+    (void)poll(fds, sizeof fds / sizeof fds[0], ms); /* a closed descriptor, -1, is left out */
 }

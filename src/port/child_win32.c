@@ -20,7 +20,12 @@
 #include "base/err_win32.h"
 #include "base/os/wide_win32.h"
 
-enum { STREAMS = LS_CHILD_ERR + 1, PATH_CHARS = 32768, ENDED = 137 /* as on POSIX after SIGKILL */ };
+enum {
+    STREAMS = LS_CHILD_ERR + 1,
+    PATH_CHARS = 32768,
+    ENDED = 137, /* as on POSIX after SIGKILL */
+    LOOK_MS = 2  /* an anonymous pipe has no wait with a time limit */
+};
 
 char **ls_child_environment(void)
 {
@@ -127,15 +132,33 @@ static int open_input(const ls_child_options *options, ls_fd *theirs)
     return at == 0 || SetFilePointerEx(file, (LARGE_INTEGER){0}, NULL, FILE_BEGIN) ? LS_OK : last_error();
 }
 
+static int open_pipe(ls_fd *reads, ls_fd *writes)
+{
+    HANDLE from, to;
+    if (!CreatePipe(&from, &to, NULL, 65536)) return last_error();
+    *reads = (ls_fd)from;
+    *writes = (ls_fd)to;
+    return LS_OK;
+}
+
+static int share_err(ls_fd *theirs)
+{
+    HANDLE copy;
+    const HANDLE self = GetCurrentProcess();
+    if (!DuplicateHandle(self, GetStdHandle(STD_ERROR_HANDLE), self, &copy, 0, TRUE, DUPLICATE_SAME_ACCESS))
+        return last_error();
+    *theirs = (ls_fd)copy;
+    return LS_OK;
+}
+
 static int open_streams(const ls_child_options *options, ls_child *child, ls_fd theirs[STREAMS])
 {
-    int err = open_input(options, &theirs[LS_CHILD_IN]);
-    for (int n = LS_CHILD_OUT; n < STREAMS && err == LS_OK; n++) {
-        HANDLE reads, writes;
-        if (!CreatePipe(&reads, &writes, NULL, 65536)) return last_error();
-        child->fds[n] = (ls_fd)reads;
-        theirs[n] = (ls_fd)writes;
-    }
+    int err = options->feed ? open_pipe(&theirs[LS_CHILD_IN], &child->fds[LS_CHILD_IN])
+                            : open_input(options, &theirs[LS_CHILD_IN]);
+    if (err == LS_OK) err = open_pipe(&child->fds[LS_CHILD_OUT], &theirs[LS_CHILD_OUT]);
+    if (err == LS_OK)
+        err = options->shares_err ? share_err(&theirs[LS_CHILD_ERR])
+                                  : open_pipe(&child->fds[LS_CHILD_ERR], &theirs[LS_CHILD_ERR]);
     for (int n = 0; n < STREAMS && err == LS_OK; n++)
         if (!SetHandleInformation((HANDLE)theirs[n], HANDLE_FLAG_INHERIT, HANDLE_FLAG_INHERIT)) err = last_error();
     return err;
@@ -148,7 +171,7 @@ typedef struct strings {
 } strings;
 
 /* Create the process, suspended until it is in its job. */
-static int create(const strings *s, ls_fd theirs[STREAMS], ls_child *child)
+static int create(const strings *s, DWORD flags, ls_fd theirs[STREAMS], ls_child *child)
 {
     JOBOBJECT_EXTENDED_LIMIT_INFORMATION limits = {.BasicLimitInformation.LimitFlags =
                                                        JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE};
@@ -173,9 +196,8 @@ static int create(const strings *s, ls_fd theirs[STREAMS], ls_child *child)
         !UpdateProcThreadAttribute(list, 0, PROC_THREAD_ATTRIBUTE_HANDLE_LIST, theirs, STREAMS * sizeof *theirs, NULL,
                                    NULL) ||
         !CreateProcessW(s->program, s->line, NULL, NULL, TRUE,
-                        CREATE_SUSPENDED | CREATE_NO_WINDOW | CREATE_UNICODE_ENVIRONMENT |
-                            EXTENDED_STARTUPINFO_PRESENT,
-                        s->env, s->cwd, &start.StartupInfo, &made)) {
+                        CREATE_SUSPENDED | CREATE_UNICODE_ENVIRONMENT | EXTENDED_STARTUPINFO_PRESENT | flags, s->env,
+                        s->cwd, &start.StartupInfo, &made)) {
         err = GetLastError() == ERROR_DIRECTORY ? LS_ENOENT : last_error();
     } else {
         if (!AssignProcessToJobObject(job, made.hProcess) || ResumeThread(made.hThread) == (DWORD)-1) {
@@ -214,7 +236,7 @@ int ls_child_start(const ls_child_options *options, ls_child *out)
         err = errno == EINVAL ? LS_EINVAL : LS_ENOMEM;
     if (err == LS_OK) err = find_program(s.name, s.cwd, s.program);
     if (err == LS_OK) err = open_streams(options, &child, theirs);
-    if (err == LS_OK) err = create(&s, theirs, &child);
+    if (err == LS_OK) err = create(&s, options->shares_err ? 0 : CREATE_NO_WINDOW, theirs, &child);
     for (int n = 0; n < STREAMS; n++) {
         close_fd(&theirs[n]);
         if (err != LS_OK) close_fd(&child.fds[n]);
@@ -274,4 +296,9 @@ bool ls_child_reap(ls_child *child, int ms)
     (void)CloseHandle((HANDLE)child->job);
     child->pid = 0;
     return true;
+}
+
+void ls_child_wait(const ls_child *child, int ms)
+{
+    (void)WaitForSingleObject((HANDLE)child->leader, (DWORD)(ms < LOOK_MS ? ms : LOOK_MS));
 }

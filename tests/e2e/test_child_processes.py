@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import unittest
+from urllib.parse import quote
 
 from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, not_on_windows, temporary_folder, write_text
 
@@ -21,6 +22,15 @@ app:post("/large", function(req) -- the size and the digest of what cat repeats
   local body = req:buffer()
   local result = assert(ls.process({ "cat" }, { stdin = body, max_out = "64m" }))
   return { #result.out, result.out == body:tostring() }
+end)
+app:get("/lines", function(req)
+  local lines = {}
+  local result, message, code = ls.process({ "sh", "-c", req.query.command }, { max_out = 10, output = function(line)
+    lines[#lines + 1] = line
+    ls.sleep(0.001)
+    if line == "raise" then error("raised") end
+  end })
+  return { lines = lines, result = result, message = message, code = code }
 end)
 app:get("/field", function(req)
   local result, _, _, cut = ls.process({ "echo" }, { max_out = req.query.cut and 0 or nil })
@@ -292,6 +302,17 @@ class Processes(Runs):
         answer = self.is_result(["echo", "x"], {"out": ""}, max_out=0)
         self.assertEqual(answer["code"], "EMSGSIZE")
         self.is_result(["true"], {"code": 0, "out": ""}, max_out=0)
+        self.has_no_children()
+
+    def test_a_function_gets_the_lines(self):
+        def lines(command):
+            return json.loads(self.get("/lines?command=" + quote(command)).body)
+        count = 5000
+        self.assertEqual(lines("seq %d; printf last" % count),
+                         {"lines": [str(n + 1) for n in range(count)] + ["last"], "result": {"code": 0, "out": "", "err": ""}})
+        answer = lines("echo one; yes | tr -d '\\n'")
+        self.assertEqual((answer["lines"], answer["code"]), (["one"], "EMSGSIZE"))
+        self.assertEqual(self.get("/lines?command=" + quote("echo raise; exec sleep 600")).status, 500)
         self.has_no_children()
 
     def test_a_field_that_a_result_does_not_have(self):

@@ -1,9 +1,9 @@
 -- test/run.lua - the command `luaserve test`: its options, the test files, one process for each, and the reports.
 
 local ls = require "luaserve"
+local child = require "luaserve.test.child"
 local command = require "luaserve.command"
 local report = require "luaserve.test.report"
-local server = require "luaserve.test.server"
 local system = require "luaserve.test.system"
 local core = require "luaserve.core"
 local options = require "luaserve.test.options"
@@ -90,12 +90,12 @@ local notes = {} -- set of the texts that were printed
 -- Run a test file; calls result(event) for each test. Returns whether it may continue (not so after a crash with --bail).
 local function run_file(settings, name, result)
   local root = run.root_of(name)
-  local child = require("cjson").encode { file = name, root = root, timeout = settings.timeout, filter = settings.filter,
-    bail = settings.bail, log_level = settings.log_level }
+  local settings_text = require("cjson").encode { file = name, root = root, timeout = settings.timeout,
+    filter = settings.filter, bail = settings.bail, log_level = settings.log_level }
   local words = { "test", "--file-process", "--log-level", settings.log_level }
   local base = name:match("[^/\\]*$")
-  table.move({ root == "/" and "/" .. base or join(root, base), child }, 1, 2, #words + 1, words)
-  local process, why = system.start(words)
+  table.move({ root == "/" and "/" .. base or join(root, base), settings_text }, 1, 2, #words + 1, words)
+  local process, why = child.start(words)
   local current, limit = { "loading the file" }, LOAD_SECONDS_MAX
   local function broken(message)
     result { names = current, status = "error", seconds = 0, message = message }
@@ -105,22 +105,22 @@ local function run_file(settings, name, result)
     local line, reason = process:receive(limit)
     if not line then
       if reason == "timeout" then
-        process:close()
+        process:kill()
         broken(string.format("the process was ended: it did not report for %g s; a C function blocks, or a loop never "
           .. "ends", limit))
       else
-        broken("the process of this file " .. server.ending(process:wait()) .. " during this test")
+        broken("the process of this file " .. select(2, process:ending()) .. " during this test")
       end
       return
     end
     local _, event = pcall(require("cjson").decode, line) -- names and messages may have any bytes
     if type(event) ~= "table" then
-      process:close()
+      process:kill()
       return broken("the process sent a line that is no report: " .. usage.quote(line))
     end
     if event.event == "end" then
       process:receive(GRACE_SECONDS)
-      return process:close()
+      return process:kill()
     elseif event.event == "begin" then
       current, limit = event.names, event.timeout + GRACE_SECONDS
     elseif event.event == "note" then

@@ -3,6 +3,7 @@
 -- The process is this program with --server-process (cli/test.c). It reports one line per listener, then "ready", or
 -- "error MESSAGE". It drains when its standard input ends, so it does not outlive the process of the test file.
 
+local child = require "luaserve.test.child"
 local client = require "luaserve.test.client"
 local system = require "luaserve.test.system"
 local tcp = require "luaserve.tcp"
@@ -36,15 +37,6 @@ local meta = {
 }
 
 local serve_options = { args = true, threads = true }
-
--- "exited with status 1" or "was ended by signal 11 (SIGSEGV)"
-local function ending(kind, number, name)
-  if kind == "signal" then
-    return string.format("was ended by signal %d%s", number, name and " (" .. name .. ")" or "")
-  end
-  return "exited with status " .. number
-end
-server.ending = ending
 
 -- test.serve(site: string [, options: TestServeOptions]) -> server
 -- Starts a site in a process of its own, with all listeners on free ports of 127.0.0.1. `site` is the name of the file,
@@ -86,7 +78,7 @@ function server.start(site, given, ...)
   command[#command + 1] = file
   for _, one in ipairs(given.args or {}) do command[#command + 1] = tostring(one) end
 
-  local process, why = system.start(command)
+  local process, why = child.start(command)
   if not process then usage.error("test.serve: cannot start a process: %s", why) end
   local self = setmetatable({ site = site, process = process, urls = {}, stopped = false,
     socks = setmetatable({}, { __mode = "k" }) }, meta)
@@ -95,16 +87,16 @@ function server.start(site, given, ...)
     local word, rest = (line or ""):match("^(%a+) ?(.*)$")
     if word == "ready" then break end
     if word == "error" then
-      process:close()
+      process:kill()
       usage.error("test.serve: %s", rest)
     elseif word == "listening" then
       table.insert(self.urls, rest)
     elseif not line then
       if reason == "timeout" then
-        process:close()
+        process:kill()
         usage.error("test.serve: %s did not load within %d s", site, START_SECONDS_MAX)
       end
-      usage.error("test.serve: %s: its process %s while it loaded", site, ending(process:wait()))
+      usage.error("test.serve: %s: its process %s while it loaded", site, select(2, process:ending()))
     end
   end
   local url = self.urls[1] or ""
@@ -135,7 +127,7 @@ local function why_ended(self)
   local line, reason
   repeat line, reason = self.process:receive(ENDING_SECONDS) until not line
   if reason == "timeout" then return "" end
-  return "; the process of " .. self.site .. " " .. ending(self.process:wait())
+  return "; the process of " .. self.site .. " " .. select(2, self.process:ending())
 end
 
 -- server:connect([index: integer]) -> sock
@@ -187,22 +179,12 @@ function methods:stop()
   if self.stopped then return table.unpack(self.stopped, 1, 2) end
   for sock in pairs(self.socks) do sock:abort() end -- the drain would wait for them
   self.process:stop()
-  local deadline = core.now() + STOP_SECONDS_MAX
-  while true do
-    local line, reason = self.process:receive(core.can_wait() and 0 or 1)
-    if not line and reason == "closed" then break end
-    if core.now() > deadline then
-      self.process:close()
-      self.stopped = { nil, "the process of " .. self.site .. " did not end within " .. STOP_SECONDS_MAX .. " s" }
-      return table.unpack(self.stopped, 1, 2)
-    end
-    if not line and core.can_wait() then core.sleep(0.002) end
-  end
-  local kind, number, name = self.process:wait()
-  self.stopped = { true }
-  if kind ~= "exit" or number ~= 0 then
-    self.stopped = { nil, "the process of " .. self.site .. " " .. ending(kind, number, name) }
-  end
+  local deadline, line, reason = child.now() + STOP_SECONDS_MAX, nil, nil
+  repeat line, reason = self.process:receive(deadline - child.now()) until not line
+  if reason == "timeout" then self.process:kill() end
+  local well, ending = self.process:ending()
+  if reason == "timeout" then ending = "did not end within " .. STOP_SECONDS_MAX .. " s" end
+  self.stopped = { well or nil, not well and "the process of " .. self.site .. " " .. ending or nil }
   return table.unpack(self.stopped, 1, 2)
 end
 

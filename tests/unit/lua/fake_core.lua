@@ -17,7 +17,7 @@ for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", 
   "cache", "proxy_send", "proxy_go_on", "proxy_refuse", "proxy_failed", "proxy_mark",
   "proxy_back", "proxy_refused",
   "dict", "dict_read", "dict_swap", "dict_scan",
-  "redis_connection", "safe_join", "process" } do
+  "redis_connection", "safe_join" } do
   core[name] = recorded(name)
 end
 

@@ -250,7 +250,7 @@ end
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
 -- `true`: a table and a function are allowed.
 local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true,
-  check = true, key = true, origins = 5, balance = 5, request = 5, response = 5 }
+  check = true, key = true, output = true, origins = 5, balance = 5, request = 5, response = 5 }
 local other_message = { handler = "is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.

@@ -5,27 +5,82 @@ local ls = require "luaserve"
 
 local tests = {}
 
+-- A child whose outputs are lists of texts; it exits when they are read. `calls` collects the calls of its methods.
+local function fake_child(outputs, status, signal)
+  local child = setmetatable({ calls = {}, waited = {} }, { __close = function(self) self.closed = true end })
+  function child:wait(seconds) self.waited[#self.waited + 1] = seconds or false end
+  function child:read(stream) return table.remove(outputs[stream] or {}, 1) end
+  function child:close(stream) self.calls[#self.calls + 1] = "close " .. stream end
+  function child:stop() self.calls[#self.calls + 1] = "stop" end
+  function child:status()
+    if not next(outputs[1] or {}) and not next(outputs[2] or {}) then return status or 0, signal end
+  end
+  return child
+end
+
+local function run(child, ...)
+  local call
+  function core.child(...)
+    call = { ... }
+    return child
+  end
+  local result, message, code, rest = ls.process(...)
+  check.equal(child.closed, true)
+  return { result = result, message = message, code = code, rest = rest }, call
+end
+
 local function passed(...)
-  core.calls = {}
-  ls.process(...)
-  local call = core.calls[1]
-  check.equal(call[1], "process")
-  return { argv = call[2], env = call[3], cwd = call[4], input = call[5], out = call[6], err = call[7], seconds = call[8] }
+  local child = fake_child {}
+  local _, call = run(child, ...)
+  return { argv = call[1], env = call[2], cwd = call[3], input = call[4], bound = call[5], seconds = child.waited[1] }
 end
 
 function tests.the_defaults()
-  check.equal(passed { "sort", 5, -1.5 }, { argv = { "sort", "5", "-1.5" }, cwd = "/site", out = 1048576, err = 1048576,
-    seconds = 60.0 })
+  check.equal(passed { "sort", 5, -1.5 }, { argv = { "sort", "5", "-1.5" }, cwd = "/site", bound = true, seconds = 60.0 })
 end
 
 function tests.the_options()
-  local options = { stdin = "x", cwd = "/b", max_out = "2k", max_err = 0, timeout = 0.5, env = { LANG = false } }
+  local options = { stdin = "x", cwd = "/b", timeout = 0.5, env = { LANG = false } }
   check.equal(passed({ "a" }, options),
-    { argv = { "a" }, input = "x", cwd = "/b", out = 2048, err = 0, seconds = 0.5, env = { "EMPTY=", "HOME=/root" } })
-  check.equal(passed({ "a" }, { timeout = false }).seconds, nil)
+    { argv = { "a" }, input = "x", cwd = "/b", bound = true, seconds = 0.5, env = { "EMPTY=", "HOME=/root" } })
+  check.equal(passed({ "a" }, { timeout = false }).seconds, false)
   check.equal(passed({ "a" }, { env = { HOME = "/", A = 1 } }).env, { "A=1", "EMPTY=", "HOME=/", "LANG=C" })
   check.equal(passed({ "a" }, { env = { A = "1" }, clear_env = true }).env, { "A=1" })
   check.equal(passed({ "a" }, { clear_env = true }).env, {})
+end
+
+function tests.results_and_limits()
+  local long = ("x"):rep(5000)
+  check.equal(run(fake_child({ { "a", "", long, "b" }, { "c" } }, 130, 2), { "a" }).result,
+    { out = "a" .. long .. "b", err = "c", code = 130, signal = 2 })
+  local child = fake_child { { "ab", "cd" }, { "e" } }
+  check.equal(run(child, { "a" }, { max_out = 3 }), { message = "the process was ended: it has written more than max_out",
+    code = "EMSGSIZE", rest = { out = "abc", err = "e", code = 0 } })
+  check.equal(child.calls, { "close 1", "stop" })
+  check.equal(run(fake_child { { "ab" } }, { "a" }, { max_out = 2 }).result.out, "ab")
+  core.results.now = (function() local time = 0 return function() time = time + 1 return time end end)()
+  check.equal(run(fake_child({ { "ab", "c", "d" } }, 143, 15), { "a" }, { timeout = 1.5 }), {
+    message = "timeout: the process was ended", code = "ETIMEDOUT", rest = { out = "abcd", err = "", code = 143, signal = 15 } })
+  core.results.now = { 0 }
+end
+
+function tests.a_function_gets_the_lines()
+  local lines
+  local function given(texts, max_out)
+    lines = {}
+    return run(fake_child { texts }, { "a" }, { output = function(line) lines[#lines + 1] = line end, max_out = max_out })
+  end
+  check.equal(given({ "a", "", "b\n\nc\nd", "\ne" }).result, { out = "", err = "", code = 0 })
+  check.equal(lines, { "ab", "", "c", "d", "e" })
+  check.equal(given({ "abc\nabc\n", "abc" }, 3).code, nil)
+  check.equal(lines, { "abc", "abc", "abc" })
+  for _, texts in ipairs { { "ab\nabcd\nx\n" }, { "ab\nab", "cd" } } do
+    check.equal(given(texts, 3).code, "EMSGSIZE")
+    check.equal(lines, { "ab" })
+  end
+  local child = fake_child { { "a\n" } }
+  check.raises("no", function() run(child, { "a" }, { output = function() error("no") end }) end)
+  check.equal(child.closed, true)
 end
 
 function tests.wrong_arguments_raise_at_the_line_of_the_site()
@@ -38,6 +93,7 @@ function tests.wrong_arguments_raise_at_the_line_of_the_site()
     { "the second argument is a table of options", { "a" }, "b" },
     { "too many arguments for ls.process(argv, options)", { "a" }, {}, 5 },
     { "stdin must be a string or a buffer; got 5", { "a" }, { stdin = 5 } },
+    { "output must be a function, which gets each line; got true", { "a" }, { output = true } },
     { "env must be a table", { "a" }, { env = "A=1" } },
     { 'env has the invalid name "A=B"', { "a" }, { env = { ["A=B"] = "" } } },
     { "env has the invalid name 1", { "a" }, { env = { "A=1" } } },

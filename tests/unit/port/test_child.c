@@ -80,6 +80,32 @@ static void input_is_written_until_the_child_leaves(void **state)
     end(&child);
 }
 
+static void the_input_stays_open_until_it_is_closed(void **state)
+{
+    const char *const argv[] = {"sh", "-c", "echo begun; cat; echo ended >&2", NULL};
+    const ls_child_options options = {.argv = argv, .cwd = "/", .feed = true, .shares_err = true};
+    const int err = dup(STDERR_FILENO);
+    int ends[2];
+    ls_child child;
+    char text[8];
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+    assert_int_equal(ls_child_start(&options, &child), LS_OK);
+    assert_true(dup2(err, STDERR_FILENO) >= 0);
+    (void)close(ends[1]);
+    (void)close(err);
+    assert_true(child.fds[LS_CHILD_ERR] == LS_FD_NONE);
+    while (ls_child_read(&child, LS_CHILD_OUT, text, sizeof text) != 6) ls_child_wait(&child, 1000);
+    ls_child_wait(&child, 1);
+    assert_false(ls_child_reap(&child, 0));
+    ls_child_close(&child, LS_CHILD_IN);
+    assert_int_equal(read(ends[0], text, sizeof text), 6); /* "ended\n" */
+    end(&child);
+    assert_int_equal(child.code, 0);
+    (void)close(ends[0]);
+}
+
 static void a_signal_reaches_the_group(void **state)
 {
     ls_child child;
@@ -151,9 +177,13 @@ static void nothing_is_inherited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(output_and_status),          cmocka_unit_test(input_is_written_until_the_child_leaves),
-        cmocka_unit_test(a_signal_reaches_the_group), cmocka_unit_test(the_rest_of_the_group_ends_with_the_leader),
-        cmocka_unit_test(what_cannot_be_started),     cmocka_unit_test(nothing_is_inherited),
+        cmocka_unit_test(output_and_status),
+        cmocka_unit_test(input_is_written_until_the_child_leaves),
+        cmocka_unit_test(the_input_stays_open_until_it_is_closed),
+        cmocka_unit_test(a_signal_reaches_the_group),
+        cmocka_unit_test(the_rest_of_the_group_ends_with_the_leader),
+        cmocka_unit_test(what_cannot_be_started),
+        cmocka_unit_test(nothing_is_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,13 @@
-/* process_object.c - the core of ls.process (lua/luaserve/process.lua): a process whose output a task waits for.
+/* process_object.c - core.child: a program in a process of its own, under ls.process (lua/luaserve/process.lua) and
+ * `luaserve test` (lua/luaserve/test/child.lua).
  *
- *     core.process --> runs --- the leader has exited --> reaped --> the task gets the results, which frees the process
- *                        \--- time, too much output, or the task has ended: SIGTERM, two seconds later SIGKILL --/
+ *     core.child --> runs --- the leader has exited, and is reaped --> child:status() has its code
+ *                       \--- child:stop(), or nothing uses it any more: SIGTERM, two seconds later SIGKILL --/
  *
- * When the leader has exited, its group is killed, and what is in the pipes is read. A process without a task is freed when
- * it is reaped. One timer for all processes of a state sends SIGKILL; where the system has no descriptor for the exit of a
- * process, it looks for that as well. Thread: the one that holds the state's actor. */
+ * A child that is bound ends with its task. When the leader has exited its group is killed; what is in the pipes can still
+ * be read. A process that no object uses is freed when it is reaped. One timer for all processes of a state sends SIGKILL;
+ * where the system has no descriptor for the exit of a process, it looks for that as well. Thread: the one that holds the
+ * state's actor. */
 #include "script/bind/work/process_object.h"
 
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #include "port/child.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
+#include "script/core/lua/udata.h"
 #include "script/core/task.h"
 #include "script/core/wait.h"
 
@@ -24,30 +27,35 @@ enum {
     PROCESSES_MAX = 64, /* at once */
     KILL_MS = 2000,     /* from SIGTERM to SIGKILL */
     LOOK_MS = 20,       /* between two looks at a process without a descriptor for its exit */
-    READ_BYTES = 65536, /* at once; then other events have their turn */
+    READ_BYTES = 65536, /* at once */
     REAP_MS = 1000      /* the wait for a killed process when no worker runs any more */
 };
 
-typedef struct output {
-    char *bytes;
-    size_t len, room, max;
-} output;
+typedef struct process process;
 
-typedef struct process {
+typedef struct child_object {
+    const void *tag;
+    process *p; /* NULL: closed */
+} child_object;
+
+struct process {
     ls_node node; /* in the list of the state */
     ls_state *state;
-    ls_task *task; /* that waits for it; NULL: it has ended */
+    child_object *object; /* NULL: nothing uses it any more */
+    ls_task *task;        /* bound: its task; else the one that waits for it, or NULL */
     ls_task_end end;
+    bool bound; /* it ends with its task */
+    bool waits; /* the task does so in child:wait() */
+    bool ready; /* there was an event since the last one */
     ls_child child;
     ls_poll *polls[LS_CHILD_FDS];
-    const char *input; /* what is left of a string on the stack of the task */
+    unsigned armed;    /* a bit for each of them */
+    const char *input; /* what is left of the user value of the object */
     size_t input_len;
-    output outputs[2]; /* standard output, standard error */
-    uint64_t kill_ns;  /* when SIGKILL follows SIGTERM; 0: it was not ended; UINT64_MAX: it was killed */
-    int failed;        /* LS_OK, or why it was ended */
-    int *group;        /* its place in the groups; NULL: it is reaped */
-    const char *over;  /* the name of the limit that its output exceeds, or NULL */
-} process;
+    uint64_t kill_ns; /* when SIGKILL follows SIGTERM; 0: it was not ended; UINT64_MAX: it was killed */
+    int failed;       /* LS_OK, or the error of a poll, for which it was ended */
+    int *group;       /* its place in the groups; NULL: it is reaped */
+};
 
 typedef struct groups { /* of all states */
     ls_mutex mutex;
@@ -62,6 +70,8 @@ typedef struct processes { /* of a state */
     bool closing;
 } processes;
 
+static const ls_object_type child_type;
+
 static processes *processes_of(const ls_state *state)
 {
     return ls_state_data(state, LS_SLOT_process);
@@ -71,6 +81,7 @@ static void close_stream(process *p, int stream)
 {
     if (p->polls[stream] != NULL && p->state->port != NULL) ls_poll_close(p->polls[stream]);
     p->polls[stream] = NULL;
+    p->armed &= ~(1u << stream);
     ls_child_close(&p->child, stream);
 }
 
@@ -116,8 +127,6 @@ static void process_free(process *p)
     ls_list_remove(&p->node);
     ls_task_end_remove(&p->end);
     for (int n = 0; n < LS_CHILD_FDS; n++) close_stream(p, n);
-    free(p->outputs[0].bytes);
-    free(p->outputs[1].bytes);
     free(p);
 }
 
@@ -147,48 +156,78 @@ static void arm_timer(ls_state *state)
         all->armed = ls_timer_set(state->port, &all->timer, at) == LS_OK;
 }
 
-/* Have the process end. When the timer cannot be armed it is killed at once. */
-static void process_end(process *p, int why)
+/* Have the process end: by SIGTERM if there is a timer for SIGKILL. */
+static void process_end(process *p, bool kill)
 {
     const processes *all = processes_of(p->state);
-    if (p->child.pid == 0 || p->kill_ns != 0) return;
-    if (p->failed == LS_OK) p->failed = why;
+    if (p->child.pid == 0 || p->kill_ns == UINT64_MAX || (p->kill_ns != 0 && !kill)) return;
     p->kill_ns = ls_clock_ns() + KILL_MS * UINT64_C(1000000);
     close_stream(p, LS_CHILD_IN);
-    ls_child_end(&p->child, false);
-    arm_timer(p->state);
-    if (all->armed) return;
+    if (!kill) {
+        ls_child_end(&p->child, false);
+        arm_timer(p->state);
+        if (all->armed) return;
+    }
     ls_child_end(&p->child, true);
     p->kill_ns = UINT64_MAX;
 }
 
-/* The task does not wait any more. */
+static void process_event(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events);
+
+/* Arm the poll of a stream for one event. If that fails the process ends. */
+static void watch(process *p, int n)
+{
+    const ls_poll_options options = {.actor = &p->state->actor,
+                                     .fd = p->child.fds[n],
+                                     .events = n == LS_CHILD_IN ? LS_EVENT_OUT : LS_EVENT_IN,
+                                     .trigger = LS_TRIGGER_LEVEL | LS_TRIGGER_ONESHOT,
+                                     .report = process_event,
+                                     .user = p};
+    if (options.fd == LS_FD_NONE || p->armed >> n & 1) return;
+    const int err = p->polls[n] != NULL ? ls_poll_arm(p->polls[n], options.events)
+                                        : ls_poll_open(ls_state_runtime(p->state)->polls, &options, &p->polls[n]);
+    if (err == LS_OK) {
+        p->armed |= 1u << n;
+        return;
+    }
+    close_stream(p, n);
+    if (p->failed == LS_OK) p->failed = err;
+    process_end(p, false);
+}
+
+/* The object does not use the process any more. */
 static void process_detach(process *p)
 {
     ls_task_end_remove(&p->end);
     p->task = NULL;
+    p->object->p = NULL;
+    p->object = NULL;
     if (p->child.pid == 0) {
         process_free(p);
         return;
     }
-    process_end(p, LS_ECANCELED);
-    close_stream(p, LS_CHILD_OUT);
-    close_stream(p, LS_CHILD_ERR);
+    process_end(p, false);
+    for (int n = LS_CHILD_IN; n <= LS_CHILD_ERR; n++) close_stream(p, n);
+    if (p->state->port != NULL && !processes_of(p->state)->closing) watch(p, LS_CHILD_EXIT);
+    arm_timer(p->state);
 }
 
 static void task_ended(ls_task_end *end)
 {
-    process_detach(LS_CONTAINER(end, process, end));
+    process *p = LS_CONTAINER(end, process, end);
+    p->waits = false;
+    if (p->bound)
+        process_detach(p);
+    else
+        p->task = NULL;
 }
 
-/* ---- input and output ---------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------------------------- */
 
-static void rearm(process *p, int stream, uint16_t events)
+static void wake(ls_thread_ctx *ctx, process *p)
 {
-    const int err = ls_poll_arm(p->polls[stream], events);
-    if (err == LS_OK) return;
-    close_stream(p, stream);
-    process_end(p, err);
+    p->ready = true;
+    if (p->waits) ls_task_wake(ctx, p->task, LS_OK);
 }
 
 static void write_input(process *p)
@@ -199,82 +238,36 @@ static void write_input(process *p)
         p->input_len -= (size_t)count;
     }
     if (p->input_len > 0 && (count >= 0 || count == LS_EAGAIN))
-        rearm(p, LS_CHILD_IN, LS_EVENT_OUT);
+        watch(p, LS_CHILD_IN);
     else
         close_stream(p, LS_CHILD_IN); /* all of it is written, or the child does not read it */
 }
 
-/* Room for one byte past the limit shows that there is more. */
-static bool grow(output *out)
-{
-    if (out->len < out->room) return true;
-    size_t room = out->room == 0 ? 4096 : out->room * 2;
-    if (room > out->max + 1) room = out->max + 1;
-    char *bytes = realloc(out->bytes, room);
-    if (bytes == NULL) return false;
-    out->bytes = bytes;
-    out->room = room;
-    return true;
-}
-
-/* Read what is there, at most `most` bytes. false: the stream has ended and is closed. */
-static bool read_output(process *p, int stream, size_t most)
-{
-    output *out = &p->outputs[stream - LS_CHILD_OUT];
-    int err = LS_OK;
-    while (most > 0) {
-        if (!grow(out)) {
-            err = LS_ENOMEM;
-            break;
-        }
-        const size_t room = out->room - out->len < most ? out->room - out->len : most;
-        const long count = ls_child_read(&p->child, stream, out->bytes + out->len, room);
-        if (count == LS_EAGAIN) return true;
-        if (count <= 0) {
-            close_stream(p, stream);
-            return false;
-        }
-        out->len += (size_t)count;
-        most -= (size_t)count;
-        if (out->len <= out->max) continue;
-        out->len = out->max;
-        err = LS_EMSGSIZE;
-        if (p->failed == LS_OK) p->over = stream == LS_CHILD_OUT ? "max_out" : "max_err";
-        break;
-    }
-    if (err == LS_OK) return true;
-    close_stream(p, stream);
-    if (p->failed == LS_OK) p->failed = err;
-    process_end(p, err);
-    return false;
-}
-
-/* If the leader has exited, its group is killed, and what is in the pipes belongs to the results. May run the task, and
- * free the process. */
+/* If the leader has exited, its group is killed. May run the task, and free the process. */
 static void process_look(ls_thread_ctx *ctx, process *p)
 {
     if (!reap(p, 0)) return;
-    for (int n = LS_CHILD_OUT; n <= LS_CHILD_ERR; n++) {
-        if (p->child.fds[n] != LS_FD_NONE) (void)read_output(p, n, SIZE_MAX);
-    }
-    for (int n = 0; n < LS_CHILD_FDS; n++) close_stream(p, n);
-    if (p->task != NULL)
-        ls_task_wake(ctx, p->task, LS_OK);
-    else
+    close_stream(p, LS_CHILD_IN);
+    close_stream(p, LS_CHILD_EXIT);
+    if (p->object == NULL)
         process_free(p);
+    else
+        wake(ctx, p);
 }
 
 static void process_event(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events)
 {
     process *p = ls_poll_user(poll);
-    if (poll == p->polls[LS_CHILD_IN]) {
+    int n = 0;
+    while (p->polls[n] != poll) n++;
+    p->armed &= ~(1u << n);
+    if (n == LS_CHILD_IN) {
         write_input(p);
-    } else if (poll != p->polls[LS_CHILD_EXIT]) {
-        const int n = poll == p->polls[LS_CHILD_OUT] ? LS_CHILD_OUT : LS_CHILD_ERR;
-        if (read_output(p, n, READ_BYTES)) rearm(p, n, LS_EVENT_IN);
-    } else {
-        rearm(p, LS_CHILD_EXIT, LS_EVENT_IN); /* if it has not exited */
+    } else if (n == LS_CHILD_EXIT) {
+        watch(p, n); /* if it has not exited */
         process_look(ctx, p);
+    } else {
+        wake(ctx, p);
     }
 }
 
@@ -294,49 +287,123 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     arm_timer(state);
 }
 
-/* ---- core.process ---------------------------------------------------------------------------------------------- */
+/* ---- the object ------------------------------------------------------------------------------------------------ */
 
-/* { code =, out =, err =, signal = }, behind nil, message and code if the process was ended. */
-static int push_results(lua_State *L, process *p)
+static process *child_check(lua_State *L)
 {
-    lua_settop(L, 0);
-    if (p->failed != LS_OK) {
-        if (p->failed == LS_EMSGSIZE)
-            (void)ls_push_failure_text(L, p->failed, "the process was ended: it has written more than %s", p->over);
-        else if (p->failed == LS_ETIMEDOUT)
-            (void)ls_push_failure_text(L, p->failed, "timeout: the process was ended");
-        else
-            (void)ls_push_failure_text(L, p->failed, "the process was ended: %s", ls_err_text(p->failed));
-    }
-    lua_createtable(L, 0, 4);
-    lua_pushlstring(L, p->outputs[0].bytes != NULL ? p->outputs[0].bytes : "", p->outputs[0].len);
-    lua_setfield(L, -2, "out");
-    lua_pushlstring(L, p->outputs[1].bytes != NULL ? p->outputs[1].bytes : "", p->outputs[1].len);
-    lua_setfield(L, -2, "err");
-    ls_set_integer(L, "code", p->child.code);
-    if (p->child.signal != 0) ls_set_integer(L, "signal", p->child.signal);
-    process_free(p);
-    return lua_gettop(L);
+    process *p = ((child_object *)ls_udata_check(L, 1, &child_type, sizeof(child_object), "child"))->p;
+    if (p == NULL) luaL_error(L, "the process is closed");
+    return p;
 }
 
-static int process_done(lua_State *L, int status, lua_KContext context)
+static int wait_done(lua_State *L, int status, lua_KContext context)
 {
-    process *p = (process *)context; /* NOLINT(performance-no-int-to-ptr) */
-    ls_task *task = p->task;
+    ls_task *task = ls_state_of(L)->current;
+    process *p = ((child_object *)lua_touserdata(L, 1))->p;
     const bool left = task->takes && task->client_left;
     task->takes = false;
-    if (task->cpu_exceeded) { /* it has resumed only to end */
-        process_detach(p);
-        return ls_push_failure(L, LS_ECANCELED);
+    if (p == NULL) return 0; /* the state closes, and the task has resumed only to end */
+    p->waits = false;
+    if (!p->bound) {
+        ls_task_end_remove(&p->end);
+        p->task = NULL;
     }
-    if (p->child.pid == 0) return push_results(L, p);
-    if (left) {
-        process_detach(p);
-        return ls_task_left_error(L, "the process was ended: ");
-    }
-    if (task->wake_result == LS_ETIMEDOUT) process_end(p, LS_ETIMEDOUT);
-    return ls_task_yield(L, context, process_done);
+    return left && p->child.pid != 0 && !task->cpu_exceeded ? ls_task_left_error(L, "the process was ended: ") : 0;
 }
+
+/* child:wait([seconds]): until there is output, or the process has exited; it may return early. Blocks the thread where a
+ * task cannot wait, such as while the site loads. */
+static int child_wait(lua_State *L)
+{
+    process *p = child_check(L);
+    ls_state *state = p->state;
+    const double seconds = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
+    const bool ready = p->ready;
+    lua_settop(L, 1);
+    p->ready = false;
+    if (p->child.pid == 0 || ready) return 0;
+    if (p->bound && ls_wait_expect_end(state->current) < 0) return ls_task_left_error(L, "the process was ended: ");
+    if (!ls_task_can_wait(L)) {
+        ls_child_wait(&p->child, seconds >= 0 && seconds < 1 ? (int)(seconds * 1000) : 1000);
+        if (reap(p, 0)) close_stream(p, LS_CHILD_EXIT);
+        return 0;
+    }
+    if (seconds >= 0) ls_task_alarm(L, state->current, seconds);
+    for (int n = p->input_len > 0 ? LS_CHILD_IN : LS_CHILD_OUT; n < LS_CHILD_FDS; n++) watch(p, n);
+    arm_timer(state);
+    if (!p->bound) {
+        p->task = state->current;
+        ls_task_end_add(p->task, &p->end);
+    }
+    p->waits = true;
+    state->current->takes = p->bound;
+    return ls_task_yield(L, 0, wait_done);
+}
+
+/* child:read(stream, most) -> bytes of the output 1 or 2, "": none now; nil: its end */
+static int child_read(lua_State *L)
+{
+    process *p = child_check(L);
+    const int stream = luaL_checkinteger(L, 2) == 1 ? LS_CHILD_OUT : LS_CHILD_ERR;
+    const lua_Integer most = luaL_checkinteger(L, 3);
+    luaL_Buffer buffer;
+    if (p->child.fds[stream] == LS_FD_NONE) return 0;
+    const size_t room = most < READ_BYTES ? (size_t)most : READ_BYTES;
+    char *to = luaL_buffinitsize(L, &buffer, room);
+    const long count = ls_child_read(&p->child, stream, to, room);
+    if (count <= 0 && count != LS_EAGAIN) {
+        close_stream(p, stream);
+        return 0;
+    }
+    luaL_pushresultsize(&buffer, count > 0 ? (size_t)count : 0);
+    return 1;
+}
+
+/* child:close(stream): its input, 0, or an output */
+static int child_close(lua_State *L)
+{
+    process *p = child_check(L);
+    const lua_Integer stream = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, stream >= LS_CHILD_IN && stream <= LS_CHILD_ERR, 2, "0 to 2 expected");
+    close_stream(p, (int)stream);
+    return 0;
+}
+
+static int child_drop(lua_State *L)
+{
+    process *p = ((child_object *)lua_touserdata(L, 1))->p;
+    if (p != NULL) process_detach(p);
+    return 0;
+}
+
+/* child:stop([kill]) */
+static int child_stop(lua_State *L)
+{
+    process_end(child_check(L), lua_toboolean(L, 2));
+    return 0;
+}
+
+/* child:status() -> nothing while it runs | the exit status, the signal or nil [, message, code of an error] */
+static int child_status(lua_State *L)
+{
+    const process *p = child_check(L);
+    if (p->child.pid != 0) return 0;
+    lua_pushinteger(L, p->child.code);
+    if (p->child.signal != 0)
+        lua_pushinteger(L, p->child.signal);
+    else
+        lua_pushnil(L);
+    if (p->failed == LS_OK) return 2;
+    (void)ls_push_failure(L, p->failed);
+    lua_remove(L, -3);
+    return 4;
+}
+
+static const luaL_Reg child_methods[] = {{"wait", child_wait}, {"read", child_read},     {"close", child_close},
+                                         {"stop", child_stop}, {"status", child_status}, {NULL, NULL}};
+static const ls_object_type child_type = {.name = "child", .methods = child_methods, .drop = child_drop};
+
+/* ---- core.child ------------------------------------------------------------------------------------------------ */
 
 /* The list of strings at `index` as an array, which is left on the stack. */
 static const char *const *push_array(lua_State *L, int index)
@@ -363,38 +430,31 @@ static int *take_place(groups *all)
     return place;
 }
 
-static int watch(process *p, int n, uint16_t events)
-{
-    const ls_poll_options options = {.actor = &p->state->actor,
-                                     .fd = p->child.fds[n],
-                                     .events = events,
-                                     .trigger = LS_TRIGGER_LEVEL | LS_TRIGGER_ONESHOT,
-                                     .report = process_event,
-                                     .user = p};
-    if (p->child.fds[n] == LS_FD_NONE) return LS_OK;
-    return ls_poll_open(ls_state_runtime(p->state)->polls, &options, &p->polls[n]);
-}
-
-/* core.process(argv, env|nil, cwd, input|nil, max_out, max_err, seconds|nil)
- * -> { code =, out =, err =, signal = } | nil, message, code, table. `argv`, `env`: lists of strings without NUL. */
-static int core_process(lua_State *L)
+/* core.child(argv, env|nil, cwd|nil, input|true|nil, bound, shares_err) -> child | nil, message, code. `argv`, `env`: lists
+ * of strings without NUL; nil: those of the server. `input`: a string, or true: the standard input ends with
+ * child:close(0). `bound`: the process ends with the task; for ls.process. `shares_err`: its standard error is that of the
+ * server. */
+static int core_child(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
-    const bool timed = !lua_isnoneornil(L, 7);
-    const double seconds = timed ? ls_check_seconds(L, 7) : 0;
-    const size_t max_out = (size_t)luaL_checkinteger(L, 5), max_err = (size_t)luaL_checkinteger(L, 6);
+    const bool bound = lua_toboolean(L, 5), feed = lua_isboolean(L, 4);
     size_t input_len = 0;
-    lua_settop(L, 7);
-    const char *input = luaL_optlstring(L, 4, NULL, &input_len);
+    lua_settop(L, 6);
+    const char *input = feed ? NULL : luaL_optlstring(L, 4, NULL, &input_len);
     const ls_child_options options = {.argv = push_array(L, 1),
                                       .env = lua_isnil(L, 2) ? NULL : push_array(L, 2),
-                                      .cwd = ls_push_site_path(L, 3),
+                                      .cwd = lua_isnil(L, 3) ? "." : ls_push_site_path(L, 3),
                                       .input = input,
-                                      .input_len = input_len};
-    if (state->port == NULL)
+                                      .input_len = input_len,
+                                      .feed = feed,
+                                      .shares_err = lua_toboolean(L, 6)};
+    if (bound && state->port == NULL)
         return luaL_error(L, "ls.process cannot be called while the site loads; call it in a handler or in ls.init");
-    ls_task_may_wait(L);
-    if (ls_wait_expect_end(state->current) < 0) return ls_task_left_error(L, "ls.process: ");
+    if (bound) ls_task_may_wait(L);
+    if (bound && ls_wait_expect_end(state->current) < 0) return ls_task_left_error(L, "ls.process: ");
+    child_object *object = ls_object_push(L, sizeof *object, 1, &child_type);
+    lua_pushvalue(L, 4);
+    (void)lua_setiuservalue(L, -2, 1);
     process *p = calloc(1, sizeof *p);
     if (p == NULL) return ls_push_failure(L, LS_ENOMEM);
     if ((p->group = take_place(groups_of(state))) == NULL) {
@@ -402,10 +462,9 @@ static int core_process(lua_State *L)
         return ls_push_failure_text(L, LS_ELIMIT, "%d processes of ls.process run already", (int)PROCESSES_MAX);
     }
     p->state = state;
+    p->bound = bound;
     p->input = input;
     p->input_len = input_len;
-    p->outputs[0].max = max_out;
-    p->outputs[1].max = max_err;
     p->end.run = task_ended;
     ls_node_init(&p->node);
     for (int n = 0; n < LS_CHILD_FDS; n++) p->child.fds[n] = LS_FD_NONE;
@@ -419,15 +478,12 @@ static int core_process(lua_State *L)
     }
     set_group(p, p->child.pid);
     ls_list_push(&processes_of(state)->all, &p->node);
+    p->object = object;
+    object->p = p;
+    if (!bound) return 1;
     p->task = state->current;
     ls_task_end_add(p->task, &p->end);
-    for (int n = 0; n < LS_CHILD_FDS; n++) {
-        if ((err = watch(p, n, n == LS_CHILD_IN ? LS_EVENT_OUT : LS_EVENT_IN)) < 0) process_end(p, err);
-    }
-    arm_timer(state);
-    if (timed && !ls_task_try_alarm(p->task, seconds)) process_end(p, LS_ENOMEM);
-    p->task->takes = true;
-    return ls_task_yield(L, (lua_KContext)p, process_done);
+    return 1;
 }
 
 /* core.environment() -> the list of the variables, "NAME=value" */
@@ -453,24 +509,25 @@ static void process_define(lua_State *L, ls_state *state)
     all->timer.op.actor = &state->actor;
 }
 
-/* Kill all of them. Their tasks, if they have one, end when they run next. */
+/* Kill all of them. Their tasks, if they have one, end when they run next; the other objects are of no use now. */
 static void process_close(ls_thread_ctx *ctx, ls_state *state)
 {
     processes *all = processes_of(state);
     all->closing = true;
-    LS_LIST_EACH (process, p, &all->all, node) {
+    LS_LIST_EACH_DROP (process, p, &all->all, node) {
         ls_child_end(&p->child, true);
         for (int n = 0; n < LS_CHILD_FDS; n++) close_stream(p, n);
+        if (p->object != NULL && !p->bound) process_detach(p);
     }
     if (all->armed && state->port != NULL && ls_timer_cancel(state->port, &all->timer)) all->armed = false;
 }
 
-/* Reap those that are killed, and free those without a task. */
+/* Reap those that are killed, and free those without an object. */
 static void reap_all(ls_state *state, int ms)
 {
     processes *all = processes_of(state);
     LS_LIST_EACH_DROP (process, p, &all->all, node)
-        if (reap(p, ms) && p->task == NULL) process_free(p);
+        if (reap(p, ms) && p->object == NULL) process_free(p);
 }
 
 static bool process_closed(ls_state *state)
@@ -496,7 +553,7 @@ static void process_free_all(ls_state *state)
     }
 }
 
-static const luaL_Reg functions[] = {{"process", core_process}, {"environment", core_environment}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"child", core_child}, {"environment", core_environment}, {NULL, NULL}};
 
 static int groups_open(void *own)
 {
